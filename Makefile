@@ -1,0 +1,67 @@
+# Every target sets up what it needs: Python 3.11, pip and make are enough.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+JOBS   ?= 2
+
+.PHONY: setup lock test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger clean
+
+setup: $(VENV)/.ready
+$(VENV)/.ready: requirements/dev.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+$(VENV)/.matrix: $(VENV)/.ready requirements/matrix.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/matrix.lock
+	@touch $@
+
+test: setup            ## the tests, on the embedded server
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+
+test-matrix: $(VENV)/.matrix  ## the store and ledger suites on every server we support
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --matrix tests/ledger tests/store
+
+check: lint types layers test wheel  ## what CI runs
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: setup
+	$(BIN)/mypy
+
+layers: setup
+	$(BIN)/lint-imports
+
+wheel: setup           ## the wheel, alone in an empty environment, does the first job
+	rm -rf dist $(VENV)-wheel
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	$(PYTHON) -m venv $(VENV)-wheel
+	$(VENV)-wheel/bin/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt dist/*.whl
+	cd dist && ../$(VENV)-wheel/bin/python ../tests/wheel_smoke.py
+
+prove: setup           ## 10^4 simulated schedules, 200 differential seeds, the exhaustive search, every mutant
+	$(BIN)/python -m relier.proof ci
+
+prove-release: setup   ## 10^6 schedules: hours
+	$(BIN)/python -m relier.proof release
+
+bench: bench-ledger
+bench-ledger: setup    ## Redis CPU, commands, round trips and bytes per move, beside their targets
+	$(BIN)/python bench/ledger.py
+
+lock:                  ## rewrite the lock files from pyproject.toml
+	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv
+	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group dev pyproject.toml -o requirements/dev.lock
+	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group matrix -c requirements/dev.lock pyproject.toml -o requirements/matrix.lock
+	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --all-extras pyproject.toml -o requirements/constraints.txt
+	rm -rf $(VENV)-lock
+
+clean:
+	rm -rf $(VENV) $(VENV)-wheel $(VENV)-lock dist build .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""Relier: background work that cannot get lost."""

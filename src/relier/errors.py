@@ -1,0 +1,137 @@
+"""Every error Relier raises on purpose.
+
+RelierError
+├── ConfigurationError              settings, URL or server cannot work as asked; raised at start
+│   └── LayoutError                 the namespace holds another layout than this code's
+├── StoreError                      the store could not do it; nothing was half-applied
+│   ├── RedisConnectionError        no answer within the deadline; the call may or may not have run
+│   ├── StoreFullError              OOM: the store is at maxmemory
+│   ├── StoreDiskError              MISCONF: the store cannot persist
+│   ├── StoreReadOnlyError          only a replica answers
+│   └── StoreReplyError             an answer that makes no sense, or a script error
+├── IndeterminateError              it ran, but the asked durability was not confirmed
+│   ├── PushIndeterminate           push the same id again: always safe
+│   └── CommitIndeterminate         commit the same lease again: always safe
+├── AdmissionRejectedError          over a limit; carries retry_after
+├── IdempotencyInFlightError        the same key is being worked on
+├── PayloadTooLargeError            above RELIER_MAX_PAYLOAD_BYTES
+├── InvalidSubmissionError          a field of a submission has a wrong type or range
+└── LedgerError                     the ledger said no to a move
+    ├── TaskNotFoundError           no record of that id
+    ├── LeaseLostError              another attempt owns the task, or nobody does
+    ├── IllegalMoveError            the record's state does not allow the move
+    ├── VersionConflictError        the record changed since it was read
+    ├── IdempotencyConflictError    replay: another task holds the key now
+    └── CorruptRecordError          the record exists but cannot be read
+
+Messages say what happened, why, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class RelierError(Exception):
+    """The root of everything Relier raises on purpose."""
+
+
+class ConfigurationError(RelierError):
+    """Settings, URL or server cannot work as asked."""
+
+
+class LayoutError(ConfigurationError):
+    """The namespace holds data of another layout; nothing was written."""
+
+
+class StoreError(RelierError):
+    """The store could not do it. The script either ran whole or not at all."""
+
+
+class RedisConnectionError(StoreError):
+    """No answer within the deadline. The call may have run; every move is safe to repeat."""
+
+
+class StoreFullError(StoreError):
+    """The store is at its memory limit and refuses new data. Nothing was written."""
+
+
+class StoreDiskError(StoreError):
+    """The store cannot write to its disk and refuses changes. Nothing was written."""
+
+
+class StoreReadOnlyError(StoreError):
+    """Only a read-only replica answered, also after looking for the master again."""
+
+
+class StoreReplyError(StoreError):
+    """The store answered with an error or with something that cannot be understood."""
+
+
+class IndeterminateError(RelierError):
+    """The move ran, but the asked durability was not confirmed in time. Repeat it: that is safe."""
+
+
+class PushIndeterminate(IndeterminateError):  # noqa: N818 - a public name users already know
+    """The push was written but not confirmed at its durability. Push the same id again."""
+
+    def __init__(self, task_id: str, message: str = "") -> None:
+        super().__init__(
+            message
+            or f"push of {task_id} ran, but its durability was not confirmed in time; "
+            f"push the same id again: that never makes a second task"
+        )
+        self.task_id = task_id
+
+
+class CommitIndeterminate(IndeterminateError):  # noqa: N818 - the twin of PushIndeterminate
+    """The commit was written but not confirmed at its durability. Commit the same lease again."""
+
+
+class AdmissionRejectedError(RelierError):
+    """Over a limit. Nothing was accepted; try again after `retry_after` seconds."""
+
+    def __init__(self, limit: str, retry_after: float, message: str = "") -> None:
+        super().__init__(
+            message or f"admission limit {limit!r} is reached; nothing was accepted; retry after {retry_after:.3f} s"
+        )
+        self.limit = limit
+        self.retry_after = retry_after
+
+
+class IdempotencyInFlightError(RelierError):
+    """The same idempotency key is being worked on right now."""
+
+
+class PayloadTooLargeError(RelierError, ValueError):
+    """A payload, result or checkpoint is larger than its limit. Nothing was written."""
+
+
+class InvalidSubmissionError(RelierError, ValueError):
+    """A field of a submission has a wrong type or range. Nothing was written."""
+
+
+class LedgerError(RelierError):
+    """The ledger said no to a move; nothing changed."""
+
+
+class TaskNotFoundError(LedgerError):
+    """No record of that id: it never existed, or was removed after its retention."""
+
+
+class LeaseLostError(LedgerError):
+    """Another attempt owns the task, or nobody does. This attempt's outcome was refused."""
+
+
+class IllegalMoveError(LedgerError):
+    """The record's state does not allow the move."""
+
+
+class VersionConflictError(LedgerError):
+    """The record changed since it was read. Read it again and decide anew."""
+
+
+class IdempotencyConflictError(LedgerError):
+    """Replay was refused: another task holds the idempotency key now."""
+
+
+class CorruptRecordError(LedgerError):
+    """The record exists but cannot be read: a field is missing or of the wrong type."""

@@ -1,0 +1,58 @@
+"""All settings, validated once and handed down. Each field is the environment variable RELIER_<NAME>."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from relier.errors import ConfigurationError
+
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class Settings(BaseSettings):
+    """One frozen object. Build it with `get_settings()` (environment) or `Settings(field=…)` (tests, code)."""
+
+    model_config = SettingsConfigDict(env_prefix="RELIER_", frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    namespace: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")] = "default"
+    key_prefix: Annotated[str, Field(pattern=r"^[^{}\s]*$")] = "rl:"
+
+    redis_url: str = "embedded://"
+    redis_use_sentinel: bool = False
+    redis_sentinel_nodes: str = ""
+    redis_sentinel_master_name: str = "relier-master"
+    redis_pool_size: Annotated[int, Field(ge=1)] = 20
+    redis_pool_idle: Annotated[int, Field(ge=0)] = 1
+    redis_connect_timeout: Seconds = 1.0
+    redis_read_timeout: Seconds = 2.0
+    redis_deadline: Seconds = 5.0
+    redis_retries: Annotated[int, Field(ge=0)] = 5
+    redis_breaker_failures: Annotated[int, Field(ge=1)] = 5
+    redis_breaker_cooldown: Seconds = 1.0
+    redis_replicas: Annotated[int, Field(ge=0)] | None = None
+    redis_durability_timeout: Seconds = 2.0
+    redis_allow_eviction: bool = False
+
+    durability: Literal["memory", "fsync", "replicated"] = "memory"
+    max_payload_bytes: Annotated[int, Field(ge=1)] = 1024 * 1024
+    heartbeat_ttl: Seconds = 5.0
+    resurrection_batch_size: Annotated[int, Field(ge=1)] = 1000
+    resurrection_max_queue_depth: Annotated[int, Field(ge=1)] = 10_000
+    resurrection_requeue_delay: Annotated[float, Field(ge=0)] = 0.05
+    resurrection_check_interval: Seconds = 0.5
+
+
+@cache
+def get_settings() -> Settings:
+    """The settings of the environment, read once."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"RELIER_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors(include_input=False)
+        )
+        raise ConfigurationError(f"the settings do not fit: {wrong}; correct the environment and start again") from error

@@ -21,9 +21,9 @@ class Settings(BaseSettings):
     namespace: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")] = "default"
     key_prefix: Annotated[str, Field(pattern=r"^[^{}\s]*$")] = "rl:"
 
-    redis_url: str = "embedded://"
+    redis_url: Annotated[str, Field(repr=False)] = "embedded://"
     redis_use_sentinel: bool = False
-    redis_sentinel_nodes: str = ""
+    redis_sentinel_nodes: Annotated[str, Field(repr=False)] = ""
     redis_sentinel_master_name: str = "relier-master"
     redis_pool_size: Annotated[int, Field(ge=1)] = 20
     redis_pool_idle: Annotated[int, Field(ge=0)] = 1
@@ -55,4 +55,4 @@ def get_settings() -> Settings:
         wrong = "; ".join(
             f"RELIER_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors(include_input=False)
         )
-        raise ConfigurationError(f"the settings do not fit: {wrong}; correct the environment and start again") from error
+        raise ConfigurationError(f"settings do not fit: {wrong}; correct the environment and start again") from error

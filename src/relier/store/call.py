@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
+
+from relier.errors import IndeterminateError, RelierError
 
 T = TypeVar("T")
 Arg = bytes | str | int
@@ -17,6 +19,10 @@ class Durability(StrEnum):
     MEMORY = "memory"  # the master has it; what AOF and replicas do is the server's configuration
     FSYNC = "fsync"  # on the master's disk: WAITAOF, or appendfsync always
     REPLICATED = "replicated"  # in the memory of every replica that could be promoted
+
+
+def _indeterminate() -> IndeterminateError:
+    return IndeterminateError("the call ran, but its durability was not confirmed in time; repeat it: that is safe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +38,18 @@ class Call(Generic[T]):
     args: tuple[Arg, ...]
     parse: Callable[[Any], T]
     durability: Durability = Durability.MEMORY
+    indeterminate: Callable[[], IndeterminateError] = _indeterminate
+
+    def when_indeterminate(self, error: Callable[[], IndeterminateError]) -> Call[T]:
+        """The same call, raising this error where it ran but its durability was not confirmed."""
+        return replace(self, indeterminate=error)
+
+
+def parsed(call: Call[Any], answer: Any) -> Any:
+    """A call's result, or the error its answer stands for, as a value."""
+    if isinstance(answer, RelierError):
+        return answer
+    try:
+        return call.parse(answer)
+    except RelierError as error:
+        return error

@@ -1,11 +1,11 @@
 """Lua scripts by name: assembled once, identified by their SHA1.
 
-A script file opens with a header that names what it builds on:
+A script names the libraries it builds on (`lib/<name>.lua`, each once, with what they in turn use):
 
-    -- keys: task payload ready bell        names from the key schema; each becomes a Lua local
-    -- use: time record                     library files of the same folder (lib/<name>.lua), in this order
+    -- use: time record        at the top: they stand before the script
+    -- here: enter             inside a function: they stand there, so a rare path costs the common one nothing
 
-The assembled text is: the key locals, the libraries (each with its own `keys:` and `use:` lines), then the script.
+A word in capitals that names a key (`TASK .. id`) is replaced by how that key is spelled, `P` being KEYS[1]: scripts spell none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-HEADER = re.compile(r"^-- (keys|use): (.+)$", re.MULTILINE)
+DIRECTIVE = re.compile(r"^ *-- (use|here): (.+)\n", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +32,16 @@ class Script:
 
 
 class Scripts:
-    """All scripts of one folder. `locals_of` maps a key name to the Lua expression that spells it."""
+    """All scripts of one folder. `spelled` maps the capital name of a key to its Lua expression; `replace` swaps the
+    text of single files."""
 
     def __init__(
-        self, folder: Path, locals_of: Mapping[str, str], *, replace: Mapping[str, str] | None = None, prelude: str = ""
+        self, folder: Path, spelled: Mapping[str, str] | None = None, *, replace: Mapping[str, str] | None = None
     ) -> None:
         self._folder = folder
-        self._locals_of = locals_of
-        self._prelude = prelude
         self._replace = dict(replace or {})
+        self._spelled = dict(spelled or {})
+        self._names = re.compile(rf"\b({'|'.join(self._spelled)})\b") if self._spelled else None
         self._scripts = {path.stem: self._assemble(path.stem) for path in sorted(folder.glob("*.lua"))}
 
     def __getitem__(self, name: str) -> Script:
@@ -49,24 +50,26 @@ class Scripts:
     def names(self) -> frozenset[str]:
         return frozenset(self._scripts)
 
-    def _source(self, name: str) -> str:
-        path = self._folder / f"{name}.lua"
-        return self._replace[name] if name in self._replace else path.read_text()
-
     def _assemble(self, name: str) -> Script:
-        keys: list[str] = []
-        libraries: list[str] = []
-        self._collect(name, keys, libraries)
-        spelled = "".join(f"local {key} = {self._locals_of[key]}\n" for key in keys)
-        body = "".join(self._source(f"lib/{library}") + "\n" for library in libraries)
-        return Script(name, self._prelude + spelled + body + self._source(name))
+        text = "local P = KEYS[1]\n" + self._expand(name, set())
+        if self._names:
+            text = self._names.sub(lambda match: self._spelled[match[1]], text)
+        return Script(name, text)
 
-    def _collect(self, name: str, keys: list[str], libraries: list[str]) -> None:
-        for kind, words in HEADER.findall(self._source(name)):
-            for word in words.split():
-                if kind == "keys":
-                    if word not in keys:
-                        keys.append(word)
-                elif word not in libraries:
-                    self._collect(f"lib/{word}", keys, libraries)
-                    libraries.append(word)
+    def _expand(self, name: str, known: set[str]) -> str:
+        """The text of a file with its directives resolved. `known`: libraries in scope already."""
+        source = self._replace.get(name) or (self._folder / f"{name}.lua").read_text()
+        top = "".join(self._libraries(words, known) for kind, words in DIRECTIVE.findall(source) if kind == "use")
+
+        def resolve(match: re.Match[str]) -> str:
+            return "" if match[1] == "use" else self._libraries(match[2], set(known))
+
+        return top + DIRECTIVE.sub(resolve, source)
+
+    def _libraries(self, words: str, known: set[str]) -> str:
+        text = ""
+        for word in words.split():
+            if word not in known:
+                known.add(word)
+                text += self._expand(f"lib/{word}", known) + "\n"
+        return text

@@ -1,0 +1,115 @@
+"""Every key Relier writes, and the only place that spells them.
+
+All keys of a namespace begin with one prefix that holds its hash tag, `rl:{<namespace>}:`, so a namespace lives in one
+slot of a cluster. Scripts get that prefix as KEYS[1] and name keys by a word in capitals (`TASK .. id`), for which
+the spelling below is put in when they are loaded.
+
+No key's life depends on its expiry: what ends a record is the index `ended` and the reaper, and every mark that stops
+counting at some time carries that time in its value. An expiry is set only where it could not hurt (ended records,
+marks) and only as a backstop for a namespace nobody sweeps any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LAYOUT = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One kind of key: `spelled` + what it is `per` (an id, a queue, …), its Redis type, its owner and its end."""
+
+    name: str
+    spelled: str
+    per: str | None
+    type: str
+    holds: str
+    owner: str
+    end: str
+
+
+SCHEMA: tuple[Key, ...] = (
+    # the namespace
+    Key("meta", "meta", None, "hash", "layout version; `touched` by writes that only confirm", "namespace", "never"),
+    Key("clock", "clock", None, "string", "the ledger clock: now, last TIME, clamp, grace (ms)", "namespace", "never"),
+    Key("counts", "counts", None, "hash", "cumulative counters, one field a kind of event", "namespace", "never"),
+    Key("queues", "queues", None, "set", "queues that ever held a task", "namespace", "never"),
+    Key("pauses", "pauses", None, "hash", "queue -> `<1|0> <version>`: paused or not", "namespace", "never"),
+    # the task
+    Key("task", "t:", "id", "string", "the record and its payload; see lua/lib/record.lua", "task", "reap, discard"),
+    Key("more", "m:", "id", "hash", "what few records need: key, reason, counts, …", "task", "reap, discard"),
+    Key("history", "h:", "id", "list", "a JSON array per attempt that did not commit", "task", "reap, discard"),
+    Key("checkpoint", "c:", "id", "string", "the last checkpoint", "task", "commit, cancel, reap, discard"),
+    Key("steps", "s:", "id", "hash", "step name -> recorded result", "task", "commit, cancel, reap, discard"),
+    # where a task is: a live one in exactly one of due, ready, owned; an ended one in ended
+    Key("due", "due", None, "zset", "scheduled ids by the time they are due (TIME, ms)", "namespace", "never"),
+    Key(
+        "ready",
+        "q:",
+        "queue",
+        "zset",
+        "queued ids by order (order.lua); revived ones below zero",
+        "queue",
+        "when empty",
+    ),
+    Key("owned", "o:", "boot", "zset", "running ids by time of claim (TIME, ms)", "boot", "when empty"),
+    Key("ended", "e:", "state", "zset", "ended ids by end of life (TIME, ms)", "namespace", "when empty"),
+    # who works
+    Key(
+        "boots",
+        "boots",
+        None,
+        "zset",
+        "boot -> end of its lease (ledger clock, ms); 0 = declared lost",
+        "namespace",
+        "when empty",
+    ),
+    Key("leases", "leases", None, "zset", "boot -> the length of its lease (ms)", "namespace", "when empty"),
+    Key(
+        "worker",
+        "w:",
+        "boot",
+        "hash",
+        "what the boot said of itself; its last claims by lane",
+        "boot",
+        "retire, revive",
+    ),
+    Key(
+        "asked",
+        "x:",
+        "boot",
+        "set",
+        "`<id> <fence>` of attempts asked to cancel",
+        "boot",
+        "their settling; retire, revive",
+    ),
+    Key("bell", "b:", "queue", "list", "empty or one element: there may be work", "queue", "taken by a worker"),
+    # guards
+    Key(
+        "idem",
+        "i:",
+        "key",
+        "string",
+        "`<id>` while the task lives, `<id> <until ms>` once done",
+        "task",
+        "its end; expiry",
+    ),
+    Key("rate", "a:", "limit", "string", "GCRA: theoretical arrival time (µs)", "namespace", "expiry"),
+    Key("tomb", "g:", "id", "string", "`<until ms> <state>`: an id that must not run again", "task", "expiry"),
+)
+
+BY_NAME = {key.name: key for key in SCHEMA}
+
+
+def prefix(namespace: str, key_prefix: str = "rl:") -> str:
+    """KEYS[1] of every script."""
+    return f"{key_prefix}{{{namespace}}}:"
+
+
+def spell(namespace_prefix: str, name: str, of: str = "") -> str:
+    """The full key of one thing, for tests, tools and the doorbell."""
+    return f"{namespace_prefix}{BY_NAME[name].spelled}{of}"
+
+
+SPELLED = {key.name.upper(): f"P .. '{key.spelled}'" for key in SCHEMA}

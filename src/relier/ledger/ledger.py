@@ -1,0 +1,290 @@
+"""The moves: one verb, one method, one Lua file. A method checks its input and answers with a `Call`; a store runs it.
+
+    answer = await store.run(ledger.submit([Submission(id=…, name=…, payload=…)]))
+
+Every move is safe to repeat: a second run of the same call changes nothing and answers as the first did, so a caller
+that saw no reply just sends it again. Finishing moves take a `Lease`, and an attempt that lost its lease is told
+`stale`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from relier.errors import CommitIndeterminate, InvalidSubmissionError, PushIndeterminate
+from relier.ledger import keys, replies
+from relier.ledger.records import (
+    Accepted,
+    Admission,
+    Beat,
+    Claim,
+    Lease,
+    Operated,
+    Page,
+    Promoted,
+    Recorded,
+    Settled,
+    Stats,
+    Submission,
+    Swept,
+    Task,
+    check_bytes,
+    check_name,
+    check_number,
+    check_submission,
+    check_word,
+)
+from relier.settings import Settings
+from relier.store.call import Arg, Call, Durability
+from relier.store.scripts import Scripts
+
+T = TypeVar("T")
+
+CHUNK_TASKS = 100
+CHUNK_BYTES = 1024 * 1024
+CLAIM_BYTES = 4 * 1024 * 1024
+SWEEP_TASKS = 200
+
+
+def load_scripts(**replaced: str) -> Scripts:
+    """All scripts of the ledger. `replaced` swaps the text of some: the proof runs them on a clock of its own."""
+    swaps = {name.replace("__", "/"): source for name, source in replaced.items()}
+    return Scripts(Path(__file__).parent / "lua", keys.SPELLED, replace=swaps)
+
+
+class Ledger:
+    """The moves of one namespace."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.prefix = keys.prefix(settings.namespace, settings.key_prefix)
+        self._namespace = settings.namespace
+        self._max_bytes = settings.max_payload_bytes
+
+    def _call(
+        self, script: str, args: Iterable[Arg], parse: Any, durability: Durability = Durability.MEMORY
+    ) -> Call[Any]:
+        return Call(script, self.prefix, tuple(args), parse, durability)
+
+    # --- the namespace -------------------------------------------------------------------------------------------
+
+    def open(self) -> Call[None]:
+        """Marks an empty namespace with this layout; a LayoutError for another layout's."""
+        return self._call("open", [keys.LAYOUT], partial(replies.opened, self._namespace))
+
+    # --- 1 enter -------------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        tasks: Sequence[Submission],
+        admission: Admission | None = None,
+        durability: Durability = Durability.MEMORY,
+    ) -> Call[list[Accepted]]:
+        """Accepts all tasks or, over a limit, none. At most 100 tasks or 1 MiB a call: see `chunks`."""
+        guard = admission or Admission()
+        if not tasks or len(tasks) > CHUNK_TASKS:
+            raise InvalidSubmissionError(f"one submit takes 1 to {CHUNK_TASKS} tasks, not {len(tasks)}; use chunks()")
+        for task in tasks:
+            check_submission(task, self._max_bytes)
+        args: list[Arg] = [_flag(durability), guard.max_depth, guard.max_bytes, guard.extra, len(guard.limits)]
+        for limit in guard.limits:
+            args += (limit.name, limit.interval_us, limit.tolerance_us, limit.weight)
+        args.append(len(tasks))
+        parse = partial(replies.accepted, [task.id for task in tasks])
+        for task in tasks:
+            args += task.args()
+        call: Call[list[Accepted]] = self._call("submit", args, parse, durability)
+        return call.when_indeterminate(lambda: PushIndeterminate(tasks[0].id))
+
+    @staticmethod
+    def chunks(tasks: Iterable[Submission]) -> Iterator[list[Submission]]:
+        """Splits a long list so that no single script holds the store up."""
+        chunk: list[Submission] = []
+        size = 0
+        for task in tasks:
+            if chunk and (len(chunk) == CHUNK_TASKS or size + len(task.payload) > CHUNK_BYTES):
+                yield chunk
+                chunk, size = [], 0
+            chunk.append(task)
+            size += len(task.payload)
+        if chunk:
+            yield chunk
+
+    # --- 2 work --------------------------------------------------------------------------------------------------
+
+    def register(self, boot: str, lease_ms: int, about: str = "{}") -> Call[bool]:
+        """A boot joins. False: it was declared lost before; start over with a new id."""
+        check_word("the boot", boot, 24)
+        check_number("lease_ms", lease_ms, 1)
+        return self._call("register", [boot, lease_ms, about], replies.is_ok)
+
+    def beat(self, boot: str, lease_ms: int, polled: str = "") -> Call[Beat]:
+        """One sign of life for all that the boot runs."""
+        return self._call("beat", [boot, lease_ms, polled], replies.beat)
+
+    def retire(self, boot: str) -> Call[int]:
+        """A boot leaves. Answers how many tasks it still holds: above 0 it has not left."""
+        return self._call("retire", [boot], replies.retired)
+
+    def claim(
+        self, boot: str, seq: int, queues: Sequence[str], want: int, *, lane: str = "0", max_bytes: int = CLAIM_BYTES
+    ) -> Call[Claim]:
+        """Up to `want` tasks, queues in the order given. `seq` grows by one per claim of a lane; a re-send keeps it."""
+        check_word("the lane", lane)
+        check_number("want", want, 1, 1000)
+        if not queues:
+            raise InvalidSubmissionError("a claim names at least one queue")
+        return self._call("claim", [boot, lane, seq, want, max_bytes, *queues], partial(replies.claim, boot))
+
+    def checkpoint(self, lease: Lease, seq: int, value: bytes) -> Call[Settled]:
+        """Saves how far the attempt got. `seq` grows within the attempt; an older one never replaces a newer one."""
+        check_bytes("the checkpoint", value, self._max_bytes)
+        return self._call("checkpoint", [lease.owner, lease.task_id, lease.fence, seq, value], replies.settled)
+
+    def step(self, lease: Lease, name: str, value: bytes) -> Call[Recorded]:
+        """Records a step's result; the first record stands and is what the answer holds."""
+        check_name("the step", name)
+        check_bytes(f"the result of step {name!r:.80}", value, self._max_bytes)
+        return self._call("step", [lease.owner, lease.task_id, lease.fence, name, value], replies.recorded)
+
+    # --- 3 settle ------------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        done: Sequence[tuple[Lease, bytes | None, Sequence[Submission]]],
+        durability: Durability = Durability.MEMORY,
+    ) -> Call[list[Settled]]:
+        """Ends attempts as done: for each its lease, its result, and the tasks that follow from it."""
+        args: list[Arg] = [_flag(durability), *_owner_of([lease for lease, _, _ in done])]
+        for lease, result, follow_ups in done:
+            if result is not None:
+                check_bytes(f"the result of {lease.task_id}", result, self._max_bytes)
+            args += (lease.task_id, lease.fence, "" if result is None else "1", result or b"", len(follow_ups))
+            for task in follow_ups:
+                check_submission(task, self._max_bytes)
+                args += task.args()
+        parse = partial(replies.committed, [lease.fence for lease, _, _ in done])
+        call: Call[list[Settled]] = self._call("commit", args, parse, durability)
+        return call.when_indeterminate(
+            lambda: CommitIndeterminate(
+                f"the commit of {done[0][0].task_id} ran, but its durability was not confirmed in time; commit it again"
+            )
+        )
+
+    def retry(self, lease: Lease, delay_ms: int, detail: str = "", *, putback: bool = False) -> Call[Settled]:
+        """Run again after a delay. `putback`: not for this worker; burns no attempt and counts as no failure."""
+        check_number("delay_ms", delay_ms)
+        kind = "putback" if putback else "failure"
+        return self._settle("retry", lease, delay_ms, kind, detail)
+
+    def release(self, leases: Sequence[Lease]) -> Call[list[Settled]]:
+        """Hands tasks back unfinished, without burning an attempt."""
+        args: list[Arg] = list(_owner_of(leases))
+        for lease in leases:
+            args += (lease.task_id, lease.fence)
+        return self._call("release", args, replies.all_settled)
+
+    def bury(self, lease: Lease, reason: str, detail: str = "") -> Call[Settled]:
+        """Ends the task as dead, with a reason one can replay from."""
+        check_name("the reason", reason)
+        return self._settle("bury", lease, reason, detail)
+
+    def forfeit(self, lease: Lease, cause: str) -> Call[Settled]:
+        """The process that ran exactly this task is gone: revive it now, and count the death."""
+        return self._settle("forfeit", lease, cause)
+
+    def _settle(self, move: str, lease: Lease, *args: Arg) -> Call[Settled]:
+        run: tuple[Arg, ...] = (lease.owner, 1, lease.task_id, lease.fence, *args)
+        return self._call(move, run, lambda raw: replies.all_settled(raw)[0])
+
+    # --- 4 sweep -------------------------------------------------------------------------------------------------
+
+    def revive(
+        self,
+        most: int = SWEEP_TASKS,
+        deepest: int = 10_000,
+        *,
+        interval_ms: int = 500,
+        boot: str = "",
+        cause: str = "lease ran out",
+    ) -> Call[Swept]:
+        """Returns the tasks of boots whose lease ran out; with `boot`, of that one, which is known to be dead."""
+        return self._call("revive", [min(most, SWEEP_TASKS), deepest, interval_ms, boot, cause], replies.swept)
+
+    def promote(self, most: int = SWEEP_TASKS) -> Call[Promoted]:
+        """Due tasks enter their queues."""
+        return self._call("promote", [most], replies.promoted)
+
+    def reap(self, most: int = SWEEP_TASKS) -> Call[int]:
+        """Removes ended records past their end of life."""
+        return self._call("reap", [most], replies.number)
+
+    # --- 5 operate -----------------------------------------------------------------------------------------------
+
+    def replay(
+        self, task_id: str, version: int, nonce: str, payload: bytes | None = None, *, fresh: bool = False
+    ) -> Call[Operated]:
+        """Sends a dead task round again. `fresh` forgets its checkpoint and steps."""
+        check_word("the nonce", nonce)
+        if payload is not None:
+            check_bytes(f"the payload of {task_id}", payload, self._max_bytes)
+        has = "" if payload is None else "1"
+        args: list[Arg] = [task_id, version, nonce, has, payload or b"", "1" if fresh else ""]
+        return self._call("replay", args, partial(replies.operated, "replay", task_id))
+
+    def cancel(self, task_id: str, version: int) -> Call[Operated]:
+        """Ends a waiting task; asks a running one to end."""
+        return self._call("cancel", [task_id, version], partial(replies.operated, "cancel", task_id))
+
+    def discard(self, task_id: str, version: int) -> Call[Operated]:
+        """Removes an ended record before its time."""
+        return self._call("discard", [task_id, version], partial(replies.operated, "discard", task_id))
+
+    def pause(self, queue: str, version: int) -> Call[Operated]:
+        """Stops claims from a queue. `version` is the one `stats` showed, 0 for a queue never paused."""
+        check_name("the queue", queue)
+        return self._call("pause", [queue, version], partial(replies.operated, "pause", queue))
+
+    def resume(self, queue: str, version: int) -> Call[Operated]:
+        """Lets a paused queue go on."""
+        return self._call("resume", [queue, version], partial(replies.operated, "resume", queue))
+
+    # --- reads ---------------------------------------------------------------------------------------------------
+
+    def get(self, task_id: str) -> Call[Task]:
+        """One task, whole. TaskNotFoundError, CorruptRecordError."""
+        return self._call("get", [task_id], partial(replies.task, task_id))
+
+    def list(
+        self, index: str, of: str = "", *, cursor: str | None = None, most: int = 100, name: str = ""
+    ) -> Call[Page]:
+        """One page of an index: due, ready of a queue, owned of a boot, ended of a state."""
+        if index not in {"due", "ready", "owned", "ended"}:
+            raise InvalidSubmissionError(f"there is no index {index!r}: it is due, ready, owned or ended")
+        check_number("most", most, 1, 1000)
+        return self._call("list", [index, of, cursor or "", most, name], replies.page)
+
+    def owned(self, boot: str) -> Call[dict[str, str]]:
+        """id -> fence of what a boot holds, to compare with what it really runs."""
+        return self._call("owned", [boot], replies.owned)
+
+    def stats(self) -> Call[Stats]:
+        """Counts, queues, boots: numbers for people and metrics, at one moment."""
+        return self._call("stats", [], replies.stats)
+
+    def bell(self, queue: str) -> str:
+        """The key a worker blocks on while a queue is empty."""
+        return keys.spell(self.prefix, "bell", queue)
+
+
+def _flag(durability: Durability) -> str:
+    return "" if durability is Durability.MEMORY else "1"
+
+
+def _owner_of(leases: Sequence[Lease]) -> tuple[Arg, Arg]:
+    owners = {lease.owner for lease in leases}
+    if len(owners) != 1:
+        raise InvalidSubmissionError(f"one call settles tasks of one boot, not of {len(owners)}")
+    return owners.pop(), len(leases)

@@ -1,0 +1,24 @@
+-- A person ends a task. One that waits ends now; one that runs is asked to, and ends when its owner answers or its lease
+-- does. The request is bound to the attempt it met.
+-- ARGV: id, version seen
+-- returns: {verdict, state, version}   verdict: ok | asked | repeat | missing | corrupt | conflict | illegal
+-- use: finish_why
+local id = ARGV[1]
+local r = read(id)
+if not r.state then return {r.corrupt and 'corrupt' or 'missing', '', '0'} end
+if r.state == 'cancelled' or (r.state == 'running' and has(r, 'c')) then return {'repeat', r.state, r.version} end
+if r.version ~= ARGV[2] then return {'conflict', r.state, r.version} end
+if r.state == 'done' or r.state == 'dead' then return {'illegal', r.state, r.version} end
+redis.call('ZREM', DUE, id)
+if r.state == 'running' then
+  mark(r, 'c')
+  r.version = r.version + 1
+  redis.call('SETRANGE', TASK .. id, 0, core(r))
+  redis.call('SADD', ASKED .. r.owner, id .. ' ' .. r.fence)
+  return {'asked', 'running', r.version}
+end
+with_spec(r)
+redis.call('ZREM', READY .. r.queue, id)
+finish_cancelled(id, r, 'cancelled')
+close()
+return {'ok', 'cancelled', r.version}

@@ -1,0 +1,20 @@
+-- Saves how far an attempt got. `seq` grows within an attempt, so a late older checkpoint never replaces a newer one.
+-- ARGV: boot, id, fence, seq, value
+-- returns: {verdict, state, fence}
+-- use: lease notes
+local id, fence, seq = ARGV[2], ARGV[3], tonumber(ARGV[4])
+local r = read(id)
+local said = verdict(id, r, 'checkpoint', fence, ARGV[1])
+if said == 'ok' then
+  local of, last = string.match(noted(id, r, 'checkpoint') or '', '^(%d+):(%d+)$')
+  if of == fence and tonumber(last) >= seq then
+    said = 'repeat'
+  else
+    redis.call('SET', CHECKPOINT .. id, ARGV[5])
+    mark(r, 'k')
+    note(id, r, 'checkpoint', fence .. ':' .. ARGV[4])
+    redis.call('SETRANGE', TASK .. id, 0, core(r))
+  end
+end
+close()
+return {said, r.state or '', r.fence or '0'}

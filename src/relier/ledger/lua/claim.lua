@@ -1,0 +1,119 @@
+-- Takes up to `want` tasks for a live boot, queue by queue in the order given, revived tasks first. Paused queues are
+-- passed over; a task past `expires` ends as cancelled; one whose record is broken ends as dead, or, where there is no
+-- record left to end, leaves the index and is counted as a stray.
+-- ARGV: boot, lane, seq, want, max record bytes, queue, …
+--   lane and seq: a boot's claims count upwards per lane, one at a time; a re-sent claim gets the same set, a late one
+--   nothing.
+-- returns: {'ok', TIME (ms), {id, record, more}, …}   more: false, or
+--            {checkpoint, {step, value, …}, retries, deaths, scares, since, revision}
+--          {'gone'} the boot is lost | {'old'} a newer claim of the lane was seen
+-- use: record close
+local boot, lane, seq = ARGV[1], 'lane:' .. ARGV[2], tonumber(ARGV[3])
+local want, room = tonumber(ARGV[4]), tonumber(ARGV[5])
+local worker = redis.call('HMGET', WORKER .. boot, 'registered', 'lost', lane)
+if not worker[1] or worker[2] then return {'gone'} end
+
+local answer, told, claims, taken = {'ok', digits(now)}, {ARGV[3]}, {}, 0
+local fence_now = digits(now_us)
+
+local function hand_over(id, r, text)
+  local more = false
+  if r.flags ~= '-' then
+    local past = has(r, 'm') and redis.call('HMGET', MORE .. id, 'retries', 'deaths', 'scares', 'since', 'revision') or {}
+    more = {has(r, 'k') and redis.call('GET', CHECKPOINT .. id), has(r, 's') and redis.call('HGETALL', STEPS .. id) or {},
+      past[1] or false, past[2] or false, past[3] or false, past[4] or false, past[5] or false}
+  end
+  taken = taken + 1
+  answer[taken + 2] = {id, text, more}
+end
+
+-- The set of the lane's last claim, as far as it is still this boot's. `last`: seq, then id and fence of each.
+local function hand_over_again(last)
+  for i = 2, #last, 2 do
+    local text = redis.call('GET', TASK .. last[i])
+    local r = parse(text or '')
+    if r.state == 'running' and r.owner == boot and r.fence == last[i + 1] then hand_over(last[i], r, text) end
+  end
+  return answer
+end
+
+local function start(id, r, text)
+  r.fence = tonumber(r.fence) < now_us and fence_now or digits(r.fence + 1)
+  r.state, r.owner, r.attempt = 'running', boot, r.attempt + 1
+  step_version(r)
+  local line = core(r)
+  redis.call('SETRANGE', TASK .. id, 0, line)
+  hand_over(id, r, line .. string.sub(text, WIDTH + 1))
+  claims[#claims + 1] = now
+  claims[#claims + 1] = id
+  told[#told + 1] = id
+  told[#told + 1] = r.fence
+end
+
+local function expired(r)
+  -- here: spec
+  return with_spec(r).expires and r.expires <= now
+end
+
+-- What is in the index but cannot run.
+local function put_away(id, r)
+  -- here: corrupt
+  if r.state == 'queued' then finish_cancelled(id, r, 'expired') else bury_corrupt(id, r) end
+end
+
+-- One id popped from an index; false, and it goes back, when its payload no longer fits into this claim.
+local function take(index, id, score)
+  local text = redis.pcall('GET', TASK .. id)
+  local r = type(text) == 'string' and parse(text) or {corrupt = text and 'type'}
+  if r.state == 'queued' and not (has(r, 'o') and expired(r)) then
+    if #text > room and taken > 0 then
+      redis.call('ZADD', index, score, id)
+      return false
+    end
+    room = room - #text
+    start(id, r, text)
+  else
+    put_away(id, r)
+  end
+  return true
+end
+
+-- Takes from one index until it is empty (true) or the claim is full (false).
+local function drain(index)
+  while taken < want do
+    local popped = redis.call('ZPOPMIN', index, want - taken)
+    if #popped == 0 then return true end
+    local fits = true
+    for i = 1, #popped, 2 do
+      if fits then fits = take(index, popped[i], popped[i + 1])
+      else redis.call('ZADD', index, popped[i + 1], popped[i]) end
+    end
+    if not fits then return false end
+  end
+  return false
+end
+
+local last = worker[3]
+if last and seq <= tonumber(string.match(last, '^%d+')) then
+  local words = {}
+  for word in string.gmatch(last, '%S+') do words[#words + 1] = word end
+  if seq < tonumber(words[1]) then return {'old'} end
+  return hand_over_again(words)
+end
+
+local full = false
+for i = 6, #ARGV do
+  local queue = ARGV[i]
+  local pause = redis.call('HGET', PAUSES, queue)
+  if not pause or string.sub(pause, 1, 1) == '0' then
+    if not full then full = not drain(READY .. queue) end
+    -- A ring this boot took was for whoever has room: ring on for what it leaves.
+    if full and redis.call('EXISTS', READY .. queue) == 1 then ring(queue) end
+  end
+end
+if taken > 0 then
+  redis.call('ZADD', OWNED .. boot, unpack(claims))
+  redis.call('HSET', WORKER .. boot, lane, table.concat(told, ' '))
+end
+close()
+return answer

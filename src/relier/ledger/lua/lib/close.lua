@@ -1,0 +1,26 @@
+-- What a script gathers and writes once, at its end: counters, ended records, rings.
+local tally, rung, ends = {}, {}, {}
+
+local function count(field, n) tally[field] = (tally[field] or 0) + (n or 1) end
+
+-- The doorbell of a queue is a list that holds one element at the most. A ring says "there may be work"; taken, lost or
+-- doubled it decides nothing.
+local function ring(queue) rung[queue] = true end
+
+local function end_later(state, eol, id)
+  local rows = ends[state] or {}
+  ends[state] = rows
+  rows[#rows + 1] = eol
+  rows[#rows + 1] = id
+end
+
+local function close()
+  for state, rows in pairs(ends) do redis.call('ZADD', ENDED .. state, unpack(rows)) end
+  for field, n in pairs(tally) do redis.call('HINCRBY', COUNTS, field, n) end
+  for queue in pairs(rung) do
+    if redis.call('LLEN', BELL .. queue) == 0 then
+      redis.call('RPUSH', BELL .. queue, '1')
+      redis.call('SADD', QUEUES, queue)
+    end
+  end
+end

@@ -1,0 +1,22 @@
+-- Ends that need a reason: dead keeps its payload for a replay, cancelled does not. `lost` is nil, or 'bury' or 'hold':
+-- what becomes of a task that died with its worker and may not be retried.
+-- use: finish loose_ends
+local DEAD_TTL = 2592000000      -- 30 days
+
+local function finish_dead(id, r, reason, lost)
+  local ttl = with_spec(r).dead_ttl or DEAD_TTL
+  if lost == 'hold' then ttl = nil end
+  close_key(id, r, 'dead', lost)
+  note(id, r, 'reason', reason)
+  r.state = 'dead'
+  save(id, r)
+  end_later('dead', ttl and now + ttl or '+inf', id)
+  tie_up(id, r, 'dead', ttl)
+  if ttl then redis.call('PEXPIRE', TASK .. id, ttl + BACKSTOP) end
+  count('dead')
+end
+
+local function finish_cancelled(id, r, reason)
+  note(id, r, 'reason', reason)
+  finish(id, r, 'cancelled')
+end

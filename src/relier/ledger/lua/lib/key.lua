@@ -1,0 +1,10 @@
+-- The live holder of an idempotency key: its id and record, or nil. A mark whose time is over, or whose record is gone,
+-- holds nothing.
+-- use: record
+local function holder(key)
+  local id, till = string.match(redis.call('GET', IDEM .. key) or '', '^(%S+) ?(%d*)$')
+  if not id or (till ~= '' and tonumber(till) <= now) then return nil end
+  local r = read(id)
+  if not r.state then return nil end
+  return id, r
+end

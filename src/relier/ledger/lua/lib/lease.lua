@@ -1,0 +1,20 @@
+-- Who may settle an attempt, and how it leaves its owner. Every finishing script asks `verdict` before it writes.
+-- use: record close
+-- 'ok': this attempt owns the task. 'repeat': this very call ran before. 'stale': another attempt, or nobody, owns it.
+local function verdict(id, r, move, fence, boot)
+  if not r.state then return r.corrupt and 'corrupt' or 'missing' end
+  if r.state == 'running' and r.fence == fence and r.owner == boot then return 'ok' end
+  if move == 'commit' then
+    if r.state == 'done' and r.fence == fence and r.owner == boot then return 'repeat' end
+  elseif has(r, 'm') and redis.call('HGET', MORE .. id, 'settled') == move .. ':' .. fence then
+    return 'repeat'
+  end
+  count('refused')
+  return 'stale'
+end
+
+-- Its first write is one that a full store does not refuse, so whoever settles can always settle.
+local function leave(id, r)
+  redis.call('ZREM', OWNED .. r.owner, id)
+  if has(r, 'c') then redis.call('SREM', ASKED .. r.owner, id .. ' ' .. r.fence) end
+end

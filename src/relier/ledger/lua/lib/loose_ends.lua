@@ -1,0 +1,27 @@
+-- What an end means for all that may stand beside a record.
+-- use: notes spec close
+local BACKSTOP = 3600000
+
+-- The idempotency key: kept for its time after done, freed otherwise. `lost` keeps it: a lost worker's task that is not
+-- retried may have had its effect, so a person decides. Returns how long the mark will hold (ms).
+local function close_key(id, r, state, lost)
+  local key = r.key_ttl and noted(id, r, 'key')
+  if not key or redis.call('GET', IDEM .. key) ~= id then return 0 end
+  if state == 'done' then
+    redis.call('SET', IDEM .. key, id .. ' ' .. digits(now + r.key_ttl), 'PX', digits(r.key_ttl + BACKSTOP))
+    return r.key_ttl
+  end
+  if not lost then redis.call('DEL', IDEM .. key) end
+  return 0
+end
+
+-- Side keys that stay get the backstop too; what cannot be used any more goes. The bytes held are given back.
+local function tie_up(id, r, state, ttl)
+  for flag, key in pairs({h = HISTORY .. id, m = MORE .. id, k = CHECKPOINT .. id, s = STEPS .. id}) do
+    if has(r, flag) then
+      if state ~= 'dead' and (flag == 'k' or flag == 's') then redis.call('DEL', key)
+      elseif ttl then redis.call('PEXPIRE', key, ttl + BACKSTOP) end
+    end
+  end
+  if r.held then count('bytes', -r.held) end
+end

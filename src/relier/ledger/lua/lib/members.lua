@@ -1,0 +1,8 @@
+-- Taking a boot that owns nothing out of the namespace.
+-- use: tick
+local function remove_boot(boot)
+  redis.call('ZREM', BOOTS, boot)
+  redis.call('ZREM', LEASES, boot)
+  redis.call('DEL', WORKER .. boot, ASKED .. boot)
+  reclamp()
+end

@@ -1,0 +1,10 @@
+-- Takes an ended record out of the store. An id that must never run again leaves a tombstone.
+-- use: notes spec
+local function remove(id, r, state)
+  local key = noted(id, r, 'key')
+  if key and string.match(redis.call('GET', IDEM .. key) or '', '^%S+') == id then redis.call('DEL', IDEM .. key) end
+  redis.call('ZREM', ENDED .. state, id)
+  redis.call('DEL', TASK .. id, MORE .. id, HISTORY .. id, CHECKPOINT .. id, STEPS .. id)
+  local tomb_ttl = with_spec(r).tomb_ttl
+  if tomb_ttl then redis.call('SET', TOMB .. id, digits(now + tomb_ttl) .. ' ' .. state, 'PX', digits(tomb_ttl)) end
+end

@@ -1,0 +1,26 @@
+-- Back to the queue, or to the schedule. A task a person asked to cancel goes no further: it ends here. Both return the
+-- state the task got.
+-- use: finish_why order
+local function requeue(id, r, at_us)
+  if has(r, 'c') then
+    finish_cancelled(id, r, 'cancelled')
+    return 'cancelled'
+  end
+  with_spec(r)
+  r.state, r.owner = 'queued', '-'
+  save(id, r)
+  redis.call('ZADD', READY .. r.queue, order(at_us or r.at, r.priority), id)
+  ring(r.queue)
+  return 'queued'
+end
+
+local function reschedule(id, r, due_ms)
+  if has(r, 'c') then
+    finish_cancelled(id, r, 'cancelled')
+    return 'cancelled'
+  end
+  r.state, r.owner = 'scheduled', '-'
+  save(id, r)
+  redis.call('ZADD', DUE, due_ms, id)
+  return 'scheduled'
+end

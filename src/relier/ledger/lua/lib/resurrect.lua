@@ -1,0 +1,24 @@
+-- One attempt whose process is gone. `alone`: the dead process ran exactly this task, so the death counts against it. In
+-- a shared death it is innocent the first time; from the second on it is a suspect and runs alone in its own process,
+-- where it either ends or convicts itself. The caller has taken it from its owner.
+-- use: log requeue
+local MAX_RESURRECTIONS = 5
+local function resurrect(id, r, alone, cause)
+  log(id, r, 'revive', cause)
+  if has(r, 'c') then return requeue(id, r) end
+  local lost = with_spec(r).on_lost
+  if lost then
+    finish_dead(id, r, 'lost', lost)
+    return 'dead'
+  end
+  local deaths, scares = tonumber(noted(id, r, 'deaths') or 0), tonumber(noted(id, r, 'scares') or 0)
+  if alone then deaths = deaths + 1 else scares = scares + 1 end
+  note(id, r, 'deaths', deaths, 'scares', scares)
+  if deaths > (r.max_resurrections or MAX_RESURRECTIONS) then
+    finish_dead(id, r, 'max_resurrections_exceeded')
+    return 'dead'
+  end
+  if scares >= 2 then mark(r, 'a') end
+  count('revived')
+  return requeue(id, r, r.at - REVIVED)
+end

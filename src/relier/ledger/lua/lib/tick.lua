@@ -1,0 +1,19 @@
+-- Moving the ledger clock on. The ZREM is the first write: a full store refuses a SET as the first, but not a second one.
+-- use: clock
+local function write_clock(t, clamp, grace)
+  redis.call('SET', CLOCK, string.format('%.0f %.0f %.0f %.0f', t, now, clamp, grace))
+end
+
+local function tick(interval)
+  local t, grace, clamp = read_clock(interval)
+  redis.call('ZREM', LEASES, '')
+  write_clock(t, clamp, grace)
+  return t, grace
+end
+
+-- After boots came or went.
+local function reclamp()
+  local t, grace, clamp = read_clock()
+  local shortest = redis.call('ZRANGE', LEASES, 0, 0, 'WITHSCORES')[2]
+  write_clock(t, shortest and math.floor(shortest / 2) or clamp, grace)
+end

@@ -1,0 +1,37 @@
+-- One page of an index, in its order, starting after a cursor that stays valid while tasks come and go.
+-- ARGV: index (due | ready | owned | ended), of (queue, boot or state; '' for due), cursor ('' = begin, else
+--       '<score> <id>'), most entries looked at, task name ('' = any)
+-- returns: {cursor ('' = end), {id, record without its payload, {field, value, …}}, …}
+-- use: spec
+local roots = {due = DUE, ready = READY, owned = OWNED, ended = ENDED}
+local index, most, wanted = roots[ARGV[1]] .. ARGV[2], tonumber(ARGV[4]), ARGV[5]
+local score, after = string.match(ARGV[3], '^(%S+) (.+)$')
+
+-- Where the page begins: right after the entry of the cursor, or, if that is gone, where it would stand.
+local function begin()
+  if not score then return 0 end
+  local rank = redis.call('ZRANK', index, after)
+  if rank and redis.call('ZSCORE', index, after) == score then return rank + 1 end
+  local from = redis.call('ZCOUNT', index, '-inf', '(' .. score)
+  while true do
+    local peers = redis.call('ZRANGE', index, from, from + 99, 'WITHSCORES')
+    for i = 1, #peers, 2 do
+      if peers[i + 1] ~= score or peers[i] > after then return from end
+      from = from + 1
+    end
+    if #peers == 0 then return from end
+  end
+end
+
+local from = begin()
+local rows = redis.call('ZRANGE', index, from, from + most - 1, 'WITHSCORES')
+local answer = {#rows < 2 * most and '' or rows[#rows] .. ' ' .. rows[#rows - 1]}
+for i = 1, #rows, 2 do
+  local r = read(rows[i])
+  if r.state and (wanted == '' or with_spec(r).name == wanted) then
+    answer[#answer + 1] = {rows[i], head(r), has(r, 'm') and redis.call('HGETALL', MORE .. rows[i]) or {}}
+  elseif r.corrupt and wanted == '' then
+    answer[#answer + 1] = {rows[i], 'corrupt', {}}
+  end
+end
+return answer

@@ -1,0 +1,20 @@
+-- Removes ended records past their end of life.
+-- ARGV: most records in this call
+-- returns: removed
+-- use: remove close
+local removed, most = 0, tonumber(ARGV[1])
+for _, state in ipairs({'done', 'cancelled', 'dead'}) do
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', ENDED .. state, '-inf', now, 'LIMIT', 0, most - removed)) do
+    local r = read(id)
+    if r.state == state then
+      remove(id, r, state)
+      count('reaped')
+    else
+      redis.call('ZREM', ENDED .. state, id)
+      count('strays')
+    end
+    removed = removed + 1
+  end
+end
+close()
+return removed

@@ -1,0 +1,10 @@
+-- Hands tasks back unfinished, at once and without burning an attempt: a drain, or a claim nobody runs. They return to
+-- the place in the queue their age gives them.
+-- ARGV: boot, n, then per task: id, fence
+-- returns: {{verdict, state, fence}, …}
+-- use: settle requeue
+return settle('release', 2, function(id, r)
+  count('released')
+  r.attempt = r.attempt - 1
+  return requeue(id, r)
+end)

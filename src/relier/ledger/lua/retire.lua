@@ -1,0 +1,10 @@
+-- A boot leaves for good, if it holds nothing any more.
+-- ARGV: boot
+-- returns: {'ok'} | {'busy', owned tasks} | {'gone'}
+-- use: members
+local lease = redis.call('ZSCORE', BOOTS, ARGV[1])
+if not lease or lease == '0' then return {'gone'} end
+local held = redis.call('ZCARD', OWNED .. ARGV[1])
+if held > 0 then return {'busy', held} end
+remove_boot(ARGV[1])
+return {'ok'}

@@ -1,0 +1,19 @@
+-- The attempt failed, or was not for this worker: run again after a delay.
+-- ARGV: boot, n, then per task: id, fence, delay (ms), kind ('failure' | 'putback'), detail
+--   failure counts as a retry; putback burns no attempt and remembers since when the task is being put back
+-- returns: {{verdict, state, fence}, …}
+-- use: settle requeue log
+return settle('retry', 5, function(id, r, a)
+  local delay = tonumber(ARGV[a + 2])
+  log(id, r, 'retry', ARGV[a + 4])
+  if ARGV[a + 3] == 'putback' then
+    r.attempt = r.attempt - 1
+    redis.call('HSETNX', MORE .. id, 'since', now)
+  else
+    redis.call('HINCRBY', MORE .. id, 'retries', 1)
+    redis.call('HDEL', MORE .. id, 'since')
+  end
+  count('retried')
+  if delay > 0 then return reschedule(id, r, now + delay) end
+  return requeue(id, r, now_us)
+end)

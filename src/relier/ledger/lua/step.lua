@@ -1,0 +1,17 @@
+-- Records the result of a named step, once: the first record under a valid fence stands.
+-- ARGV: boot, id, fence, name, value
+-- returns: {verdict, state, fence, recorded value}   repeat: the step was recorded before, the value is that one
+-- use: lease notes
+local id, name, value = ARGV[2], ARGV[4], ARGV[5]
+local r = read(id)
+local said = verdict(id, r, 'step', ARGV[3], ARGV[1])
+close()
+if said ~= 'ok' then return {said, r.state or '', r.fence or '0', false} end
+if redis.call('HSETNX', STEPS .. id, name, value) == 0 then
+  return {'repeat', r.state, r.fence, redis.call('HGET', STEPS .. id, name)}
+end
+if not has(r, 's') then
+  mark(r, 's')
+  redis.call('SETRANGE', TASK .. id, 0, core(r))
+end
+return {said, r.state, r.fence, value}

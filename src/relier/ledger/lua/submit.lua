@@ -1,0 +1,76 @@
+-- Accepts tasks: all of them or, over a limit, none. An id that is here already gets the receipt it had.
+-- ARGV: durable ('1' or ''), max depth of a queue (0 none), max payload bytes held (0 none), extra cost,
+--       n limits, then per limit: name, emission interval (µs), tolerance (µs), weight of one task
+--       n items, then per item: see lib/enter.lua
+-- returns: {'ok', per item: the state of a new task, or {status, id, state, version}}
+--                   status: new (a repeat of this push) | exists | duplicate | ended | corrupt
+--          {'refused', limit, retry after (µs, 0 = unknown)}
+-- Order of the guards: id, idempotency, admission. Only new tasks are charged, so a repeat costs nothing.
+-- use: enter
+local max_depth, max_bytes, n_limits = ARGV[2], ARGV[3], tonumber(ARGV[5])
+local first = 7 + 4 * n_limits
+local answers, fresh, seen, arrivals = {'ok'}, {}, {}, {}
+
+local function refusal()
+  local function too_deep(most)
+    local depth = {}
+    for _, item in ipairs(fresh) do
+      local queue = ARGV[item[2] + 1]
+      depth[queue] = (depth[queue] or redis.call('ZCARD', READY .. queue)) + 1
+      if depth[queue] > most then return {'refused', 'depth:' .. queue, '0'} end
+    end
+  end
+
+  local function too_much(most)
+    local bytes = tonumber(redis.call('HGET', COUNTS, 'bytes')) or 0
+    for _, item in ipairs(fresh) do bytes = bytes + #ARGV[item[2] + TAIL] end
+    if bytes > most then return {'refused', 'bytes', '0'} end
+  end
+
+  -- GCRA: each limit keeps the time at which it would next be idle; tasks push it on, and it may run ahead of now by the
+  -- tolerance. `arrivals` gathers what to write if all limits agree.
+  local function too_fast()
+    for i = 6, 5 + 4 * n_limits, 4 do
+      local interval, tolerance, weight = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])
+      local idle_at = math.max(tonumber(redis.call('GET', RATE .. ARGV[i])) or 0, now_us)
+      local arrival = idle_at + (#fresh * weight + ARGV[4]) * interval
+      if arrival - tolerance > now_us then return {'refused', ARGV[i], digits(arrival - tolerance - now_us)} end
+      arrivals[#arrivals + 1] = {ARGV[i], arrival}
+    end
+  end
+
+  return max_depth ~= '0' and too_deep(tonumber(max_depth)) or max_bytes ~= '0' and too_much(tonumber(max_bytes)) or too_fast()
+end
+
+local guarded, entered = n_limits > 0 or max_depth ~= '0' or max_bytes ~= '0', 0
+for i = 1, tonumber(ARGV[first - 1]) do
+  local a = first + ITEM * (i - 1)
+  local state = not guarded and ARGV[a + 5] == '' and enter(a, entered, false)
+  if state then
+    entered = entered + 1
+    answers[i + 1] = state
+  else
+    answers[i + 1] = look(a, seen)
+    if not answers[i + 1] then fresh[#fresh + 1] = {i + 1, a} end
+  end
+end
+if entered == 0 and #fresh == 0 then
+  if ARGV[1] == '1' then
+    -- here: touch
+    touch()
+  end
+  return answers
+end
+
+if guarded and #fresh > 0 then
+  local refused = refusal()
+  if refused then return refused end
+end
+
+for nth, item in ipairs(fresh) do answers[item[1]] = enter(item[2], entered + nth - 1, max_bytes ~= '0') end
+for _, taken in ipairs(arrivals) do
+  redis.call('SET', RATE .. taken[1], digits(taken[2]), 'PX', digits(math.ceil((taken[2] - now_us) / 1000) + 1000))
+end
+line_up()
+close()
+return answers

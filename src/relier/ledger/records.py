@@ -1,0 +1,458 @@
+"""What goes into the ledger and what comes out: frozen values, and how replies are read.
+
+Times are whole milliseconds, on the store's TIME unless a name says otherwise. Fences are text: they have 16 digits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Literal
+
+import msgspec
+
+from relier.errors import CorruptRecordError, InvalidSubmissionError, PayloadTooLargeError
+from relier.states import BY_WORD, State
+from relier.store.call import Arg, Durability
+
+MAX_NAME_BYTES = 512
+DEFAULT_OPTIONS = "- - - - - - -"
+PRIORITIES = range(-9, 10)
+DURABILITIES = {level.value.encode(): level for level in Durability}
+
+
+def new_task_id() -> str:
+    """A fresh id that sorts by time of making (UUID version 7, as 32 hex digits)."""
+    value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10), "big")
+    value = value & ~(0xF << 76) | 0x7 << 76
+    value = value & ~(0x3 << 62) | 0x2 << 62
+    return f"{value:032x}"
+
+
+def new_boot() -> str:
+    """A fresh id for one start of one process."""
+    return secrets.token_hex(8)
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """One task to accept. `key` is its idempotency key; `nonce` tells this push from another one of the same id."""
+
+    id: str
+    name: str
+    payload: bytes
+    queue: str = "default"
+    priority: int = 0
+    eta_ms: int = 0
+    delay_ms: int = 0
+    expires_at_ms: int = 0
+    expires_in_ms: int = 0
+    key: str = ""
+    key_ttl_ms: int = 0
+    on_conflict: Literal["return", "replace"] = "return"
+    nonce: str = ""
+    max_resurrections: int | None = None
+    on_lost: Literal["retry", "bury", "hold"] = "retry"
+    result_ttl_ms: int | None = None
+    dead_ttl_ms: int | None = None
+    tomb_ttl_ms: int | None = None
+    durability: Durability = Durability.MEMORY
+
+    def options(self) -> str:
+        """The end of the record's line 2: what differs from the default."""
+        words = (
+            self.result_ttl_ms,
+            self.dead_ttl_ms,
+            self.key_ttl_ms if self.key else None,
+            self.tomb_ttl_ms,
+            self.max_resurrections,
+            None if self.on_lost == "retry" else self.on_lost,
+            None if self.durability is Durability.MEMORY else self.durability.value,
+        )
+        return " ".join("-" if word is None else str(word) for word in words)
+
+    def args(self) -> tuple[Arg, ...]:
+        """The run of ARGV that lib/enter.lua reads."""
+        options = self.options()
+        return (
+            self.id,
+            self.queue,
+            self.priority,
+            -self.delay_ms if self.delay_ms else self.eta_ms,
+            -self.expires_in_ms if self.expires_in_ms else self.expires_at_ms,
+            short_key(self.key),
+            self.on_conflict,
+            self.nonce,
+            "" if options == DEFAULT_OPTIONS else "1",
+            f"{self.priority} {options}\n{self.queue}\n{self.name}\n".encode() + self.payload,
+        )
+
+
+def short_key(key: str) -> str:
+    """An idempotency key as it is stored: itself, or its digest where it is long."""
+    encoded = key.encode()
+    return key if len(encoded) <= 64 else hashlib.sha256(encoded).hexdigest()
+
+
+def check_word(what: str, value: object, most: int = MAX_NAME_BYTES) -> None:
+    """Ids, boots and lanes are words: scripts list them with blanks between."""
+    if not isinstance(value, str) or not value or len(value.encode()) > most or value.split() != [value]:
+        raise InvalidSubmissionError(
+            f"{what} must be text of 1 to {most} bytes without white space, not {value!r:.60}; nothing was written"
+        )
+
+
+def check_name(what: str, value: object) -> None:
+    """Queues and task names are any text of one line and a sane length."""
+    if not isinstance(value, str) or not value or len(value.encode()) > MAX_NAME_BYTES or {"\n", "\0"} & set(value):
+        raise InvalidSubmissionError(
+            f"{what} must be one line of 1 to {MAX_NAME_BYTES} bytes, not {value!r:.60}; nothing was written"
+        )
+
+
+def check_bytes(what: str, value: object, limit: int) -> None:
+    if not isinstance(value, bytes):
+        raise InvalidSubmissionError(f"{what} must be bytes, not {type(value).__name__}; encode it first")
+    if len(value) > limit:
+        raise PayloadTooLargeError(
+            f"{what} is {len(value):,} bytes, the limit is {limit:,} (RELIER_MAX_PAYLOAD_BYTES); nothing was written; "
+            f"store the data elsewhere and pass a reference, or raise the limit"
+        )
+
+
+def check_number(what: str, value: object, lowest: int = 0, highest: int = 2**53) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= highest:
+        raise InvalidSubmissionError(f"{what} must be a whole number from {lowest} to {highest}, not {value!r:.80}")
+
+
+def check_submission(task: Submission, max_payload_bytes: int) -> None:
+    """Refuses in the caller's face what a script could not keep."""
+    check_word("the task id", task.id)
+    check_name("the task name", task.name)
+    check_name("the queue", task.queue)
+    check_bytes(f"the payload of {task.id}", task.payload, max_payload_bytes)
+    check_number("priority", task.priority, PRIORITIES[0], PRIORITIES[-1])
+    for what in ("eta_ms", "delay_ms", "expires_at_ms", "expires_in_ms", "key_ttl_ms"):
+        check_number(what, getattr(task, what))
+    for what in ("max_resurrections", "result_ttl_ms", "dead_ttl_ms"):
+        if getattr(task, what) is not None:
+            check_number(what, getattr(task, what))
+    if task.tomb_ttl_ms is not None:
+        check_number("tomb_ttl_ms", task.tomb_ttl_ms, 1)
+    if task.on_lost not in {"retry", "bury", "hold"} or task.on_conflict not in {"return", "replace"}:
+        raise InvalidSubmissionError(
+            f"on_lost is retry, bury or hold and on_conflict return or replace, not {task.on_lost!r:.40} and "
+            f"{task.on_conflict!r:.40}"
+        )
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """An admission limit as a leaky bucket: one task every `interval_us`, a burst of `tolerance_us` worth of them."""
+
+    name: str
+    interval_us: int
+    tolerance_us: int
+    weight: int = 1
+
+    @classmethod
+    def per_window(cls, name: str, limit: int, window_ms: int, weight: int = 1) -> Limit:
+        """At most `limit` at once, and that many again per window."""
+        interval = window_ms * 1000 // limit
+        return cls(name, interval, interval * limit, weight)
+
+
+class Admission(msgspec.Struct, frozen=True):
+    """What a submit must pass: limits, the depth of each queue, the payload bytes held. `extra` is charged on top."""
+
+    limits: tuple[Limit, ...] = ()
+    max_depth: int = 0
+    max_bytes: int = 0
+    extra: int = 0
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The answer to one submission. `status`: new, exists (same id), duplicate (same key; `id` is the other's),
+    ended (the id ran long ago and left a tombstone)."""
+
+    status: Literal["new", "exists", "duplicate", "ended"]
+    id: str
+    state: State
+    version: int
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """The right to finish one attempt. No finishing call without one."""
+
+    task_id: str
+    fence: str
+    owner: str
+
+
+class Spec(msgspec.Struct, frozen=True):
+    """What a submission said, as the record keeps it. None: the default. `held`: payload bytes charged to admission."""
+
+    at_us: int
+    priority: int
+    expires_ms: int | None
+    held: int | None
+    result_ttl_ms: int | None
+    dead_ttl_ms: int | None
+    key_ttl_ms: int | None
+    tomb_ttl_ms: int | None
+    max_resurrections: int | None
+    on_lost: str
+    durability: Durability
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A record as read at one moment, without its payload. `more` is what few records need (see record.lua)."""
+
+    id: str
+    state: State
+    version: int
+    fence: str
+    owner: str
+    attempt: int
+    flags: str
+    moved_ms: int
+    spec: Spec
+    queue: str
+    name: str
+    more: Mapping[str, str] = {}
+
+    @property
+    def reason(self) -> str:
+        return self.more.get("reason", "")
+
+
+class HistoryEntry(msgspec.Struct, frozen=True):
+    """One attempt that did not commit: what ended it, when, which attempt of whom, and what is known."""
+
+    move: str
+    at_ms: int
+    attempt: int
+    owner: str
+    fence: str
+    detail: str
+
+
+class Task(msgspec.Struct, frozen=True):
+    """One task, whole. `payload` is there while it may still be run, `result` once it is done and has one."""
+
+    record: Record
+    payload: bytes | None
+    result: bytes | None
+    checkpoint: bytes | None
+    steps: Mapping[str, bytes]
+    history: tuple[HistoryEntry, ...]
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """One attempt handed to a worker, with what earlier ones left behind."""
+
+    lease: Lease
+    record: Record
+    payload: bytes
+    checkpoint: bytes | None = None
+    steps: Mapping[str, bytes] = {}
+    retries: int = 0
+    deaths: int = 0
+    scares: int = 0
+    since_ms: int = 0
+    revision: int = 0
+
+    @property
+    def alone(self) -> bool:
+        """A suspect: it runs in a process of its own."""
+        return "a" in self.record.flags
+
+
+class ClaimStatus(StrEnum):
+    OK = "ok"
+    GONE = "gone"  # the boot was declared lost: cancel what runs, register anew
+    OLD = "old"  # a newer claim of this lane was seen: this one arrived too late
+
+
+class Claim(msgspec.Struct, frozen=True):
+    status: ClaimStatus
+    now_ms: int
+    tasks: tuple[Claimed, ...]
+
+
+class Verdict(StrEnum):
+    OK = "ok"
+    REPEAT = "repeat"  # the same call ran before
+    STALE = "stale"  # another attempt, or nobody, owns the task
+    MISSING = "missing"
+    CORRUPT = "corrupt"
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """The answer to a finishing call. `state` and `fence` are what the record says now."""
+
+    verdict: Verdict
+    state: str
+    fence: str
+
+    @property
+    def ok(self) -> bool:
+        return self.verdict in {Verdict.OK, Verdict.REPEAT}
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """The answer to a step: the value that stands."""
+
+    settled: Settled
+    value: bytes | None
+
+
+class Operated(msgspec.Struct, frozen=True):
+    """The answer to an operator's move that was carried out; refusals are raised."""
+
+    verdict: Literal["ok", "repeat", "asked", "missing"]
+    state: str
+    version: int
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """`alive` False: the boot was declared lost. `asked`: attempts (id, fence) a person wants cancelled."""
+
+    alive: bool
+    owned: int = 0
+    asked: tuple[tuple[str, str], ...] = ()
+
+
+class Swept(msgspec.Struct, frozen=True):
+    """One pass of revive: (id, new state) of each, how many the brake held back, and whether boots have more to do."""
+
+    outcomes: tuple[tuple[str, str], ...]
+    deferred: int
+    removed: int
+    pending: int
+
+
+class Promoted(msgspec.Struct, frozen=True):
+    count: int
+    next_due_ms: int | None
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One page of a listing; `cursor` is None at the end. `corrupt`: ids whose record cannot be read."""
+
+    records: tuple[Record, ...]
+    cursor: str | None
+    corrupt: tuple[str, ...] = ()
+
+
+class QueueStats(msgspec.Struct, frozen=True):
+    queue: str
+    ready: int
+    revived: int
+    oldest_at_ms: int | None
+    paused: bool
+    pause_version: int
+
+
+class BootStats(msgspec.Struct, frozen=True):
+    boot: str
+    lease_left_ms: int
+    owned: int
+    about: str
+    beat_ms: int
+    polled: str
+    registered_ms: int
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """`counts` are cumulative; the rest is now."""
+
+    now_ms: int
+    counts: Mapping[str, int]
+    queues: tuple[QueueStats, ...]
+    scheduled: int
+    boots: tuple[BootStats, ...]
+    ended: Mapping[str, int]
+
+    def by_state(self) -> dict[State, int]:
+        return {
+            State.SCHEDULED: self.scheduled,
+            State.QUEUED: sum(queue.ready for queue in self.queues),
+            State.RUNNING: sum(boot.owned for boot in self.boots),
+            **{State(state): n for state, n in self.ended.items()},
+        }
+
+
+# --- reading replies ---------------------------------------------------------------------------------------------
+
+
+def text(raw: Any) -> str:
+    return raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)
+
+
+def number(raw: Any) -> int:
+    """A whole number out of a reply or a field; 0 where there is none or it is broken."""
+    try:
+        return int(raw or 0)
+    except ValueError:
+        return 0
+
+
+def pairs(flat: Sequence[Any]) -> Iterable[tuple[str, Any]]:
+    return ((text(flat[i]), flat[i + 1]) for i in range(0, len(flat), 2))
+
+
+def _optional(word: bytes) -> int | None:
+    return int(word) if word.isdigit() else None
+
+
+def read_spec(raw: bytes) -> Spec:
+    at, expires, held, priority, result, dead, key, tomb, most, on_lost, durability = raw.split(b" ")
+    return Spec(
+        int(at),
+        int(priority),
+        _optional(expires),
+        _optional(held),
+        _optional(result),
+        _optional(dead),
+        _optional(key),
+        _optional(tomb),
+        _optional(most),
+        "retry" if on_lost == b"-" else text(on_lost),
+        DURABILITIES.get(durability, Durability.MEMORY),
+    )
+
+
+def read_record(task_id: str, raw: bytes, more: Mapping[str, str] | None = None) -> tuple[Record, bytes]:
+    """A record and what follows it: its payload or result. CorruptRecordError for what is none."""
+    try:
+        core, spec, queue, name, body = raw.split(b"\n", 4)
+        state, version, fence, owner, attempt, flags, moved = core.decode().split()
+        record = Record(
+            task_id,
+            BY_WORD[state],
+            int(version),
+            fence,
+            "" if owner == "-" else owner,
+            int(attempt),
+            "" if flags == "-" else flags,
+            int(moved),
+            read_spec(spec),
+            text(queue),
+            text(name),
+            more or {},
+        )
+    except (ValueError, KeyError) as error:
+        raise CorruptRecordError(
+            f"the record of task {task_id} cannot be read ({error}); something else wrote to it; look at its key, then "
+            f"remove it by hand"
+        ) from error
+    return record, body
+
+
+def read_history(raw: bytes) -> HistoryEntry:
+    move, at, attempt, owner, fence, detail = json.loads(raw)
+    return HistoryEntry(move, number(at), number(attempt), owner, fence, detail)

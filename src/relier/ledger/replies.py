@@ -1,0 +1,197 @@
+"""How each script's raw reply is read: into a value, or into the error it stands for."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast
+
+from relier.errors import (
+    AdmissionRejectedError,
+    CorruptRecordError,
+    IdempotencyConflictError,
+    IllegalMoveError,
+    LayoutError,
+    TaskNotFoundError,
+    VersionConflictError,
+)
+from relier.ledger.keys import LAYOUT
+from relier.ledger.records import (
+    Accepted,
+    Beat,
+    BootStats,
+    Claim,
+    Claimed,
+    ClaimStatus,
+    Lease,
+    Operated,
+    Page,
+    Promoted,
+    QueueStats,
+    Recorded,
+    Settled,
+    Stats,
+    Swept,
+    Task,
+    Verdict,
+    number,
+    pairs,
+    read_history,
+    read_record,
+    text,
+)
+from relier.states import BY_WORD, State
+
+__all__ = ["number"]
+
+CORRUPT = "its record cannot be read: something else wrote to its key; look at the key, then remove it by hand"
+
+
+def opened(namespace: str, raw: Any) -> None:
+    if text(raw) != LAYOUT:
+        raise LayoutError(
+            f"namespace {namespace!r} holds layout {text(raw)}, this code speaks layout {LAYOUT}; nothing was written; "
+            f"run the release that wrote it, or choose another RELIER_NAMESPACE"
+        )
+
+
+def is_ok(raw: Any) -> bool:
+    return text(raw) == "ok"
+
+
+def accepted(ids: list[str], raw: Any) -> list[Accepted]:
+    if raw[0] == b"refused":
+        limit, retry_after = text(raw[1]), number(raw[2]) / 1_000_000
+        if retry_after == 0:
+            message = f"admission refused by {limit!r}: the queue holds too much; nothing was accepted; let it drain"
+            raise AdmissionRejectedError(limit, 1.0, message)
+        raise AdmissionRejectedError(limit, retry_after)
+    return [_accepted(task_id, item) for task_id, item in zip(ids, raw[1:], strict=True)]
+
+
+def _accepted(task_id: str, raw: Any) -> Accepted:
+    if isinstance(raw, bytes):
+        return Accepted("new", task_id, BY_WORD[raw.decode()], 1)
+    status, other, state, version = map(text, raw)
+    if status == "corrupt":
+        raise CorruptRecordError(f"task {task_id} is in the ledger, but {CORRUPT}")
+    return Accepted(cast(Literal["new"], status), other, State(state), int(version))
+
+
+def beat(raw: Any) -> Beat:
+    if text(raw[0]) != "ok":
+        return Beat(alive=False)
+    asked = tuple((words[0], words[1]) for words in (text(item).split() for item in raw[2]))
+    return Beat(True, int(raw[1]), asked)
+
+
+def retired(raw: Any) -> int:
+    return int(raw[1]) if text(raw[0]) == "busy" else 0
+
+
+def claim(boot: str, raw: Any) -> Claim:
+    status = ClaimStatus(text(raw[0]))
+    if status is not ClaimStatus.OK:
+        return Claim(status, 0, ())
+    return Claim(status, int(raw[1]), tuple(_claimed(boot, *item) for item in raw[2:]))
+
+
+def _claimed(boot: str, task_id: bytes, raw: bytes, more: Any) -> Claimed:
+    record, payload = read_record(task_id.decode(), raw)
+    lease = Lease(record.id, record.fence, boot)
+    if not more:
+        return Claimed(lease, record, payload)
+    checkpoint, steps, *past = more
+    return Claimed(lease, record, payload, checkpoint, dict(pairs(steps)), *map(number, past))
+
+
+def settled(raw: Any) -> Settled:
+    return Settled(Verdict(text(raw[0])), text(raw[1]), text(raw[2]))
+
+
+def all_settled(raw: Any) -> list[Settled]:
+    return [settled(item) for item in raw]
+
+
+def committed(fences: list[str], raw: Any) -> list[Settled]:
+    return [
+        Settled(Verdict.OK, "done", fence) if item == b"ok" else settled(item)
+        for fence, item in zip(fences, raw, strict=True)
+    ]
+
+
+def recorded(raw: Any) -> Recorded:
+    return Recorded(settled(raw), raw[3])
+
+
+def swept(raw: Any) -> Swept:
+    outcomes = (text(item).rsplit(" ", 1) for item in raw[0])
+    return Swept(tuple((task_id, state) for task_id, state in outcomes), int(raw[1]), int(raw[2]), int(raw[3]))
+
+
+def promoted(raw: Any) -> Promoted:
+    return Promoted(int(raw[0]), int(float(raw[1])) if raw[1] else None)
+
+
+def operated(move: str, what: str, raw: Any) -> Operated:
+    verdict, state, version = text(raw[0]), text(raw[1]), int(raw[2])
+    match verdict:
+        case "conflict":
+            raise VersionConflictError(
+                f"{move} of {what} was refused: it changed since it was read (now version {version}); read it again"
+            )
+        case "illegal":
+            raise IllegalMoveError(f"{move} of {what} was refused: it is {state}, and only another state allows that")
+        case "key_taken":
+            raise IdempotencyConflictError(
+                f"{move} of {what} was refused: another task holds its idempotency key; discard or await that one first"
+            )
+        case "corrupt":
+            raise CorruptRecordError(f"{move} of {what} was refused: {CORRUPT}")
+        case "missing" if move != "discard":
+            raise TaskNotFoundError(f"{move} of {what} was refused: there is no such task, or its record has expired")
+    return Operated(cast(Literal["ok"], verdict), state, version)
+
+
+def task(task_id: str, raw: Any) -> Task:
+    if raw[0] == b"corrupt":
+        raise CorruptRecordError(f"task {task_id}: {CORRUPT}")
+    if not raw[0]:
+        gone = f"; it ended as {text(raw[5]).split()[-1]} and its record has expired" if raw[5] else ""
+        raise TaskNotFoundError(f"there is no task {task_id}{gone}")
+    record, body = read_record(task_id, raw[0], _words(raw[1]))
+    payload = None if record.state in {State.DONE, State.CANCELLED} else body
+    result = body if "y" in record.flags else None
+    return Task(record, payload, result, raw[2], dict(pairs(raw[3])), tuple(map(read_history, raw[4])))
+
+
+def _words(flat: Any) -> dict[str, str]:
+    return {name: text(value) for name, value in pairs(flat)}
+
+
+def page(raw: Any) -> Page:
+    sound = [row for row in raw[1:] if row[1] != b"corrupt"]
+    records = tuple(read_record(text(row[0]), row[1], _words(row[2]))[0] for row in sound)
+    corrupt = tuple(text(row[0]) for row in raw[1:] if row[1] == b"corrupt")
+    return Page(records, text(raw[0]) or None, corrupt)
+
+
+def owned(raw: Any) -> dict[str, str]:
+    return {task_id: text(fence) for task_id, fence in pairs(raw)}
+
+
+def stats(raw: Any) -> Stats:
+    return Stats(
+        int(raw[0]),
+        {name: int(value) for name, value in pairs(raw[1])},
+        tuple(_queue(*line) for line in raw[2]),
+        int(raw[3]),
+        tuple(_boot(*line) for line in raw[4]),
+        {"done": int(raw[5][0]), "dead": int(raw[5][1]), "cancelled": int(raw[5][2])},
+    )
+
+
+def _queue(queue: Any, ready: int, revived: int, oldest: Any, paused: Any, version: Any) -> QueueStats:
+    return QueueStats(text(queue), ready, revived, int(oldest) if oldest else None, paused == b"1", int(version))
+
+
+def _boot(boot: Any, left: Any, held: int, about: Any, beat_ms: Any, polled: Any, registered: Any) -> BootStats:
+    return BootStats(text(boot), int(left), held, text(about), number(beat_ms), text(polled), number(registered))

@@ -1,0 +1,65 @@
+"""The states of a task and its legal moves: one table, from which scripts are tested, docs and colours are made.
+
+scheduled ──promote──► queued ──claim──► running ──commit──► done
+    ▲                    ▲  ▲              │ │ │
+    └───── retry ────────┼──┼──────────────┘ │ └── bury ──► dead ──replay──► queued
+                         │  └── release ─────┤
+                         └── revive, forfeit ┘              cancel: any live state ──► cancelled
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class State(StrEnum):
+    SCHEDULED = "scheduled"
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+
+
+BY_WORD = {state.value: state for state in State}
+LIVE = frozenset({State.SCHEDULED, State.QUEUED, State.RUNNING})
+ENDED = frozenset({State.DONE, State.DEAD, State.CANCELLED})
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A change of state: who makes it, and every pair of states it may lead between. None: no record."""
+
+    who: str
+    pairs: frozenset[tuple[State | None, State | None]]
+
+
+def _move(who: str, *pairs: tuple[State | None, State | None]) -> Move:
+    return Move(who, frozenset(pairs))
+
+
+_S, _Q, _R = State.SCHEDULED, State.QUEUED, State.RUNNING
+_DONE, _DEAD, _CANCELLED = State.DONE, State.DEAD, State.CANCELLED
+
+# submit may end another task: one whose idempotency key it replaces. claim and promote end what has expired, and what
+# cannot be read. commit enters the tasks that follow from it.
+MOVES: dict[str, Move] = {
+    "submit": _move("producer", (None, _S), (None, _Q), (_Q, _CANCELLED), (_S, _CANCELLED)),
+    "claim": _move("worker", (_Q, _R), (_Q, _CANCELLED), (_Q, _DEAD)),
+    "commit": _move("owner", (_R, _DONE), (None, _S), (None, _Q), (_Q, _CANCELLED), (_S, _CANCELLED)),
+    "retry": _move("owner", (_R, _S), (_R, _Q), (_R, _CANCELLED)),
+    "release": _move("owner", (_R, _Q), (_R, _CANCELLED)),
+    "bury": _move("owner", (_R, _DEAD)),
+    "forfeit": _move("owner", (_R, _Q), (_R, _DEAD), (_R, _CANCELLED)),
+    "revive": _move("sweeper", (_R, _Q), (_R, _DEAD), (_R, _CANCELLED)),
+    "promote": _move("sweeper", (_S, _Q), (_S, _CANCELLED)),
+    "reap": _move("sweeper", (_DONE, None), (_DEAD, None), (_CANCELLED, None)),
+    "replay": _move("operator", (_DEAD, _Q)),
+    "cancel": _move("operator", (_S, _CANCELLED), (_Q, _CANCELLED)),
+    "discard": _move("operator", (_DONE, None), (_DEAD, None), (_CANCELLED, None)),
+}
+
+# Scripts that change no task's state.
+MARKS = frozenset({"checkpoint", "step", "register", "beat", "retire", "pause", "resume", "open"})
+READS = frozenset({"get", "list", "owned", "stats"})

@@ -42,18 +42,20 @@ def _move(who: str, *pairs: tuple[State | None, State | None]) -> Move:
 _S, _Q, _R = State.SCHEDULED, State.QUEUED, State.RUNNING
 _DONE, _DEAD, _CANCELLED = State.DONE, State.DEAD, State.CANCELLED
 
-# submit may end another task: one whose idempotency key it replaces. claim and promote end what has expired, and what
-# cannot be read. commit enters the tasks that follow from it.
+# submit may end another task, even one of the same call: one whose idempotency key it replaces. claim and promote end
+# what has expired, and what cannot be read. commit enters the tasks that follow from it.
 MOVES: dict[str, Move] = {
-    "submit": _move("producer", (None, _S), (None, _Q), (_Q, _CANCELLED), (_S, _CANCELLED)),
+    "submit": _move("producer", (None, _S), (None, _Q), (None, _CANCELLED), (_Q, _CANCELLED), (_S, _CANCELLED)),
     "claim": _move("worker", (_Q, _R), (_Q, _CANCELLED), (_Q, _DEAD)),
-    "commit": _move("owner", (_R, _DONE), (None, _S), (None, _Q), (_Q, _CANCELLED), (_S, _CANCELLED)),
+    "commit": _move(
+        "owner", (_R, _DONE), (None, _S), (None, _Q), (None, _CANCELLED), (_Q, _CANCELLED), (_S, _CANCELLED)
+    ),
     "retry": _move("owner", (_R, _S), (_R, _Q), (_R, _CANCELLED)),
     "release": _move("owner", (_R, _Q), (_R, _CANCELLED)),
     "bury": _move("owner", (_R, _DEAD)),
     "forfeit": _move("owner", (_R, _Q), (_R, _DEAD), (_R, _CANCELLED)),
     "revive": _move("sweeper", (_R, _Q), (_R, _DEAD), (_R, _CANCELLED)),
-    "promote": _move("sweeper", (_S, _Q), (_S, _CANCELLED)),
+    "promote": _move("sweeper", (_S, _Q), (_S, _CANCELLED), (_S, _DEAD)),
     "reap": _move("sweeper", (_DONE, None), (_DEAD, None), (_CANCELLED, None)),
     "replay": _move("operator", (_DEAD, _Q)),
     "cancel": _move("operator", (_S, _CANCELLED), (_Q, _CANCELLED)),

@@ -37,7 +37,15 @@ SCHEMA: tuple[Key, ...] = (
     Key("queues", "queues", None, "set", "queues that ever held a task", "namespace", "never"),
     Key("pauses", "pauses", None, "hash", "queue -> `<1|0> <version>`: paused or not", "namespace", "never"),
     # the task
-    Key("task", "t:", "id", "string", "the record and its payload; see lua/lib/record.lua", "task", "reap, discard"),
+    Key(
+        "task",
+        "t:",
+        "id",
+        "string",
+        "the record with its payload, or its tombstone; see lua/lib/record.lua",
+        "task",
+        "reap, discard",
+    ),
     Key("more", "m:", "id", "hash", "what few records need: key, reason, counts, …", "task", "reap, discard"),
     Key("history", "h:", "id", "list", "a JSON array per attempt that did not commit", "task", "reap, discard"),
     Key("checkpoint", "c:", "id", "string", "the last checkpoint", "task", "commit, cancel, reap, discard"),
@@ -96,7 +104,6 @@ SCHEMA: tuple[Key, ...] = (
         "its end; expiry",
     ),
     Key("rate", "a:", "limit", "string", "GCRA: theoretical arrival time (µs)", "namespace", "expiry"),
-    Key("tomb", "g:", "id", "string", "`<until ms> <state>`: an id that must not run again", "task", "expiry"),
 )
 
 BY_NAME = {key.name: key for key in SCHEMA}

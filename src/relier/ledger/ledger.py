@@ -32,6 +32,7 @@ from relier.ledger.records import (
     Swept,
     Task,
     check_bytes,
+    check_fits,
     check_name,
     check_number,
     check_submission,
@@ -45,6 +46,7 @@ T = TypeVar("T")
 
 CHUNK_TASKS = 100
 CHUNK_BYTES = 1024 * 1024
+COMMIT_TASKS = 1000
 CLAIM_BYTES = 4 * 1024 * 1024
 SWEEP_TASKS = 200
 
@@ -88,6 +90,8 @@ class Ledger:
             raise InvalidSubmissionError(f"one submit takes 1 to {CHUNK_TASKS} tasks, not {len(tasks)}; use chunks()")
         for task in tasks:
             check_submission(task, self._max_bytes)
+        for limit in guard.limits:
+            check_fits(limit, len(tasks), guard.extra)
         args: list[Arg] = [_flag(durability), guard.max_depth, guard.max_bytes, guard.extra, len(guard.limits)]
         for limit in guard.limits:
             args += (limit.name, limit.interval_us, limit.tolerance_us, limit.weight)
@@ -133,6 +137,7 @@ class Ledger:
     ) -> Call[Claim]:
         """Up to `want` tasks, queues in the order given. `seq` grows by one per claim of a lane; a re-send keeps it."""
         check_word("the lane", lane)
+        check_number("seq", seq, 1)
         check_number("want", want, 1, 1000)
         if not queues:
             raise InvalidSubmissionError("a claim names at least one queue")
@@ -158,6 +163,8 @@ class Ledger:
     ) -> Call[list[Settled]]:
         """Ends attempts as done: for each its lease, its result, and the tasks that follow from it."""
         args: list[Arg] = [_flag(durability), *_owner_of([lease for lease, _, _ in done])]
+        if sum(1 + len(follow_ups) for _, _, follow_ups in done) > COMMIT_TASKS:
+            raise InvalidSubmissionError(f"one commit takes {COMMIT_TASKS} tasks and follow-ups at the most; split it")
         for lease, result, follow_ups in done:
             if result is not None:
                 check_bytes(f"the result of {lease.task_id}", result, self._max_bytes)

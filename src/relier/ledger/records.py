@@ -94,13 +94,21 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
 def short_key(key: str) -> str:
     """An idempotency key as it is stored: itself, or its digest where it is long."""
-    encoded = key.encode()
+    encoded = key.encode("utf-8", "surrogatepass")
     return key if len(encoded) <= 64 else hashlib.sha256(encoded).hexdigest()
+
+
+def encoded_size(value: object) -> int:
+    """The bytes of a text; 0 for what is no text, or none that UTF-8 can write."""
+    try:
+        return len(value.encode()) if isinstance(value, str) else 0
+    except UnicodeEncodeError:
+        return 0
 
 
 def check_word(what: str, value: object, most: int = MAX_NAME_BYTES) -> None:
     """Ids, boots and lanes are words: scripts list them with blanks between."""
-    if not isinstance(value, str) or not value or len(value.encode()) > most or value.split() != [value]:
+    if not 1 <= encoded_size(value) <= most or not isinstance(value, str) or value.split() != [value]:
         raise InvalidSubmissionError(
             f"{what} must be text of 1 to {most} bytes without white space, not {value!r:.60}; nothing was written"
         )
@@ -108,7 +116,7 @@ def check_word(what: str, value: object, most: int = MAX_NAME_BYTES) -> None:
 
 def check_name(what: str, value: object) -> None:
     """Queues and task names are any text of one line and a sane length."""
-    if not isinstance(value, str) or not value or len(value.encode()) > MAX_NAME_BYTES or {"\n", "\0"} & set(value):
+    if not 1 <= encoded_size(value) <= MAX_NAME_BYTES or {"\n", "\0"} & set(str(value)):
         raise InvalidSubmissionError(
             f"{what} must be one line of 1 to {MAX_NAME_BYTES} bytes, not {value!r:.60}; nothing was written"
         )
@@ -136,6 +144,10 @@ def check_submission(task: Submission, max_payload_bytes: int) -> None:
     check_name("the queue", task.queue)
     check_bytes(f"the payload of {task.id}", task.payload, max_payload_bytes)
     check_number("priority", task.priority, PRIORITIES[0], PRIORITIES[-1])
+    if not isinstance(task.key, str) or not isinstance(task.nonce, str) or (task.key and not encoded_size(task.key)):
+        raise InvalidSubmissionError(f"key and nonce must be text, not {task.key!r:.60} and {task.nonce!r:.60}")
+    if not isinstance(task.durability, Durability):
+        raise InvalidSubmissionError(f"durability must be a Durability, not {task.durability!r:.60}")
     for what in ("eta_ms", "delay_ms", "expires_at_ms", "expires_in_ms", "key_ttl_ms"):
         check_number(what, getattr(task, what))
     for what in ("max_resurrections", "result_ttl_ms", "dead_ttl_ms"):
@@ -161,8 +173,20 @@ class Limit(msgspec.Struct, frozen=True):
     @classmethod
     def per_window(cls, name: str, limit: int, window_ms: int, weight: int = 1) -> Limit:
         """At most `limit` at once, and that many again per window."""
+        check_number("the limit", limit, 1, window_ms * 1000)
         interval = window_ms * 1000 // limit
         return cls(name, interval, interval * limit, weight)
+
+
+def check_fits(limit: Limit, tasks: int, extra: int) -> None:
+    """A call that the limit could never admit is the caller's mistake, not a matter of waiting."""
+    cost = (tasks * limit.weight + extra) * limit.interval_us
+    if cost > limit.tolerance_us:
+        burst = limit.tolerance_us // limit.interval_us
+        raise InvalidSubmissionError(
+            f"{tasks} tasks (weight {limit.weight}, extra {extra}) never fit into limit {limit.name!r}, which takes "
+            f"{burst} at once; nothing was written; split the call or raise the limit"
+        )
 
 
 class Admission(msgspec.Struct, frozen=True):
@@ -176,11 +200,11 @@ class Admission(msgspec.Struct, frozen=True):
 
 class Accepted(msgspec.Struct, frozen=True):
     """The answer to one submission. `status`: new, exists (same id), duplicate (same key; `id` is the other's),
-    ended (the id ran long ago and left a tombstone)."""
+    ended (the id ran long ago and left a tombstone), corrupt (something else holds the id's key: not accepted)."""
 
-    status: Literal["new", "exists", "duplicate", "ended"]
+    status: Literal["new", "exists", "duplicate", "ended", "corrupt"]
     id: str
-    state: State
+    state: State | None
     version: int
 
 
@@ -454,5 +478,8 @@ def read_record(task_id: str, raw: bytes, more: Mapping[str, str] | None = None)
 
 
 def read_history(raw: bytes) -> HistoryEntry:
-    move, at, attempt, owner, fence, detail = json.loads(raw)
-    return HistoryEntry(move, number(at), number(attempt), owner, fence, detail)
+    try:
+        move, at, attempt, owner, fence, detail = json.loads(raw)
+        return HistoryEntry(move, number(at), number(attempt), owner, fence, detail)
+    except (ValueError, TypeError):
+        return HistoryEntry("unreadable", 0, 0, "", "0", text(raw))

@@ -71,9 +71,7 @@ def _accepted(task_id: str, raw: Any) -> Accepted:
     if isinstance(raw, bytes):
         return Accepted("new", task_id, BY_WORD[raw.decode()], 1)
     status, other, state, version = map(text, raw)
-    if status == "corrupt":
-        raise CorruptRecordError(f"task {task_id} is in the ledger, but {CORRUPT}")
-    return Accepted(cast(Literal["new"], status), other, State(state), int(version))
+    return Accepted(cast(Literal["new"], status), other, BY_WORD.get(state), int(version))
 
 
 def beat(raw: Any) -> Beat:
@@ -155,8 +153,9 @@ def task(task_id: str, raw: Any) -> Task:
     if raw[0] == b"corrupt":
         raise CorruptRecordError(f"task {task_id}: {CORRUPT}")
     if not raw[0]:
-        gone = f"; it ended as {text(raw[5]).split()[-1]} and its record has expired" if raw[5] else ""
-        raise TaskNotFoundError(f"there is no task {task_id}{gone}")
+        raise TaskNotFoundError(f"there is no task {task_id}: it never was, or its record has expired")
+    if raw[0].startswith(b"ended "):
+        raise TaskNotFoundError(f"task {task_id} ended as {text(raw[0]).split()[-1]} and its record has expired")
     record, body = read_record(task_id, raw[0], _words(raw[1]))
     payload = None if record.state in {State.DONE, State.CANCELLED} else body
     result = body if "y" in record.flags else None

@@ -8,3 +8,11 @@ execute calls: `AsyncStore` for event loops and `SyncStore` for threads. Both pr
 - calls of one tick of the loop travel together, and a call above durability `memory` travels on one connection with
   the WAIT that confirms it.
 """
+
+from relier.store.async_store import AsyncStore
+from relier.store.call import Call, Durability
+from relier.store.probe import Capabilities
+from relier.store.scripts import Scripts
+from relier.store.sync_store import SyncStore
+
+__all__ = ["AsyncStore", "Call", "Capabilities", "Durability", "Scripts", "SyncStore"]

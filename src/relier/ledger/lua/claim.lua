@@ -2,8 +2,9 @@
 -- passed over; a task past `expires` ends as cancelled; one whose record is broken ends as dead, or, where there is no
 -- record left to end, leaves the index and is counted as a stray.
 -- ARGV: boot, lane, seq, want, max record bytes, queue, …
---   lane and seq: a boot's claims count upwards per lane, one at a time; a re-sent claim gets the same set, a late one
---   nothing.
+--   lane and seq: a boot's claims count upwards per lane, one at a time; a re-sent claim gets the same set, and one that
+--   arrives after a newer one that took something gets nothing. After newer empty ones it does take: whoever compares
+--   what it owns with what it runs hands that back.
 -- returns: {'ok', TIME (ms), {id, record, more}, …}   more: false, or
 --            {checkpoint, {step, value, …}, retries, deaths, scares, since, revision}
 --          {'gone'} the boot is lost | {'old'} a newer claim of the lane was seen
@@ -13,14 +14,14 @@ local want, room = tonumber(ARGV[4]), tonumber(ARGV[5])
 local worker = redis.call('HMGET', WORKER .. boot, 'registered', 'lost', lane)
 if not worker[1] or worker[2] then return {'gone'} end
 
-local answer, told, claims, taken = {'ok', digits(now)}, {ARGV[3]}, {}, 0
+local answer, told, claims, taken, put_aside = {'ok', digits(now)}, {ARGV[3]}, {}, 0, 0
 local fence_now = digits(now_us)
 
 local function hand_over(id, r, text)
   local more = false
   if r.flags ~= '-' then
-    local past = has(r, 'm') and redis.call('HMGET', MORE .. id, 'retries', 'deaths', 'scares', 'since', 'revision') or {}
-    more = {has(r, 'k') and redis.call('GET', CHECKPOINT .. id), has(r, 's') and redis.call('HGETALL', STEPS .. id) or {},
+    local past = has(r, 'm') and ask('HMGET', MORE .. id, 'retries', 'deaths', 'scares', 'since', 'revision') or {}
+    more = {has(r, 'k') and ask('GET', CHECKPOINT .. id), has(r, 's') and ask('HGETALL', STEPS .. id) or {},
       past[1] or false, past[2] or false, past[3] or false, past[4] or false, past[5] or false}
   end
   taken = taken + 1
@@ -30,7 +31,7 @@ end
 -- The set of the lane's last claim, as far as it is still this boot's. `last`: seq, then id and fence of each.
 local function hand_over_again(last)
   for i = 2, #last, 2 do
-    local text = redis.call('GET', TASK .. last[i])
+    local text = ask('GET', TASK .. last[i])
     local r = parse(text or '')
     if r.state == 'running' and r.owner == boot and r.fence == last[i + 1] then hand_over(last[i], r, text) end
   end
@@ -55,8 +56,10 @@ local function expired(r)
   return with_spec(r).expires and r.expires <= now
 end
 
--- What is in the index but cannot run.
+-- What is in the index but cannot run. One call does that to so many at the most.
+local MOST_PUT_AWAY = 200
 local function put_away(id, r)
+  put_aside = put_aside + 1
   -- here: corrupt
   if r.state == 'queued' then finish_cancelled(id, r, 'expired') else bury_corrupt(id, r) end
 end
@@ -64,7 +67,7 @@ end
 -- One id popped from an index; false, and it goes back, when its payload no longer fits into this claim.
 local function take(index, id, score)
   local text = redis.pcall('GET', TASK .. id)
-  local r = type(text) == 'string' and parse(text) or {corrupt = text and 'type'}
+  local r = type(text) == 'string' and parse(text) or {corrupt = text and 'type' or nil}
   if r.state == 'queued' and not (has(r, 'o') and expired(r)) then
     if #text > room and taken > 0 then
       redis.call('ZADD', index, score, id)
@@ -80,7 +83,7 @@ end
 
 -- Takes from one index until it is empty (true) or the claim is full (false).
 local function drain(index)
-  while taken < want do
+  while taken < want and put_aside < MOST_PUT_AWAY do
     local popped = redis.call('ZPOPMIN', index, want - taken)
     if #popped == 0 then return true end
     local fits = true
@@ -112,7 +115,7 @@ for i = 6, #ARGV do
   end
 end
 if taken > 0 then
-  redis.call('ZADD', OWNED .. boot, unpack(claims))
+  zadd(OWNED .. boot, claims)
   redis.call('HSET', WORKER .. boot, lane, table.concat(told, ' '))
 end
 close()

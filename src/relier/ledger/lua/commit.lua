@@ -10,7 +10,7 @@ local function follow(from, n)
   -- here: enter
   for nth = 0, n - 1 do
     local item = from + ITEM * nth
-    if not look(item, {}) then enter(item, nth, false) end
+    if not look(item) then enter(item, nth, false) end
   end
   line_up()
 end

@@ -7,6 +7,15 @@ local roots = {due = DUE, ready = READY, owned = OWNED, ended = ENDED}
 local index, most, wanted = roots[ARGV[1]] .. ARGV[2], tonumber(ARGV[4]), ARGV[5]
 local score, after = string.match(ARGV[3], '^(%S+) (.+)$')
 
+-- The order of the index: by bytes. Lua's own comparison follows the server's locale.
+local function comes_after(a, b)
+  for i = 1, math.min(#a, #b) do
+    local x, y = string.byte(a, i), string.byte(b, i)
+    if x ~= y then return x > y end
+  end
+  return #a > #b
+end
+
 -- Where the page begins: right after the entry of the cursor, or, if that is gone, where it would stand.
 local function begin()
   if not score then return 0 end
@@ -16,7 +25,7 @@ local function begin()
   while true do
     local peers = redis.call('ZRANGE', index, from, from + 99, 'WITHSCORES')
     for i = 1, #peers, 2 do
-      if peers[i + 1] ~= score or peers[i] > after then return from end
+      if peers[i + 1] ~= score or comes_after(peers[i], after) then return from end
       from = from + 1
     end
     if #peers == 0 then return from end

@@ -7,4 +7,5 @@ if now_paused == '1' then return {'repeat', '1', version} end
 if version ~= ARGV[2] then return {'conflict', now_paused, version} end
 version = string.format('%.0f', version + 1)
 redis.call('HSET', PAUSES, ARGV[1], '1 ' .. version)
+redis.call('SADD', QUEUES, ARGV[1])
 return {'ok', '1', version}

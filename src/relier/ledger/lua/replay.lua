@@ -26,7 +26,7 @@ r.flags = string.gsub(r.flags, fresh and '[acks]' or '[ac]', '')
 step_version(r)
 -- Written whole: a record that lives has no expiry.
 redis.call('SET', TASK .. id, head(r) .. body)
-redis.call('HSET', MORE .. id, 'replayed', nonce)
+beside('HSET', MORE .. id, 'replayed', nonce)
 redis.call('HDEL', MORE .. id, 'reason', 'retries', 'deaths', 'scares', 'since', 'settled')
 if edited then redis.call('HINCRBY', MORE .. id, 'revision', 1) end
 if fresh then

@@ -8,12 +8,12 @@
 -- each call begins with another boot, so a full lane holds up nobody else's.
 -- use: members lease resurrect corrupt
 local most, deepest, named, cause = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[4], ARGV[5]
-local ledger_now, grace = tick(tonumber(ARGV[3]))
+local _, sure = tick(tonumber(ARGV[3]))
 local looked, deferred, removed, pending, outcomes, lanes = 0, 0, 0, 0, {}, {}
 
 local function lost_boots()
   if named ~= '' then return redis.call('ZSCORE', BOOTS, named) and {named} or {} end
-  return redis.call('ZRANGEBYSCORE', BOOTS, '-inf', ledger_now < grace and 0 or ledger_now)
+  return redis.call('ZRANGEBYSCORE', BOOTS, '-inf', sure)
 end
 
 -- The number it ran is written down once, when it is declared lost: only a process that ran one task convicts it.

@@ -7,7 +7,7 @@ local r = read(id)
 local said = verdict(id, r, 'step', ARGV[3], ARGV[1])
 close()
 if said ~= 'ok' then return {said, r.state or '', r.fence or '0', false} end
-if redis.call('HSETNX', STEPS .. id, name, value) == 0 then
+if beside('HSETNX', STEPS .. id, name, value) == 0 then
   return {'repeat', r.state, r.fence, redis.call('HGET', STEPS .. id, name)}
 end
 if not has(r, 's') then

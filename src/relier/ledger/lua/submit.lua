@@ -9,7 +9,7 @@
 -- use: enter
 local max_depth, max_bytes, n_limits = ARGV[2], ARGV[3], tonumber(ARGV[5])
 local first = 7 + 4 * n_limits
-local answers, fresh, seen, arrivals = {'ok'}, {}, {}, {}
+local answers, fresh, arrivals = {'ok'}, {}, {}
 
 local function refusal()
   local function too_deep(most)
@@ -32,7 +32,9 @@ local function refusal()
   local function too_fast()
     for i = 6, 5 + 4 * n_limits, 4 do
       local interval, tolerance, weight = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])
-      local idle_at = math.max(tonumber(redis.call('GET', RATE .. ARGV[i])) or 0, now_us)
+      -- never further ahead than it could have been admitted: TIME may have gone back since
+      local stored = math.min(tonumber(redis.call('GET', RATE .. ARGV[i])) or 0, now_us + tolerance)
+      local idle_at = math.max(stored, now_us)
       local arrival = idle_at + (#fresh * weight + ARGV[4]) * interval
       if arrival - tolerance > now_us then return {'refused', ARGV[i], digits(arrival - tolerance - now_us)} end
       arrivals[#arrivals + 1] = {ARGV[i], arrival}
@@ -42,19 +44,28 @@ local function refusal()
   return max_depth ~= '0' and too_deep(tonumber(max_depth)) or max_bytes ~= '0' and too_much(tonumber(max_bytes)) or too_fast()
 end
 
-local guarded, entered = n_limits > 0 or max_depth ~= '0' or max_bytes ~= '0', 0
+local guarded = n_limits > 0 or max_depth ~= '0' or max_bytes ~= '0'
+local idle, seen, twins = true, {}, {}
 for i = 1, tonumber(ARGV[first - 1]) do
   local a = first + ITEM * (i - 1)
-  local state = not guarded and ARGV[a + 5] == '' and enter(a, entered, false)
-  if state then
-    entered = entered + 1
-    answers[i + 1] = state
+  local id, key = ARGV[a], ARGV[a + 5]
+  if seen[id] or key ~= '' and seen['key ' .. key] then
+    twins[#twins + 1] = {i + 1, a}
   else
-    answers[i + 1] = look(a, seen)
-    if not answers[i + 1] then fresh[#fresh + 1] = {i + 1, a} end
+    -- Nothing to weigh: no guard, no key. Then the write itself tells whether the id is new.
+    answers[i + 1] = not guarded and key == '' and enter(a, i, false)
+    if answers[i + 1] then
+      idle = false
+    else
+      answers[i + 1] = look(a)
+      if not answers[i + 1] then
+        fresh[#fresh + 1] = {i + 1, a}
+        seen[id], seen['key ' .. key] = true, true
+      end
+    end
   end
 end
-if entered == 0 and #fresh == 0 then
+if idle and #fresh == 0 then
   if ARGV[1] == '1' then
     -- here: touch
     touch()
@@ -67,9 +78,13 @@ if guarded and #fresh > 0 then
   if refused then return refused end
 end
 
-for nth, item in ipairs(fresh) do answers[item[1]] = enter(item[2], entered + nth - 1, max_bytes ~= '0') end
+for _, item in ipairs(fresh) do answers[item[1]] = enter(item[2], item[1] - 1, max_bytes ~= '0') end
+-- What this call brings along twice: the second finds the first.
+for _, item in ipairs(twins) do
+  answers[item[1]] = look(item[2]) or enter(item[2], item[1] - 1, max_bytes ~= '0')
+end
 for _, taken in ipairs(arrivals) do
-  redis.call('SET', RATE .. taken[1], digits(taken[2]), 'PX', digits(math.ceil((taken[2] - now_us) / 1000) + 1000))
+  redis.call('SET', RATE .. taken[1], digits(taken[2]), 'PX', math.ceil((taken[2] - now_us) / 1000) + 60000)
 end
 line_up()
 close()

@@ -14,8 +14,15 @@ local function end_later(state, eol, id)
   rows[#rows + 1] = id
 end
 
+-- Many at once, but not more than a call takes.
+local function zadd(key, rows)
+  local added = 0
+  for i = 1, #rows, 1000 do added = added + redis.call('ZADD', key, unpack(rows, i, math.min(i + 999, #rows))) end
+  return added
+end
+
 local function close()
-  for state, rows in pairs(ends) do redis.call('ZADD', ENDED .. state, unpack(rows)) end
+  for state, rows in pairs(ends) do zadd(ENDED .. state, rows) end
   for field, n in pairs(tally) do redis.call('HINCRBY', COUNTS, field, n) end
   for queue in pairs(rung) do
     if redis.call('LLEN', BELL .. queue) == 0 then

@@ -15,44 +15,47 @@ end
 
 local function known(id, nonce)
   local r = read(id)
-  if r.corrupt then return {'corrupt', id, '', '0'} end
+  if r.corrupt or not (r.state or r.till) then return {'corrupt', id, '', '0'} end
   if r.state then
-    local mine = nonce ~= '' and has(r, 'm') and redis.call('HGET', MORE .. id, 'nonce') == nonce
+    local mine = nonce ~= '' and has(r, 'm') and ask('HGET', MORE .. id, 'nonce') == nonce
     return {mine and 'new' or 'exists', id, r.state, r.version}
   end
-  local till, state = string.match(redis.call('GET', TOMB .. id) or '', '^(%d+) (%l+)$')
-  if till and tonumber(till) > now then return {'ended', id, state, '0'} end
+  if r.till > now then return {'ended', id, r.last, '0'} end
+  redis.call('DEL', TASK .. id)
   return nil
 end
 
--- Looks, writes nothing: the answer for an item that is already here, or nil for a new one. `seen` holds what this very
--- call brings along, by id and by key.
-local function look(a, seen)
+-- Looks, and changes nothing that counts: the answer for an item that is already here, or nil for a new one.
+local function look(a)
   local id, key = ARGV[a], ARGV[a + 5]
-  if seen[id] then return {'exists', id, 'queued', '1'} end
-  if redis.call('EXISTS', TASK .. id, TOMB .. id) > 0 then
-    local answer = known(id, ARGV[a + 7])
-    if answer then return answer end
-  end
+  local answer = redis.call('EXISTS', TASK .. id) == 1 and known(id, ARGV[a + 7])
+  if answer then return answer end
   if key ~= '' then
     -- here: key
-    local twin = seen['key ' .. key]
-    if twin then return {'duplicate', twin, 'queued', '1'} end
     local other, r = holder(key)
     local replaces = ARGV[a + 6] == 'replace' and r and (r.state == 'queued' or r.state == 'scheduled')
     if other and not replaces then return {'duplicate', other, r.state, r.version} end
-    seen['key ' .. key] = id
   end
-  seen[id] = true
   return nil
+end
+
+-- Queued items are gathered and lined up by `line_up`, which whoever enters calls at the end.
+local function line_up()
+  for queue, rows in pairs(lined_up) do
+    local index = READY .. queue
+    -- What waits already was rung for: only the first of a queue rings.
+    if zadd(index, rows) == redis.call('ZCARD', index) then ring(queue) end
+  end
+  lined_up = {}
 end
 
 -- Takes the key, the nonce; a queued or scheduled holder of the key makes room. Sets the record's first flag.
 local function take_more(id, key, nonce)
-  -- here: key finish_why
+  -- here: key finish_why notes
   local other, r
   if key ~= '' then other, r = holder(key) end
   if other then
+    line_up()
     with_spec(r)
     redis.call('ZREM', READY .. r.queue, other)
     redis.call('ZREM', DUE, other)
@@ -60,19 +63,9 @@ local function take_more(id, key, nonce)
   end
   if key ~= '' then
     redis.call('SET', IDEM .. key, id)
-    redis.call('HSET', MORE .. id, 'key', key)
+    beside('HSET', MORE .. id, 'key', key)
   end
-  if nonce ~= '' then redis.call('HSET', MORE .. id, 'nonce', nonce) end
-end
-
--- Queued items are gathered and lined up by `line_up`, which whoever enters calls at the end.
-local function line_up()
-  for queue, rows in pairs(lined_up) do
-    local index = READY .. queue
-    local added = redis.call('ZADD', index, unpack(rows))
-    -- What waits already was rung for: only the first of a queue rings.
-    if redis.call('ZCARD', index) == added then ring(queue) end
-  end
+  if nonce ~= '' then beside('HSET', MORE .. id, 'nonce', nonce) end
 end
 
 -- Line 1 and the server's part of line 2 of a new record.
@@ -91,10 +84,11 @@ local function enter(a, nth, charged)
   if ARGV[a + 4] ~= '0' then expires = digits(absolute(ARGV[a + 4])) end
   if key ~= '' or nonce ~= '' then flags = 'm' end
   if charged or expires ~= '-' or ARGV[a + 8] == '1' then flags = flags .. 'o' end
-  if flags ~= '' and redis.call('EXISTS', TOMB .. id) == 1 then return nil end
   local state = eta > now and 'scheduled' or 'queued'
   local text = opening(state, flags, at, expires, charged and #tail or '-') .. tail
-  if not redis.call('SET', TASK .. id, text, 'NX') then return nil end
+  local written = redis.pcall('SET', TASK .. id, text, 'NX')
+  if not written or written.err and redis.call('EXISTS', TASK .. id) == 1 then return nil end
+  if written.err then redis.call('SET', TASK .. id, text, 'NX') end   -- raises it: the store is full
   if key ~= '' or nonce ~= '' then take_more(id, key, nonce) end
   if state == 'scheduled' then
     redis.call('ZADD', DUE, eta, id)

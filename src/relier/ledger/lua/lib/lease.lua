@@ -6,9 +6,10 @@ local function verdict(id, r, move, fence, boot)
   if r.state == 'running' and r.fence == fence and r.owner == boot then return 'ok' end
   if move == 'commit' then
     if r.state == 'done' and r.fence == fence and r.owner == boot then return 'repeat' end
-  elseif has(r, 'm') and redis.call('HGET', MORE .. id, 'settled') == move .. ':' .. fence then
+  elseif has(r, 'm') and ask('HGET', MORE .. id, 'settled') == move .. ':' .. fence then
     return 'repeat'
   end
+  redis.call('HDEL', COUNTS, 'full')   -- a first write that a full store does not refuse: a zombie is always told
   count('refused')
   return 'stale'
 end

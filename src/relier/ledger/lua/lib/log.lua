@@ -3,7 +3,7 @@
 -- use: notes
 local KEPT = 50
 local function log(id, r, move, detail)
-  redis.call('RPUSH', HISTORY .. id, cjson.encode({move, digits(now), tostring(r.attempt), r.owner, r.fence, detail}))
+  beside('RPUSH', HISTORY .. id, cjson.encode({move, digits(now), tostring(r.attempt), r.owner, r.fence, detail}))
   if has(r, 'h') then redis.call('LTRIM', HISTORY .. id, -KEPT, -1) end
   mark(r, 'h')
 end

@@ -10,10 +10,20 @@ local function save(id, r)
   redis.call('SETRANGE', TASK .. id, 0, core(r))
 end
 
+-- Writes beside a record: a side key that something else has put there makes room, so that no move stops halfway.
+local function beside(command, key, ...)
+  local answer = redis.pcall(command, key, ...)
+  if type(answer) == 'table' and answer.err then
+    if string.find(answer.err, 'WRONGTYPE', 1, true) then redis.call('DEL', key) end
+    answer = redis.call(command, key, ...)
+  end
+  return answer
+end
+
 -- Sets fields. The caller saves the record after it: the flag may be new.
 local function note(id, r, ...)
   mark(r, 'm')
-  redis.call('HSET', MORE .. id, ...)
+  beside('HSET', MORE .. id, ...)
 end
 
-local function noted(id, r, field) return has(r, 'm') and redis.call('HGET', MORE .. id, field) end
+local function noted(id, r, field) return has(r, 'm') and ask('HGET', MORE .. id, field) end

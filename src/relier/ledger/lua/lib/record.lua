@@ -7,21 +7,35 @@
 -- key, nonce, reason, settled, retries, deaths, scares, since, checkpoint, revision, replayed), o has options other than
 -- the default in line 2, s has steps, y has a result; '-' = none. moved: when the state last changed (TIME, ms; 0
 -- = never).
+-- A tombstone stands where the record of an id stood that must not run again: `ended <until> <state>`. It is no record.
 -- A key that does not read as this is `corrupt` and has no state, so that no script stumbles over it halfway through its
 -- writes: 'text' for a broken string, 'type' for another type of key.
 -- use: time
 local WIDTH = 96    -- of line 1 without its end: state 9, version 10, fence 16, owner 24, attempt 6, flags 8, moved 13
-local RECORD = '^(%l+) (%d+) (%d+) (%S+) (%d+) (%S+) (%d+) *\n' ..
+local STATES = {scheduled = 1, queued = 1, running = 1, done = 1, dead = 1, cancelled = 1}
+local RECORD = '^(%l+) (%d+) (%d+) (%S+) (%d+) (%S+) (%d+) *()\n' ..
   '%d+ %S+ %S+ %-?%d+ %S+ %S+ %S+ %S+ %S+ %S+ %S+\n[^\n]+\n[^\n]+\n()'
+
+local TOMBSTONE = '^ended (%d+) (%l+)$'
 
 -- Whole numbers as text: tostring and `..` keep 14 digits, a fence has 16.
 local function digits(number) return string.format('%.0f', number) end
 
 local function parse(text)
-  local state, version, fence, owner, attempt, flags, moved, body = string.match(text, RECORD)
-  if not state then return {corrupt = text ~= '' and 'text' or nil} end
+  local state, version, fence, owner, attempt, flags, moved, width, body = string.match(text, RECORD)
+  if not STATES[state or ''] or width ~= WIDTH + 1 then
+    local till, last = string.match(text, TOMBSTONE)
+    return {corrupt = text ~= '' and not till and 'text' or nil, till = tonumber(till), last = last}
+  end
   return {state = state, version = version, fence = fence, owner = owner, attempt = attempt, flags = flags, moved = moved,
     text = text, body = body}
+end
+
+-- A read that a key of another type does not break: false where there is none.
+local function ask(...)
+  local answer = redis.pcall(...)
+  if type(answer) == 'table' and answer.err then return false end
+  return answer
 end
 
 -- The record without its payload: all four lines are within the first 1,400 bytes.

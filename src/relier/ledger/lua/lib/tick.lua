@@ -5,10 +5,10 @@ local function write_clock(t, clamp, grace)
 end
 
 local function tick(interval)
-  local t, grace, clamp = read_clock(interval)
+  local t, grace, clamp, sure = read_clock(interval)
   redis.call('ZREM', LEASES, '')
   write_clock(t, clamp, grace)
-  return t, grace
+  return t, sure
 end
 
 -- After boots came or went.

@@ -1,0 +1,202 @@
+"""Calls without sense: every move with arguments from a small pool, right and wrong ones, old and new.
+
+No actor's logic stands behind them, so they reach corners that orderly workers never do. `calls` looks at the model to
+find ids, fences and versions that exist, as often as it makes up others.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+from relier.ledger.ledger import Ledger
+from relier.ledger.records import Admission, Lease, Limit, Submission
+from relier.proof.model import Model
+from relier.settings import Settings
+from relier.store.call import Call, Durability
+
+IDS = [f"t{n}" for n in range(8)]
+BOOTS = [f"b{n}" for n in range(4)]
+QUEUES = ["alpha", "beta"]
+KEYS = ["", "", "", "k1", "k2"]
+LEASE_MS = 5000
+
+
+class Fuzzer:
+    """One stream of calls. Each method makes one call."""
+
+    def __init__(self, rng: random.Random, model: Model) -> None:
+        self.rng = rng
+        self.model = model
+        self.ledger = Ledger(Settings(namespace="differential"))
+        self.seqs = dict.fromkeys(BOOTS, 0)
+        self.kept: list[Call[Any]] = []
+
+    def submission(self, task_id: str = "") -> Submission:
+        rng = self.rng
+        on_lost: Literal["retry", "bury", "hold"] = rng.choice(["retry", "retry", "retry", "bury", "hold"])
+        return Submission(
+            id=task_id or rng.choice(IDS),
+            name=rng.choice(["app.one", "app.two"]),
+            payload=rng.randbytes(rng.choice([0, 3, 100, 2000])),
+            queue=rng.choice(QUEUES),
+            priority=rng.choice([0, 0, 0, 5, -3]),
+            delay_ms=rng.choice([0, 0, 0, 700, 20_000]),
+            expires_in_ms=rng.choice([0, 0, 0, 3_000]),
+            key=rng.choice(KEYS),
+            key_ttl_ms=rng.choice([0, 2_000, 9_000_000]),
+            on_conflict=rng.choice(["return", "return", "replace"]),
+            nonce=rng.choice(["", "", "n1", "n2"]),
+            max_resurrections=rng.choice([None, 0, 1]),
+            on_lost=on_lost,
+            result_ttl_ms=rng.choice([None, 0, 3_000]),
+            dead_ttl_ms=rng.choice([None, 1_000]),
+            tomb_ttl_ms=rng.choice([None, None, 5_000]),
+            durability=rng.choice(list(Durability)),
+        )
+
+    def lease(self) -> Lease:
+        """Mostly the lease of something that runs; else an old, a foreign or a made-up one."""
+        rng = self.rng
+        running = [(i, rec) for i, rec in self.model.tasks.items() if rec.state == "running"]
+        pool = running if running and rng.random() < 0.8 else list(self.model.tasks.items())
+        if not pool:
+            return Lease(rng.choice(IDS), "1", rng.choice(BOOTS))
+        task_id, rec = rng.choice(pool)
+        fence = rec.fence + rng.choice([0, 0, 0, 0, 0, 0, 1, -1])
+        owner = rec.owner if rec.owner != "-" and rng.random() < 0.9 else rng.choice(BOOTS)
+        return Lease(task_id, str(max(fence, 0)), owner)
+
+    def leases(self) -> list[Lease]:
+        first = self.lease()
+        return [first, *(lease for lease in (self.lease() for _ in range(3)) if lease.owner == first.owner)]
+
+    def some_id(self) -> tuple[str, int]:
+        task_id = self.rng.choice(list(self.model.tasks) or IDS)
+        rec = self.model.tasks.get(task_id)
+        return task_id, (rec.version if rec else 1) + self.rng.choice([0, 0, 0, 0, 1, -1])
+
+    def submit(self) -> Call[Any]:
+        rng = self.rng
+        limits = (Limit.per_window("l", 4, 2_000),) if rng.random() < 0.2 else ()
+        depth, most_bytes = rng.choice([0, 0, 0, 3]), rng.choice([0, 0, 0, 1_500])
+        guard = Admission(limits, depth, most_bytes, rng.choice([0, 0, 1]))
+        return self.ledger.submit([self.submission() for _ in range(rng.choice([1, 1, 3]))], guard)
+
+    def register(self) -> Call[Any]:
+        return self.ledger.register(self.rng.choice(BOOTS), self.rng.choice([LEASE_MS, 2_001]))
+
+    def beat(self) -> Call[Any]:
+        return self.ledger.beat(self.rng.choice(BOOTS), LEASE_MS)
+
+    def retire(self) -> Call[Any]:
+        return self.ledger.retire(self.rng.choice(BOOTS))
+
+    def claim(self) -> Call[Any]:
+        boot = self.rng.choice(BOOTS)
+        self.seqs[boot] = max(1, self.seqs[boot] + self.rng.choice([1, 1, 1, 0, -1]))
+        queues = self.rng.sample(QUEUES, self.rng.choice([1, 2]))
+        room = self.rng.choice([4_000_000, 2_500])
+        return self.ledger.claim(boot, self.seqs[boot], queues, self.rng.choice([1, 2, 5]), max_bytes=room)
+
+    def checkpoint(self) -> Call[Any]:
+        return self.ledger.checkpoint(self.lease(), self.rng.choice([1, 2, 3]), self.rng.randbytes(5))
+
+    def step(self) -> Call[Any]:
+        return self.ledger.step(self.lease(), self.rng.choice(["a", "b"]), self.rng.randbytes(3))
+
+    def commit(self) -> Call[Any]:
+        done = [(lease, self.rng.choice([None, b"", b"result"]), self.follow_ups()) for lease in self.leases()]
+        return self.ledger.commit(done, self.rng.choice([Durability.MEMORY, Durability.MEMORY, Durability.FSYNC]))
+
+    def follow_ups(self) -> list[Submission]:
+        return [self.submission() for _ in range(self.rng.choice([0, 0, 2]))]
+
+    def retry(self) -> Call[Any]:
+        delay, putback = self.rng.choice([0, 900]), self.rng.random() < 0.3
+        return self.ledger.retry(self.lease(), delay, 'it/failed "so"', putback=putback)
+
+    def release(self) -> Call[Any]:
+        return self.ledger.release(self.leases())
+
+    def bury(self) -> Call[Any]:
+        return self.ledger.bury(self.lease(), "ValueError", "{}")
+
+    def forfeit(self) -> Call[Any]:
+        return self.ledger.forfeit(self.lease(), "signal 9")
+
+    def revive(self) -> Call[Any]:
+        boot = self.rng.choice(["", "", "", *BOOTS])
+        return self.ledger.revive(self.rng.choice([1, 3, 200]), self.rng.choice([0, 2, 10_000]), boot=boot)
+
+    def promote(self) -> Call[Any]:
+        return self.ledger.promote(self.rng.choice([1, 200]))
+
+    def reap(self) -> Call[Any]:
+        return self.ledger.reap(self.rng.choice([1, 200]))
+
+    def replay(self) -> Call[Any]:
+        task_id, version = self.some_id()
+        payload = self.rng.choice([None, None, b"edited"])
+        nonce = self.rng.choice(["o1", "o2", "o3"])
+        return self.ledger.replay(task_id, version, nonce, payload, fresh=self.rng.random() < 0.5)
+
+    def cancel(self) -> Call[Any]:
+        return self.ledger.cancel(*self.some_id())
+
+    def discard(self) -> Call[Any]:
+        return self.ledger.discard(*self.some_id())
+
+    def pause(self) -> Call[Any]:
+        return self.ledger.pause(*self.some_pause())
+
+    def resume(self) -> Call[Any]:
+        return self.ledger.resume(*self.some_pause())
+
+    def some_pause(self) -> tuple[str, int]:
+        queue = self.rng.choice(QUEUES)
+        return queue, self.model.pauses.get(queue, (False, 0))[1] + self.rng.choice([0, 0, 0, 1])
+
+    def get(self) -> Call[Any]:
+        return self.ledger.get(self.rng.choice(IDS))
+
+    def owned(self) -> Call[Any]:
+        return self.ledger.owned(self.rng.choice(BOOTS))
+
+    def again(self) -> Call[Any]:
+        """Something sent before, once more: a lost reply, or a request that arrives late."""
+        return self.rng.choice(self.kept) if self.kept else self.get()
+
+    def pick(self) -> Call[Any]:
+        often: list[Callable[[], Call[Any]]] = [self.submit, self.claim, self.claim, self.commit, self.beat, self.again]
+        seldom: list[Callable[[], Call[Any]]] = [
+            *(
+                self.register,
+                self.retire,
+                self.checkpoint,
+                self.step,
+                self.retry,
+                self.release,
+                self.bury,
+                self.forfeit,
+            ),
+            *(self.revive, self.revive, self.promote, self.reap, self.replay, self.replay, self.cancel, self.discard),
+            *(self.pause, self.resume, self.get, self.owned),
+        ]
+        call = self.rng.choice(often if self.rng.random() < 0.5 else seldom)()
+        self.kept = [*self.kept[-20:], call]
+        return call
+
+
+def calls(rng: random.Random, model: Model, steps: int) -> Iterator[Call[Any] | None]:
+    """A stream of calls, the model's time moving on between them; None: the store gets full, or empty again."""
+    fuzzer = Fuzzer(rng, model)
+    yield fuzzer.ledger.open()
+    for boot in BOOTS[:2]:
+        yield fuzzer.ledger.register(boot, LEASE_MS)
+    for _ in range(steps):
+        model.time_us += rng.choice([0, 1, 1_000, 50_000, 400_000, 1_300_000, 6_000_000, -2_000_000])
+        if rng.random() < 0.02:
+            yield None
+        yield fuzzer.pick()

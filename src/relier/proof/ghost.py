@@ -1,0 +1,104 @@
+"""What the checker remembers of every task and boot, told by calls and replies alone, never by the ledger's state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from relier.ledger.records import Submission
+
+PRIORITY_STEP_US = 60_000_000
+REVIVED = 4_000_000_000_000_000
+RESULT_TTL = 3_600_000
+DEAD_TTL = 2_592_000_000
+MAX_RESURRECTIONS = 5
+LIVE = frozenset({"scheduled", "queued", "running"})
+
+
+class Violation(AssertionError):  # noqa: N818 - what it is called everywhere in the proof
+    """An invariant does not hold. `name` is the invariant's."""
+
+    def __init__(self, name: str, detail: str) -> None:
+        super().__init__(f"{name}: {detail}")
+        self.name = name
+        self.detail = detail
+
+
+@dataclass(slots=True)
+class Ghost:
+    """One task as its history says it must be. `fence` is the highest ever issued, `order` its place in its queue."""
+
+    sub: Submission
+    state: str
+    at: int
+    order: int
+    due: int
+    expires: int
+    payload: bytes
+    version: int = 1
+    fence: int = 0
+    owner: str = "-"
+    attempt: int = 0
+    deaths: int = 0
+    scares: int = 0
+    alone: bool = False
+    asked: bool = False
+    settled: str = ""
+    committed: tuple[str, int] | None = None
+    checkpoint: bytes | None = None
+    mark: tuple[int, int] = (0, 0)  # fence and seq of the checkpoint
+    steps: dict[str, bytes] = field(default_factory=dict)
+    eol: float = 0
+    lost: str = ""  # died with its worker and may not be retried: bury or hold
+    reason: str = ""
+    replayed: str = ""
+
+    def line_up(self, at_us: int) -> None:
+        self.order = at_us - self.sub.priority * PRIORITY_STEP_US
+
+    def end(self, state: str, now: int) -> None:
+        """How long it must be kept now that it ended."""
+        ttl = self.sub.result_ttl_ms
+        keep = RESULT_TTL if ttl is None else ttl
+        if state == "done" and self.sub.key:
+            keep = max(keep, self.sub.key_ttl_ms)
+        if state == "dead":
+            keep = DEAD_TTL if self.sub.dead_ttl_ms is None else self.sub.dead_ttl_ms
+        self.eol = float("inf") if self.lost == "hold" else now + keep
+        if state != "dead":
+            self.checkpoint, self.steps = None, {}
+
+
+@dataclass(slots=True)
+class GhostBoot:
+    """One boot. `seen`: virtual time (µs) of its last accepted sign of life; `credit`: what clock jumps since may have
+    cost it (ms)."""
+
+    lease: int
+    seen: int
+    credit: int = 0
+    lost: bool = False
+    ran: int = 0
+    lanes: dict[str, tuple[int, dict[str, int]]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Memory:
+    """All that a rollback of the store takes back from the checker as well."""
+
+    ghosts: dict[str, Ghost] = field(default_factory=dict)
+    boots: dict[str, GhostBoot] = field(default_factory=dict)
+    paused: dict[str, bool] = field(default_factory=dict)
+    removed: set[str] = field(default_factory=set)
+    tombs: dict[str, int] = field(default_factory=dict)  # id -> until
+    entered: int = 0  # submitted + replayed
+    ended: int = 0
+    tat: dict[str, int] = field(default_factory=dict)  # limit -> when it is idle (µs)
+    admitted: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    ledger_now: int = 0
+    last_tick: int | None = None
+    clamp: int = 0
+    grace: int = 0  # virtual µs until which nobody may be declared lost
+    accepted: set[str] = field(default_factory=set)
+
+    def held(self, boot: str) -> list[str]:
+        return [i for i, ghost in self.ghosts.items() if ghost.state == "running" and ghost.owner == boot]

@@ -1,0 +1,515 @@
+"""The ledger in plain Python: what the scripts must do, written a second time and independently of Redis.
+
+`Model.run(call)` answers a `Call` with the raw reply its script would give, at the model's own time. The state is plain
+dictionaries, so that a checker can look at all of it, and `copy()` is cheap, so that a store can be rolled back.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from relier.proof.pieces import Pieces
+from relier.proof.state import ITEM, Boot, Item, Rec, Sweep
+from relier.store.call import Call
+
+__all__ = ["Boot", "Model", "Rec"]
+
+MOST_PUT_AWAY = 200
+
+
+class Model(Pieces):
+    """The moves. Times in ms; `time_us` is the store's TIME, set from outside."""
+
+    def copy(self) -> Model:
+        """A store to fall back to."""
+        return copy.deepcopy(self)
+
+    def run(self, call: Call[Any]) -> Any:
+        """The raw reply the call's script would give now."""
+        return getattr(self, f"_{call.script}")([_word(arg) for arg in call.args])
+
+    def _open(self, args: list[bytes]) -> Any:
+        self.layout = self.layout or args[0].decode()
+        return self.layout.encode()
+
+    def _register(self, args: list[bytes]) -> Any:
+        name, lease = args[0].decode(), int(args[1])
+        t, _ = self.tick()
+        known = self.boots.get(name)
+        if known and known.lease_end == 0:
+            return b"gone"
+        if known:
+            known.lease_end, known.lease, known.registered = t + lease, lease, self.now
+        else:
+            self.boots[name] = Boot(t + lease, lease, self.now)
+        self.reclamp()
+        return b"ok"
+
+    def _beat(self, args: list[bytes]) -> Any:
+        name = args[0].decode()
+        t, _ = self.tick()
+        boot = self.boots.get(name)
+        if boot is None or boot.lease_end == 0:
+            return [b"gone"]
+        boot.lease_end = t + int(args[1])
+        asked = sorted(f"{task_id} {fence}".encode() for task_id, fence in boot.asked)
+        return [b"ok", len(self.owned.get(name, {})), asked]
+
+    def _retire(self, args: list[bytes]) -> Any:
+        name = args[0].decode()
+        boot = self.boots.get(name)
+        if boot is None or boot.lease_end == 0:
+            return [b"gone"]
+        if self.owned.get(name):
+            return [b"busy", len(self.owned[name])]
+        self.remove_boot(name)
+        return [b"ok"]
+
+    def _submit(self, args: list[bytes]) -> Any:
+        max_depth, max_bytes, extra, n_limits = (int(arg) for arg in args[1:5])
+        limits = [args[5 + 4 * i : 9 + 4 * i] for i in range(n_limits)]
+        start = 6 + 4 * n_limits
+        items = [Item.read(args, start + ITEM * i) for i in range(int(args[start - 1]))]
+        answers: list[Any] = [None] * len(items)
+        fresh, twins = self.sort_out(items, answers)
+        if not fresh:
+            return [b"ok", *answers]
+        refused, arrivals = self.weigh([items[i] for i in fresh], max_depth, max_bytes, extra, limits)
+        if refused:
+            return refused
+        self.need_memory()
+        for i in fresh:
+            answers[i] = self.enter(items[i], i + 1, max_bytes > 0)
+        for i in twins:
+            answers[i] = self.look(items[i]) or self.enter(items[i], i + 1, max_bytes > 0)
+        self.rates.update(arrivals)
+        self.ring_lined_up()
+        return [b"ok", *answers]
+
+    def sort_out(self, items: list[Item], answers: list[Any]) -> tuple[list[int], list[int]]:
+        """Which items are new, and which come twice; the others get their answer."""
+        fresh: list[int] = []
+        twins: list[int] = []
+        seen: set[tuple[str, str]] = set()
+        for i, item in enumerate(items):
+            if ("id", item.id) in seen or (item.key and ("key", item.key) in seen):
+                twins.append(i)
+                continue
+            answers[i] = self.look(item)
+            if answers[i] is None:
+                fresh.append(i)
+                seen |= {("id", item.id), ("key", item.key)}
+        return fresh, twins
+
+    # --- 2 work --------------------------------------------------------------------------------------------------
+
+    def _claim(self, args: list[bytes]) -> Any:
+        name, lane, seq, want, room = args[0].decode(), args[1].decode(), int(args[2]), int(args[3]), int(args[4])
+        boot = self.boots.get(name)
+        if boot is None or boot.lease_end == 0:
+            return [b"gone"]
+        last, before = boot.lanes.get(lane, (0, []))
+        if lane in boot.lanes and seq < last:
+            return [b"old"]
+        if lane in boot.lanes and seq == last:
+            still = [(i, f) for i, f in before if self.verdict_free(i, f, name)]
+            return [b"ok", str(self.now).encode(), *(self.hand_over(i, self.tasks[i]) for i, _ in still)]
+        taken: list[tuple[str, int]] = []
+        full = False
+        for queue in (arg.decode() for arg in args[5:]):
+            if self.pauses.get(queue, (False, 0))[0]:
+                continue
+            if not full:
+                full, room = self.drain(name, queue, want, room, taken)
+            if full and self.ready.get(queue):
+                self.ring(queue)
+        if taken:
+            boot.lanes[lane] = (seq, taken)
+        return [b"ok", str(self.now).encode(), *(self.hand_over(i, self.tasks[i]) for i, _ in taken)]
+
+    def verdict_free(self, task_id: str, fence: int, boot: str) -> bool:
+        rec = self.tasks.get(task_id)
+        return rec is not None and rec.state == "running" and rec.owner == boot and rec.fence == fence
+
+    def drain(self, boot: str, queue: str, want: int, room: int, taken: list[tuple[str, int]]) -> tuple[bool, int]:
+        """Takes from one queue until it is empty or the claim is full: (full, room left)."""
+        put_away = 0
+        while len(taken) < want and put_away < MOST_PUT_AWAY:
+            index = self.ready.get(queue)
+            if not index:
+                return False, room
+            task_id = min(index, key=lambda i: (index[i], i))
+            rec = self.tasks.get(task_id)
+            if rec is not None and rec.state == "queued" and not (rec.expires is not None and rec.expires <= self.now):
+                size = len(rec.text())
+                if size > room and taken:
+                    return True, room
+                room -= size
+                self.drop(self.ready, queue, task_id)
+                self.start(boot, task_id, rec)
+                taken.append((task_id, rec.fence))
+                continue
+            self.drop(self.ready, queue, task_id)
+            put_away += 1
+            if rec is not None and rec.state == "queued":
+                self.finish(task_id, rec, "cancelled", reason="expired")
+            else:
+                self.count("strays")
+        return True, room
+
+    def start(self, boot: str, task_id: str, rec: Rec) -> None:
+        rec.fence = max(rec.fence + 1, self.time_us)
+        rec.owner, rec.attempt = boot, rec.attempt + 1
+        self.moved(rec, "running")
+        self.owned.setdefault(boot, {})[task_id] = self.now
+
+    def hand_over(self, task_id: str, rec: Rec) -> list[Any]:
+        more: Any = None
+        if rec.flags:
+            past = [
+                rec.more[name].encode() if name in rec.more else None
+                for name in ("retries", "deaths", "scares", "since", "revision")
+            ]
+            steps = [part for name, value in rec.steps.items() for part in (name.encode(), value)]
+            more = [rec.checkpoint, steps, *past]
+        return [task_id.encode(), rec.text(), more]
+
+    def _checkpoint(self, args: list[bytes]) -> Any:
+        boot, task_id, fence, seq = args[0].decode(), args[1].decode(), int(args[2]), int(args[3])
+        rec = self.tasks.get(task_id)
+        said = self.verdict(rec, "checkpoint", fence, boot)
+        if said == "ok" and rec is not None:
+            of, last = (int(word) for word in rec.more.get("checkpoint", "0:0").split(":"))
+            if of == fence and last >= seq:
+                said = "repeat"
+            else:
+                self.need_memory()
+                rec.checkpoint = args[4]
+                rec.mark("k")
+                self.note(rec, checkpoint=f"{fence}:{seq}")
+        return _settled(said, rec)
+
+    def _step(self, args: list[bytes]) -> Any:
+        boot, task_id, fence, name = args[0].decode(), args[1].decode(), int(args[2]), args[3].decode()
+        rec = self.tasks.get(task_id)
+        said = self.verdict(rec, "step", fence, boot)
+        if said != "ok" or rec is None:
+            return [*_settled(said, rec), None]
+        self.need_memory()
+        if name in rec.steps:
+            return [*_settled("repeat", rec), rec.steps[name]]
+        rec.steps[name] = args[4]
+        rec.mark("s")
+        return [*_settled(said, rec), args[4]]
+
+    # --- 3 settle ------------------------------------------------------------------------------------------------
+
+    def _commit(self, args: list[bytes]) -> Any:
+        boot, a = args[1].decode(), 3
+        answers: list[Any] = []
+        for _ in range(int(args[2])):
+            task_id, fence, n = args[a].decode(), int(args[a + 1]), int(args[a + 4])
+            rec = self.tasks.get(task_id)
+            said = self.verdict(rec, "commit", fence, boot)
+            if said == "ok" and rec is not None:
+                self.leave(task_id, rec)
+                self.finish(task_id, rec, "done", args[a + 3] if args[a + 2] == b"1" else None)
+                self.follow([Item.read(args, a + 5 + ITEM * i) for i in range(n)])
+                answers.append(b"ok")
+            else:
+                answers.append(_settled(said, rec))
+            a += 5 + ITEM * n
+        return answers
+
+    def follow(self, items: list[Item]) -> None:
+        for nth, item in enumerate(items):
+            if self.look(item) is None:
+                self.enter(item, nth, False)
+        self.ring_lined_up()
+
+    def settle(self, args: list[bytes], move: str, width: int) -> Iterator[tuple[str, Rec, list[bytes], list[Any]]]:
+        """The frame of the finishing moves: yields what may be settled; the mover appends the state it gave."""
+        boot = args[0].decode()
+        for i in range(int(args[1])):
+            run = args[2 + width * i : 2 + width * (i + 1)]
+            task_id, fence = run[0].decode(), int(run[1])
+            rec = self.tasks.get(task_id)
+            said = self.verdict(rec, move, fence, boot)
+            answer: list[Any] = []
+            if said == "ok" and rec is not None:
+                self.leave(task_id, rec)
+                self.note(rec, settled=f"{move}:{fence}")
+                yield task_id, rec, run, answer
+                self.answers.append([b"ok", answer[0].encode(), run[1]])
+            else:
+                self.answers.append(_settled(said, rec))
+
+    def answered(self) -> list[Any]:
+        answers, self.answers = self.answers, []
+        return answers
+
+    def _retry(self, args: list[bytes]) -> Any:
+        for task_id, rec, run, answer in self.settle(args, "retry", 5):
+            delay = int(run[2])
+            self.log(rec, "retry", run[4].decode())
+            if run[3] == b"putback":
+                rec.attempt -= 1
+                rec.more.setdefault("since", str(self.now))
+            else:
+                rec.more["retries"] = str(int(rec.more.get("retries", 0)) + 1)
+                rec.more.pop("since", None)
+            self.count("retried")
+            answer.append(self.reschedule(task_id, rec, delay) if delay else self.requeue(task_id, rec, self.time_us))
+        return self.answered()
+
+    def reschedule(self, task_id: str, rec: Rec, delay: int) -> str:
+        if "c" in rec.flags:
+            return self.requeue(task_id, rec, 0)
+        self.moved(rec, "scheduled")
+        rec.owner = "-"
+        self.due[task_id] = self.now + delay
+        return "scheduled"
+
+    def _release(self, args: list[bytes]) -> Any:
+        for task_id, rec, _, answer in self.settle(args, "release", 2):
+            self.count("released")
+            rec.attempt -= 1
+            answer.append(self.requeue(task_id, rec, rec.at))
+        return self.answered()
+
+    def _bury(self, args: list[bytes]) -> Any:
+        for task_id, rec, run, answer in self.settle(args, "bury", 4):
+            self.log(rec, "bury", run[3].decode())
+            self.finish_dead(task_id, rec, run[2].decode())
+            answer.append("dead")
+        return self.answered()
+
+    def _forfeit(self, args: list[bytes]) -> Any:
+        for task_id, rec, run, answer in self.settle(args, "forfeit", 3):
+            answer.append(self.resurrect(task_id, rec, True, run[2].decode()))
+        return self.answered()
+
+    # --- 4 sweep -------------------------------------------------------------------------------------------------
+
+    def _revive(self, args: list[bytes]) -> Any:
+        most, deepest, interval, named, cause = (
+            int(args[0]),
+            int(args[1]),
+            int(args[2]),
+            args[3].decode(),
+            args[4].decode(),
+        )
+        _, till = self.tick(interval)
+        lost = [named] if named in self.boots else []
+        if not named:
+            expired = {name: boot.lease_end for name, boot in self.boots.items() if boot.lease_end <= till}
+            lost = sorted(expired, key=lambda name: (expired[name], name))
+        sweep = Sweep(most, deepest, cause)
+        for i in range(len(lost)):
+            if sweep.looked < most:
+                self.sweep_boot(lost[(self.now + i + 1) % len(lost)], sweep)
+            else:
+                sweep.pending += 1
+        return [sweep.outcomes, sweep.deferred, sweep.removed, sweep.pending]
+
+    def sweep_boot(self, name: str, sweep: Sweep) -> None:
+        boot = self.boots[name]
+        if boot.lease_end != 0:
+            boot.lease_end, boot.ran, boot.cause = 0, len(self.owned.get(name, {})), sweep.cause
+        owned = self.owned.get(name, {})
+        for task_id in sorted(owned, key=lambda i: (owned[i], i))[: sweep.most - sweep.looked]:
+            self.rescue(name, boot, task_id, sweep)
+            sweep.looked += 1
+        if self.owned.get(name):
+            sweep.pending += 1
+        else:
+            self.remove_boot(name)
+            sweep.removed += 1
+
+    def rescue(self, name: str, boot: Boot, task_id: str, sweep: Sweep) -> None:
+        rec = self.tasks.get(task_id)
+        if rec is None or rec.state != "running" or rec.owner != name:
+            self.drop(self.owned, name, task_id)
+            self.count("strays")
+        elif self.revived_in(rec.queue) >= sweep.deepest:
+            self.owned[name][task_id] = self.now
+            sweep.deferred += 1
+        else:
+            self.leave(task_id, rec)
+            state = self.resurrect(task_id, rec, boot.ran == 1 or "a" in rec.flags, boot.cause)
+            sweep.outcomes.append(f"{task_id} {state}".encode())
+
+    def revived_in(self, queue: str) -> int:
+        return sum(1 for order in self.ready.get(queue, {}).values() if order <= 0)
+
+    def _promote(self, args: list[bytes]) -> Any:
+        due = sorted((at, task_id) for task_id, at in self.due.items() if at <= self.now)[: int(args[0])]
+        promoted = 0
+        for at, task_id in due:
+            rec = self.tasks.get(task_id)
+            del self.due[task_id]
+            if rec is None or rec.state != "scheduled":
+                self.count("strays")
+            elif rec.expires is not None and rec.expires <= self.now:
+                self.finish(task_id, rec, "cancelled", reason="expired")
+            else:
+                self.moved(rec, "queued")
+                self.line_up(task_id, rec, at * 1000)
+                self.ring(rec.queue)
+                promoted += 1
+        return [promoted, str(min(self.due.values())).encode() if self.due else b""]
+
+    def _reap(self, args: list[bytes]) -> Any:
+        removed, most = 0, int(args[0])
+        for state in ("done", "cancelled", "dead"):
+            ended = self.ended.get(state, {})
+            over = sorted((eol, task_id) for task_id, eol in ended.items() if eol <= self.now)
+            for _, task_id in over[: most - removed]:
+                rec = self.tasks.get(task_id)
+                if rec is not None and rec.state == state:
+                    self.remove(task_id, rec)
+                    self.count("reaped")
+                else:
+                    self.drop(self.ended, state, task_id)
+                    self.count("strays")
+                removed += 1
+        return removed
+
+    def remove(self, task_id: str, rec: Rec) -> None:
+        key = rec.more.get("key")
+        if key is not None and self.idem.get(key, ("", None))[0] == task_id:
+            del self.idem[key]
+        self.drop(self.ended, rec.state, task_id)
+        del self.tasks[task_id]
+        if rec.tomb_ttl is not None:
+            self.tombs[task_id] = (self.now + rec.tomb_ttl, rec.state)
+
+    # --- 5 operate -----------------------------------------------------------------------------------------------
+
+    def _replay(self, args: list[bytes]) -> Any:
+        task_id, version, nonce = args[0].decode(), int(args[1]), args[2].decode()
+        edited, fresh = args[3] == b"1", args[5] == b"1"
+        rec = self.tasks.get(task_id)
+        said = self.may_replay(task_id, rec, version, nonce)
+        if said != "ok" or rec is None:
+            return _operated(said, rec)
+        self.need_memory()
+        if edited:
+            rec.body = args[4]
+            rec.more["revision"] = str(int(rec.more.get("revision", 0)) + 1)
+        rec.owner, rec.attempt, rec.expiry = "-", 0, False
+        rec.flags = "".join(flag for flag in rec.flags if flag not in ("acks" if fresh else "ac"))
+        if fresh:
+            rec.checkpoint, rec.steps = None, {}
+            rec.more.pop("checkpoint", None)
+        self.moved(rec, "queued")
+        for name in ("reason", "retries", "deaths", "scares", "since", "settled"):
+            rec.more.pop(name, None)
+        rec.more["replayed"] = nonce
+        self.drop(self.ended, "dead", task_id)
+        if "key" in rec.more:
+            self.idem[rec.more["key"]] = (task_id, None)
+        self.line_up(task_id, rec, self.time_us)
+        self.ring(rec.queue)
+        self.count("replayed")
+        if rec.held is not None:
+            self.count("bytes", rec.held)
+        return [b"ok", b"queued", rec.version]
+
+    def may_replay(self, task_id: str, rec: Rec | None, version: int, nonce: str) -> str:
+        if rec is None:
+            return "missing"
+        if rec.more.get("replayed") == nonce:
+            return "repeat"
+        if rec.version != version:
+            return "conflict"
+        if rec.state != "dead":
+            return "illegal"
+        other = self.holder(rec.more["key"]) if "key" in rec.more else None
+        return "key_taken" if other and other != task_id else "ok"
+
+    def _cancel(self, args: list[bytes]) -> Any:
+        task_id, version = args[0].decode(), int(args[1])
+        rec = self.tasks.get(task_id)
+        if rec is None:
+            return [b"missing", b"", b"0"]
+        if rec.state == "cancelled" or (rec.state == "running" and "c" in rec.flags):
+            return _operated("repeat", rec)
+        if rec.version != version:
+            return _operated("conflict", rec)
+        if rec.state in {"done", "dead"}:
+            return _operated("illegal", rec)
+        if rec.state == "running":
+            rec.mark("c")
+            rec.version += 1
+            if rec.owner in self.boots:
+                self.boots[rec.owner].asked.add((task_id, rec.fence))
+            return _operated("asked", rec)
+        self.due.pop(task_id, None)
+        self.drop(self.ready, rec.queue, task_id)
+        self.finish(task_id, rec, "cancelled", reason="cancelled")
+        return _operated("ok", rec)
+
+    def _discard(self, args: list[bytes]) -> Any:
+        task_id, version = args[0].decode(), int(args[1])
+        rec = self.tasks.get(task_id)
+        if rec is None:
+            return [b"missing", b"", b"0"]
+        if rec.version != version:
+            return _operated("conflict", rec)
+        if rec.state not in {"done", "dead", "cancelled"}:
+            return _operated("illegal", rec)
+        self.remove(task_id, rec)
+        self.count("discarded")
+        return _operated("ok", rec)
+
+    def _pause(self, args: list[bytes], *, pause: bool = True) -> Any:
+        queue, version = args[0].decode(), int(args[1])
+        paused, seen = self.pauses.get(queue, (False, 0))
+        if paused is pause:
+            return [b"repeat", str(int(paused)).encode(), str(seen).encode()]
+        if seen != version:
+            return [b"conflict", str(int(paused)).encode(), str(seen).encode()]
+        self.pauses[queue] = (pause, seen + 1)
+        if pause:
+            self.queues.add(queue)
+        else:
+            self.ring(queue)
+        return [b"ok", str(int(pause)).encode(), str(seen + 1).encode()]
+
+    def _resume(self, args: list[bytes]) -> Any:
+        return self._pause(args, pause=False)
+
+    # --- reads ---------------------------------------------------------------------------------------------------
+
+    def _get(self, args: list[bytes]) -> Any:
+        task_id = args[0].decode()
+        rec = self.tasks.get(task_id)
+        if rec is None:
+            until, state = self.tombs.get(task_id, (0, ""))
+            return [f"ended {until} {state}".encode() if state else b"", [], None, [], []]
+        more = [part.encode() for pair in rec.more.items() for part in pair]
+        steps = [part for name, value in rec.steps.items() for part in (name.encode(), value)]
+        history = [json.dumps(entry).encode() for entry in rec.history]
+        return [rec.text(), more, rec.checkpoint, steps, history]
+
+    def _owned(self, args: list[bytes]) -> Any:
+        owned = self.owned.get(args[0].decode(), {})
+        held = sorted(owned, key=lambda i: (owned[i], i))
+        fences = {i: self.tasks[i].fence if i in self.tasks else 0 for i in held}
+        return [part for i in held for part in (i.encode(), str(fences[i]).encode())]
+
+
+def _word(arg: bytes | str | int) -> bytes:
+    return arg if isinstance(arg, bytes) else str(arg).encode()
+
+
+def _settled(said: str, rec: Rec | None) -> list[Any]:
+    return [said.encode(), rec.state.encode() if rec else b"", str(rec.fence if rec else 0).encode()]
+
+
+def _operated(said: str, rec: Rec | None) -> list[Any]:
+    return [said.encode(), rec.state.encode() if rec else b"", rec.version if rec else b"0"]

@@ -1,0 +1,71 @@
+"""What kind of trouble a schedule sees. A seed chooses the profile by its remainder, so a range of seeds covers all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Chances are per message, per task or per tick of the fate that rules over a schedule (every half second)."""
+
+    name: str
+    tasks: Span = (2, 6)
+    workers: Span = (1, 3)
+    sweepers: Span = (1, 2)
+    slots: Span = (1, 3)
+    seconds: Span = (4, 9)
+    # per message
+    lost: float = 0.02
+    unanswered: float = 0.03
+    late: float = 0.03
+    twice: float = 0.02
+    # per tick
+    kill: float = 0.06
+    freeze: float = 0.04
+    cut: float = 0.03
+    outage: float = 0.015
+    jump: float = 0.0
+    stall: float = 0.0
+    fill: float = 0.0
+    wreck: float = 0.0
+    crowd: float = 0.0
+    # per task
+    keyed: float = 0.25
+    delayed: float = 0.2
+    expiring: float = 0.08
+    fragile: float = 0.15
+    poison: float = 0.04
+    follow: float = 0.15
+    limited: float = 0.1
+    strong: float = 0.3
+    short: float = 0.1
+    # the rest
+    operators: Span = (0, 1)
+    brake: float = 0.15
+    supervised: float = 0.4
+    queues: Span = (1, 3)
+
+
+PROFILES: tuple[Profile, ...] = (
+    Profile("mixed", jump=0.02, stall=0.03, fill=0.02, wreck=0.002),
+    Profile("calm", lost=0, unanswered=0, late=0, twice=0, kill=0, freeze=0, cut=0, outage=0, poison=0, brake=0),
+    Profile("crash", kill=0.2, supervised=0.5, tasks=(3, 8), poison=0),
+    Profile("zombie", freeze=0.2, kill=0.02, workers=(2, 3), poison=0),
+    Profile("network", lost=0.08, unanswered=0.12, late=0.12, twice=0.08, cut=0.1, outage=0.05),
+    Profile("failover", stall=0.2, strong=0.5, jump=0.02, kill=0.04),
+    Profile("clock", jump=0.2, outage=0.05, kill=0.08, fragile=0.05),
+    Profile("poison", poison=0.4, kill=0.03, slots=(2, 4), tasks=(2, 4), fragile=0.05),
+    Profile("keys", keyed=0.9, operators=(1, 2), short=0.3, fragile=0.3, tasks=(3, 8)),
+    Profile("operators", operators=(2, 3), fragile=0.25, keyed=0.4, tasks=(3, 6)),
+    Profile("storm", sweepers=(2, 4), brake=1.0, kill=0.15, tasks=(4, 9), slots=(2, 5), queues=(2, 3), poison=0),
+    Profile("full", fill=0.15, limited=0.4, tasks=(3, 7)),
+    Profile("crowd", tasks=(10, 16), slots=(3, 6), queues=(1, 2), crowd=0.1, limited=0.3, poison=0.02),
+)
+BY_NAME = {profile.name: profile for profile in PROFILES}
+
+
+def profile_of(seed: int, name: str | None = None) -> Profile:
+    return BY_NAME[name] if name else PROFILES[seed % len(PROFILES)]

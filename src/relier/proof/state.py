@@ -1,0 +1,148 @@
+"""What a namespace holds, as plain Python values: the state that the model's moves change and the checker looks at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+ITEM = 10  # arguments per submission
+
+
+@dataclass(slots=True)
+class Rec:
+    """One record. `expiry`: its keys carry one (a backstop); only ended records may."""
+
+    state: str
+    queue: str
+    name: str
+    at: int
+    priority: int
+    body: bytes
+    version: int = 1
+    fence: int = 0
+    owner: str = "-"
+    attempt: int = 0
+    flags: str = ""
+    moved: int = 0
+    expires: int | None = None
+    held: int | None = None
+    result_ttl: int | None = None
+    dead_ttl: int | None = None
+    key_ttl: int | None = None
+    tomb_ttl: int | None = None
+    max_resurrections: int | None = None
+    on_lost: str | None = None
+    durability: str | None = None
+    expiry: bool = False
+    more: dict[str, str] = field(default_factory=dict)
+    history: list[list[str]] = field(default_factory=list)
+    checkpoint: bytes | None = None
+    steps: dict[str, bytes] = field(default_factory=dict)
+
+    def mark(self, flag: str) -> None:
+        if flag not in self.flags:
+            self.flags += flag
+
+    def text(self) -> bytes:
+        """The record as the store keeps it."""
+        core = f"{self.state} {self.version} {self.fence} {self.owner} {self.attempt} {self.flags or '-'} {self.moved}"
+        options = (self.result_ttl, self.dead_ttl, self.key_ttl, self.tomb_ttl, self.max_resurrections)
+        words = (self.at, self.expires, self.held, self.priority, *options, self.on_lost, self.durability)
+        spec = " ".join("-" if word is None else str(word) for word in words)
+        return f"{core:<96}\n{spec}\n{self.queue}\n{self.name}\n".encode() + self.body
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One submission as it travels: a run of ITEM arguments."""
+
+    id: str
+    queue: str
+    priority: int
+    eta: int
+    expires: int
+    key: str
+    on_conflict: str
+    nonce: str
+    options: bool
+    tail: bytes
+
+    @classmethod
+    def read(cls, args: list[bytes], a: int) -> Item:
+        task_id, queue, priority, eta, expires, key, on_conflict, nonce, options, tail = args[a : a + ITEM]
+        words = (key.decode(), on_conflict.decode(), nonce.decode())
+        return cls(
+            task_id.decode(), queue.decode(), int(priority), int(eta), int(expires), *words, options == b"1", tail
+        )
+
+    @staticmethod
+    def absolute(number: int, now: int) -> int:
+        """0 none, above it a time, below it that many ms from now."""
+        return now - number if number < 0 else number
+
+    def record(self, at: int, now: int, charged: bool) -> Rec:
+        line, queue, name, body = self.tail.split(b"\n", 3)
+        _, *ttls, on_lost, durability = line.decode().split(" ")
+        result_ttl, dead_ttl, key_ttl, tomb_ttl, most = (None if word == "-" else int(word) for word in ttls)
+        rec = Rec("queued", queue.decode(), name.decode(), at, self.priority, body)
+        rec.result_ttl, rec.dead_ttl, rec.key_ttl, rec.tomb_ttl = result_ttl, dead_ttl, key_ttl, tomb_ttl
+        rec.max_resurrections = most
+        rec.on_lost = None if on_lost == "-" else on_lost
+        rec.durability = None if durability == "-" else durability
+        rec.expires = self.absolute(self.expires, now) if self.expires else None
+        rec.held = len(self.tail) if charged else None
+        rec.more = {name: value for name, value in (("key", self.key), ("nonce", self.nonce)) if value}
+        rec.flags = ("m" if rec.more else "") + ("o" if charged or self.expires or self.options else "")
+        return rec
+
+
+@dataclass(slots=True)
+class Sweep:
+    """What one run of revive has done so far."""
+
+    most: int
+    deepest: int
+    cause: str
+    looked: int = 0
+    deferred: int = 0
+    removed: int = 0
+    pending: int = 0
+    outcomes: list[bytes] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Boot:
+    """One registered start of one worker. `lanes`: lane -> (seq, [(id, fence), …]) of its last claim."""
+
+    lease_end: int  # on the ledger clock; 0 = declared lost
+    lease: int
+    registered: int
+    lanes: dict[str, tuple[int, list[tuple[str, int]]]] = field(default_factory=dict)
+    asked: set[tuple[str, int]] = field(default_factory=set)
+    ran: int = 0
+    cause: str = ""
+
+
+@dataclass(slots=True)
+class Namespace:
+    """All that a namespace holds. Times in ms; `time_us` is the store's TIME, set from outside."""
+
+    time_us: int = 1_700_000_000_000_000
+    full: bool = False  # a full store: writes that need memory are refused as the first write of a script
+    layout: str | None = None
+    tasks: dict[str, Rec] = field(default_factory=dict)
+    due: dict[str, int] = field(default_factory=dict)
+    ready: dict[str, dict[str, int]] = field(default_factory=dict)  # queue -> id -> order
+    owned: dict[str, dict[str, int]] = field(default_factory=dict)  # boot -> id -> time of claim
+    ended: dict[str, dict[str, float]] = field(default_factory=dict)  # state -> id -> end of life
+    boots: dict[str, Boot] = field(default_factory=dict)
+    idem: dict[str, tuple[str, int | None]] = field(default_factory=dict)  # key -> (id, until)
+    rates: dict[str, int] = field(default_factory=dict)
+    tombs: dict[str, tuple[int, str]] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    queues: set[str] = field(default_factory=set)
+    pauses: dict[str, tuple[bool, int]] = field(default_factory=dict)
+    bells: set[str] = field(default_factory=set)
+    clock: tuple[int, int, int, int] | None = None  # now, last TIME, clamp, end of grace
+    lined_up: set[str] = field(default_factory=set)  # queues to ring at the end of a script
+    answers: list[Any] = field(default_factory=list)  # what a settling script has answered so far

@@ -1,0 +1,232 @@
+"""Store URLs: text in, a frozen `Target` out. Passwords stay out of every message and repr.
+
+    embedded://                        a Valkey of this project, in .relier/ (embedded://folder, embedded:///abs/folder)
+    redis://  valkey://                user:password@host:port/db
+    rediss://  valkeys://              the same over TLS, certificate verified
+    unix://                            user:password@/path/to.sock?db=0
+    sentinel://                        user:password@host:port,host:port/master-name
+    redis+cluster://                   user:password@host:port,host:port
+
+Options after `?`: db, ssl, ssl_cert_reqs (required | none), ssl_check_hostname, ssl_ca_certs, ssl_certfile,
+ssl_keyfile, sentinel_username, sentinel_password.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import ssl
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal
+from urllib.parse import parse_qsl, unquote
+
+from relier.errors import ConfigurationError
+from relier.settings import Settings
+
+Kind = Literal["embedded", "fixed", "sentinel", "cluster"]
+SCHEMES: dict[str, tuple[Kind, bool]] = {
+    "embedded": ("embedded", False),
+    "redis": ("fixed", False),
+    "valkey": ("fixed", False),
+    "rediss": ("fixed", True),
+    "valkeys": ("fixed", True),
+    "unix": ("fixed", False),
+    "sentinel": ("sentinel", False),
+    "redis+cluster": ("cluster", False),
+}
+OPTIONS = frozenset(
+    [
+        "db",
+        "ssl",
+        "ssl_cert_reqs",
+        "ssl_check_hostname",
+        "ssl_ca_certs",
+        "ssl_certfile",
+        "ssl_keyfile",
+        "sentinel_username",
+        "sentinel_password",
+    ]
+)
+YES_NO = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+VERIFY = {"required": True, "cert_required": True, "none": False, "cert_none": False}
+
+
+@dataclass(frozen=True)
+class Tls:
+    """How to check the server and show who we are. Verification is on unless the URL says otherwise."""
+
+    verify: bool = True
+    check_hostname: bool = True
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+
+    @cached_property
+    def context(self) -> ssl.SSLContext:
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            context.check_hostname = self.verify and self.check_hostname
+            context.verify_mode = ssl.CERT_REQUIRED if self.verify else ssl.CERT_NONE
+            if self.cert_file:
+                context.load_cert_chain(self.cert_file, self.key_file)
+        except OSError as error:
+            raise ConfigurationError(
+                f"the TLS files of the store URL cannot be used: {error}; "
+                f"check ssl_ca_certs, ssl_certfile and ssl_keyfile"
+            ) from error
+        return context
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where one server listens, and what it wants to hear first."""
+
+    host: str = "localhost"
+    port: int = 6379
+    path: str | None = None
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    db: int = 0
+    tls: Tls | None = None
+    must_be_master: bool = False
+
+    def __str__(self) -> str:
+        return self.path or f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A parsed URL. `nodes` are the fixed address, the Sentinels or the cluster's seeds."""
+
+    kind: Kind
+    shown: str
+    nodes: tuple[Address, ...] = ()
+    master: Address = Address()
+    master_name: str = ""
+    folder: str = ""
+
+
+def redact(url: str) -> str:
+    """The URL without its user, password and sentinel_password. Works on malformed URLs too."""
+    url = re.sub(r"//.*@", "//***@", url, flags=re.DOTALL)
+    return re.sub(r"(password=)[^&]*", r"\1***", url, flags=re.IGNORECASE)
+
+
+def target_of(settings: Settings) -> Target:
+    """The target the settings ask for. With `redis_use_sentinel` the URL is ignored."""
+    if not settings.redis_use_sentinel:
+        return parse_url(settings.redis_url)
+    nodes, _, options = settings.redis_sentinel_nodes.partition("?")
+    if not nodes.strip():
+        raise ConfigurationError(
+            "RELIER_REDIS_USE_SENTINEL is on, but RELIER_REDIS_SENTINEL_NODES is empty; "
+            "set it to host:port,host:port of the Sentinels"
+        )
+    return parse_url(
+        f"sentinel://{nodes.strip()}/{settings.redis_sentinel_master_name}{'?' if options else ''}{options}"
+    )
+
+
+def parse_url(url: str) -> Target:
+    """Read a store URL, or say what is wrong with it and how it should look."""
+    scheme, separator, rest = url.strip().partition("://")
+    if not separator or scheme.lower() not in SCHEMES:
+        raise _wrong(url, f"it must begin with one of {', '.join(f'{known}://' for known in SCHEMES)}")
+    kind, tls = SCHEMES[scheme.lower()]
+    location, _, query = rest.partition("?")
+    options = _options(url, query)
+    if kind == "embedded":
+        if "@" in location or options:
+            raise _wrong(url, "embedded:// takes only a folder, as in embedded:///var/lib/app or embedded://data")
+        return Target("embedded", shown=redact(url), folder=unquote(location))
+    userinfo, _, place = location.rpartition("@")
+    user, _, password = userinfo.partition(":")
+    nodes, slash, path = place.partition("/")
+    plain = Address(
+        user=unquote(user) or None,
+        password=unquote(password) or None,
+        db=_number(url, options["db"], "db") if "db" in options else 0,
+        tls=_tls(url, options) if tls or _flag(url, options, "ssl", default=False) else None,
+    )
+    if scheme.lower() == "unix":
+        if nodes or len(path) < 1:
+            raise _wrong(url, "a socket is given as unix:///path/to.sock")
+        return _target("fixed", url, (replace(plain, path=unquote(slash + path)),), plain)
+    if kind == "sentinel":
+        return _sentinel(url, plain, nodes, unquote(path), options)
+    if path and "db" not in options:
+        plain = replace(plain, db=_number(url, path, "the database after the last /"))
+    addresses = _nodes(url, nodes, plain, 6379)
+    if kind == "fixed" and len(addresses) > 1:
+        raise _wrong(url, "it names several hosts; use sentinel:// or redis+cluster:// for that")
+    return _target(kind, url, addresses, plain)
+
+
+def _sentinel(url: str, plain: Address, nodes: str, path: str, options: dict[str, str]) -> Target:
+    name, _, db = path.partition("/")
+    if not name:
+        raise _wrong(url, "the master's name is missing, as in sentinel://host:26379,host:26379/relier-master")
+    if db:
+        plain = replace(plain, db=_number(url, db, "the database after the master's name"))
+    asked = Address(user=options.get("sentinel_username"), password=options.get("sentinel_password"), tls=plain.tls)
+    target = _target("sentinel", url, _nodes(url, nodes, asked, 26379), replace(plain, must_be_master=True))
+    return replace(target, master_name=name)
+
+
+def _target(kind: Kind, url: str, nodes: tuple[Address, ...], master: Address) -> Target:
+    return Target(kind, shown=redact(url), nodes=nodes, master=master)
+
+
+def _nodes(url: str, text: str, plain: Address, default_port: int) -> tuple[Address, ...]:
+    nodes = []
+    for part in text.split(","):
+        found = re.fullmatch(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:\[\]]*)(?::(?P<port>\d+))?", part.strip())
+        if not found:
+            raise _wrong(url, f"{redact(part)!r} is not host:port (an IPv6 address stands in [brackets])")
+        port = int(found["port"] or default_port)
+        if not 0 < port < 65536:
+            raise _wrong(url, f"port {port} is not between 1 and 65535")
+        nodes.append(replace(plain, host=unquote(found["host"]).strip("[]") or "localhost", port=port))
+    return tuple(nodes)
+
+
+def _options(url: str, query: str) -> dict[str, str]:
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    for name in options:
+        if name not in OPTIONS:
+            near = difflib.get_close_matches(name, OPTIONS, 1)
+            raise _wrong(url, f"unknown option {name!r}{f', did you mean {near[0]!r}?' if near else ''}")
+    return options
+
+
+def _tls(url: str, options: dict[str, str]) -> Tls:
+    asked = options.get("ssl_cert_reqs", "required").lower()
+    if asked not in VERIFY:
+        raise _wrong(url, f"ssl_cert_reqs is 'required' or 'none', not {asked!r}")
+    return Tls(
+        verify=VERIFY[asked],
+        check_hostname=_flag(url, options, "ssl_check_hostname", default=True),
+        ca_file=options.get("ssl_ca_certs"),
+        cert_file=options.get("ssl_certfile"),
+        key_file=options.get("ssl_keyfile"),
+    )
+
+
+def _flag(url: str, options: dict[str, str], name: str, *, default: bool) -> bool:
+    text = options.get(name)
+    if text is None:
+        return default
+    if text.lower() not in YES_NO:
+        raise _wrong(url, f"{name} is true or false, not {text!r}")
+    return YES_NO[text.lower()]
+
+
+def _number(url: str, text: str, what: str) -> int:
+    if not text.isdecimal():
+        raise _wrong(url, f"{what} must be a number, not {text!r}")
+    return int(text)
+
+
+def _wrong(url: str, why: str) -> ConfigurationError:
+    return ConfigurationError(f"the store URL {redact(url)!r} cannot be used: {why}; correct RELIER_REDIS_URL")

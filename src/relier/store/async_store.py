@@ -1,0 +1,191 @@
+"""The store for event loops. Calls made in one turn of the loop travel together."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncGenerator, Iterable
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from relier.errors import RedisConnectionError, RelierError
+from relier.settings import Settings
+from relier.store.address import target_of
+from relier.store.batch import Batch, Request, pipelines, request_of
+from relier.store.call import Call, parsed
+from relier.store.core import Core
+from relier.store.policy import AttemptError, Clock
+from relier.store.probe import Capabilities
+from relier.store.resolve import Route, resolver_of
+from relier.store.scripts import Scripts
+from relier.store.wire import AsyncConnection, AsyncWire
+
+T = TypeVar("T")
+
+
+class Lane:
+    """One event loop's part of the store: its core, and the requests made since its last turn."""
+
+    def __init__(self, core: Core, loop: asyncio.AbstractEventLoop) -> None:
+        self.core = core
+        self.pid = os.getpid()
+        self._loop = loop
+        self._waiting: list[Request] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._until_loop_ends = self._close_with_loop()
+
+    async def start(self) -> None:
+        """Let the loop end the connections when it ends: it closes the asynchronous generators it has started."""
+        await anext(self._until_loop_ends)
+
+    def submit(self, request: Request) -> asyncio.Future[Any]:
+        """Queue a request for this turn's pipeline. The future holds its answer, errors as values."""
+        if not self._waiting:
+            self._loop.call_soon(self._depart)
+        request.waiter = self._loop.create_future()
+        self._waiting.append(request)
+        return request.waiter
+
+    async def finish(self) -> None:
+        """Let calls under way end, each within its deadline, then close."""
+        while self._waiting or self._tasks:
+            await asyncio.gather(asyncio.sleep(0), *self._tasks, return_exceptions=True)
+        await self._until_loop_ends.aclose()
+
+    def _depart(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for requests in pipelines(request for request in waiting if not _abandoned(request)):
+            batch = self.core.batch(requests)
+            connection = self.core.ready_connection(batch)
+            if isinstance(connection, AsyncConnection):
+                request, replies = batch.encode(0.0)
+                connection.start(request, replies, self.core.read_timeout, partial(self._arrived, batch, connection))
+            else:
+                self._carry_on(batch, None)
+
+    def _arrived(self, batch: Batch, connection: AsyncConnection, outcome: list[Any] | AttemptError) -> None:
+        self.core.give(connection)
+        trouble = self.core.settle(batch, connection, outcome)
+        if trouble is None:
+            self.core.finish(batch, 1)
+            _deliver(batch)
+        else:
+            self._carry_on(batch, trouble)
+
+    def _carry_on(self, batch: Batch, trouble: AttemptError | None) -> None:
+        """Whatever needs waiting, retrying or confirming goes on in a task, which no caller can cancel."""
+        task = self._loop.create_task(self._carry(batch, trouble))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry(self, batch: Batch, trouble: AttemptError | None) -> None:
+        try:
+            await self.core.carry(batch, trouble)
+        except BaseException:
+            for request in batch.requests:
+                if request.waiter is not None:
+                    request.waiter.cancel()
+            raise
+        _deliver(batch)
+
+    async def _close_with_loop(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            self.core.close()
+
+
+def _abandoned(request: Request) -> bool:
+    return request.waiter is None or request.waiter.done()
+
+
+def _deliver(batch: Batch) -> None:
+    for request in batch.requests:
+        if request.waiter is not None and not request.waiter.done():
+            request.waiter.set_result(request.answer)
+
+
+class AsyncStore:
+    """Runs calls from any number of event loops; each loop has connections of its own."""
+
+    def __init__(self, settings: Settings, scripts: Scripts, *, clock: Clock = time.monotonic) -> None:
+        self._settings = settings
+        self._scripts = scripts
+        self._clock = clock
+        self._target = target_of(settings)
+        self._route = Route(resolver_of(self._target, settings, clock), clock)
+        self._lanes: dict[asyncio.AbstractEventLoop, Lane] = {}
+        self._inherited: list[Lane] = []
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"AsyncStore({self._target.shown!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def run(self, call: Call[T]) -> T:
+        """Run one call, in one pipeline with the others of this turn of the loop."""
+        request = request_of(call, self._scripts)
+        answer = await (await self._lane()).submit(request)
+        if isinstance(answer, RelierError):
+            raise answer
+        return call.parse(answer)
+
+    async def run_many(self, calls: Iterable[Call[T]]) -> list[T | RelierError]:
+        """Run calls in one pipeline; an answer for each, in order, errors as values."""
+        requests = [(call, request_of(call, self._scripts)) for call in calls]
+        lane = await self._lane()
+        submitted = [(call, lane.submit(request)) for call, request in requests]
+        return [parsed(call, await future) for call, future in submitted]
+
+    async def command(self, *args: Any, retry: bool = False) -> Any:
+        """A raw command, for probes, reads and tests. Not repeated once it was sent, unless `retry`."""
+        return await (await self._lane()).core.command(*args, retry=retry)
+
+    async def wait_for_bell(self, keys: list[str], timeout: float) -> bytes | None:  # noqa: ASYNC109 - the server waits
+        """Wait until one of the keys rings, at most 1 s. Its connection is its own; a cancelled wait closes it."""
+        return await (await self._lane()).core.wait_for_bell(keys, timeout)
+
+    async def probe(self) -> Capabilities:
+        """What the server can do now. Raises ConfigurationError where it must not be used."""
+        return await (await self._lane()).core.probe()
+
+    async def aclose(self) -> None:
+        """Let this loop's calls end, close its connections and leave the embedded server."""
+        self._closed = True
+        lane = self._lanes.pop(asyncio.get_running_loop(), None)
+        if lane is not None and lane.pid == os.getpid():
+            await lane.finish()
+        self._drop_closed_loops()
+        self._route.resolver.close()
+
+    async def _lane(self) -> Lane:
+        loop = asyncio.get_running_loop()
+        lane = self._lanes.get(loop)
+        if lane is not None and lane.pid == os.getpid():
+            return lane
+        if self._closed:
+            raise RedisConnectionError(f"{self!r} is closed; nothing was sent; make a new store")
+        if (
+            lane is not None
+        ):  # a forked child on its parent's loop: the sockets are the parent's, leave them as they are
+            self._inherited.append(lane)
+        self._drop_closed_loops()
+        core = Core(self._settings, self._target, self._route, AsyncWire(loop), self._clock)
+        lane = self._lanes[loop] = Lane(core, loop)
+        await lane.start()
+        return lane
+
+    def _drop_closed_loops(self) -> None:
+        for loop, lane in list(self._lanes.items()):
+            if loop.is_closed() and lane.pid == os.getpid():
+                del self._lanes[loop]
+                lane.core.close()

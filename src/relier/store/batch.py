@@ -1,0 +1,153 @@
+"""One pipeline, without the socket: bytes to send, replies to take in, what is left to send again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from hiredis import ReplyError
+
+from relier.errors import IndeterminateError, RelierError
+from relier.store.call import Call, Durability
+from relier.store.policy import AttemptError, Deadline
+from relier.store.replies import trouble_of
+from relier.store.scripts import Script, Scripts
+from relier.store.wire import pack
+
+MOST_REQUESTS = 512
+MOST_BYTES = 4 * 1024 * 1024
+
+
+class Request:
+    """One command and its answer: a reply, or in the end a RelierError. `waiter` is the async store's caller."""
+
+    __slots__ = ("answer", "call", "level", "packed", "script", "waiter")
+
+    def __init__(self, packed: bytes, script: Script | None = None, call: Call[Any] | None = None) -> None:
+        self.packed = packed
+        self.script = script
+        self.call = call
+        self.level = Durability.MEMORY if call is None else call.durability
+        self.answer: Any = None
+        self.waiter: asyncio.Future[Any] | None = None
+
+
+def request_of(call: Call[Any], scripts: Scripts) -> Request:
+    """Pack a call. What cannot be packed fails here, in its caller's hands, not in a pipeline with others."""
+    script = scripts[call.script]
+    return Request(pack(("EVALSHA", script.sha, 1, call.key, *call.args)), script, call)
+
+
+def pipelines(requests: Iterable[Request]) -> list[list[Request]]:
+    """Share requests out: one pipeline per durability level, cut where it would outgrow the read timeout."""
+    open_by_level: dict[Durability, list[Request]] = {}
+    sizes: dict[Durability, int] = {}
+    full: list[list[Request]] = []
+    for request in requests:
+        level = request.level
+        pipeline = open_by_level.setdefault(level, [])
+        size = sizes.get(level, 0) + len(request.packed)
+        if pipeline and (len(pipeline) >= MOST_REQUESTS or size > MOST_BYTES):
+            full.append(pipeline)
+            pipeline = open_by_level[level] = []
+            size = len(request.packed)
+        pipeline.append(request)
+        sizes[level] = size
+    return [*full, *open_by_level.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """The command that ends a pipeline above durability `memory`, and what it must answer."""
+
+    command: str  # WAIT, WAITAOF, or "" where appendfsync always makes the answer itself the confirmation
+    count: int = 1
+
+    def packed(self, seconds: float) -> bytes:
+        milliseconds = max(1, int(seconds * 1000))
+        if self.command == "WAITAOF":
+            return pack(("WAITAOF", self.count, 0, milliseconds))
+        return pack(("WAIT", self.count, milliseconds))
+
+    def unmet(self, reply: Any) -> str | None:
+        """Why the reply confirms nothing, or None when it confirms."""
+        if isinstance(reply, ReplyError):
+            return f"{self.command} answered {str(reply)!r}"
+        reached = reply[0] if self.command == "WAITAOF" else reply
+        where = "disks" if self.command == "WAITAOF" else "replicas"
+        return None if reached >= self.count else f"{self.command} counted {reached} of {self.count} {where}"
+
+
+class Batch:
+    """Requests of one level that travel together. An error reply touches only the request it answers."""
+
+    __slots__ = ("_failed", "_missing", "_todo", "confirmation", "deadline", "level", "requests")
+
+    def __init__(self, requests: list[Request], deadline: Deadline) -> None:
+        self.requests = requests
+        self.deadline = deadline
+        self.level = requests[0].level
+        self.confirmation: Confirmation | None = None
+        self._failed = False
+        self._todo = requests
+        self._missing: dict[str, Script] = {}
+
+    def encode(self, wait: float) -> tuple[bytes, int]:
+        """The bytes to send now and the number of replies they will have."""
+        parts = [pack(("SCRIPT", "LOAD", script.text)) for script in self._missing.values()]
+        for request in self._todo:
+            request.answer = None
+            parts.append(request.packed)
+        if self.confirmation is not None and self.confirmation.command:
+            parts.append(self.confirmation.packed(wait))
+        return b"".join(parts), len(parts)
+
+    def absorb(self, replies: list[Any]) -> AttemptError | None:
+        """Take the replies in. The trouble of what must be sent again, or None when every request has its answer."""
+        unmet = None
+        if self.confirmation is not None and self.confirmation.command:
+            unmet = self.confirmation.unmet(replies.pop())
+        del replies[: len(self._missing)]
+        self._missing = {}
+        todo, self._todo = self._todo, []
+        worst: AttemptError | None = None
+        for request, reply in zip(todo, replies, strict=True):
+            if type(reply) is not ReplyError:
+                request.answer = reply if unmet is None else _unconfirmed(request, unmet)
+                continue
+            self._failed = True
+            request.answer = trouble = trouble_of(reply)
+            if trouble.again:
+                self._send_again(request, trouble)
+                if worst is None or trouble.elsewhere or worst.at_once:
+                    worst = trouble
+        return worst
+
+    def fail(self, trouble: AttemptError | RelierError) -> None:
+        """What has no answer yet fails with this; an error reply a request got in this attempt stays its own."""
+        self._failed = True
+        for request in self._todo:
+            if request.answer is None:
+                request.answer = type(trouble)(*trouble.args) if isinstance(trouble, RelierError) else trouble
+
+    def finish(self, error_of: Callable[[AttemptError], RelierError]) -> None:
+        """Turn what failed into errors for the callers, each its own object."""
+        if not self._failed:
+            return
+        for request in self.requests:
+            if isinstance(request.answer, AttemptError):
+                request.answer = error_of(request.answer)
+
+    def _send_again(self, request: Request, trouble: AttemptError) -> None:
+        self._todo.append(request)
+        if trouble.at_once and request.script is not None:
+            self._missing[request.script.sha] = request.script
+
+
+def _unconfirmed(request: Request, why: str) -> IndeterminateError:
+    """The error the call chose for "it ran, but its durability was not confirmed"."""
+    error = request.call.indeterminate() if request.call is not None else IndeterminateError("not confirmed in time")
+    error.add_note(why)
+    return error

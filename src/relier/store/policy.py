@@ -1,0 +1,102 @@
+"""Decisions about time and failure, pure: no sockets, no sleeping, the clock is handed in."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from relier.errors import RedisConnectionError, RelierError
+
+Clock = Callable[[], float]
+
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 1.0
+
+
+class AttemptError(Exception):
+    """Why one attempt failed, what may heal it, and the error it becomes if nothing does.
+
+    `again`: another attempt makes sense. `elsewhere`: look for the master anew first. `at_once`: no pause needed.
+    `sent`: the server may have seen the request.
+    """
+
+    def __init__(
+        self,
+        why: str,
+        error: type[RelierError] = RedisConnectionError,
+        *,
+        again: bool = True,
+        elsewhere: bool = True,
+        at_once: bool = False,
+        sent: bool = True,
+    ) -> None:
+        super().__init__(why)
+        self.error = error
+        self.again = again
+        self.elsewhere = elsewhere
+        self.at_once = at_once
+        self.sent = sent
+
+
+class Deadline:
+    """The end of one call's time, on the monotonic clock."""
+
+    __slots__ = ("_at", "_clock")
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self._at = clock() + seconds
+
+    def left(self) -> float:
+        return max(0.0, self._at - self._clock())
+
+    def within(self, seconds: float) -> float:
+        """A timeout of `seconds`, cut where the deadline ends."""
+        return min(seconds, self.left())
+
+
+def pause_before_retry(trouble: AttemptError, attempts: int, retries: int, left: float) -> float | None:
+    """Seconds to wait before the next attempt, or None to give up. `attempts` were made so far."""
+    if not trouble.again or attempts > retries or left <= 0:
+        return None
+    if trouble.at_once or attempts == 1:  # the first loss is mostly an idle connection the server had closed
+        return 0.0
+    pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (attempts - 2)) * random.uniform(0.5, 1.0)
+    return pause if pause < left else None
+
+
+class Breaker:
+    """After `failures` failed attempts in a row, calls are refused at once; one per `cooldown` may still try.
+
+    That one is the half-open probe: its success closes the breaker, its failure, or its silence, keeps it open.
+    It guards callers from waiting on a dead store. It does not stop calls already under way: their deadline does.
+    """
+
+    def __init__(self, clock: Clock, failures: int, cooldown: float) -> None:
+        self._clock = clock
+        self._limit = failures
+        self._cooldown = cooldown
+        self._failed = 0
+        self._next_try = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        return self._failed >= self._limit
+
+    def refuses(self) -> float:
+        """Seconds until the next probe, or 0: go ahead."""
+        if self._failed < self._limit:
+            return 0.0
+        now = self._clock()
+        if now < self._next_try:
+            return self._next_try - now
+        self._next_try = now + self._cooldown
+        return 0.0
+
+    def succeeded(self) -> None:
+        self._failed = 0
+
+    def failed(self) -> None:
+        self._failed += 1
+        if self._failed >= self._limit:
+            self._next_try = self._clock() + self._cooldown

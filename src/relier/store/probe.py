@@ -1,0 +1,142 @@
+"""What the server can do, found by trying commands, never by its version string."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from hiredis import ReplyError
+
+from relier.errors import ConfigurationError
+from relier.settings import Settings
+from relier.store.batch import Confirmation
+from relier.store.call import Durability
+from relier.store.replies import code_of, trouble_of
+
+log = logging.getLogger("relier.store")
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What the probe found. None means unknown: the server would not say (ACL, managed service)."""
+
+    scripts: bool | None
+    streams: bool | None
+    wait: bool | None
+    waitaof: bool | None
+    hash_field_expiry: bool | None
+    role: str | None
+    aof: bool | None
+    appendfsync: str | None
+    rdb: bool | None
+    eviction_policy: str | None
+
+    @property
+    def persistent(self) -> bool | None:
+        """Does anything reach a disk? None when the server would not say."""
+        if self.aof or self.rdb:
+            return True
+        return False if self.aof is False and self.rdb is False else None
+
+
+def questions(settings: Settings) -> list[tuple[Any, ...]]:
+    """The probe's commands, one pipeline. None of them writes."""
+    key = f"{settings.key_prefix}{{{settings.namespace}}}:probe"
+    return [
+        ("EVAL", "return 1", 0),
+        ("XLEN", key),
+        ("WAIT", 0, 1),
+        ("WAITAOF", 0, 0, 1),
+        ("HTTL", key, "FIELDS", 1, "f"),
+        ("ROLE",),
+        ("CONFIG", "GET", "appendonly"),
+        ("CONFIG", "GET", "appendfsync"),
+        ("CONFIG", "GET", "save"),
+        ("CONFIG", "GET", "maxmemory-policy"),
+        ("INFO", "persistence"),
+        ("INFO", "memory"),
+        ("INFO", "replication"),
+    ]
+
+
+def capabilities_of(replies: list[Any]) -> Capabilities:
+    """Read the probe's replies. A server that cannot answer at all now (LOADING) raises AttemptError."""
+    for reply in replies:
+        if isinstance(reply, ReplyError) and (trouble := trouble_of(reply)).again:
+            raise trouble
+    scripts, streams, wait, waitaof, expiry, role, *rest = replies
+    aof, fsync, save, policy = (_configured(reply) for reply in rest[:4])
+    told = _told(rest[4:])
+    return Capabilities(
+        scripts=_exists(scripts),
+        streams=_exists(streams),
+        wait=_exists(wait),
+        waitaof=_exists(waitaof),
+        hash_field_expiry=_exists(expiry),
+        role=told.get("role") if isinstance(role, ReplyError) else role[0].decode(),
+        aof=aof == "yes" if aof is not None else _yes(told.get("aof_enabled")),
+        appendfsync=fsync,
+        rdb=None if save is None else save != "",
+        eviction_policy=policy or told.get("maxmemory_policy"),
+    )
+
+
+def check(found: Capabilities, settings: Settings, shown: str, *, warn: bool) -> None:
+    """Refuse a server that would lose tasks by design; warn about one that may lose them by accident."""
+    if found.scripts is False:
+        raise ConfigurationError(
+            f"the store at {shown} cannot run scripts; Relier needs Redis 6.2 or Valkey 7.2 or newer"
+        )
+    policy = found.eviction_policy
+    if policy not in (None, "noeviction") and not settings.redis_allow_eviction:
+        raise ConfigurationError(
+            f"the store at {shown} has maxmemory-policy {policy}: under memory pressure it would delete tasks; "
+            f"set maxmemory-policy noeviction, or accept the loss with RELIER_REDIS_ALLOW_EVICTION=true"
+        )
+    if warn and found.persistent is False:
+        log.warning(
+            "the store at %s keeps nothing on disk (AOF and RDB are off): a restart loses every task; "
+            "turn on appendonly, or ignore this for tests",
+            shown,
+        )
+
+
+def confirmation_of(level: Durability, found: Capabilities, replicas: int) -> Confirmation:
+    """How a write of that level is confirmed on this server, or why it cannot be."""
+    if level is Durability.REPLICATED:
+        return Confirmation("WAIT", replicas)
+    if found.aof is False:
+        raise ConfigurationError(
+            "durability 'fsync' was asked for, but the server's AOF is off; set appendonly yes, or ask for 'memory'"
+        )
+    if found.waitaof:
+        return Confirmation("WAITAOF")
+    if found.aof and found.appendfsync == "always":
+        return Confirmation("")
+    raise ConfigurationError(
+        f"durability 'fsync' was asked for, but the server has no WAITAOF and its appendfsync is "
+        f"{found.appendfsync or 'unknown'}; set appendfsync always, or use Redis 7.2, Valkey 7.2 or newer"
+    )
+
+
+def _exists(reply: Any) -> bool | None:
+    if not isinstance(reply, ReplyError):
+        return True
+    if code_of(reply) == "NOPERM":
+        return None
+    return "unknown command" not in str(reply).lower()
+
+
+def _configured(reply: Any) -> str | None:
+    """The value of one CONFIG GET, None when denied or not known to this server."""
+    return reply[1].decode() if isinstance(reply, list) and len(reply) == 2 else None
+
+
+def _told(replies: list[Any]) -> dict[str, str]:
+    lines = b"\n".join(reply for reply in replies if isinstance(reply, bytes)).decode().splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+def _yes(text: str | None) -> bool | None:
+    return None if text is None else text == "1"

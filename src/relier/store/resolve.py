@@ -1,0 +1,217 @@
+"""Which address is the master now? One resolver per kind of URL; `Route` keeps the answer until there is trouble."""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol
+
+from hiredis import ReplyError
+
+from relier.errors import ConfigurationError
+from relier.settings import Settings
+from relier.store.address import Address, Target
+from relier.store.embedded import EmbeddedServer
+from relier.store.policy import AttemptError, Clock
+
+SENTINEL_CHECK = 1.0  # how often the master is confirmed while the store is used
+SENTINEL_PATIENCE = 0.5  # how long one Sentinel may take
+SENTINEL_REST = 5.0  # how long a Sentinel that did not answer is left alone
+
+
+class Scout(Protocol):
+    """What a resolver may use to find the master, within the deadline of the call that needs it."""
+
+    def left(self) -> float: ...
+    async def ask(self, address: Address, *command: str, patience: float | None = None) -> Any: ...
+    async def blocking(self, work: Callable[[], str]) -> str: ...
+
+
+class Resolver(Protocol):
+    """Answers where the master is."""
+
+    check_every: float | None
+    replicas: int | None
+
+    async def locate(self, scout: Scout) -> Address: ...
+    def close(self) -> None: ...
+
+
+class FixedResolver:
+    """One address. A name is looked up anew with every connection."""
+
+    check_every: float | None = None
+    replicas: int | None = None
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    async def locate(self, scout: Scout) -> Address:
+        del scout
+        return self._address
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class EmbeddedResolver(FixedResolver):
+    """The project's own server, started when nobody has yet."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(Address())
+        self._server = EmbeddedServer(folder)
+
+    async def locate(self, scout: Scout) -> Address:
+        path = await scout.blocking(lambda: self._server.ensure_running(scout.left()))
+        return replace(self._address, path=path)
+
+    def close(self) -> None:
+        self._server.leave()
+
+
+class SentinelResolver(FixedResolver):
+    """Asks every Sentinel and believes the one with the highest configuration epoch.
+
+    `replicas` is the largest number of replicas any Sentinel knew: it grows and is never lowered in this process, so
+    that an isolated master cannot make "all replicas" mean fewer. A replica no Sentinel has heard of is not counted.
+    """
+
+    check_every: float | None = SENTINEL_CHECK
+
+    def __init__(self, target: Target, clock: Clock) -> None:
+        super().__init__(target.master)
+        self._nodes = target.nodes
+        self._name = target.master_name
+        self._clock = clock
+        self._resting: dict[Address, float] = {}
+
+    async def locate(self, scout: Scout) -> Address:
+        now = self._clock()
+        awake = [node for node in self._nodes if self._resting.get(node, now) <= now] or list(self._nodes)
+        known: list[tuple[int, str, int]] = []
+        problems: list[str] = []
+        for node in awake:
+            try:
+                reply = await scout.ask(node, "SENTINEL", "MASTER", self._name, patience=SENTINEL_PATIENCE)
+            except AttemptError as error:
+                self._resting[node] = self._clock() + SENTINEL_REST
+                problems.append(str(error))
+            else:
+                if isinstance(reply, ReplyError):
+                    problems.append(f"{node} answered {str(reply)!r}")
+                else:
+                    known.append(self._read(reply))
+        if not known:
+            raise AttemptError(f"no Sentinel names the master {self._name!r} ({'; '.join(problems)})", sent=False)
+        _, host, port = max(known)
+        return replace(self._address, host=host, port=port)
+
+    def _read(self, reply: list[bytes]) -> tuple[int, str, int]:
+        fields = {name.decode(): value.decode() for name, value in zip(reply[::2], reply[1::2], strict=True)}
+        self.replicas = max(self.replicas or 0, int(fields.get("num-slaves", 0)))
+        return int(fields.get("config-epoch", 0)), fields["ip"], int(fields["port"])
+
+
+class ClusterResolver(FixedResolver):
+    """The master of the slot that holds the namespace. All keys of a namespace share a hash tag, so that is enough."""
+
+    def __init__(self, target: Target, namespace: str) -> None:
+        super().__init__(target.master)
+        self._seeds = list(target.nodes)
+        self._slot = binascii.crc_hqx(namespace.encode(), 0) % 16384
+
+    async def locate(self, scout: Scout) -> Address:
+        problems: list[str] = []
+        for seed in self._seeds:
+            try:
+                reply = await scout.ask(seed, "CLUSTER", "SLOTS")
+            except AttemptError as error:
+                problems.append(str(error))
+                continue
+            owner = None if isinstance(reply, ReplyError) else self._owner(reply, seed)
+            if owner is not None:
+                return owner
+            problems.append(f"{seed} answered {str(reply)!r}" if isinstance(reply, ReplyError) else f"{seed}: no owner")
+        raise AttemptError(f"no node names the master of slot {self._slot} ({'; '.join(problems)})", sent=False)
+
+    def _owner(self, ranges: list[Any], seed: Address) -> Address | None:
+        found = None
+        for first, last, *nodes in ranges:
+            for host, port, *_ in nodes:
+                self._remember(replace(self._address, host=(host or seed.host.encode()).decode(), port=port))
+            if first <= self._slot <= last:
+                found = replace(self._address, host=(nodes[0][0] or seed.host.encode()).decode(), port=nodes[0][1])
+        return found
+
+    def _remember(self, node: Address) -> None:
+        if node not in self._seeds:
+            self._seeds.append(node)
+
+
+def resolver_of(target: Target, settings: Settings, clock: Clock) -> Resolver:
+    """The resolver a URL asks for."""
+    if target.kind == "embedded":
+        return EmbeddedResolver(target.folder)
+    if target.kind == "sentinel":
+        return SentinelResolver(target, clock)
+    if target.kind == "cluster":
+        return ClusterResolver(target, settings.namespace)
+    return FixedResolver(target.nodes[0])
+
+
+class Route:
+    """The master's address as far as known, shared by all loops and threads of a store.
+
+    `generation` names one belief. A connection keeps the generation it was opened under and is dropped once that has
+    passed, so a switch of master, seen by anyone, empties every pool.
+    """
+
+    def __init__(self, resolver: Resolver, clock: Clock) -> None:
+        self.resolver = resolver
+        self.generation = 1
+        self._clock = clock
+        self._address: Address | None = None
+        self._check_at = 0.0
+
+    def known(self) -> Address | None:
+        """The master, or None when it must be looked for: it is unknown, or a check is due."""
+        if self.resolver.check_every is not None and self._clock() >= self._check_at:
+            return None
+        return self._address
+
+    async def find(self, scout: Scout) -> Address:
+        """Ask the resolver. While it looks, others go on with what is known; so do we when it finds nobody to ask."""
+        if self.resolver.check_every is not None:
+            self._check_at = self._clock() + self.resolver.check_every
+        try:
+            found = await self.resolver.locate(scout)
+        except AttemptError:
+            if self._address is None:
+                raise
+            return self._address
+        if self._address is not None and found != self._address:
+            self.generation += 1
+        self._address = found
+        return found
+
+    def lost(self, generation: int) -> None:
+        """Trouble on a connection of that generation: look for the master anew, unless somebody already did."""
+        if generation == self.generation:
+            self.generation += 1
+            self._address = None
+
+    def pinned_replicas(self, setting: int | None) -> int:
+        """How many replicas `replicated` means. Never the master's own count: an isolated master forgets replicas."""
+        count = setting if setting is not None else self.resolver.replicas
+        if count is None:
+            raise ConfigurationError(
+                "durability 'replicated' was asked for, but the number of replicas is not known; "
+                "set RELIER_REDIS_REPLICAS to the number of replicas that could be promoted, or use a sentinel:// URL"
+            )
+        if count == 0:
+            raise ConfigurationError(
+                "durability 'replicated' was asked for, but there are 0 replicas; "
+                "add a replica and set RELIER_REDIS_REPLICAS, or ask for 'fsync' or 'memory'"
+            )
+        return count

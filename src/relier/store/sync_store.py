@@ -1,0 +1,95 @@
+"""The store for threads. It blocks and needs no event loop."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from relier.errors import RedisConnectionError, RelierError
+from relier.settings import Settings
+from relier.store.address import target_of
+from relier.store.batch import pipelines, request_of
+from relier.store.call import Call, parsed
+from relier.store.core import Core
+from relier.store.policy import Clock
+from relier.store.probe import Capabilities
+from relier.store.resolve import Route, resolver_of
+from relier.store.scripts import Scripts
+from relier.store.wire import SyncWire, complete
+
+T = TypeVar("T")
+
+
+class SyncStore:
+    """Runs calls from any number of threads over one pool. A forked child gets a pool of its own."""
+
+    def __init__(self, settings: Settings, scripts: Scripts, *, clock: Clock = time.monotonic) -> None:
+        self._settings = settings
+        self._scripts = scripts
+        self._clock = clock
+        self._target = target_of(settings)
+        self._route = Route(resolver_of(self._target, settings, clock), clock)
+        self._closed = False
+        self._cores: dict[int, Core] = {}  # by process id
+
+    def __repr__(self) -> str:
+        return f"SyncStore({self._target.shown!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def run(self, call: Call[T]) -> T:
+        """Run one call."""
+        request = request_of(call, self._scripts)
+        core = self._core()
+        complete(core.carry(core.batch([request])))
+        if isinstance(request.answer, RelierError):
+            raise request.answer
+        return call.parse(request.answer)
+
+    def run_many(self, calls: Iterable[Call[T]]) -> list[T | RelierError]:
+        """Run calls, one pipeline per durability level; an answer for each, in order, errors as values."""
+        requests = [(call, request_of(call, self._scripts)) for call in calls]
+        core = self._core()
+        for pipeline in pipelines(request for _, request in requests):
+            complete(core.carry(core.batch(pipeline)))
+        return [parsed(call, request.answer) for call, request in requests]
+
+    def command(self, *args: Any, retry: bool = False) -> Any:
+        """A raw command, for probes, reads and tests. Not repeated once it was sent, unless `retry`."""
+        return complete(self._core().command(*args, retry=retry))
+
+    def wait_for_bell(self, keys: list[str], timeout: float) -> bytes | None:
+        """Block until one of the keys rings, at most 1 s, on a connection of its own."""
+        return complete(self._core().wait_for_bell(keys, timeout))
+
+    def probe(self) -> Capabilities:
+        """What the server can do now. Raises ConfigurationError where it must not be used."""
+        return complete(self._core().probe())
+
+    def close(self) -> None:
+        """Close the connections and leave the embedded server. Calls of other threads end first come what may."""
+        self._closed = True
+        while self._cores:
+            self._cores.popitem()[1].close()
+        self._route.resolver.close()
+
+    def _core(self) -> Core:
+        core = self._cores.get(os.getpid())
+        return core if core is not None else self._new_core()
+
+    def _new_core(self) -> Core:
+        if self._closed:
+            raise RedisConnectionError(f"{self!r} is closed; nothing was sent; make a new store")
+        for pid in [known for known in self._cores if known != os.getpid()]:
+            self._cores.pop(pid).close()  # a forked child closes its copies; the parent's sockets stay open
+        core = Core(self._settings, self._target, self._route, SyncWire(), self._clock)
+        return self._cores.setdefault(os.getpid(), core)  # two threads at once: one core wins

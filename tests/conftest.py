@@ -1,0 +1,97 @@
+"""Fixtures for everyone: one real server per session, a namespace per test, and both stores on it.
+
+Async tests: mark them `anyio`. Tests of other packages override `scripts`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from relier.settings import Settings
+from relier.store import AsyncStore, Scripts, SyncStore
+from servers import FLAVOURS, Boot, Server
+
+_numbers = itertools.count()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--matrix", action="store_true", help="run on every supported server, not only the embedded one")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "flavour" in metafunc.fixturenames:
+        flavours = FLAVOURS if metafunc.config.getoption("--matrix") else FLAVOURS[:1]
+        metafunc.parametrize("flavour", flavours, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def flavour(request: pytest.FixtureRequest) -> str:
+    """Which server: the embedded one, or with --matrix each in turn."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="session")
+def server(flavour: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The session's server. Tests share it and keep to their namespace; who needs another boots one."""
+    running = Server(tmp_path_factory.mktemp("srv"), flavour)
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def boot(tmp_path: Path) -> Iterator[Boot]:
+    """Starts servers of one's own: boot(flavour=…, config={…}, sentinel="…", start=True). All end with the test."""
+    running: list[Server] = []
+
+    def start_one(
+        flavour: str = "valkey-9.1", config: Mapping[str, str] | None = None, sentinel: str = "", start: bool = True
+    ) -> Server:
+        one = Server(tmp_path / f"s{len(running)}", flavour, config, sentinel)
+        running.append(one)
+        return one.start() if start else one
+
+    yield start_one
+    for one in reversed(running):
+        one.kill()
+
+
+@pytest.fixture
+def namespace() -> str:
+    return f"test{next(_numbers)}"
+
+
+@pytest.fixture
+def settings(server: Server, namespace: str) -> Settings:
+    return Settings(redis_url=server.url, namespace=namespace)
+
+
+@pytest.fixture(scope="session")
+def scripts() -> Scripts:
+    """Toy scripts for the store's own tests."""
+    return Scripts(Path(__file__).parent / "store" / "lua", {})
+
+
+@pytest.fixture
+async def store(settings: Settings, scripts: Scripts) -> AsyncIterator[AsyncStore]:
+    async with AsyncStore(settings, scripts) as opened:
+        yield opened
+
+
+@pytest.fixture
+def sync_store(settings: Settings, scripts: Scripts) -> Iterator[SyncStore]:
+    with SyncStore(settings, scripts) as opened:
+        yield opened

@@ -1,0 +1,2 @@
+-- Always answers with an error.
+return redis.error_reply('BROKEN on purpose')

@@ -1,0 +1,2 @@
+-- ARGV: any text. Returns it.
+return ARGV[1]

@@ -1,0 +1,142 @@
+"""URLs: what each means, and what is said about one that means nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from relier.errors import ConfigurationError
+from relier.settings import Settings
+from relier.store import AsyncStore, Scripts
+from relier.store.address import Address, Tls, parse_url, redact, target_of
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("redis://", Address()),
+        ("redis://example", Address("example")),
+        ("valkey://example:6380/3", Address("example", 6380, db=3)),
+        ("redis://[::1]:6380", Address("::1", 6380)),
+        ("redis://:secret@example", Address("example", password="secret")),
+        ("redis://ann:s%40c%2Fret@example/1", Address("example", user="ann", password="s@c/ret", db=1)),
+        ("redis://ann:a@b@example", Address("example", user="ann", password="a@b")),
+        ("redis://example?db=4", Address("example", db=4)),
+        ("rediss://example", Address("example", tls=Tls())),
+        ("valkeys://example", Address("example", tls=Tls())),
+        ("rediss://example?ssl_cert_reqs=none", Address("example", tls=Tls(verify=False))),
+        ("rediss://example?ssl_cert_reqs=CERT_REQUIRED", Address("example", tls=Tls())),
+        (
+            "rediss://example?ssl_ca_certs=/ca&ssl_certfile=/c&ssl_keyfile=/k&ssl_check_hostname=false",
+            Address("example", tls=Tls(check_hostname=False, ca_file="/ca", cert_file="/c", key_file="/k")),
+        ),
+        ("unix:///run/valkey.sock", Address(path="/run/valkey.sock")),
+        ("unix://ann:pw@/run/v.sock?db=2", Address(path="/run/v.sock", user="ann", password="pw", db=2)),
+    ],
+)
+def test_a_fixed_address(url: str, address: Address) -> None:
+    target = parse_url(url)
+    assert (target.kind, target.nodes) == ("fixed", (address,))
+
+
+def test_sentinel() -> None:
+    target = parse_url("sentinel://ann:pw@a:1,b,[::1]:3/main/2?sentinel_password=other")
+    assert target.kind == "sentinel"
+    assert target.master_name == "main"
+    assert target.master == Address(user="ann", password="pw", db=2, must_be_master=True)
+    assert [(node.host, node.port, node.password) for node in target.nodes] == [
+        ("a", 1, "other"),
+        ("b", 26379, "other"),
+        ("::1", 3, "other"),
+    ]
+
+
+def test_sentinel_by_settings_ignores_the_url() -> None:
+    settings = Settings(redis_url="nonsense", redis_use_sentinel=True, redis_sentinel_nodes=":pw@a:1,b:2?db=3")
+    target = target_of(settings)
+    assert (target.kind, target.master_name) == ("sentinel", "relier-master")
+    assert target.master == Address(password="pw", db=3, must_be_master=True)
+    assert [str(node) for node in target.nodes] == ["a:1", "b:2"]
+
+
+def test_sentinel_by_settings_needs_nodes() -> None:
+    with pytest.raises(ConfigurationError, match="RELIER_REDIS_SENTINEL_NODES is empty; set it to host:port"):
+        target_of(Settings(redis_use_sentinel=True))
+
+
+def test_cluster() -> None:
+    target = parse_url("redis+cluster://:pw@a:1,b:2?ssl=true")
+    assert target.kind == "cluster"
+    assert [(str(node), node.password, node.tls) for node in target.nodes] == [
+        ("a:1", "pw", Tls()),
+        ("b:2", "pw", Tls()),
+    ]
+
+
+@pytest.mark.parametrize(("url", "folder"), [("embedded://", ""), ("embedded:///a/b", "/a/b"), ("embedded://a", "a")])
+def test_embedded(url: str, folder: str) -> None:
+    target = parse_url(url)
+    assert (target.kind, target.folder) == ("embedded", folder)
+
+
+KNOWN = "embedded://, redis://, valkey://, rediss://, valkeys://, unix://, sentinel://, redis+cluster://"
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("", f"it must begin with one of {KNOWN}"),
+        ("localhost:6379", f"it must begin with one of {KNOWN}"),
+        ("http://host", f"it must begin with one of {KNOWN}"),
+        ("redis://host/x", "the database after the last / must be a number, not 'x'"),
+        ("redis://host?db=x", "db must be a number, not 'x'"),
+        ("redis://host:99999", "port 99999 is not between 1 and 65535"),
+        ("redis://host:port", "'host:port' is not host:port (an IPv6 address stands in [brackets])"),
+        ("redis://::1", "'::1' is not host:port (an IPv6 address stands in [brackets])"),
+        ("redis://a,b", "it names several hosts; use sentinel:// or redis+cluster:// for that"),
+        ("redis://host?ssl_cert_req=none", "unknown option 'ssl_cert_req', did you mean 'ssl_cert_reqs'?"),
+        ("redis://host?zzz=1", "unknown option 'zzz'"),
+        ("rediss://host?ssl_cert_reqs=maybe", "ssl_cert_reqs is 'required' or 'none', not 'maybe'"),
+        ("redis://host?ssl=perhaps", "ssl is true or false, not 'perhaps'"),
+        ("unix://", "a socket is given as unix:///path/to.sock"),
+        ("unix://run/v.sock", "a socket is given as unix:///path/to.sock"),
+        ("sentinel://a:1", "the master's name is missing, as in sentinel://host:26379,host:26379/relier-master"),
+        ("embedded://me@x", "embedded:// takes only a folder, as in embedded:///var/lib/app or embedded://data"),
+    ],
+)
+def test_a_url_that_means_nothing(url: str, why: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_url(url)
+    assert str(caught.value) == f"the store URL {redact(url)!r} cannot be used: {why}; correct RELIER_REDIS_URL"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://ann:hunter2@host:99999",
+        "redis://:hunter2@host/x",
+        "redis://x:hunter2@@host:bad:bad",
+        "nonsense://:hunter2@host",
+        "redis://:hunter2@host,other",
+        "sentinel://a:1/m?sentinel_password=hunter2&zzz=1",
+    ],
+)
+def test_a_password_is_never_shown(url: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_url(url)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_nothing_that_holds_a_password_shows_it(scripts: Scripts) -> None:
+    settings = Settings(redis_url="redis://ann:hunter2@host/1", redis_sentinel_nodes=":hunter2@host")
+    target = target_of(settings)
+    store = AsyncStore(settings, scripts)
+    assert repr(store) == "AsyncStore('redis://***@host/1')"
+    assert "hunter2" not in f"{settings!r} {settings} {target!r} {target.nodes[0]}"
+
+
+def test_tls_verifies_unless_told_otherwise() -> None:
+    assert Tls().context.verify_mode.name == "CERT_REQUIRED"
+    assert Tls().context.check_hostname
+    assert Tls(verify=False).context.verify_mode.name == "CERT_NONE"
+    with pytest.raises(ConfigurationError, match="the TLS files of the store URL cannot be used"):
+        _ = Tls(ca_file="/nowhere").context

@@ -1,0 +1,69 @@
+"""Cluster mode: the master of the namespace's slot is found, and found again when the slot has moved."""
+
+from __future__ import annotations
+
+import pytest
+from either import OpenStore
+from toys import put
+from wiretap import Puppet, resp
+
+from relier.errors import RedisConnectionError, StoreReplyError
+from servers import Boot, Server, wait_until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.matrix]
+
+
+def node(boot: Boot, flavour: str) -> Server:
+    """A real node that owns every slot."""
+    server = boot(flavour=flavour, config={"cluster-enabled": "yes"})
+    server.command("CLUSTER", "ADDSLOTS", *range(16384))
+    wait_until(lambda: b"cluster_state:ok" in server.command("CLUSTER", "INFO"))
+    return server
+
+
+async def test_a_cluster(open_store: OpenStore, boot: Boot, flavour: str, namespace: str) -> None:
+    server = node(boot, flavour)
+    store = open_store(f"redis+cluster://127.0.0.1:1,127.0.0.1:{server.port}", redis_connect_timeout=0.5)
+    key = f"rl:{{{namespace}}}:k"
+    assert await store.run(put(key, "v")) == b"OK"
+    assert server.command("GET", key) == b"v"
+    assert (await store.probe()).streams
+
+
+async def test_a_slot_that_moved(open_store: OpenStore, boot: Boot, flavour: str, namespace: str) -> None:
+    """The first node believes it owns everything, until it is asked for a key."""
+    server = node(boot, flavour)
+    key = f"rl:{{{namespace}}}:k"
+    slot = server.command("CLUSTER", "KEYSLOT", key)
+    moved = [False]
+
+    def stale(command: list[bytes]) -> bytes:
+        if command[0] == b"CLUSTER":
+            owner = server.port if moved[0] else seed.port
+            return resp([[0, slot, ["127.0.0.1", owner, "id"]], [slot + 1, 16383, ["127.0.0.1", 1, "id"]]])
+        if command[0] == b"EVALSHA":
+            moved[0] = True
+            return b"-MOVED %d 127.0.0.1:%d\r\n" % (slot, server.port)
+        return b"-NOPERM nothing to see\r\n"
+
+    with Puppet(stale) as seed:
+        store = open_store(f"redis+cluster://127.0.0.1:{seed.port}")
+        assert await store.run(put(key, "v")) == b"OK"
+    assert server.command("GET", key) == b"v"
+
+
+async def test_a_key_of_another_slot_is_an_error_not_a_loop(open_store: OpenStore) -> None:
+    def answer(command: list[bytes]) -> bytes:
+        if command[0] == b"CLUSTER":
+            return resp([[0, 16383, ["127.0.0.1", seed.port, "id"]]])
+        return b"-MOVED 1 127.0.0.1:1\r\n" if command[0] == b"EVALSHA" else b"-NOPERM no\r\n"
+
+    with Puppet(answer) as seed:
+        store = open_store(f"redis+cluster://127.0.0.1:{seed.port}", redis_retries=2)
+        with pytest.raises(StoreReplyError, match="in 3 attempts: it answered 'MOVED 1 127"):
+            await store.run(put("x", "v"))
+
+
+async def test_no_node_answers(open_store: OpenStore) -> None:
+    with pytest.raises(RedisConnectionError, match="no node names the master of slot"):
+        await open_store("redis+cluster://127.0.0.1:1", redis_retries=0).run(put("x", "v"))

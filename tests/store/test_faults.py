@@ -1,0 +1,313 @@
+"""What goes wrong, and what the caller hears of it: a typed error, within the deadline, that says what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from either import OpenStore
+from toys import Hands, count, echo, put, slow
+from wiretap import Proxy, Puppet
+
+from relier.errors import (
+    ConfigurationError,
+    RedisConnectionError,
+    RelierError,
+    StoreDiskError,
+    StoreFullError,
+    StoreReadOnlyError,
+    StoreReplyError,
+)
+from relier.settings import Settings
+from relier.store import AsyncStore, Scripts
+from servers import Boot, Server, free_port, wait_until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.matrix]
+SHORT: dict[str, Any] = {"redis_read_timeout": 0.2, "redis_connect_timeout": 0.2, "redis_deadline": 0.6}
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[Proxy]:
+    with Proxy(server.port) as running:
+        yield running
+
+
+def only_calls(what: Any, times: int = 1000) -> Callable[[bytes], Any]:
+    """Disturb that many calls; let greetings and probes pass."""
+    left = [times]
+
+    def disturb(request: bytes) -> Any:
+        if b"EVALSHA" not in request or not left[0]:
+            return None
+        left[0] -= 1
+        return what
+
+    return disturb
+
+
+async def test_nobody_listens(open_store: OpenStore) -> None:
+    store = open_store(f"redis://:hunter2@127.0.0.1:{free_port()}", redis_retries=2)
+    with pytest.raises(RedisConnectionError) as caught:
+        await store.run(echo())
+    message = str(caught.value)
+    assert message.startswith("the store at redis://***@127.0.0.1:")
+    assert "gave no answer in 3 attempts: cannot connect to 127.0.0.1:" in message
+    assert message.endswith("see that it runs and that RELIER_REDIS_URL leads to it; repeating the call is safe")
+
+
+async def test_a_silent_server_costs_no_more_than_the_deadline(open_store: OpenStore) -> None:
+    with Puppet(lambda _: None) as silent:
+        store = open_store(silent.url, **SHORT)
+        began = time.monotonic()
+        with pytest.raises(RedisConnectionError, match="no answer in time"):
+            await store.run(echo())
+        assert time.monotonic() - began < 1.0
+
+
+async def test_a_server_that_falls_silent(open_store: OpenStore, proxy: Proxy) -> None:
+    store = open_store(proxy.url, **SHORT)
+    await store.run(echo())
+    proxy.disturb = only_calls("silent", times=1)
+    assert await store.run(echo("again")) == b"again", "one silent connection is left for another"
+    proxy.disturb = only_calls("silent")
+    began = time.monotonic()
+    with pytest.raises(RedisConnectionError, match="no answer in time"):
+        await store.run(echo())
+    assert time.monotonic() - began < 1.0
+
+
+async def test_a_frozen_server(open_store: OpenStore, boot: Boot, flavour: str) -> None:
+    server = boot(flavour=flavour)
+    store = open_store(server.url, **SHORT)
+    await store.run(echo())
+    server.freeze()
+    with pytest.raises(RedisConnectionError):
+        await store.run(echo())
+    server.thaw()
+
+
+async def test_garbage_is_asked_again_and_then_reported(open_store: OpenStore, proxy: Proxy) -> None:
+    store = open_store(proxy.url, redis_breaker_failures=100, **SHORT)
+    proxy.disturb = only_calls(b"HTTP/1.1 502 Bad Gateway\r\n\r\n", times=2)
+    assert await store.run(echo()) == b"hello"
+    proxy.disturb = only_calls(b"HTTP/1.1 502 Bad Gateway\r\n\r\n")
+    with pytest.raises(StoreReplyError, match="the answer is not RESP"):
+        await store.run(echo())
+    proxy.disturb = only_calls(None)
+    assert await store.run(echo("after")) == b"after"
+
+
+async def test_more_replies_than_asked_for_are_not_handed_to_the_next(open_store: OpenStore, proxy: Proxy) -> None:
+    store = open_store(proxy.url, **SHORT)
+    proxy.disturb = only_calls(b"$5\r\nfirst\r\n$6\r\nsecond\r\n", times=1)
+    assert await store.run(echo()) == b"first"
+    assert await store.run(echo("mine")) == b"mine"
+
+
+@pytest.mark.parametrize("what", ["lose", 1, 5])
+async def test_a_lost_reply_is_asked_for_again(
+    open_store: OpenStore, proxy: Proxy, namespace: str, server: Server, what: Any
+) -> None:
+    store = open_store(proxy.url, **SHORT)
+    key = f"rl:{{{namespace}}}:n"
+    await store.run(count(key, "0"))
+    proxy.disturb = only_calls(what, times=2)
+    assert await store.run_many([count(key, "1"), count(key, "2")]) == [2, 3]
+    assert int(server.command("GET", key)) == 3, "sent three times, counted once"
+
+
+async def test_a_command_once_sent_is_not_repeated_unless_told(
+    open_store: OpenStore, proxy: Proxy, namespace: str
+) -> None:
+    store = open_store(proxy.url, **SHORT)
+    key = f"rl:{{{namespace}}}:n"
+    await store.command("GET", key)
+    lost = iter(["lose", None, "lose", None])
+    proxy.disturb = lambda request: next(lost, None) if b"INCR" in request else None
+    with pytest.raises(RedisConnectionError):
+        await store.command("INCR", key)
+    assert await store.command("INCR", key) == 2
+    assert await store.command("INCR", key, retry=True) == 4
+
+
+async def test_idle_connections_the_server_closed_are_noticed(open_store: OpenStore, proxy: Proxy) -> None:
+    store = open_store(proxy.url, **SHORT)
+    assert await store.run(echo()) == b"hello"
+    proxy.drop_all()
+    assert await store.run(echo()) == b"hello"
+
+
+async def test_a_dead_store_fails_fast_and_heals(open_store: OpenStore, proxy: Proxy) -> None:
+    clock = Hands()
+    store = open_store(proxy.url, clock, redis_breaker_failures=3, redis_breaker_cooldown=2, redis_retries=2, **SHORT)
+    await store.run(echo())
+    proxy.disturb = only_calls("lose")
+    with pytest.raises(RedisConnectionError, match="in 3 attempts"):
+        await store.run(echo())
+    seen = len(proxy.requests)
+    with pytest.raises(RedisConnectionError, match="failed 3 times in a row and is not asked again for 2 s;"):
+        await store.run(echo())
+    assert len(proxy.requests) == seen
+    clock.now += 2
+    with pytest.raises(RedisConnectionError, match="the connection was lost"):
+        await store.run(echo())
+    assert len(proxy.requests) > seen, "half open: one call may try"
+    with pytest.raises(RedisConnectionError, match="nothing was sent"):
+        await store.run(echo())
+    clock.now += 2
+    proxy.disturb = only_calls(None)
+    assert await store.run(echo("healed")) == b"healed"
+    assert await store.run(echo("closed")) == b"closed"
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (b"-LOADING Redis is loading the dataset in memory\r\n", RedisConnectionError),
+        (b"-MASTERDOWN Link with MASTER is down\r\n", RedisConnectionError),
+        (b"-READONLY You can't write against a read only replica.\r\n", StoreReadOnlyError),
+        (b"-BUSY Valkey is busy running a script.\r\n", RedisConnectionError),
+    ],
+)
+async def test_what_passes_is_waited_for(
+    open_store: OpenStore, proxy: Proxy, reply: bytes, error: type[RelierError]
+) -> None:
+    store = open_store(proxy.url, redis_retries=3)
+    await store.run(echo())
+    proxy.disturb = only_calls(reply, times=2)
+    assert await store.run(echo("at last")) == b"at last"
+    proxy.disturb = only_calls(reply)
+    with pytest.raises(error, match="in 4 attempts: it answered"):
+        await store.run(echo())
+
+
+async def test_a_real_loading_server_is_waited_for(open_store: OpenStore, boot: Boot, flavour: str) -> None:
+    server = boot(flavour=flavour, config={"appendonly": "no", "save": "3600 1000000"})
+    for number in range(20):
+        server.command("SET", f"k{number}", "v")
+    server.command("SAVE")
+    server.kill()
+    server._config["key-load-delay"] = "20000"
+    server.start(wait=False)
+    store = open_store(server.url, redis_retries=50, redis_deadline=10)
+    wait_until(lambda: Path(server.path).exists())
+    assert await store.run(echo()) == b"hello"
+
+
+async def test_a_replica_is_read_only(open_store: OpenStore, boot: Boot, flavour: str) -> None:
+    master = boot(flavour=flavour)
+    replica = boot(flavour=flavour, config={"replicaof": f"127.0.0.1 {master.port}"})
+    wait_until(lambda: replica.info("replication")["master_link_status"] == "up")
+    store = open_store(replica.tcp_url, redis_retries=1)
+    assert await store.run(echo("reads")) == b"reads"
+    with pytest.raises(StoreReadOnlyError, match="nothing was written; point RELIER_REDIS_URL to the master"):
+        await store.run(put("k", "v"))
+    replica.command("REPLICAOF", "NO", "ONE")
+    assert await store.run(put("k", "v")) == b"OK", "promoted: the same store goes on"
+
+
+async def test_a_full_store(open_store: OpenStore, boot: Boot, flavour: str) -> None:
+    server = boot(flavour=flavour)
+    store = open_store(server.url)
+    await store.run(put("k", "v"))
+    server.command("CONFIG", "SET", "maxmemory", "1")
+    with pytest.raises(StoreFullError, match="nothing was written; raise maxmemory or remove data"):
+        await store.run(put("k", "w"))
+    assert await store.run(echo("still there")) == b"still there"
+
+
+async def test_a_store_that_cannot_save(open_store: OpenStore, boot: Boot, flavour: str) -> None:
+    server = boot(flavour=flavour, config={"appendonly": "no", "save": "3600 1000000"})
+    store = open_store(server.url)
+    await store.run(put("k", "v"))
+    (server.folder / "dump.rdb").mkdir()  # the snapshot cannot take this name
+    server.command("BGSAVE")
+    wait_until(lambda: server.info("persistence")["rdb_last_bgsave_status"] == "err")
+    with pytest.raises(StoreDiskError, match="nothing was written; give the server disk space"):
+        await store.run(put("k", "w"))
+
+
+async def test_passwords_and_permissions(open_store: OpenStore, boot: Boot, flavour: str) -> None:
+    server = boot(flavour=flavour, config={"requirepass": "hunter2"})
+    admin = open_store(f"redis://:hunter2@127.0.0.1:{server.port}")
+    await admin.command("ACL", "SETUSER", "ann", "on", ">pw", "~*", "+@all", "-set")
+    host = f"127.0.0.1:{server.port}"
+    assert await open_store(f"redis://:hunter2@{host}").run(put("k", "v")) == b"OK"
+    assert await open_store(f"redis://ann:pw@{host}").run(echo()) == b"hello"
+    with pytest.raises(ConfigurationError, match="NOPERM"):
+        await open_store(f"redis://ann:pw@{host}").command("SET", "k", "v")
+    with pytest.raises(ConfigurationError, match="NOAUTH"):
+        await open_store(f"redis://{host}").command("GET", "k")
+    for url in (f"redis://:hunter3@{host}", f"redis://ann:hunter3@{host}"):
+        with pytest.raises(ConfigurationError, match="refused AUTH: WRONGPASS") as caught:
+            await open_store(url).run(echo())
+        assert "hunter" not in str(caught.value)
+    with pytest.raises(ConfigurationError, match="refused SELECT: ERR"):
+        await open_store(f"redis://:hunter2@{host}/999").run(echo())
+
+
+async def test_a_password_where_none_is_set(open_store: OpenStore, server: Server) -> None:
+    with pytest.raises(ConfigurationError, match="refused AUTH: ") as caught:
+        await open_store(f"redis://ann:hunter2@127.0.0.1:{server.port}").run(echo())
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_a_slow_script_is_not_mistaken_for_a_dead_store(open_store: OpenStore, server: Server) -> None:
+    assert await open_store(server.url).run(slow(20)) == b"OK"
+
+
+async def test_neighbours_of_a_lost_batch_all_hear_of_it(settings: Settings, scripts: Scripts, proxy: Proxy) -> None:
+    chosen = settings.model_copy(update={"redis_url": proxy.url, "redis_retries": 0})
+    async with AsyncStore(chosen, scripts) as store:
+        await store.run(echo())
+        proxy.disturb = only_calls("lose")
+        answers = await asyncio.gather(*(store.run(echo()) for _ in range(3)), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [RedisConnectionError] * 3
+        assert len({id(answer) for answer in answers}) == 3
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of our own for 127.0.0.1; certificate and key in one file."""
+    folder = tmp_path_factory.mktemp("tls")
+    made = folder / "both.pem"
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=relier -addext subjectAltName=IP:127.0.0.1"
+    try:
+        subprocess.run(
+            [*command.split(), "-keyout", folder / "key", "-out", folder / "cert"], check=True, capture_output=True
+        )
+    except FileNotFoundError:
+        pytest.skip("no openssl command to make a certificate with")
+    made.write_text((folder / "key").read_text() + (folder / "cert").read_text())
+    return made
+
+
+@pytest.fixture
+def tls_proxy(server: Server, certificate: Path) -> Iterator[Proxy]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with Proxy(server.port, context) as running:
+        yield running
+
+
+async def test_tls(open_store: OpenStore, tls_proxy: Proxy, certificate: Path) -> None:
+    url = f"rediss://127.0.0.1:{tls_proxy.port}"
+    assert await open_store(f"{url}?ssl_ca_certs={certificate}").run(echo("x" * 100_000)) == b"x" * 100_000
+    assert await open_store(f"{url}?ssl_cert_reqs=none").run(echo()) == b"hello"
+    with pytest.raises(ConfigurationError, match=r"certificate of 127.0.0.1:\d+ is not trusted: self.signed"):
+        await open_store(url).run(echo())
+    named = f"rediss://localhost:{tls_proxy.port}?ssl_ca_certs={certificate}"
+    with pytest.raises(ConfigurationError, match="is not trusted: Hostname mismatch"):
+        await open_store(named).run(echo())
+    assert await open_store(f"{named}&ssl_check_hostname=false").run(echo()) == b"hello"
+
+
+async def test_tls_spoken_to_a_plain_server(open_store: OpenStore, server: Server) -> None:
+    with pytest.raises(RedisConnectionError):
+        await open_store(f"rediss://127.0.0.1:{server.port}", **SHORT).run(echo())

@@ -155,13 +155,14 @@ class Server:
         return int(stats.partition("calls=")[2].partition(",")[0])
 
     def _command(self) -> list[str]:
-        if self._sentinel:
-            file = self.folder / "sentinel.conf"
-            if not file.exists():
-                file.write_text(f"port {self.port}\ndir {self.folder}\n{self._sentinel}")
-            return [str(self._binary), str(file), "--sentinel"]
-        config = {"port": str(self.port), "unixsocket": self.path, "dir": str(self.folder)} | self._config
-        return [str(self._binary), *(word for name, value in config.items() for word in (f"--{name}", value))]
+        file = self.folder / "server.conf"
+        if not self._sentinel:
+            config = {"port": str(self.port), "unixsocket": self.path, "dir": str(self.folder)} | self._config
+            lines = [f"{name} {value or chr(34) * 2}\n" for name, value in config.items()]
+            file.write_text("".join(lines))
+        elif not file.exists():  # a Sentinel keeps its state in this file
+            file.write_text(f"port {self.port}\ndir {self.folder}\n{self._sentinel}")
+        return [str(self._binary), str(file), *(["--sentinel"] if self._sentinel else [])]
 
     def _end(self, how: signal.Signals) -> None:
         process, self._process = self._process, None

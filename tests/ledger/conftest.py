@@ -6,11 +6,13 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "store"))  # its proxy and its puppet server serve here too
 
+from servers import Server
 from worlds import FAKE_TIME, World
 
 from relier.ledger.ledger import Ledger, load_scripts
@@ -39,21 +41,30 @@ def ledger(settings: Settings) -> Ledger:
 
 
 @pytest.fixture
-def worlds(settings: Settings, clocked_scripts: Scripts) -> Iterator[NewWorld]:
-    """worlds() -> a namespace of its own with a clock to set, as many as one likes. Each is audited at the end."""
+def worlds(settings: Settings, clocked_scripts: Scripts, scripts: Scripts) -> Iterator[NewWorld]:
+    """worlds() -> a namespace of its own with a clock to set, as many as one likes. Each is audited at the end.
+
+    worlds(server): on that server. worlds(clocked=False): on the server's own TIME. worlds(redis_…=…): other settings.
+    """
     made: list[World] = []
-    with SyncStore(settings, clocked_scripts) as store:
 
-        def new_world() -> World:
-            namespace = f"{settings.namespace}-{next(_numbers)}"
-            made.append(World(store, settings.model_copy(update={"namespace": namespace})))
-            return made[-1]
+    def new_world(server: Server | None = None, clocked: bool = True, **changed: Any) -> World:
+        changed = {"namespace": f"{settings.namespace}-{next(_numbers)}"} | changed
+        if server is not None:
+            changed = {"redis_url": server.tcp_url} | changed
+        own = settings.model_copy(update=changed)
+        made.append(World(SyncStore(own, clocked_scripts if clocked else scripts), own, clocked))
+        return made[-1]
 
-        yield new_world
+    yield new_world
+    try:
         for world in made:
             if world.sound:
                 world.audit()
-            world.clear()
+                world.clear()
+    finally:
+        for world in made:
+            world.store.close()
 
 
 @pytest.fixture

@@ -102,3 +102,16 @@ class Memory:
 
     def held(self, boot: str) -> list[str]:
         return [i for i, ghost in self.ghosts.items() if ghost.state == "running" and ghost.owner == boot]
+
+
+def holds_key(ghost: Ghost, now: int) -> bool:
+    """While it lives, for its time after done, and where it died with its worker and a person must decide."""
+    if ghost.state in LIVE or ghost.lost:
+        return True
+    return ghost.state == "done" and key_until(ghost) > now
+
+
+def key_until(ghost: Ghost) -> float:
+    ttl = ghost.sub.result_ttl_ms
+    keep = max(RESULT_TTL if ttl is None else ttl, ghost.sub.key_ttl_ms)
+    return ghost.eol - keep + ghost.sub.key_ttl_ms

@@ -22,7 +22,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Generator
 from functools import cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from relier.errors import RelierError, StoreFullError
 from relier.ledger.ledger import Ledger
@@ -33,6 +33,9 @@ from relier.proof.model import Model
 from relier.proof.profiles import Profile, profile_of
 from relier.settings import Settings
 from relier.store.call import Call, Durability, parsed
+
+if TYPE_CHECKING:
+    from relier.proof.faults import Faults
 
 BASE_US = 1_700_000_000_000_000
 TIMEOUT_US = 300_000
@@ -136,6 +139,7 @@ class World:
         self.rng = random.Random(f"{seed} {self.profile.name}")
         self.backend: Backend = backend or ModelBackend()
         self.ledger = ledger()
+        self.faults: Faults
         self.subs: dict[str, Submission] = {}
         self.checker = Checker(self)
         self.now = 0

@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 from relier.errors import RedisConnectionError, RelierError
 from relier.settings import Settings
 from relier.store.address import target_of
+from relier.store.async_wire import AsyncConnection, AsyncWire
 from relier.store.batch import Batch, Request, pipelines, request_of
 from relier.store.call import Call, parsed
 from relier.store.core import Core
@@ -20,7 +21,6 @@ from relier.store.policy import AttemptError, Clock
 from relier.store.probe import Capabilities
 from relier.store.resolve import Route, resolver_of
 from relier.store.scripts import Scripts
-from relier.store.wire import AsyncConnection, AsyncWire
 
 T = TypeVar("T")
 
@@ -34,6 +34,8 @@ class Lane:
         self._loop = loop
         self._waiting: list[Request] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._flying: set[AsyncConnection] = set()
+        self._landed: asyncio.Future[None] | None = None
         self._until_loop_ends = self._close_with_loop()
 
     async def start(self) -> None:
@@ -50,8 +52,11 @@ class Lane:
 
     async def finish(self) -> None:
         """Let calls under way end, each within its deadline, then close."""
-        while self._waiting or self._tasks:
-            await asyncio.gather(asyncio.sleep(0), *self._tasks, return_exceptions=True)
+        while self._waiting:
+            await asyncio.sleep(0)
+        while self._tasks or self._flying:
+            self._landed = self._loop.create_future()
+            await self._landed
         await self._until_loop_ends.aclose()
 
     def _depart(self) -> None:
@@ -60,17 +65,20 @@ class Lane:
             batch = self.core.batch(requests)
             connection = self.core.ready_connection(batch)
             if isinstance(connection, AsyncConnection):
+                self._flying.add(connection)
                 request, replies = batch.encode(0.0)
                 connection.start(request, replies, self.core.read_timeout, partial(self._arrived, batch, connection))
             else:
                 self._carry_on(batch, None)
 
     def _arrived(self, batch: Batch, connection: AsyncConnection, outcome: list[Any] | AttemptError) -> None:
+        self._flying.discard(connection)
         self.core.give(connection)
         trouble = self.core.settle(batch, connection, outcome)
         if trouble is None:
             self.core.finish(batch, 1)
             _deliver(batch)
+            self._land()
         else:
             self._carry_on(batch, trouble)
 
@@ -78,7 +86,15 @@ class Lane:
         """Whatever needs waiting, retrying or confirming goes on in a task, which no caller can cancel."""
         task = self._loop.create_task(self._carry(batch, trouble))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._carried)
+
+    def _carried(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._land()
+
+    def _land(self) -> None:
+        if self._landed is not None and not self._landed.done():
+            self._landed.set_result(None)
 
     async def _carry(self, batch: Batch, trouble: AttemptError | None) -> None:
         try:
@@ -95,6 +111,8 @@ class Lane:
             yield
         finally:
             self.core.close()
+            for connection in self._flying:
+                connection.close()
 
 
 def _abandoned(request: Request) -> bool:
@@ -187,5 +205,5 @@ class AsyncStore:
     def _drop_closed_loops(self) -> None:
         for loop, lane in list(self._lanes.items()):
             if loop.is_closed() and lane.pid == os.getpid():
-                del self._lanes[loop]
+                self._lanes.pop(loop, None)  # another thread's loop may be as quick
                 lane.core.close()

@@ -21,6 +21,7 @@ from relier.store.resolve import Route
 from relier.store.wire import Connection, Wire, pack
 
 LONGEST_BELL = 1.0
+SHORTEST_BELL = 0.05  # Redis 6.2 blocks for ever on a timeout of a millisecond, and any server on 0
 
 
 class Core:
@@ -77,7 +78,7 @@ class Core:
 
     async def wait_for_bell(self, keys: list[str], seconds: float) -> bytes | None:
         """Which of the keys rang within `seconds` (at most 1 s). The connection is no part of the pool."""
-        wait = min(max(seconds, 0.001), LONGEST_BELL)
+        wait = min(max(seconds, SHORTEST_BELL), LONGEST_BELL)
         reply = await self._ask(("BLPOP", *keys, wait), self._bells, probed=False, wait=wait)
         return None if reply is None else cast(bytes, reply[0])
 
@@ -138,6 +139,8 @@ class Core:
     async def _pause(self, trouble: AttemptError, attempts: int, deadline: Deadline, *, repeat: bool) -> bool:
         """Wait before the next attempt; False when there shall be none."""
         retries = self._settings.redis_retries if repeat or not trouble.sent else 0
+        if trouble.at_once and repeat:  # a script is loaded even where nothing is retried
+            retries = max(retries, 2)
         pause = pause_before_retry(trouble, attempts, retries, deadline.left())
         if pause:
             await self._wire.sleep(pause)

@@ -47,7 +47,7 @@ ADVICE: dict[type[RelierError], str] = {
 }
 
 # A script's inner error as servers before 7.0 report it: "ERR Error running script (…): … -OOM command not allowed"
-INNER = re.compile(r"^ERR Error running script.* -?(?P<code>[A-Z]{3,}) ", re.DOTALL)
+INNER = re.compile(r"^ERR Error running script.*?: -(?P<code>[A-Z]+) ", re.DOTALL)
 
 
 def code_of(reply: ReplyError) -> str:

@@ -18,7 +18,8 @@ from relier.store.policy import Clock
 from relier.store.probe import Capabilities
 from relier.store.resolve import Route, resolver_of
 from relier.store.scripts import Scripts
-from relier.store.wire import SyncWire, complete
+from relier.store.sync_wire import SyncWire
+from relier.store.wire import complete
 
 T = TypeVar("T")
 

@@ -28,17 +28,27 @@ local function hand_over(id, r, text)
   answer[taken + 2] = {id, text, more}
 end
 
--- The set of the lane's last claim, as far as it is still this boot's. `last`: seq, then id and fence of each.
-local function hand_over_again(last)
-  for i = 2, #last, 2 do
-    local text = ask('GET', TASK .. last[i])
-    local r = parse(text or '')
-    if r.state == 'running' and r.owner == boot and r.fence == last[i + 1] then hand_over(last[i], r, text) end
-  end
-  return answer
+-- What is in the index but cannot run: expired, or broken. Tells whether it was so. One call does that to so many at
+-- the most.
+local MOST_PUT_AWAY = 200
+local function put_away(id, r)
+  -- here: corrupt
+  if r.state == 'queued' and not (with_spec(r).expires and r.expires <= now) then return false end
+  put_aside = put_aside + 1
+  if r.state == 'queued' then finish_cancelled(id, r, 'expired') else bury_corrupt(id, r) end
+  return true
 end
 
-local function start(id, r, text)
+-- One id popped from an index; false, and it goes back, when its payload no longer fits into this claim.
+local function take(index, id, score)
+  local text = redis.pcall('GET', TASK .. id)
+  local r = type(text) == 'string' and parse(text) or {corrupt = text and 'type' or nil}
+  if (r.state ~= 'queued' or has(r, 'o')) and put_away(id, r) then return true end
+  if #text > room and taken > 0 then
+    redis.call('ZADD', index, score, id)
+    return false
+  end
+  room = room - #text
   r.fence = tonumber(r.fence) < now_us and fence_now or digits(r.fence + 1)
   r.state, r.owner, r.attempt = 'running', boot, r.attempt + 1
   step_version(r)
@@ -49,35 +59,6 @@ local function start(id, r, text)
   claims[#claims + 1] = id
   told[#told + 1] = id
   told[#told + 1] = r.fence
-end
-
-local function expired(r)
-  -- here: spec
-  return with_spec(r).expires and r.expires <= now
-end
-
--- What is in the index but cannot run. One call does that to so many at the most.
-local MOST_PUT_AWAY = 200
-local function put_away(id, r)
-  put_aside = put_aside + 1
-  -- here: corrupt
-  if r.state == 'queued' then finish_cancelled(id, r, 'expired') else bury_corrupt(id, r) end
-end
-
--- One id popped from an index; false, and it goes back, when its payload no longer fits into this claim.
-local function take(index, id, score)
-  local text = redis.pcall('GET', TASK .. id)
-  local r = type(text) == 'string' and parse(text) or {corrupt = text and 'type' or nil}
-  if r.state == 'queued' and not (has(r, 'o') and expired(r)) then
-    if #text > room and taken > 0 then
-      redis.call('ZADD', index, score, id)
-      return false
-    end
-    room = room - #text
-    start(id, r, text)
-  else
-    put_away(id, r)
-  end
   return true
 end
 
@@ -101,7 +82,13 @@ if last and seq <= tonumber(string.match(last, '^%d+')) then
   local words = {}
   for word in string.gmatch(last, '%S+') do words[#words + 1] = word end
   if seq < tonumber(words[1]) then return {'old'} end
-  return hand_over_again(words)
+  -- The set of the lane's last claim, as far as it is still this boot's: after the seq, id and fence of each.
+  for i = 2, #words, 2 do
+    local text = ask('GET', TASK .. words[i])
+    local r = parse(text or '')
+    if r.state == 'running' and r.owner == boot and r.fence == words[i + 1] then hand_over(words[i], r, text) end
+  end
+  return answer
 end
 
 local full = false

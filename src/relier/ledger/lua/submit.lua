@@ -11,39 +11,6 @@ local max_depth, max_bytes, n_limits = ARGV[2], ARGV[3], tonumber(ARGV[5])
 local first = 7 + 4 * n_limits
 local answers, fresh, arrivals = {'ok'}, {}, {}
 
-local function refusal()
-  local function too_deep(most)
-    local depth = {}
-    for _, item in ipairs(fresh) do
-      local queue = ARGV[item[2] + 1]
-      depth[queue] = (depth[queue] or redis.call('ZCARD', READY .. queue)) + 1
-      if depth[queue] > most then return {'refused', 'depth:' .. queue, '0'} end
-    end
-  end
-
-  local function too_much(most)
-    local bytes = tonumber(redis.call('HGET', COUNTS, 'bytes')) or 0
-    for _, item in ipairs(fresh) do bytes = bytes + #ARGV[item[2] + TAIL] end
-    if bytes > most then return {'refused', 'bytes', '0'} end
-  end
-
-  -- GCRA: each limit keeps the time at which it would next be idle; tasks push it on, and it may run ahead of now by the
-  -- tolerance. `arrivals` gathers what to write if all limits agree.
-  local function too_fast()
-    for i = 6, 5 + 4 * n_limits, 4 do
-      local interval, tolerance, weight = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])
-      -- never further ahead than it could have been admitted: TIME may have gone back since
-      local stored = math.min(tonumber(redis.call('GET', RATE .. ARGV[i])) or 0, now_us + tolerance)
-      local idle_at = math.max(stored, now_us)
-      local arrival = idle_at + (#fresh * weight + ARGV[4]) * interval
-      if arrival - tolerance > now_us then return {'refused', ARGV[i], digits(arrival - tolerance - now_us)} end
-      arrivals[#arrivals + 1] = {ARGV[i], arrival}
-    end
-  end
-
-  return max_depth ~= '0' and too_deep(tonumber(max_depth)) or max_bytes ~= '0' and too_much(tonumber(max_bytes)) or too_fast()
-end
-
 local guarded = n_limits > 0 or max_depth ~= '0' or max_bytes ~= '0'
 local idle, seen, twins = true, {}, {}
 for i = 1, tonumber(ARGV[first - 1]) do
@@ -74,6 +41,39 @@ if idle and #fresh == 0 then
 end
 
 if guarded and #fresh > 0 then
+  local function refusal()
+    local function too_deep(most)
+      local depth = {}
+      for _, item in ipairs(fresh) do
+        local queue = ARGV[item[2] + 1]
+        depth[queue] = (depth[queue] or redis.call('ZCARD', READY .. queue)) + 1
+        if depth[queue] > most then return {'refused', 'depth:' .. queue, '0'} end
+      end
+    end
+
+    local function too_much(most)
+      local bytes = tonumber(redis.call('HGET', COUNTS, 'bytes')) or 0
+      for _, item in ipairs(fresh) do bytes = bytes + #ARGV[item[2] + TAIL] end
+      if bytes > most then return {'refused', 'bytes', '0'} end
+    end
+
+    -- GCRA: each limit keeps the time at which it would next be idle; tasks push it on, and it may run ahead of now by
+    -- the tolerance. `arrivals` gathers what to write if all limits agree.
+    local function too_fast()
+      for i = 6, 5 + 4 * n_limits, 4 do
+        local interval, tolerance, weight = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])
+        -- never further ahead than it could have been admitted: TIME may have gone back since
+        local stored = math.min(tonumber(redis.call('GET', RATE .. ARGV[i])) or 0, now_us + tolerance)
+        local idle_at = math.max(stored, now_us)
+        local arrival = idle_at + (#fresh * weight + ARGV[4]) * interval
+        if arrival - tolerance > now_us then return {'refused', ARGV[i], digits(arrival - tolerance - now_us)} end
+        arrivals[#arrivals + 1] = {ARGV[i], arrival}
+      end
+    end
+
+    return max_depth ~= '0' and too_deep(tonumber(max_depth)) or max_bytes ~= '0' and too_much(tonumber(max_bytes)) or too_fast()
+  end
+
   local refused = refusal()
   if refused then return refused end
 end

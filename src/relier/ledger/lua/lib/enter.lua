@@ -4,32 +4,22 @@
 -- the payload (see record.lua).
 -- use: record close order
 local ITEM, TAIL = 10, 9
-local NEW = {queued = string.format('%-96s', 'queued 1 0 - 0 - 0'), scheduled = string.format('%-96s', 'scheduled 1 0 - 0 - 0')}
+local QUEUED = 'queued 1 0 - 0 - 0                                                                              '
 local lined_up = {}
-
-local function absolute(number)
-  number = tonumber(number)
-  if number < 0 then return now - number end
-  return number
-end
-
-local function known(id, nonce)
-  local r = read(id)
-  if r.corrupt or not (r.state or r.till) then return {'corrupt', id, '', '0'} end
-  if r.state then
-    local mine = nonce ~= '' and has(r, 'm') and ask('HGET', MORE .. id, 'nonce') == nonce
-    return {mine and 'new' or 'exists', id, r.state, r.version}
-  end
-  if r.till > now then return {'ended', id, r.last, '0'} end
-  redis.call('DEL', TASK .. id)
-  return nil
-end
 
 -- Looks, and changes nothing that counts: the answer for an item that is already here, or nil for a new one.
 local function look(a)
-  local id, key = ARGV[a], ARGV[a + 5]
-  local answer = redis.call('EXISTS', TASK .. id) == 1 and known(id, ARGV[a + 7])
-  if answer then return answer end
+  local id, key, nonce = ARGV[a], ARGV[a + 5], ARGV[a + 7]
+  if redis.call('EXISTS', TASK .. id) == 1 then
+    local r = read(id)
+    if r.state then
+      local mine = nonce ~= '' and has(r, 'm') and ask('HGET', MORE .. id, 'nonce') == nonce
+      return {mine and 'new' or 'exists', id, r.state, r.version}
+    end
+    if r.corrupt or not r.till then return {'corrupt', id, '', '0'} end
+    if r.till > now then return {'ended', id, r.last, '0'} end
+    redis.call('DEL', TASK .. id)
+  end
   if key ~= '' then
     -- here: key
     local other, r = holder(key)
@@ -68,24 +58,23 @@ local function take_more(id, key, nonce)
   if nonce ~= '' then beside('HSET', MORE .. id, 'nonce', nonce) end
 end
 
--- Line 1 and the server's part of line 2 of a new record.
-local function opening(state, flags, at, expires, held)
-  local line = flags == '' and NEW[state] or string.format('%-96s', state .. ' 1 0 - 0 ' .. flags .. ' 0')
-  return string.format('%s\n%.0f %s %s ', line, at, expires, held)
-end
-
 -- Writes a new item and returns its state; nil, and nothing is written, where the id is here already. `nth` keeps the
 -- order of a batch that shares one TIME; `charged`: its bytes count as held. The record goes first: it is a write that a
 -- full store refuses, and then nothing has been written.
 local function enter(a, nth, charged)
   local id, queue, key, nonce, tail = ARGV[a], ARGV[a + 1], ARGV[a + 5], ARGV[a + 7], ARGV[a + TAIL]
   local at, eta, expires, flags = now_us + nth, 0, '-', ''
-  if ARGV[a + 3] ~= '0' then eta = absolute(ARGV[a + 3]) end
-  if ARGV[a + 4] ~= '0' then expires = digits(absolute(ARGV[a + 4])) end
+  if ARGV[a + 3] ~= '0' then eta = tonumber(ARGV[a + 3]) end
+  if eta < 0 then eta = now - eta end
+  if ARGV[a + 4] ~= '0' then expires = string.gsub(ARGV[a + 4], '^-%d+$', function(ms) return digits(now - ms) end) end
   if key ~= '' or nonce ~= '' then flags = 'm' end
   if charged or expires ~= '-' or ARGV[a + 8] == '1' then flags = flags .. 'o' end
   local state = eta > now and 'scheduled' or 'queued'
-  local text = opening(state, flags, at, expires, charged and #tail or '-') .. tail
+  local line = QUEUED
+  if flags ~= '' or state ~= 'queued' then
+    line = string.format('%-96s', state .. ' 1 0 - 0 ' .. (flags == '' and '-' or flags) .. ' 0')
+  end
+  local text = line .. '\n' .. digits(at) .. ' ' .. expires .. (charged and ' ' .. #tail .. ' ' or ' - ') .. tail
   local written = redis.pcall('SET', TASK .. id, text, 'NX')
   if not written or written.err and redis.call('EXISTS', TASK .. id) == 1 then return nil end
   if written.err then redis.call('SET', TASK .. id, text, 'NX') end   -- raises it: the store is full

@@ -12,7 +12,7 @@
 -- writes: 'text' for a broken string, 'type' for another type of key.
 -- use: time
 local WIDTH = 96    -- of line 1 without its end: state 9, version 10, fence 16, owner 24, attempt 6, flags 8, moved 13
-local STATES = {scheduled = 1, queued = 1, running = 1, done = 1, dead = 1, cancelled = 1}
+local STATES = ' scheduled queued running done dead cancelled '
 local RECORD = '^(%l+) (%d+) (%d+) (%S+) (%d+) (%S+) (%d+) *()\n' ..
   '%d+ %S+ %S+ %-?%d+ %S+ %S+ %S+ %S+ %S+ %S+ %S+\n[^\n]+\n[^\n]+\n()'
 
@@ -23,7 +23,7 @@ local function digits(number) return string.format('%.0f', number) end
 
 local function parse(text)
   local state, version, fence, owner, attempt, flags, moved, width, body = string.match(text, RECORD)
-  if not STATES[state or ''] or width ~= WIDTH + 1 then
+  if width ~= WIDTH + 1 or not string.find(STATES, ' ' .. state .. ' ', 1, true) then
     local till, last = string.match(text, TOMBSTONE)
     return {corrupt = text ~= '' and not till and 'text' or nil, till = tonumber(till), last = last}
   end

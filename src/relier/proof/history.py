@@ -1,0 +1,277 @@
+"""The history: what every task must be by now, followed from calls and their replies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from relier.ledger.records import Submission
+from relier.proof import hearing
+from relier.proof.ghost import LIVE, MAX_RESURRECTIONS, REVIVED, Ghost, GhostBoot, Memory, Violation
+from relier.proof.state import Rec
+from relier.store.call import Call
+
+if TYPE_CHECKING:
+    from relier.proof.world import World
+
+
+class History:
+    """Follows ghosts. `told` reads one reply; the checker then judges each difference with the rest."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.memory = Memory()
+        self.exempt: set[str] = set()
+        self.loose = False  # a record was removed underneath: indexes may hold strays
+        self.time_us = 0
+        self.time_ms = 0
+        # of the call being judged
+        self.args: tuple[Any, ...] = ()
+        self.offered: dict[str, Submission | None] = {}
+        self.runs: dict[str, tuple[Any, ...]] = {}
+        self.claimed: dict[str, int] = {}
+        self.fallen: dict[str, GhostBoot] = {}
+
+    def told(self, call: Call[Any], raw: Any) -> dict[str, str]:
+        """What the reply says has changed: id -> its new state. Every verdict is compared with the history's."""
+        self.args = call.args
+        self.offered, self.runs, self.claimed, self.fallen = {}, {}, {}, {}
+        hear = hearing.OF.get(call.script)
+        return hear(self, raw) if hear else {}
+
+    # --- boots and time ------------------------------------------------------------------------------------------
+
+    def tick(self, interval: int = 0) -> None:
+        """A gap between two ticks that is larger than the clamp begins a grace, in which nobody may be declared lost."""
+        memory = self.memory
+        if memory.last_tick is not None and self.time_ms - memory.last_tick > max(memory.clamp, 2 * interval):
+            memory.grace = self.world.now + 2 * memory.clamp * 1000
+        memory.last_tick = self.time_ms
+
+    def reclamp(self) -> None:
+        if self.memory.boots:
+            self.memory.clamp = min(boot.lease for boot in self.memory.boots.values()) // 2
+
+    def jumped(self, delta_us: int) -> None:
+        """The store's TIME moved by itself. Forward, it may cost every lease one clamp, and no more."""
+        cost = min(max(delta_us, 0) // 1000 + 1, self.memory.clamp)
+        self.memory.grace -= cost * 1000
+        for boot in self.memory.boots.values():
+            boot.credit += cost
+
+    def declare(self, name: str, named: str) -> None:
+        """A boot was declared lost: was it?"""
+        boot = self.memory.boots[name]
+        boot.lost, boot.ran = True, len(self.memory.held(name))
+        if name == named:
+            return
+        silent_for = (self.world.now - boot.seen) // 1000 + boot.credit
+        if silent_for + 2 < boot.lease:
+            raise Violation("live-lease-not-stolen", f"{name} was declared lost after {silent_for} of {boot.lease} ms")
+        if self.world.now + 2000 < self.memory.grace:
+            raise Violation("grace-after-outage", f"{name} was declared lost {self.world.now} before {self.memory.grace}")
+
+    # --- records -------------------------------------------------------------------------------------------------
+
+    def enter_ghost(self, task_id: str, rec: Rec) -> Ghost:
+        """A task appeared: what its submission says it must be."""
+        sub = self.offered[task_id]
+        if sub is None or not 0 <= rec.at - self.time_us <= 100:
+            raise Violation("legal-moves", f"{task_id} entered at {rec.at}, the call ran at {self.time_us}")
+        now = self.time_ms
+        due = now + sub.delay_ms if sub.delay_ms else sub.eta_ms
+        expires = now + sub.expires_in_ms if sub.expires_in_ms else sub.expires_at_ms
+        ghost = Ghost(sub, "scheduled" if due > now else "queued", rec.at, 0, due, expires, sub.payload)
+        if rec.state != ghost.state or rec.body != sub.payload or rec.queue != sub.queue:
+            raise Violation("enters-as-asked", f"{task_id} entered as {rec.state} {rec.queue} {rec.body!r}, not {ghost}")
+        ghost.line_up(rec.at)
+        self.memory.entered += 1
+        return ghost
+
+    def follow_ghost(self, script: str, task_id: str, rec: Rec, ghost: Ghost) -> None:
+        """One legal change: what must be true of the task after it."""
+        was, ghost.state, ghost.version = ghost.state, rec.state, rec.version
+        follow = _FOLLOW.get(script)
+        if follow is not None:
+            follow(self, task_id, ghost)
+        if ghost.state != rec.state:
+            raise Violation("ends-as-ruled", f"{task_id} is {rec.state} after {script}, not {ghost.state}")
+        if ghost.state in {"queued", "scheduled"}:
+            ghost.owner = "-"
+        if ghost.state not in LIVE and was in LIVE:
+            ghost.end(ghost.state, self.time_ms)
+            self.memory.ended += 1
+
+    def resurrect(self, ghost: Ghost, alone: bool) -> None:
+        if ghost.asked:
+            ghost.state = "cancelled"
+            return
+        if ghost.sub.on_lost != "retry":
+            ghost.state, ghost.lost = "dead", ghost.sub.on_lost
+            return
+        if alone:
+            ghost.deaths += 1
+        else:
+            ghost.scares += 1
+        most = ghost.sub.max_resurrections
+        if ghost.deaths > (MAX_RESURRECTIONS if most is None else most):
+            ghost.state = "dead"
+            return
+        ghost.state = "queued"
+        ghost.alone = ghost.alone or ghost.scares >= 2
+        ghost.line_up(ghost.at - REVIVED)
+
+    def silent(self, script: str, task_id: str, ghost: Ghost, new: str) -> None:
+        """A change the reply does not tell of must be one that the move makes by rule."""
+        expired = 0 < ghost.expires <= self.time_ms
+        if script == "claim" and new == "cancelled" and expired:
+            return
+        if script == "promote" and ghost.due <= self.time_ms and expired == (new == "cancelled"):
+            return
+        if script in {"submit", "commit"} and new == "cancelled" and ghost.sub.key:
+            heirs = (sub for i, sub in self.offered.items() if sub and i != task_id and sub.key == ghost.sub.key)
+            if any(heir.on_conflict == "replace" for heir in heirs):
+                return
+        raise Violation("said-is-done", f"{task_id} went from {ghost.state} to {new} in {script}, untold and by no rule")
+
+    # --- whole calls ---------------------------------------------------------------------------------------------
+
+    def order_kept(self, said: dict[str, str]) -> None:
+        """Nothing that waits in a claimed queue stood before what was handed over, and nothing was left without need."""
+        boot, lane, seq, want, _, *queues = self.args
+        if not self.claimed and said is not self.claimed and self.memory.boots.get(boot) is None:
+            return
+        if self.repeated_claim:
+            return
+        ghosts = self.memory.ghosts
+        taken = {queue: max((ghosts[i].order for i in said if ghosts[i].sub.queue == queue), default=None) for queue in queues}
+        full = len(said) >= int(want)
+        left_before = False
+        for queue in queues:
+            if self.memory.paused.get(queue):
+                continue
+            if left_before and taken[queue] is not None:
+                raise Violation("queues-in-order", f"claim {lane} {seq} took from {queue} while an earlier queue waits")
+            waiting = [g.order for g in ghosts.values() if g.state == "queued" and g.sub.queue == queue]
+            if waiting and not full:
+                raise Violation("claims-what-waits", f"a claim of {want} got {len(said)} and left {len(waiting)} in {queue}")
+            last = taken[queue]
+            if waiting and last is not None and min(waiting) < last:
+                raise Violation("order-in-queue", f"{queue}: {min(waiting)} waits, {last} was handed over")
+            left_before = left_before or bool(waiting)
+
+    repeated_claim = False
+
+    def thorough(self, call: Call[Any], raw: Any) -> None:
+        """A sweep leaves nobody behind without a reason, keeps its brake, and removes only boots that own nothing."""
+        most, deepest = int(call.args[0]), int(call.args[1])
+        memory = self.memory
+        for name in self.fallen:
+            if memory.held(name):
+                raise Violation("dead-boot-owns-nothing", f"{name} was removed and holds {memory.held(name)}")
+        if self.loose:
+            return
+        waiting: dict[str, int] = {}
+        for ghost in memory.ghosts.values():
+            if ghost.state == "queued" and ghost.order <= 0:
+                waiting[ghost.sub.queue] = waiting.get(ghost.sub.queue, 0) + 1
+        for outcome in raw[0]:
+            ghost = memory.ghosts[outcome.decode().split()[0]]
+            if ghost.state == "queued" and waiting[ghost.sub.queue] > deepest:
+                raise Violation("brake-holds", f"{waiting[ghost.sub.queue]} revived wait in {ghost.sub.queue}")
+        looked = len(raw[0]) + int(raw[1])
+        for name, boot in memory.boots.items():
+            if boot.lost and looked < most:
+                idle = [i for i in memory.held(name) if waiting.get(memory.ghosts[i].sub.queue, 0) < deepest]
+                if idle:
+                    raise Violation("sweep-is-thorough", f"{idle} of {name} were left, {looked} of {most} looked at")
+
+
+# --- how each move changes a ghost --------------------------------------------------------------------------------
+
+
+def _claim(history: History, task_id: str, ghost: Ghost) -> None:
+    if ghost.state == "running":
+        ghost.fence, ghost.owner = history.claimed[task_id], str(history.args[0])
+        ghost.attempt += 1
+
+
+def _commit(history: History, task_id: str, ghost: Ghost) -> None:
+    if task_id in history.runs:
+        ghost.committed = (ghost.owner, ghost.fence)
+
+
+def _settled(history: History, move: str, ghost: Ghost) -> None:
+    ghost.settled = f"{move}:{ghost.fence}"
+    if ghost.asked and move in {"retry", "release"}:
+        ghost.state = "cancelled"
+
+
+def _retry(history: History, task_id: str, ghost: Ghost) -> None:
+    _, _, delay, kind, _ = history.runs[task_id]
+    if kind == "putback":
+        ghost.attempt -= 1
+    ghost.state = "scheduled" if delay else "queued"
+    ghost.due = history.time_ms + delay
+    ghost.line_up(history.time_us)
+    _settled(history, "retry", ghost)
+
+
+def _release(history: History, task_id: str, ghost: Ghost) -> None:
+    ghost.attempt -= 1
+    ghost.state = "queued"
+    ghost.line_up(ghost.at)
+    _settled(history, "release", ghost)
+
+
+def _bury(history: History, task_id: str, ghost: Ghost) -> None:
+    ghost.state, ghost.reason = "dead", str(history.runs[task_id][2])
+    _settled(history, "bury", ghost)
+
+
+def _forfeit(history: History, task_id: str, ghost: Ghost) -> None:
+    _settled(history, "forfeit", ghost)
+    history.resurrect(ghost, True)
+
+
+def _revive(history: History, task_id: str, ghost: Ghost) -> None:
+    boot = history.fallen.get(ghost.owner) or history.memory.boots.get(ghost.owner)
+    if boot is None or not boot.lost:
+        raise Violation("live-lease-not-stolen", f"{task_id} was taken from {ghost.owner}, which is not lost")
+    history.resurrect(ghost, boot.ran == 1 or ghost.alone)
+
+
+def _promote(history: History, task_id: str, ghost: Ghost) -> None:
+    ghost.line_up(ghost.due * 1000)
+
+
+def _replay(history: History, task_id: str, ghost: Ghost) -> None:
+    _, _, nonce, edited, payload, fresh = history.args
+    ghost.attempt = ghost.deaths = ghost.scares = 0
+    ghost.alone = ghost.asked = False
+    ghost.settled = ghost.lost = ghost.reason = ""
+    ghost.replayed = str(nonce)
+    if edited:
+        ghost.payload = payload
+    if fresh:
+        ghost.checkpoint, ghost.mark, ghost.steps = None, (0, 0), {}
+    ghost.line_up(history.time_us)
+    history.memory.entered += 1
+
+
+def _cancel(history: History, task_id: str, ghost: Ghost) -> None:
+    if ghost.state == "running":
+        ghost.asked = True
+
+
+_FOLLOW = {
+    "claim": _claim,
+    "commit": _commit,
+    "retry": _retry,
+    "release": _release,
+    "bury": _bury,
+    "forfeit": _forfeit,
+    "revive": _revive,
+    "promote": _promote,
+    "replay": _replay,
+    "cancel": _cancel,
+}

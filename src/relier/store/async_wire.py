@@ -1,0 +1,210 @@
+"""The wire of an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import hiredis
+
+from relier.store.address import Address
+from relier.store.policy import AttemptError
+from relier.store.wire import MORE, garbage, keep_alive, new_reader, not_connected
+
+T = TypeVar("T")
+Done = Callable[["list[Any] | AttemptError"], None]
+
+
+class AsyncConnection(asyncio.Protocol):
+    """The asyncio side: replies are parsed as bytes arrive, and wake the waiter once all are there."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.generation = 0
+        self.idle_since = 0.0
+        self.is_open = False
+        self._loop = loop
+        self._reader = new_reader()
+        self._transport: asyncio.Transport | None = None
+        self._done: Done | None = None
+        self._replies: list[Any] = []
+        self._expected = 0
+        self._due = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.is_open = True
+
+    def data_received(self, data: bytes) -> None:
+        replies = self._replies
+        try:
+            self._reader.feed(data)
+            for _ in range(self._expected - len(replies)):
+                reply = self._reader.gets()
+                if reply is MORE:
+                    return
+                replies.append(reply)
+        except hiredis.ProtocolError as error:
+            self._fail(garbage(error))
+            return
+        done, self._done = self._done, None
+        if done is None or self._reader.has_data():
+            self.close()
+        if done is not None:
+            done(replies)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(AttemptError(f"the connection was lost ({exc or 'closed by the server'})"))
+
+    def usable(self) -> bool:
+        return self.is_open
+
+    async def exchange(self, request: bytes, replies: int, seconds: float) -> list[Any]:
+        waiter: asyncio.Future[list[Any]] = self._loop.create_future()
+        self.start(request, replies, seconds, partial(_wake, waiter))
+        try:
+            return await waiter
+        except BaseException:
+            self._done = None
+            self.close()
+            raise
+
+    def start(self, request: bytes, replies: int, seconds: float, done: Done) -> None:
+        """The same without a coroutine: `done` is called once, with the replies or the trouble."""
+        if self._transport is None:
+            done(AttemptError("the connection was lost before the request", sent=False))
+            return
+        self._done = done
+        self._replies, self._expected = [], replies
+        self._due = self._loop.time() + seconds
+        if self._timer is None or self._timer.when() > self._due:
+            self._set_timer()
+        self._transport.write(request)
+
+    def _set_timer(self) -> None:
+        """One timer serves many exchanges: it looks at `_due` when it fires."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(self._due, self._look_at_time)
+
+    def _look_at_time(self) -> None:
+        self._timer = None
+        if self._done is None:
+            return
+        if self._loop.time() < self._due:
+            self._set_timer()
+        else:
+            self._fail(AttemptError("no answer in time"))
+
+    def close(self) -> None:
+        transport, self._transport = self._transport, None
+        self.is_open = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if transport is None:
+            return
+        try:
+            transport.abort()
+        except RuntimeError:  # the loop was closed first and can no longer do the rest
+            _close_without_loop(transport)
+
+    def _fail(self, trouble: AttemptError) -> None:
+        self.close()
+        done, self._done = self._done, None
+        if done is not None:
+            done(trouble)
+
+
+def _close_without_loop(transport: asyncio.Transport) -> None:
+    """Do what a closed loop did not get to do. asyncio has no public way; where this fails too, it warns as usual."""
+    inner = getattr(getattr(transport, "_ssl_protocol", None), "_transport", transport)
+    lose = getattr(inner, "_call_connection_lost", None)
+    if lose is not None:
+        lose(None)
+
+
+def _wake(waiter: asyncio.Future[list[Any]], outcome: list[Any] | AttemptError) -> None:
+    if waiter.done():
+        return
+    if isinstance(outcome, AttemptError):
+        waiter.set_exception(outcome)
+    else:
+        waiter.set_result(outcome)
+
+
+class AsyncSlots:
+    """Permits for the coroutines of one loop, in order of arrival."""
+
+    def __init__(self, size: int) -> None:
+        self._free = size
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def acquire(self, seconds: float) -> bool:
+        if self.acquire_nowait():
+            return True
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            async with asyncio.timeout(seconds):
+                await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():  # the permit came as we left: hand it on
+                self.release()
+            if isinstance(error, TimeoutError):
+                return False
+            raise
+        return True
+
+    def acquire_nowait(self) -> bool:
+        if not self._free:
+            return False
+        self._free -= 1
+        return True
+
+    def release(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
+
+
+class AsyncWire:
+    """The wire of one event loop."""
+
+    slots = AsyncSlots
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    async def connect(self, address: Address, seconds: float) -> AsyncConnection:
+        def fresh() -> AsyncConnection:
+            return AsyncConnection(self._loop)
+
+        try:
+            async with asyncio.timeout(seconds):
+                if address.path is not None:
+                    return (await self._loop.create_unix_connection(fresh, address.path))[1]
+                context = address.tls.context if address.tls else None
+                transport, connection = await self._loop.create_connection(
+                    fresh, address.host, address.port, ssl=context
+                )
+        except OSError as error:
+            raise not_connected(address, error) from error
+        keep_alive(transport.get_extra_info("socket"))
+        return connection
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def blocking(self, work: Callable[[], T], seconds: float) -> T:
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.to_thread(work)
+        except TimeoutError as error:
+            raise AttemptError(f"no thread was free within {seconds:.3g} s", sent=False) from error

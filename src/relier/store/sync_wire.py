@@ -1,0 +1,136 @@
+"""The wire of threads. Its coroutines block and never suspend."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import hiredis
+
+from relier.store.address import Address
+from relier.store.policy import AttemptError
+from relier.store.wire import MORE, garbage, keep_alive, new_reader, not_connected
+
+T = TypeVar("T")
+CHUNK = 65536
+FRESH = 1.0  # seconds in which an idle connection is trusted without a look
+
+
+class SyncConnection:
+    """The blocking side, for one thread at a time."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.generation = 0
+        self.idle_since = 0.0
+        self.is_open = True
+        self._reader = new_reader()
+        self._socket: socket.socket | None = sock
+        self._used = time.monotonic()
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
+
+    def usable(self) -> bool:
+        """An idle connection with something to read was closed by the server, or is out of step."""
+        return self.is_open and (time.monotonic() - self._used < FRESH or not self._poll.poll(0))
+
+    async def exchange(self, request: bytes, replies: int, seconds: float) -> list[Any]:
+        if self._socket is None:
+            raise AttemptError("the connection was lost before the request", sent=False)
+        try:
+            return self._exchange(self._socket, request, replies, seconds)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, TimeoutError):
+                raise AttemptError("no answer in time") from error
+            if isinstance(error, OSError):
+                raise AttemptError(f"the connection was lost ({error})") from error
+            raise
+
+    def _exchange(self, sock: socket.socket, request: bytes, replies: int, seconds: float) -> list[Any]:
+        until = time.monotonic() + seconds
+        sock.settimeout(seconds)
+        sock.sendall(request)
+        answer: list[Any] = []
+        first = True
+        while len(answer) < replies:
+            try:
+                reply = self._reader.gets()
+            except hiredis.ProtocolError as error:
+                raise garbage(error) from error
+            if reply is not MORE:
+                answer.append(reply)
+                continue
+            if not first:
+                sock.settimeout(max(until - time.monotonic(), 0.001))
+            first = False
+            data = sock.recv(CHUNK)
+            if not data:
+                raise AttemptError("the connection was lost (closed by the server)")
+            self._reader.feed(data)
+        self._used = time.monotonic()
+        if self._reader.has_data():
+            self.close()
+        return answer
+
+    def close(self) -> None:
+        sock, self._socket = self._socket, None
+        self.is_open = False
+        if sock is not None:
+            sock.close()
+
+
+class SyncSlots:
+    """Permits for the threads of one process."""
+
+    def __init__(self, size: int) -> None:
+        self._semaphore = threading.Semaphore(size)
+
+    async def acquire(self, seconds: float) -> bool:
+        return self._semaphore.acquire(timeout=seconds)
+
+    def acquire_nowait(self) -> bool:
+        return self._semaphore.acquire(blocking=False)
+
+    def release(self) -> None:
+        self._semaphore.release()
+
+
+class SyncWire:
+    """The wire of threads. It does not bound the time the operating system takes to look up a host name."""
+
+    slots = SyncSlots
+
+    async def connect(self, address: Address, seconds: float) -> SyncConnection:
+        try:
+            return SyncConnection(_open(address, seconds))
+        except OSError as error:
+            raise not_connected(address, error) from error
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 - over SyncWire nothing suspends
+
+    async def blocking(self, work: Callable[[], T], seconds: float) -> T:
+        del seconds  # the work keeps to it
+        return work()
+
+
+def _open(address: Address, seconds: float) -> socket.socket:
+    if address.path is None:
+        sock = socket.create_connection((address.host, address.port), seconds)
+    else:
+        sock = socket.socket(socket.AF_UNIX)
+    try:
+        if address.path is not None:
+            sock.settimeout(seconds)
+            sock.connect(address.path)
+            return sock
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        keep_alive(sock)
+        return address.tls.context.wrap_socket(sock, server_hostname=address.host) if address.tls else sock
+    except BaseException:
+        sock.close()
+        raise

@@ -1,0 +1,396 @@
+"""The rules that reviews paid for, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from servers import Server, wait_until
+from worlds import DAY, HOUR, World
+
+from relier.errors import (
+    IndeterminateError,
+    VersionConflictError,
+)
+from relier.ledger.records import Claimed, Lease, Submission
+from relier.states import State
+from relier.store import Call, Durability
+
+Boot = Callable[..., Server]
+
+
+# --- false receipts ---------------------------------------------------------------------------------------------------
+
+
+def changes(server: Server) -> int:
+    """Grows with every write that replicas and the append-only file get to see."""
+    return int(server.info("persistence")["rdb_changes_since_last_save"])
+
+
+def unconfirmed(call: Call[Any]) -> Call[Any]:
+    """A call whose script is told to be durable, while the store waits for nothing."""
+    return replace(call, durability=Durability.MEMORY)
+
+
+def test_every_answer_of_a_durable_submit_follows_a_write(clocked: World, server: Server) -> None:
+    ended = clocked.start(tomb_ttl_ms=HOUR)
+    clocked.commit(ended)
+    clocked.run(clocked.ledger.discard(ended.task_id, clocked.version(ended.task_id)))
+    first = clocked.new(key="k", nonce="n")
+    clocked.submit(first)
+    again = {
+        "new": first,
+        "exists": replace_of(first, nonce="other"),
+        "duplicate": clocked.new(key="k"),
+        "ended": clocked.new(id=ended.task_id),
+    }
+    for status, task in again.items():
+        before = changes(server)
+        (answer,) = clocked.run(unconfirmed(clocked.ledger.submit([task], durability=Durability.REPLICATED)))
+        assert answer.status == status
+        assert changes(server) > before, f"{status} wrote nothing, so WAIT would confirm nothing"
+        with clocked.unchanged():
+            clocked.submit(task)
+
+
+def replace_of(task: Submission, **fields: Any) -> Submission:
+    return Submission(**{name: getattr(task, name) for name in task.__struct_fields__} | fields)
+
+
+def test_a_durable_commit_that_repeats_or_is_refused_writes(clocked: World, server: Server) -> None:
+    lease = clocked.start()
+    clocked.commit(lease)
+    for one in (lease, Lease(lease.task_id, "1", "boot"), Lease("nothing", "1", "boot")):
+        before = changes(server)
+        clocked.run(unconfirmed(clocked.ledger.commit([(one, b"1", ())], Durability.REPLICATED)))
+        assert changes(server) > before
+
+
+def test_no_receipt_while_the_replica_has_not_got_it(boot: Boot, worlds: Any, flavour: str) -> None:
+    master = boot(flavour=flavour, config={"repl-diskless-sync-delay": "0"})
+    replica = boot(flavour=flavour)
+    replica.command("REPLICAOF", "127.0.0.1", master.port)
+    wait_until(lambda: replica.info("replication")["master_link_status"] == "up", what="the replica's first copy")
+    world = worlds(master, redis_replicas=1, redis_durability_timeout=0.2, redis_deadline=2.0)
+    task = world.new()
+    lease = world.start()
+    replica.freeze()
+    world.submit(task)
+    world.commit(lease)
+    with pytest.raises(IndeterminateError):
+        world.run(world.ledger.submit([task], durability=Durability.REPLICATED))
+    with pytest.raises(IndeterminateError):
+        world.run(world.ledger.commit([(lease, b"1", ())], Durability.REPLICATED))
+    replica.thaw()
+    assert world.run(world.ledger.submit([task], durability=Durability.REPLICATED))[0].status == "exists"
+    assert world.run(world.ledger.commit([(lease, b"1", ())], Durability.REPLICATED))[0].verdict == "repeat"
+
+
+# --- live: no expiry --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize("payload", [None, b"edited"])
+def test_a_replayed_record_does_not_expire(clocked: World, fresh: bool, payload: bytes | None) -> None:
+    lease = clocked.start(dead_ttl_ms=HOUR, key="k", key_ttl_ms=HOUR)
+    clocked.run(clocked.ledger.checkpoint(lease, 1, b"half"))
+    clocked.run(clocked.ledger.step(lease, "pay", b"1"))
+    clocked.bury(lease)
+    sides = ("task", "more", "history", "checkpoint", "steps")
+    assert all(clocked.pttl(side, lease.task_id) > 0 for side in sides)
+    clocked.replay(lease.task_id, payload=payload, fresh=fresh)
+    assert {clocked.pttl(side, lease.task_id) for side in sides} == ({-1, -2} if fresh else {-1})
+    assert clocked.pttl("idem", "k") == -1
+    clocked.advance(2 * HOUR)
+    assert clocked.run(clocked.ledger.reap()) == 0
+    assert clocked.state(lease.task_id) is State.QUEUED
+
+
+# --- fences of sixteen digits -----------------------------------------------------------------------------------------
+
+
+def neighbours(world: World) -> tuple[Lease, Lease]:
+    """Two attempts of one task whose fences differ in the last of sixteen digits, the second one running."""
+    first = world.start()
+    world.release(first)
+    (claimed,) = world.claim()
+    assert int(claimed.lease.fence) == int(first.fence) + 1 > 10**15
+    return first, claimed.lease
+
+
+@pytest.mark.parametrize("move", ["commit", "retry", "bury", "forfeit", "checkpoint", "step", "release"])
+def test_neighbouring_fences_are_told_apart(clocked: World, move: str) -> None:
+    old, new = neighbours(clocked)
+    call: dict[str, Callable[[Lease], Call[Any]]] = {
+        "commit": lambda lease: clocked.ledger.commit([(lease, b"1", ())]),
+        "retry": lambda lease: clocked.ledger.retry(lease, 0),
+        "bury": lambda lease: clocked.ledger.bury(lease, "failed"),
+        "forfeit": lambda lease: clocked.ledger.forfeit(lease, "killed"),
+        "checkpoint": lambda lease: clocked.ledger.checkpoint(lease, 1, b""),
+        "step": lambda lease: clocked.ledger.step(lease, "s", b""),
+        "release": lambda lease: clocked.ledger.release([lease]),
+    }
+
+    def verdict(lease: Lease) -> str:
+        answer = clocked.run(call[move](lease))
+        answer = answer[0] if isinstance(answer, list) else answer
+        return str(getattr(answer, "settled", answer).verdict)
+
+    expected_of_old = "repeat" if move == "release" else "stale"
+    assert verdict(old) == expected_of_old
+    assert verdict(Lease(new.task_id, str(int(new.fence) + 1), "boot")) == "stale"
+    assert verdict(new) == "ok"
+    assert verdict(old) == "stale" if move != "release" else "repeat"
+
+
+def test_neighbouring_fences_in_lists_and_requests(clocked: World) -> None:
+    old, new = neighbours(clocked)
+    assert clocked.run(clocked.ledger.owned("boot")) == {new.task_id: new.fence}
+    again = clocked.run(clocked.ledger.claim("boot", 2, ["default"], 1)).tasks
+    assert [one.lease for one in again] == [new]
+    clocked.cancel(new.task_id)
+    assert clocked.beat().asked == ((new.task_id, new.fence),)
+    clocked.bury(new)
+    assert clocked.get(old.task_id).history[0].fence == new.fence
+    assert clocked.get(old.task_id).record.fence == new.fence
+
+
+def test_a_resent_claim_does_not_hand_over_a_neighbour(clocked: World) -> None:
+    """Claimed in lane a, released, claimed anew by the same boot in lane b: lane a's claim has nothing any more."""
+    clocked.push()
+    (first,) = clocked.run(clocked.ledger.claim("boot", 1, ["default"], 1, lane="a")).tasks
+    clocked.release(first.lease)
+    (second,) = clocked.run(clocked.ledger.claim("boot", 1, ["default"], 1, lane="b")).tasks
+    assert int(second.lease.fence) == int(first.lease.fence) + 1
+    assert clocked.run(clocked.ledger.claim("boot", 1, ["default"], 1, lane="a")).tasks == ()
+
+
+# --- idempotency keys -------------------------------------------------------------------------------------------------
+
+
+def test_a_key_has_no_expiry_while_its_task_lives(clocked: World) -> None:
+    clocked.push(key="k", key_ttl_ms=1000, delay_ms=1000)
+    assert clocked.pttl("idem", "k") == -1
+    clocked.advance(1000)
+    clocked.run(clocked.ledger.promote())
+    (claimed,) = clocked.claim()
+    for lease in (claimed.lease, None):
+        assert clocked.pttl("idem", "k") == -1
+        clocked.advance(100 * DAY)
+        assert clocked.submit(clocked.new(key="k"))[0].status == "duplicate"
+        if lease:
+            clocked.retry(lease, 5)
+
+
+def test_a_key_is_kept_for_its_time_after_done(clocked: World) -> None:
+    lease = clocked.start(key="k", key_ttl_ms=HOUR, result_ttl_ms=1000)
+    clocked.commit(lease, b"42")
+    assert clocked.pttl("idem", "k") > 0
+    clocked.advance(HOUR - 1)
+    clocked.run(clocked.ledger.reap())
+    (answer,) = clocked.submit(clocked.new(key="k"))
+    assert (answer.status, answer.id, answer.state) == ("duplicate", lease.task_id, State.DONE)
+    assert clocked.get(lease.task_id).result == b"42", "the record outlives its key"
+    clocked.advance(1)
+    assert clocked.submit(clocked.new(key="k"))[0].status == "new"
+    assert clocked.run(clocked.ledger.reap()) == 1
+    assert clocked.submit(clocked.new(key="k"))[0].status == "duplicate", "reaping the old one frees nobody else's key"
+
+
+@pytest.mark.parametrize("end", ["bury", "cancel", "expire", "max_resurrections"])
+def test_a_key_is_freed_by_an_end_without_effect(clocked: World, end: str) -> None:
+    clocked.push(key="k", key_ttl_ms=HOUR, max_resurrections=0, expires_in_ms=1000)
+    if end == "bury":
+        clocked.bury(clocked.claim()[0].lease)
+    elif end == "cancel":
+        clocked.cancel("task000")
+    elif end == "expire":
+        clocked.advance(1000)
+        assert clocked.claim() == ()
+    else:
+        clocked.claim()
+        clocked.lose()
+    assert clocked.submit(clocked.new(key="k"))[0].status == "new"
+
+
+@pytest.mark.parametrize("answer", ["owner", "lease"])
+def test_cancelling_a_running_task_frees_its_key_only_with_the_answer(clocked: World, answer: str) -> None:
+    lease = clocked.start(key="k")
+    clocked.cancel(lease.task_id)
+    assert clocked.submit(clocked.new(key="k"))[0].status == "duplicate"
+    if answer == "owner":
+        clocked.release(lease)
+    else:
+        clocked.lose()
+    assert clocked.state(lease.task_id) is State.CANCELLED
+    assert clocked.submit(clocked.new(key="k"))[0].status == "new"
+
+
+@pytest.mark.parametrize("on_lost", ["bury", "hold"])
+@pytest.mark.parametrize("decision", ["discard", "replay"])
+def test_a_lost_task_keeps_its_key_until_a_person_decides(clocked: World, on_lost: str, decision: str) -> None:
+    lease = clocked.start(key="k", key_ttl_ms=1000, on_lost=on_lost)
+    clocked.lose()
+    clocked.advance(20 * DAY)
+    clocked.run(clocked.ledger.reap())
+    (answer,) = clocked.submit(clocked.new(key="k"))
+    assert (answer.status, answer.state) == ("duplicate", State.DEAD)
+    if decision == "discard":
+        clocked.run(clocked.ledger.discard(lease.task_id, clocked.version(lease.task_id)))
+        assert clocked.submit(clocked.new(key="k"))[0].status == "new"
+    else:
+        clocked.replay(lease.task_id)
+        assert clocked.submit(clocked.new(key="k"))[0].state is State.QUEUED
+
+
+# --- sizes ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_claim_stops_at_four_mebibytes(clocked: World) -> None:
+    for _ in range(6):
+        clocked.submit(clocked.new(payload=b"x" * 1_000_000))
+    assert [len(clocked.claim()) for _ in range(3)] == [4, 2, 0]
+
+
+# --- late commands of an operator -------------------------------------------------------------------------------------
+
+
+def test_a_late_operator_command_meets_another_version(clocked: World) -> None:
+    lease = clocked.start()
+    task, ledger = lease.task_id, clocked.ledger
+    clocked.bury(lease)
+    version = clocked.version(task)
+    late = [ledger.replay(task, version, "late"), ledger.discard(task, version), ledger.cancel(task, version)]
+    clocked.replay(task, "now")
+    clocked.claim()
+    for call in late:
+        with clocked.unchanged(), pytest.raises(VersionConflictError):
+            clocked.run(call)
+
+
+def test_a_late_pause_meets_another_version(clocked: World) -> None:
+    ledger = clocked.ledger
+    clocked.run(ledger.pause("default", 0))
+    clocked.run(ledger.resume("default", 1))
+    for call in (ledger.pause("default", 0), ledger.pause("default", 1)):
+        with clocked.unchanged(), pytest.raises(VersionConflictError):
+            clocked.run(call)
+
+
+# --- ends that must be defined ----------------------------------------------------------------------------------------
+
+
+def test_hold_is_dead_and_never_expires(clocked: World) -> None:
+    lease = clocked.start(on_lost="hold", dead_ttl_ms=1)
+    clocked.run(clocked.ledger.step(lease, "pay", b"1"))
+    clocked.lose()
+    for side in ("task", "more", "history", "steps"):
+        assert clocked.pttl(side, lease.task_id) == -1
+    clocked.advance(10_000 * DAY)
+    assert clocked.run(clocked.ledger.reap()) == 0
+
+
+@pytest.mark.parametrize("where", ["claim", "promote"])
+def test_past_expires_is_cancelled(clocked: World, where: str) -> None:
+    task = clocked.push(expires_in_ms=1000, delay_ms=500 if where == "promote" else 0)
+    clocked.advance(1000)
+    if where == "promote":
+        assert clocked.run(clocked.ledger.promote()).count == 0
+    else:
+        assert clocked.claim() == ()
+    assert clocked.get(task).record.reason == "expired"
+    assert clocked.state(task) is State.CANCELLED
+
+
+def test_one_ms_before_expires_it_runs(clocked: World) -> None:
+    clocked.push(expires_at_ms=clocked.now + 1000)
+    clocked.advance(999)
+    assert len(clocked.claim()) == 1
+
+
+def test_thousands_of_expired_tasks_end_in_good_order(clocked: World) -> None:
+    clocked.submit(*[clocked.new(expires_in_ms=1000) for _ in range(100)])
+    for _ in range(49):
+        clocked.store.run(clocked.ledger.submit([clocked.new(expires_in_ms=1000) for _ in range(100)]))
+    task = clocked.push()
+    clocked.advance(1000)
+    found: list[Claimed] = []
+    rounds = 0
+    while not found:
+        found += clocked.claim(want=10)
+        rounds += 1
+    assert [one.record.id for one in found] == [task]
+    assert 1 < rounds <= 30, "one claim puts a bounded number away"
+    assert clocked.counts()["cancelled"] == 5000
+
+
+# --- put-backs --------------------------------------------------------------------------------------------------------
+
+
+def test_put_backs_burn_no_attempt_and_remember_since_when(clocked: World) -> None:
+    lease = clocked.start()
+    since = clocked.now
+    for delay in (1000, 2000, 30_000):
+        clocked.retry(lease, delay, putback=True)
+        clocked.advance(delay)
+        clocked.run(clocked.ledger.promote())
+        (claimed,) = clocked.claim()
+        assert (claimed.record.attempt, claimed.retries, claimed.since_ms) == (1, 0, since)
+        lease = claimed.lease
+
+
+# --- the bell ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_bell_holds_one_ring_at_the_most(clocked: World) -> None:
+    leases = []
+    for _ in range(3):
+        leases.append(clocked.start())
+        clocked.push(queue="other")
+    for lease in leases:
+        clocked.release(lease)
+    for queue in ("default", "other"):
+        assert clocked.command("LLEN", clocked.ledger.bell(queue)) == 1
+
+
+def test_a_ring_taken_by_someone_never_hides_a_task(clocked: World) -> None:
+    task = clocked.push()
+    assert clocked.store.wait_for_bell([clocked.ledger.bell("default")], 1.0) is not None
+    assert [one.record.id for one in clocked.claim()] == [task], "no ring is needed to claim"
+    clocked.push()
+    assert clocked.store.wait_for_bell([clocked.ledger.bell("default")], 1.0) is not None
+
+
+# --- tombstones -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["discard", "reap"])
+@pytest.mark.parametrize("again", [{}, {"tomb_ttl_ms": 7 * DAY}, {"key": "k"}, {"nonce": "n"}])
+def test_an_id_that_left_a_tombstone_does_not_run_again(clocked: World, how: str, again: dict[str, Any]) -> None:
+    lease = clocked.start(tomb_ttl_ms=7 * DAY, result_ttl_ms=1000)
+    clocked.commit(lease)
+    if how == "discard":
+        clocked.run(clocked.ledger.discard(lease.task_id, clocked.version(lease.task_id)))
+    else:
+        clocked.advance(1000)
+        assert clocked.run(clocked.ledger.reap()) == 1
+    clocked.advance(7 * DAY - 1)
+    with clocked.unchanged():
+        (answer,) = clocked.submit(clocked.new(id=lease.task_id, **again))
+    assert (answer.status, answer.state) == ("ended", State.DONE)
+    clocked.advance(1)
+    assert clocked.submit(clocked.new(id=lease.task_id, **again))[0].status == "new"
+
+
+def test_a_tombstone_is_no_record(clocked: World) -> None:
+    lease = clocked.start(tomb_ttl_ms=DAY)
+    clocked.bury(lease)
+    version = clocked.version(lease.task_id)
+    clocked.run(clocked.ledger.discard(lease.task_id, version))
+    assert clocked.pttl("task", lease.task_id) > DAY - 1000
+    with clocked.unchanged():
+        assert clocked.commit(lease).verdict == "missing"
+        assert clocked.bury(lease).verdict == "missing"
+        assert clocked.run(clocked.ledger.discard(lease.task_id, version)).verdict == "missing"

@@ -73,7 +73,7 @@ class Bench:
     def claims(self, calls: int, want: int) -> list[Call[Any]]:
         self.seq += calls
         first = self.seq - calls + 1
-        return [self.ledger.claim(self.boot, first + i, ["default"], want) for i in range(calls)]
+        return [self.ledger.claim(self.boot, first + i, ["default"], want, rung=False) for i in range(calls)]
 
     def life(self, batch: int) -> None:
         """submit, claim and commit of TASKS tasks, `batch` to a script."""

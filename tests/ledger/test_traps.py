@@ -74,6 +74,7 @@ def test_no_receipt_while_the_replica_has_not_got_it(boot: Boot, worlds: Any, fl
     replica.command("REPLICAOF", "127.0.0.1", master.port)
     wait_until(lambda: replica.info("replication")["master_link_status"] == "up", what="the replica's first copy")
     world = worlds(master, redis_replicas=1, redis_durability_timeout=0.2, redis_deadline=2.0)
+    world.join()
     task = world.new()
     lease = world.start()
     replica.freeze()
@@ -314,6 +315,7 @@ def test_thousands_of_expired_tasks_end_in_good_order(clocked: World) -> None:
     clocked.submit(*[clocked.new(expires_in_ms=1000) for _ in range(100)])
     for _ in range(49):
         clocked.store.run(clocked.ledger.submit([clocked.new(expires_in_ms=1000) for _ in range(100)]))
+    clocked.advance(1)
     task = clocked.push()
     clocked.advance(1000)
     found: list[Claimed] = []

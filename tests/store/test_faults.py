@@ -122,6 +122,10 @@ async def test_a_lost_reply_is_asked_for_again(
     assert int(server.command("GET", key)) == 3, "sent three times, counted once"
 
 
+async def test_scripts_are_loaded_also_where_nothing_is_retried(open_store: OpenStore, boot: Boot) -> None:
+    assert await open_store(boot().url, redis_retries=0).run(echo()) == b"hello"
+
+
 async def test_a_command_once_sent_is_not_repeated_unless_told(
     open_store: OpenStore, proxy: Proxy, namespace: str
 ) -> None:

@@ -188,6 +188,21 @@ async def test_a_closed_store_says_so(open_store: OpenStore, server: Server) -> 
         await store.run(echo())
 
 
+def test_a_loop_that_ends_in_the_middle_of_a_call(settings: Settings, scripts: Scripts) -> None:
+    store = AsyncStore(settings, scripts)
+
+    async def leave_early() -> None:
+        await store.run(echo())
+        calls = [asyncio.create_task(store.run(slow(20))), asyncio.create_task(store.run(echo()))]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not any(call.done() for call in calls)
+
+    for _ in range(2):
+        asyncio.run(leave_early())
+    asyncio.run(store.aclose())
+
+
 async def test_closing_lets_calls_end(settings: Settings, scripts: Scripts) -> None:
     store = AsyncStore(settings, scripts)
     await store.run(echo())
@@ -197,8 +212,10 @@ async def test_closing_lets_calls_end(settings: Settings, scripts: Scripts) -> N
     assert await asyncio.gather(*running) == [b"0", b"1", b"2"]
 
 
+@pytest.mark.parametrize("maker", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("ending", ["asyncio.run", "loop.close"])
-def test_each_loop_has_connections_of_its_own(settings: Settings, scripts: Scripts, ending: str) -> None:
+def test_each_loop_has_connections_of_its_own(settings: Settings, scripts: Scripts, ending: str, maker: str) -> None:
+    new_event_loop = pytest.importorskip(maker).new_event_loop
     store = AsyncStore(settings, scripts)
 
     async def several() -> list[bytes]:
@@ -206,8 +223,9 @@ def test_each_loop_has_connections_of_its_own(settings: Settings, scripts: Scrip
 
     def in_a_loop(_: int) -> list[bytes]:
         if ending == "asyncio.run":
-            return asyncio.run(several())
-        loop = asyncio.new_event_loop()
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                return runner.run(several())
+        loop = new_event_loop()
         try:
             return loop.run_until_complete(several())
         finally:

@@ -1,1 +1,38 @@
-"""The ledger: each task one record, each change of its state one atomic script."""
+"""The ledger: each task one record, each change of its state one atomic script.
+
+    answer = await store.run(ledger.submit([Submission(id=…, name=…, payload=…)]))
+
+`Ledger` makes calls, a store runs them. The laws that all scripts keep are listed in ARCHITECTURE.md; what a record looks
+like is told at the top of lua/lib/record.lua, which keys there are in keys.py.
+"""
+
+from relier.ledger.ledger import Ledger, load_scripts
+from relier.ledger.records import (
+    Admission,
+    Claimed,
+    Lease,
+    Limit,
+    Record,
+    Settled,
+    Submission,
+    Task,
+    Verdict,
+    new_boot,
+    new_task_id,
+)
+
+__all__ = [
+    "Admission",
+    "Claimed",
+    "Lease",
+    "Ledger",
+    "Limit",
+    "Record",
+    "Settled",
+    "Submission",
+    "Task",
+    "Verdict",
+    "load_scripts",
+    "new_boot",
+    "new_task_id",
+]

@@ -133,15 +133,27 @@ class Ledger:
         return self._call("retire", [boot], replies.retired)
 
     def claim(
-        self, boot: str, seq: int, queues: Sequence[str], want: int, *, lane: str = "0", max_bytes: int = CLAIM_BYTES
+        self,
+        boot: str,
+        seq: int,
+        queues: Sequence[str],
+        want: int,
+        *,
+        lane: str = "0",
+        max_bytes: int = CLAIM_BYTES,
+        rung: bool = True,
     ) -> Call[Claim]:
-        """Up to `want` tasks, queues in the order given. `seq` grows by one per claim of a lane; a re-send keeps it."""
+        """Up to `want` tasks, queues in the order given. `seq` grows by one per claim of a lane; a re-send keeps it.
+
+        `rung`: the worker was woken by a bell, and passes the ring on where it leaves something.
+        """
         check_word("the lane", lane)
         check_number("seq", seq, 1)
         check_number("want", want, 1, 1000)
         if not queues:
             raise InvalidSubmissionError("a claim names at least one queue")
-        return self._call("claim", [boot, lane, seq, want, max_bytes, *queues], partial(replies.claim, boot))
+        args: list[Arg] = [boot, lane, seq, want, max_bytes, "1" if rung else "", *queues]
+        return self._call("claim", args, partial(replies.claim, boot))
 
     def checkpoint(self, lease: Lease, seq: int, value: bytes) -> Call[Settled]:
         """Saves how far the attempt got. `seq` grows within the attempt; an older one never replaces a newer one."""

@@ -87,6 +87,7 @@ class Tasks:
 def producer(world: World, tasks: Tasks, n: int) -> Steps:
     """Pushes n tasks, some together, and pushes the same ids again where it does not know."""
     rng, p = world.rng, world.profile
+    world.pushing += 1
     while n > 0:
         batch = [tasks.make() for _ in range(min(n, 1 if rng.random() < 0.7 else rng.randint(2, 4)))]
         n -= len(batch)
@@ -97,16 +98,17 @@ def producer(world: World, tasks: Tasks, n: int) -> Steps:
             yield rng.randint(1, SECOND)
             yield from ask(call, 2)
         yield int(rng.expovariate(1 / (400 * MS))) + 1
+    world.pushing -= 1
 
 
 def _admission(world: World) -> Admission:
     rng = world.rng
     kind = rng.randrange(3)
     if kind == 0:
-        return Admission((Limit.per_window("l", 3, 2000), Limit.per_window("m", 6, 1000, 2))[: rng.randint(1, 2)])
+        return Admission((Limit.per_window("l", 4, 2000), Limit.per_window("m", 8, 1000, 2))[: rng.randint(1, 2)])
     if kind == 1:
         return Admission(max_depth=rng.randint(1, 4))
-    return Admission((Limit.per_window("l", 3, 2000),) if rng.random() < 0.3 else (), max_bytes=rng.randint(40, 400))
+    return Admission((Limit.per_window("l", 4, 2000),) if rng.random() < 0.3 else (), max_bytes=rng.randint(40, 400))
 
 
 class Worker:
@@ -148,10 +150,11 @@ class Worker:
             world.spawn(self.node, self.beats(self.boot), self.lease * MS // 4)
             seq = 0
             while not self.gone and not self.draining:
-                if len(self.running) < self.slots and world.now < self.trusted_until:
+                before = len(self.running)
+                if before < self.slots and world.now < self.trusted_until:
                     seq += 1
                     yield from self.claim(seq)
-                yield rng.randint(20, 500) * MS
+                yield (rng.randint(20, 300) if len(self.running) > before else rng.randint(150, 900)) * MS
         yield from self.leave()
 
     def claim(self, seq: int) -> Steps:
@@ -313,16 +316,16 @@ class Worker:
 def sweeper(world: World) -> Steps:
     """Sweeps for ever: nobody leads, all may."""
     rng = world.rng
-    interval = rng.randint(150, 400)
+    interval = rng.randint(250, 400)
     braked = rng.random() < world.profile.brake
     while True:
         yield int(interval * MS * rng.uniform(0.6, 1.4))
         tight = braked and not world.healed
         most, deepest = (rng.randint(1, 3), rng.randint(1, 2)) if tight else (200, 1 if braked else 10_000)
         yield world.ledger.revive(most, deepest, interval_ms=interval)
-        if rng.random() < 0.5:
+        if rng.random() < 0.4:
             yield world.ledger.promote(rng.choice((1, 200)))
-        if rng.random() < 0.2:
+        if rng.random() < 0.12:
             yield world.ledger.reap(rng.choice((1, 200)))
 
 

@@ -31,7 +31,8 @@ def heard_submit(history: History, raw: Any) -> dict[str, str]:
                 raise Violation("one-record-per-id", f"{task_id} was accepted twice")
         elif task_id not in history.exempt:
             _known(history, task_id, [part if isinstance(part, int) else part.decode() for part in answer], said)
-    _admitted(history, limits, len(said))
+    keys = [key for i in said if (key := history.world.subs[i].key)]
+    _admitted(history, limits, len(said) - (len(keys) - len(set(keys))))  # one that replaces its twin costs nothing
     return said
 
 
@@ -64,7 +65,7 @@ def _refused(history: History, raw: Any, limits: list[Any], fresh: list[str]) ->
     extra = history.args[3]
     for limit, interval, tolerance, weight in limits:
         if limit == name:
-            idle = max(memory.tat.get(limit, 0), history.time_us)
+            idle = max(min(memory.tat.get(limit, 0), history.time_us + tolerance), history.time_us)
             if idle + (len(fresh) * weight + extra) * interval - tolerance <= history.time_us:
                 raise Violation("admission-is-fair", f"{fresh} were refused by {name}, which has room")
     if not fresh:
@@ -77,7 +78,7 @@ def _admitted(history: History, limits: list[Any], n: int) -> None:
     memory, now = history.memory, history.time_us
     for limit, interval, tolerance, weight in limits:
         cost = n * weight + history.args[3]
-        memory.tat[limit] = max(memory.tat.get(limit, 0), now) + cost * interval
+        memory.tat[limit] = max(min(memory.tat.get(limit, 0), now + tolerance), now) + cost * interval
         rows = memory.admitted.setdefault(limit, [])
         if rows and rows[-1][0] > now:
             rows.clear()  # TIME went back: windows begin anew, the bucket is as full as it was

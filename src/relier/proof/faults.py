@@ -18,6 +18,7 @@ class Faults:
         self.workers: list[Worker] = []
         self.sweepers: list[Node] = []
         self.crews = 0
+        self.operators: list[Node] = []
 
     # --- the cast ------------------------------------------------------------------------------------------------
 
@@ -32,7 +33,8 @@ class Faults:
         for share in (split, n - split):
             world.spawn(Node("producer"), producer(world, self.tasks, share))
         for i in range(rng.randint(*p.operators)):
-            world.spawn(Node("operator"), operator(world, self.tasks, f"op{i}"))
+            self.operators.append(Node(f"op{i}"))
+            world.spawn(self.operators[-1], operator(world, self.tasks, f"op{i}"))
         world.after(rng.randint(1, SECOND), self.tick)
 
     def hire(self, delay_us: int = 0) -> Worker:
@@ -178,6 +180,8 @@ class Faults:
         world.stalled = None
         self._free()
         world.note("HEALED")
+        for node in self.operators:
+            node.dead = True
         for worker in self.workers:
             worker.node.cut_until = 0
             worker.node.frozen_until = min(worker.node.frozen_until, world.now)
@@ -188,10 +192,13 @@ class Faults:
         world.spawn(Node("operator"), self._resume_all())
 
     def _resume_all(self) -> Steps:
+        """Whoever paused a queue lets it go on; looks again while late messages may still pause one."""
         world = self.world
-        for queue, (paused, version) in sorted(world.backend.model.pauses.items()):
-            if paused:
-                yield from ask(world.ledger.resume(queue, version), 5)
+        for _ in range(5):
+            for queue, (paused, version) in sorted(world.backend.model.pauses.items()):
+                if paused:
+                    yield from ask(world.ledger.resume(queue, version), 5)
+            yield SECOND
 
     def close(self) -> None:
         """Nothing is left to do: workers drain."""

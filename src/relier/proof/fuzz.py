@@ -98,7 +98,8 @@ class Fuzzer:
         self.seqs[boot] = max(1, self.seqs[boot] + self.rng.choice([1, 1, 1, 0, -1]))
         queues = self.rng.sample(QUEUES, self.rng.choice([1, 2]))
         room = self.rng.choice([4_000_000, 2_500])
-        return self.ledger.claim(boot, self.seqs[boot], queues, self.rng.choice([1, 2, 5]), max_bytes=room)
+        want, rung = self.rng.choice([1, 2, 5]), self.rng.random() < 0.5
+        return self.ledger.claim(boot, self.seqs[boot], queues, want, max_bytes=room, rung=rung)
 
     def checkpoint(self) -> Call[Any]:
         return self.ledger.checkpoint(self.lease(), self.rng.choice([1, 2, 3]), self.rng.randbytes(5))

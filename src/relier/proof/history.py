@@ -24,6 +24,8 @@ class History:
         self.loose = False  # a record was removed underneath: indexes may hold strays
         self.time_us = 0
         self.time_ms = 0
+        self.highest: dict[str, int] = {}  # id -> the highest fence ever issued: no rollback takes it back
+        self.latest_us = 0
         # of the call being judged
         self.args: tuple[Any, ...] = ()
         self.offered: dict[str, Submission | None] = {}
@@ -37,6 +39,13 @@ class History:
         self.offered, self.runs, self.claimed, self.fallen = {}, {}, {}, {}
         hear = hearing.OF.get(call.script)
         return hear(self, raw) if hear else {}
+
+    def outgrows(self, task_id: str, fence: int) -> bool:
+        """A fence is above all that were ever issued, also in a suffix the store lost: as long as TIME is ahead of it."""
+        fits = fence > self.highest.get(task_id, 0) or self.time_us < self.latest_us
+        self.latest_us = max(self.latest_us, self.time_us)
+        self.highest[task_id] = max(self.highest.get(task_id, 0), fence)
+        return fits
 
     # --- boots and time ------------------------------------------------------------------------------------------
 
@@ -81,10 +90,17 @@ class History:
         due = now + sub.delay_ms if sub.delay_ms else sub.eta_ms
         expires = now + sub.expires_in_ms if sub.expires_in_ms else sub.expires_at_ms
         ghost = Ghost(sub, "scheduled" if due > now else "queued", rec.at, 0, due, expires, sub.payload)
+        self.memory.entered += 1
+        if rec.state == "cancelled":
+            # Replaced by another one of the same call.
+            self.silent("submit", task_id, ghost, "cancelled")
+            ghost.state, ghost.version = rec.state, rec.version
+            ghost.end("cancelled", now)
+            self.memory.ended += 1
+            return ghost
         if rec.state != ghost.state or rec.body != sub.payload or rec.queue != sub.queue:
             raise Violation("enters-as-asked", f"{task_id} entered as {rec.state} {rec.queue} {rec.body!r}, not {ghost}")
         ghost.line_up(rec.at)
-        self.memory.entered += 1
         return ghost
 
     def follow_ghost(self, script: str, task_id: str, rec: Rec, ghost: Ghost) -> None:
@@ -237,7 +253,11 @@ def _revive(history: History, task_id: str, ghost: Ghost) -> None:
     boot = history.fallen.get(ghost.owner) or history.memory.boots.get(ghost.owner)
     if boot is None or not boot.lost:
         raise Violation("live-lease-not-stolen", f"{task_id} was taken from {ghost.owner}, which is not lost")
-    history.resurrect(ghost, boot.ran == 1 or ghost.alone)
+    alone = boot.ran == 1 or ghost.alone
+    if history.loose:
+        # A record removed underneath still counted as running: believe the ledger.
+        alone = int(history.world.backend.model.tasks[task_id].more.get("deaths", 0)) > ghost.deaths
+    history.resurrect(ghost, alone)
 
 
 def _promote(history: History, task_id: str, ghost: Ghost) -> None:

@@ -116,19 +116,19 @@ class Model(Pieces):
             return [b"old"]
         if lane in boot.lanes and seq == last:
             still = [(i, f) for i, f in before if self.verdict_free(i, f, name)]
-            return [b"ok", str(self.now).encode(), *(self.hand_over(i, self.tasks[i]) for i, _ in still)]
+            return [b"ok", self.now, *(self.hand_over(i, self.tasks[i]) for i, _ in still)]
         taken: list[tuple[str, int]] = []
         full = False
-        for queue in (arg.decode() for arg in args[5:]):
+        for queue in (arg.decode() for arg in args[6:]):
             if self.pauses.get(queue, (False, 0))[0]:
                 continue
             if not full:
                 full, room = self.drain(name, queue, want, room, taken)
-            if full and self.ready.get(queue):
+            if full and args[5] == b"1" and self.ready.get(queue):
                 self.ring(queue)
         if taken:
             boot.lanes[lane] = (seq, taken)
-        return [b"ok", str(self.now).encode(), *(self.hand_over(i, self.tasks[i]) for i, _ in taken)]
+        return [b"ok", self.now, *(self.hand_over(i, self.tasks[i]) for i, _ in taken)]
 
     def verdict_free(self, task_id: str, fence: int, boot: str) -> bool:
         rec = self.tasks.get(task_id)

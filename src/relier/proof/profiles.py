@@ -16,7 +16,7 @@ class Profile:
     workers: Span = (1, 3)
     sweepers: Span = (1, 2)
     slots: Span = (1, 3)
-    seconds: Span = (4, 9)
+    seconds: Span = (3, 7)
     # per message
     lost: float = 0.02
     unanswered: float = 0.03

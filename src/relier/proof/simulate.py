@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass
 
+from relier.errors import RelierError
 from relier.proof.faults import Faults
 from relier.proof.ghost import LIVE, Violation
 from relier.proof.indexes import check_all
@@ -15,6 +17,10 @@ from relier.proof.world import SECOND, Backend, ModelBackend, World
 SETTLE_S = 40
 DRAIN_S = 40
 AGES = 40 * 86_400 * SECOND
+
+
+# What a broken script or reply looks like from here.
+STUMBLES = (KeyError, ValueError, TypeError, AttributeError, IndexError, RelierError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,10 @@ def run_world(world: World) -> Outcome:
         _live(world)
     except Violation as violation:
         return Outcome(world.seed, world.profile.name, world.steps, violation.name, world.explain(violation))
+    except STUMBLES as error:
+        where = traceback.format_exc(limit=-3)
+        report = world.explain(Violation("no-script-stumbles", f"{error!r}\n{where}"))
+        return Outcome(world.seed, world.profile.name, world.steps, "no-script-stumbles", report)
     return Outcome(world.seed, world.profile.name, world.steps)
 
 
@@ -58,7 +68,8 @@ def _live(world: World) -> None:
 
 
 def _settled(world: World) -> bool:
-    return all(ghost.state not in LIVE for ghost in world.checker.memory.ghosts.values())
+    busy = world.in_flight or world.pushing
+    return not busy and all(ghost.state not in LIVE for ghost in world.checker.memory.ghosts.values())
 
 
 def _unsettled(world: World) -> str:

@@ -124,27 +124,35 @@ class Node:
 
 
 @cache
-def ledger() -> Ledger:
-    return Ledger(Settings(namespace="proof", redis_url="embedded://"))
+def ledger(namespace: str) -> Ledger:
+    return Ledger(Settings(namespace=namespace, redis_url="embedded://"))
 
 
 class World:
     """One schedule: the scheduler, the network and the store. Actors are in actors.py, faults in faults.py."""
 
     def __init__(
-        self, seed: int, profile: str | None = None, backend: Backend | None = None, *, trace: bool = False
+        self,
+        seed: int,
+        profile: str | None = None,
+        backend: Backend | None = None,
+        *,
+        trace: bool = False,
+        namespace: str = "proof",
     ) -> None:
         self.seed = seed
         self.profile: Profile = profile_of(seed, profile)
         self.rng = random.Random(f"{seed} {self.profile.name}")
         self.backend: Backend = backend or ModelBackend()
-        self.ledger = ledger()
+        self.ledger = ledger(namespace)
         self.faults: Faults
         self.subs: dict[str, Submission] = {}
         self.checker = Checker(self)
         self.now = 0
         self.skew = 0
         self.healed = False
+        self.in_flight = 0
+        self.pushing = 0
         self.outage_until = 0
         self.stalled: Durability | None = None
         self.steps = 0
@@ -211,13 +219,17 @@ class World:
             return self._time_out(node, steps)
         delay = int(self.rng.expovariate(1 / 400_000)) + 1
         if roll >= late:
-            self.after(delay, self._arrive, call)
+            self._delay(delay, call)
             return self._answer(call, self.apply(call))
         if delay >= TIMEOUT_US:
-            self.after(delay, self._arrive, call)
+            self._delay(delay, call)
             return self._time_out(node, steps)
-        self.after(delay, self._arrive, call, node, steps)
+        self._delay(delay, call, node, steps)
         return _PENDING
+
+    def _delay(self, delay: int, *message: Any) -> None:
+        self.in_flight += 1
+        self.after(delay, self._arrive, *message)
 
     def _time_out(self, node: Node, steps: Steps) -> Any:
         self.after(TIMEOUT_US, self._resume, node, steps, LOST)
@@ -225,6 +237,7 @@ class World:
 
     def _arrive(self, call: Call[Any], node: Node | None = None, steps: Steps | None = None) -> None:
         """A late message; with a sender it still answers somebody."""
+        self.in_flight -= 1
         reached = self.now >= self.outage_until
         answer = self._answer(call, self.apply(call), told=node is not None) if reached else LOST
         if node is not None and steps is not None:

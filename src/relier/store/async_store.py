@@ -52,8 +52,7 @@ class Lane:
 
     async def finish(self) -> None:
         """Let calls under way end, each within its deadline, then close."""
-        while self._waiting:
-            await asyncio.sleep(0)
+        self._depart()
         while self._tasks or self._flying:
             self._landed = self._loop.create_future()
             await self._landed

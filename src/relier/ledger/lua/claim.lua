@@ -1,81 +1,21 @@
 -- Takes up to `want` tasks for a live boot, queue by queue in the order given, revived tasks first. Paused queues are
 -- passed over; a task past `expires` ends as cancelled; one whose record is broken ends as dead, or, where there is no
 -- record left to end, leaves the index and is counted as a stray.
--- ARGV: boot, lane, seq, want, max record bytes, queue, …
+-- ARGV: boot, lane, seq, want, max record bytes, rung ('1': a ring was taken for this claim), queue, …
 --   lane and seq: a boot's claims count upwards per lane, one at a time; a re-sent claim gets the same set, and one that
 --   arrives after a newer one that took something gets nothing. After newer empty ones it does take: whoever compares
 --   what it owns with what it runs hands that back.
 -- returns: {'ok', TIME (ms), {id, record, more}, …}   more: false, or
 --            {checkpoint, {step, value, …}, retries, deaths, scares, since, revision}
 --          {'gone'} the boot is lost | {'old'} a newer claim of the lane was seen
--- use: record close
-local boot, lane, seq = ARGV[1], 'lane:' .. ARGV[2], tonumber(ARGV[3])
-local want, room = tonumber(ARGV[4]), tonumber(ARGV[5])
+-- use: take
+local lane, seq = 'lane:' .. ARGV[2], tonumber(ARGV[3])
+boot, want, room = ARGV[1], tonumber(ARGV[4]), tonumber(ARGV[5])
 local worker = redis.call('HMGET', WORKER .. boot, 'registered', 'lost', lane)
 if not worker[1] or worker[2] then return {'gone'} end
 
-local answer, told, claims, taken, put_aside = {'ok', digits(now)}, {ARGV[3]}, {}, 0, 0
-local fence_now = digits(now_us)
-
-local function hand_over(id, r, text)
-  local more = false
-  if r.flags ~= '-' then
-    local past = has(r, 'm') and ask('HMGET', MORE .. id, 'retries', 'deaths', 'scares', 'since', 'revision') or {}
-    more = {has(r, 'k') and ask('GET', CHECKPOINT .. id), has(r, 's') and ask('HGETALL', STEPS .. id) or {},
-      past[1] or false, past[2] or false, past[3] or false, past[4] or false, past[5] or false}
-  end
-  taken = taken + 1
-  answer[taken + 2] = {id, text, more}
-end
-
--- What is in the index but cannot run: expired, or broken. Tells whether it was so. One call does that to so many at
--- the most.
-local MOST_PUT_AWAY = 200
-local function put_away(id, r)
-  -- here: corrupt
-  if r.state == 'queued' and not (with_spec(r).expires and r.expires <= now) then return false end
-  put_aside = put_aside + 1
-  if r.state == 'queued' then finish_cancelled(id, r, 'expired') else bury_corrupt(id, r) end
-  return true
-end
-
--- One id popped from an index; false, and it goes back, when its payload no longer fits into this claim.
-local function take(index, id, score)
-  local text = redis.pcall('GET', TASK .. id)
-  local r = type(text) == 'string' and parse(text) or {corrupt = text and 'type' or nil}
-  if (r.state ~= 'queued' or has(r, 'o')) and put_away(id, r) then return true end
-  if #text > room and taken > 0 then
-    redis.call('ZADD', index, score, id)
-    return false
-  end
-  room = room - #text
-  r.fence = tonumber(r.fence) < now_us and fence_now or digits(r.fence + 1)
-  r.state, r.owner, r.attempt = 'running', boot, r.attempt + 1
-  step_version(r)
-  local line = core(r)
-  redis.call('SETRANGE', TASK .. id, 0, line)
-  hand_over(id, r, line .. string.sub(text, WIDTH + 1))
-  claims[#claims + 1] = now
-  claims[#claims + 1] = id
-  told[#told + 1] = id
-  told[#told + 1] = r.fence
-  return true
-end
-
--- Takes from one index until it is empty (true) or the claim is full (false).
-local function drain(index)
-  while taken < want and put_aside < MOST_PUT_AWAY do
-    local popped = redis.call('ZPOPMIN', index, want - taken)
-    if #popped == 0 then return true end
-    local fits = true
-    for i = 1, #popped, 2 do
-      if fits then fits = take(index, popped[i], popped[i + 1])
-      else redis.call('ZADD', index, popped[i + 1], popped[i]) end
-    end
-    if not fits then return false end
-  end
-  return false
-end
+answer, told, claims, taken, put_aside = {'ok', now}, {ARGV[3]}, {}, 0, 0
+fence_now = digits(now_us)
 
 local last = worker[3]
 if last and seq <= tonumber(string.match(last, '^%d+')) then
@@ -92,13 +32,13 @@ if last and seq <= tonumber(string.match(last, '^%d+')) then
 end
 
 local full = false
-for i = 6, #ARGV do
+for i = 7, #ARGV do
   local queue = ARGV[i]
   local pause = redis.call('HGET', PAUSES, queue)
   if not pause or string.sub(pause, 1, 1) == '0' then
     if not full then full = not drain(READY .. queue) end
-    -- A ring this boot took was for whoever has room: ring on for what it leaves.
-    if full and redis.call('EXISTS', READY .. queue) == 1 then ring(queue) end
+    -- The ring it took was for whoever has room: ring on for what is left.
+    if full and ARGV[6] == '1' and redis.call('EXISTS', READY .. queue) == 1 then ring(queue) end
   end
 end
 if taken > 0 then

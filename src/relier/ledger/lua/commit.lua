@@ -3,17 +3,8 @@
 --       n follow-ups, then per follow-up: see lib/enter.lua
 -- returns: per task 'ok', or {verdict, state, fence}: repeat | stale | missing | corrupt, and what the record says now
 -- A follow-up that is here already is left alone; follow-ups pass no admission.
--- use: finish lease
+-- use: finish lease follow
 local boot, a, answers, idle = ARGV[2], 4, {}, true
-
-local function follow(from, n)
-  -- here: enter
-  for nth = 0, n - 1 do
-    local item = from + ITEM * nth
-    if not look(item) then enter(item, nth, false) end
-  end
-  line_up()
-end
 
 for i = 1, tonumber(ARGV[3]) do
   local id, fence, n = ARGV[a], ARGV[a + 1], ARGV[a + 4]

@@ -5,7 +5,8 @@
 -- use: record close order
 local ITEM, TAIL = 10, 9
 local QUEUED = 'queued 1 0 - 0 - 0                                                                              '
-local lined_up = {}
+local lined_up
+-- each: lined_up = {}
 
 -- Looks, and changes nothing that counts: the answer for an item that is already here, or nil for a new one.
 local function look(a)

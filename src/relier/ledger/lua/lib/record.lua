@@ -49,7 +49,8 @@ local function has(r, flag) return r.flags ~= '-' and string.find(r.flags, flag,
 
 -- Line 1, padded.
 local function core(r)
-  return string.format('%-96s', table.concat({r.state, r.version, r.fence, r.owner, r.attempt, r.flags, r.moved}, ' '))
+  return string.format('%-96s', r.state .. ' ' .. r.version .. ' ' .. r.fence .. ' ' .. r.owner .. ' ' .. r.attempt .. ' ' ..
+    r.flags .. ' ' .. r.moved)
 end
 
 -- All four lines.

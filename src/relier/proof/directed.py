@@ -1,0 +1,132 @@
+"""Schedules written by hand: corners that chance seldom turns. The checker watches them like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from relier.ledger.records import Lease, Submission
+from relier.proof.ghost import Violation
+from relier.proof.world import SECOND, World
+from relier.store.call import Call, Durability
+
+
+class Stage:
+    """A world without actors: each call runs when and as the schedule says."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.ledger = world.ledger
+
+    def submission(self, task_id: str, **more: Any) -> Submission:
+        sub = Submission(id=task_id, name="work", payload=b"p", **more)
+        self.world.subs[task_id] = sub
+        return sub
+
+    def run(self, *calls: Call[Any]) -> Any:
+        answer: Any = None
+        for call in calls:
+            answer = call.parse(self.world.apply(call))
+        return answer
+
+    def push(self, *subs: Submission) -> None:
+        self.run(self.ledger.submit(subs))
+
+    def claim(self, boot: str, seq: int, queues: Sequence[str] = ("default",), want: int = 1) -> list[Lease]:
+        return [claimed.lease for claimed in self.run(self.ledger.claim(boot, seq, queues, want)).tasks]
+
+    def wait(self, seconds: float) -> None:
+        self.world.now += int(seconds * SECOND)
+
+
+def same_fence_twice(stage: Stage) -> None:
+    """A failover loses a claim and lands on a host whose clock is behind by exactly that much: two boots hold the task
+    under one fence, one of them in good faith. Only the owner can tell them apart."""
+    world, ledger = stage.world, stage.ledger
+    stage.run(ledger.register("A", 2000), ledger.register("B", 2000))
+    stage.push(stage.submission("t"))
+    images = world.backend.snapshot(), world.checker.snapshot()
+    now, last = world.now, world.last_us
+    (lost,) = stage.claim("A", 1)
+    world.backend.restore(images[0])
+    world.checker.restore(images[1], Durability.REPLICATED)
+    world.now, world.last_us = now, last
+    (held,) = stage.claim("B", 1)
+    if lost.fence != held.fence:
+        raise AssertionError(f"the schedule missed its point: {lost} {held}")
+    stage.run(ledger.commit([(lost, None, ())]), ledger.commit([(held, None, ())]), ledger.commit([(held, None, ())]))
+
+
+def lost_registers(stage: Stage) -> None:
+    """A register that was under way for long arrives after its boot was declared lost and before it was swept."""
+    ledger = stage.ledger
+    stage.run(ledger.register("A", 2000))
+    stage.push(stage.submission("t"), stage.submission("u"))
+    stage.claim("A", 1, want=2)
+    for _ in range(8):
+        stage.wait(0.5)
+        stage.run(ledger.revive(1, interval_ms=250))
+        stage.run(ledger.register("A", 2000))
+        if stage.world.checker.memory.boots["A"].lost:
+            break
+        stage.world.backend.model.boots["A"].lease_end = 1
+        stage.world.checker.memory.boots["A"].seen = -SECOND * 100
+
+
+def tombstone(stage: Stage) -> None:
+    """An outbox row sent again after its record was discarded: its tombstone answers."""
+    ledger = stage.ledger
+    sub = stage.submission("t", tomb_ttl_ms=60_000)
+    stage.run(ledger.register("A", 2000))
+    stage.push(sub)
+    (lease,) = stage.claim("A", 1)
+    stage.run(ledger.commit([(lease, None, ())]))
+    stage.run(ledger.discard("t", stage.world.backend.model.tasks["t"].version))
+    stage.push(sub)
+    stage.wait(61)
+    stage.push(sub)
+
+
+def follow_up_twice(stage: Stage) -> None:
+    """Two tasks name the same follow-up: the second finds it there."""
+    ledger = stage.ledger
+    follow_up = stage.submission("f")
+    stage.run(ledger.register("A", 2000))
+    stage.push(stage.submission("t"), stage.submission("u"))
+    for seq in (1, 2):
+        (lease,) = stage.claim("A", seq)
+        stage.run(ledger.commit([(lease, None, [follow_up])]))
+
+
+def follow_up_after_reap(stage: Stage) -> None:
+    """A commit is repeated after its follow-up ran, ended and was reaped: it must not run again."""
+    ledger = stage.ledger
+    follow_up = stage.submission("f", result_ttl_ms=100)
+    stage.run(ledger.register("A", 2000))
+    stage.push(stage.submission("t"))
+    (lease,) = stage.claim("A", 1)
+    commit = ledger.commit([(lease, None, [follow_up])])
+    stage.run(commit)
+    (second,) = stage.claim("A", 2)
+    stage.run(ledger.commit([(second, None, ())]))
+    stage.wait(1)
+    stage.run(ledger.reap(), commit)
+
+
+def _watched(act: Callable[[Stage], None]) -> Callable[[World], Violation | None]:
+    def watch(world: World) -> Violation | None:
+        try:
+            act(Stage(world))
+        except Violation as violation:
+            return violation
+        except (KeyError, ValueError) as error:
+            return Violation("no-script-stumbles", repr(error))
+        return None
+
+    return watch
+
+
+SCHEDULES: dict[str, Callable[[World], Violation | None]] = {
+    act.__name__: _watched(act)
+    for act in (same_fence_twice, lost_registers, tombstone, follow_up_twice, follow_up_after_reap)
+}

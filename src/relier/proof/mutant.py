@@ -1,0 +1,28 @@
+"""One seeded bug: a model that differs from the right one in a few lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from relier.proof.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """`profiles`: where schedules are likely to meet it; names of directed schedules count too."""
+
+    name: str
+    about: str
+    model: type[Model]
+    profiles: tuple[str, ...]
+
+
+def register(into: list[Mutant], about: str, *profiles: str) -> Callable[[type[Model]], type[Model]]:
+    """Declares a mutant; its class's name becomes its own."""
+
+    def declare(model: type[Model]) -> type[Model]:
+        into.append(Mutant(model.__name__, about, model, profiles or ("mixed",)))
+        return model
+
+    return declare

@@ -1,0 +1,156 @@
+"""Every key is one of the schema's, of its type, and with an end."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from servers import Server
+from worlds import DAY, World
+
+from relier.ledger.keys import BY_NAME, SCHEMA, Key
+from relier.ledger.records import Admission, Limit
+from relier.states import State
+
+SMALL = 800  # bytes of a running task with a payload of 100 bytes, its place in the indexes included
+
+
+def schema_of(name: str) -> Key:
+    """The one entry that spells this key."""
+    found = [
+        key
+        for key in SCHEMA
+        if (name == key.spelled if key.per is None else name.startswith(key.spelled) and len(name) > len(key.spelled))
+    ]
+    assert len(found) == 1, f"{name}: {[key.name for key in found]}"
+    return found[0]
+
+
+def everything(world: World) -> None:
+    """A little of all there is, left in the middle."""
+    guard = Admission((Limit.per_window("l", 50, 60_000),), max_depth=1000, max_bytes=100_000)
+    world.join("other")
+    world.submit(*[world.new(queue="a", key=f"k{n}", key_ttl_ms=DAY, nonce="n") for n in range(8)], admission=guard)
+    world.push(queue="b", delay_ms=5000)
+    leases = [claimed.lease for claimed in world.claim(queues=["a"])]
+    for lease in leases:
+        world.run(world.ledger.checkpoint(lease, 1, b"half"))
+        world.run(world.ledger.step(lease, "pay", b"1"))
+    world.commit(leases[0], b"1", [world.new(queue="c")])
+    world.bury(leases[1])
+    world.retry(leases[2], 1000)
+    world.retry(leases[3])
+    world.release(leases[4])
+    world.run(world.ledger.forfeit(leases[5], "killed"))
+    world.cancel(leases[6].task_id)
+    world.cancel(world.push(tomb_ttl_ms=DAY))
+    held = world.start("other", queue="d", on_lost="hold", key="held")
+    world.lose("other")
+    assert world.state(held.task_id) is State.DEAD
+    buried = world.start(tomb_ttl_ms=DAY)
+    world.bury(buried)
+    world.run(world.ledger.discard(buried.task_id, world.version(buried.task_id)))
+    world.run(world.ledger.pause("c", 0))
+
+
+@pytest.fixture
+def busy(clocked: World) -> World:
+    everything(clocked)
+    return clocked
+
+
+def test_every_key_is_in_the_schema_and_of_its_type(busy: World) -> None:
+    seen = set()
+    for name, (kind, _, _) in busy.dump().items():
+        key = schema_of(name)
+        assert kind == key.type, name
+        seen.add(key.name)
+    assert seen == BY_NAME.keys(), "the scenario makes one of each"
+
+
+def test_every_key_has_its_end(busy: World) -> None:
+    books = busy.dump()
+    states = busy.states()
+    endless = {key.name for key in SCHEMA if key.name not in {"task", "more", "history", "checkpoint", "steps"}}
+    endless -= {"idem", "rate"}
+    for name, (_, value, expires) in books.items():
+        key = schema_of(name)
+        of = name.removeprefix(key.spelled)
+        if key.name in endless:
+            assert not expires, f"{name} is kept by its owner, not by an expiry"
+        elif key.name == "rate":
+            assert expires
+        elif key.name == "idem":
+            assert expires is (b" " in value), "a mark of a live task has no expiry, one that runs off has"
+        elif of not in states:
+            assert expires, f"{name} is a tombstone"
+        elif busy.command("ZSCORE", busy.key("ended", states[of]), of) == b"inf":
+            assert not expires, f"{name} is held"
+        else:
+            assert expires is (states[of] in {State.DONE, State.DEAD, State.CANCELLED}), name
+
+
+def test_nothing_is_left_when_everything_has_ended(busy: World) -> None:
+    busy.run(busy.ledger.resume("c", 1))
+    busy.advance(10_000)
+    busy.lose()
+    busy.run(busy.ledger.promote())
+    busy.join("last")
+    for claimed in busy.claim("last", queues=["a", "b", "c", "d", "default"]):
+        busy.commit(claimed.lease)
+    for task, state in busy.states().items():
+        assert state in {State.DONE, State.DEAD, State.CANCELLED}
+        if busy.command("ZSCORE", busy.key("ended", state), task) == b"inf":
+            busy.run(busy.ledger.discard(task, busy.version(task)))
+    assert busy.run(busy.ledger.retire("last")) == 0
+    busy.advance(60 * DAY)
+    busy.run(busy.ledger.reap())
+    left = busy.dump()
+    assert {schema_of(name).name for name in left} <= {"meta", "clock", "counts", "queues", "pauses"} | {
+        "bell",  # one element a queue, until a worker takes it
+        "rate",  # these two end by expiry, which a clock under a test's hand does not bring about
+        "task",
+    }
+    tombs = [value for name, (_, value, _) in left.items() if name.startswith("t:")]
+    assert all(re.fullmatch(rb"ended \d+ \w+", value) for value in tombs)
+    counts = busy.counts()
+    assert counts["submitted"] + counts["replayed"] if "replayed" in counts else counts["submitted"] == sum(
+        counts[end] for end in ("done", "dead", "cancelled")
+    )
+    assert counts.get("strays", 0) == 0
+    assert counts["bytes"] == 0
+
+
+def test_nothing_depends_on_the_expiry_of_hash_fields(server: Server, busy: World) -> None:
+    """Servers with and without it run the same tests; here: no field of any hash has one where it exists."""
+    for name, (kind, value, _) in busy.dump().items():
+        if kind == "hash":
+            for field in value:
+                answer = server.command("HTTL", busy.prefix + name, "FIELDS", 1, field)
+                assert answer == [-1] or "unknown command" in str(answer).lower()
+
+
+def test_a_running_task_is_small(worlds: Any) -> None:
+    """A payload of 100 bytes, default options: the record, its place in its owner's index, its mention in the worker's
+    last claim. Indexes are shared, so the difference of a hundred tasks is measured."""
+    world: World = worlds()
+    world.join()
+
+    def used() -> int:
+        names = [key for key in world.dump() if schema_of(key).owner in {"task", "boot", "queue"}]
+        return sum(world.command("MEMORY", "USAGE", world.prefix + name, "SAMPLES", 0) for name in names)
+
+    before = used()
+    for n in range(200):
+        world.push(id=f"{n:032x}", payload=b"x" * 100, name="shop.orders.charge_customer")
+    world.claim(want=200)
+    per_task = (used() - before) / 200
+    assert per_task <= SMALL, per_task
+    assert world.command("MEMORY", "USAGE", world.key("task", f"{0:032x}")) < 400
+
+
+def test_every_key_of_a_namespace_shares_one_slot(busy: World) -> None:
+    for name in busy.dump():
+        key = busy.prefix + name
+        assert re.match(r"[^{]*\{([^}]+)\}", key)[1] == busy.settings.namespace  # type: ignore[index]

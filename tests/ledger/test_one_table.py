@@ -1,0 +1,232 @@
+"""One table of states and moves, one file per move, one method per file; and nobody but keys.py spells a key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worlds import HOUR, World
+
+from relier.ledger import ledger as module
+from relier.ledger.keys import SCHEMA, SPELLED
+from relier.ledger.ledger import Ledger
+from relier.states import ENDED, LIVE, MARKS, MOVES, READS, State
+
+LUA = Path(module.__file__).parent / "lua"
+FILES = sorted(LUA.glob("*.lua"))
+LIBRARIES = sorted((LUA / "lib").glob("*.lua"))
+HELPERS = {"bell", "chunks"}
+
+
+def code_of(path: Path) -> str:
+    """A file without its comments."""
+    return re.sub(r"--.*", "", path.read_text())
+
+
+def test_one_file_one_move_one_method() -> None:
+    files = {path.stem for path in FILES}
+    methods = {name for name, value in vars(Ledger).items() if callable(value) or isinstance(value, staticmethod)}
+    methods = {name for name in methods if not name.startswith("_")} - HELPERS
+    assert files == MOVES.keys() | MARKS | READS
+    assert files == methods
+    assert not MOVES.keys() & MARKS | MARKS & READS | MOVES.keys() & READS
+
+
+def test_every_method_runs_the_script_of_its_name(clocked: World) -> None:
+    lease = clocked.start()
+    task = clocked.new()
+    ledger = clocked.ledger
+    arguments: dict[str, tuple[Any, ...]] = {
+        "open": (),
+        "submit": ([task],),
+        "register": ("b", 1),
+        "beat": ("b", 1),
+        "retire": ("b",),
+        "claim": ("b", 1, ["q"], 1),
+        "checkpoint": (lease, 1, b""),
+        "step": (lease, "s", b""),
+        "commit": ([(lease, None, ())],),
+        "retry": (lease, 0),
+        "release": ([lease],),
+        "bury": (lease, "r"),
+        "forfeit": (lease, "c"),
+        "revive": (),
+        "promote": (),
+        "reap": (),
+        "replay": ("t", 1, "n"),
+        "cancel": ("t", 1),
+        "discard": ("t", 1),
+        "pause": ("q", 0),
+        "resume": ("q", 0),
+        "get": ("t",),
+        "list": ("due",),
+        "owned": ("b",),
+        "stats": (),
+    }
+    assert arguments.keys() == {path.stem for path in FILES}
+    for name, values in arguments.items():
+        call = getattr(ledger, name)(*values)
+        assert (call.script, call.key) == (name, clocked.prefix)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_script_says_what_it_takes_and_returns(path: Path) -> None:
+    header = [line for line in path.read_text().splitlines() if line.startswith("-- ")]
+    assert not re.match(r"-- (ARGV|returns|use):", header[0]), "it begins with what it does"
+    assert any(line.startswith("-- returns:") for line in header)
+    if "ARGV" in code_of(path) or re.search(r"^-- use:.*\bsettle\b", path.read_text(), re.MULTILINE):
+        assert any(line.startswith("-- ARGV:") for line in header)
+
+
+@pytest.mark.parametrize("path", FILES + LIBRARIES, ids=lambda path: path.stem)
+def test_no_script_spells_a_key(path: Path) -> None:
+    """The key of every command is a word of keys.SPELLED, or a variable or parameter that holds one."""
+    code = code_of(path)
+    assert "KEYS" not in code
+    assert "rl:" not in code
+    spellings = {key.spelled for key in SCHEMA if key.spelled.endswith(":")}
+    literals = set(re.findall(r"'([^']*)'", code))
+    assert not literals & spellings
+    commands = re.findall(r"(?:redis\.p?call|ask|beside)\(\s*'(\w+)'\s*,\s*([^,)]+)", code)
+    for command, key in commands:
+        word = key.split("..")[0].strip()
+        assert word in SPELLED or re.fullmatch(r"[a-z_]+", word), f"{command} {key}"
+
+
+def test_the_words_for_keys_are_those_of_the_schema() -> None:
+    assert SPELLED.keys() == {key.name.upper() for key in SCHEMA}
+    assert len({key.spelled for key in SCHEMA}) == len(SCHEMA)
+    assert all(key.holds and key.owner and key.end for key in SCHEMA)
+
+
+def test_states_are_live_or_ended() -> None:
+    assert LIVE | ENDED == set(State)
+    assert not LIVE & ENDED
+
+
+def test_done_and_cancelled_absorb_and_the_dead_leave_by_replay_alone() -> None:
+    for name, move in MOVES.items():
+        for before, after in move.pairs:
+            if before in {State.DONE, State.CANCELLED}:
+                assert after is None, name
+            if before is State.DEAD:
+                assert after is None or name == "replay"
+
+
+# --- every pair of the table is real: what makes it -------------------------------------------------------------------
+
+
+def _running(world: World, **fields: Any) -> Any:
+    return world.start(**fields)
+
+
+def _asked(world: World) -> Any:
+    lease = world.start()
+    world.cancel(lease.task_id)
+    return lease
+
+
+def _broken(world: World, **fields: Any) -> str:
+    task = world.push(**fields)
+    world.command("SET", world.key("task", task), "broken")
+    return task
+
+
+def _replaces(world: World, **fields: Any) -> Any:
+    world.push(key="k", **fields)
+    return world.new(key="k", on_conflict="replace")
+
+
+def _pair_in_one_call(world: World) -> list[Any]:
+    return [world.new(key="k"), world.new(key="k", on_conflict="replace")]
+
+
+def _ended(world: World, end: State) -> str:
+    if end is State.CANCELLED:
+        task = world.push()
+        world.cancel(task)
+        return task
+    lease = world.start()
+    world.commit(lease) if end is State.DONE else world.bury(lease)
+    return lease.task_id
+
+
+def _after(world: World, ms: int, call: Any) -> None:
+    world.advance(ms)
+    world.run(call)
+
+
+def _break_running(world: World) -> None:
+    lease = world.start()
+    world.command("SET", world.key("task", lease.task_id), "broken")
+    world.lose()
+
+
+def _discard(world: World, end: State) -> None:
+    task = _ended(world, end)
+    world.run(world.ledger.discard(task, world.version(task)))
+
+
+def _reap(world: World, end: State) -> None:
+    _ended(world, end)
+    _after(world, 10_000 * HOUR, world.ledger.reap())
+
+
+S, Q, R = State.SCHEDULED, State.QUEUED, State.RUNNING
+DONE, DEAD, CANCELLED = State.DONE, State.DEAD, State.CANCELLED
+Do = Callable[[World], Any]
+MAKES: dict[tuple[str, State | None, State | None], Do] = {
+    ("submit", None, S): lambda w: w.push(delay_ms=1),
+    ("submit", None, Q): lambda w: w.push(),
+    ("submit", None, CANCELLED): lambda w: w.submit(*_pair_in_one_call(w)),
+    ("submit", Q, CANCELLED): lambda w: w.submit(_replaces(w)),
+    ("submit", S, CANCELLED): lambda w: w.submit(_replaces(w, delay_ms=1)),
+    ("claim", Q, R): lambda w: w.start(),
+    ("claim", Q, CANCELLED): lambda w: (w.push(expires_in_ms=1), w.advance(1), w.claim()),
+    ("claim", Q, DEAD): lambda w: (_broken(w), w.claim()),
+    ("commit", R, DONE): lambda w: w.commit(w.start()),
+    ("commit", None, S): lambda w: w.commit(w.start(), None, [w.new(delay_ms=1)]),
+    ("commit", None, Q): lambda w: w.commit(w.start(), None, [w.new()]),
+    ("commit", None, CANCELLED): lambda w: w.commit(w.start(), None, _pair_in_one_call(w)),
+    ("commit", Q, CANCELLED): lambda w: w.commit(w.start(queue="x"), None, [_replaces(w)]),
+    ("commit", S, CANCELLED): lambda w: w.commit(w.start(), None, [_replaces(w, delay_ms=1)]),
+    ("retry", R, S): lambda w: w.retry(w.start(), 1),
+    ("retry", R, Q): lambda w: w.retry(w.start()),
+    ("retry", R, CANCELLED): lambda w: w.retry(_asked(w)),
+    ("release", R, Q): lambda w: w.release(w.start()),
+    ("release", R, CANCELLED): lambda w: w.release(_asked(w)),
+    ("bury", R, DEAD): lambda w: w.bury(w.start()),
+    ("forfeit", R, Q): lambda w: w.run(w.ledger.forfeit(w.start(), "c")),
+    ("forfeit", R, DEAD): lambda w: w.run(w.ledger.forfeit(w.start(on_lost="bury"), "c")),
+    ("forfeit", R, CANCELLED): lambda w: w.run(w.ledger.forfeit(_asked(w), "c")),
+    ("revive", R, Q): lambda w: (w.start(), w.lose()),
+    ("revive", R, DEAD): lambda w: (_break_running(w)),
+    ("revive", R, CANCELLED): lambda w: (_asked(w), w.lose()),
+    ("promote", S, Q): lambda w: (w.push(delay_ms=1), _after(w, 1, w.ledger.promote())),
+    ("promote", S, CANCELLED): lambda w: (w.push(delay_ms=1, expires_in_ms=1), _after(w, 1, w.ledger.promote())),
+    ("promote", S, DEAD): lambda w: (_broken(w, delay_ms=1), _after(w, 1, w.ledger.promote())),
+    ("reap", DONE, None): lambda w: _reap(w, DONE),
+    ("reap", DEAD, None): lambda w: _reap(w, DEAD),
+    ("reap", CANCELLED, None): lambda w: _reap(w, CANCELLED),
+    ("replay", DEAD, Q): lambda w: w.replay(_ended(w, DEAD)),
+    ("cancel", S, CANCELLED): lambda w: w.cancel(w.push(delay_ms=1)),
+    ("cancel", Q, CANCELLED): lambda w: w.cancel(w.push()),
+    ("discard", DONE, None): lambda w: _discard(w, DONE),
+    ("discard", DEAD, None): lambda w: _discard(w, DEAD),
+    ("discard", CANCELLED, None): lambda w: _discard(w, CANCELLED),
+}
+
+
+def test_the_table_below_is_the_table_of_states() -> None:
+    table = {(name, before, after) for name, move in MOVES.items() for before, after in move.pairs}
+    assert MAKES.keys() == table
+
+
+@pytest.mark.parametrize("pair", MAKES, ids=lambda pair: "-".join(str(word) for word in pair))
+def test_every_pair_of_the_table_happens(clocked: World, pair: tuple[str, State | None, State | None]) -> None:
+    """World.run fails on any change that is not in the table; here each one that is comes about."""
+    MAKES[pair](clocked)
+    assert pair in clocked.seen

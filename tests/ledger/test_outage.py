@@ -1,0 +1,169 @@
+"""The store stands still, or its TIME jumps: no healthy worker is declared dead for it, and a dead one still is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from servers import Server, wait_until
+from worlds import HOUR, World
+
+from relier.states import State
+
+Boot = Callable[..., Server]
+LEASE = 5000
+BEAT = LEASE // 4
+
+
+def crew(world: World, n: int = 3) -> list[str]:
+    """Workers with a task each."""
+    boots = [world.join(f"worker{k}", LEASE) for k in range(n)]
+    for boot in boots:
+        world.start(boot, queue=boot)
+    return boots
+
+
+def live(world: World, boots: list[str], ms: int) -> int:
+    """Everyone beats and sweeps for a while. How many tasks were revived."""
+    revived = 0
+    for step in range(0, ms, 250):
+        world.advance(250)
+        if step % BEAT == 0:
+            for boot in boots:
+                world.beat(boot, LEASE)
+        revived += len(world.revive(interval_ms=500).outcomes)
+    return revived
+
+
+@pytest.mark.parametrize("outage", [2600, 4999, 5000, 5001, 12_000, HOUR, 72 * HOUR])
+@pytest.mark.parametrize("first", ["sweeper", "worker"])
+def test_an_outage_costs_nobody_anything(worlds: Any, outage: int, first: str) -> None:
+    world: World = worlds()
+    boots = crew(world)
+    assert live(world, boots, 10_000) == 0
+    world.advance(outage)
+    if first == "sweeper":
+        assert world.revive(interval_ms=500).outcomes == ()
+    else:
+        assert world.beat(boots[0], LEASE).alive
+    assert live(world, boots, 20_000) == 0
+    assert all(world.beat(boot, LEASE).alive for boot in boots)
+
+
+def test_workers_may_take_a_lease_to_come_back_after_an_outage(worlds: Any) -> None:
+    world: World = worlds()
+    boots = crew(world)
+    live(world, boots, 5000)
+    world.advance(60_000)
+    for _ in range(9):
+        assert world.revive(interval_ms=500).outcomes == ()
+        world.advance(500)
+    assert all(world.beat(boot, LEASE).alive for boot in boots)
+
+
+def test_one_outage_after_the_other(worlds: Any) -> None:
+    world: World = worlds()
+    boots = crew(world)
+    for _ in range(10):
+        world.advance(60_000)
+        assert live(world, boots, BEAT) == 0
+    assert all(world.beat(boot, LEASE).alive for boot in boots)
+
+
+@pytest.mark.parametrize("jump", [HOUR, -HOUR])
+def test_a_jump_of_time_costs_nobody_anything(worlds: Any, jump: int) -> None:
+    world: World = worlds()
+    boots = crew(world)
+    assert live(world, boots, 10_000) == 0
+    world.advance(jump)
+    assert live(world, boots, 20_000) == 0
+    assert all(world.beat(boot, LEASE).alive for boot in boots)
+
+
+@pytest.mark.parametrize("jump", [0, HOUR, -HOUR, 12_000])
+def test_a_dead_worker_is_found_also_after_a_jump(worlds: Any, jump: int) -> None:
+    world: World = worlds()
+    boots = crew(world)
+    live(world, boots, 5000)
+    world.advance(jump)
+    dead, *alive = boots
+    assert live(world, alive, 3 * LEASE) == 1
+    assert not world.beat(dead, LEASE).alive
+    assert world.state("task000") is State.QUEUED
+
+
+def test_a_dead_worker_is_found_within_lease_and_sweep(worlds: Any) -> None:
+    world: World = worlds()
+    boots = crew(world)
+    live(world, boots, 5000)
+    for boot in boots:
+        world.beat(boot, LEASE)
+    died, revived = world.now, 0
+    while not revived:
+        revived = live(world, boots[1:], 250)
+        assert world.now - died <= LEASE + 500
+    assert world.now - died >= LEASE, "and no live lease is stolen"
+
+
+def test_when_all_workers_are_dead_a_sweeper_alone_finds_them(worlds: Any) -> None:
+    world: World = worlds()
+    crew(world)
+    revived, begun = 0, world.now
+    while revived < 3:
+        world.advance(500)
+        revived += len(world.revive(interval_ms=500).outcomes)
+        assert world.now - begun <= LEASE + 1000
+    assert world.members("boots") == []
+
+
+def test_a_slow_sweeper_kills_nobody_whose_lease_is_short(worlds: Any) -> None:
+    """A sweep every 2 s, leases of 1 s, an outage of 1.9 s: the workers beat before and after it."""
+    world: World = worlds()
+    world.join("quick", 1000)
+    world.start("quick")
+    for _ in range(5):
+        world.advance(1900)
+        assert world.revive(interval_ms=2000).outcomes == ()
+        assert world.beat("quick", 1000).alive
+        for _ in range(4):
+            world.advance(250)
+            assert world.beat("quick", 1000).alive
+
+
+def test_a_frozen_store_for_real(boot: Boot, worlds: Any, flavour: str) -> None:
+    """Leases of 300 ms on the server's own TIME, frozen for a second: 0 revivals; then one worker stops for real."""
+    server = boot(flavour=flavour)
+    world: World = worlds(server, clocked=False, redis_deadline=10.0, redis_read_timeout=5.0, redis_retries=20)
+    lease = 300
+    for name in ("one", "two"):
+        world.join(name, lease)
+        world.start(name, queue=name)
+
+    def beat_and_sweep(*names: str) -> int:
+        for name in names:
+            world.beat(name, lease)
+        return len(world.revive(interval_ms=50).outcomes)
+
+    def work(seconds: float, *names: str) -> int:
+        revived, until = 0, time.monotonic() + seconds
+
+        def tick() -> bool:
+            nonlocal revived
+            revived += beat_and_sweep(*names)
+            return time.monotonic() >= until
+
+        wait_until(tick, seconds + 10)
+        return revived
+
+    assert work(0.5, "one", "two") == 0
+    server.freeze()
+    thawing = time.monotonic() + 1.0
+    wait_until(lambda: time.monotonic() >= thawing)
+    server.thaw()
+    assert work(1.0, "one", "two") == 0
+    assert all(world.beat(name, lease).alive for name in ("one", "two"))
+    assert wait_until(lambda: beat_and_sweep("two"), what="the revival of the worker that stopped") == 1
+    assert not world.beat("one", lease).alive
+    assert world.beat("two", lease).alive

@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: setup lock test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger clean
+.PHONY: setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger clean
 
 setup: $(VENV)/.ready
 $(VENV)/.ready: requirements/dev.lock pyproject.toml
@@ -45,6 +45,9 @@ wheel: setup           ## the wheel, alone in an empty environment, does the fir
 	$(PYTHON) -m venv $(VENV)-wheel
 	$(VENV)-wheel/bin/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt dist/*.whl
 	cd dist && ../$(VENV)-wheel/bin/python ../tests/wheel_smoke.py
+
+demo: setup            ## workers are killed and frozen, and nothing is lost
+	$(BIN)/python examples/survive.py
 
 prove: setup           ## 10^4 simulated schedules, 200 differential seeds, the exhaustive search, every mutant
 	$(BIN)/python -m relier.proof ci

@@ -1,1 +1,22 @@
-"""Relier: background work that cannot get lost."""
+"""Relier: background work that cannot get lost. The public API, nothing else."""
+
+from relier.errors import (
+    AdmissionRejectedError,
+    ConfigurationError,
+    IdempotencyInFlightError,
+    PushIndeterminate,
+    RedisConnectionError,
+    RelierError,
+)
+from relier.settings import Settings, get_settings
+
+__all__ = [
+    "AdmissionRejectedError",
+    "ConfigurationError",
+    "IdempotencyInFlightError",
+    "PushIndeterminate",
+    "RedisConnectionError",
+    "RelierError",
+    "Settings",
+    "get_settings",
+]

@@ -70,7 +70,7 @@ class IndeterminateError(RelierError):
     """The move ran, but the asked durability was not confirmed in time. Repeat it: that is safe."""
 
 
-class PushIndeterminate(IndeterminateError):  # noqa: N818 - a public name users already know
+class PushIndeterminate(IndeterminateError):
     """The push was written but not confirmed at its durability. Push the same id again."""
 
     def __init__(self, task_id: str, message: str = "") -> None:
@@ -82,7 +82,7 @@ class PushIndeterminate(IndeterminateError):  # noqa: N818 - a public name users
         self.task_id = task_id
 
 
-class CommitIndeterminate(IndeterminateError):  # noqa: N818 - the twin of PushIndeterminate
+class CommitIndeterminate(IndeterminateError):
     """The commit was written but not confirmed at its durability. Commit the same lease again."""
 
 

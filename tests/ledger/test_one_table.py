@@ -119,10 +119,6 @@ def test_done_and_cancelled_absorb_and_the_dead_leave_by_replay_alone() -> None:
 # --- every pair of the table is real: what makes it -------------------------------------------------------------------
 
 
-def _running(world: World, **fields: Any) -> Any:
-    return world.start(**fields)
-
-
 def _asked(world: World) -> Any:
     lease = world.start()
     world.cancel(lease.task_id)
@@ -203,7 +199,7 @@ MAKES: dict[tuple[str, State | None, State | None], Do] = {
     ("forfeit", R, DEAD): lambda w: w.run(w.ledger.forfeit(w.start(on_lost="bury"), "c")),
     ("forfeit", R, CANCELLED): lambda w: w.run(w.ledger.forfeit(_asked(w), "c")),
     ("revive", R, Q): lambda w: (w.start(), w.lose()),
-    ("revive", R, DEAD): lambda w: (_break_running(w)),
+    ("revive", R, DEAD): _break_running,
     ("revive", R, CANCELLED): lambda w: (_asked(w), w.lose()),
     ("promote", S, Q): lambda w: (w.push(delay_ms=1), _after(w, 1, w.ledger.promote())),
     ("promote", S, CANCELLED): lambda w: (w.push(delay_ms=1, expires_in_ms=1), _after(w, 1, w.ledger.promote())),

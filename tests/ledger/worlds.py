@@ -22,13 +22,15 @@ local now = math.floor(now_us / 1000)
 HOUR = 3_600_000
 DAY = 24 * HOUR
 
-STATES = """
-local line_1 = '^(%l+) %d+ %d+ %S+ %d+ %S+ %d+ *%c'
+STATES = r"""
+local record = '^(%l+) %d+ %d+ %S+ %d+ %S+ %d+ *()\n%d+' .. string.rep(' %S+', 10) .. '\n[^\n]+\n[^\n]+\n'
 local found = {}
 for _, key in ipairs(redis.call('KEYS', KEYS[1] .. 't:*')) do
-  local text = redis.pcall('GETRANGE', key, 0, 100)
+  local text = redis.pcall('GETRANGE', key, 0, 1400)
+  text = type(text) == 'string' and text or ''
+  local word, width = string.match(text, record)
   found[#found + 1] = string.sub(key, #KEYS[1] + 3)
-  found[#found + 1] = type(text) == 'string' and (string.match(text, line_1) or string.match(text, '^ended')) or ''
+  found[#found + 1] = width == 97 and word or string.match(text, '^ended') or ''
 end
 return found
 """
@@ -145,6 +147,12 @@ class World:
         """-1: the key has no end; -2: there is no such key."""
         ttl: int = self.command("PTTL", self.key(name, of))
         return ttl
+
+    def delete(self, task: str) -> None:
+        """The record is gone, by nobody's move."""
+        self.sound = False
+        self.command("DEL", self.key("task", task))
+        self._known.pop(task, None)
 
     def members(self, name: str, of: str = "") -> list[str]:
         return [member.decode() for member in self.command("ZRANGE", self.key(name, of), 0, -1)]

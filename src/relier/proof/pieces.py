@@ -231,8 +231,11 @@ class Pieces(Namespace):
             return [b"refused", b"bytes", b"0"], {}
         arrivals = {}
         for name, interval, tolerance, weight in limits:
-            stored = min(self.rates.get(name.decode(), 0), self.time_us + int(tolerance))
-            idle_at = max(stored, self.time_us)
+            idle_at = self.rates.get(name.decode(), 0)
+            if idle_at > self.time_us + int(tolerance):
+                self.need_memory()
+                idle_at = self.rates[name.decode()] = self.time_us + int(tolerance)
+            idle_at = max(idle_at, self.time_us)
             arrival = idle_at + (len(items) * int(weight) + extra) * int(interval)
             if arrival - int(tolerance) > self.time_us:
                 return [b"refused", name, str(arrival - int(tolerance) - self.time_us).encode()], {}

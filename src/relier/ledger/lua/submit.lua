@@ -62,9 +62,13 @@ if guarded and #fresh > 0 then
     local function too_fast()
       for i = 6, 5 + 4 * n_limits, 4 do
         local interval, tolerance, weight = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])
-        -- never further ahead than it could have been admitted: TIME may have gone back since
-        local stored = math.min(tonumber(redis.call('GET', RATE .. ARGV[i])) or 0, now_us + tolerance)
-        local idle_at = math.max(stored, now_us)
+        local idle_at = tonumber(redis.call('GET', RATE .. ARGV[i])) or 0
+        if idle_at > now_us + tolerance then
+          -- further ahead than any task could have pushed it: TIME went back since; full now, and draining from here on
+          idle_at = now_us + tolerance
+          redis.call('SET', RATE .. ARGV[i], digits(idle_at), 'PX', math.ceil(tolerance / 1000) + 60000)
+        end
+        idle_at = math.max(idle_at, now_us)
         local arrival = idle_at + (#fresh * weight + ARGV[4]) * interval
         if arrival - tolerance > now_us then return {'refused', ARGV[i], digits(arrival - tolerance - now_us)} end
         arrivals[#arrivals + 1] = {ARGV[i], arrival}

@@ -1,0 +1,297 @@
+"""What callers and servers may get wrong: refused in the caller's face, with a message that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from servers import Server, wait_until
+from wiretap import Proxy, Puppet
+from worlds import World
+
+from relier.errors import (
+    InvalidSubmissionError,
+    LayoutError,
+    PayloadTooLargeError,
+    RedisConnectionError,
+    StoreDiskError,
+    StoreError,
+    StoreReadOnlyError,
+    StoreReplyError,
+)
+from relier.ledger.ledger import Ledger
+from relier.ledger.records import Lease, Submission
+from relier.settings import Settings
+from relier.store import Call, Scripts, SyncStore
+
+Boot = Callable[..., Server]
+SHORT: dict[str, Any] = {"redis_deadline": 0.5, "redis_read_timeout": 0.2, "redis_retries": 1}
+LEASE = Lease("t", "1", "boot")
+
+
+@pytest.fixture
+def offline() -> Ledger:
+    """A ledger without a store: what it refuses never leaves the process."""
+    return Ledger(Settings(redis_url="redis://127.0.0.1:1"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *[("id", value) for value in ("", " ", "a b", "a\nb", "a\tb", "x" * 513, 5, None, b"id", "\ud800")],
+        *[("name", value) for value in ("", "a\nb", "a\0b", "n" * 513, 5, None, "\ud800")],
+        *[("queue", value) for value in ("", "a\nb", "q" * 513, "ü" * 257, 5, None, "\ud800")],
+        *[("priority", value) for value in (-10, 10, 0.5, "1", None, True)],
+        *[("delay_ms", value) for value in (-1, 0.5, "1", None, 2**53 + 1)],
+        *[("eta_ms", value) for value in (-1, 1.0, None)],
+        *[("expires_at_ms", value) for value in (-1, "soon")],
+        *[("expires_in_ms", value) for value in (-1, 2**60)],
+        *[("key_ttl_ms", value) for value in (-1, None, "1h")],
+        *[("result_ttl_ms", value) for value in (-1, 0.1)],
+        *[("dead_ttl_ms", value) for value in (-1, "x")],
+        *[("tomb_ttl_ms", value) for value in (0, -1, "x")],
+        *[("max_resurrections", value) for value in (-1, "5", 1.5)],
+        *[("on_lost", value) for value in ("", "drop", None)],
+        *[("on_conflict", value) for value in ("", "merge", None)],
+        *[("key", value) for value in (5, None, b"k", "\ud800", "\ud800" * 100)],
+        *[("nonce", value) for value in (5, None, "\ud800")],
+        *[("durability", value) for value in ("memory", None)],
+        *[("payload", value) for value in ("text", None, {"a": 1}, bytearray(b"x"))],
+    ],
+)
+def test_a_wrong_field_is_refused_in_the_callers_face(offline: Ledger, field: str, value: object) -> None:
+    plain: dict[str, Any] = {"id": "t", "name": "n", "payload": b"{}"}
+    task = Submission(**plain | {field: value})
+    for make in (lambda: offline.submit([task]), lambda: offline.commit([(LEASE, None, [task])])):
+        with pytest.raises(InvalidSubmissionError, match="must be|is retry") as refused:
+            make()
+        assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda ledger, big: ledger.submit([Submission(id="t", name="n", payload=big)]),
+        lambda ledger, big: ledger.commit([(LEASE, big, ())]),
+        lambda ledger, big: ledger.commit([(LEASE, None, [Submission(id="f", name="n", payload=big)])]),
+        lambda ledger, big: ledger.checkpoint(LEASE, 1, big),
+        lambda ledger, big: ledger.step(LEASE, "s", big),
+        lambda ledger, big: ledger.replay("t", 1, "n", big),
+    ],
+    ids=["payload", "result", "follow-up", "checkpoint", "step", "edited"],
+)
+def test_twenty_megabytes_are_too_large(offline: Ledger, make: Callable[[Ledger, bytes], Any]) -> None:
+    with pytest.raises(PayloadTooLargeError, match=r"20,000,000 bytes, the limit is 1,048,576 \(RELIER_MAX_PAYLOAD_BYTES\)"):
+        make(offline, b"x" * 20_000_000)
+
+
+def test_the_limit_is_inclusive_and_a_setting(worlds: Any) -> None:
+    world: World = worlds(max_payload_bytes=2_000_000)
+    world.join()
+    world.push(payload=b"x" * 2_000_000)
+    assert len(world.claim()[0].payload) == 2_000_000
+    with pytest.raises(PayloadTooLargeError):
+        world.push(payload=b"x" * 2_000_001)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda ledger: ledger.register("", 5000),
+        lambda ledger: ledger.register("two words", 5000),
+        lambda ledger: ledger.register("b" * 25, 5000),
+        lambda ledger: ledger.register("b", 0),
+        lambda ledger: ledger.register("b", 0.5),
+        lambda ledger: ledger.claim("b", 1, [], 1),
+        lambda ledger: ledger.claim("b", 1, ["q"], 0),
+        lambda ledger: ledger.claim("b", 1, ["q"], 1001),
+        lambda ledger: ledger.claim("b", 0, ["q"], 1),
+        lambda ledger: ledger.claim("b", "x", ["q"], 1),
+        lambda ledger: ledger.claim("b", 1, ["q"], 1, lane="a b"),
+        lambda ledger: ledger.step(LEASE, "", b""),
+        lambda ledger: ledger.step(LEASE, "s", "text"),
+        lambda ledger: ledger.checkpoint(LEASE, 1, None),
+        lambda ledger: ledger.commit([(LEASE, "text", ())]),
+        lambda ledger: ledger.commit([(LEASE, None, ()), (Lease("u", "1", "other"), None, ())]),
+        lambda ledger: ledger.commit([]),
+        lambda ledger: ledger.commit([(LEASE, None, [Submission(id=str(n), name="n", payload=b"")] * 1) for n in range(501)]),
+        lambda ledger: ledger.release([]),
+        lambda ledger: ledger.retry(LEASE, -1),
+        lambda ledger: ledger.retry(LEASE, "soon"),
+        lambda ledger: ledger.bury(LEASE, ""),
+        lambda ledger: ledger.bury(LEASE, "two\nlines"),
+        lambda ledger: ledger.replay("t", 1, ""),
+        lambda ledger: ledger.pause("", 0),
+        lambda ledger: ledger.list("tasks"),
+        lambda ledger: ledger.list("due", most=0),
+        lambda ledger: ledger.beat("b", -5),
+        lambda ledger: ledger.checkpoint(LEASE, -1, b""),
+        lambda ledger: ledger.checkpoint(LEASE, "x", b""),
+    ],
+)
+def test_a_wrong_argument_is_refused_in_the_callers_face(offline: Ledger, make: Callable[[Ledger], Any]) -> None:
+    with pytest.raises(InvalidSubmissionError):
+        make(offline)
+
+
+@pytest.mark.parametrize("text", ["\x00", "\\ \" '", "}{", "%d%s", "ünïcödé 🎉", "a'..redis.call('FLUSHALL')..'"])
+def test_strange_texts_are_kept_as_they_are(clocked: World, text: str) -> None:
+    word = "".join(text.split())
+    name = text.replace("\x00", "nul")
+    lease = clocked.start(id=f"id-{word}", name=name, queue=name, key=text, nonce=text, payload=text.encode())
+    clocked.run(clocked.ledger.step(lease, name, text.encode()))
+    assert clocked.submit(clocked.new(key=text))[0].id == lease.task_id
+    clocked.bury(lease, name)
+    found = clocked.get(lease.task_id)
+    assert (found.record.name, found.record.queue, found.record.reason) == (name, name, name)
+    assert (found.payload, found.steps) == (text.encode(), {name: text.encode()})
+
+
+def test_the_largest_names_fit(clocked: World) -> None:
+    long = "ü" * 256
+    most = 2**53 - 1
+    lease = clocked.start(
+        id="i" * 512, name=long, queue=long, max_resurrections=most, result_ttl_ms=10**12, dead_ttl_ms=10**12, key=long
+    )
+    clocked.bury(lease)
+    clocked.replay(lease.task_id)
+    (claimed,) = clocked.claim(queues=[long])
+    assert (claimed.record.name, claimed.record.queue) == (long, long)
+    assert clocked.commit(claimed.lease).verdict == "ok"
+
+
+@pytest.mark.parametrize("field", ["key_ttl_ms", "result_ttl_ms", "dead_ttl_ms", "tomb_ttl_ms", "delay_ms", "expires_in_ms"])
+def test_the_largest_times_fit(clocked: World, field: str) -> None:
+    """2**53 ms are 285,000 years: no script stumbles over them halfway."""
+    task = clocked.push(key="k", **{field: 2**53})
+    if field == "delay_ms":
+        clocked.cancel(task)
+    else:
+        (claimed,) = clocked.claim()
+        clocked.bury(claimed.lease) if field == "dead_ttl_ms" else clocked.commit(claimed.lease)
+    clocked.run(clocked.ledger.discard(task, clocked.version(task)))
+
+
+def test_another_layout_is_refused(clocked: World) -> None:
+    clocked.command("HSET", clocked.key("meta"), "layout", "99")
+    with clocked.unchanged(), pytest.raises(LayoutError, match="layout 99, this code speaks layout 1") as refused:
+        clocked.run(clocked.ledger.open())
+    assert "nothing was written" in str(refused.value)
+
+
+def test_opening_again_changes_nothing(clocked: World) -> None:
+    with clocked.unchanged():
+        clocked.run(clocked.ledger.open())
+
+
+# --- the server -------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_refuses_whole(boot: Boot, worlds: Any, flavour: str) -> None:
+    server = boot(flavour=flavour, config={"appendonly": "no", "save": "3600 1", "stop-writes-on-bgsave-error": "yes"})
+    world: World = worlds(server)
+    world.join()
+    lease = world.start()
+    (server.folder / "dump.rdb").mkdir(exist_ok=True)  # the snapshot cannot take this name
+    server.command("BGSAVE")
+    wait_until(lambda: server.info("persistence")["rdb_last_bgsave_status"] == "err")
+    ledger = world.ledger
+    for call in (ledger.submit([world.new()]), ledger.commit([(lease, b"1", ())]), ledger.beat("boot", 5000)):
+        with world.unchanged(), pytest.raises(StoreDiskError, match="nothing was written"):
+            world.run(call)
+    assert world.get(lease.task_id).record.state == "running"
+    world.sound = False
+
+
+def test_a_replica_refuses_whole(boot: Boot, worlds: Any, flavour: str) -> None:
+    server = boot(flavour=flavour)
+    world: World = worlds(server, **SHORT)
+    world.join()
+    lease = world.start()
+    server.command("REPLICAOF", "127.0.0.1", 1)
+    server.command("CONFIG", "SET", "replica-serve-stale-data", "yes")
+    for call in (world.ledger.submit([world.new()]), world.ledger.commit([(lease, b"1", ())])):
+        with pytest.raises(StoreReadOnlyError, match="nothing was written"):
+            world.store.run(call)
+    server.command("REPLICAOF", "NO", "ONE")
+    assert world.commit(lease).verdict == "ok"
+
+
+def test_a_silent_server(settings: Settings, scripts: Scripts) -> None:
+    with Puppet(lambda _: None) as silent:
+        own = settings.model_copy(update={"redis_url": silent.url, **SHORT})
+        with SyncStore(own, scripts) as store, pytest.raises(RedisConnectionError):
+            store.run(Ledger(own).stats())
+
+
+CALLS: dict[str, Callable[[Ledger], Call[Any]]] = {
+    "submit": lambda ledger: ledger.submit([Submission(id="t", name="n", payload=b"")]),
+    "register": lambda ledger: ledger.register("boot", 5000),
+    "beat": lambda ledger: ledger.beat("boot", 5000),
+    "retire": lambda ledger: ledger.retire("boot"),
+    "claim": lambda ledger: ledger.claim("boot", 1, ["q"], 1),
+    "commit": lambda ledger: ledger.commit([(LEASE, None, ())]),
+    "release": lambda ledger: ledger.release([LEASE]),
+    "step": lambda ledger: ledger.step(LEASE, "s", b""),
+    "revive": lambda ledger: ledger.revive(),
+    "promote": lambda ledger: ledger.promote(),
+    "cancel": lambda ledger: ledger.cancel("t", 1),
+    "get": lambda ledger: ledger.get("t"),
+    "stats": lambda ledger: ledger.stats(),
+}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [b"*0\r\n", b"$-1\r\n", b":7\r\n", b"$3\r\nfoo\r\n", b"*2\r\n$2\r\nok\r\n*0\r\n", b"*1\r\n*1\r\n$1\r\nx\r\n"],
+    ids=["empty", "nil", "number", "word", "short", "nested"],
+)
+@pytest.mark.parametrize("move", CALLS)
+def test_an_answer_that_makes_no_sense(
+    server: Server, settings: Settings, scripts: Scripts, move: str, reply: bytes
+) -> None:
+    """RESP, but not what the script returns: a typed error, for nobody knows what to make of it."""
+    with Proxy(server.port) as proxy:
+        own = settings.model_copy(update={"redis_url": proxy.url, **SHORT})
+        ledger = Ledger(own)
+        with SyncStore(own, scripts) as store:
+            store.run(ledger.open())
+            proxy.disturb = lambda request: reply if b"EVALSHA" in request else None
+            with pytest.raises(StoreReplyError):
+                store.run(CALLS[move](ledger))
+
+
+def test_a_lost_reply_is_asked_for_again(server: Server, worlds: Any) -> None:
+    """Every script is safe to repeat, so the store sends the call again and the caller sees one clean answer."""
+    with Proxy(server.port) as proxy:
+        world: World = worlds(redis_url=proxy.url)
+        world.join()
+        lost: list[bytes] = []
+
+        def lose_once(request: bytes) -> str | None:
+            if b"EVALSHA" in request and not lost:
+                lost.append(request)
+                return "lose"
+            return None
+
+        def losing(call: Any) -> Any:
+            lost.clear()
+            proxy.disturb = lose_once
+            answer = world.run(call)
+            proxy.disturb = lambda _: None
+            assert lost
+            return answer
+
+        task = world.new(nonce="n")
+        assert losing(world.ledger.submit([task]))[0].status == "new"
+        (claimed,) = losing(world.ledger.claim("boot", 1, ["default"], 5)).tasks
+        assert losing(world.ledger.commit([(claimed.lease, b"1", [world.new()])]))[0].ok
+        assert world.counts() == {"submitted": 2, "done": 1}
+        world.audit()
+        world.sound = False  # at the end of the test its way to the server is gone
+
+
+def test_errors_of_the_store_have_one_root() -> None:
+    for error in (RedisConnectionError, StoreDiskError, StoreReadOnlyError, StoreReplyError):
+        assert issubclass(error, StoreError)

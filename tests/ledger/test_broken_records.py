@@ -1,0 +1,282 @@
+"""Records that something else broke, at every move: a verdict or a typed error, nothing half done, nobody's loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from worlds import DAY, HOUR, World
+
+from relier.errors import CorruptRecordError, LedgerError, TaskNotFoundError
+from relier.ledger.records import Lease
+from relier.states import State
+
+GOOD = "queued 1 0 - 0 - 0".ljust(96)
+SPEC = "1800000000000000 - - 0 - - - - - - -"
+TEXTS = {
+    "a word": "x",
+    "binary": b"\xff\xfe\x00\x01" * 30,
+    "line 1 cut short": "queued 1 0",
+    "line 1 not padded": f"queued 1 0 - 0 - 0\n{SPEC}\ndefault\nname\n{{}}",
+    "line 1 too wide": f"{GOOD} \n{SPEC}\ndefault\nname\n{{}}",
+    "no line 2": f"{GOOD}\n",
+    "garbage in line 2": f"{GOOD}\n???\ndefault\nname\n{{}}",
+    "line 2 cut short": f"{GOOD}\n1800000000000000 - - 0 -\ndefault\nname\n{{}}",
+    "no queue": f"{GOOD}\n{SPEC}\n\nname\n{{}}",
+    "no end of line 4": f"{GOOD}\n{SPEC}\ndefault\nname",
+    "an unknown state": f"{'queuee 1 0 - 0 - 0'.ljust(96)}\n{SPEC}\ndefault\nname\n{{}}",
+    "a version that is no number": f"{'queued x 0 - 0 - 0'.ljust(96)}\n{SPEC}\ndefault\nname\n{{}}",
+    "JSON": '{"id": "task000", "state": "queued"}',
+}
+every_text = pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+OTHER_TYPES = {
+    "list": ("RPUSH", "x"),
+    "hash": ("HSET", "state", "queued"),
+    "set": ("SADD", "x"),
+    "zset": ("ZADD", "1", "x"),
+}
+every_type = pytest.mark.parametrize("kind", OTHER_TYPES)
+
+
+def spoil(world: World, task: str, text: str | bytes, side: str = "task") -> None:
+    world.sound = False
+    world.command("SET", world.key(side, task), text)
+
+
+def usurp(world: World, task: str, kind: str, side: str = "task") -> None:
+    """Another type of key stands where the record, or something of it, should be."""
+    world.sound = False
+    command, *rest = OTHER_TYPES[kind]
+    world.command("DEL", world.key(side, task))
+    world.command(command, world.key(side, task), *rest)
+
+
+def assert_dead_letter(world: World, task: str, text: str | bytes) -> None:
+    """A person sees it: listed among the dead, with a reason, a history, and the bytes that were found."""
+    (record,) = world.run(world.ledger.list("ended", "dead")).records
+    assert (record.id, record.reason) == (task, "corrupt_record")
+    found = world.get(task)
+    assert found.payload == (text.encode() if isinstance(text, str) else text)
+    assert found.history[-1].move == "corrupt"
+    world.audit()
+
+
+@every_text
+def test_a_claim_buries_what_cannot_be_read(clocked: World, text: str) -> None:
+    broken, sound = clocked.push(key="k"), clocked.push()
+    spoil(clocked, broken, text)
+    assert [one.record.id for one in clocked.claim()] == [sound]
+    assert_dead_letter(clocked, broken, text)
+    clocked.run(clocked.ledger.discard(broken, clocked.version(broken)))
+    assert clocked.submit(clocked.new(key="k"))[0].status == "new"
+
+
+@every_text
+def test_promote_buries_what_cannot_be_read(clocked: World, text: str) -> None:
+    broken, sound = clocked.push(delay_ms=1), clocked.push(delay_ms=2)
+    spoil(clocked, broken, text)
+    clocked.advance(2)
+    assert clocked.run(clocked.ledger.promote()).count == 1
+    assert clocked.members("ready", "default") == [sound]
+    assert_dead_letter(clocked, broken, text)
+
+
+@every_text
+def test_revive_buries_what_cannot_be_read(clocked: World, text: str) -> None:
+    broken = clocked.start().task_id
+    sound = clocked.start().task_id
+    spoil(clocked, broken, text)
+    assert (sound, "queued") in clocked.lose().outcomes
+    assert clocked.members("boots") == []
+    assert_dead_letter(clocked, broken, text)
+
+
+def test_a_buried_ruin_can_be_replayed_and_discarded(clocked: World) -> None:
+    task = clocked.push()
+    spoil(clocked, task, "ruin")
+    clocked.claim()
+    clocked.replay(task, payload=b"mended")
+    (claimed,) = clocked.claim(queues=["?"])
+    assert claimed.payload == b"mended"
+    assert clocked.commit(claimed.lease).verdict == "ok"
+    clocked.audit()
+
+
+def refused(world: World, call: Any) -> str:
+    """How a move is refused: its verdict or its error."""
+    try:
+        answer = world.run(call)
+    except LedgerError as error:
+        return type(error).__name__
+    answer = answer[0] if isinstance(answer, list) else answer
+    answer = getattr(answer, "settled", answer)
+    return str(getattr(answer, "verdict", getattr(answer, "status", answer)))
+
+
+def moves_on(world: World, lease: Lease) -> dict[str, Any]:
+    task, ledger = lease.task_id, world.ledger
+    return {
+        "submit": ledger.submit([world.new(id=task)]),
+        "commit": ledger.commit([(lease, b"1", [world.new(id="follow")])]),
+        "retry": ledger.retry(lease, 0),
+        "release": ledger.release([lease]),
+        "bury": ledger.bury(lease, "r"),
+        "forfeit": ledger.forfeit(lease, "c"),
+        "checkpoint": ledger.checkpoint(lease, 1, b""),
+        "step": ledger.step(lease, "s", b""),
+        "replay": ledger.replay(task, 1, "n"),
+        "cancel": ledger.cancel(task, 1),
+        "discard": ledger.discard(task, 1),
+        "get": ledger.get(task),
+    }
+
+
+@every_text
+def test_every_move_on_a_broken_record_is_refused(clocked: World, text: str) -> None:
+    lease = clocked.start()
+    spoil(clocked, lease.task_id, text)
+    for move, call in moves_on(clocked, lease).items():
+        with clocked.unchanged():
+            assert refused(clocked, call) in {"corrupt", "CorruptRecordError"}, move
+
+
+@every_type
+def test_every_move_on_another_type_of_key_is_refused(clocked: World, kind: str) -> None:
+    lease = clocked.start()
+    usurp(clocked, lease.task_id, kind)
+    for move, call in moves_on(clocked, lease).items():
+        with clocked.unchanged():
+            assert refused(clocked, call) in {"corrupt", "CorruptRecordError"}, move
+
+
+def test_every_move_on_an_emptied_record_is_refused(clocked: World) -> None:
+    lease = clocked.start()
+    spoil(clocked, lease.task_id, "")
+    for move, call in moves_on(clocked, lease).items():
+        with clocked.unchanged():
+            assert refused(clocked, call) in {"corrupt", "CorruptRecordError", "missing", "TaskNotFoundError"}, move
+
+
+def test_every_move_on_a_record_deleted_underneath(clocked: World) -> None:
+    lease = clocked.start()
+    clocked.delete(lease.task_id)
+    for move, call in moves_on(clocked, lease).items():
+        if move != "submit":
+            with clocked.unchanged():
+                assert refused(clocked, call) in {"missing", "TaskNotFoundError"}, move
+
+
+@pytest.mark.parametrize("what", ["deleted", "emptied", *OTHER_TYPES])
+def test_an_index_entry_without_a_record_is_a_stray(clocked: World, what: str) -> None:
+    """Nothing to run, nothing to bury: claim, promote and revive drop the entry, count it and go on."""
+    ready, due, running = clocked.push(queue="a"), clocked.push(delay_ms=1), clocked.start().task_id
+    sound = clocked.push(queue="a")
+    for task in (ready, due, running):
+        clocked.sound = False
+        if what == "deleted":
+            clocked.delete(task)
+        elif what == "emptied":
+            clocked.command("SET", clocked.key("task", task), "")
+        else:
+            usurp(clocked, task, what)
+    clocked.advance(1)
+    assert [one.record.id for one in clocked.claim(queues=["a"])] == [sound]
+    assert clocked.run(clocked.ledger.promote()).count == 0
+    assert clocked.lose().outcomes == ((sound, "queued"),)
+    assert clocked.counts()["strays"] == 3
+    assert clocked.members("due") == clocked.members("boots") == []
+
+
+@every_type
+def test_a_resent_claim_passes_over_what_was_usurped(clocked: World, kind: str) -> None:
+    clocked.push()
+    clocked.push()
+    one, two = clocked.claim()
+    usurp(clocked, one.record.id, kind)
+    again = clocked.run(clocked.ledger.claim("boot", 1, ["default"], 100))
+    assert [task.lease for task in again.tasks] == [two.lease]
+
+
+@pytest.mark.parametrize("side", ["more", "history", "checkpoint", "steps"])
+@pytest.mark.parametrize("move", ["commit", "retry", "release", "bury", "forfeit", "revive", "checkpoint", "step"])
+def test_a_usurped_side_key_stops_no_move_halfway(clocked: World, side: str, move: str) -> None:
+    """The record decides; what stands beside it may be lost, but the task is not."""
+    lease = clocked.start(key="k")
+    clocked.run(clocked.ledger.checkpoint(lease, 1, b"half"))
+    clocked.run(clocked.ledger.step(lease, "pay", b"1"))
+    clocked.retry(lease)
+    (claimed,) = clocked.claim()
+    usurp(clocked, lease.task_id, "zset", side)
+    if move == "revive":
+        assert clocked.lose().outcomes == ((lease.task_id, "queued"),)
+    else:
+        call = moves_on(clocked, claimed.lease)[move]
+        assert refused(clocked, call) in {"ok", "repeat"}
+    places = [clocked.rank_of(lease.task_id, *index) for index in PLACES]
+    assert len([rank for rank in places if rank is not None]) == 1, "it stands in exactly one index"
+
+
+PLACES = [("due",), ("ready", "default"), ("owned", "boot"), ("ended", "done"), ("ended", "dead"), ("ended", "cancelled")]
+
+
+def test_a_list_names_what_it_cannot_read(clocked: World) -> None:
+    broken, sound = clocked.push(), clocked.push()
+    spoil(clocked, broken, "x")
+    page = clocked.run(clocked.ledger.list("ready", "default"))
+    assert ([record.id for record in page.records], page.corrupt) == ([sound], (broken,))
+    assert clocked.run(clocked.ledger.owned("boot")) == {}
+    assert clocked.run(clocked.ledger.stats()).queues[0].ready == 2
+
+
+def test_a_garbled_history_still_reads(clocked: World) -> None:
+    lease = clocked.start()
+    clocked.retry(lease)
+    for garbage in ("not json", "[1]", '{"a": 1}', "\xff"):
+        clocked.command("RPUSH", clocked.key("history", lease.task_id), garbage)
+    assert [entry.move for entry in clocked.get(lease.task_id).history] == ["retry", *["unreadable"] * 4]
+
+
+def test_a_corrupt_one_in_a_batch_takes_nobody_with_it(clocked: World) -> None:
+    broken = clocked.push()
+    spoil(clocked, broken, "x")
+    answers = clocked.submit(clocked.new(), clocked.new(id=broken), clocked.new())
+    assert [answer.status for answer in answers] == ["new", "corrupt", "new"]
+
+
+def test_reap_takes_a_broken_record_whose_time_is_over(clocked: World) -> None:
+    lease = clocked.start()
+    clocked.bury(lease)
+    spoil(clocked, lease.task_id, "x")
+    clocked.advance(40 * DAY)
+    assert clocked.run(clocked.ledger.reap()) == 1
+    assert [name for name in clocked.dump() if lease.task_id in name] == []
+
+
+def test_a_key_whose_holder_is_gone_is_free(clocked: World) -> None:
+    lease = clocked.start(key="k", key_ttl_ms=HOUR)
+    clocked.delete(lease.task_id)
+    assert clocked.submit(clocked.new(key="k", queue="x"))[0].status == "new"
+
+
+def test_a_broken_clock_is_set_anew(clocked: World) -> None:
+    clocked.start()
+    clocked.command("SET", clocked.key("clock"), "garbage")
+    assert clocked.beat().alive
+    assert clocked.revive().outcomes == ()
+    assert clocked.state("task000") is State.RUNNING
+
+
+def test_unknown_ids_are_told_so(clocked: World) -> None:
+    ledger = clocked.ledger
+    for call in (ledger.get("no"), ledger.cancel("no", 1), ledger.replay("no", 1, "n")):
+        with pytest.raises(TaskNotFoundError, match="no"):
+            clocked.run(call)
+    assert clocked.run(ledger.discard("no", 1)).verdict == "missing"
+
+
+def test_operators_are_told_what_to_do_with_a_ruin(clocked: World) -> None:
+    task = clocked.push()
+    spoil(clocked, task, "x")
+    for call in (clocked.ledger.get(task), clocked.ledger.cancel(task, 1), clocked.ledger.discard(task, 1)):
+        with pytest.raises(CorruptRecordError, match=r"something else wrote to .*remove it by hand"):
+            clocked.run(call)

@@ -12,12 +12,12 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "store"))  # its proxy and its puppet server serve here too
 
-from servers import Server
 from worlds import FAKE_TIME, World
 
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
+from servers import Server
 
 NewWorld = Callable[..., World]
 _numbers = itertools.count()

@@ -216,7 +216,14 @@ def test_a_usurped_side_key_stops_no_move_halfway(clocked: World, side: str, mov
     assert len([rank for rank in places if rank is not None]) == 1, "it stands in exactly one index"
 
 
-PLACES = [("due",), ("ready", "default"), ("owned", "boot"), ("ended", "done"), ("ended", "dead"), ("ended", "cancelled")]
+PLACES = [
+    ("due",),
+    ("ready", "default"),
+    ("owned", "boot"),
+    ("ended", "done"),
+    ("ended", "dead"),
+    ("ended", "cancelled"),
+]
 
 
 def test_a_list_names_what_it_cannot_read(clocked: World) -> None:

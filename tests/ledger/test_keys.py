@@ -6,12 +6,12 @@ import re
 from typing import Any
 
 import pytest
-from servers import Server
 from worlds import DAY, World
 
 from relier.ledger.keys import BY_NAME, SCHEMA, Key
 from relier.ledger.records import Admission, Limit
 from relier.states import State
+from servers import Server
 
 SMALL = 800  # bytes of a running task with a payload of 100 bytes, its place in the indexes included
 
@@ -145,7 +145,6 @@ def test_a_running_task_is_small(worlds: Any) -> None:
     world.claim(want=200)
     per_task = (used() - before) / 200
     assert per_task <= SMALL, per_task
-    assert world.command("MEMORY", "USAGE", world.key("task", f"{0:032x}")) < 400
 
 
 def test_every_key_of_a_namespace_shares_one_slot(busy: World) -> None:

@@ -103,7 +103,7 @@ def test_the_words_for_keys_are_those_of_the_schema() -> None:
 
 
 def test_states_are_live_or_ended() -> None:
-    assert LIVE | ENDED == set(State)
+    assert set(State) == LIVE | ENDED
     assert not LIVE & ENDED
 
 

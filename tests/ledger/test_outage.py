@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from servers import Server, wait_until
 from worlds import HOUR, World
 
 from relier.states import State
+from servers import Server, wait_until
 
 Boot = Callable[..., Server]
 LEASE = 5000

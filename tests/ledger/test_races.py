@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import pytest
 from worlds import HOUR, World
 
-from relier.ledger.records import Admission, ClaimStatus, Limit
+from relier.ledger.ledger import Ledger
+from relier.ledger.records import Admission, ClaimStatus, Limit, Submission
 from relier.states import State
+from relier.store import AsyncStore
 
 
 def test_two_claims_of_one_task(clocked: World) -> None:
@@ -137,6 +140,15 @@ def test_a_commit_just_before_the_sweep_counts(clocked: World) -> None:
     assert clocked.state(lease.task_id) is State.DONE
 
 
+def test_a_commit_of_a_lost_boot_whose_task_nobody_took_yet(clocked: World) -> None:
+    """Braked: the boot is declared lost, but no other attempt exists, so the work need not be thrown away."""
+    lease = clocked.start()
+    clocked.revive(boot="boot", deepest=0)
+    assert clocked.commit(lease).verdict == "ok"
+    swept = clocked.revive()
+    assert (swept.outcomes, swept.removed) == ((), 1)
+
+
 def test_every_limit_has_an_expiry_from_its_first_use(clocked: World) -> None:
     """A counter made by one call and given its end by the next would stay for ever if the caller died between."""
     limits = (Limit.per_window("a", 5, 1000), Limit.per_window("b", 100, 60_000), Limit("c", 1_000_000, 5_000_000, 2))
@@ -226,6 +238,21 @@ def test_a_push_again_after_its_record_was_reaped(clocked: World) -> None:
         clocked.advance(HOUR)
         clocked.run(clocked.ledger.reap())
         assert clocked.submit(clocked.new(id=lease.task_id, queue="again"))[0].status == status
+
+
+@pytest.mark.anyio
+async def test_one_task_for_many_tasks_of_one_loop(store: AsyncStore, ledger: Ledger) -> None:
+    """The same over the async store, where calls of one turn share a pipeline."""
+    await store.run(ledger.register("boot", 5000))
+    pushes = [ledger.submit([Submission(id=f"t{n}", name="n", payload=b"", key="k")]) for n in range(20)]
+    answers = await asyncio.gather(*(store.run(push) for push in pushes))
+    assert sorted(answer.status for (answer,) in answers) == ["duplicate"] * 19 + ["new"]
+    claims = await asyncio.gather(
+        *(store.run(ledger.claim("boot", 1, ["default"], 1, lane=str(lane))) for lane in range(5))
+    )
+    (lease,) = [one.lease for claim in claims for one in claim.tasks]
+    commits = await store.run_many([ledger.commit([(lease, b"1", ())])] * 3)
+    assert [answer[0].verdict for answer in commits if isinstance(answer, list)] == ["ok", "repeat", "repeat"]
 
 
 def test_many_pushes_of_one_key_at_once_make_one_task(worlds: Any) -> None:

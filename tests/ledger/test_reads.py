@@ -170,7 +170,11 @@ def test_stats_of_workers(clocked: World) -> None:
     clocked.run(clocked.ledger.beat("boot", 5000, "1799999999999"))
     stats = {boot.boot: boot for boot in clocked.run(clocked.ledger.stats()).boots}
     assert (stats["boot"].owned, stats["boot"].lease_left_ms, stats["boot"].polled) == (1, 5000, "1799999999999")
-    assert (stats["other"].owned, stats["other"].lease_left_ms, stats["other"].beat_ms) == (0, 59_000, clocked.now - 1000)
+    assert (stats["other"].owned, stats["other"].lease_left_ms, stats["other"].beat_ms) == (
+        0,
+        59_000,
+        clocked.now - 1000,
+    )
     assert stats["boot"].registered_ms == clocked.now - 1000
 
 

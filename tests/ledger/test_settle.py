@@ -181,7 +181,13 @@ def test_a_retry_after_failure_counts(clocked: World) -> None:
     (claimed,) = clocked.claim()
     assert (claimed.retries, claimed.record.attempt, claimed.since_ms) == (1, 2, 0)
     (entry,) = clocked.get(lease.task_id).history
-    assert (entry.move, entry.attempt, entry.owner, entry.fence, entry.detail) == ("retry", 1, "boot", lease.fence, "why")
+    assert (entry.move, entry.attempt, entry.owner, entry.fence, entry.detail) == (
+        "retry",
+        1,
+        "boot",
+        lease.fence,
+        "why",
+    )
 
 
 def test_a_retry_waits_behind_what_came_before(clocked: World) -> None:

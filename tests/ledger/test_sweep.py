@@ -101,6 +101,17 @@ def test_a_full_lane_holds_up_no_other_queue(clocked: World) -> None:
     assert set(other) & set(freed), "braked tasks went to the end of the line"
 
 
+def test_a_full_lane_holds_up_no_other_queue_when_time_went_back(clocked: World) -> None:
+    running(clocked, "boot", 4, queue="full")
+    other = running(clocked, "boot", 2, queue="free")
+    clocked.advance(-HOUR)
+    freed: list[str] = []
+    for _ in range(4):
+        clocked.advance(1)
+        freed += [task for task, _ in clocked.revive(boot="boot", most=3, deepest=1).outcomes]
+    assert set(other) & set(freed)
+
+
 def test_a_braked_boot_holds_up_no_other_boot(clocked: World) -> None:
     clocked.join("other")
     running(clocked, "boot", 4, queue="full")
@@ -139,7 +150,9 @@ def test_at_the_second_scare_a_task_runs_alone_and_convicts_itself(clocked: Worl
     clocked.join("b3")
     claims = clocked.claim("b3")
     assert [(one.deaths, one.scares, one.alone) for one in claims] == [(0, 2, True)] * 2
-    assert {state for _, state in clocked.lose("b3").outcomes} == {"dead"}, "alone in its process, beside others in its boot"
+    assert {state for _, state in clocked.lose("b3").outcomes} == {"dead"}, (
+        "alone in its process, beside others in its boot"
+    )
     assert clocked.get(tasks[0]).record.reason == "max_resurrections_exceeded"
 
 

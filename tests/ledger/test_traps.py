@@ -7,16 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from servers import Server, wait_until
 from worlds import DAY, HOUR, World
 
 from relier.errors import (
-    IndeterminateError,
+    CommitIndeterminate,
+    PushIndeterminate,
     VersionConflictError,
 )
 from relier.ledger.records import Claimed, Lease, Submission
 from relier.states import State
 from relier.store import Call, Durability
+from servers import Server, wait_until
 
 Boot = Callable[..., Server]
 
@@ -80,9 +81,9 @@ def test_no_receipt_while_the_replica_has_not_got_it(boot: Boot, worlds: Any, fl
     replica.freeze()
     world.submit(task)
     world.commit(lease)
-    with pytest.raises(IndeterminateError):
+    with pytest.raises(PushIndeterminate):
         world.run(world.ledger.submit([task], durability=Durability.REPLICATED))
-    with pytest.raises(IndeterminateError):
+    with pytest.raises(CommitIndeterminate):
         world.run(world.ledger.commit([(lease, b"1", ())], Durability.REPLICATED))
     replica.thaw()
     assert world.run(world.ledger.submit([task], durability=Durability.REPLICATED))[0].status == "exists"
@@ -166,84 +167,6 @@ def test_a_resent_claim_does_not_hand_over_a_neighbour(clocked: World) -> None:
     (second,) = clocked.run(clocked.ledger.claim("boot", 1, ["default"], 1, lane="b")).tasks
     assert int(second.lease.fence) == int(first.lease.fence) + 1
     assert clocked.run(clocked.ledger.claim("boot", 1, ["default"], 1, lane="a")).tasks == ()
-
-
-# --- idempotency keys -------------------------------------------------------------------------------------------------
-
-
-def test_a_key_has_no_expiry_while_its_task_lives(clocked: World) -> None:
-    clocked.push(key="k", key_ttl_ms=1000, delay_ms=1000)
-    assert clocked.pttl("idem", "k") == -1
-    clocked.advance(1000)
-    clocked.run(clocked.ledger.promote())
-    (claimed,) = clocked.claim()
-    for lease in (claimed.lease, None):
-        assert clocked.pttl("idem", "k") == -1
-        clocked.advance(100 * DAY)
-        assert clocked.submit(clocked.new(key="k"))[0].status == "duplicate"
-        if lease:
-            clocked.retry(lease, 5)
-
-
-def test_a_key_is_kept_for_its_time_after_done(clocked: World) -> None:
-    lease = clocked.start(key="k", key_ttl_ms=HOUR, result_ttl_ms=1000)
-    clocked.commit(lease, b"42")
-    assert clocked.pttl("idem", "k") > 0
-    clocked.advance(HOUR - 1)
-    clocked.run(clocked.ledger.reap())
-    (answer,) = clocked.submit(clocked.new(key="k"))
-    assert (answer.status, answer.id, answer.state) == ("duplicate", lease.task_id, State.DONE)
-    assert clocked.get(lease.task_id).result == b"42", "the record outlives its key"
-    clocked.advance(1)
-    assert clocked.submit(clocked.new(key="k"))[0].status == "new"
-    assert clocked.run(clocked.ledger.reap()) == 1
-    assert clocked.submit(clocked.new(key="k"))[0].status == "duplicate", "reaping the old one frees nobody else's key"
-
-
-@pytest.mark.parametrize("end", ["bury", "cancel", "expire", "max_resurrections"])
-def test_a_key_is_freed_by_an_end_without_effect(clocked: World, end: str) -> None:
-    clocked.push(key="k", key_ttl_ms=HOUR, max_resurrections=0, expires_in_ms=1000)
-    if end == "bury":
-        clocked.bury(clocked.claim()[0].lease)
-    elif end == "cancel":
-        clocked.cancel("task000")
-    elif end == "expire":
-        clocked.advance(1000)
-        assert clocked.claim() == ()
-    else:
-        clocked.claim()
-        clocked.lose()
-    assert clocked.submit(clocked.new(key="k"))[0].status == "new"
-
-
-@pytest.mark.parametrize("answer", ["owner", "lease"])
-def test_cancelling_a_running_task_frees_its_key_only_with_the_answer(clocked: World, answer: str) -> None:
-    lease = clocked.start(key="k")
-    clocked.cancel(lease.task_id)
-    assert clocked.submit(clocked.new(key="k"))[0].status == "duplicate"
-    if answer == "owner":
-        clocked.release(lease)
-    else:
-        clocked.lose()
-    assert clocked.state(lease.task_id) is State.CANCELLED
-    assert clocked.submit(clocked.new(key="k"))[0].status == "new"
-
-
-@pytest.mark.parametrize("on_lost", ["bury", "hold"])
-@pytest.mark.parametrize("decision", ["discard", "replay"])
-def test_a_lost_task_keeps_its_key_until_a_person_decides(clocked: World, on_lost: str, decision: str) -> None:
-    lease = clocked.start(key="k", key_ttl_ms=1000, on_lost=on_lost)
-    clocked.lose()
-    clocked.advance(20 * DAY)
-    clocked.run(clocked.ledger.reap())
-    (answer,) = clocked.submit(clocked.new(key="k"))
-    assert (answer.status, answer.state) == ("duplicate", State.DEAD)
-    if decision == "discard":
-        clocked.run(clocked.ledger.discard(lease.task_id, clocked.version(lease.task_id)))
-        assert clocked.submit(clocked.new(key="k"))[0].status == "new"
-    else:
-        clocked.replay(lease.task_id)
-        assert clocked.submit(clocked.new(key="k"))[0].state is State.QUEUED
 
 
 # --- sizes ------------------------------------------------------------------------------------------------------------
@@ -341,6 +264,17 @@ def test_put_backs_burn_no_attempt_and_remember_since_when(clocked: World) -> No
         (claimed,) = clocked.claim()
         assert (claimed.record.attempt, claimed.retries, claimed.since_ms) == (1, 0, since)
         lease = claimed.lease
+
+
+@pytest.mark.parametrize("death", ["revive", "forfeit"])
+def test_an_attempt_that_really_ran_ends_a_row_of_put_backs(clocked: World, death: str) -> None:
+    lease = clocked.start()
+    clocked.retry(lease, putback=True)
+    (claimed,) = clocked.claim()
+    clocked.advance(HOUR)
+    clocked.lose() if death == "revive" else clocked.run(clocked.ledger.forfeit(claimed.lease, "OOM"))
+    clocked.join("next")
+    assert clocked.claim("next")[0].since_ms == 0
 
 
 # --- the bell ---------------------------------------------------------------------------------------------------------

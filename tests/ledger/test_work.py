@@ -68,7 +68,13 @@ def test_a_claim_hands_over_everything(clocked: World) -> None:
     assert claimed.lease == Lease(task, str(clocked.now_us), "boot")
     assert claimed.payload == b"\x00\xff"
     assert (claimed.record.state, claimed.record.attempt, claimed.record.owner) == (State.RUNNING, 1, "boot")
-    assert (claimed.checkpoint, claimed.steps, claimed.retries, claimed.deaths, claimed.alone) == (None, {}, 0, 0, False)
+    assert (claimed.checkpoint, claimed.steps, claimed.retries, claimed.deaths, claimed.alone) == (
+        None,
+        {},
+        0,
+        0,
+        False,
+    )
     assert clocked.get(task).record == claimed.record
 
 

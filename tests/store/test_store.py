@@ -212,9 +212,10 @@ async def test_closing_lets_calls_end(settings: Settings, scripts: Scripts) -> N
     assert await asyncio.gather(*running) == [b"0", b"1", b"2"]
 
 
-@pytest.mark.parametrize("maker", ["asyncio", "uvloop"])
-@pytest.mark.parametrize("ending", ["asyncio.run", "loop.close"])
-def test_each_loop_has_connections_of_its_own(settings: Settings, scripts: Scripts, ending: str, maker: str) -> None:
+@pytest.mark.parametrize(
+    ("maker", "ending"), [("asyncio", "asyncio.run"), ("asyncio", "loop.close"), ("uvloop", "asyncio.run")]
+)
+def test_each_loop_has_connections_of_its_own(settings: Settings, scripts: Scripts, maker: str, ending: str) -> None:
     new_event_loop = pytest.importorskip(maker).new_event_loop
     store = AsyncStore(settings, scripts)
 

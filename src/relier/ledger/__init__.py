@@ -2,8 +2,8 @@
 
     answer = await store.run(ledger.submit([Submission(id=…, name=…, payload=…)]))
 
-`Ledger` makes calls, a store runs them. The laws that all scripts keep are listed in ARCHITECTURE.md; what a record looks
-like is told at the top of lua/lib/record.lua, which keys there are in keys.py.
+`Ledger` makes calls, a store runs them. The laws that all scripts keep are listed in ARCHITECTURE.md; what a record
+looks like is told at the top of lua/lib/record.lua, which keys there are in keys.py.
 """
 
 from relier.ledger.ledger import Ledger, load_scripts

@@ -49,6 +49,7 @@ CHUNK_BYTES = 1024 * 1024
 COMMIT_TASKS = 1000
 CLAIM_BYTES = 4 * 1024 * 1024
 SWEEP_TASKS = 200
+MAX_DETAIL_BYTES = 64 * 1024
 
 
 def load_scripts(**replaced: str) -> Scripts:
@@ -122,10 +123,11 @@ class Ledger:
         """A boot joins. False: it was declared lost before; start over with a new id."""
         check_word("the boot", boot, 24)
         check_number("lease_ms", lease_ms, 1)
-        return self._call("register", [boot, lease_ms, about], replies.is_ok)
+        return self._call("register", [boot, lease_ms, plain(about)], replies.registered)
 
     def beat(self, boot: str, lease_ms: int, polled: str = "") -> Call[Beat]:
         """One sign of life for all that the boot runs."""
+        check_number("lease_ms", lease_ms, 1)
         return self._call("beat", [boot, lease_ms, polled], replies.beat)
 
     def retire(self, boot: str) -> Call[int]:
@@ -150,13 +152,16 @@ class Ledger:
         check_word("the lane", lane)
         check_number("seq", seq, 1)
         check_number("want", want, 1, 1000)
-        if not queues:
-            raise InvalidSubmissionError("a claim names at least one queue")
+        if not queues or isinstance(queues, str):
+            raise InvalidSubmissionError(f"a claim names its queues in a list, at least one, not {queues!r:.60}")
+        for queue in queues:
+            check_name("the queue", queue)
         args: list[Arg] = [boot, lane, seq, want, max_bytes, "1" if rung else "", *queues]
         return self._call("claim", args, partial(replies.claim, boot))
 
     def checkpoint(self, lease: Lease, seq: int, value: bytes) -> Call[Settled]:
         """Saves how far the attempt got. `seq` grows within the attempt; an older one never replaces a newer one."""
+        check_number("seq", seq)
         check_bytes("the checkpoint", value, self._max_bytes)
         return self._call("checkpoint", [lease.owner, lease.task_id, lease.fence, seq, value], replies.settled)
 
@@ -196,7 +201,7 @@ class Ledger:
         """Run again after a delay. `putback`: not for this worker; burns no attempt and counts as no failure."""
         check_number("delay_ms", delay_ms)
         kind = "putback" if putback else "failure"
-        return self._settle("retry", lease, delay_ms, kind, detail)
+        return self._settle("retry", lease, delay_ms, kind, plain(detail))
 
     def release(self, leases: Sequence[Lease]) -> Call[list[Settled]]:
         """Hands tasks back unfinished, without burning an attempt."""
@@ -208,11 +213,11 @@ class Ledger:
     def bury(self, lease: Lease, reason: str, detail: str = "") -> Call[Settled]:
         """Ends the task as dead, with a reason one can replay from."""
         check_name("the reason", reason)
-        return self._settle("bury", lease, reason, detail)
+        return self._settle("bury", lease, reason, plain(detail))
 
     def forfeit(self, lease: Lease, cause: str) -> Call[Settled]:
         """The process that ran exactly this task is gone: revive it now, and count the death."""
-        return self._settle("forfeit", lease, cause)
+        return self._settle("forfeit", lease, plain(cause))
 
     def _settle(self, move: str, lease: Lease, *args: Arg) -> Call[Settled]:
         run: tuple[Arg, ...] = (lease.owner, 1, lease.task_id, lease.fence, *args)
@@ -230,7 +235,7 @@ class Ledger:
         cause: str = "lease ran out",
     ) -> Call[Swept]:
         """Returns the tasks of boots whose lease ran out; with `boot`, of that one, which is known to be dead."""
-        return self._call("revive", [min(most, SWEEP_TASKS), deepest, interval_ms, boot, cause], replies.swept)
+        return self._call("revive", [min(most, SWEEP_TASKS), deepest, interval_ms, boot, plain(cause)], replies.swept)
 
     def promote(self, most: int = SWEEP_TASKS) -> Call[Promoted]:
         """Due tasks enter their queues."""
@@ -296,6 +301,11 @@ class Ledger:
     def bell(self, queue: str) -> str:
         """The key a worker blocks on while a queue is empty."""
         return keys.spell(self.prefix, "bell", queue)
+
+
+def plain(text: str) -> bytes:
+    """What a person may read later, in bytes: never refused for its letters, cut where it is endless."""
+    return text.encode("utf-8", "backslashreplace")[:MAX_DETAIL_BYTES]
 
 
 def _flag(durability: Durability) -> str:

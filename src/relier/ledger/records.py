@@ -21,6 +21,7 @@ from relier.states import BY_WORD, State
 from relier.store.call import Arg, Durability
 
 MAX_NAME_BYTES = 512
+CORE_WIDTH = 96
 DEFAULT_OPTIONS = "- - - - - - -"
 PRIORITIES = range(-9, 10)
 DURABILITIES = {level.value.encode(): level for level in Durability}
@@ -144,7 +145,11 @@ def check_submission(task: Submission, max_payload_bytes: int) -> None:
     check_name("the queue", task.queue)
     check_bytes(f"the payload of {task.id}", task.payload, max_payload_bytes)
     check_number("priority", task.priority, PRIORITIES[0], PRIORITIES[-1])
-    if not isinstance(task.key, str) or not isinstance(task.nonce, str) or (task.key and not encoded_size(task.key)):
+    if (
+        not isinstance(task.key, str)
+        or not isinstance(task.nonce, str)
+        or (task.key + task.nonce and not encoded_size(task.key + task.nonce))
+    ):
         raise InvalidSubmissionError(f"key and nonce must be text, not {task.key!r:.60} and {task.nonce!r:.60}")
     if not isinstance(task.durability, Durability):
         raise InvalidSubmissionError(f"durability must be a Durability, not {task.durability!r:.60}")
@@ -470,11 +475,14 @@ def read_record(task_id: str, raw: bytes, more: Mapping[str, str] | None = None)
             more or {},
         )
     except (ValueError, KeyError) as error:
-        raise CorruptRecordError(
-            f"the record of task {task_id} cannot be read ({error}); something else wrote to it; look at its key, then "
-            f"remove it by hand"
-        ) from error
+        raise CorruptRecordError(_unreadable(task_id)) from error
+    if len(core) != CORE_WIDTH or not queue or not name:
+        raise CorruptRecordError(_unreadable(task_id))
     return record, body
+
+
+def _unreadable(task_id: str) -> str:
+    return f"the record of task {task_id} cannot be read: something else wrote to it; look at its key, then remove it"
 
 
 def read_history(raw: bytes) -> HistoryEntry:

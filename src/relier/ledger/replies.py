@@ -53,8 +53,16 @@ def opened(namespace: str, raw: Any) -> None:
         )
 
 
-def is_ok(raw: Any) -> bool:
-    return text(raw) == "ok"
+def word(raw: Any, *known: str) -> str:
+    """One of the words a script answers with. Anything else is not its answer, and must decide nothing."""
+    found = text(raw)
+    if found not in known:
+        raise ValueError(f"expected one of {', '.join(known)}")
+    return found
+
+
+def registered(raw: Any) -> bool:
+    return word(raw, "ok", "gone") == "ok"
 
 
 def accepted(ids: list[str], raw: Any) -> list[Accepted]:
@@ -75,14 +83,14 @@ def _accepted(task_id: str, raw: Any) -> Accepted:
 
 
 def beat(raw: Any) -> Beat:
-    if text(raw[0]) != "ok":
+    if word(raw[0], "ok", "gone") == "gone":
         return Beat(alive=False)
     asked = tuple((words[0], words[1]) for words in (text(item).split() for item in raw[2]))
     return Beat(True, int(raw[1]), asked)
 
 
 def retired(raw: Any) -> int:
-    return int(raw[1]) if text(raw[0]) == "busy" else 0
+    return int(raw[1]) if word(raw[0], "ok", "busy", "gone") == "busy" else 0
 
 
 def claim(boot: str, raw: Any) -> Claim:

@@ -185,6 +185,8 @@ class Worker:
         """Drains: waits for none, hands everything back, retires."""
         world = self.world
         for _ in range(20):
+            if world.rng.random() < 0.3:
+                yield from ask(world.ledger.retire(self.boot), 1)
             if self.gone:
                 return
             leases = list(self.running.values())
@@ -196,8 +198,8 @@ class Worker:
                 yield from ask(world.ledger.release([Lease(i, fence, self.boot) for i, fence in held.items()]), 5)
             left = yield from ask(world.ledger.retire(self.boot), 5)
             if left == 0 and left is not LOST:
-                self.gone = True
-                return
+                break
+        self.gone = True  # the process ends, and its beats with it; what it could not hand back is swept
 
     # --- the beat ------------------------------------------------------------------------------------------------
 
@@ -311,6 +313,10 @@ class Worker:
         for lease in leases:
             if self.mine(lease):
                 del self.running[lease.task_id]
+        if call.script != "commit" and self.world.rng.random() < 0.15:
+            # A thread that nobody could stop: it finishes what is not its own any more.
+            yield self.world.rng.randint(1, 1500) * MS
+            yield self.world.ledger.commit([(leases[0], b"late", ())])
 
 
 def sweeper(world: World) -> Steps:

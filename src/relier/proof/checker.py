@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from relier.ledger.records import Accepted, Settled
 from relier.proof.ghost import LIVE, Ghost, Memory, Violation
+from relier.proof.hearing import key_taken
 from relier.proof.history import History
 from relier.proof.indexes import check_all, check_boots, check_counts, check_keys, check_places
 from relier.proof.state import Rec
@@ -117,6 +118,8 @@ class Checker(History):
             check_counts(self)
         if script == "claim":
             self.order_kept(said)
+        elif script == "commit" and self.offered:
+            self._followed()
         elif script == "revive":
             self.thorough(call, raw)
 
@@ -153,6 +156,15 @@ class Checker(History):
         if self.memory.tombs.get(task_id, 0) > self.time_ms:
             raise Violation("tombstone-holds", f"{task_id} entered again before its tombstone ended")
         self.memory.ghosts[task_id] = self.enter_ghost(task_id, rec)
+
+    def _followed(self) -> None:
+        """What follows from a commit is there, unless its id or key says that it has been."""
+        memory = self.memory
+        for task_id, sub in self.offered.items():
+            gone = memory.tombs.get(task_id, 0) > self.time_ms or task_id in self.exempt
+            gone = gone or any(sub and sub.key and memory.ghosts[i].sub.key == sub.key for i in self.runs)
+            if task_id not in memory.ghosts and not gone and not (sub and sub.key and key_taken(self, task_id, sub.key)):
+                raise Violation("follow-ups-enter", f"{task_id} should have entered")
 
     def _moved(self, script: str, task_id: str, rec: Rec, ghost: Ghost, said: dict[str, str]) -> None:
         old, new = ghost.state, rec.state

@@ -57,20 +57,29 @@ def same_fence_twice(stage: Stage) -> None:
     stage.run(ledger.commit([(lost, None, ())]), ledger.commit([(held, None, ())]), ledger.commit([(held, None, ())]))
 
 
-def lost_registers(stage: Stage) -> None:
-    """A register that was under way for long arrives after its boot was declared lost and before it was swept."""
+def own_zombie(stage: Stage) -> None:
+    """A boot hands a task back and claims it again; then its first attempt, which nobody could stop, finishes."""
     ledger = stage.ledger
+    stage.run(ledger.register("A", 2000))
+    stage.push(stage.submission("t"))
+    (first,) = stage.claim("A", 1)
+    stage.run(ledger.release([first]))
+    (second,) = stage.claim("A", 2)
+    stage.run(ledger.checkpoint(second, 1, b"new"), ledger.checkpoint(first, 9, b"old"), ledger.step(first, "x", b"old"))
+    stage.run(ledger.commit([(first, b"late", ())]), ledger.commit([(second, None, ())]))
+
+
+def lost_acts(stage: Stage) -> None:
+    """A frozen worker wakes after it was declared lost and before it was swept out: beat, claim and register, whatever
+    comes first, are all told gone."""
+    ledger, boots = stage.ledger, stage.world.checker.memory.boots
     stage.run(ledger.register("A", 2000))
     stage.push(stage.submission("t"), stage.submission("u"))
     stage.claim("A", 1, want=2)
-    for _ in range(8):
-        stage.wait(0.5)
+    while not boots["A"].lost:
+        stage.wait(0.4)
         stage.run(ledger.revive(1, interval_ms=250))
-        stage.run(ledger.register("A", 2000))
-        if stage.world.checker.memory.boots["A"].lost:
-            break
-        stage.world.backend.model.boots["A"].lease_end = 1
-        stage.world.checker.memory.boots["A"].seen = -SECOND * 100
+    stage.run(ledger.beat("A", 2000), ledger.claim("A", 2, ["default"], 1), ledger.register("A", 2000))
 
 
 def tombstone(stage: Stage) -> None:
@@ -128,5 +137,5 @@ def _watched(act: Callable[[Stage], None]) -> Callable[[World], Violation | None
 
 SCHEDULES: dict[str, Callable[[World], Violation | None]] = {
     act.__name__: _watched(act)
-    for act in (same_fence_twice, lost_registers, tombstone, follow_up_twice, follow_up_after_reap)
+    for act in (same_fence_twice, own_zombie, lost_acts, tombstone, follow_up_twice, follow_up_after_reap)
 }

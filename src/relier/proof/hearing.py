@@ -93,7 +93,7 @@ def _step(history: History, raw: Any) -> Said:
 
 
 def _claim(history: History, raw: Any) -> Said:
-    name, lane, seq, want, _, *queues = history.args
+    name, lane, seq, want, _, _, *queues = history.args
     boot = history.memory.boots.get(name)
     status = raw[0].decode()
     history.repeated_claim = True
@@ -224,12 +224,12 @@ def _replay(history: History, raw: Any) -> Said:
     again = ghost is not None and ghost.replayed == nonce
     if task_id not in history.exempt and again != (raw[0] == b"repeat"):
         raise Violation("repeat-changes-nothing", f"replay {nonce} of {task_id} was told {raw[0]}, again is {again}")
-    if raw[0] == b"key_taken" and ghost is not None and not _taken(history, task_id, ghost.sub.key):
+    if raw[0] == b"key_taken" and ghost is not None and not key_taken(history, task_id, ghost.sub.key):
         raise Violation("keys-free-at-the-end", f"replay of {task_id} was refused, nobody holds {ghost.sub.key}")
     return {} if again else _operate(history, raw, "replay")
 
 
-def _taken(history: History, task_id: str, key: str) -> bool:
+def key_taken(history: History, task_id: str, key: str) -> bool:
     if history.loose:
         return True
     now = history.time_ms

@@ -42,7 +42,7 @@ class History:
 
     def outgrows(self, task_id: str, fence: int) -> bool:
         """A fence is above all that were ever issued, also in a suffix the store lost: as long as TIME is ahead of it."""
-        fits = fence > self.highest.get(task_id, 0) or self.time_us < self.latest_us
+        fits = fence > self.highest.get(task_id, 0) or self.time_us <= self.latest_us
         self.latest_us = max(self.latest_us, self.time_us)
         self.highest[task_id] = max(self.highest.get(task_id, 0), fence)
         return fits
@@ -153,7 +153,7 @@ class History:
 
     def order_kept(self, said: dict[str, str]) -> None:
         """Nothing that waits in a claimed queue stood before what was handed over, and nothing was left without need."""
-        boot, lane, seq, want, _, *queues = self.args
+        boot, lane, seq, want, _, _, *queues = self.args
         if not self.claimed and said is not self.claimed and self.memory.boots.get(boot) is None:
             return
         if self.repeated_claim:
@@ -195,8 +195,9 @@ class History:
             if ghost.state == "queued" and waiting[ghost.sub.queue] > deepest:
                 raise Violation("brake-holds", f"{waiting[ghost.sub.queue]} revived wait in {ghost.sub.queue}")
         looked = len(raw[0]) + int(raw[1])
+        named = str(call.args[3])
         for name, boot in memory.boots.items():
-            if boot.lost and looked < most:
+            if boot.lost and looked < most and (not named or named == name):
                 idle = [i for i in memory.held(name) if waiting.get(memory.ghosts[i].sub.queue, 0) < deepest]
                 if idle:
                     raise Violation("sweep-is-thorough", f"{idle} of {name} were left, {looked} of {most} looked at")

@@ -179,7 +179,7 @@ class Model(Pieces):
 
     def _checkpoint(self, args: list[bytes]) -> Any:
         boot, task_id, fence, seq = args[0].decode(), args[1].decode(), int(args[2]), int(args[3])
-        rec = self.tasks.get(task_id)
+        rec = self.held(task_id, boot)
         said = self.verdict(rec, "checkpoint", fence, boot)
         if said == "ok" and rec is not None:
             of, last = (int(word) for word in rec.more.get("checkpoint", "0:0").split(":"))
@@ -194,7 +194,7 @@ class Model(Pieces):
 
     def _step(self, args: list[bytes]) -> Any:
         boot, task_id, fence, name = args[0].decode(), args[1].decode(), int(args[2]), args[3].decode()
-        rec = self.tasks.get(task_id)
+        rec = self.held(task_id, boot)
         said = self.verdict(rec, "step", fence, boot)
         if said != "ok" or rec is None:
             return [*_settled(said, rec), None]
@@ -212,7 +212,7 @@ class Model(Pieces):
         answers: list[Any] = []
         for _ in range(int(args[2])):
             task_id, fence, n = args[a].decode(), int(args[a + 1]), int(args[a + 4])
-            rec = self.tasks.get(task_id)
+            rec = self.held(task_id, boot)
             said = self.verdict(rec, "commit", fence, boot)
             if said == "ok" and rec is not None:
                 self.leave(task_id, rec)
@@ -236,7 +236,7 @@ class Model(Pieces):
         for i in range(int(args[1])):
             run = args[2 + width * i : 2 + width * (i + 1)]
             task_id, fence = run[0].decode(), int(run[1])
-            rec = self.tasks.get(task_id)
+            rec = self.held(task_id, boot)
             said = self.verdict(rec, move, fence, boot)
             answer: list[Any] = []
             if said == "ok" and rec is not None:
@@ -335,7 +335,7 @@ class Model(Pieces):
             self.drop(self.owned, name, task_id)
             self.count("strays")
         elif self.revived_in(rec.queue) >= sweep.deepest:
-            self.owned[name][task_id] = self.now
+            self.owned[name][task_id] = max(self.now, max(self.owned[name].values()) + 1)
             sweep.deferred += 1
         else:
             self.leave(task_id, rec)

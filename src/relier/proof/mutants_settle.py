@@ -15,7 +15,7 @@ _bug = partial(register, MUTANTS)
 # --- who may settle ------------------------------------------------------------------------------------------------
 
 
-@_bug("commit does not look at the fence", "network", "zombie")
+@_bug("commit does not look at the fence", "own_zombie")
 class FenceNotChecked(Model):
     def verdict(self, rec: Rec | None, move: str, fence: int, boot: str) -> str:
         if move == "commit" and rec is not None and rec.state == "running" and rec.owner == boot:
@@ -31,7 +31,7 @@ class FenceAtMost(Model):
         return super().verdict(rec, move, fence, boot)
 
 
-@_bug("fences are compared to 14 digits: f and f + 1 are alike", "clock")
+@_bug("fences are compared to 14 digits: f and f + 1 are alike", "own_zombie")
 class FenceRounded(Model):
     def verdict(self, rec: Rec | None, move: str, fence: int, boot: str) -> str:
         if rec is not None and rec.state == "running" and rec.owner == boot and fence // 100 == rec.fence // 100:
@@ -278,7 +278,7 @@ class DiscardsTheLiving(Model):
 # --- notes and follow-ups ------------------------------------------------------------------------------------------
 
 
-@_bug("a zombie's checkpoint is taken", "zombie", "network")
+@_bug("a zombie's checkpoint is taken", "own_zombie")
 class ZombieCheckpoints(Model):
     def verdict(self, rec: Rec | None, move: str, fence: int, boot: str) -> str:
         if move == "checkpoint" and rec is not None and rec.state in {"running", "queued"}:

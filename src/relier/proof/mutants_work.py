@@ -59,7 +59,7 @@ class BootRemovedEarly(Model):
             self.remove_boot(name)
 
 
-@_bug("a boot declared lost beats its way back", "storm", "zombie")
+@_bug("a boot declared lost beats its way back", "lost_acts")
 class LostBootBeats(Model):
     def _beat(self, args: list[bytes]) -> Any:
         boot = self.boots.get(args[0].decode())
@@ -68,7 +68,7 @@ class LostBootBeats(Model):
         return super()._beat(args)
 
 
-@_bug("a boot declared lost may register again", "lost_registers")
+@_bug("a boot declared lost may register again", "lost_acts")
 class LostBootRegisters(Model):
     def _register(self, args: list[bytes]) -> Any:
         boot = self.boots.get(args[0].decode())
@@ -77,7 +77,7 @@ class LostBootRegisters(Model):
         return super()._register(args)
 
 
-@_bug("a boot declared lost may claim", "storm", "zombie")
+@_bug("a boot declared lost may claim", "lost_acts")
 class LostBootClaims(Model):
     def _claim(self, args: list[bytes]) -> Any:
         boot = self.boots.get(args[0].decode())

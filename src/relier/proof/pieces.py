@@ -137,6 +137,7 @@ class Pieces(Namespace):
         deaths = int(rec.more.get("deaths", 0)) + (1 if alone else 0)
         scares = int(rec.more.get("scares", 0)) + (0 if alone else 1)
         self.note(rec, deaths=deaths, scares=scares)
+        rec.more.pop("since", None)
         if deaths > (MAX_RESURRECTIONS if rec.max_resurrections is None else rec.max_resurrections):
             self.finish_dead(task_id, rec, "max_resurrections_exceeded")
             return "dead"
@@ -157,6 +158,14 @@ class Pieces(Namespace):
         entries.pop(task_id, None)
         if not entries:
             index.pop(of, None)
+
+    def held(self, task_id: str, boot: str) -> Rec | None:
+        """The record an owner wants to settle. Where there is none any more, the owner holds nothing either."""
+        rec = self.tasks.get(task_id)
+        if rec is None and task_id in self.owned.get(boot, {}):
+            self.drop(self.owned, boot, task_id)
+            self.count("strays")
+        return rec
 
     def verdict(self, rec: Rec | None, move: str, fence: int, boot: str) -> str:
         if rec is None:

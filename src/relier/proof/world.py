@@ -149,7 +149,7 @@ class World:
         self.subs: dict[str, Submission] = {}
         self.checker = Checker(self)
         self.now = 0
-        self.skew = 0
+        self.skew = self.foremost = 0
         self.healed = False
         self.in_flight = 0
         self.pushing = 0

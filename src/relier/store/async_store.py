@@ -154,7 +154,7 @@ class AsyncStore:
         answer = await (await self._lane()).submit(request)
         if isinstance(answer, RelierError):
             raise answer
-        return call.parse(answer)
+        return call.read(answer)
 
     async def run_many(self, calls: Iterable[Call[T]]) -> list[T | RelierError]:
         """Run calls in one pipeline; an answer for each, in order, errors as values."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -107,10 +108,10 @@ class AsyncConnection(asyncio.Protocol):
             self._timer = None
         if transport is None:
             return
-        try:
-            transport.abort()
-        except RuntimeError:  # the loop was closed first and can no longer do the rest
+        if self._loop.is_closed():
             _close_without_loop(transport)
+        else:
+            transport.abort()
 
     def _fail(self, trouble: AttemptError) -> None:
         self.close()
@@ -120,10 +121,15 @@ class AsyncConnection(asyncio.Protocol):
 
 
 def _close_without_loop(transport: asyncio.Transport) -> None:
-    """Do what a closed loop did not get to do. asyncio has no public way; where this fails too, it warns as usual."""
+    """Do what a loop that was closed first did not get to do. asyncio has no public way.
+
+    uvloop closes what is open by itself, with a ResourceWarning: end its loops as asyncio.run does, or close the store.
+    """
     inner = getattr(getattr(transport, "_ssl_protocol", None), "_transport", transport)
     lose = getattr(inner, "_call_connection_lost", None)
     if lose is not None:
+        with contextlib.suppress(RuntimeError):
+            transport.abort()
         lose(None)
 
 

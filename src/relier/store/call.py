@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from relier.errors import IndeterminateError, RelierError
+from relier.errors import IndeterminateError, RelierError, StoreReplyError
 
 T = TypeVar("T")
 Arg = bytes | str | int
@@ -40,6 +40,16 @@ class Call(Generic[T]):
     durability: Durability = Durability.MEMORY
     indeterminate: Callable[[], IndeterminateError] = _indeterminate
 
+    def read(self, answer: Any) -> T:
+        """The result a reply stands for. A StoreReplyError for a reply that is none of the script's own."""
+        try:
+            return self.parse(answer)
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            raise StoreReplyError(
+                f"the store answered {self.script} with something that cannot be read ({answer!r:.80}); what it did is "
+                f"not known; repeating the call is safe"
+            ) from error
+
     def when_indeterminate(self, error: Callable[[], IndeterminateError]) -> Call[T]:
         """The same call, raising this error where it ran but its durability was not confirmed."""
         return replace(self, indeterminate=error)
@@ -50,6 +60,6 @@ def parsed(call: Call[Any], answer: Any) -> Any:
     if isinstance(answer, RelierError):
         return answer
     try:
-        return call.parse(answer)
+        return call.read(answer)
     except RelierError as error:
         return error

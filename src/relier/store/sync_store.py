@@ -54,7 +54,7 @@ class SyncStore:
         complete(core.carry(core.batch([request])))
         if isinstance(request.answer, RelierError):
             raise request.answer
-        return call.parse(request.answer)
+        return call.read(request.answer)
 
     def run_many(self, calls: Iterable[Call[T]]) -> list[T | RelierError]:
         """Run calls, one pipeline per durability level; an answer for each, in order, errors as values."""

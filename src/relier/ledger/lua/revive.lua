@@ -37,7 +37,8 @@ local function rescue(boot, id, alone, why)
     redis.call('ZREM', OWNED .. boot, id)
     bury_corrupt(id, r)
   elseif lane_is_full(with_spec(r).queue) then
-    redis.call('ZADD', OWNED .. boot, now, id)
+    local last = redis.call('ZRANGE', OWNED .. boot, -1, -1, 'WITHSCORES')[2]
+    redis.call('ZADD', OWNED .. boot, math.max(now, last + 1), id)
     deferred = deferred + 1
   else
     leave(id, r)

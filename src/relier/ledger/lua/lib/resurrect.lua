@@ -14,6 +14,7 @@ local function resurrect(id, r, alone, cause)
   local deaths, scares = tonumber(noted(id, r, 'deaths') or 0), tonumber(noted(id, r, 'scares') or 0)
   if alone then deaths = deaths + 1 else scares = scares + 1 end
   note(id, r, 'deaths', deaths, 'scares', scares)
+  redis.call('HDEL', MORE .. id, 'since')   -- it did run: the time it was being put back is over
   if deaths > (r.max_resurrections or MAX_RESURRECTIONS) then
     finish_dead(id, r, 'max_resurrections_exceeded')
     return 'dead'

@@ -152,7 +152,7 @@ def open_bench(folder: str) -> tuple[SyncStore, Bench]:
 
 
 def bytes_per_running_task(n: int = 20_000) -> float:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         store, bench = open_bench(folder)
         with store:
             bench.run_tasks(1000)  # buffers and tables have found their size
@@ -163,7 +163,7 @@ def bytes_per_running_task(n: int = 20_000) -> float:
 
 def revival(n: int = 10_000) -> tuple[float, float, int]:
     """Script time to revive n orphans (s), the longest single call (ms), the most tasks in a call."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         store, bench = open_bench(folder)
         with store:
             bench.run_tasks(n)
@@ -181,7 +181,7 @@ def revival(n: int = 10_000) -> tuple[float, float, int]:
 
 def sweep_cost(running: int) -> float:
     """Script time of a sweep that finds nothing (µs), beside so many healthy running tasks."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         store, bench = open_bench(folder)
         with store:
             bench.run_tasks(running)
@@ -213,7 +213,7 @@ def report_others(bench: Bench, moves: Sequence[str]) -> None:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         store, bench = open_bench(folder)
         with store:
             empty, call = yardstick(store)

@@ -121,5 +121,5 @@ def judge(store: SyncStore, ledger: Ledger, ids: list[str], verdicts: Counter[st
 if __name__ == "__main__":
     if sys.argv[1:2] == ["worker"]:
         work(sys.argv[2])
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
         raise SystemExit(demo(str(Path(place))))

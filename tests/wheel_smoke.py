@@ -13,7 +13,7 @@ from relier.store import SyncStore
 def main() -> None:
     if "site-packages" not in relier.__file__:
         raise SystemExit(f"this is not the wheel: {relier.__file__}")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         settings = Settings(redis_url=f"embedded://{folder}")
         ledger, boot, task_id = Ledger(settings), new_boot(), new_task_id()
         with SyncStore(settings, load_scripts()) as store:

@@ -155,10 +155,10 @@ def _after(world: World, ms: int, call: Any) -> None:
     world.run(call)
 
 
-def _break_running(world: World) -> None:
+def _broken_running(world: World) -> Any:
     lease = world.start()
     world.command("SET", world.key("task", lease.task_id), "broken")
-    world.lose()
+    return lease
 
 
 def _discard(world: World, end: State) -> None:
@@ -184,6 +184,7 @@ MAKES: dict[tuple[str, State | None, State | None], Do] = {
     ("claim", Q, CANCELLED): lambda w: (w.push(expires_in_ms=1), w.advance(1), w.claim()),
     ("claim", Q, DEAD): lambda w: (_broken(w), w.claim()),
     ("commit", R, DONE): lambda w: w.commit(w.start()),
+    ("commit", R, DEAD): lambda w: w.commit(_broken_running(w)),
     ("commit", None, S): lambda w: w.commit(w.start(), None, [w.new(delay_ms=1)]),
     ("commit", None, Q): lambda w: w.commit(w.start(), None, [w.new()]),
     ("commit", None, CANCELLED): lambda w: w.commit(w.start(), None, _pair_in_one_call(w)),
@@ -192,14 +193,16 @@ MAKES: dict[tuple[str, State | None, State | None], Do] = {
     ("retry", R, S): lambda w: w.retry(w.start(), 1),
     ("retry", R, Q): lambda w: w.retry(w.start()),
     ("retry", R, CANCELLED): lambda w: w.retry(_asked(w)),
+    ("retry", R, DEAD): lambda w: w.retry(_broken_running(w)),
     ("release", R, Q): lambda w: w.release(w.start()),
     ("release", R, CANCELLED): lambda w: w.release(_asked(w)),
+    ("release", R, DEAD): lambda w: w.release(_broken_running(w)),
     ("bury", R, DEAD): lambda w: w.bury(w.start()),
     ("forfeit", R, Q): lambda w: w.run(w.ledger.forfeit(w.start(), "c")),
     ("forfeit", R, DEAD): lambda w: w.run(w.ledger.forfeit(w.start(on_lost="bury"), "c")),
     ("forfeit", R, CANCELLED): lambda w: w.run(w.ledger.forfeit(_asked(w), "c")),
     ("revive", R, Q): lambda w: (w.start(), w.lose()),
-    ("revive", R, DEAD): _break_running,
+    ("revive", R, DEAD): lambda w: (_broken_running(w), w.lose()),
     ("revive", R, CANCELLED): lambda w: (_asked(w), w.lose()),
     ("promote", S, Q): lambda w: (w.push(delay_ms=1), _after(w, 1, w.ledger.promote())),
     ("promote", S, CANCELLED): lambda w: (w.push(delay_ms=1, expires_in_ms=1), _after(w, 1, w.ledger.promote())),

@@ -1,4 +1,4 @@
-"""The owner's moves: commit, retry, release, bury, forfeit, and their answers ok, repeat, stale, missing, corrupt."""
+"""The owner's moves: commit, retry, release, bury, forfeit, and their answers ok, repeat, stale, missing."""
 
 from __future__ import annotations
 
@@ -89,16 +89,6 @@ def test_a_waiting_task_has_no_owner(clocked: World, move: str) -> None:
 def test_an_unknown_id_is_missing(clocked: World, move: str) -> None:
     with clocked.unchanged():
         assert MOVES[move](clocked, Lease("nothing", "1", "boot")) == Settled("missing", "", "0")
-
-
-@every_move
-@pytest.mark.parametrize("text", ["", "x", "queued 1", "running 2 \x00 boot 1 - 0\n\n\n\n"])
-def test_a_broken_record_is_told_so(clocked: World, move: str, text: str) -> None:
-    lease = clocked.start()
-    clocked.sound = False
-    clocked.command("SET", clocked.key("task", lease.task_id), text)
-    with clocked.unchanged():
-        assert MOVES[move](clocked, lease).verdict == ("corrupt" if text else "missing")
 
 
 def test_a_commit_keeps_the_result(clocked: World) -> None:

@@ -17,7 +17,7 @@ from relier.errors import (
 )
 from relier.store.batch import MOST_BYTES, MOST_REQUESTS, Request, pipelines
 from relier.store.call import Durability
-from relier.store.policy import AttemptError, Breaker, Deadline, pause_before_retry
+from relier.store.policy import AttemptError, Breaker, Deadline, more_telling, pause_before_retry
 from relier.store.replies import final_error, trouble_of
 
 
@@ -82,6 +82,14 @@ def test_pauses_grow_and_end_with_retries_or_time() -> None:
     assert pause_before_retry(lost, 1, 5, 0) is None
     assert pause_before_retry(AttemptError("no", again=False), 1, 5, 10) is None
     assert pause_before_retry(AttemptError("NOSCRIPT", at_once=True), 4, 5, 10) == 0
+
+
+def test_an_attempt_cut_short_by_the_deadline_hides_nothing() -> None:
+    garbage, late, missing = AttemptError("garbage"), AttemptError("late"), AttemptError("NOSCRIPT", at_once=True)
+    assert more_telling(None, late, 0) is late
+    assert more_telling(garbage, late, 1) is late
+    assert more_telling(garbage, late, 0) is garbage
+    assert more_telling(missing, late, 0) is late
 
 
 @pytest.mark.parametrize(

@@ -208,7 +208,7 @@ class Ledger:
         args: list[Arg] = list(_owner_of(leases))
         for lease in leases:
             args += (lease.task_id, lease.fence)
-        return self._call("release", args, replies.all_settled)
+        return self._call("release", args, partial(replies.all_settled, len(leases)))
 
     def bury(self, lease: Lease, reason: str, detail: str = "") -> Call[Settled]:
         """Ends the task as dead, with a reason one can replay from."""
@@ -221,7 +221,7 @@ class Ledger:
 
     def _settle(self, move: str, lease: Lease, *args: Arg) -> Call[Settled]:
         run: tuple[Arg, ...] = (lease.owner, 1, lease.task_id, lease.fence, *args)
-        return self._call(move, run, lambda raw: replies.all_settled(raw)[0])
+        return self._call(move, run, lambda raw: replies.all_settled(1, raw)[0])
 
     # --- 4 sweep -------------------------------------------------------------------------------------------------
 

@@ -42,6 +42,7 @@ from relier.states import BY_WORD, State
 
 __all__ = ["number"]
 
+OPERATED = ("ok", "repeat", "asked", "missing", "conflict", "illegal", "key_taken", "corrupt")
 CORRUPT = "its record cannot be read: something else wrote to its key; look at the key, then remove it by hand"
 
 
@@ -113,7 +114,9 @@ def settled(raw: Any) -> Settled:
     return Settled(Verdict(text(raw[0])), text(raw[1]), text(raw[2]))
 
 
-def all_settled(raw: Any) -> list[Settled]:
+def all_settled(expected: int, raw: Any) -> list[Settled]:
+    if len(raw) != expected:
+        raise ValueError(f"{len(raw)} answers for {expected} tasks")
     return [settled(item) for item in raw]
 
 
@@ -134,11 +137,12 @@ def swept(raw: Any) -> Swept:
 
 
 def promoted(raw: Any) -> Promoted:
-    return Promoted(int(raw[0]), int(float(raw[1])) if raw[1] else None)
+    count, due = raw
+    return Promoted(int(count), int(float(due)) if due else None)
 
 
 def operated(move: str, what: str, raw: Any) -> Operated:
-    verdict, state, version = text(raw[0]), text(raw[1]), int(raw[2])
+    verdict, state, version = word(raw[0], *OPERATED), text(raw[1]), int(raw[2])
     match verdict:
         case "conflict":
             raise VersionConflictError(

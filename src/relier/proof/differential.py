@@ -254,7 +254,7 @@ def _expected_marks(model: Model) -> dict[str, Any]:
 @contextmanager
 def real_store(scripts: Scripts | None = None) -> Iterator[RealStore]:
     """A private embedded server with the scripts on a virtual clock."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         settings = Settings(redis_url=f"embedded://{folder}", namespace="differential", redis_allow_eviction=True)
         with SyncStore(settings, scripts or load_scripts(lib__time=FAKE_TIME)) as store:
             yield RealStore(store, keys.prefix("differential"))

@@ -179,7 +179,7 @@ class Model(Pieces):
 
     def _checkpoint(self, args: list[bytes]) -> Any:
         boot, task_id, fence, seq = args[0].decode(), args[1].decode(), int(args[2]), int(args[3])
-        rec = self.held(task_id, boot)
+        rec = self.tasks.get(task_id)
         said = self.verdict(rec, "checkpoint", fence, boot)
         if said == "ok" and rec is not None:
             of, last = (int(word) for word in rec.more.get("checkpoint", "0:0").split(":"))
@@ -194,7 +194,7 @@ class Model(Pieces):
 
     def _step(self, args: list[bytes]) -> Any:
         boot, task_id, fence, name = args[0].decode(), args[1].decode(), int(args[2]), args[3].decode()
-        rec = self.held(task_id, boot)
+        rec = self.tasks.get(task_id)
         said = self.verdict(rec, "step", fence, boot)
         if said != "ok" or rec is None:
             return [*_settled(said, rec), None]

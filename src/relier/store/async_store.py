@@ -35,6 +35,7 @@ class Lane:
         self._waiting: list[Request] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._flying: set[AsyncConnection] = set()
+        self._ended = False
         self._landed: asyncio.Future[None] | None = None
         self._until_loop_ends = self._close_with_loop()
 
@@ -83,6 +84,9 @@ class Lane:
 
     def _carry_on(self, batch: Batch, trouble: AttemptError | None) -> None:
         """Whatever needs waiting, retrying or confirming goes on in a task, which no caller can cancel."""
+        if self._ended:
+            _cancel(batch)
+            return
         task = self._loop.create_task(self._carry(batch, trouble))
         self._tasks.add(task)
         task.add_done_callback(self._carried)
@@ -99,9 +103,7 @@ class Lane:
         try:
             await self.core.carry(batch, trouble)
         except BaseException:
-            for request in batch.requests:
-                if request.waiter is not None:
-                    request.waiter.cancel()
+            _cancel(batch)
             raise
         _deliver(batch)
 
@@ -109,13 +111,23 @@ class Lane:
         try:
             yield
         finally:
+            self._ended = True
             self.core.close()
             for connection in self._flying:
                 connection.close()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 def _abandoned(request: Request) -> bool:
     return request.waiter is None or request.waiter.done()
+
+
+def _cancel(batch: Batch) -> None:
+    for request in batch.requests:
+        if request.waiter is not None:
+            request.waiter.cancel()
 
 
 def _deliver(batch: Batch) -> None:

@@ -13,7 +13,7 @@ from relier.settings import Settings
 from relier.store.address import Target
 from relier.store.batch import Batch, Request
 from relier.store.call import Durability
-from relier.store.policy import AttemptError, Breaker, Clock, Deadline, pause_before_retry
+from relier.store.policy import AttemptError, Breaker, Clock, Deadline, more_telling, pause_before_retry
 from relier.store.pool import Pool
 from relier.store.probe import Capabilities, capabilities_of, check, confirmation_of, questions
 from relier.store.replies import final_error
@@ -122,12 +122,16 @@ class Core:
             if trouble is not None and not await self._pause(trouble, attempts, batch.deadline, repeat=repeat):
                 break
             attempts += 1
+            before = trouble
             try:
-                trouble = await self._attempt(batch, pool, probed=probed, wait=wait)
+                now = await self._attempt(batch, pool, probed=probed, wait=wait)
             except RelierError as error:  # the server or the settings cannot do what was asked
                 trouble = error
-            if trouble is None:
                 break
+            if now is None:
+                trouble = None
+                break
+            trouble = more_telling(before, now, batch.deadline.left())
         if trouble is not None:
             batch.fail(trouble)
         self.finish(batch, attempts)

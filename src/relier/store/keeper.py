@@ -8,6 +8,7 @@ neither it nor the server, and spends its life blocked in two flock calls: it co
 import contextlib
 import fcntl
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -34,17 +35,19 @@ def main(lock: int, folder: str, socket_path: str, binary: str) -> None:
     if free:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(socket_path)
-        start(server_lock, folder, socket_path, binary)
+        os.truncate(server_lock, 0)
+        os.pwrite(server_lock, b"%d\n" % start(server_lock, folder, socket_path, binary), 0)
+    server = int(os.pread(server_lock, 20, 0) or 0)
     os.close(server_lock)
     threading.Thread(target=end_with_server, args=(folder,), daemon=True).start()
     clients = os.open(os.path.join(folder, "clients.lock"), os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(clients, fcntl.LOCK_EX)  # until the last client has left
-    stop(socket_path)
+    stop(socket_path, server)
     threading.Event().wait(STOPPING)  # end_with_server ends us as soon as the server is gone
 
 
-def start(server_lock: int, folder: str, socket_path: str, binary: str) -> None:
-    """The server holds server.lock through the descriptor it inherits, and is the only one to hold it."""
+def start(server_lock: int, folder: str, socket_path: str, binary: str) -> int:
+    """The server holds server.lock through the descriptor it inherits, and is the only one to hold it. Its pid."""
     options = {
         "port": "0",
         "unixsocket": socket_path,
@@ -57,7 +60,8 @@ def start(server_lock: int, folder: str, socket_path: str, binary: str) -> None:
         "logfile": os.path.join(folder, "valkey.log"),
     }
     command = [binary] + [word for name, value in options.items() for word in (f"--{name}", value)]
-    subprocess.Popen(command, pass_fds=(server_lock,), cwd=folder, start_new_session=True)  # noqa: S603 - the wheel's
+    started = subprocess.Popen(command, pass_fds=(server_lock,), cwd=folder, start_new_session=True)  # noqa: S603
+    return started.pid
 
 
 def detach(folder: str) -> None:
@@ -74,13 +78,18 @@ def end_with_server(folder: str) -> None:
     os._exit(0)
 
 
-def stop(socket_path: str) -> None:
-    """Ask for a clean end: the append-only file is written and synced."""
-    with socket.socket(socket.AF_UNIX) as server, contextlib.suppress(OSError):
-        server.settimeout(STOPPING)
-        server.connect(socket_path)
-        server.sendall(b"SHUTDOWN NOSAVE\r\n")
-        server.recv(64)
+def stop(socket_path: str, server: int) -> None:
+    """Ask for a clean end: the append-only file is written and synced. Where the folder was removed and the socket with
+    it, a signal asks for the same; the pid is the server's own, for it still holds server.lock."""
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(STOPPING)
+            connection.connect(socket_path)
+            connection.sendall(b"SHUTDOWN NOSAVE\r\n")
+            connection.recv(64)
+    except OSError:
+        if server:
+            os.kill(server, signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -65,6 +65,11 @@ def pause_before_retry(trouble: AttemptError, attempts: int, retries: int, left:
     return pause if pause < left else None
 
 
+def more_telling(before: AttemptError | None, now: AttemptError, left: float) -> AttemptError:
+    """Which of two troubles to report: one that the deadline cut short says less than the one before it."""
+    return now if before is None or before.at_once or left > 0 else before
+
+
 class Breaker:
     """After `failures` failed attempts in a row, calls are refused at once; one per `cooldown` may still try.
 

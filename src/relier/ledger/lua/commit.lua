@@ -17,6 +17,7 @@ for i = 1, tonumber(ARGV[3]) do
     idle = false
     answers[i] = 'ok'
   else
+    if not r.state then let_go(id, r, boot) end
     answers[i] = {said, r.state or '', r.fence or '0'}
   end
   a = a + 5 + 10 * n

@@ -2,14 +2,7 @@
 -- use: record close
 -- 'ok': this attempt owns the task. 'repeat': this very call ran before. 'stale': another attempt, or nobody, owns it.
 local function verdict(id, r, move, fence, boot)
-  if not r.state then
-    -- The record is gone or broken: whoever held it holds nothing any more, and what is left of it is buried.
-    if redis.call('ZREM', OWNED .. boot, id) == 1 then
-      -- here: corrupt
-      bury_corrupt(id, r)
-    end
-    return r.corrupt and 'corrupt' or 'missing'
-  end
+  if not r.state then return r.corrupt and 'corrupt' or 'missing' end
   if r.state == 'running' and r.fence == fence and r.owner == boot then return 'ok' end
   if move == 'commit' then
     if r.state == 'done' and r.fence == fence and r.owner == boot then return 'repeat' end
@@ -19,6 +12,14 @@ local function verdict(id, r, move, fence, boot)
   redis.call('HDEL', COUNTS, 'full')   -- a first write that a full store does not refuse: a zombie is always told
   count('refused')
   return 'stale'
+end
+
+-- To settle a record that is gone or broken: whoever held it holds nothing any more, and what is left of it is buried.
+local function let_go(id, r, boot)
+  if redis.call('ZREM', OWNED .. boot, id) == 1 then
+    -- here: corrupt
+    bury_corrupt(id, r)
+  end
 end
 
 -- Its first write is one that a full store does not refuse, so whoever settles can always settle.

@@ -14,6 +14,7 @@ local function settle(move, width, act)
       note(id, r, 'settled', move .. ':' .. fence)
       answers[i] = {said, act(id, r, a), fence}
     else
+      if not r.state then let_go(id, r, ARGV[1]) end
       answers[i] = {said, r.state or '', r.fence or '0'}
     end
   end

@@ -1,0 +1,306 @@
+"""Every interleaving of small cases: two tasks, two workers, any number of sweepers, one fault.
+
+The state is explicit: the ledger, and for each worker what it knows. From each state every enabled step is taken; states
+that are alike up to the values of fences, times and versions are visited once. The checker judges every step.
+
+    worker    register (twice at the most: it starts again after `gone`), claim, re-send an unanswered claim, beat, commit,
+              retry or release one of its tasks once, and, as a zombie, commit what it held when it was told gone
+    sweeper   revive one task a call: any number of sweepers at any moment, and a sweep cut short anywhere
+    time      the lease of any boot runs out at any point (a worker that goes on after it is one that was frozen)
+    fault     one of: a reply is lost (the call ran); the store returns to any earlier point of the path
+
+A crash needs no step: a worker that stops is one that takes no more steps, and every state is also tried with either worker, or
+both, stopped for ever: the others, or a new worker, must bring both tasks to an end from there.
+
+Not covered: the ledger clock's arithmetic (a lease here runs out by decree), delays, keys, limits, operators, brakes,
+batches, more than one fault on one path, a rollback together with a lost reply. The simulator covers those by chance.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from relier.ledger.records import Lease, Submission
+from relier.proof.ghost import Violation
+from relier.proof.model import Model
+from relier.proof.world import BASE_US, ModelBackend, World
+from relier.store.call import Call, Durability
+
+LEASE_MS = 2000
+TASKS = ("s", "t")
+LONG_AGO = -(10**15)
+
+
+class Worker(NamedTuple):
+    """What a worker knows: its boot, its leases, those it lost, and whether a claim is unanswered."""
+
+    name: str
+    boots: int = 0
+    joined: bool = False
+    seq: int = 0
+    waiting: bool = False
+    held: tuple[tuple[str, int], ...] = ()
+    late: tuple[tuple[str, int], ...] = ()
+    gave_back: bool = False
+
+    @property
+    def boot(self) -> str:
+        return f"{self.name}{self.boots}"
+
+    def gone(self) -> Worker:
+        """Told that it is lost: what it held it may still try to finish, as a zombie."""
+        return self._replace(joined=False, waiting=False, held=(), late=self.held or self.late)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`store` and `saved` hold pickled (model, checker's memory); saved is the point a rollback returns to."""
+
+    store: bytes
+    workers: tuple[Worker, Worker]
+    faults: int
+    saved: bytes | None = None
+    saved_key: Any = None
+
+
+class Search:
+    """Breadth first over cases. `slots` is how many tasks each worker may hold."""
+
+    def __init__(self, model: type[Model] = Model, *, slots: tuple[int, int] = (1, 1), rollback: bool = True) -> None:
+        self.world = World(0, "calm", ModelBackend(model()))
+        self.slots = slots
+        self.rollback = rollback
+        self.states = 0
+        self.transitions = 0
+        self.settled = 0
+        self._hopeful: set[Any] = set()
+
+    # --- the store -----------------------------------------------------------------------------------------------
+
+    def load(self, store: bytes) -> Model:
+        model, memory = pickle.loads(store)  # noqa: S301 - our own
+        self.world.backend.model = model  # type: ignore[misc]
+        self.world.checker.memory = memory
+        self.world.checker.highest = {}
+        return model  # type: ignore[no-any-return]
+
+    def dump(self) -> bytes:
+        return pickle.dumps((self.world.backend.model, self.world.checker.memory), pickle.HIGHEST_PROTOCOL)
+
+    def run(self, call: Call[Any]) -> Any:
+        """One call, one microsecond later than any before on any path: fences differ, the ledger clock stands."""
+        self.transitions += 1
+        self.world.last_us += 1
+        time_us = self.world.backend.time_us = self.world.last_us
+        raw = self.world.backend.run(call)
+        self.world.checker.applied(call, raw, time_us)
+        return call.parse(raw)
+
+    def begin(self) -> Case:
+        self.world.last_us = BASE_US
+        subs = [Submission(id=i, name="work", payload=b"p", max_resurrections=1) for i in TASKS]
+        self.world.subs = {sub.id: sub for sub in subs}
+        self.run(self.world.ledger.submit(subs))
+        return Case(self.dump(), (Worker("A"), Worker("B")), 1)
+
+    # --- steps ---------------------------------------------------------------------------------------------------
+
+    def steps(self, case: Case) -> Iterator[Case]:
+        """Every case one step further. Its store is the one loaded now; `store` still holds the one before."""
+        yield from self._environment(case)
+        for i, worker in enumerate(case.workers):
+            for after, unanswered in self._acts(case, worker, self.slots[i]):
+                workers = (after, case.workers[1]) if i == 0 else (case.workers[0], after)
+                yield replace(case, workers=workers, faults=case.faults - unanswered)
+
+    def _environment(self, case: Case) -> Iterator[Case]:
+        model = self.load(case.store)
+        for name in list(model.boots):
+            if model.boots[name].lease_end > 1:
+                self.load(case.store).boots[name].lease_end = 1
+                self.world.checker.memory.boots[name].seen = LONG_AGO
+                yield case
+        self.load(case.store)
+        self.run(self.world.ledger.revive(1))
+        yield case
+        if self.rollback and case.faults and case.saved is None:
+            yield replace(case, saved=case.store, saved_key=self.key_of(self.load(case.store)))
+        if case.faults and case.saved is not None:
+            self.load(case.saved)
+            yield replace(case, saved=None, saved_key=None, faults=0)
+
+    def _acts(self, case: Case, worker: Worker, slots: int) -> Iterator[tuple[Worker, int]]:
+        """Each act of a worker, with its answer, and where a fault is left and none is in the making, with it lost."""
+        may_lose = case.faults and case.saved is None
+        ledger = self.world.ledger
+        if not worker.joined:
+            if worker.boots < 2:
+                self.load(case.store)
+                fresh = worker._replace(boots=worker.boots + 1, seq=0)
+                joined = self.run(ledger.register(fresh.boot, LEASE_MS))
+                yield fresh._replace(joined=joined), 0
+        else:
+            yield from self._work(case, worker, slots, may_lose)
+        for lease in worker.late:
+            self.load(case.store)
+            self.run(ledger.commit([(self._lease(worker, lease, late=True), b"late", ())]))
+            yield worker._replace(late=tuple(each for each in worker.late if each != lease)), 0
+
+    def _work(self, case: Case, worker: Worker, slots: int, may_lose: bool | int) -> Iterator[tuple[Worker, int]]:
+        ledger = self.world.ledger
+        if len(worker.held) < slots:
+            self.load(case.store)
+            asked = worker if worker.waiting else worker._replace(seq=worker.seq + 1)
+            answer = self.run(ledger.claim(asked.boot, asked.seq, ["default"], 1))
+            yield self._claimed(asked, answer), 0
+            if may_lose and not worker.waiting:
+                yield asked._replace(waiting=True), 1
+        self.load(case.store)
+        alive = self.run(ledger.beat(worker.boot, LEASE_MS)).alive
+        yield worker if alive else worker.gone(), 0
+        for lease in worker.held:
+            rest = worker._replace(held=tuple(each for each in worker.held if each != lease))
+            self.load(case.store)
+            self.run(ledger.commit([(self._lease(worker, lease), b"r", ())]))
+            yield rest, 0
+            if may_lose:
+                yield worker, 1
+            if not worker.gave_back:
+                self.load(case.store)
+                back = self._lease(worker, lease)
+                self.run(ledger.retry(back, 0) if worker.name == "A" else ledger.release([back]))
+                yield rest._replace(gave_back=True, late=(lease,)), 0
+
+    def _claimed(self, worker: Worker, answer: Any) -> Worker:
+        if answer.status == "gone":
+            return worker.gone()
+        got = tuple((claimed.lease.task_id, int(claimed.lease.fence)) for claimed in answer.tasks)
+        return worker._replace(waiting=False, held=worker.held + tuple(each for each in got if each not in worker.held))
+
+    def _lease(self, worker: Worker, lease: tuple[str, int], *, late: bool = False) -> Lease:
+        boots = worker.boots - (1 if late and not worker.gave_back and worker.joined else 0)
+        return Lease(lease[0], str(lease[1]), f"{worker.name}{max(boots, 1)}")
+
+    # --- when two cases are alike --------------------------------------------------------------------------------
+
+    def key_of(self, model: Model) -> Any:
+        """The ledger without what no step looks at: times, versions, history. Fences stay; `alike` ranks them."""
+        tasks = tuple(
+            (i, rec.state, rec.fence, rec.owner, rec.flags, rec.more.get("deaths"), rec.more.get("scares"), rec.more.get("settled"))
+            for i, rec in sorted(model.tasks.items())
+        )
+        boots = tuple(
+            (name, min(boot.lease_end, 2), boot.ran if boot.lease_end == 0 else 0, [told for _, told in boot.lanes.values()])
+            for name, boot in sorted(model.boots.items())
+        )
+        ready = tuple(sorted(model.ready.get("default", {}), key=lambda i: (model.ready["default"][i], i)))
+        return tasks, _frozen(boots), ready
+
+    def alike(self, case: Case, model: Model) -> Any:
+        """Of a seq only matters whether the store has seen it: the next one is always new."""
+        workers = []
+        for worker in case.workers:
+            lanes = model.boots[worker.boot].lanes if worker.boot in model.boots else {}
+            last = next((seq for seq, _ in lanes.values()), 0)
+            workers.append(worker._replace(seq=min(worker.seq - last, 1) if worker.waiting else 0))
+        return _ranked((self.key_of(model), tuple(map(tuple, workers)), case.faults, case.saved_key))
+
+    # --- the end -------------------------------------------------------------------------------------------------
+
+    def hope(self, case: Case, key: Any) -> None:
+        """From here, whoever stops for ever: the leases run out, a sweep and one new worker bring both tasks to an end."""
+        if key[0] in self._hopeful:
+            return
+        self._hopeful.add(key[0])
+        ledger, model = self.world.ledger, self.load(case.store)
+        for boot in model.boots.values():
+            boot.lease_end = min(boot.lease_end, 1)
+        for ghost in self.world.checker.memory.boots.values():
+            ghost.seen = LONG_AGO
+        self.run(ledger.revive())
+        self.run(ledger.register("Z", LEASE_MS))
+        for claimed in self.run(ledger.claim("Z", 1, ["default"], 9)).tasks:
+            self.run(ledger.commit([(claimed.lease, None, ())]))
+        self.run(ledger.retire("Z"))
+        self.settled += 1
+        if model.due or model.ready or model.owned or model.boots:
+            raise Violation("everything-ends", f"{model.due} {model.ready} {model.owned} {sorted(model.boots)}")
+
+    def explore(self, most: int = 10**9) -> Violation | None:
+        """Visits everything; the first violation, or None."""
+        first = self.begin()
+        line = [(first, self.alike(first, self.load(first.store)))]
+        seen = {line[0][1]}
+        try:
+            while line and self.states < most:
+                case, key = line.pop()
+                self.states += 1
+                self.hope(case, key)
+                for after in self.steps(case):
+                    key = self.alike(after, self.world.backend.model)
+                    if key not in seen:
+                        seen.add(key)
+                        line.append((replace(after, store=self.dump()), key))
+        except Violation as violation:
+            return violation
+        return None
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
+
+
+def _ranked(value: Any) -> Any:
+    """Fences by their rank among all that the case mentions."""
+    found: set[int] = set()
+    _gather(value, found)
+    ranks = {fence: rank for rank, fence in enumerate(sorted(found))}
+    return _rank(value, ranks)
+
+
+def _gather(value: Any, found: set[int]) -> None:
+    if isinstance(value, tuple):
+        for part in value:
+            _gather(part, found)
+    elif isinstance(value, int) and value >= BASE_US:
+        found.add(value)
+    elif isinstance(value, str) and value[-16:].isdigit() and len(value) > 16:
+        found.add(int(value[-16:]))
+
+
+def _rank(value: Any, ranks: dict[int, int]) -> Any:
+    if isinstance(value, tuple):
+        return tuple([_rank(part, ranks) for part in value])
+    if isinstance(value, int) and value >= BASE_US:
+        return f"f{ranks[value]}"
+    if isinstance(value, str) and value[-16:].isdigit() and len(value) > 16:
+        return f"{value[:-16]}f{ranks[int(value[-16:])]}"
+    return value
+
+
+INSTANCES: dict[str, dict[str, Any]] = {
+    "one slot each, a rollback or a lost reply": {"slots": (1, 1), "rollback": True},
+    "two slots and one, a lost reply": {"slots": (2, 1), "rollback": False},
+}
+
+
+def main(most: int = 10**9) -> int:
+    """Explores every instance and prints what was seen; the number of violations."""
+    bad = 0
+    for name, options in INSTANCES.items():
+        began = time.perf_counter()
+        search = Search(**options)
+        violation = search.explore(most)
+        took = time.perf_counter() - began
+        figures = f"{search.states:,} states, {search.transitions:,} calls, {search.settled:,} ends tried, {took:.1f} s"
+        sys.stdout.write(f"exhaustive: {name}: {figures}: {violation or 'no violation'}\n")
+        bad += violation is not None
+    return bad
+
+
+__all__ = ["INSTANCES", "Durability", "Search", "main"]

@@ -93,7 +93,7 @@ async def test_a_frozen_server(open_store: OpenStore, boot: Boot, flavour: str) 
 
 
 async def test_garbage_is_asked_again_and_then_reported(open_store: OpenStore, proxy: Proxy) -> None:
-    store = open_store(proxy.url, redis_breaker_failures=100, **SHORT)
+    store = open_store(proxy.url, redis_breaker_failures=100)
     proxy.disturb = only_calls(b"HTTP/1.1 502 Bad Gateway\r\n\r\n", times=2)
     assert await store.run(echo()) == b"hello"
     proxy.disturb = only_calls(b"HTTP/1.1 502 Bad Gateway\r\n\r\n")
@@ -104,7 +104,7 @@ async def test_garbage_is_asked_again_and_then_reported(open_store: OpenStore, p
 
 
 async def test_more_replies_than_asked_for_are_not_handed_to_the_next(open_store: OpenStore, proxy: Proxy) -> None:
-    store = open_store(proxy.url, **SHORT)
+    store = open_store(proxy.url)
     proxy.disturb = only_calls(b"$5\r\nfirst\r\n$6\r\nsecond\r\n", times=1)
     assert await store.run(echo()) == b"first"
     assert await store.run(echo("mine")) == b"mine"
@@ -114,7 +114,7 @@ async def test_more_replies_than_asked_for_are_not_handed_to_the_next(open_store
 async def test_a_lost_reply_is_asked_for_again(
     open_store: OpenStore, proxy: Proxy, namespace: str, server: Server, what: Any
 ) -> None:
-    store = open_store(proxy.url, **SHORT)
+    store = open_store(proxy.url)
     key = f"rl:{{{namespace}}}:n"
     await store.run(count(key, "0"))
     proxy.disturb = only_calls(what, times=2)
@@ -129,7 +129,7 @@ async def test_scripts_are_loaded_also_where_nothing_is_retried(open_store: Open
 async def test_a_command_once_sent_is_not_repeated_unless_told(
     open_store: OpenStore, proxy: Proxy, namespace: str
 ) -> None:
-    store = open_store(proxy.url, **SHORT)
+    store = open_store(proxy.url)
     key = f"rl:{{{namespace}}}:n"
     await store.command("GET", key)
     lost = iter(["lose", None, "lose", None])
@@ -141,7 +141,7 @@ async def test_a_command_once_sent_is_not_repeated_unless_told(
 
 
 async def test_idle_connections_the_server_closed_are_noticed(open_store: OpenStore, proxy: Proxy) -> None:
-    store = open_store(proxy.url, **SHORT)
+    store = open_store(proxy.url)
     assert await store.run(echo()) == b"hello"
     proxy.drop_all()
     assert await store.run(echo()) == b"hello"
@@ -149,7 +149,7 @@ async def test_idle_connections_the_server_closed_are_noticed(open_store: OpenSt
 
 async def test_a_dead_store_fails_fast_and_heals(open_store: OpenStore, proxy: Proxy) -> None:
     clock = Hands()
-    store = open_store(proxy.url, clock, redis_breaker_failures=3, redis_breaker_cooldown=2, redis_retries=2, **SHORT)
+    store = open_store(proxy.url, clock, redis_breaker_failures=3, redis_breaker_cooldown=2, redis_retries=2)
     await store.run(echo())
     proxy.disturb = only_calls("lose")
     with pytest.raises(RedisConnectionError, match="in 3 attempts"):

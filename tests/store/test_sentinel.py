@@ -22,6 +22,7 @@ def watched_pair(boot: Boot) -> tuple[Server, Server, Server]:
     """A master, its replica, and a Sentinel that knows both and is quick to judge."""
     master = boot()
     replica = boot(config={"replicaof": f"127.0.0.1 {master.port}", "replica-priority": "10"})
+    wait_until(lambda: replica.info("replication")["master_link_status"] == "up")
     wait_until(lambda: "state=online" in master.info("replication").get("slave0", ""))
     sentinel = boot(
         sentinel=f"sentinel monitor main 127.0.0.1 {master.port} 1\n"

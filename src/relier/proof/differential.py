@@ -19,9 +19,11 @@ from relier.ledger import keys
 from relier.ledger.ledger import load_scripts
 from relier.proof.fuzz import calls
 from relier.proof.model import Model
+from relier.proof.simulate import run_world
+from relier.proof.world import World
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
-from relier.store.call import Call
+from relier.store.call import Call, Durability
 
 FAKE_TIME = """local now_us, now
 -- each: now_us = tonumber(redis.call('GET', KEYS[1] .. 'faketime'))
@@ -40,17 +42,25 @@ class RealStore:
         self._store = store
         self._prefix = prefix
         self._time_us = 0
+        self._full = False
 
     def set_time(self, time_us: int) -> None:
         if time_us != self._time_us:
+            self._limit_memory(False)
             self._store.command("SET", f"{self._prefix}faketime", time_us)
+            self._limit_memory(self._full)
             self._time_us = time_us
 
     def set_full(self, full: bool) -> None:
-        self._store.command("CONFIG", "SET", "maxmemory", 1 if full else 0)
+        self._limit_memory(full)
+        self._full = full
+
+    def _limit_memory(self, full: bool) -> None:
+        if self._full or full:
+            self._store.command("CONFIG", "SET", "maxmemory", 1 if full else 0)
 
     def run(self, call: Call[Any]) -> Any:
-        return self._store.run(replace(call, parse=lambda raw: raw))
+        return self._store.run(replace(call, parse=lambda raw: raw, durability=Durability.MEMORY))
 
     def keyspace(self) -> dict[str, Any]:
         """Every key of the namespace: its value, and whether it carries an expiry."""
@@ -72,6 +82,9 @@ class RealStore:
         if kind == "set":
             return {member.decode() for member in self._store.command("SMEMBERS", key)}
         return self._store.command("LRANGE", key, 0, -1)
+
+    def remove(self, task_id: str) -> None:
+        self._store.command("DEL", *(f"{self._prefix}{kind}:{task_id}" for kind in "tmhcs"))
 
     def snapshot(self) -> list[tuple[bytes, int, bytes]]:
         found = []
@@ -136,6 +149,11 @@ class Twin:
         self.model = model.copy()
         self.model.time_us, self.model.full = time_us, full
         self.real.restore(real)
+
+    def wreck(self, task_id: str) -> None:
+        """Someone removes the record by hand; its index entry stays."""
+        self.model.tasks.pop(task_id, None)
+        self.real.remove(task_id)
 
     def compare_keyspaces(self) -> None:
         expected, got = expected_keyspace(self.model), tidy_keyspace(self.real.keyspace())
@@ -284,7 +302,24 @@ def fuzz(seed: int, real: RealStore, steps: int = 300) -> int:
     return steps
 
 
+def schedule(seed: int, real: RealStore) -> int:
+    """One seed of the simulator, on both; the number of calls compared."""
+    real.clear()
+    twin = Twin(Model(), real)
+    again = f"replay: python -m relier.proof differential --start {seed} --seeds 1"
+    try:
+        outcome = run_world(World(seed, None, twin, namespace="differential"))
+        twin.compare_keyspaces()
+    except DifferenceError as error:
+        raise DifferenceError(f"seed {seed}: {error}\n{again}") from None
+    finally:
+        twin.full = False
+    if outcome.violation:
+        raise DifferenceError(f"seed {seed}: {outcome.report}\n{again}")
+    return outcome.steps
+
+
 def main(seeds: int = 200, start: int = 0) -> int:
-    """Fuzzes that many seeds; the number of calls compared."""
+    """That many seeds of the simulator and of the fuzzer, on model and scripts; the number of calls compared."""
     with real_store() as real:
-        return sum(fuzz(seed, real) for seed in range(start, start + seeds))
+        return sum(schedule(seed, real) + fuzz(seed, real) for seed in range(start, start + seeds))

@@ -191,7 +191,6 @@ class Pieces(Namespace):
         until, state = self.tombs.get(item.id, (0, ""))
         if until > self.now:
             return [b"ended", item.id.encode(), state.encode(), b"0"]
-        self.tombs.pop(item.id, None)
         other = self.holder(item.key) if item.key else None
         if other and not (item.on_conflict == "replace" and self.tasks[other].state in {"queued", "scheduled"}):
             return [b"duplicate", other.encode(), self.tasks[other].state.encode(), self.tasks[other].version]
@@ -200,6 +199,7 @@ class Pieces(Namespace):
     def enter(self, item: Item, nth: int, charged: bool) -> bytes:
         rec = item.record(self.time_us + nth, self.now, charged)
         self.tasks[item.id] = rec
+        self.tombs.pop(item.id, None)
         if item.key:
             other = self.holder(item.key)
             if other and other != item.id:

@@ -82,10 +82,10 @@ if guarded and #fresh > 0 then
   if refused then return refused end
 end
 
-for _, item in ipairs(fresh) do answers[item[1]] = enter(item[2], item[1] - 1, max_bytes ~= '0') end
+for _, item in ipairs(fresh) do answers[item[1]] = enter(item[2], item[1] - 1, max_bytes ~= '0', true) end
 -- What this call brings along twice: the second finds the first.
 for _, item in ipairs(twins) do
-  answers[item[1]] = look(item[2]) or enter(item[2], item[1] - 1, max_bytes ~= '0')
+  answers[item[1]] = look(item[2]) or enter(item[2], item[1] - 1, max_bytes ~= '0', true)
 end
 for _, taken in ipairs(arrivals) do
   redis.call('SET', RATE .. taken[1], digits(taken[2]), 'PX', math.ceil((taken[2] - now_us) / 1000) + 60000)

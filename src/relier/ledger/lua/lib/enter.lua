@@ -8,7 +8,7 @@ local QUEUED = 'queued 1 0 - 0 - 0                                              
 local lined_up
 -- each: lined_up = {}
 
--- Looks, and changes nothing that counts: the answer for an item that is already here, or nil for a new one.
+-- Looks, writes nothing: the answer for an item that is already here, or nil for a new one.
 local function look(a)
   local id, key, nonce = ARGV[a], ARGV[a + 5], ARGV[a + 7]
   if redis.call('EXISTS', TASK .. id) == 1 then
@@ -19,7 +19,6 @@ local function look(a)
     end
     if r.corrupt or not r.till then return {'corrupt', id, '', '0'} end
     if r.till > now then return {'ended', id, r.last, '0'} end
-    redis.call('DEL', TASK .. id)
   end
   if key ~= '' then
     -- here: key
@@ -59,10 +58,10 @@ local function take_more(id, key, nonce)
   if nonce ~= '' then beside('HSET', MORE .. id, 'nonce', nonce) end
 end
 
--- Writes a new item and returns its state; nil, and nothing is written, where the id is here already. `nth` keeps the
--- order of a batch that shares one TIME; `charged`: its bytes count as held. The record goes first: it is a write that a
--- full store refuses, and then nothing has been written.
-local function enter(a, nth, charged)
+-- Writes a new item and returns its state. `looked`: `look` found the id to be new; else the write itself tells, and nil
+-- is the answer where it is not. `nth` keeps the order of a batch that shares one TIME; `charged`: its bytes count as
+-- held. The record goes first: it is a write that a full store refuses, and then nothing has been written.
+local function enter(a, nth, charged, looked)
   local id, queue, key, nonce, tail = ARGV[a], ARGV[a + 1], ARGV[a + 5], ARGV[a + 7], ARGV[a + TAIL]
   local at, eta, expires, flags = now_us + nth, 0, '-', ''
   if ARGV[a + 3] ~= '0' then eta = tonumber(ARGV[a + 3]) end
@@ -76,9 +75,13 @@ local function enter(a, nth, charged)
     line = string.format('%-96s', state .. ' 1 0 - 0 ' .. (flags == '' and '-' or flags) .. ' 0')
   end
   local text = line .. '\n' .. digits(at) .. ' ' .. expires .. (charged and ' ' .. #tail .. ' ' or ' - ') .. tail
-  local written = redis.pcall('SET', TASK .. id, text, 'NX')
-  if not written or written.err and redis.call('EXISTS', TASK .. id) == 1 then return nil end
-  if written.err then redis.call('SET', TASK .. id, text, 'NX') end   -- raises it: the store is full
+  if looked then
+    redis.call('SET', TASK .. id, text)
+  else
+    local written = redis.pcall('SET', TASK .. id, text, 'NX')
+    if not written or written.err and redis.call('EXISTS', TASK .. id) == 1 then return nil end
+    if written.err then redis.call('SET', TASK .. id, text, 'NX') end   -- raises it: the store is full
+  end
   if key ~= '' or nonce ~= '' then take_more(id, key, nonce) end
   if state == 'scheduled' then
     redis.call('ZADD', DUE, eta, id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -317,3 +318,12 @@ def test_threads_of_one_process(folder: Path, scripts: Scripts) -> None:
         for thread in threads:
             thread.join()
         assert sorted(answers) == list(range(1, 9))
+
+
+def test_a_removed_folder_takes_its_server_along(tmp_path: Path, scripts: Scripts) -> None:
+    folder = tmp_path / "gone"
+    with SyncStore(Settings(redis_url=f"embedded://{folder}"), scripts) as store:
+        told = store.command("INFO", "server").decode()
+        pid = next(int(line.split(":")[1]) for line in told.splitlines() if line.startswith("process_id:"))
+        shutil.rmtree(folder)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), what="the server ends, though its socket is gone")

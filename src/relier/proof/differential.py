@@ -25,9 +25,8 @@ from relier.settings import Settings
 from relier.store import Scripts, SyncStore
 from relier.store.call import Call, Durability
 
-FAKE_TIME = """local now_us, now
--- each: now_us = tonumber(redis.call('GET', KEYS[1] .. 'faketime'))
--- each: now = math.floor(now_us / 1000)
+FAKE_TIME = """local now_us = tonumber(redis.call('GET', KEYS[1] .. 'faketime'))
+local now = math.floor(now_us / 1000)
 """
 
 

@@ -3,8 +3,9 @@
 The state is explicit: the ledger, and for each worker what it knows. From each state every enabled step is taken; states
 that are alike up to the values of fences, times and versions are visited once. The checker judges every step.
 
-    worker    register (twice at the most: it starts again after `gone`), claim, re-send an unanswered claim, beat, commit,
-              retry or release one of its tasks once, and, as a zombie, commit what it held when it was told gone
+    worker    register (one of them twice: it starts again after `gone`), claim, re-send an unanswered claim, beat, commit,
+              hand back a task (once in all: A by retry, B by release), and, as a zombie, commit what it handed back or
+              held when it was told gone
     sweeper   revive one task a call: any number of sweepers at any moment, and a sweep cut short anywhere
     time      the lease of any boot runs out at any point (a worker that goes on after it is one that was frozen)
     fault     one of: a reply is lost (the call ran); the store returns to any earlier point of the path
@@ -34,6 +35,7 @@ from relier.store.call import Call, Durability
 LEASE_MS = 2000
 TASKS = ("s", "t")
 LONG_AGO = -(10**15)
+Facts = tuple[str, dict[str, int]]
 
 
 class Worker(NamedTuple):
@@ -65,7 +67,7 @@ class Case:
     workers: tuple[Worker, Worker]
     faults: int
     saved: bytes | None = None
-    saved_key: Any = None
+    saved_facts: Facts | None = None
 
 
 class Search:
@@ -129,17 +131,17 @@ class Search:
         self.run(self.world.ledger.revive(1))
         yield case
         if self.rollback and case.faults and case.saved is None:
-            yield replace(case, saved=case.store, saved_key=self.key_of(self.load(case.store)))
+            yield replace(case, saved=case.store, saved_facts=facts(self.load(case.store)))
         if case.faults and case.saved is not None:
             self.load(case.saved)
-            yield replace(case, saved=None, saved_key=None, faults=0)
+            yield replace(case, saved=None, saved_facts=None, faults=0)
 
     def _acts(self, case: Case, worker: Worker, slots: int) -> Iterator[tuple[Worker, int]]:
         """Each act of a worker, with its answer, and where a fault is left and none is in the making, with it lost."""
         may_lose = case.faults and case.saved is None
         ledger = self.world.ledger
         if not worker.joined:
-            if worker.boots < 2:
+            if worker.boots == 0 or sum(each.boots for each in case.workers) < 3:
                 self.load(case.store)
                 fresh = worker._replace(boots=worker.boots + 1, seq=0)
                 joined = self.run(ledger.register(fresh.boot, LEASE_MS))
@@ -170,7 +172,7 @@ class Search:
             yield rest, 0
             if may_lose:
                 yield worker, 1
-            if not worker.gave_back:
+            if not any(each.gave_back for each in case.workers):
                 self.load(case.store)
                 back = self._lease(worker, lease)
                 self.run(ledger.retry(back, 0) if worker.name == "A" else ledger.release([back]))
@@ -188,36 +190,32 @@ class Search:
 
     # --- when two cases are alike --------------------------------------------------------------------------------
 
-    def key_of(self, model: Model) -> Any:
-        """The ledger without what no step looks at: times, versions, history. Fences stay; `alike` ranks them."""
-        tasks = tuple(
-            (i, rec.state, rec.fence, rec.owner, rec.flags, rec.more.get("deaths"), rec.more.get("scares"), rec.more.get("settled"))
-            for i, rec in sorted(model.tasks.items())
-        )
-        boots = tuple(
-            (name, min(boot.lease_end, 2), boot.ran if boot.lease_end == 0 else 0, [told for _, told in boot.lanes.values()])
-            for name, boot in sorted(model.boots.items())
-        )
-        ready = tuple(sorted(model.ready.get("default", {}), key=lambda i: (model.ready["default"][i], i)))
-        return tasks, _frozen(boots), ready
-
     def alike(self, case: Case, model: Model) -> Any:
-        """Of a seq only matters whether the store has seen it: the next one is always new."""
+        """A case without what decides nothing: times, versions, history, and the value of a fence. A fence is only ever
+        compared with those in workers' hands, and the next one is above all: what counts of a lease is whether it is
+        the current one, here and at the point a rollback returns to. A late one that is neither can only be refused."""
+        now, saved = facts(model), case.saved_facts or ("", {})
         workers = []
         for worker in case.workers:
-            lanes = model.boots[worker.boot].lanes if worker.boot in model.boots else {}
-            last = next((seq for seq, _ in lanes.values()), 0)
-            workers.append(worker._replace(seq=min(worker.seq - last, 1) if worker.waiting else 0))
-        return _ranked((self.key_of(model), tuple(map(tuple, workers)), case.faults, case.saved_key))
+            held = [(i, _is(now, i, fence), _is(saved, i, fence)) for i, fence in worker.held]
+            late = [(i, _is(now, i, fence), _is(saved, i, fence)) for i, fence in worker.late]
+            unseen = None
+            if worker.waiting and worker.boot in model.boots:
+                seq, told = model.boots[worker.boot].lanes.get("0", (0, []))
+                unseen = worker.seq > seq or [i for i, fence in told if _is(now, i, fence)]
+            rest = (worker.boots, worker.joined, worker.waiting, unseen, worker.gave_back)
+            workers.append((*rest, held, [lease for lease in late if lease[1] or lease[2]]))
+        return f"{now[0]}{workers}{case.faults}{saved[0]}"
 
     # --- the end -------------------------------------------------------------------------------------------------
 
-    def hope(self, case: Case, key: Any) -> None:
+    def hope(self, case: Case) -> None:
         """From here, whoever stops for ever: the leases run out, a sweep and one new worker bring both tasks to an end."""
-        if key[0] in self._hopeful:
-            return
-        self._hopeful.add(key[0])
         ledger, model = self.world.ledger, self.load(case.store)
+        shape = facts(model)[0]
+        if shape in self._hopeful:
+            return
+        self._hopeful.add(shape)
         for boot in model.boots.values():
             boot.lease_end = min(boot.lease_end, 1)
         for ghost in self.world.checker.memory.boots.values():
@@ -234,53 +232,38 @@ class Search:
     def explore(self, most: int = 10**9) -> Violation | None:
         """Visits everything; the first violation, or None."""
         first = self.begin()
-        line = [(first, self.alike(first, self.load(first.store)))]
-        seen = {line[0][1]}
+        line = [first]
+        seen = {self.alike(first, self.load(first.store))}
         try:
             while line and self.states < most:
-                case, key = line.pop()
+                case = line.pop()
                 self.states += 1
-                self.hope(case, key)
+                self.hope(case)
                 for after in self.steps(case):
                     key = self.alike(after, self.world.backend.model)
                     if key not in seen:
                         seen.add(key)
-                        line.append((replace(after, store=self.dump()), key))
+                        line.append(replace(after, store=self.dump()))
         except Violation as violation:
             return violation
         return None
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
+def facts(model: Model) -> Facts:
+    """The ledger as a text without fences, and the fence of each running task."""
+    shape: list[Any] = []
+    for task_id, rec in sorted(model.tasks.items()):
+        owner = rec.owner if rec.state == "running" else ""
+        shape.append((task_id, rec.state, owner, "a" in rec.flags, rec.more.get("deaths"), rec.more.get("scares")))
+    for name, boot in sorted(model.boots.items()):
+        shape.append((name, min(boot.lease_end, 2), boot.lease_end == 0 and boot.ran))
+    ready = model.ready.get("default", {})
+    shape.append(sorted(ready, key=lambda i: (ready[i], i)))
+    return repr(shape), {i: rec.fence for i, rec in model.tasks.items() if rec.state == "running"}
 
 
-def _ranked(value: Any) -> Any:
-    """Fences by their rank among all that the case mentions."""
-    found: set[int] = set()
-    _gather(value, found)
-    ranks = {fence: rank for rank, fence in enumerate(sorted(found))}
-    return _rank(value, ranks)
-
-
-def _gather(value: Any, found: set[int]) -> None:
-    if isinstance(value, tuple):
-        for part in value:
-            _gather(part, found)
-    elif isinstance(value, int) and value >= BASE_US:
-        found.add(value)
-    elif isinstance(value, str) and value[-16:].isdigit() and len(value) > 16:
-        found.add(int(value[-16:]))
-
-
-def _rank(value: Any, ranks: dict[int, int]) -> Any:
-    if isinstance(value, tuple):
-        return tuple([_rank(part, ranks) for part in value])
-    if isinstance(value, int) and value >= BASE_US:
-        return f"f{ranks[value]}"
-    if isinstance(value, str) and value[-16:].isdigit() and len(value) > 16:
-        return f"{value[:-16]}f{ranks[int(value[-16:])]}"
-    return value
+def _is(of: Facts, task_id: str, fence: int) -> bool:
+    return of[1].get(task_id) == fence
 
 
 INSTANCES: dict[str, dict[str, Any]] = {

@@ -4,11 +4,9 @@ A script names the libraries it builds on (`lib/<name>.lua`, each once, with wha
 
     -- use: time record        at the top: they stand before the script
     -- here: enter             inside a function: they stand there, so a rare path costs the common one nothing
-    -- each: tally = {}        a statement that a library needs at the start of each call
 
 A word in capitals that names a key (`TASK .. id`) is replaced by how that key is spelled, `P` being KEYS[1]: scripts
-spell none. One source serves two ways of running it: a script of its own (EVALSHA, every server), and one function of a
-library (FCALL, servers that have functions), where what stands before the body is done once and not at every call.
+spell none.
 """
 
 from __future__ import annotations
@@ -19,34 +17,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-DIRECTIVE = re.compile(r"^ *-- (use|here|each): (.+)\n", re.MULTILINE)
+DIRECTIVE = re.compile(r"^ *-- (use|here): (.+)\n", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One assembled script. `function` is its name in the library."""
+    """One assembled script."""
 
     name: str
     text: str
-    function: str
     sha: str = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sha", _sha(self.text))
-
-
-def _sha(text: str) -> str:
-    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-
-
-@dataclass(slots=True)
-class _Parts:
-    """A script in the making: libraries, statements for each call, body."""
-
-    known: set[str] = field(default_factory=set)
-    libraries: str = ""
-    each: str = ""
-    body: str = ""
+        object.__setattr__(self, "sha", hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest())
 
 
 class Scripts:
@@ -60,11 +43,7 @@ class Scripts:
         self._replace = dict(replace or {})
         self._spelled = dict(spelled or {})
         self._names = re.compile(rf"\b({'|'.join(self._spelled)})\b") if self._spelled else None
-        parts = {path.stem: self._parts(path.stem) for path in sorted(folder.glob("*.lua"))}
-        functions = "".join(_function(name, part) for name, part in parts.items())
-        version = _sha(functions)[:12]
-        self.library = f"#!lua name=relier_{version}\nlocal KEYS, ARGV, P\n" + functions.replace("@", version)
-        self._scripts = {name: Script(name, _text(part), f"rl_{version}_{name}") for name, part in parts.items()}
+        self._scripts = {path.stem: self._assemble(path.stem) for path in sorted(folder.glob("*.lua"))}
 
     def __getitem__(self, name: str) -> Script:
         return self._scripts[name]
@@ -72,47 +51,26 @@ class Scripts:
     def names(self) -> frozenset[str]:
         return frozenset(self._scripts)
 
-    def _parts(self, name: str) -> _Parts:
-        parts = _Parts()
-        parts.body = self._expand(name, parts)
-        return parts
+    def _assemble(self, name: str) -> Script:
+        text = "local P = KEYS[1]\n" + self._expand(name, set())
+        if self._names:
+            text = self._names.sub(lambda match: self._spelled[match[1]], text)
+        return Script(name, text)
 
-    def _expand(self, name: str, parts: _Parts) -> str:
-        """The text of a file; what it uses goes before it, what it needs at each call is gathered."""
+    def _expand(self, name: str, known: set[str]) -> str:
+        """The text of a file with its directives resolved. `known`: libraries in scope already."""
         source = self._replace.get(name) or (self._folder / f"{name}.lua").read_text()
+        top = "".join(self._libraries(words, known) for kind, words in DIRECTIVE.findall(source) if kind == "use")
 
         def resolve(match: re.Match[str]) -> str:
-            kind, words = match.groups()
-            if kind == "each":
-                parts.each += f"{words}\n"
-            elif kind == "here":
-                inner = _Parts(known=set(parts.known))
-                self._include(words, inner)
-                return inner.libraries + inner.each
-            return ""
+            return "" if match[1] == "use" else self._libraries(match[2], set(known))
 
-        for kind, words in DIRECTIVE.findall(source):
-            if kind == "use":
-                self._include(words, parts)
-        text = DIRECTIVE.sub(resolve, source)
-        return self._names.sub(lambda match: self._spelled[match[1]], text) if self._names else text
+        return top + DIRECTIVE.sub(resolve, source)
 
-    def _include(self, words: str, parts: _Parts) -> None:
+    def _libraries(self, words: str, known: set[str]) -> str:
+        text = ""
         for word in words.split():
-            if word not in parts.known:
-                parts.known.add(word)
-                text = self._expand(f"lib/{word}", parts)  # first: it may add libraries of its own
-                parts.libraries += f"{text}\n"
-
-
-def _text(parts: _Parts) -> str:
-    return f"local P = KEYS[1]\n{parts.libraries}{parts.each}{parts.body}"
-
-
-def _function(name: str, parts: _Parts) -> str:
-    """One function of the library; `@` stands for the library's version."""
-    begin = "KEYS, ARGV, P = keys, args, keys[1]\n"
-    return (
-        f"do\n{parts.libraries}redis.register_function('rl_@_{name}', function(keys, args)\n"
-        f"{begin}{parts.each}{parts.body}\nend)\nend\n"
-    )
+            if word not in known:
+                known.add(word)
+                text += self._expand(f"lib/{word}", known) + "\n"
+        return text

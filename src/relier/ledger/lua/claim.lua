@@ -8,7 +8,7 @@
 -- returns: {'ok', TIME (ms), {id, record, more}, …}   more: false, or
 --            {checkpoint, {step, value, …}, retries, deaths, scares, since, revision}
 --          {'gone'} the boot is lost | {'old'} a newer claim of the lane was seen
--- use: take
+-- use: claim_one take
 local lane, seq = 'lane:' .. ARGV[2], tonumber(ARGV[3])
 boot, want, room = ARGV[1], tonumber(ARGV[4]), tonumber(ARGV[5])
 local worker = redis.call('HMGET', WORKER .. boot, 'registered', 'lost', lane)

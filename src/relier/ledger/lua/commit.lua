@@ -3,7 +3,7 @@
 --       n follow-ups, then per follow-up: see lib/enter.lua
 -- returns: per task 'ok', or {verdict, state, fence}: repeat | stale | missing | corrupt, and what the record says now
 -- A follow-up that is here already is left alone; follow-ups pass no admission.
--- use: finish lease follow
+-- use: commit_one finish lease follow
 local boot, a, answers, idle = ARGV[2], 4, {}, true
 
 for i = 1, tonumber(ARGV[3]) do

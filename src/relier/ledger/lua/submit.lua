@@ -6,7 +6,7 @@
 --                   status: new (a repeat of this push) | exists | duplicate | ended | corrupt
 --          {'refused', limit, retry after (µs, 0 = unknown)}
 -- Order of the guards: id, idempotency, admission. Only new tasks are charged, so a repeat costs nothing.
--- use: enter
+-- use: submit_one enter
 local max_depth, max_bytes, n_limits = ARGV[2], ARGV[3], tonumber(ARGV[5])
 local first = 7 + 4 * n_limits
 local answers, fresh, arrivals = {'ok'}, {}, {}

@@ -1,6 +1,5 @@
 -- What a script gathers and writes once, at its end: counters, ended records, rings.
-local tally, rung, ends
--- each: tally, rung, ends = {}, {}, {}
+local tally, rung, ends = {}, {}, {}
 
 local function count(field, n) tally[field] = (tally[field] or 0) + (n or 1) end
 

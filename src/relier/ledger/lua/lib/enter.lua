@@ -4,9 +4,7 @@
 -- the payload (see record.lua).
 -- use: record close order
 local ITEM, TAIL = 10, 9
-local QUEUED = 'queued 1 0 - 0 - 0                                                                              '
-local lined_up
--- each: lined_up = {}
+local lined_up = {}
 
 -- Looks, writes nothing: the answer for an item that is already here, or nil for a new one.
 local function look(a)
@@ -70,10 +68,7 @@ local function enter(a, nth, charged, looked)
   if key ~= '' or nonce ~= '' then flags = 'm' end
   if charged or expires ~= '-' or ARGV[a + 8] == '1' then flags = flags .. 'o' end
   local state = eta > now and 'scheduled' or 'queued'
-  local line = QUEUED
-  if flags ~= '' or state ~= 'queued' then
-    line = string.format('%-96s', state .. ' 1 0 - 0 ' .. (flags == '' and '-' or flags) .. ' 0')
-  end
+  local line = string.format('%-96s', state .. ' 1 0 - 0 ' .. (flags == '' and '-' or flags) .. ' 0')
   local text = line .. '\n' .. digits(at) .. ' ' .. expires .. (charged and ' ' .. #tail .. ' ' or ' - ') .. tail
   if looked then
     redis.call('SET', TASK .. id, text)

@@ -1,9 +1,6 @@
 -- The ends done and cancelled: the payload makes room for the result. The caller has taken the record out of the index it
 -- was in. Ended records are kept for a while and carry an expiry as a backstop, later than that.
 -- use: record close
-local BACKSTOP = 3600000
-local RESULT_TTL = 3600000
-
 local function finish(id, r, state, value)
   local ttl = RESULT_TTL
   if r.flags ~= '-' then

@@ -1,7 +1,5 @@
 -- What an end means for all that may stand beside a record.
 -- use: notes spec close
-local BACKSTOP = 3600000
-
 -- The idempotency key: kept for its time after done, freed otherwise. `lost` keeps it: a lost worker's task that is not
 -- retried may have had its effect, so a person decides. Returns how long the mark will hold (ms).
 local function close_key(id, r, state, lost)

@@ -1,0 +1,24 @@
+-- One plain task from one queue, in one straight line, for a boot that was not rung for. What cannot be taken so goes
+-- back, and the rest of the script looks at it.
+-- use: layout
+if ARGV[4] == '1' and ARGV[6] == '' and #ARGV == 7 then
+  local boot, lane, index = ARGV[1], 'lane:' .. ARGV[2], READY .. ARGV[7]
+  local worker = redis.call('HMGET', WORKER .. boot, 'registered', 'lost', lane)
+  local last = tonumber(string.match(worker[3] or '0', '^%d+'))
+  if worker[1] and not worker[2] and last < tonumber(ARGV[3]) and not redis.call('HGET', PAUSES, ARGV[7]) then
+    local popped = redis.call('ZPOPMIN', index)
+    local id = popped[1]
+    if not id then return {'ok', now} end
+    local text = redis.pcall('GET', TASK .. id)
+    local state, version, fence, _, attempt, flags, _, width = string.match(type(text) == 'string' and text or '', RECORD)
+    if state == 'queued' and flags == '-' and width == WIDTH + 1 then
+      fence = string.format('%.0f', math.max(fence + 1, now_us))
+      local line = string.format('%-96s', 'running ' .. version + 1 .. ' ' .. fence .. ' ' .. boot .. ' ' .. attempt + 1 .. ' - ' .. now)
+      redis.call('SETRANGE', TASK .. id, 0, line)
+      redis.call('ZADD', OWNED .. boot, now, id)
+      redis.call('HSET', WORKER .. boot, lane, ARGV[3] .. ' ' .. id .. ' ' .. fence)
+      return {'ok', now, {id, line .. string.sub(text, WIDTH + 1), false}}
+    end
+    redis.call('ZADD', index, popped[2], id)
+  end
+end

@@ -1,0 +1,23 @@
+-- The record: one string, because that is what a script reads and writes fastest and the server keeps smallest.
+--   line 1  state version fence owner attempt flags moved      what moves change; padded, so that it is changed in place
+--   line 2  at expires held priority result_ttl dead_ttl key_ttl tomb_ttl max_resurrections on_lost durability
+--                                                               what the submission said; '-' = the default
+--   line 3  queue      line 4  name      then the payload; for a done task the result, if it has one
+-- flags: a runs alone, c asked to cancel, h has a history, k has a checkpoint, m has more (a hash with the rarely needed:
+-- key, nonce, reason, settled, retries, deaths, scares, since, checkpoint, revision, replayed), o has options other than
+-- the default in line 2, s has steps, y has a result; '-' = none. moved: when the state last changed (TIME, ms; 0
+-- = never).
+-- A tombstone stands where the record of an id stood that must not run again: `ended <until> <state>`. It is no record.
+-- A key that does not read as this is `corrupt` and has no state, so that no script stumbles over it halfway through its
+-- writes: 'text' for a broken string, 'type' for another type of key.
+-- use: time
+local WIDTH = 96    -- of line 1 without its end: state 9, version 10, fence 16, owner 24, attempt 6, flags 8, moved 13
+local STATES = ' scheduled queued running done dead cancelled '
+local RECORD = '^(%l+) (%d+) (%d+) (%S+) (%d+) (%S+) (%d+) *()\n' ..
+  '%d+ %S+ %S+ %-?%d+ %S+ %S+ %S+ %S+ %S+ %S+ %S+\n[^\n]+\n[^\n]+\n()'
+
+local TOMBSTONE = '^ended (%d+) (%l+)$'
+
+-- How long ended records are kept (ms) where the submission does not say, and how much later their expiry comes.
+local RESULT_TTL = 3600000
+local BACKSTOP = 3600000

@@ -68,6 +68,22 @@ def test_a_stale_end_does_not_free_a_newer_holders_key(clocked: World) -> None:
     assert clocked.command("GET", clocked.key("idem", "k")) == newer.encode()
 
 
+@pytest.mark.parametrize("end", ["commit", "bury", "cancel"])
+def test_an_end_leaves_a_key_that_has_become_anothers(clocked: World, end: str) -> None:
+    """The holder's record could not be read for a moment, so another task took the key; then it was mended."""
+    old = clocked.start(key="k", key_ttl_ms=HOUR)
+    record = clocked.command("GET", clocked.key("task", old.task_id))
+    clocked.command("SET", clocked.key("task", old.task_id), "broken")
+    newer = clocked.push(key="k")
+    clocked.command("SET", clocked.key("task", old.task_id), record)
+    if end == "cancel":
+        clocked.cancel(old.task_id)
+        clocked.release(old)
+    else:
+        assert getattr(clocked, end)(old).verdict == "ok"
+    assert clocked.command("GET", clocked.key("idem", "k")) == newer.encode()
+
+
 def test_a_replaced_task_that_is_discarded_leaves_the_newer_holders_key(clocked: World) -> None:
     old = clocked.push(key="k")
     newer = clocked.push(key="k", on_conflict="replace")

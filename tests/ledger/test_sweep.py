@@ -233,6 +233,7 @@ def test_a_late_promotion_gives_the_place_of_the_time_due(clocked: World) -> Non
     due = clocked.push(delay_ms=1000)
     clocked.advance(2000)
     pushed = clocked.push()
+    clocked.advance(1)
     clocked.run(clocked.ledger.promote())
     assert clocked.members("ready", "default") == [due, pushed]
 

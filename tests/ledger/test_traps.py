@@ -74,7 +74,7 @@ def test_no_receipt_while_the_replica_has_not_got_it(boot: Boot, worlds: Any, fl
     replica = boot(flavour=flavour)
     replica.command("REPLICAOF", "127.0.0.1", master.port)
     wait_until(lambda: replica.info("replication")["master_link_status"] == "up", what="the replica's first copy")
-    world = worlds(master, redis_replicas=1, redis_durability_timeout=0.2, redis_deadline=2.0)
+    world = worlds(master, redis_replicas=1, redis_durability_timeout=0.5, redis_deadline=3.0)
     world.join()
     task = world.new()
     lease = world.start()
@@ -86,6 +86,10 @@ def test_no_receipt_while_the_replica_has_not_got_it(boot: Boot, worlds: Any, fl
     with pytest.raises(CommitIndeterminate):
         world.run(world.ledger.commit([(lease, b"1", ())], Durability.REPLICATED))
     replica.thaw()
+    sent = int(master.info("replication")["master_repl_offset"])
+    wait_until(
+        lambda: int(replica.info("replication").get("slave_repl_offset", 0)) >= sent, what="the replica's return"
+    )
     assert world.run(world.ledger.submit([task], durability=Durability.REPLICATED))[0].status == "exists"
     assert world.run(world.ledger.commit([(lease, b"1", ())], Durability.REPLICATED))[0].verdict == "repeat"
 

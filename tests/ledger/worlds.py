@@ -189,18 +189,23 @@ class World:
         return self.run(self.ledger.beat(boot, lease_ms))
 
     def claim(
-        self, boot: str = "boot", want: int = 100, queues: Sequence[str] = ("default",), max_bytes: int = CLAIM_BYTES
+        self,
+        boot: str = "boot",
+        want: int = 100,
+        queues: Sequence[str] = ("default",),
+        max_bytes: int = CLAIM_BYTES,
+        rung: bool = True,
     ) -> tuple[Claimed, ...]:
         """The lane's next claim, which must be answered."""
         seq = self._lanes[boot] = self._lanes.get(boot, 0) + 1
-        claim: Claim = self.run(self.ledger.claim(boot, seq, queues, want, max_bytes=max_bytes))
+        claim: Claim = self.run(self.ledger.claim(boot, seq, queues, want, max_bytes=max_bytes, rung=rung))
         assert claim.status == "ok", claim
         return claim.tasks
 
     def start(self, boot: str = "boot", **fields: Any) -> Lease:
-        """A task pushed and claimed."""
+        """A task pushed and claimed, alone and unrung: the script's short way."""
         task = self.push(**fields)
-        (claimed,) = self.claim(boot, queues=[fields.get("queue", "default")])
+        (claimed,) = self.claim(boot, 1, [fields.get("queue", "default")], rung=False)
         assert claimed.record.id == task
         return claimed.lease
 

@@ -91,6 +91,8 @@ class Ledger:
             raise InvalidSubmissionError(f"one submit takes 1 to {CHUNK_TASKS} tasks, not {len(tasks)}; use chunks()")
         for task in tasks:
             check_submission(task, self._max_bytes)
+        for what in ("max_depth", "max_bytes", "extra"):
+            check_number(what, getattr(guard, what))
         for limit in guard.limits:
             check_fits(limit, len(tasks), guard.extra)
         args: list[Arg] = [_flag(durability), guard.max_depth, guard.max_bytes, guard.extra, len(guard.limits)]

@@ -1,9 +1,9 @@
 """Who acts: producers, workers, sweepers, operators. Each is a generator on a node of the world (see world.py).
 
-A worker is two threads: `beats`, which goes on whatever the tasks do, and the loop that claims; each claimed task (or pair,
-committed in one call) runs as its own process. The rules are DESIGN §3's: suspect is not lost; a lost boot's attempts
-are dropped and the worker registers under a new id; a re-sent claim keeps its seq; what the ledger says it owns and it
-does not run is released by fence once it was seen twice with no claim under way.
+A worker is two threads: `beats`, which goes on whatever the tasks do, and the loop that claims; each claimed task (or
+pair, committed in one call) runs as its own process. The rules: suspect is not lost; a lost boot's attempts are dropped
+and the worker registers under a new id; a re-sent claim keeps its seq; what the ledger says it owns and it does not run
+is released by fence once it was seen twice with no claim under way.
 """
 
 from __future__ import annotations
@@ -41,9 +41,16 @@ class Tasks:
         self.n = 0
 
     def make(self, task_id: str = "") -> Submission:
-        world, rng, p = self.world, self.world.rng, self.world.profile
         self.n += 1
         task_id = task_id or f"t{self.n}"
+        more = self._when() | self._ends(task_id) | self._kept()
+        queue = self.world.rng.choice(self.queues)
+        sub = Submission(id=task_id, name="work", payload=b"p%d" % self.n, queue=queue, **more)
+        self.world.subs[task_id] = sub
+        return sub
+
+    def _when(self) -> dict[str, Any]:
+        rng, p = self.world.rng, self.world.profile
         more: dict[str, Any] = {}
         chance = rng.random
         if chance() < p.keyed:
@@ -53,6 +60,14 @@ class Tasks:
             more["delay_ms"] = rng.randint(1, 3000)
         if chance() < p.expiring:
             more["expires_in_ms"] = rng.randint(300, 6000)
+        if chance() < 0.3:
+            more["priority"] = rng.randint(-2, 2)
+        return more
+
+    def _ends(self, task_id: str) -> dict[str, Any]:
+        rng, p = self.world.rng, self.world.profile
+        more: dict[str, Any] = {}
+        chance = rng.random
         if chance() < p.poison:
             self.poison.add(task_id)
             more["max_resurrections"] = rng.randint(0, 2)
@@ -60,19 +75,21 @@ class Tasks:
             more["on_lost"] = rng.choice(("bury", "hold"))
         elif chance() < 0.3:
             more["max_resurrections"] = rng.randint(0, 2)
+        return more
+
+    def _kept(self) -> dict[str, Any]:
+        rng, p = self.world.rng, self.world.profile
+        more: dict[str, Any] = {}
+        chance = rng.random
         if chance() < p.short:
             more.update(result_ttl_ms=rng.randint(0, 2000), dead_ttl_ms=rng.randint(500, 3000))
         if chance() < 0.1:
             more["tomb_ttl_ms"] = 60_000
-        if chance() < 0.3:
-            more["priority"] = rng.randint(-2, 2)
         if chance() < 0.2:
             more["nonce"] = f"n{self.n}"
         if chance() < p.strong:
             more["durability"] = rng.choice((Durability.FSYNC, Durability.REPLICATED))
-        sub = Submission(id=task_id, name="work", payload=b"p%d" % self.n, queue=rng.choice(self.queues), **more)
-        world.subs[task_id] = sub
-        return sub
+        return more
 
     def following(self, task_id: str) -> list[Submission]:
         """What follows from a task: the same ids whoever commits it."""
@@ -121,7 +138,9 @@ class Worker:
         self.node = Node(name)
         self.lease = world.rng.choice((1600, 2000, 3000))
         self.slots = world.rng.randint(*world.profile.slots)
-        self.queues = tasks.queues if world.rng.random() < 0.7 else tuple(world.rng.sample(tasks.queues, len(tasks.queues)))
+        self.queues = (
+            tasks.queues if world.rng.random() < 0.7 else tuple(world.rng.sample(tasks.queues, len(tasks.queues)))
+        )
         self.boot = ""
         self.boots = 0
         self.gone = True
@@ -159,7 +178,8 @@ class Worker:
 
     def claim(self, seq: int) -> Steps:
         world, boot = self.world, self.boot
-        call = world.ledger.claim(boot, seq, self.queues, self.slots - len(self.running))
+        free, rung = self.slots - len(self.running), world.rng.random() < 0.5
+        call = world.ledger.claim(boot, seq, self.queues, free, rung=rung)
         self.claiming = True
         answer = yield from ask(call, world.rng.choice((1, 4, 20)), 50 * MS)
         self.claiming = False

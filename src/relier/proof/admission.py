@@ -60,14 +60,23 @@ def _known(history: History, task_id: str, answer: list[Any], said: dict[str, st
         raise Violation("keys-free-at-the-end", f"{task_id} was told duplicate of {other}, which holds no key")
 
 
+def _idle_at(history: History, limit: str, tolerance: int) -> int:
+    """When a limit is idle again. One further ahead than any task could have pushed it (TIME went back) is full now."""
+    tat = history.memory.tat
+    if tat.get(limit, 0) > history.time_us + tolerance:
+        tat[limit] = history.time_us + tolerance
+    return tat.get(limit, 0)
+
+
 def _refused(history: History, raw: Any, limits: list[Any], fresh: list[str]) -> None:
-    name, memory = raw[1].decode(), history.memory
+    name = raw[1].decode()
     extra = history.args[3]
-    for limit, interval, tolerance, weight in limits:
+    for limit, interval, tolerance, weight in limits if name in {limit[0] for limit in limits} else ():
+        idle = max(_idle_at(history, limit, tolerance), history.time_us)
         if limit == name:
-            idle = max(min(memory.tat.get(limit, 0), history.time_us + tolerance), history.time_us)
             if idle + (len(fresh) * weight + extra) * interval - tolerance <= history.time_us:
                 raise Violation("admission-is-fair", f"{fresh} were refused by {name}, which has room")
+            break
     if not fresh:
         raise Violation("admission-is-fair", f"a repeat was refused by {name}")
 
@@ -78,7 +87,7 @@ def _admitted(history: History, limits: list[Any], n: int) -> None:
     memory, now = history.memory, history.time_us
     for limit, interval, tolerance, weight in limits:
         cost = n * weight + history.args[3]
-        memory.tat[limit] = max(min(memory.tat.get(limit, 0), now + tolerance), now) + cost * interval
+        memory.tat[limit] = max(_idle_at(history, limit, tolerance), now) + cost * interval
         rows = memory.admitted.setdefault(limit, [])
         if rows and rows[-1][0] > now:
             rows.clear()  # TIME went back: windows begin anew, the bucket is as full as it was

@@ -1,9 +1,9 @@
 """The invariants, checked after every call the store ran.
 
 Two views are compared. The history (history.py) says from calls and replies alone what each task must be by now: who
-holds it under which fence, how often it died, where it stands in its queue. The state (here) is the ledger's own data. A call
-changes the state; every difference must be one that the reply told of, or one that the move makes silently by rule
-(an expired task ends in claim or promote, a replaced one in submit, a reaped one vanishes), and must lead along
+holds it under which fence, how often it died, where it stands in its queue. The state (here) is the ledger's own data.
+A call changes the state; every difference must be one that the reply told of, or one that the move makes silently by
+rule (an expired task ends in claim or promote, a replaced one in submit, a reaped one vanishes), and must lead along
 states.MOVES.
 
 What a rollback takes from the store it takes from the checker's memory too: that forgives exactly the writes of the
@@ -163,7 +163,11 @@ class Checker(History):
         for task_id, sub in self.offered.items():
             gone = memory.tombs.get(task_id, 0) > self.time_ms or task_id in self.exempt
             gone = gone or any(sub and sub.key and memory.ghosts[i].sub.key == sub.key for i in self.runs)
-            if task_id not in memory.ghosts and not gone and not (sub and sub.key and key_taken(self, task_id, sub.key)):
+            if (
+                task_id not in memory.ghosts
+                and not gone
+                and not (sub and sub.key and key_taken(self, task_id, sub.key))
+            ):
                 raise Violation("follow-ups-enter", f"{task_id} should have entered")
 
     def _moved(self, script: str, task_id: str, rec: Rec, ghost: Ghost, said: dict[str, str]) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from relier.ledger.records import Lease, Submission
+from relier.ledger.records import Admission, Lease, Limit, Submission
 from relier.proof.ghost import Violation
 from relier.proof.world import SECOND, World
-from relier.store.call import Call, Durability
+from relier.store.call import Call, Durability, parsed
 
 
 class Stage:
@@ -65,7 +65,9 @@ def own_zombie(stage: Stage) -> None:
     (first,) = stage.claim("A", 1)
     stage.run(ledger.release([first]))
     (second,) = stage.claim("A", 2)
-    stage.run(ledger.checkpoint(second, 1, b"new"), ledger.checkpoint(first, 9, b"old"), ledger.step(first, "x", b"old"))
+    stage.run(
+        ledger.checkpoint(second, 1, b"new"), ledger.checkpoint(first, 9, b"old"), ledger.step(first, "x", b"old")
+    )
     stage.run(ledger.commit([(first, b"late", ())]), ledger.commit([(second, None, ())]))
 
 
@@ -96,6 +98,17 @@ def tombstone(stage: Stage) -> None:
     stage.push(sub)
     stage.wait(61)
     stage.push(sub)
+
+
+def burst(stage: Stage) -> None:
+    """A limit of four: four pass, their repeats cost nothing, the fifth is refused, one more passes a while later."""
+    admission = Admission((Limit.per_window("l", 4, 2000),))
+    for n in range(1, 6):
+        call = stage.ledger.submit([stage.submission(f"t{n}")], admission)
+        for _ in range(2):
+            parsed(call, stage.world.apply(call))
+    stage.wait(0.5)
+    stage.run(stage.ledger.submit([stage.submission("t6")], admission))
 
 
 def follow_up_twice(stage: Stage) -> None:
@@ -139,5 +152,5 @@ def _watched(act: Callable[[Stage], None]) -> Callable[[World], Violation | None
 
 SCHEDULES: dict[str, Callable[[World], Violation | None]] = {
     act.__name__: _watched(act)
-    for act in (same_fence_twice, own_zombie, lost_acts, tombstone, follow_up_twice, follow_up_after_reap)
+    for act in (same_fence_twice, own_zombie, lost_acts, tombstone, burst, follow_up_twice, follow_up_after_reap)
 }

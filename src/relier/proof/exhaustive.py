@@ -1,17 +1,17 @@
 """Every interleaving of small cases: two tasks, two workers, any number of sweepers, one fault.
 
-The state is explicit: the ledger, and for each worker what it knows. From each state every enabled step is taken; states
-that are alike up to the values of fences, times and versions are visited once. The checker judges every step.
+The state is explicit: the ledger, and for each worker what it knows. From each state every enabled step is taken;
+states that are alike but for the values of fences, times and versions are visited once. The checker judges every step.
 
-    worker    register (one of them twice: it starts again after `gone`), claim, re-send an unanswered claim, beat, commit,
-              hand back a task (once in all: A by retry, B by release), and, as a zombie, commit what it handed back or
-              held when it was told gone
+    worker    register (one of them twice: it starts again after `gone`), claim, re-send an unanswered claim, beat,
+              commit, hand back a task (once in all: A by retry, B by release), and, as a zombie, commit what it handed
+              back or held when it was told gone
     sweeper   revive one task a call: any number of sweepers at any moment, and a sweep cut short anywhere
     time      the lease of any boot runs out at any point (a worker that goes on after it is one that was frozen)
     fault     one of: a reply is lost (the call ran); the store returns to any earlier point of the path
 
-A crash needs no step: a worker that stops is one that takes no more steps, and every state is also tried with either worker, or
-both, stopped for ever: the others, or a new worker, must bring both tasks to an end from there.
+A crash needs no step: a worker that stops is one that takes no more steps. For the end of it, every state of the ledger
+is also tried with both workers stopped for ever: a sweep and a new worker must bring both tasks to an end from there.
 
 Not covered: the ledger clock's arithmetic (a lease here runs out by decree), delays, keys, limits, operators, brakes,
 batches, more than one fault on one path, a rollback together with a lost reply. The simulator covers those by chance.
@@ -19,6 +19,7 @@ batches, more than one fault on one path, a rollback together with a lost reply.
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 import sys
 import time
@@ -30,12 +31,27 @@ from relier.ledger.records import Lease, Submission
 from relier.proof.ghost import Violation
 from relier.proof.model import Model
 from relier.proof.world import BASE_US, ModelBackend, World
-from relier.store.call import Call, Durability
+from relier.store.call import Call
 
 LEASE_MS = 2000
 TASKS = ("s", "t")
 LONG_AGO = -(10**15)
-Facts = tuple[str, dict[str, int]]
+SWAP = str.maketrans("AB", "BA")
+
+
+class Facts(NamedTuple):
+    """What a step can see of the ledger: all of it but fences as a text, boots apart, and the fence of each running
+    task."""
+
+    tasks: str
+    boots: dict[str, str]
+    fences: dict[str, int]
+
+    def text(self, first: str) -> str:
+        return f"{self.tasks}{self.boots.get(first)}{self.boots.get(first.translate(SWAP))}"
+
+
+NOTHING = Facts("", {}, {})
 
 
 class Worker(NamedTuple):
@@ -73,10 +89,13 @@ class Case:
 class Search:
     """Breadth first over cases. `slots` is how many tasks each worker may hold."""
 
-    def __init__(self, model: type[Model] = Model, *, slots: tuple[int, int] = (1, 1), rollback: bool = True) -> None:
+    def __init__(
+        self, model: type[Model] = Model, *, slots: tuple[int, int] = (1, 1), fault: str = "", hand_back: bool = True
+    ) -> None:
         self.world = World(0, "calm", ModelBackend(model()))
         self.slots = slots
-        self.rollback = rollback
+        self.fault = fault
+        self.hand_back = hand_back
         self.states = 0
         self.transitions = 0
         self.settled = 0
@@ -86,13 +105,24 @@ class Search:
 
     def load(self, store: bytes) -> Model:
         model, memory = pickle.loads(store)  # noqa: S301 - our own
+        for task_id, ghost in memory.ghosts.items():
+            ghost.sub = self.world.subs[task_id]
         self.world.backend.model = model  # type: ignore[misc]
         self.world.checker.memory = memory
         self.world.checker.highest = {}
         return model  # type: ignore[no-any-return]
 
     def dump(self) -> bytes:
-        return pickle.dumps((self.world.backend.model, self.world.checker.memory), pickle.HIGHEST_PROTOCOL)
+        """Without what is the same in every case, or what nobody looks at."""
+        model, memory = self.world.backend.model, self.world.checker.memory
+        for rec in model.tasks.values():
+            rec.history = []
+        for ghost in memory.ghosts.values():
+            ghost.sub = None  # type: ignore[assignment]
+        store = pickle.dumps((model, memory), pickle.HIGHEST_PROTOCOL)
+        for task_id, ghost in memory.ghosts.items():
+            ghost.sub = self.world.subs[task_id]
+        return store
 
     def run(self, call: Call[Any]) -> Any:
         """One call, one microsecond later than any before on any path: fences differ, the ledger clock stands."""
@@ -108,7 +138,7 @@ class Search:
         subs = [Submission(id=i, name="work", payload=b"p", max_resurrections=1) for i in TASKS]
         self.world.subs = {sub.id: sub for sub in subs}
         self.run(self.world.ledger.submit(subs))
-        return Case(self.dump(), (Worker("A"), Worker("B")), 1)
+        return Case(self.dump(), (Worker("A"), Worker("B")), int(bool(self.fault)))
 
     # --- steps ---------------------------------------------------------------------------------------------------
 
@@ -130,15 +160,15 @@ class Search:
         self.load(case.store)
         self.run(self.world.ledger.revive(1))
         yield case
-        if self.rollback and case.faults and case.saved is None:
+        if self.fault == "rollback" and case.faults and case.saved is None:
             yield replace(case, saved=case.store, saved_facts=facts(self.load(case.store)))
         if case.faults and case.saved is not None:
             self.load(case.saved)
             yield replace(case, saved=None, saved_facts=None, faults=0)
 
     def _acts(self, case: Case, worker: Worker, slots: int) -> Iterator[tuple[Worker, int]]:
-        """Each act of a worker, with its answer, and where a fault is left and none is in the making, with it lost."""
-        may_lose = case.faults and case.saved is None
+        """Each act of a worker, with its answer, and where that is the fault still to come, with it lost."""
+        may_lose = case.faults and self.fault == "lost reply"
         ledger = self.world.ledger
         if not worker.joined:
             if worker.boots == 0 or sum(each.boots for each in case.workers) < 3:
@@ -172,7 +202,7 @@ class Search:
             yield rest, 0
             if may_lose:
                 yield worker, 1
-            if not any(each.gave_back for each in case.workers):
+            if self.hand_back and not any(each.gave_back for each in case.workers):
                 self.load(case.store)
                 back = self._lease(worker, lease)
                 self.run(ledger.retry(back, 0) if worker.name == "A" else ledger.release([back]))
@@ -194,25 +224,31 @@ class Search:
         """A case without what decides nothing: times, versions, history, and the value of a fence. A fence is only ever
         compared with those in workers' hands, and the next one is above all: what counts of a lease is whether it is
         the current one, here and at the point a rollback returns to. A late one that is neither can only be refused."""
-        now, saved = facts(model), case.saved_facts or ("", {})
-        workers = []
-        for worker in case.workers:
-            held = [(i, _is(now, i, fence), _is(saved, i, fence)) for i, fence in worker.held]
-            late = [(i, _is(now, i, fence), _is(saved, i, fence)) for i, fence in worker.late]
-            unseen = None
-            if worker.waiting and worker.boot in model.boots:
-                seq, told = model.boots[worker.boot].lanes.get("0", (0, []))
-                unseen = worker.seq > seq or [i for i, fence in told if _is(now, i, fence)]
-            rest = (worker.boots, worker.joined, worker.waiting, unseen, worker.gave_back)
-            workers.append((*rest, held, [lease for lease in late if lease[1] or lease[2]]))
-        return f"{now[0]}{workers}{case.faults}{saved[0]}"
+        now, saved = facts(model), case.saved_facts or NOTHING
+        workers = tuple(self._knows(worker, model, now, saved) for worker in case.workers)
+        text = f"{now.text('A')}{workers}{case.faults}{saved.text('A')}"
+        if self.hand_back or self.slots[0] != self.slots[1]:
+            return text
+        # A and B do the same then: a case and its mirror image are alike.
+        mirrored = f"{now.text('B')}{workers[::-1]}{case.faults}{saved.text('B')}"
+        return min(text, mirrored.translate(SWAP))
+
+    def _knows(self, worker: Worker, model: Model, now: Facts, saved: Facts) -> Any:
+        held = [(i, now.fences.get(i) == fence, saved.fences.get(i) == fence) for i, fence in worker.held]
+        late = [(i, now.fences.get(i) == fence, saved.fences.get(i) == fence) for i, fence in worker.late]
+        unseen = None
+        if worker.waiting and worker.boot in model.boots:
+            seq, told = model.boots[worker.boot].lanes.get("0", (0, []))
+            unseen = worker.seq > seq or [i for i, fence in told if now.fences.get(i) == fence]
+        rest = (worker.boots, worker.joined, worker.waiting, unseen, worker.gave_back)
+        return *rest, held, [lease for lease in late if lease[1] or lease[2]]
 
     # --- the end -------------------------------------------------------------------------------------------------
 
     def hope(self, case: Case) -> None:
-        """From here, whoever stops for ever: the leases run out, a sweep and one new worker bring both tasks to an end."""
+        """From here, with everyone stopped for ever: leases run out, a sweep and a new worker end both tasks."""
         ledger, model = self.world.ledger, self.load(case.store)
-        shape = facts(model)[0]
+        shape = facts(model).text("A")
         if shape in self._hopeful:
             return
         self._hopeful.add(shape)
@@ -250,40 +286,42 @@ class Search:
 
 
 def facts(model: Model) -> Facts:
-    """The ledger as a text without fences, and the fence of each running task."""
-    shape: list[Any] = []
+    tasks = []
     for task_id, rec in sorted(model.tasks.items()):
         owner = rec.owner if rec.state == "running" else ""
-        shape.append((task_id, rec.state, owner, "a" in rec.flags, rec.more.get("deaths"), rec.more.get("scares")))
+        tasks.append((task_id, rec.state, owner, "a" in rec.flags, rec.more.get("deaths"), rec.more.get("scares")))
+    boots: dict[str, list[Any]] = {"A": [], "B": []}
     for name, boot in sorted(model.boots.items()):
-        shape.append((name, min(boot.lease_end, 2), boot.lease_end == 0 and boot.ran))
+        boots[name[0]].append((name, min(boot.lease_end, 2), boot.lease_end == 0 and boot.ran))
     ready = model.ready.get("default", {})
-    shape.append(sorted(ready, key=lambda i: (ready[i], i)))
-    return repr(shape), {i: rec.fence for i, rec in model.tasks.items() if rec.state == "running"}
-
-
-def _is(of: Facts, task_id: str, fence: int) -> bool:
-    return of[1].get(task_id) == fence
+    line = sorted(ready, key=lambda i: (ready[i], i))
+    fences = {i: rec.fence for i, rec in model.tasks.items() if rec.state == "running"}
+    return Facts(f"{tasks}{line}", {name: str(of) for name, of in boots.items()}, fences)
 
 
 INSTANCES: dict[str, dict[str, Any]] = {
-    "one slot each, a rollback or a lost reply": {"slots": (1, 1), "rollback": True},
-    "two slots and one, a lost reply": {"slots": (2, 1), "rollback": False},
+    "one slot each, a rollback, nothing handed back": {"fault": "rollback", "hand_back": False},
+    "one slot each, a lost reply": {"fault": "lost reply"},
+    "two slots and one, nothing handed back": {"slots": (2, 1), "hand_back": False},
 }
 
 
-def main(most: int = 10**9) -> int:
-    """Explores every instance and prints what was seen; the number of violations."""
+def explore(name: str) -> tuple[str, bool]:
+    """One instance: what was seen, and whether anything was violated."""
+    began = time.perf_counter()
+    search = Search(**INSTANCES[name])
+    violation = search.explore()
+    took = time.perf_counter() - began
+    figures = f"{search.states:,} states, {search.transitions:,} calls, {search.settled:,} ends tried, {took:.1f} s"
+    return f"exhaustive: {name}: {figures}: {violation or 'no violation'}", violation is not None
+
+
+def main(jobs: int = 2) -> int:
+    """Explores every instance, the longest first, and prints what was seen; the number of violations."""
     bad = 0
-    for name, options in INSTANCES.items():
-        began = time.perf_counter()
-        search = Search(**options)
-        violation = search.explore(most)
-        took = time.perf_counter() - began
-        figures = f"{search.states:,} states, {search.transitions:,} calls, {search.settled:,} ends tried, {took:.1f} s"
-        sys.stdout.write(f"exhaustive: {name}: {figures}: {violation or 'no violation'}\n")
-        bad += violation is not None
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        for line, violated in pool.imap_unordered(explore, INSTANCES, chunksize=1):
+            sys.stdout.write(f"{line}\n")
+            sys.stdout.flush()
+            bad += violated
     return bad
-
-
-__all__ = ["INSTANCES", "Durability", "Search", "main"]

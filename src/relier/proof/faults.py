@@ -1,4 +1,4 @@
-"""The fate of a schedule: what is killed, frozen, cut off, filled and rolled back, and when. Then: how all is healed."""
+"""The fate of a schedule: what is killed, frozen, cut off, filled and rolled back, and when; then how all is healed."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ class Faults:
         self.workers: list[Worker] = []
         self.sweepers: list[Node] = []
         self.crews = 0
+        self.closed = False
         self.operators: list[Node] = []
 
     # --- the cast ------------------------------------------------------------------------------------------------
@@ -40,6 +41,7 @@ class Faults:
     def hire(self, delay_us: int = 0) -> Worker:
         self.crews += 1
         worker = Worker(self.world, self.tasks, f"w{self.crews}")
+        worker.draining = self.closed
         self.workers.append(worker)
         self.world.spawn(worker.node, worker.main(), delay_us)
         return worker
@@ -202,6 +204,7 @@ class Faults:
             yield SECOND
 
     def close(self) -> None:
-        """Nothing is left to do: workers drain."""
+        """Nothing is left to do: workers drain, also those started from now on."""
+        self.closed = True
         for worker in self.workers:
             worker.draining = True

@@ -14,7 +14,7 @@ MAX_RESURRECTIONS = 5
 LIVE = frozenset({"scheduled", "queued", "running"})
 
 
-class Violation(AssertionError):  # noqa: N818 - what it is called everywhere in the proof
+class Violation(AssertionError):
     """An invariant does not hold. `name` is the invariant's."""
 
     def __init__(self, name: str, detail: str) -> None:

@@ -93,7 +93,7 @@ def _step(history: History, raw: Any) -> Said:
 
 
 def _claim(history: History, raw: Any) -> Said:
-    name, lane, seq, want, _, _, *queues = history.args
+    name, lane, seq, _, _, _, *queues = history.args
     boot = history.memory.boots.get(name)
     status = raw[0].decode()
     history.repeated_claim = True
@@ -112,6 +112,11 @@ def _claim(history: History, raw: Any) -> Said:
         if still != set(got) - history.exempt:
             raise Violation("claim-repeats", f"claim {seq} of {name} again: {sorted(got)}, not {sorted(still)}")
         return {}
+    return _taken(history, boot, got, queues)
+
+
+def _taken(history: History, boot: GhostBoot, got: dict[str, Any], queues: list[str]) -> Said:
+    name, lane, seq, want = history.args[:4]
     history.repeated_claim = False
     if len(got) > want:
         raise Violation("claims-are-counted", f"claim {seq} of {name} wanted {want} and got {len(got)}")
@@ -167,7 +172,7 @@ def _register(history: History, raw: Any) -> Said:
 
 
 def _beat(history: History, raw: Any) -> Said:
-    name, lease, _ = history.args
+    name = history.args[0]
     history.tick()
     boot = history.memory.boots.get(name)
     if boot is None or boot.lost:
@@ -186,7 +191,8 @@ def _beat(history: History, raw: Any) -> Said:
 
 def _revive(history: History, raw: Any) -> Said:
     history.tick(int(history.args[2]))
-    return {i: state for i, state in (outcome.decode().rsplit(" ", 1) for outcome in raw[0])}
+    outcomes = (outcome.decode().rsplit(" ", 1) for outcome in raw[0])
+    return {outcome[0]: outcome[1] for outcome in outcomes}
 
 
 def _owned(history: History, raw: Any) -> Said:

@@ -1,5 +1,7 @@
 """The history: what every task must be by now, followed from calls and their replies."""
 
+# ruff: noqa: ARG001 - every move changes its ghost by the same signature
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -41,7 +43,7 @@ class History:
         return hear(self, raw) if hear else {}
 
     def outgrows(self, task_id: str, fence: int) -> bool:
-        """A fence is above all that were ever issued, also in a suffix the store lost: as long as TIME is ahead of it."""
+        """A fence is above all that were ever issued, also in a suffix the store lost, where TIME is ahead of it."""
         fits = fence > self.highest.get(task_id, 0) or self.time_us <= self.latest_us
         self.latest_us = max(self.latest_us, self.time_us)
         self.highest[task_id] = max(self.highest.get(task_id, 0), fence)
@@ -50,7 +52,7 @@ class History:
     # --- boots and time ------------------------------------------------------------------------------------------
 
     def tick(self, interval: int = 0) -> None:
-        """A gap between two ticks that is larger than the clamp begins a grace, in which nobody may be declared lost."""
+        """A gap between two ticks larger than the clamp begins a grace, in which nobody may be declared lost."""
         memory = self.memory
         if memory.last_tick is not None and self.time_ms - memory.last_tick > max(memory.clamp, 2 * interval):
             memory.grace = self.world.now + 2 * memory.clamp * 1000
@@ -77,7 +79,16 @@ class History:
         if silent_for + 2 < boot.lease:
             raise Violation("live-lease-not-stolen", f"{name} was declared lost after {silent_for} of {boot.lease} ms")
         if self.world.now + 2000 < self.memory.grace:
-            raise Violation("grace-after-outage", f"{name} was declared lost {self.world.now} before {self.memory.grace}")
+            raise Violation(
+                "grace-after-outage", f"{name} was declared lost {self.world.now} before {self.memory.grace}"
+            )
+
+    def _revived_waiting(self) -> dict[str, int]:
+        waiting: dict[str, int] = {}
+        for ghost in self.memory.ghosts.values():
+            if ghost.state == "queued" and ghost.order <= 0:
+                waiting[ghost.sub.queue] = waiting.get(ghost.sub.queue, 0) + 1
+        return waiting
 
     # --- records -------------------------------------------------------------------------------------------------
 
@@ -99,7 +110,9 @@ class History:
             self.memory.ended += 1
             return ghost
         if rec.state != ghost.state or rec.body != sub.payload or rec.queue != sub.queue:
-            raise Violation("enters-as-asked", f"{task_id} entered as {rec.state} {rec.queue} {rec.body!r}, not {ghost}")
+            raise Violation(
+                "enters-as-asked", f"{task_id} entered as {rec.state} {rec.queue} {rec.body!r}, not {ghost}"
+            )
         ghost.line_up(rec.at)
         return ghost
 
@@ -147,19 +160,22 @@ class History:
             heirs = (sub for i, sub in self.offered.items() if sub and i != task_id and sub.key == ghost.sub.key)
             if any(heir.on_conflict == "replace" for heir in heirs):
                 return
-        raise Violation("said-is-done", f"{task_id} went from {ghost.state} to {new} in {script}, untold and by no rule")
+        raise Violation(
+            "said-is-done", f"{task_id} went from {ghost.state} to {new} in {script}, untold and by no rule"
+        )
 
     # --- whole calls ---------------------------------------------------------------------------------------------
 
     def order_kept(self, said: dict[str, str]) -> None:
-        """Nothing that waits in a claimed queue stood before what was handed over, and nothing was left without need."""
-        boot, lane, seq, want, _, _, *queues = self.args
-        if not self.claimed and said is not self.claimed and self.memory.boots.get(boot) is None:
-            return
+        """Nothing that waits in a claimed queue stood before what was handed over; nothing was left without need."""
+        _, lane, seq, want, _, _, *queues = self.args
         if self.repeated_claim:
             return
         ghosts = self.memory.ghosts
-        taken = {queue: max((ghosts[i].order for i in said if ghosts[i].sub.queue == queue), default=None) for queue in queues}
+        taken = {
+            queue: max((ghosts[i].order for i in said if ghosts[i].sub.queue == queue), default=None)
+            for queue in queues
+        }
         full = len(said) >= int(want)
         left_before = False
         for queue in queues:
@@ -169,7 +185,9 @@ class History:
                 raise Violation("queues-in-order", f"claim {lane} {seq} took from {queue} while an earlier queue waits")
             waiting = [g.order for g in ghosts.values() if g.state == "queued" and g.sub.queue == queue]
             if waiting and not full:
-                raise Violation("claims-what-waits", f"a claim of {want} got {len(said)} and left {len(waiting)} in {queue}")
+                raise Violation(
+                    "claims-what-waits", f"a claim of {want} got {len(said)} and left {len(waiting)} in {queue}"
+                )
             last = taken[queue]
             if waiting and last is not None and min(waiting) < last:
                 raise Violation("order-in-queue", f"{queue}: {min(waiting)} waits, {last} was handed over")
@@ -186,10 +204,7 @@ class History:
                 raise Violation("dead-boot-owns-nothing", f"{name} was removed and holds {memory.held(name)}")
         if self.loose:
             return
-        waiting: dict[str, int] = {}
-        for ghost in memory.ghosts.values():
-            if ghost.state == "queued" and ghost.order <= 0:
-                waiting[ghost.sub.queue] = waiting.get(ghost.sub.queue, 0) + 1
+        waiting = self._revived_waiting()
         for outcome in raw[0]:
             ghost = memory.ghosts[outcome.decode().split()[0]]
             if ghost.state == "queued" and waiting[ghost.sub.queue] > deepest:

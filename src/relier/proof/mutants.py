@@ -1,8 +1,8 @@
 """Seeded bugs in the model, each of which some check must catch: what the checks are worth is what they catch.
 
-A mutant is a `Model` with a few lines changed. `hunt` runs it through schedules of the profiles it is hinted at until an
-invariant breaks; those no random schedule is likely to meet are met by a directed one (directed.py). A mutant that survives
-means that an invariant is missing. lua_mutants.py holds the same for the real scripts.
+A mutant is a `Model` with a few lines changed. `hunt` runs it through schedules of the profiles it names until an
+invariant breaks; what random schedules seldom meet a directed one does (directed.py). A mutant that survives means that
+an invariant is missing. lua_mutants.py holds the same for the real scripts.
 """
 
 from __future__ import annotations
@@ -63,5 +63,7 @@ def main(jobs: int = 2) -> int:
         fell = f"{caught.invariant:32} {caught.by}" if caught.by else "SURVIVED"
         sys.stdout.write(f"  {caught.mutant:30} {fell}\n      {about[caught.mutant]}\n")
     survivors = [caught.mutant for caught in results if not caught.by]
-    sys.stdout.write(f"{len(results)} mutants, {len(results) - len(survivors)} caught, survivors: {survivors or 'none'}\n")
+    sys.stdout.write(
+        f"{len(results)} mutants, {len(results) - len(survivors)} caught, survivors: {survivors or 'none'}\n"
+    )
     return len(survivors)

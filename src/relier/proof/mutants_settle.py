@@ -1,5 +1,7 @@
 """Seeded bugs in settling, keys, notes and operators' moves."""
 
+# ruff: noqa: ARG002 - a bug is often an argument that is not looked at
+
 from __future__ import annotations
 
 from functools import partial

@@ -1,5 +1,7 @@
 """Seeded bugs in clocks, boots, claims, sweeps and admission."""
 
+# ruff: noqa: ARG002 - a bug is often an argument that is not looked at
+
 from __future__ import annotations
 
 from functools import partial
@@ -289,7 +291,7 @@ class NamedSweepsAll(Model):
 # --- entering ------------------------------------------------------------------------------------------------------
 
 
-@_bug("repeats are charged to the limit", "crowd", "full")
+@_bug("repeats are charged to the limit", "burst")
 class RepeatsAreCharged(Model):
     def _submit(self, args: list[bytes]) -> Any:
         answer = super()._submit(args)
@@ -300,10 +302,12 @@ class RepeatsAreCharged(Model):
         return answer
 
 
-@_bug("the burst of a limit is twice what was asked", "crowd", "full")
+@_bug("the burst of a limit is twice what was asked", "burst")
 class DoubleBurst(Model):
     def weigh(self, items: list[Item], max_depth: int, max_bytes: int, extra: int, limits: list[list[bytes]]) -> Any:
-        wide = [[name, interval, str(2 * int(tolerance)).encode(), weight] for name, interval, tolerance, weight in limits]
+        wide = [
+            [name, interval, str(2 * int(tolerance)).encode(), weight] for name, interval, tolerance, weight in limits
+        ]
         return super().weigh(items, max_depth, max_bytes, extra, wide)
 
 

@@ -114,6 +114,15 @@ class Pieces(Namespace):
         if rec.held is not None:
             self.count("bytes", -rec.held)
 
+    def remove(self, task_id: str, rec: Rec) -> None:
+        key = rec.more.get("key")
+        if key is not None and self.idem.get(key, ("", None))[0] == task_id:
+            del self.idem[key]
+        self.drop(self.ended, rec.state, task_id)
+        del self.tasks[task_id]
+        if rec.tomb_ttl is not None:
+            self.tombs[task_id] = (self.now + rec.tomb_ttl, rec.state)
+
     def line_up(self, task_id: str, rec: Rec, at_us: int) -> None:
         self.ready.setdefault(rec.queue, {})[task_id] = at_us - rec.priority * PRIORITY_STEP_US
 

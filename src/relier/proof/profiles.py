@@ -60,7 +60,9 @@ PROFILES: tuple[Profile, ...] = (
     Profile("poison", poison=0.4, kill=0.03, slots=(2, 4), tasks=(2, 4), fragile=0.05),
     Profile("keys", keyed=0.9, operators=(1, 2), short=0.3, fragile=0.3, tasks=(3, 8)),
     Profile("operators", operators=(2, 3), fragile=0.25, keyed=0.4, tasks=(3, 6)),
-    Profile("storm", sweepers=(2, 4), brake=1.0, kill=0.12, freeze=0.12, tasks=(4, 9), slots=(2, 5), queues=(2, 3), poison=0),
+    Profile(
+        "storm", sweepers=(2, 4), brake=1.0, kill=0.12, freeze=0.12, tasks=(4, 9), slots=(2, 5), queues=(2, 3), poison=0
+    ),
     Profile("full", fill=0.15, limited=0.4, tasks=(3, 7)),
     Profile("crowd", tasks=(10, 16), slots=(3, 6), queues=(1, 2), crowd=0.1, limited=0.3, poison=0.02),
 )

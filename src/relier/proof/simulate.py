@@ -12,8 +12,8 @@ from relier.proof.indexes import check_all
 from relier.proof.model import Model
 from relier.proof.world import SECOND, Backend, ModelBackend, World
 
-# Once the faults stop, everything ends within this time: a lease and its grace, a sweep, the longest delay, and for every
-# death a poison task is allowed the same again.
+# Once the faults stop, everything ends within this time: a lease and its grace, a sweep, the longest delay, and for
+# every death a poison task is allowed the same again.
 SETTLE_S = 40
 DRAIN_S = 40
 AGES = 40 * 86_400 * SECOND
@@ -34,7 +34,9 @@ class Outcome:
     report: str = ""
 
 
-def run_schedule(seed: int, profile: str | None = None, backend: Backend | None = None, *, trace: bool = False) -> Outcome:
+def run_schedule(
+    seed: int, profile: str | None = None, backend: Backend | None = None, *, trace: bool = False
+) -> Outcome:
     world = World(seed, profile, backend, trace=trace)
     return run_world(world)
 

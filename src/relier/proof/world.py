@@ -53,7 +53,7 @@ class _Lost:
 LOST = _Lost()
 _PENDING = _Lost()
 
-# A second run of the same call, at once, must change nothing. Sweeps are not among them: a second one does the next batch.
+# A second run of the same call, at once, must change nothing. Not so a sweep: a second one does the next batch.
 REPEATABLE = frozenset(
     {"submit", "register", "beat", "retire", "claim", "checkpoint", "step", "commit", "retry", "release", "bury"}
     | {"forfeit", "replay", "cancel", "discard", "pause", "resume", "open", "get", "owned"}
@@ -290,8 +290,12 @@ class World:
         """A fault, for the trace."""
         self.events.append((self.steps, self.now, *what))
 
+    def history(self) -> list[str]:
+        """What happened, a line an event; all of it where the world traces, else the end."""
+        return [_show(event) for event in self.events]
+
     def explain(self, violation: Violation) -> str:
-        lines = [_show(event) for event in list(self.events)[-20:]]
+        lines = self.history()[-20:]
         replay = f"python -m relier.proof replay --seed {self.seed} --profile {self.profile.name}"
         head = f"seed {self.seed} ({self.profile.name}), step {self.steps}: {violation}"
         return "\n".join([head, *lines, replay])

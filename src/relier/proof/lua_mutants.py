@@ -1,0 +1,105 @@
+"""Seeded bugs in the real scripts, as data: in `file`, `old` becomes `new`. The differential harness must notice each.
+
+`text_of` builds the file with the bug in it, for `load_scripts(**{keyword: text})`; one that no longer fits is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import relier.ledger.ledger
+
+LUA = Path(relier.ledger.ledger.__file__).parent / "lua"
+
+
+@dataclass(frozen=True, slots=True)
+class LuaMutant:
+    """One bug. `file` is the script's name without its ending, `lib/<name>` for a library."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+
+    @property
+    def keyword(self) -> str:
+        return self.file.replace("/", "__")
+
+    def text_of(self) -> str:
+        text = (LUA / f"{self.file}.lua").read_text()
+        if self.old not in text:
+            raise LookupError(f"{self.file}.lua does not hold {self.old!r} any more: mutant {self.name} needs another")
+        return text.replace(self.old, self.new, 1)
+
+
+LUA_MUTANTS: tuple[LuaMutant, ...] = (
+    LuaMutant(
+        "fence_rounded_to_14_digits",
+        "lib/record",
+        "local function digits(number) return string.format('%.0f', number) end",
+        "local function digits(number) return tostring(number) end",
+    ),
+    LuaMutant(
+        "fence_not_checked",
+        "lib/lease",
+        "if r.state == 'running' and r.fence == fence and r.owner == boot then return 'ok' end",
+        "if r.state == 'running' and r.owner == boot then return 'ok' end",
+    ),
+    LuaMutant(
+        "owner_not_checked",
+        "lib/lease",
+        "if r.state == 'running' and r.fence == fence and r.owner == boot then return 'ok' end",
+        "if r.state == 'running' and r.fence == fence then return 'ok' end",
+    ),
+    LuaMutant(
+        "leaves_owned_behind",
+        "lib/lease",
+        "redis.call('ZREM', OWNED .. r.owner, id)",
+        "redis.call('ZREM', OWNED .. r.owner, '')",
+    ),
+    LuaMutant("repeat_not_known", "lib/settle", "note(id, r, 'settled', move .. ':' .. fence)", "mark(r, 'm')"),
+    LuaMutant("release_burns_an_attempt", "release", "r.attempt = r.attempt - 1", "r.attempt = r.attempt + 0"),
+    LuaMutant("fence_is_time_alone", "lib/take", "and fence_now or digits(r.fence + 1)", "and fence_now or fence_now"),
+    LuaMutant("late_claim_served", "claim", "if seq < tonumber(words[1]) then return {'old'} end", ""),
+    LuaMutant(
+        "claim_repeats_settled",
+        "claim",
+        "if r.state == 'running' and r.owner == boot and r.fence == words[i + 1] then",
+        "if r.state then",
+    ),
+    LuaMutant("pause_ignored", "claim", "if not pause or string.sub(pause, 1, 1) == '0' then", "if true then"),
+    LuaMutant("clock_jumps", "lib/clock", "math.max(0, math.min(gap, most))", "math.max(0, gap)"),
+    LuaMutant("clock_goes_back", "lib/clock", "math.max(0, math.min(gap, most))", "math.min(gap, most)"),
+    LuaMutant("no_grace", "lib/clock", "if gap > most then grace = t + 2 * clamp end", ""),
+    LuaMutant(
+        "boot_removed_with_its_tasks",
+        "revive",
+        "if redis.call('EXISTS', OWNED .. boot) == 0 then",
+        "if looked >= 0 then",
+    ),
+    LuaMutant("every_death_counts", "lib/resurrect", "if alone then deaths", "if true then deaths"),
+    LuaMutant(
+        "one_life_more",
+        "lib/resurrect",
+        "if deaths > (r.max_resurrections or MAX_RESURRECTIONS) then",
+        "if deaths > (r.max_resurrections or MAX_RESURRECTIONS) + 1 then",
+    ),
+    LuaMutant("revived_go_last", "lib/resurrect", "requeue(id, r, r.at - REVIVED)", "requeue(id, r, r.at)"),
+    LuaMutant(
+        "key_stays_after_death", "lib/loose_ends", "if not lost then redis.call", "if state == 'x' then redis.call"
+    ),
+    LuaMutant("lost_frees_its_key", "lib/loose_ends", "if not lost then redis.call", "if state ~= 'x' then redis.call"),
+    LuaMutant(
+        "replay_keeps_expiry",
+        "replay",
+        "redis.call('SET', TASK .. id, head(r) .. body)",
+        "redis.call('SET', TASK .. id, head(r) .. body, 'KEEPTTL')",
+    ),
+    LuaMutant("replay_without_its_key", "replay", "if key then redis.call('SET', IDEM .. key, id) end", ""),
+    LuaMutant("promote_leaves_due", "promote", "redis.call('ZREM', DUE, id)", "redis.call('ZREM', DUE, '')"),
+    LuaMutant("older_checkpoint_wins", "checkpoint", "if of == fence and tonumber(last) >= seq then", "if false then"),
+    LuaMutant("step_overwritten", "step", "'HSETNX'", "'HSET'"),
+    LuaMutant("priority_reversed", "lib/order", "at_us - priority * 60000000", "at_us + priority * 60000000"),
+    LuaMutant("cancel_ignores_version", "cancel", "if r.version ~= ARGV[2] then", "if false then"),
+)

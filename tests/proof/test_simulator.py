@@ -1,0 +1,62 @@
+"""The simulator: schedules hold, a seed is a history, and the trouble it promises does happen."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from relier.proof.__main__ import main
+from relier.proof.directed import SCHEDULES
+from relier.proof.profiles import PROFILES, profile_of
+from relier.proof.simulate import run_schedule, run_world
+from relier.proof.world import World
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_schedules_hold(part: int) -> None:
+    for seed in range(part * 78, (part + 1) * 78):
+        outcome = run_schedule(seed)
+        assert not outcome.violation, outcome.report
+
+
+@pytest.mark.parametrize("profile", [profile.name for profile in PROFILES])
+def test_a_seed_is_a_history(profile: str) -> None:
+    first, second = World(7, profile, trace=True), World(7, profile, trace=True)
+    assert run_world(first) == run_world(second)
+    assert first.history() == second.history()
+    assert len(first.events) > 20
+
+
+def test_seeds_cover_every_profile() -> None:
+    assert {profile_of(seed).name for seed in range(len(PROFILES))} == {profile.name for profile in PROFILES}
+
+
+def test_the_trouble_it_promises_happens() -> None:
+    seen: Counter[str] = Counter()
+    verdicts: Counter[str] = Counter()
+    for seed in range(130):
+        world = World(seed, trace=True)
+        run_world(world)
+        for _, _, what, *rest in world.events:
+            seen[what] += 1
+            if what == "commit" and rest[1] != "full":
+                verdicts.update("ok" if said == b"ok" else said[0].decode() for said in rest[1])
+    faults = {"KILL", "FREEZE", "CUT", "OUTAGE", "JUMP", "STALL", "ROLLBACK", "FULL", "HEALED"}
+    moves = {"submit", "claim", "commit", "retry", "release", "bury", "forfeit", "revive", "promote", "reap", "replay"}
+    marks = {"cancel", "discard", "pause", "resume", "register", "beat", "retire", "checkpoint", "step", "owned", "get"}
+    assert not (faults | moves | marks) - set(seen)
+    assert verdicts["stale"] > 5
+    assert verdicts["repeat"] > 5
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_directed_schedules_hold(name: str) -> None:
+    assert SCHEDULES[name](World(0, "calm")) is None
+
+
+def test_replay_prints_a_schedule(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "--seed", "3", "--profile", "zombie", "--trace"]) == 0
+    shown = capsys.readouterr().out
+    assert "register" in shown
+    assert "no violation" in shown

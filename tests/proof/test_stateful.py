@@ -10,7 +10,6 @@ import random
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
-from servers import Server
 
 from relier.errors import StoreFullError
 from relier.ledger import keys
@@ -21,10 +20,12 @@ from relier.proof.model import Model
 from relier.settings import Settings
 from relier.store import SyncStore
 from relier.store.call import Call
+from servers import Server
 
 MOVES = [
     *("submit", "register", "beat", "retire", "claim", "checkpoint", "step", "commit", "retry", "release", "bury"),
-    *("forfeit", "revive", "promote", "reap", "replay", "cancel", "discard", "pause", "resume", "get", "owned", "again"),
+    *("forfeit", "revive", "promote", "reap", "replay", "cancel", "discard", "pause", "resume", "get", "owned"),
+    "again",
 ]
 
 

@@ -24,8 +24,8 @@ from servers import Server
 
 MOVES = [
     *("submit", "register", "beat", "retire", "claim", "checkpoint", "step", "commit", "retry", "release", "bury"),
-    *("forfeit", "revive", "promote", "reap", "replay", "cancel", "discard", "pause", "resume", "get", "owned"),
-    "again",
+    *("forfeit", "revive", "promote", "reap", "replay", "cancel", "discard", "pause", "resume"),
+    *("get", "owned", "again"),
 ]
 
 

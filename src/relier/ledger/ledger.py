@@ -16,6 +16,14 @@ from typing import Any, TypeVar
 
 from relier.errors import CommitIndeterminate, InvalidSubmissionError, PushIndeterminate
 from relier.ledger import keys, replies
+from relier.ledger.checks import (
+    check_bytes,
+    check_fits,
+    check_name,
+    check_number,
+    check_submission,
+    check_word,
+)
 from relier.ledger.records import (
     Accepted,
     Admission,
@@ -31,12 +39,6 @@ from relier.ledger.records import (
     Submission,
     Swept,
     Task,
-    check_bytes,
-    check_fits,
-    check_name,
-    check_number,
-    check_submission,
-    check_word,
 )
 from relier.settings import Settings
 from relier.store.call import Arg, Call, Durability

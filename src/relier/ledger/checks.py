@@ -1,0 +1,96 @@
+"""What the ledger refuses in the caller's face: a script must never meet what it could not keep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from relier.errors import InvalidSubmissionError, PayloadTooLargeError
+from relier.store.call import Durability
+
+if TYPE_CHECKING:
+    from relier.ledger.records import Limit, Submission
+
+MAX_NAME_BYTES = 512
+PRIORITIES = range(-9, 10)
+
+
+def encoded_size(value: object) -> int:
+    """The bytes of a text; 0 for what is no text, or none that UTF-8 can write."""
+    try:
+        return len(value.encode()) if isinstance(value, str) else 0
+    except UnicodeEncodeError:
+        return 0
+
+
+def check_word(what: str, value: object, most: int = MAX_NAME_BYTES) -> None:
+    """Ids, boots and lanes are words: scripts list them with blanks between."""
+    if not 1 <= encoded_size(value) <= most or not isinstance(value, str) or value.split() != [value]:
+        raise InvalidSubmissionError(
+            f"{what} must be text of 1 to {most} bytes without white space, not {value!r:.60}; nothing was written"
+        )
+
+
+def check_name(what: str, value: object) -> None:
+    """Queues and task names are any text of one line and a sane length."""
+    if not 1 <= encoded_size(value) <= MAX_NAME_BYTES or {"\n", "\0"} & set(str(value)):
+        raise InvalidSubmissionError(
+            f"{what} must be one line of 1 to {MAX_NAME_BYTES} bytes, not {value!r:.60}; nothing was written"
+        )
+
+
+def check_bytes(what: str, value: object, limit: int) -> None:
+    if not isinstance(value, bytes):
+        raise InvalidSubmissionError(f"{what} must be bytes, not {type(value).__name__}; encode it first")
+    if len(value) > limit:
+        raise PayloadTooLargeError(
+            f"{what} is {len(value):,} bytes, the limit is {limit:,} (RELIER_MAX_PAYLOAD_BYTES); nothing was written; "
+            f"store the data elsewhere and pass a reference, or raise the limit"
+        )
+
+
+def check_number(what: str, value: object, lowest: int = 0, highest: int = 2**53) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= highest:
+        raise InvalidSubmissionError(f"{what} must be a whole number from {lowest} to {highest}, not {value!r:.80}")
+
+
+def check_submission(task: Submission, max_payload_bytes: int) -> None:
+    """Refuses in the caller's face what a script could not keep."""
+    check_word("the task id", task.id)
+    check_name("the task name", task.name)
+    check_name("the queue", task.queue)
+    check_bytes(f"the payload of {task.id}", task.payload, max_payload_bytes)
+    check_number("priority", task.priority, PRIORITIES[0], PRIORITIES[-1])
+    if (
+        not isinstance(task.key, str)
+        or not isinstance(task.nonce, str)
+        or (task.key + task.nonce and not encoded_size(task.key + task.nonce))
+    ):
+        raise InvalidSubmissionError(f"key and nonce must be text, not {task.key!r:.60} and {task.nonce!r:.60}")
+    if not isinstance(task.durability, Durability):
+        raise InvalidSubmissionError(f"durability must be a Durability, not {task.durability!r:.60}")
+    for what in ("eta_ms", "delay_ms", "expires_at_ms", "expires_in_ms", "key_ttl_ms"):
+        check_number(what, getattr(task, what))
+    for what in ("max_resurrections", "result_ttl_ms", "dead_ttl_ms"):
+        if getattr(task, what) is not None:
+            check_number(what, getattr(task, what))
+    if task.tomb_ttl_ms is not None:
+        check_number("tomb_ttl_ms", task.tomb_ttl_ms, 1)
+    if task.on_lost not in {"retry", "bury", "hold"} or task.on_conflict not in {"return", "replace"}:
+        raise InvalidSubmissionError(
+            f"on_lost is retry, bury or hold and on_conflict return or replace, not {task.on_lost!r:.40} and "
+            f"{task.on_conflict!r:.40}"
+        )
+
+
+def check_fits(limit: Limit, tasks: int, extra: int) -> None:
+    """A call that the limit could never admit is the caller's mistake, not a matter of waiting."""
+    check_name("the name of a limit", limit.name)
+    for what in ("interval_us", "tolerance_us", "weight"):
+        check_number(f"{what} of limit {limit.name!r}", getattr(limit, what), 1)
+    cost = (tasks * limit.weight + extra) * limit.interval_us
+    if cost > limit.tolerance_us:
+        burst = limit.tolerance_us // limit.interval_us
+        raise InvalidSubmissionError(
+            f"{tasks} tasks (weight {limit.weight}, extra {extra}) never fit into limit {limit.name!r}, which takes "
+            f"{burst} at once; nothing was written; split the call or raise the limit"
+        )

@@ -19,7 +19,7 @@ from relier.store.call import Call, Durability
 IDS = [f"t{n}" for n in range(8)]
 BOOTS = [f"b{n}" for n in range(4)]
 QUEUES = ["alpha", "beta"]
-KEYS = ["", "", "", "k1", "k2"]
+KEYS = ["", "k1", "k2"]
 LEASE_MS = 5000
 
 
@@ -111,6 +111,8 @@ class Fuzzer:
         return self.ledger.step(self.lease(), self.rng.choice(["a", "b"]), self.rng.randbytes(3))
 
     def commit(self) -> Call[Any]:
+        if self.rng.random() < 0.4:
+            return self.ledger.commit([(self.lease(), self.rng.choice([None, b"result"]), ())])
         done = [(lease, self.rng.choice([None, b"", b"result"]), self.follow_ups()) for lease in self.leases()]
         return self.ledger.commit(done, self.rng.choice([Durability.MEMORY, Durability.MEMORY, Durability.FSYNC]))
 
@@ -131,7 +133,7 @@ class Fuzzer:
         return self.ledger.forfeit(self.lease(), "signal 9")
 
     def revive(self) -> Call[Any]:
-        boot = self.rng.choice(["", "", "", *BOOTS])
+        boot = self.rng.choice(["", "", *BOOTS])
         return self.ledger.revive(self.rng.choice([1, 3, 200]), self.rng.choice([0, 2, 10_000]), boot=boot)
 
     def promote(self) -> Call[Any]:

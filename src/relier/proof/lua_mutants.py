@@ -102,4 +102,19 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
     LuaMutant("step_overwritten", "step", "'HSETNX'", "'HSET'"),
     LuaMutant("priority_reversed", "lib/order", "at_us - priority * 60000000", "at_us + priority * 60000000"),
     LuaMutant("cancel_ignores_version", "cancel", "if r.version ~= ARGV[2] then", "if false then"),
+    LuaMutant("short_commit_without_fence", "lib/commit_one", "fence == ARGV[5] and ", ""),
+    LuaMutant("short_commit_without_owner", "lib/commit_one", "owner == boot and ", ""),
+    LuaMutant("short_commit_forgets_flags", "lib/commit_one", "flags == '-' and ", ""),
+    LuaMutant(
+        "short_claim_forgets_its_seq",
+        "lib/claim_one",
+        "redis.call('HSET', WORKER .. boot, lane, ARGV[3] .. ' ' .. id .. ' ' .. fence)",
+        "",
+    ),
+    LuaMutant("short_claim_ignores_seq", "lib/claim_one", "last < tonumber(ARGV[3]) and ", ""),
+    LuaMutant("short_claim_of_the_lost", "lib/claim_one", "worker[1] and not worker[2] and ", ""),
+    LuaMutant("short_submit_overwrites", "lib/submit_one", ", 'NX')", ")"),
+    LuaMutant(
+        "short_submit_ignores_keys", "lib/submit_one", "ARGV[12] == '' and ARGV[14] == '' and ARGV[15] == ''", "true"
+    ),
 )

@@ -20,8 +20,9 @@ $(VENV)/.matrix: $(VENV)/.ready requirements/matrix.lock
 test: setup            ## the tests, on the embedded server
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
+SUITES ?= tests/ledger tests/store
 test-matrix: $(VENV)/.matrix  ## the store and ledger suites on every server we support
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --matrix tests/ledger tests/store
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --matrix $(SUITES)
 
 check: lint types layers test wheel  ## what CI runs
 

@@ -86,6 +86,22 @@ def lost_acts(stage: Stage) -> None:
     stage.run(ledger.beat("A", 2000), ledger.claim("A", 2, ["default"], 1), ledger.register("A", 2000))
 
 
+def outage(stage: Stage) -> None:
+    """Nobody reaches the store for five leases. The sweeper is back first, the healthy worker within a quarter of a
+    lease: it must still be a member, and its task its own."""
+    ledger = stage.ledger
+    stage.run(ledger.register("A", 2000))
+    stage.push(stage.submission("t"))
+    (lease,) = stage.claim("A", 1)
+    stage.wait(10)
+    stage.run(ledger.revive(interval_ms=500))
+    stage.wait(0.5)
+    stage.run(ledger.revive(interval_ms=500))
+    if not stage.run(ledger.beat("A", 2000)).alive:
+        raise Violation("healthy-survives-an-outage", "A was declared lost though it beat as soon as it could")
+    stage.run(ledger.commit([(lease, None, ())]))
+
+
 def tombstone(stage: Stage) -> None:
     """An outbox row sent again after its record was discarded: its tombstone answers."""
     ledger = stage.ledger
@@ -152,5 +168,14 @@ def _watched(act: Callable[[Stage], None]) -> Callable[[World], Violation | None
 
 SCHEDULES: dict[str, Callable[[World], Violation | None]] = {
     act.__name__: _watched(act)
-    for act in (same_fence_twice, own_zombie, lost_acts, tombstone, burst, follow_up_twice, follow_up_after_reap)
+    for act in (
+        same_fence_twice,
+        own_zombie,
+        lost_acts,
+        outage,
+        tombstone,
+        burst,
+        follow_up_twice,
+        follow_up_after_reap,
+    )
 }

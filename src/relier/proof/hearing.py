@@ -57,9 +57,11 @@ def _commit(history: History, raw: Any) -> Said:
     for answer in raw:
         task_id, fence, _, value, n = args[a : a + 5]
         verdict = "ok" if answer == b"ok" else answer[0].decode()
-        if judge(history, task_id, "commit", int(fence), args[1], verdict):
+        mine = judge(history, task_id, "commit", int(fence), args[1], verdict)
+        if mine:
             said[task_id] = "done"
             history.runs[task_id] = (value,)
+        if mine or (verdict == "ok" and task_id in history.exempt):
             history.offered |= {args[a + 5 + 10 * i]: subs[args[a + 5 + 10 * i]] for i in range(n)}
         a += 5 + 10 * n
     return said
@@ -117,7 +119,7 @@ def _claim(history: History, raw: Any) -> Said:
 
 def _taken(history: History, boot: GhostBoot, got: dict[str, Any], queues: list[str]) -> Said:
     name, lane, seq, want = history.args[:4]
-    history.repeated_claim = False
+    history.repeated_claim, history.handed = False, len(got)
     if len(got) > want:
         raise Violation("claims-are-counted", f"claim {seq} of {name} wanted {want} and got {len(got)}")
     for task_id, item in got.items():

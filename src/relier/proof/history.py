@@ -34,6 +34,8 @@ class History:
         self.runs: dict[str, tuple[Any, ...]] = {}
         self.claimed: dict[str, int] = {}
         self.fallen: dict[str, GhostBoot] = {}
+        self.repeated_claim = False
+        self.handed = 0
 
     def told(self, call: Call[Any], raw: Any) -> dict[str, str]:
         """What the reply says has changed: id -> its new state. Every verdict is compared with the history's."""
@@ -176,7 +178,7 @@ class History:
             queue: max((ghosts[i].order for i in said if ghosts[i].sub.queue == queue), default=None)
             for queue in queues
         }
-        full = len(said) >= int(want)
+        full = self.handed >= int(want)
         left_before = False
         for queue in queues:
             if self.memory.paused.get(queue):
@@ -192,8 +194,6 @@ class History:
             if waiting and last is not None and min(waiting) < last:
                 raise Violation("order-in-queue", f"{queue}: {min(waiting)} waits, {last} was handed over")
             left_before = left_before or bool(waiting)
-
-    repeated_claim = False
 
     def thorough(self, call: Call[Any], raw: Any) -> None:
         """A sweep leaves nobody behind without a reason, keeps its brake, and removes only boots that own nothing."""

@@ -1,4 +1,4 @@
-"""The proof: a model of the ledger in plain Python, and what is done to it. docs/explanation/proof.md tells it at length.
+"""The proof: a model of the ledger in plain Python, and what is done to it. See docs/explanation/proof.md.
 
     state.py pieces.py operate.py model.py   the ledger as a data structure: every move, without a server
     world.py actors.py faults.py profiles.py producers, workers, sweepers and operators around it, driven by a seeded

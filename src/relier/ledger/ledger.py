@@ -247,7 +247,7 @@ class Ledger:
 
     def reap(self, most: int = SWEEP_TASKS) -> Call[int]:
         """Removes ended records past their end of life."""
-        return self._call("reap", [most], replies.number)
+        return self._call("reap", [most], replies.reaped)
 
     # --- 5 operate -----------------------------------------------------------------------------------------------
 

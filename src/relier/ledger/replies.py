@@ -40,8 +40,6 @@ from relier.ledger.records import (
 )
 from relier.states import BY_WORD, State
 
-__all__ = ["number"]
-
 OPERATED = ("ok", "repeat", "asked", "missing", "conflict", "illegal", "key_taken", "corrupt")
 CORRUPT = "its record cannot be read: something else wrote to its key; look at the key, then remove it by hand"
 
@@ -139,6 +137,10 @@ def swept(raw: Any) -> Swept:
 def promoted(raw: Any) -> Promoted:
     count, due = raw
     return Promoted(int(count), int(float(due)) if due else None)
+
+
+def reaped(raw: Any) -> int:
+    return int(raw)
 
 
 def operated(move: str, what: str, raw: Any) -> Operated:

@@ -3,7 +3,7 @@
     answer = await store.run(ledger.submit([Submission(id=…, name=…, payload=…)]))
 
 `Ledger` makes calls, a store runs them. The laws that all scripts keep are listed in ARCHITECTURE.md; what a record
-looks like is told at the top of lua/lib/record.lua, which keys there are in keys.py.
+looks like is told at the top of lua/lib/layout.lua, which keys there are in keys.py.
 """
 
 from relier.ledger.ledger import Ledger, load_scripts

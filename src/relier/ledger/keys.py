@@ -42,7 +42,7 @@ SCHEMA: tuple[Key, ...] = (
         "t:",
         "id",
         "string",
-        "the record with its payload, or its tombstone; see lua/lib/record.lua",
+        "the record with its payload, or its tombstone; see lua/lib/layout.lua",
         "task",
         "reap, discard",
     ),

@@ -158,7 +158,7 @@ class Spec(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A record as read at one moment, without its payload. `more` is what few records need (see record.lua)."""
+    """A record as read at one moment, without its payload. `more` is what few records need (see layout.lua)."""
 
     id: str
     state: State

@@ -1,7 +1,7 @@
 -- How a task enters the ledger: by submit, or as a follow-up inside a commit. An item is a run of ITEM values in ARGV:
 --   id, queue, priority, eta, expires, key, on_conflict, nonce, options ('1': line 2 holds some), tail
 -- eta and expires: 0 none, > 0 a time (TIME, ms), < 0 that many ms from now. tail: the record from `priority` on, with
--- the payload (see record.lua).
+-- the payload (see layout.lua).
 -- use: record close order
 local ITEM, TAIL = 10, 9
 local lined_up = {}

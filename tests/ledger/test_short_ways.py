@@ -79,7 +79,7 @@ def test_claim_of_what_is_broken(worlds: Any, spoilt: str | None) -> None:
 def test_commit(worlds: Any, result: bytes | None) -> None:
     def commit(world: World, *others: Lease) -> None:
         lease = world.start()
-        world.run(world.ledger.commit([(lease, result, ()), *[(other, None, ()) for other in others]]))
+        world.run(world.ledger.commit([*[(other, None, ()) for other in others], (lease, result, ())]))
 
     both(worlds, commit, lambda world: commit(world, Lease("nothing", "1", "boot")))
 

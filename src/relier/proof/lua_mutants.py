@@ -61,6 +61,7 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
     LuaMutant("repeat_not_known", "lib/settle", "note(id, r, 'settled', move .. ':' .. fence)", "mark(r, 'm')"),
     LuaMutant("release_burns_an_attempt", "release", "r.attempt = r.attempt - 1", "r.attempt = r.attempt + 0"),
     LuaMutant("fence_is_time_alone", "lib/take", "and fence_now or digits(r.fence + 1)", "and fence_now or fence_now"),
+    LuaMutant("plain_claim_forgets_flags", "lib/take", "flags ~= '-' or ", ""),
     LuaMutant("late_claim_served", "claim", "if seq < tonumber(words[1]) then return {'old'} end", ""),
     LuaMutant(
         "claim_repeats_settled",
@@ -102,9 +103,9 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
     LuaMutant("step_overwritten", "step", "'HSETNX'", "'HSET'"),
     LuaMutant("priority_reversed", "lib/order", "at_us - priority * 60000000", "at_us + priority * 60000000"),
     LuaMutant("cancel_ignores_version", "cancel", "if r.version ~= ARGV[2] then", "if false then"),
-    LuaMutant("short_commit_without_fence", "lib/commit_one", "fence == ARGV[5] and ", ""),
-    LuaMutant("short_commit_without_owner", "lib/commit_one", "owner == boot and ", ""),
-    LuaMutant("short_commit_forgets_flags", "lib/commit_one", "flags == '-' and ", ""),
+    LuaMutant("short_commit_without_fence", "lib/commit_plain", "fence ~= ARGV[a + 1] or ", ""),
+    LuaMutant("short_commit_without_owner", "lib/commit_plain", "owner ~= boot or ", ""),
+    LuaMutant("short_commit_forgets_flags", "lib/commit_plain", "flags ~= '-' or ", ""),
     LuaMutant(
         "short_claim_forgets_its_seq",
         "lib/claim_one",

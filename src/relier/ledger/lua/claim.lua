@@ -15,7 +15,7 @@ local worker = redis.call('HMGET', WORKER .. boot, 'registered', 'lost', lane)
 if not worker[1] or worker[2] then return {'gone'} end
 
 answer, told, claims, taken, put_aside = {'ok', now}, {ARGV[3]}, {}, 0, 0
-fence_now = digits(now_us)
+fence_now, since = digits(now_us), digits(now)
 
 local last = worker[3]
 if last and seq <= tonumber(string.match(last, '^%d+')) then

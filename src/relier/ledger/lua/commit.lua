@@ -3,24 +3,24 @@
 --       n follow-ups, then per follow-up: see lib/enter.lua
 -- returns: per task 'ok', or {verdict, state, fence}: repeat | stale | missing | corrupt, and what the record says now
 -- A follow-up that is here already is left alone; follow-ups pass no admission.
--- use: commit_one finish lease follow
-local boot, a, answers, idle = ARGV[2], 4, {}, true
+-- use: commit_plain finish lease follow
+local idle = i == 1
 
-for i = 1, tonumber(ARGV[3]) do
-  local id, fence, n = ARGV[a], ARGV[a + 1], ARGV[a + 4]
+for nth = i, n do
+  local id, fence, follow_ups = ARGV[a], ARGV[a + 1], ARGV[a + 4]
   local r = read(id)
   local said = verdict(id, r, 'commit', fence, boot)
   if said == 'ok' then
     leave(id, r)
     finish(id, r, 'done', ARGV[a + 2] == '1' and ARGV[a + 3] or nil)
-    if n ~= '0' then follow(a + 5, tonumber(n)) end
+    if follow_ups ~= '0' then follow(a + 5, tonumber(follow_ups)) end
     idle = false
-    answers[i] = 'ok'
+    answers[nth] = 'ok'
   else
     if not r.state then let_go(id, r, boot) end
-    answers[i] = {said, r.state or '', r.fence or '0'}
+    answers[nth] = {said, r.state or '', r.fence or '0'}
   end
-  a = a + 5 + 10 * n
+  a = a + 5 + 10 * follow_ups
 end
 if idle and ARGV[1] == '1' then
   -- here: touch

@@ -6,9 +6,8 @@
 -- A boot is declared lost first (its beats and claims are refused from then on) and removed only by the call that finds
 -- it owning nothing, so a braked or interrupted sweep strands nobody. A braked task goes to the end of its boot's line and
 -- each call begins with another boot, so a full lane holds up nobody else's.
--- use: members lease resurrect corrupt
+-- use: revive_none members lease resurrect corrupt
 local most, deepest, named, cause = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[4], ARGV[5]
-local _, sure = tick(tonumber(ARGV[3]))
 local looked, deferred, removed, pending, outcomes, lanes = 0, 0, 0, 0, {}, {}
 
 local function lost_boots()

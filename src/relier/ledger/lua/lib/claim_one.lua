@@ -1,4 +1,4 @@
--- One plain task from one queue, in one straight line, for a boot that was not rung for. What cannot be taken so goes
+-- One plain task that never ran, from one queue, in one straight line, for a boot that was not rung for. What cannot be taken so goes
 -- back, and the rest of the script looks at it.
 -- use: layout
 if ARGV[4] == '1' and ARGV[6] == '' and #ARGV == 7 then
@@ -11,8 +11,8 @@ if ARGV[4] == '1' and ARGV[6] == '' and #ARGV == 7 then
     if not id then return {'ok', now} end
     local text = redis.pcall('GET', TASK .. id)
     local state, version, fence, _, attempt, flags, _, width = string.match(type(text) == 'string' and text or '', RECORD)
-    if state == 'queued' and flags == '-' and width == WIDTH + 1 then
-      fence = string.format('%.0f', math.max(fence + 1, now_us))
+    if state == 'queued' and fence == '0' and flags == '-' and width == WIDTH + 1 then
+      fence = string.format('%.0f', now_us)
       local line = string.format('%-96s', 'running ' .. version + 1 .. ' ' .. fence .. ' ' .. boot .. ' ' .. attempt + 1 .. ' - ' .. now)
       redis.call('SETRANGE', TASK .. id, 0, line)
       redis.call('ZADD', OWNED .. boot, now, id)

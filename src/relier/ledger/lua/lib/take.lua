@@ -1,6 +1,6 @@
 -- Taking tasks out of a queue, for claim: who claims, how much, and what it has got so far.
 -- use: record close
-local boot, want, room, fence_now
+local boot, want, room, fence_now, since
 local answer, told, claims, taken, put_aside
 
 local function hand_over(id, r, text)
@@ -25,9 +25,29 @@ local function put_away(id, r)
   return true
 end
 
+local function got(id, fence)
+  local n = #claims
+  claims[n + 1], claims[n + 2] = since, id
+  told[n + 2], told[n + 3] = id, fence
+end
+
+-- A plain task that never ran, in one straight line. What cannot be taken so is left to `take`.
+local function take_plain(id, text)
+  local state, version, fence, _, attempt, flags, _, width = string.match(text, RECORD)
+  if state ~= 'queued' or fence ~= '0' or flags ~= '-' or width ~= WIDTH + 1 or #text > room then return false end
+  room = room - #text
+  local line = string.format('%-96s', 'running ' .. version + 1 .. ' ' .. fence_now .. ' ' .. boot .. ' ' .. attempt + 1 .. ' - ' .. since)
+  redis.call('SETRANGE', TASK .. id, 0, line)
+  taken = taken + 1
+  answer[taken + 2] = {id, line .. string.sub(text, WIDTH + 1), false}
+  got(id, fence_now)
+  return true
+end
+
 -- One id popped from an index; false, and it goes back, when its payload no longer fits into this claim.
 local function take(index, id, score)
   local text = redis.pcall('GET', TASK .. id)
+  if type(text) == 'string' and take_plain(id, text) then return true end
   local r = type(text) == 'string' and parse(text) or {corrupt = text and 'type' or nil}
   if (r.state ~= 'queued' or has(r, 'o')) and put_away(id, r) then return true end
   if #text > room and taken > 0 then
@@ -41,10 +61,7 @@ local function take(index, id, score)
   local line = core(r)
   redis.call('SETRANGE', TASK .. id, 0, line)
   hand_over(id, r, line .. string.sub(text, WIDTH + 1))
-  claims[#claims + 1] = now
-  claims[#claims + 1] = id
-  told[#told + 1] = id
-  told[#told + 1] = r.fence
+  got(id, r.fence)
   return true
 end
 

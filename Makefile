@@ -64,6 +64,7 @@ lock:                  ## rewrite the lock files from pyproject.toml
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group dev pyproject.toml -o requirements/dev.lock
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group matrix -c requirements/dev.lock pyproject.toml -o requirements/matrix.lock
+	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group bench -c requirements/dev.lock pyproject.toml -o requirements/bench.lock
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --all-extras pyproject.toml -o requirements/constraints.txt
 	rm -rf $(VENV)-lock
 

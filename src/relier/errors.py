@@ -16,6 +16,15 @@ RelierError
 ├── IdempotencyInFlightError        the same key is being worked on
 ├── PayloadTooLargeError            above RELIER_MAX_PAYLOAD_BYTES
 ├── InvalidSubmissionError          a field of a submission has a wrong type or range
+├── PayloadEncodingError            an argument, result or checkpoint is of a type that cannot travel
+├── PayloadIntegrityError           a payload's checksum does not fit its bytes; it was not run
+├── UnknownTaskError                no task of that name is known to this process
+├── WorkerInitializationError       a worker could not start: its modules, its queues, its store
+├── HardTimeoutError                the task ran into its hard timeout
+├── ResultTimeoutError              the task had not ended when `result(timeout=…)` gave up
+├── TaskDeadError                   result(): the task is dead; carries reason, message and traceback
+│   └── MaxResurrectionsExceededError   it took its process down once too often
+├── TaskCancelledError              result(): the task was cancelled
 └── LedgerError                     the ledger said no to a move
     ├── TaskNotFoundError           no record of that id
     ├── LeaseLostError              another attempt owns the task, or nobody does
@@ -107,6 +116,52 @@ class PayloadTooLargeError(RelierError, ValueError):
 
 class InvalidSubmissionError(RelierError, ValueError):
     """A field of a submission has a wrong type or range. Nothing was written."""
+
+
+class PayloadEncodingError(RelierError, TypeError):
+    """A value is of a type that cannot travel. Nothing was written."""
+
+
+class PayloadIntegrityError(RelierError):
+    """A payload's checksum does not fit its bytes, or it is no payload of ours. It was not run; its bytes are kept."""
+
+
+class UnknownTaskError(RelierError):
+    """No task of that name is known to this process: its module is not imported here."""
+
+
+class WorkerInitializationError(RelierError):
+    """A worker could not start. No task was claimed."""
+
+
+class HardTimeoutError(RelierError, TimeoutError):
+    """The task ran into its hard timeout and was stopped."""
+
+
+class ResultTimeoutError(RelierError, TimeoutError):
+    """The task had not ended in the time given. It goes on; ask again."""
+
+
+class TaskDeadError(RelierError):
+    """The task is dead. `reason` says of what; `traceback` is the worker's; it can be replayed."""
+
+    def __init__(self, task_id: str, reason: str, message: str = "", traceback: str = "") -> None:
+        why = f": {message}" if message else ""
+        super().__init__(
+            f"task {task_id} is dead of {reason}{why}; see `rl why {task_id}`, replay it with `rl dlq replay`"
+        )
+        self.task_id = task_id
+        self.reason = reason
+        self.message = message
+        self.traceback = traceback
+
+
+class MaxResurrectionsExceededError(TaskDeadError):
+    """Every process that ran this task alone died, more often than `max_resurrections` allows."""
+
+
+class TaskCancelledError(RelierError):
+    """The task was cancelled: by a person, or because it had expired before it could start."""
 
 
 class LedgerError(RelierError):

@@ -44,6 +44,8 @@ class Settings(BaseSettings):
     resurrection_max_queue_depth: Annotated[int, Field(ge=1)] = 10_000
     resurrection_requeue_delay: Annotated[float, Field(ge=0)] = 0.05
     resurrection_check_interval: Seconds = 0.5
+    graceful_shutdown_timeout: Annotated[float, Field(ge=0)] = 30.0
+    concurrency: Annotated[int, Field(ge=1, le=100_000)] = 100
 
 
 @cache

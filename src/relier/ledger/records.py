@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,8 +36,9 @@ def new_task_id() -> str:
 
 
 def new_boot() -> str:
-    """A fresh id for one start of one process."""
-    return secrets.token_hex(8)
+    """A fresh id for one start of one process: host and process for people, and a random rest that no other has."""
+    place = f"{platform.node()[:8]}.{os.getpid()}." if platform.node()[:8].isascii() else ""
+    return "".join(place.split()) + secrets.token_hex(12)[: 24 - len(place)]
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,7 +181,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class HistoryEntry(msgspec.Struct, frozen=True):
-    """One attempt that did not commit: what ended it, when, which attempt of whom, and what is known."""
+    """One attempt that did not commit: what ended it, when, which attempt of whom, what is known, when it began."""
 
     move: str
     at_ms: int
@@ -187,6 +189,7 @@ class HistoryEntry(msgspec.Struct, frozen=True):
     owner: str
     fence: str
     detail: str
+    since_ms: int = 0
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -407,7 +410,7 @@ def _unreadable(task_id: str) -> str:
 
 def read_history(raw: bytes) -> HistoryEntry:
     try:
-        move, at, attempt, owner, fence, detail = json.loads(raw)
-        return HistoryEntry(move, number(at), number(attempt), owner, fence, detail)
+        move, at, attempt, owner, fence, detail, since = json.loads(raw)
+        return HistoryEntry(move, number(at), number(attempt), owner, fence, detail, number(since))
     except (ValueError, TypeError):
         return HistoryEntry("unreadable", 0, 0, "", "0", text(raw))

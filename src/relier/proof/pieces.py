@@ -66,7 +66,7 @@ class Pieces(Namespace):
         rec.more.update({name: str(value) for name, value in fields.items()})
 
     def log(self, rec: Rec, move: str, detail: str) -> None:
-        rec.history.append([move, str(self.now), str(rec.attempt), rec.owner, str(rec.fence), detail])
+        rec.history.append([move, str(self.now), str(rec.attempt), rec.owner, str(rec.fence), detail, str(rec.moved)])
         del rec.history[:-HISTORY]
         rec.mark("h")
 

@@ -19,6 +19,7 @@ RelierError
 ├── PayloadEncodingError            an argument, result or checkpoint is of a type that cannot travel
 ├── PayloadIntegrityError           a payload's checksum does not fit its bytes; it was not run
 ├── UnknownTaskError                no task of that name is known to this process
+├── PartialPushError                push_many: some of the tasks were accepted; says which
 ├── WorkerInitializationError       a worker could not start: its modules, its queues, its store
 ├── HardTimeoutError                the task ran into its hard timeout
 ├── ResultTimeoutError              the task had not ended when `result(timeout=…)` gave up
@@ -128,6 +129,18 @@ class PayloadIntegrityError(RelierError):
 
 class UnknownTaskError(RelierError):
     """No task of that name is known to this process: its module is not imported here."""
+
+
+class PartialPushError(RelierError):
+    """Some tasks of a `push_many` were accepted, others not. `outcomes`: id -> None, or the error, in order."""
+
+    def __init__(self, outcomes: dict[str, RelierError | None]) -> None:
+        errors = [error for error in outcomes.values() if error is not None]
+        super().__init__(
+            f"{len(outcomes) - len(errors)} of {len(outcomes)} tasks were accepted, the others failed with "
+            f"{type(errors[0]).__name__}: {errors[0]}; `outcomes` says which; push those again"
+        )
+        self.outcomes = outcomes
 
 
 class WorkerInitializationError(RelierError):

@@ -290,6 +290,12 @@ class Swept(msgspec.Struct, frozen=True):
 class Promoted(msgspec.Struct, frozen=True):
     count: int
     next_due_ms: int | None
+    now_ms: int = 0
+
+    @property
+    def next_in_s(self) -> float | None:
+        """Seconds until the next task is due; None: none is scheduled."""
+        return None if self.next_due_ms is None else max(0, self.next_due_ms - self.now_ms) / 1000
 
 
 class Page(msgspec.Struct, frozen=True):

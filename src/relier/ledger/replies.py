@@ -135,8 +135,8 @@ def swept(raw: Any) -> Swept:
 
 
 def promoted(raw: Any) -> Promoted:
-    count, due = raw
-    return Promoted(int(count), int(float(due)) if due else None)
+    count, due, now = raw
+    return Promoted(int(count), int(float(due)) if due else None, int(now))
 
 
 def reaped(raw: Any) -> int:

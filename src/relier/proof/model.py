@@ -359,7 +359,7 @@ class Model(Operate):
                 self.line_up(task_id, rec, at * 1000)
                 self.ring(rec.queue)
                 promoted += 1
-        return [promoted, str(min(self.due.values())).encode() if self.due else b""]
+        return [promoted, str(min(self.due.values())).encode() if self.due else b"", self.now]
 
     def _reap(self, args: list[bytes]) -> Any:
         removed, most = 0, int(args[0])

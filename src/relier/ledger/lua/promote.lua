@@ -1,6 +1,6 @@
 -- Tasks whose time has come enter their queues, at the place of the time they were due.
 -- ARGV: most tasks in this call
--- returns: {promoted, when the next is due (TIME, ms; '' none)}
+-- returns: {promoted, when the next is due (TIME, ms; '' none), TIME (ms)}
 -- use: order corrupt
 local promoted = 0
 local rows = redis.call('ZRANGEBYSCORE', DUE, '-inf', now, 'WITHSCORES', 'LIMIT', 0, tonumber(ARGV[1]))
@@ -21,4 +21,4 @@ for i = 1, #rows, 2 do
   end
 end
 close()
-return {promoted, redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2] or ''}
+return {promoted, redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2] or '', now}

@@ -1,0 +1,166 @@
+"""`rl worker`, `rl resurrector` and `rl dev`: the commands that stay."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from relier.cli.session import settings_of
+from relier.engines.native import WorkerOptions, every_queue
+from relier.engines.process import asyncio_run, flush, run_worker
+from relier.engines.supervisor import Supervisor
+from relier.rescue.phoenix import Phoenix
+from relier.settings import Settings
+from relier.submit.client import Client
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def stays(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of every command that stays: the store, and how much it says."""
+    function = click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)(function)
+    function = click.option("--namespace", metavar="NAME", help="Instead of RELIER_NAMESPACE.")(function)
+    return click.option("--url", metavar="URL", help="The store, instead of RELIER_REDIS_URL.")(function)
+
+
+def start_logging(level: str) -> None:
+    logging.basicConfig(
+        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr, force=True
+    )
+
+
+def settings_for(ctx: click.Context, url: str | None, namespace: str | None) -> Settings:
+    parent = ctx.parent.params if ctx.parent is not None else {}
+    return settings_of(url or parent.get("url"), namespace or parent.get("namespace"))
+
+
+@click.command()
+@click.argument("modules", nargs=-1, required=True)
+@click.option(
+    "--queues", "-q", multiple=True, metavar="A,B", help="Queues, in order of preference.  [default: default]"
+)
+@click.option("--concurrency", "-c", type=click.IntRange(1), help="Tasks at once.  [default: RELIER_CONCURRENCY, 100]")
+@click.option("--processes", "-p", type=click.IntRange(1), help="So many processes under a supervisor.")
+@click.option("--isolated", type=click.IntRange(1), default=4, show_default=True, help="Isolated processes at once.")
+@click.option("--max-tasks", type=click.IntRange(1), help="Start over in a fresh process after so many tasks.")
+@click.option("--max-rss-mb", type=click.FloatRange(1), help="Start over above so much memory.")
+@click.option("--no-sweep", is_flag=True, help="Leave the sweep to other workers and `rl resurrector`.")
+@stays
+@click.pass_context
+def worker(
+    ctx: click.Context, /, modules: tuple[str, ...], url: str | None, namespace: str | None, **given: Any
+) -> None:
+    """Run the tasks of MODULES: `rl worker shop.tasks`, or a file, `rl worker tasks.py`.
+
+    SIGTERM: finish what runs (RELIER_GRACEFUL_SHUTDOWN_TIMEOUT, 30 s), hand back the rest, leave. Exit codes: 0 all
+    finished, 3 some tasks were handed back.
+    """
+    start_logging(given["log_level"])
+    parent = ctx.parent.params if ctx.parent is not None else {}
+    url, namespace = url or parent.get("url"), namespace or parent.get("namespace")
+    settings = settings_of(url, namespace)
+    if given["processes"] is not None:
+        command = child_command(given | {"url": url, "namespace": namespace}, modules)
+        raise SystemExit(Supervisor(settings, command, given["processes"]).run())
+    run_worker(
+        settings,
+        WorkerOptions(
+            queues=every_queue(given["queues"]),
+            concurrency=given["concurrency"] or settings.concurrency,
+            modules=modules,
+            max_tasks=given["max_tasks"],
+            max_rss_mb=given["max_rss_mb"],
+            isolated=given["isolated"],
+            sweep=not given["no_sweep"],
+        ),
+    )
+
+
+def child_command(given: dict[str, Any], modules: tuple[str, ...]) -> list[str]:
+    """What a supervised child runs: this command without --processes."""
+    command = [sys.executable, "-m", "relier.cli", "worker", *modules]
+    for name, value in given.items():
+        option = f"--{name.replace('_', '-')}"
+        if name == "processes" or value in (None, (), False):
+            continue
+        command += [option] if value is True else [option, ",".join(value) if isinstance(value, tuple) else str(value)]
+    return command
+
+
+@click.command()
+@stays
+@click.pass_context
+def resurrector(ctx: click.Context, url: str | None, namespace: str | None, log_level: str) -> None:
+    """Sweep alone: return the tasks of dead workers, wake what is due, remove what has ended."""
+    start_logging(log_level)
+    asyncio_run(sweep_until_told(settings_for(ctx, url, namespace)))
+
+
+async def sweep_until_told(settings: Settings) -> int:
+    client = Client(settings)
+    phoenix = Phoenix(settings, client.store, client.ledger)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, phoenix.end)
+    await client.aopen()
+    logging.getLogger("relier.phoenix").info("the resurrector sweeps every %g s", settings.resurrection_check_interval)
+    await phoenix.run()
+    await client.aclose()
+    return 0
+
+
+@click.command()
+@click.argument("modules", nargs=-1, required=True)
+@click.option(
+    "--queues", "-q", multiple=True, metavar="A,B", help="Queues, in order of preference.  [default: default]"
+)
+@stays
+@click.pass_context
+def dev(ctx: click.Context, /, modules: tuple[str, ...], queues: tuple[str, ...], **given: Any) -> None:
+    """A worker for your own tasks on the embedded store, started over whenever a Python file here changes."""
+    start_logging(given["log_level"])
+    settings = settings_for(ctx, given["url"], given["namespace"])
+    os.environ.setdefault("RELIER_GRACEFUL_SHUTDOWN_TIMEOUT", "2")
+    command = [sys.executable, "-m", "relier.cli", "worker", *modules, "--log-level", given["log_level"]]
+    command += ["--queues", ",".join(every_queue(queues))]
+    for name in ("url", "namespace"):
+        if given[name]:
+            command += [f"--{name}", given[name]]
+    click.echo(f"rl dev: {', '.join(modules)} on {settings.redis_url}; edit a file and it starts over; Ctrl-C leaves")
+    code = Supervisor(settings, command, 1, Watch(Path.cwd())).run()
+    flush()
+    raise SystemExit(code)
+
+
+class Watch:
+    """Whether a Python file below a folder changed since the last look, by its time of change."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen = self._look()
+
+    def __call__(self) -> bool:
+        now = self._look()
+        changed, self._seen = now != self._seen, now
+        return changed
+
+    def _look(self) -> dict[str, int]:
+        seen: dict[str, int] = {}
+        for at, folders, files in os.walk(self._folder):
+            folders[:] = [name for name in folders if not name.startswith((".", "__pycache__", "node_modules"))]
+            for name in files:
+                if name.endswith(".py"):
+                    file = os.path.join(at, name)
+                    try:
+                        seen[file] = os.stat(file).st_mtime_ns
+                    except OSError:  # gone in between
+                        continue
+        return seen

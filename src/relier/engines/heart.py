@@ -1,0 +1,220 @@
+"""An honest beat: its own thread, its own connection. A blocked event loop does not fake a death, and is reported.
+
+One write per worker keeps all its leases. Trust is counted from when a beat was *sent*: past `trusted_until` the worker
+is suspect, which means it stops claiming and `ctx.guard()` raises, but its tasks run on: an outage must not make
+healthy workers drop their work. Only the store's answer `gone` makes them lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from relier.errors import HardTimeoutError, RelierError
+from relier.failure import failure_of, write_failure
+from relier.ledger.ledger import Ledger
+from relier.ledger.records import Beat, new_boot
+from relier.run.attempt import Attempt
+from relier.settings import Settings
+from relier.store import Scripts, SyncStore
+
+log = logging.getLogger("relier.worker")
+
+GLANCE_S = 0.25  # how often the thread looks around
+BLOCKED_S = 1.0  # a loop that did not turn for so long is reported
+GRACE_S = 10.0  # past its hard timeout a task has this long to end
+DEAF_S = 2.0  # a loop that does not take an order for so long is given up
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A beat was answered."""
+
+    boot: str
+    beat: Beat
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The boot was declared lost; `reborn` is the one registered in its place."""
+
+    boot: str
+    reborn: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """An attempt would not end after its hard timeout, and was buried. Its process must go."""
+
+    attempt: Attempt
+
+
+News = Heard | Lost | Overdue
+
+
+@dataclass(slots=True)
+class Pulse:
+    """What the loop and the heart show each other: plain values, written by one side each."""
+
+    boot: str = field(default_factory=new_boot)
+    trusted_until: float = 0.0  # monotonic; by the heart
+    turned: float = field(default_factory=time.monotonic)  # the loop's last turn; by the loop
+    polled_ms: int = 0  # the last claim, by the worker's clock; by the loop
+    attempts: Mapping[tuple[str, str], Attempt] = field(default_factory=dict)
+    loop_thread: int = 0
+
+    @property
+    def suspect(self) -> bool:
+        return time.monotonic() > self.trusted_until
+
+
+class Heart(threading.Thread):
+    """Beats, watches the loop, and buries what would not end."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        scripts: Scripts,
+        pulse: Pulse,
+        about: str,
+        tell: Callable[[News], None],
+        give_up: Callable[[], None],
+        on_beat: Callable[[Pulse], None] | None = None,
+    ) -> None:
+        super().__init__(name="relier-heart", daemon=True)
+        self._lease = settings.heartbeat_ttl
+        # A beat that waits long for its answer is worth less than a new one.
+        deadline = max(0.25, min(settings.redis_deadline, self._lease / 2))
+        self._store = SyncStore(settings.model_copy(update={"redis_deadline": deadline}), scripts)
+        self._ledger = Ledger(settings)
+        self._pulse = pulse
+        self._about = about
+        self._tell = tell
+        self._give_up = give_up
+        self._on_beat = on_beat
+        self._ending = threading.Event()
+        self._poked = False
+        self._reported_at = 0.0
+        self._buried: dict[tuple[str, str], float] = {}
+
+    def join_namespace(self) -> None:
+        """Register the boot, and begin. Raises where the store cannot be reached."""
+        self._register(self._pulse.boot)
+        if self._on_beat is not None:
+            self._on_beat(self._pulse)
+        self.start()
+
+    def poke(self) -> None:
+        """Beat at the next glance: somebody was told that the boot is gone."""
+        self._poked = True
+
+    def end(self) -> None:
+        self._ending.set()
+
+    def run(self) -> None:
+        due = time.monotonic() + self._lease / 4
+        while not self._ending.wait(min(GLANCE_S, self._lease / 8)):
+            now = time.monotonic()
+            if now >= due or self._poked:
+                self._poked = False
+                due = now + self._lease / 4
+                self._beat(now)
+            self._watch_loop(now)
+            self._bury_overdue(now)
+        self._store.close()
+
+    def _register(self, boot: str) -> None:
+        sent = time.monotonic()
+        if not self._store.run(self._ledger.register(boot, self._lease_ms, self._about)):
+            raise RelierError(f"the fresh boot {boot} is unknown to nobody but was refused; start the worker again")
+        self._pulse.trusted_until = sent + self._lease * 0.8
+
+    @property
+    def _lease_ms(self) -> int:
+        return round(1000 * self._lease)
+
+    def _beat(self, sent: float) -> None:
+        pulse = self._pulse
+        try:
+            beat = self._store.run(self._ledger.beat(pulse.boot, self._lease_ms, str(pulse.polled_ms or "")))
+            if not beat.alive:
+                self._start_over()
+                return
+        except RelierError as error:
+            if pulse.suspect:
+                log.warning("the store has not been reached for nearly a lease; no new tasks are taken: %s", error)
+            return
+        pulse.trusted_until = sent + self._lease * 0.8
+        if self._on_beat is not None:
+            self._on_beat(pulse)
+        self._tell(Heard(pulse.boot, beat))
+
+    def _start_over(self) -> None:
+        lost, reborn = self._pulse.boot, new_boot()
+        self._register(reborn)
+        self._pulse.boot = reborn
+        if self._on_beat is not None:
+            self._on_beat(self._pulse)
+        log.warning("worker %s was declared lost; it goes on as %s, what it ran is cancelled", lost, reborn)
+        self._tell(Lost(lost, reborn))
+
+    def _watch_loop(self, now: float) -> None:
+        blocked = now - self._pulse.turned
+        if blocked < BLOCKED_S:
+            self._reported_at = 0.0
+        elif blocked >= 2 * self._reported_at:  # at 1 s, 2 s, 4 s, …: not a line per glance
+            self._reported_at = blocked
+            log.warning("the event loop has been blocked for %.1f s%s", blocked, self._guilty())
+
+    def _guilty(self) -> str:
+        frame = sys._current_frames().get(self._pulse.loop_thread)  # noqa: SLF001 - no other way to another thread's stack
+        if frame is None:
+            return ""
+        stack = "".join(traceback.format_stack(frame)[-8:])
+        who = next((a for a in list(self._pulse.attempts.values()) if _holds_loop(a)), None)
+        name = f" by task {who.ctx.task_name} {who.ctx.task_id}" if who else ""
+        return f"{name}; use `def` or isolate=True for what computes or blocks:\n{stack}"
+
+    def _bury_overdue(self, now: float) -> None:
+        for attempt in list(self._pulse.attempts.values()):
+            limit = attempt.overdue_at
+            if limit is not None and now > limit + GRACE_S and attempt.key not in self._buried:
+                self._bury(attempt, now)
+        if self._buried and now - self._pulse.turned > DEAF_S and now - min(self._buried.values()) > DEAF_S:
+            self._leave_all()
+
+    def _bury(self, attempt: Attempt, now: float) -> None:
+        timeout = attempt.task.options.hard_timeout
+        error = HardTimeoutError(
+            f"it ran into its hard timeout of {timeout:g} s, was told to stop, and still ran {GRACE_S:g} s later"
+        )
+        try:
+            self._store.run(self._ledger.bury(attempt.lease, "TimeoutError", write_failure(failure_of(error))))
+        except RelierError as trouble:
+            log.warning("task %s would not end, and could not be buried yet: %s", attempt.ctx.task_id, trouble)
+            return
+        log.error("task %s (%s): %s; its process is recycled", attempt.ctx.task_id, attempt.ctx.task_name, error)
+        self._buried[attempt.key] = now
+        self._tell(Overdue(attempt))
+
+    def _leave_all(self) -> None:
+        """The loop takes no order any more: hand back what it holds, and end the process."""
+        attempts = [a for a in list(self._pulse.attempts.values()) if a.key not in self._buried]
+        leases = [a.lease for a in attempts if a.lease.owner == self._pulse.boot]
+        try:
+            if leases:
+                self._store.run(self._ledger.release(leases))
+        except RelierError as error:
+            log.warning("what this process held could not be handed back, its lease will run out: %s", error)
+        self._give_up()
+
+
+def _holds_loop(attempt: Attempt) -> bool:
+    task = attempt.asyncio_task
+    return task is not None and asyncio.current_task(task.get_loop()) is task

@@ -1,0 +1,369 @@
+"""The native worker: an asyncio process that claims for its free slots, runs, and commits in batches.
+
+pump        claim → start, whenever a slot is free and the queues have something; else wait for the bell
+_live       one attempt: keep its timeouts, execute, settle
+Heart       beats from its own thread, reports a blocked loop, buries what will not end
+Phoenix     sweeps, as every worker does
+drain       stop claiming, let tasks finish, hand back the rest
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import metadata
+from typing import Any
+
+from relier.engines.heart import Heard, Heart, Lost, News, Overdue, Pulse
+from relier.engines.settler import Settler
+from relier.engines.strangers import Strangers
+from relier.errors import HardTimeoutError, RelierError, StoreError
+from relier.ledger.ledger import CLAIM_BYTES
+from relier.ledger.records import Claim, Claimed, ClaimStatus
+from relier.rescue.phoenix import Phoenix
+from relier.run.attempt import Attempt, open_attempt
+from relier.run.execute import execute, run_soft_hook, stop
+from relier.run.isolate import Isolates
+from relier.run.outcome import Failed, Gone, HandBack, Outcome
+from relier.run.threads import Threads
+from relier.submit.client import Client
+
+log = logging.getLogger("relier.worker")
+
+CLAIM_AT_ONCE = 100
+BELL_S = 1.0
+TURN_S = 0.25  # how often the loop shows that it turns
+STOP_GRACE_S = 1.0  # what a stopped task has to clean up, when its worker leaves
+CONFIRM_S = 5.0  # how long a leaving worker waits for the store to confirm
+
+EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE = 0, 3, 4
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """What one worker is told. `modules` are those isolated processes import."""
+
+    queues: tuple[str, ...] = ("default",)
+    concurrency: int = 100
+    modules: tuple[str, ...] = ()
+    max_tasks: int | None = None
+    max_rss_mb: float | None = None
+    isolated: int = 4
+    sweep: bool = True
+    on_beat: Callable[[Pulse], None] | None = field(default=None, compare=False)
+    give_up: Callable[[], None] = field(default=lambda: os._exit(EXIT_RECYCLE), compare=False)
+
+
+class Worker:
+    """One process, one event loop, one boot at a time."""
+
+    def __init__(self, client: Client, options: WorkerOptions) -> None:
+        self._client = client
+        self._settings = client.settings
+        self._store = client.store
+        self._ledger = client.ledger
+        self._options = options
+        self._attempts: dict[tuple[str, str], Attempt] = {}
+        self._pulse = Pulse(attempts=self._attempts)
+        self._wake = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._leave_now = asyncio.Event()
+        self._emptied = asyncio.Event()
+        self._recycling = False
+        self._seq = 0
+        self._started = 0
+        self._abandoned = False
+
+    # --- from outside --------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Stop claiming, finish, leave. Again: no difference."""
+        self._stop.set()
+        self._wake.set()
+
+    def leave_now(self) -> None:
+        """Leave without waiting for tasks; they are still handed back."""
+        self.drain()
+        self._leave_now.set()
+
+    @property
+    def boot(self) -> str:
+        return self._pulse.boot
+
+    async def run(self) -> int:
+        """Work until told to stop. The exit code: clean, forced (tasks were handed back), or recycle."""
+        loop = self._loop = asyncio.get_running_loop()
+        self._pulse.loop_thread = threading.get_ident()
+        await self._client.aopen()
+        self._settler = Settler(self._store, self._ledger)
+        self._strangers = Strangers(self._store, self._ledger, self._settler, self._attempts)
+        self._threads = Threads()
+        self._isolates = Isolates(self._options.modules, self._options.isolated, self._settings)
+        self._heart = Heart(
+            self._settings,
+            self._client.scripts,
+            self._pulse,
+            self._about(),
+            partial(self._post, loop),
+            self._options.give_up,
+            self._options.on_beat,
+        )
+        await asyncio.to_thread(self._heart.join_namespace)
+        self._turn()
+        phoenix = Phoenix(self._settings, self._store, self._ledger)
+        sweep = loop.create_task(phoenix.run()) if self._options.sweep else None
+        log.info(
+            "worker %s takes %s, %d at once", self.boot, ", ".join(self._options.queues), self._options.concurrency
+        )
+        try:
+            await self._pump()
+            return await self._leave()
+        finally:
+            phoenix.end()
+            if sweep is not None:
+                await sweep
+            self._heart.end()
+            await self._isolates.close()
+            self._threads.close()
+
+    # --- claim ---------------------------------------------------------------------------------------------------
+
+    async def _pump(self) -> None:
+        rung = False
+        while not self._stop.is_set():
+            want = min(self._options.concurrency - len(self._attempts), CLAIM_AT_ONCE)
+            if want <= 0 or self._pulse.suspect:
+                await self._nap(BELL_S if want > 0 else None)
+                continue
+            claim = await self._claim(want, rung)
+            rung = False
+            for claimed in claim.tasks:
+                self._start(claimed, claim.now_ms)
+            if len(claim.tasks) < want and sum(len(task.payload) for task in claim.tasks) < CLAIM_BYTES // 2:
+                rung = await self._bell()
+
+    async def _claim(self, want: int, rung: bool) -> Claim:
+        """One claim, sent again under its number until it is answered: then a lost answer is no lost task."""
+        boot, self._seq = self._pulse.boot, self._seq + 1
+        call = self._ledger.claim(boot, self._seq, self._options.queues, want, rung=rung)
+        pause = 0.05
+        while True:
+            self._pulse.polled_ms = time.time_ns() // 1_000_000
+            try:
+                claim = await self._store.run(call)
+                break
+            except StoreError as error:
+                log.warning("no tasks can be claimed: %s", error)
+                await self._nap(pause)
+                pause = min(BELL_S, 2 * pause)
+        self._strangers.answered += 1
+        if claim.status is ClaimStatus.GONE and boot == self._pulse.boot:
+            self._heart.poke()
+            await self._nap(BELL_S)
+        return claim
+
+    async def _bell(self) -> bool:
+        """Wait until a queue rings, or a second has passed, or somebody wants to stop."""
+        keys = [self._ledger.bell(queue) for queue in self._options.queues]
+        bell = self._loop.create_task(self._store.wait_for_bell(keys, BELL_S))
+        stopping = self._loop.create_task(self._stop.wait())
+        try:
+            await asyncio.wait({bell, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return bell.done() and not bell.cancelled() and bell.result() is not None
+        except RelierError:
+            await self._nap(BELL_S / 4)
+            return False
+        finally:
+            bell.cancel()
+            stopping.cancel()
+
+    async def _nap(self, seconds: float | None) -> None:
+        """Until something changes, or the time is over."""
+        self._wake.clear()
+        if self._stop.is_set():
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    # --- one attempt ---------------------------------------------------------------------------------------------
+
+    def _start(self, claimed: Claimed, now_ms: int) -> None:
+        if self._stop.is_set():  # the answer of a claim that was under way
+            self._settler.release([claimed.lease])
+            return
+        attempt = open_attempt(claimed, lambda: self._pulse.trusted_until)
+        if not isinstance(attempt, Attempt):
+            self._report(claimed, attempt)
+            self._settler.settle(claimed, attempt, None, now_ms)
+            return
+        attempt.began = time.monotonic()
+        self._attempts[attempt.key] = attempt
+        self._started += 1
+        attempt.asyncio_task = self._loop.create_task(self._live(attempt))
+
+    async def _live(self, attempt: Attempt) -> None:
+        """The life of one attempt: keep its times, execute, settle."""
+        self._arm(attempt)
+        if attempt.task.is_async and not attempt.isolated:
+            attempt.stopper = attempt.asyncio_task.cancel if attempt.asyncio_task else None
+        outcome = await execute(attempt, self._threads, self._isolates, self._settings.max_payload_bytes)
+        attempt.stopper = None
+        for timer in attempt.timers:
+            timer.cancel()
+        if self._attempts.pop(attempt.key, None) is None:
+            return  # it was buried, or handed back, without it
+        self._report(attempt.claimed, outcome)
+        self._settler.settle(attempt.claimed, outcome, attempt.task.options.retries)
+        self._wake.set()
+        if not self._attempts:
+            self._emptied.set()
+        if self._started == self._options.max_tasks:
+            self.recycle(f"{self._started} tasks were run")
+
+    def _arm(self, attempt: Attempt) -> None:
+        options = attempt.task.options
+        if options.soft_timeout is not None:
+            attempt.timers.append(self._loop.call_later(options.soft_timeout, self._soft, attempt))
+        if options.hard_timeout is not None:
+            attempt.timers.append(self._loop.call_later(options.hard_timeout, self._hard, attempt))
+
+    def _soft(self, attempt: Attempt) -> None:
+        log.info("task %s passed its soft timeout", attempt.ctx.task_id)
+        attempt.timers.append(self._loop.create_task(self._warn(attempt)))
+
+    async def _warn(self, attempt: Attempt) -> None:
+        if attempt.isolated:
+            await self._isolates.warn(attempt)
+        else:
+            await run_soft_hook(attempt)
+
+    def _hard(self, attempt: Attempt) -> None:
+        timeout = attempt.task.options.hard_timeout
+        stop(attempt, Failed(HardTimeoutError(f"it ran longer than its hard timeout of {timeout:g} s and was stopped")))
+
+    def _report(self, claimed: Claimed, outcome: Outcome) -> None:
+        if isinstance(outcome, Failed):
+            error = outcome.failure.message if outcome.failure else outcome.error
+            kind = outcome.failure.name if outcome.failure else type(outcome.error).__name__
+            log.warning("task %s (%s) failed: %s: %s", claimed.record.id, claimed.record.name, kind, error)
+        elif not isinstance(outcome, HandBack | Gone) and hasattr(outcome, "error"):
+            log.warning("task %s (%s) was put back: %s", claimed.record.id, claimed.record.name, outcome.error)
+
+    # --- news from the heart -------------------------------------------------------------------------------------
+
+    def _post(self, loop: asyncio.AbstractEventLoop, news: News) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(self._hear, news)
+
+    def _hear(self, news: News) -> None:
+        match news:
+            case Heard(boot, beat):
+                for key in beat.asked:
+                    if key in self._attempts:
+                        log.info("task %s is cancelled: a person asked for it", key[0])
+                        stop(self._attempts[key], HandBack())
+                if boot == self._pulse.boot:
+                    self._strangers.compare(boot, beat.owned)
+            case Lost(boot):
+                self._wake.set()
+                for attempt in list(self._attempts.values()):
+                    if attempt.lease.owner == boot:
+                        attempt.ctx.lose()
+                        stop(attempt, Gone())
+            case Overdue(attempt):
+                self._abandoned = True
+                self._attempts.pop(attempt.key, None)
+                self.recycle(f"task {attempt.ctx.task_id} would not end")
+
+    def _turn(self) -> None:
+        self._pulse.turned = time.monotonic()
+        self._loop.call_later(TURN_S, self._turn)
+        limit = self._options.max_rss_mb
+        if limit is not None and resident_mb() > limit:
+            self.recycle(f"its memory grew over {limit:g} MB")
+
+    def recycle(self, why: str) -> None:
+        """Drain, and start over in a fresh process."""
+        if not self._stop.is_set():
+            log.info("worker %s is recycled: %s", self.boot, why)
+            self._recycling = True
+            self.drain()
+
+    # --- leave ---------------------------------------------------------------------------------------------------
+
+    async def _leave(self) -> int:
+        """Let tasks finish; warn and stop the rest; hand it back; retire."""
+        await self._wait_until_empty(self._settings.graceful_shutdown_timeout, self._leave_now)
+        rest = list(self._attempts.values())
+        if rest:
+            log.warning("%d tasks did not finish in time and are handed back", len(rest))
+            await asyncio.wait([self._loop.create_task(self._warn(attempt)) for attempt in rest], timeout=STOP_GRACE_S)
+            for attempt in rest:
+                stop(attempt, HandBack())
+            await self._wait_until_empty(STOP_GRACE_S)
+            for attempt in list(self._attempts.values()):
+                self._abandoned = True
+                del self._attempts[attempt.key]
+                self._settler.settle(attempt.claimed, HandBack())
+        if not await self._settler.finish(CONFIRM_S):
+            log.warning("the store did not confirm everything; what is open comes back when the lease runs out")
+        await self._retire()
+        if rest:
+            return EXIT_FORCED
+        return EXIT_RECYCLE if self._recycling else EXIT_CLEAN
+
+    async def _wait_until_empty(self, seconds: float, unless: asyncio.Event | None = None) -> None:
+        self._emptied.clear()
+        if not self._attempts or (unless is not None and unless.is_set()):
+            return
+        waits = [self._loop.create_task(event.wait()) for event in (self._emptied, unless) if event is not None]
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
+    async def _retire(self) -> None:
+        self._heart.end()
+        try:
+            held = await self._store.run(self._ledger.retire(self.boot))
+        except RelierError as error:
+            log.warning("worker %s could not retire, its lease will run out: %s", self.boot, error)
+            return
+        log.info("worker %s leaves%s", self.boot, f"; it still holds {held} tasks" if held else "")
+
+    def _about(self) -> str:
+        about: dict[str, Any] = {
+            "host": platform.node(),
+            "pid": os.getpid(),
+            "engine": "native",
+            "queues": self._options.queues,
+            "concurrency": self._options.concurrency,
+            "version": metadata.version("relier"),
+        }
+        return json.dumps(about)
+
+
+def resident_mb() -> float:
+    """The memory this process holds now, where the system tells (Linux); 0 elsewhere."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    except OSError:
+        return 0.0
+
+
+def every_queue(queues: Sequence[str]) -> tuple[str, ...]:
+    """Queue names as given, `a,b` taken apart, each once, in order."""
+    names = [name.strip() for text in queues for name in text.split(",")]
+    return tuple(dict.fromkeys(name for name in names if name)) or ("default",)

@@ -1,0 +1,104 @@
+"""A worker as a process: signals, uvloop, exit codes, and how it is started over."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from relier import registry
+from relier.engines.heart import Pulse
+from relier.engines.native import EXIT_RECYCLE, Worker, WorkerOptions
+from relier.engines.supervisor import TELL_FD, told
+from relier.errors import WorkerInitializationError
+from relier.settings import Settings
+from relier.submit.client import Client, use_client
+
+log = logging.getLogger("relier.worker")
+
+PR_SET_PDEATHSIG = 1
+
+
+def run_worker(settings: Settings, options: WorkerOptions) -> NoReturn:
+    """Import the tasks, work until told to stop, exit. Never returns: a thread that will not end cannot hold it up."""
+    registry.load(options.modules)
+    if not any(registry.known_tasks()):
+        raise WorkerInitializationError(
+            f"there is no task in {', '.join(options.modules) or 'no module'}; decorate functions with @rl_task and "
+            f"name the module that holds them"
+        )
+    pipe = os.environ.pop(TELL_FD, None)
+    give_up: Callable[[], None] = start_over
+    if pipe is not None:
+        options = replace(options, on_beat=lambda pulse: tell_parent(int(pipe), pulse))
+        give_up = lambda: os._exit(EXIT_RECYCLE)  # noqa: E731 - the parent starts another
+        if sys.platform == "linux":  # a parent that was killed cannot tell its children to drain
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    code = asyncio_run(work(settings, replace(options, give_up=give_up)))
+    if code == EXIT_RECYCLE:
+        give_up()
+    leave(code)
+
+
+async def work(settings: Settings, options: WorkerOptions) -> int:
+    client = Client(settings)
+    use_client(client)
+    worker = Worker(client, options)
+    loop = asyncio.get_running_loop()
+    interrupts = 0
+
+    def interrupted() -> None:
+        nonlocal interrupts
+        interrupts += 1
+        worker.drain() if interrupts == 1 else worker.leave_now()
+
+    loop.add_signal_handler(signal.SIGTERM, worker.drain)
+    loop.add_signal_handler(signal.SIGINT, interrupted)
+    code = await worker.run()
+    await client.aclose()
+    return code
+
+
+def asyncio_run(main: Coroutine[Any, Any, int]) -> int:
+    """On uvloop where it is installed. Tasks that will not end are left behind: the process ends anyway."""
+    try:
+        import uvloop
+
+        new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    except ImportError:
+        new_loop = asyncio.new_event_loop
+    loop = new_loop()
+    asyncio.set_event_loop(loop)
+    return loop.run_until_complete(main)
+
+
+def tell_parent(pipe: int, pulse: Pulse) -> None:
+    """One line to the supervisor. A pipe that is full or closed costs a line, not the beat."""
+    deadlines = [at for attempt in list(pulse.attempts.values()) if (at := attempt.overdue_at) is not None]
+    with contextlib.suppress(OSError):
+        os.write(pipe, told(pulse.boot, min(deadlines, default=None)))
+
+
+def start_over() -> None:
+    """This program again, in this process: everything that would not end is gone with it."""
+    flush()
+    os.execv(sys.executable, [sys.executable, "-m", "relier.cli", *sys.argv[1:]])  # noqa: S606
+
+
+def leave(code: int) -> NoReturn:
+    flush()
+    os._exit(code)
+
+
+def flush() -> None:
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()

@@ -1,0 +1,142 @@
+"""Telling the ledger what came of attempts. Results of one turn of the loop are committed by one script; what the store
+does not answer is told again until it is, which is safe for every move."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from relier.errors import IndeterminateError, RelierError, StoreError
+from relier.ledger.ledger import Ledger
+from relier.ledger.records import Claimed, Lease, Settled
+from relier.options import Retries
+from relier.run.outcome import Done, Gone, Outcome, settle_call
+from relier.store import AsyncStore, Call, Durability
+
+log = logging.getLogger("relier.worker")
+
+COMMIT_AT_ONCE = 100
+COMMIT_BYTES = 1024 * 1024
+LONGEST_PAUSE_S = 2.0
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a worker did since its start."""
+
+    done: int = 0
+    failed: int = 0
+    handed_back: int = 0
+    zombies: int = 0
+
+
+class Settler:
+    """The moves under way from one worker. `unsettled`: leases whose end the store has not confirmed yet."""
+
+    def __init__(self, store: AsyncStore, ledger: Ledger) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._loop = asyncio.get_running_loop()
+        self._done: dict[tuple[str, Durability], list[tuple[Lease, bytes | None, tuple[()]]]] = {}
+        self._moves: set[asyncio.Task[None]] = set()
+        self.unsettled: dict[tuple[str, str], Lease] = {}
+        self.tally = Tally()
+
+    def settle(self, claimed: Claimed, outcome: Outcome, retries: Retries | None = None, now_ms: int = 0) -> None:
+        """Begin to tell; never blocks."""
+        lease = claimed.lease
+        if isinstance(outcome, Gone):
+            return
+        self.unsettled[lease.task_id, lease.fence] = lease
+        if isinstance(outcome, Done):
+            if not self._done:
+                self._loop.call_soon(self._commit_all)
+            level = claimed.record.spec.durability
+            self._done.setdefault((lease.owner, level), []).append((lease, outcome.result, ()))
+            return
+        call = settle_call(self._ledger, claimed, outcome, retries, now_ms)
+        if call is not None:
+            self._begin(call, [lease], type(outcome).__name__)
+
+    def release(self, leases: Sequence[Lease]) -> None:
+        """Hand back what never started here."""
+        owners: dict[str, list[Lease]] = {}
+        for lease in leases:
+            self.unsettled[lease.task_id, lease.fence] = lease
+            owners.setdefault(lease.owner, []).append(lease)
+        for group in owners.values():
+            self._begin(self._ledger.release(group), group, "HandBack")
+
+    async def finish(self, seconds: float) -> bool:
+        """Wait until the store has confirmed everything; False: not within the time."""
+        self._commit_all()
+        if self._moves:
+            await asyncio.wait(self._moves, timeout=seconds)
+        return not self._moves
+
+    def _commit_all(self) -> None:
+        groups, self._done = self._done, {}
+        for (_, level), done in groups.items():
+            for part in _parts(done):
+                self._begin(self._ledger.commit(part, level), [lease for lease, _, _ in part], "Done")
+
+    def _begin(self, call: Call[Any], leases: list[Lease], what: str) -> None:
+        move = self._loop.create_task(self._tell(call, leases, what))
+        self._moves.add(move)
+        move.add_done_callback(self._moves.discard)
+
+    async def _tell(self, call: Call[Any], leases: list[Lease], what: str) -> None:
+        try:
+            answer = await self._until_answered(call)
+        except RelierError:
+            log.exception("%s of %d tasks was refused; their lease will run out", call.script, len(leases))
+            return
+        finally:
+            for lease in leases:
+                self.unsettled.pop((lease.task_id, lease.fence), None)
+        for lease, settled in zip(leases, answer if isinstance(answer, list) else [answer], strict=True):
+            self._count(lease, settled, what)
+
+    async def _until_answered(self, call: Call[Any]) -> Any:
+        pause = 0.05
+        while True:
+            try:
+                return await self._store.run(call)
+            except (StoreError, IndeterminateError) as error:
+                log.warning("%s will be told again: %s", call.script, error)
+            await asyncio.sleep(pause)
+            pause = min(LONGEST_PAUSE_S, 2 * pause)
+
+    def _count(self, lease: Lease, settled: Settled, what: str) -> None:
+        if not settled.ok:
+            self.tally.zombies += 1
+            log.warning(
+                "zombie commit rejected: task %s, fence %s of worker %s; it is %s under fence %s now",
+                lease.task_id,
+                lease.fence,
+                lease.owner,
+                settled.state or settled.verdict,
+                settled.fence,
+            )
+        elif what == "Done":
+            self.tally.done += 1
+        elif what == "HandBack":
+            self.tally.handed_back += 1
+        else:
+            self.tally.failed += 1
+
+
+def _parts(done: list[Any]) -> list[list[Any]]:
+    """Cut so that no single script holds the store up."""
+    parts: list[list[Any]] = [[]]
+    size = 0
+    for item in done:
+        size += len(item[1] or b"")
+        if parts[-1] and (len(parts[-1]) == COMMIT_AT_ONCE or size > COMMIT_BYTES):
+            parts.append([])
+            size = len(item[1] or b"")
+        parts[-1].append(item)
+    return parts

@@ -1,0 +1,52 @@
+"""What a worker owns in the ledger but does not run: the answer of a claim that never arrived, and was not asked again.
+
+A stranger is handed back, by fence, only when it was seen twice and a claim was answered in between: what an answer
+under way brings is no stranger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from relier.engines.settler import Settler
+from relier.errors import RelierError
+from relier.ledger.ledger import Ledger
+from relier.ledger.records import Lease
+from relier.run.attempt import Attempt
+from relier.store import AsyncStore
+
+log = logging.getLogger("relier.worker")
+Key = tuple[str, str]
+
+
+class Strangers:
+    """Compares, at every beat that counts more than is known here."""
+
+    def __init__(self, store: AsyncStore, ledger: Ledger, settler: Settler, attempts: Mapping[Key, Attempt]) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._settler = settler
+        self._attempts = attempts
+        self._seen: dict[Key, int] = {}
+        self._looking: asyncio.Task[None] | None = None
+        self.answered = 0  # claims answered so far; counted by the worker
+
+    def compare(self, boot: str, owned: int) -> None:
+        idle = self._looking is None or self._looking.done()
+        if idle and (self._seen or owned > len(self._attempts) + len(self._settler.unsettled)):
+            self._looking = asyncio.get_running_loop().create_task(self._look(boot))
+
+    async def _look(self, boot: str) -> None:
+        answered = self.answered
+        try:
+            owned = await self._store.run(self._ledger.owned(boot))
+        except RelierError:
+            return
+        strange = [key for key in owned.items() if key not in self._attempts and key not in self._settler.unsettled]
+        found = [key for key in strange if self._seen.get(key, answered) < answered]
+        self._seen = {key: self._seen.get(key, answered) for key in strange if key not in found}
+        if found:
+            log.warning("%d tasks were claimed here but never arrived; they are handed back", len(found))
+            self._settler.release([Lease(task_id, fence, boot) for task_id, fence in found])

@@ -1,0 +1,237 @@
+"""`--processes N`: a parent that starts worker processes, sees one die, and returns its tasks at once.
+
+Each child tells, over a pipe, the boot it works under and every beat the store answered. The parent
+    - revives a dead child's tasks the moment it is gone, with its exit code as the cause, and starts another;
+    - beats for a child that cannot (its GIL is held by a long computation): only while it uses CPU and is not stopped,
+      and only until its task's hard timeout or for a minute. Then it kills the child.
+It imports none of the application's modules and stays small.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from relier.errors import RelierError
+from relier.failure import how_it_ended
+from relier.ledger.ledger import Ledger, load_scripts
+from relier.settings import Settings
+from relier.store import SyncStore
+
+log = logging.getLogger("relier.supervisor")
+
+TELL_FD = "RELIER_SUPERVISOR_FD"
+STALL_S = 60.0  # how long the parent beats for a child that does not
+GRACE_S = 10.0  # past a task's hard timeout
+QUICK_S = 10.0  # a child that lived shorter failed to start
+EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE = 0, 3, 4
+
+
+def told(boot: str, hard_deadline: float | None) -> bytes:
+    """One line from child to parent: a beat of this boot was answered; when its nearest hard timeout is (monotonic)."""
+    return f"{boot} {hard_deadline or 0:.3f}\n".encode()
+
+
+@dataclass(slots=True)
+class Child:
+    """One worker process as its parent knows it."""
+
+    process: subprocess.Popen[bytes]
+    pipe: int
+    began: float
+    boots: list[str] = field(default_factory=list)
+    heard: float = 0.0  # its last answered beat (monotonic)
+    beaten: float = 0.0  # our last beat for it
+    hard_deadline: float = 0.0
+    cpu: float = 0.0
+    rest: bytes = b""
+
+    def take(self, data: bytes, now: float) -> None:
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        for line in lines:
+            boot, deadline = line.decode().split()
+            if boot not in self.boots:
+                self.boots.append(boot)
+            self.heard, self.hard_deadline = now, float(deadline)
+
+    @property
+    def killed_at(self) -> float:
+        """When a child that tells nothing is given up."""
+        stall = self.heard + STALL_S
+        return min(stall, self.hard_deadline + GRACE_S) if self.hard_deadline else stall
+
+
+class Supervisor:
+    """Keeps `processes` children running `command` until it is told to stop."""
+
+    def __init__(
+        self, settings: Settings, command: Sequence[str], processes: int, changed: Callable[[], bool] | None = None
+    ) -> None:
+        self._settings = settings
+        self._command = list(command)
+        self._count = processes
+        self._changed = changed  # `rl dev`: whether the code changed since the last look
+        self._store = SyncStore(settings, load_scripts())
+        self._ledger = Ledger(settings)
+        self._selector = selectors.DefaultSelector()
+        self._children: list[Child] = []
+        self._orphaned: list[tuple[str, str]] = []  # boot, cause: to be revived when the store can be reached
+        self._starts: list[float] = []  # when the missing children are started
+        self._stops = 0
+        self._interrupts = 0
+        self._failures = 0
+        self._code = EXIT_CLEAN
+
+    def run(self) -> int:
+        """Until told to stop and every child has left. The worst exit code of the children."""
+        waker, woken = socket.socketpair()
+        for end in (waker, woken):
+            end.setblocking(False)
+        signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._told_to_stop)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # wakes the selector
+        self._selector.register(waker, selectors.EVENT_READ)
+        self._starts = [0.0] * self._count
+        with contextlib.closing(self._store):
+            while self._children or not self._stops:
+                self._look()
+                self._wait(waker)
+            self._look()
+        return self._code
+
+    def _wait(self, waker: socket.socket) -> None:
+        now = time.monotonic()
+        lease = self._settings.heartbeat_ttl
+        pause = min([lease / 8, 0.5, *(max(0.0, at - now) for at in self._starts)])
+        for key, _ in self._selector.select(pause):
+            if key.fileobj is waker:
+                waker.recv(4096)
+            else:
+                self._hear(key.data)
+
+    def _hear(self, child: Child) -> None:
+        data = os.read(child.pipe, 65536)
+        if data:
+            child.take(data, time.monotonic())
+        else:
+            self._selector.unregister(child.pipe)
+            os.close(child.pipe)
+            child.pipe = -1
+
+    def _look(self) -> None:
+        """Bury the dead, return their work, start the missing, keep the silent alive."""
+        for child in [child for child in self._children if child.process.poll() is not None]:
+            self._ended(child)
+        self._orphaned = [orphan for orphan in self._orphaned if not self._revive(*orphan)]
+        if self._stops:
+            self._starts = []
+        now = time.monotonic()
+        for _ in [at for at in self._starts if at <= now]:
+            self._start(now)
+        self._starts = [at for at in self._starts if at > now]
+        for child in self._children:
+            self._mind(child, now)
+        if self._changed is not None and self._changed() and not self._stops:
+            log.info("the code changed: the worker starts over")
+            self._signal(signal.SIGTERM)
+
+    def _start(self, now: float) -> None:
+        ours, theirs = os.pipe()
+        os.set_blocking(theirs, False)
+        try:
+            process = subprocess.Popen(  # noqa: S603 - our own command line
+                self._command,
+                env=os.environ | {TELL_FD: str(theirs)},
+                pass_fds=[theirs],
+                process_group=0,  # Ctrl-C in a terminal reaches the parent alone, which decides
+            )
+        finally:
+            os.close(theirs)
+        child = Child(process, ours, now, heard=now)
+        self._children.append(child)
+        self._selector.register(ours, selectors.EVENT_READ, child)
+        log.info("worker process %d started", process.pid)
+
+    def _ended(self, child: Child) -> None:
+        code = child.process.returncode
+        while child.pipe >= 0:  # what it said last
+            self._hear(child)
+        self._children.remove(child)
+        cause = how_it_ended(code)
+        self._orphaned += [(boot, cause) for boot in child.boots]
+        if code in (EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE):
+            log.info("worker process %d left (%d)", child.process.pid, code)
+        else:
+            log.error("worker process %d is gone: %s; its tasks are returned", child.process.pid, cause)
+        if self._stops:
+            self._code = max(self._code, code if code in (EXIT_CLEAN, EXIT_FORCED) else EXIT_FORCED)
+            return
+        now = time.monotonic()
+        self._failures = self._failures + 1 if code not in (0, EXIT_RECYCLE) and now - child.began < QUICK_S else 0
+        self._starts.append(now + min(30.0, 0.25 * 2**self._failures if self._failures else 0.0))
+
+    def _revive(self, boot: str, cause: str) -> bool:
+        """Return what a dead boot held. False: not yet; the sweep of any worker would do it, too."""
+        try:
+            while True:
+                swept = self._store.run(
+                    self._ledger.revive(deepest=self._settings.resurrection_max_queue_depth, boot=boot, cause=cause)
+                )
+                if swept.outcomes:
+                    log.info("%d tasks of worker %s were returned", len(swept.outcomes), boot)
+                if not swept.pending or swept.deferred:
+                    return True
+        except RelierError as error:
+            log.warning("the tasks of worker %s cannot be returned yet: %s", boot, error)
+            return False
+
+    def _mind(self, child: Child, now: float) -> None:
+        """Beat for a child that computes and cannot; kill one that has been silent for too long."""
+        lease = self._settings.heartbeat_ttl
+        if not child.boots or now - child.heard < lease / 2:
+            return
+        if now > child.killed_at:
+            log.error("worker process %d has not beaten for %.0f s and is killed", child.process.pid, now - child.heard)
+            child.process.kill()
+            return
+        if now - child.beaten < lease / 4:
+            return
+        state, cpu = process_state(child.process.pid)
+        busy, child.cpu, child.beaten = cpu > child.cpu, cpu, now
+        if busy and state not in "TtZX":
+            with contextlib.suppress(RelierError):
+                self._store.run(self._ledger.beat(child.boots[-1], round(1000 * lease)))
+
+    def _told_to_stop(self, number: int, _frame: object) -> None:
+        self._stops += 1
+        if number == signal.SIGINT:
+            self._interrupts += 1
+        if self._stops == 1:
+            self._signal(signal.SIGTERM)
+        if self._interrupts == 2:
+            for _ in range(2):
+                self._signal(signal.SIGINT)
+
+    def _signal(self, number: int) -> None:
+        for child in self._children:
+            with contextlib.suppress(ProcessLookupError):
+                child.process.send_signal(number)
+
+
+def process_state(pid: int) -> tuple[str, float]:
+    """State letter and CPU ticks used, from /proc; ("?", 0) where there is none."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return fields[0], float(fields[11]) + float(fields[12])
+    except (OSError, IndexError, ValueError):
+        return "?", 0.0

@@ -1,0 +1,105 @@
+"""A failure as dead letters keep it: an exception as JSON (class, message, traceback, arguments), an exit in words."""
+
+from __future__ import annotations
+
+import builtins
+import signal
+import sys
+import traceback as tracebacks
+from typing import Any
+
+import msgspec
+
+from relier import codec
+from relier.errors import PayloadEncodingError
+
+MOST_MESSAGE = 4_000
+MOST_TRACEBACK = 24_000
+
+
+class Failure(msgspec.Struct, frozen=True, rename={"kind": "type"}, omit_defaults=True):
+    """`kind` is `module:Name` of the exception's class; `args` its arguments, where they can travel."""
+
+    kind: str = ""
+    message: str = ""
+    traceback: str = ""
+    args: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.kind.rpartition(":")[2].rpartition(".")[2]
+
+    def rebuild(self) -> BaseException | None:
+        """The exception again, if its class is imported here and takes those arguments. Nothing is imported for it."""
+        module, _, name = self.kind.partition(":")
+        found: Any = sys.modules.get(module, builtins if module == "builtins" else None)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if not (isinstance(found, type) and issubclass(found, Exception)):
+            return None
+        try:
+            args = codec.decode(self.args.encode()) if self.args else (self.message,)
+            return found(*args)
+        except Exception:  # noqa: BLE001 - a constructor of the user's: whatever it raises, there is no rebuilding
+            return None
+
+
+def failure_of(error: BaseException) -> Failure:
+    kind = type(error)
+    return Failure(
+        f"{kind.__module__}:{kind.__qualname__}",
+        _message(error)[:MOST_MESSAGE],
+        _traceback(error),
+        _args(error),
+    )
+
+
+def write_failure(failure: Failure) -> str:
+    return msgspec.json.encode(failure).decode()
+
+
+def read_failure(detail: str) -> Failure:
+    """A failure out of a history's detail. Plain text, such as the cause of a death, is its message."""
+    try:
+        return msgspec.json.decode(detail, type=Failure)
+    except (msgspec.DecodeError, UnicodeError):
+        return Failure(message=detail)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return _writable(str(error))
+    except Exception:  # noqa: BLE001 - a __str__ that fails must not hide the failure it should tell of
+        return f"(its __str__ failed) {type(error).__name__}"
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        text = _writable("".join(tracebacks.format_exception(error)))
+    except Exception:  # noqa: BLE001
+        return ""
+    return text if len(text) <= MOST_TRACEBACK else "…" + text[-MOST_TRACEBACK:]
+
+
+def _args(error: BaseException) -> str:
+    try:
+        raw = codec.encode(error.args).decode()
+    except (PayloadEncodingError, UnicodeError):
+        return ""
+    return raw if len(raw) <= MOST_MESSAGE else ""
+
+
+def _writable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def how_it_ended(code: int) -> str:
+    """An exit code in words, for dead letters."""
+    if code >= 0:
+        return f"its process exited with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = "unknown"
+    hint = "; often the system's out-of-memory killer" if name == "SIGKILL" else ""
+    return f"its process was killed by signal {-code} ({name}){hint}"

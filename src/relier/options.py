@@ -1,0 +1,168 @@
+"""What a task says of itself, and what one push says on top. Frozen, checked where it is written down."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from relier.errors import ConfigurationError, InvalidSubmissionError
+from relier.ledger.checks import PRIORITIES, check_name
+from relier.store.call import Durability
+
+OnLost = Literal["retry", "bury", "hold"]
+Span = float | timedelta
+LONGEST_S = 100 * 365 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """When a failure is tried again: `attempts` runs in all, waiting `backoff`, then `factor` times as long, …
+
+    `jitter` takes up to that share of the wait away, at random, so that tasks that failed together do not come back
+    together. An exception is retried if it is one of `retry_on` and none of `never_on`.
+    """
+
+    attempts: int = 3
+    backoff: float = 1.0
+    factor: float = 2.0
+    max_backoff: float = 300.0
+    jitter: float = 0.5
+    retry_on: tuple[type[BaseException], ...] = (Exception,)
+    never_on: tuple[type[BaseException], ...] = ()
+
+    def __post_init__(self) -> None:
+        for what in ("retry_on", "never_on"):
+            given = getattr(self, what)
+            object.__setattr__(self, what, (given,) if isinstance(given, type) else tuple(given))
+        if self.attempts < 1 or self.backoff < 0 or self.factor < 1 or not 0 <= self.jitter <= 1:
+            raise ConfigurationError(
+                f"{self} cannot work: attempts ≥ 1, backoff ≥ 0, factor ≥ 1 and jitter from 0 to 1 are needed"
+            )
+
+    def delay_ms(self, failures: int, error: BaseException) -> int | None:
+        """How long to wait after the nth failure; None: this was the last."""
+        if failures >= self.attempts or not isinstance(error, self.retry_on) or isinstance(error, self.never_on):
+            return None
+        wait = min(self.max_backoff, self.backoff * self.factor ** min(failures - 1, 64))
+        return round(1000 * wait * (1 - self.jitter * random.random()))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """The options of `@rl_task`."""
+
+    name: str
+    queue: str = "default"
+    priority: int = 0
+    soft_timeout: float | None = None
+    hard_timeout: float | None = None
+    on_soft_timeout: Callable[[Any], Any] | None = None
+    max_resurrections: int | None = None
+    retries: Retries | None = None
+    on_lost: OnLost = "retry"
+    durability: Durability | None = None
+    result_ttl: float | None = None
+    isolate: bool = False
+    schema_version: int = 1
+
+    def __post_init__(self) -> None:
+        check_name("the name of a task", self.name)
+        check_name("the queue", self.queue)
+        if isinstance(self.retries, int):
+            object.__setattr__(self, "retries", Retries(attempts=self.retries + 1) if self.retries else None)
+        if self.durability is not None:
+            object.__setattr__(self, "durability", Durability(self.durability))
+        for what in ("soft_timeout", "hard_timeout", "result_ttl"):
+            span = getattr(self, what)
+            if span is not None:
+                object.__setattr__(self, what, seconds_of(what, span))
+        self._check()
+
+    def _check(self) -> None:
+        if self.priority not in PRIORITIES:
+            raise self._wrong(f"priority must be from {PRIORITIES[0]} to {PRIORITIES[-1]}, not {self.priority!r}")
+        if self.on_lost not in ("retry", "bury", "hold"):
+            raise self._wrong(f"on_lost is retry, bury or hold, not {self.on_lost!r}")
+        if self.soft_timeout and self.hard_timeout and self.soft_timeout >= self.hard_timeout:
+            raise self._wrong(f"soft_timeout {self.soft_timeout:g} s must be shorter than {self.hard_timeout:g} s")
+        if self.on_soft_timeout is not None and not callable(self.on_soft_timeout):
+            raise self._wrong(f"on_soft_timeout must be a function, not {self.on_soft_timeout!r:.60}")
+        if self.max_resurrections is not None and self.max_resurrections < 0:
+            raise self._wrong("max_resurrections must not be negative")
+        if self.schema_version < 1:
+            raise self._wrong("schema_version counts from 1")
+
+    def _wrong(self, what: str) -> ConfigurationError:
+        return ConfigurationError(f"task {self.name}: {what}")
+
+
+def task_options(name: str, given: dict[str, Any]) -> TaskOptions:
+    """Options as the decorator got them. An unknown one is a typo: say which was meant."""
+    known = [field.name for field in fields(TaskOptions)]
+    for option in given:
+        if option not in known:
+            close = get_close_matches(option, known, 1)
+            meant = f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}"
+            raise ConfigurationError(f"task {name}: there is no option {option!r}; {meant}")
+    return TaskOptions(**{"name": name} | given)
+
+
+@dataclass(frozen=True, slots=True)
+class PushOptions:
+    """What one push says beyond its arguments. `delay` and `expires` in seconds from now, or points in time."""
+
+    task_id: str | None = None
+    delay: Span | None = None
+    eta: datetime | None = None
+    expires: Span | datetime | None = None
+    priority: int | None = None
+    queue: str | None = None
+    durability: Durability | None = None
+
+    def __post_init__(self) -> None:
+        if self.durability is not None:
+            object.__setattr__(self, "durability", Durability(self.durability))
+        if self.delay is not None and self.eta is not None:
+            raise InvalidSubmissionError("give delay or eta, not both; nothing was pushed")
+
+    def over(self, **changed: Any) -> PushOptions:
+        return replace(self, **changed)
+
+    def times(self) -> dict[str, int]:
+        """The fields of a Submission that say when."""
+        when: dict[str, int] = {}
+        if self.delay is not None:
+            when["delay_ms"] = milliseconds("delay", self.delay)
+        if self.eta is not None:
+            when["eta_ms"] = timestamp_ms("eta", self.eta)
+        if isinstance(self.expires, datetime):
+            when["expires_at_ms"] = timestamp_ms("expires", self.expires)
+        elif self.expires is not None:
+            when["expires_in_ms"] = max(1, milliseconds("expires", self.expires))
+        return when
+
+
+def seconds_of(what: str, span: Span) -> float:
+    seconds = span.total_seconds() if isinstance(span, timedelta) else span
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST_S:
+        raise InvalidSubmissionError(
+            f"{what} must be seconds from 0 to {LONGEST_S:.0f} or a timedelta, not {span!r:.60}"
+        )
+    return float(seconds)
+
+
+def milliseconds(what: str, span: Span) -> int:
+    return round(1000 * seconds_of(what, span))
+
+
+def timestamp_ms(what: str, moment: datetime) -> int:
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise InvalidSubmissionError(
+            f"{what} must be a datetime with a time zone, not {moment!r:.60}: without one it means another moment on "
+            f"another machine; use datetime.now(UTC) + timedelta(…), or delay"
+        )
+    return max(1, round(1000 * moment.timestamp()))

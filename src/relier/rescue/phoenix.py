@@ -1,0 +1,119 @@
+"""Phoenix: the sweep that every worker runs, and `rl resurrector` alone. No leader: passes of several never collide,
+because each is one atomic script that looks at what has expired.
+
+One round: return the tasks of boots whose lease ran out, let due tasks into their queues, remove ended records past
+their end. Brakes: at most `resurrection_batch_size` tasks in one pass, a pause of `resurrection_requeue_delay` between
+passes while there is more, and no more than `resurrection_max_queue_depth` revived tasks waiting in a queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+
+from relier.errors import RelierError
+from relier.ledger.ledger import SWEEP_TASKS, Ledger
+from relier.settings import Settings
+from relier.store import AsyncStore
+
+log = logging.getLogger("relier.phoenix")
+
+REAP_EVERY_S = 5.0
+MOST_AT_ONCE = 5_000  # due or ended tasks moved in one round, so that a round has an end
+
+
+class Phoenix:
+    """Sweeps until it is told to end."""
+
+    def __init__(self, settings: Settings, store: AsyncStore, ledger: Ledger) -> None:
+        self._settings = settings
+        self._store = store
+        self._ledger = ledger
+        self._ending = asyncio.Event()
+        self._reaped_at = 0.0
+        self._braked = False
+        self.revived = 0
+
+    def end(self) -> None:
+        self._ending.set()
+
+    async def run(self) -> None:
+        """Round after round, also through outages of the store."""
+        trouble = ""
+        while not self._ending.is_set():
+            try:
+                pause = await self.sweep_once()
+                if trouble:
+                    log.info("the sweep goes on")
+                trouble = ""
+            except RelierError as error:
+                pause = self._settings.resurrection_check_interval
+                if type(error).__name__ != trouble:
+                    trouble = type(error).__name__
+                    log.warning("the sweep cannot reach the store, and will try again: %s", error)
+            await self._wait(pause)
+
+    async def sweep_once(self) -> float:
+        """One round. Answers how long to wait for the next (s)."""
+        more = await self._revive()
+        next_due = await self._promote()
+        await self._reap()
+        if more:
+            return self._settings.resurrection_requeue_delay
+        interval = self._settings.resurrection_check_interval
+        wait = interval * random.uniform(0.8, 1.0)  # workers that started together drift apart
+        return wait if next_due is None else min(wait, max(0.0, next_due))
+
+    async def _revive(self) -> bool:
+        """Returns orphans. True: there are more, and no brake holds them."""
+        settings, left = self._settings, self._settings.resurrection_batch_size
+        interval_ms = round(1000 * settings.resurrection_check_interval)
+        while left > 0:
+            swept = await self._store.run(
+                self._ledger.revive(
+                    min(left, SWEEP_TASKS), settings.resurrection_max_queue_depth, interval_ms=interval_ms
+                )
+            )
+            left -= max(1, len(swept.outcomes))
+            self._tell(swept.outcomes, swept.deferred)
+            if swept.deferred or not swept.pending:
+                return False
+        return True
+
+    def _tell(self, outcomes: tuple[tuple[str, str], ...], deferred: int) -> None:
+        for task_id, state in outcomes:
+            log.info("revived task %s: its worker is gone; it is %s now", task_id, state)
+        self.revived += len(outcomes)
+        if deferred and not self._braked:
+            log.warning(
+                "Resurrection scan deferred: recovery queue backlog too deep (%d tasks wait; the limit is "
+                "RELIER_RESURRECTION_MAX_QUEUE_DEPTH=%d)",
+                deferred,
+                self._settings.resurrection_max_queue_depth,
+            )
+        self._braked = deferred > 0
+
+    async def _promote(self) -> float | None:
+        """Lets due tasks in. Seconds until the next one is due, as far as known."""
+        for _ in range(MOST_AT_ONCE // SWEEP_TASKS):
+            promoted = await self._store.run(self._ledger.promote(SWEEP_TASKS))
+            if promoted.count < SWEEP_TASKS:
+                return promoted.next_in_s
+        return 0.0
+
+    async def _reap(self) -> None:
+        if time.monotonic() - self._reaped_at < REAP_EVERY_S:
+            return
+        for _ in range(MOST_AT_ONCE // SWEEP_TASKS):
+            if await self._store.run(self._ledger.reap(SWEEP_TASKS)) < SWEEP_TASKS:
+                self._reaped_at = time.monotonic()
+                return
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._ending.wait()
+        except TimeoutError:
+            return

@@ -1,0 +1,117 @@
+"""A claimed task made ready to run: its envelope opened, its function found, its arguments decoded. Or what keeps it
+from running, as an outcome: nothing is dropped with a log line."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from relier import registry
+from relier.envelope import Envelope, open_envelope
+from relier.errors import PayloadEncodingError, PayloadIntegrityError, UnknownTaskError
+from relier.ledger.records import Claimed, Lease
+from relier.run.context import TaskContext
+from relier.run.outcome import Failed, Outcome, PutBack
+from relier.task import RlTask
+
+
+@dataclass(eq=False, slots=True)
+class Attempt:
+    """One run of one task. What has a default is set by the engine while it runs."""
+
+    claimed: Claimed
+    task: RlTask[Any, Any]
+    envelope: Envelope
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    ctx: TaskContext
+    began: float = 0.0  # monotonic
+    stop: Outcome | None = None  # why it was told to stop: what its cancellation means
+    stopper: Callable[[], Any] | None = None  # how to reach what runs
+    warned: bool = False  # its soft timeout was told
+    timers: list[Any] = field(default_factory=list)
+    asyncio_task: asyncio.Task[Any] | None = None
+
+    @property
+    def lease(self) -> Lease:
+        return self.claimed.lease
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Tells this attempt from every other, also from another one of the same task."""
+        return self.claimed.lease.task_id, self.claimed.lease.fence
+
+    @property
+    def overdue_at(self) -> float | None:
+        """When it is past its hard timeout (monotonic)."""
+        return None if self.task.options.hard_timeout is None else self.began + self.task.options.hard_timeout
+
+    @property
+    def isolated(self) -> bool:
+        """It runs in a process of its own: by its option, or because it is a suspect."""
+        return self.task.options.isolate or self.claimed.alone
+
+    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What the function is called with: the context too, where it asks for it."""
+        return self.task.arguments.with_context(self.args, self.kwargs, self.ctx)
+
+
+def open_attempt(claimed: Claimed, trusted_until: Callable[[], float] | None = None) -> Attempt | Outcome:
+    """The attempt, or why it cannot run here."""
+    record = claimed.record
+    task = registry.find(record.name)
+    if task is None:
+        return PutBack(
+            UnknownTaskError(
+                f"no task {record.name!r} is known here; start this worker with the module that holds it, or stop "
+                f"pushing it to queue {record.queue!r}"
+            )
+        )
+    try:
+        envelope = open_envelope(claimed.payload)
+    except PayloadIntegrityError as error:
+        return Failed(error, final=True)
+    if envelope.schema_version > task.options.schema_version:
+        return PutBack(
+            UnknownTaskError(
+                f"the payload has schema version {envelope.schema_version}, this code knows "
+                f"{task.options.schema_version}: newer code pushed it, and it waits for a worker that runs that"
+            )
+        )
+    try:
+        args, kwargs = task.arguments.decode(envelope.body)
+    except PayloadEncodingError as error:
+        return Failed(error, final=True)
+    ctx = context_of(claimed, envelope, args, kwargs, trusted_until)
+    return Attempt(claimed, task, envelope, args, kwargs, ctx)
+
+
+def context_of(
+    claimed: Claimed,
+    envelope: Envelope,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    trusted_until: Callable[[], float] | None,
+) -> TaskContext:
+    record = claimed.record
+    return TaskContext(
+        task_id=record.id,
+        task_name=record.name,
+        attempt=record.attempt,
+        fence=claimed.lease.fence,
+        worker_id=claimed.lease.owner,
+        args=args,
+        kwargs=kwargs,
+        metadata={
+            "queue": record.queue,
+            "priority": record.spec.priority,
+            "pushed_at_ms": envelope.pushed_ms,
+            "schema_version": envelope.schema_version,
+            "trace": envelope.trace,
+            "retries": claimed.retries,
+            "deaths": claimed.deaths,
+        },
+        trusted_until=trusted_until,
+    )

@@ -1,0 +1,84 @@
+"""Running one attempt to its outcome: `async def` on the loop, `def` in a thread, an isolated one in its process."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+from typing import TYPE_CHECKING, Any
+
+from relier import trace
+from relier.run.attempt import Attempt
+from relier.run.context import TaskContext, enter_context
+from relier.run.outcome import Done, Failed, HandBack, Outcome, returned
+from relier.run.threads import Threads
+
+if TYPE_CHECKING:
+    from relier.run.isolate import Isolates
+
+log = logging.getLogger("relier.run")
+
+
+async def execute(attempt: Attempt, threads: Threads, isolates: Isolates | None, most_bytes: int) -> Outcome:
+    """What came of it. Runs in an asyncio task of its own, so that the context it sets is its own."""
+    enter_context(attempt.ctx)
+    trace.inherited.set(attempt.envelope.trace)
+    if isolates is not None and attempt.isolated:
+        return await isolates.run(attempt)
+    try:
+        value = await _call(attempt, threads)
+    except BaseException as error:  # noqa: BLE001 - whatever a task raises is its outcome
+        return _raised(attempt, error)
+    if isinstance(attempt.stop, Failed):  # it swallowed the hard timeout's cancel, and came to an end after all
+        return attempt.stop
+    return returned(attempt.task, value, most_bytes)
+
+
+async def _call(attempt: Attempt, threads: Threads) -> Any:
+    args, kwargs = attempt.arguments()
+    if attempt.task.is_async:
+        return await attempt.task.fn(*args, **kwargs)
+    work = threads.start(functools.partial(attempt.task.fn, *args, **kwargs), asyncio.get_running_loop())
+    attempt.stopper = work.stop
+    if attempt.stop is not None:
+        work.stop()
+    return await work.future
+
+
+def _raised(attempt: Attempt, error: BaseException) -> Outcome:
+    if attempt.stop is None:
+        return Failed(error)
+    if isinstance(attempt.stop, HandBack) and isinstance(error, Exception) and not isinstance(error, TimeoutError):
+        log.info("task %s raised while it was being stopped: %r", attempt.ctx.task_id, error)
+    return attempt.stop
+
+
+def stop(attempt: Attempt, why: Outcome) -> None:
+    """Tell a running attempt to end. What comes of it is `why`, unless it returns a result first."""
+    if attempt.stop is None or isinstance(why, Done):
+        attempt.stop = why
+    if attempt.stopper is not None:
+        attempt.stopper()
+
+
+async def run_soft_hook(attempt: Attempt) -> None:
+    """Call `on_soft_timeout`, once. What it raises is reported and changes nothing."""
+    hook = attempt.task.options.on_soft_timeout
+    if hook is None or attempt.warned:
+        return
+    attempt.warned = True
+    await call_hook(hook, attempt.ctx)
+
+
+async def call_hook(hook: Any, ctx: TaskContext) -> None:
+    enter_context(ctx)
+    try:
+        if inspect.iscoroutinefunction(hook):
+            await hook(ctx)
+        else:
+            answer = await asyncio.to_thread(hook, ctx)
+            if inspect.isawaitable(answer):
+                await answer
+    except Exception:
+        log.exception("on_soft_timeout of task %s failed; the task goes on", ctx.task_id)

@@ -1,0 +1,185 @@
+"""Attempts in processes of their own: those that ask for it, and suspects, whose company has died around them twice.
+
+Each process runs one attempt at a time, so its death convicts exactly that one; between attempts it is kept for the
+next. The parent alone speaks to the ledger. Parent and child exchange messages over a socket: a length, then msgpack.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import sys
+from typing import Any
+
+import msgspec
+
+from relier.errors import RelierError
+from relier.failure import Failure, how_it_ended
+from relier.ledger.records import Claimed
+from relier.run.attempt import Attempt
+from relier.run.outcome import Died, Done, Failed, Outcome
+from relier.settings import Settings
+
+log = logging.getLogger("relier.worker")
+
+KILL_AFTER_S = 2.0  # a stopped child has this long to clean up
+
+
+class Order(msgspec.Struct, tag_field="do", tag=str.lower):
+    """What the parent says."""
+
+
+class Run(Order):
+    claimed: Claimed
+
+
+class Warn(Order):
+    """Call the soft-timeout hook."""
+
+
+class Stop(Order):
+    """Cancel what runs."""
+
+
+class Report(msgspec.Struct):
+    """What the child says of the attempt: its result, or its failure. `final`: trying again cannot help."""
+
+    result: bytes | None = None
+    failure: Failure | None = None
+    final: bool = False
+
+
+class ChildError(RelierError):
+    """A failure inside an isolated process whose class is not known here."""
+
+
+def pack(message: msgspec.Struct) -> bytes:
+    body = msgspec.msgpack.encode(message)
+    return len(body).to_bytes(4, "big") + body
+
+
+async def unpack(reader: asyncio.StreamReader, kind: Any) -> Any:
+    """The next message; None at the end of the connection."""
+    try:
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        return msgspec.msgpack.decode(await reader.readexactly(size), type=kind)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+
+
+class Child:
+    """One isolated process."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._killer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def start(cls, modules: tuple[str, ...], settings: Settings) -> Child:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-m", "relier.run.isolated", str(theirs.fileno())]
+            command += [str(settings.max_payload_bytes), *modules]
+            process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()])
+        reader, writer = await asyncio.open_connection(sock=ours)
+        return cls(process, reader, writer)
+
+    @property
+    def usable(self) -> bool:
+        return self._process.returncode is None and self._killer is None
+
+    async def run(self, attempt: Attempt) -> Outcome:
+        attempt.stopper = self.stop
+        self.say(Run(attempt.claimed))
+        if attempt.stop is not None:
+            self.stop()
+        report: Report | None = await unpack(self._reader, Report)
+        attempt.stopper = None
+        if report is None:
+            cause = how_it_ended(await self._process.wait())
+            return attempt.stop if attempt.stop is not None else Died(cause)
+        if self._killer is not None:
+            self._process.kill()
+        return _outcome_of(attempt, report)
+
+    def say(self, order: Order) -> None:
+        with contextlib.suppress(ConnectionError):
+            self._writer.write(pack(order))
+
+    def stop(self) -> None:
+        """Cancel what it runs; a child that does not listen is killed."""
+        if self._killer is None and self._process.returncode is None:
+            self.say(Stop())
+            self._killer = asyncio.get_running_loop().call_later(KILL_AFTER_S, self._kill)
+
+    async def end(self) -> None:
+        if self._killer is not None:
+            self._killer.cancel()
+        self._writer.close()
+        if self._process.returncode is None:
+            self._kill()
+        await self._process.wait()
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
+
+class Isolates:
+    """The isolated processes of one worker: a few at a time, each used again while it is sound."""
+
+    def __init__(self, modules: tuple[str, ...], most: int, settings: Settings) -> None:
+        self._modules = modules
+        self._settings = settings
+        self._slots = asyncio.Semaphore(most)
+        self._idle: list[Child] = []
+        self._busy: dict[tuple[str, str], Child] = {}
+
+    async def run(self, attempt: Attempt) -> Outcome:
+        async with self._slots:
+            if attempt.stop is not None:
+                return attempt.stop
+            child = self._take() or await Child.start(self._modules, self._settings)
+            self._busy[attempt.key] = child
+            try:
+                return await child.run(attempt)
+            finally:
+                del self._busy[attempt.key]
+                if child.usable:
+                    self._idle.append(child)
+                else:
+                    await child.end()
+
+    async def warn(self, attempt: Attempt) -> None:
+        """Let the child call the soft-timeout hook, once."""
+        child = self._busy.get(attempt.key)
+        if child is not None and not attempt.warned:
+            attempt.warned = True
+            child.say(Warn())
+
+    async def close(self) -> None:
+        children = [*self._idle, *self._busy.values()]
+        self._idle = []
+        await asyncio.gather(*(child.end() for child in children))
+
+    def _take(self) -> Child | None:
+        while self._idle:
+            child = self._idle.pop()
+            if child.usable:
+                return child
+        return None
+
+
+def _outcome_of(attempt: Attempt, report: Report) -> Outcome:
+    if report.failure is None:
+        return attempt.stop if isinstance(attempt.stop, Failed) else Done(report.result)
+    if attempt.stop is not None:
+        return attempt.stop
+    error = report.failure.rebuild() or ChildError(f"{report.failure.name}: {report.failure.message}")
+    return Failed(error, report.final, report.failure)

@@ -1,0 +1,98 @@
+"""The inside of an isolated process: `python -m relier.run.isolated <fd> <most bytes> <module> …`."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Coroutine
+from typing import Any
+
+from relier import registry
+from relier.failure import failure_of
+from relier.ledger.records import Claimed
+from relier.run.attempt import Attempt, open_attempt
+from relier.run.execute import execute, run_soft_hook, stop
+from relier.run.isolate import Order, Report, Run, Stop, Warn, pack, unpack
+from relier.run.outcome import Done, Failed, HandBack, Outcome, PutBack
+from relier.run.threads import Threads
+
+PR_SET_PDEATHSIG = 1
+
+
+class Inside:
+    """Runs what it is told, one at a time."""
+
+    def __init__(self, writer: asyncio.StreamWriter, most_bytes: int) -> None:
+        self._writer = writer
+        self._most_bytes = most_bytes
+        self._threads = Threads()
+        self._attempt: Attempt | None = None
+        self._running: set[asyncio.Task[None]] = set()
+
+    def obey(self, order: Order) -> None:
+        match order:
+            case Run(claimed):
+                self._keep(self._run(claimed))
+            case Warn() if self._attempt is not None:
+                self._keep(run_soft_hook(self._attempt))
+            case Stop() if self._attempt is not None:
+                stop(self._attempt, HandBack())
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _run(self, claimed: Claimed) -> None:
+        attempt = open_attempt(claimed)
+        outcome: Outcome
+        if isinstance(attempt, Attempt):
+            self._attempt = attempt
+            if attempt.task.is_async:
+                current = asyncio.current_task()
+                attempt.stopper = current.cancel if current is not None else None
+            outcome = await execute(attempt, self._threads, None, self._most_bytes)
+            self._attempt = None
+        else:
+            outcome = attempt
+        self._writer.write(pack(report_of(outcome)))
+        await self._writer.drain()
+
+
+def report_of(outcome: Outcome) -> Report:
+    match outcome:
+        case Done(result):
+            return Report(result)
+        case Failed(error, final):
+            return Report(failure=failure_of(error), final=final)
+        case PutBack(error):
+            return Report(failure=failure_of(error), final=True)
+        case _:
+            return Report(failure=failure_of(asyncio.CancelledError("it was told to stop")))
+
+
+async def serve(fd: int, most_bytes: int) -> None:
+    reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=fd))
+    inside = Inside(writer, most_bytes)
+    while (order := await unpack(reader, Run | Warn | Stop)) is not None:
+        inside.obey(order)
+    os._exit(0)  # the parent is gone
+
+
+def main() -> None:
+    if sys.platform == "linux":  # a child that computes would not notice the end of its parent
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    for ignored in (signal.SIGINT, signal.SIGTERM):  # the parent decides when to stop
+        signal.signal(ignored, signal.SIG_IGN)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    registry.load(sys.argv[3:])
+    asyncio.run(serve(int(sys.argv[1]), int(sys.argv[2])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""`def` tasks in threads: started when needed, kept for the next, told to stop by an exception raised inside them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import ctypes
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+class StopThread(BaseException):
+    """Raised inside a task's thread to stop it. No Exception, so that `except Exception` does not swallow it."""
+
+
+class Work:
+    """One call in one thread."""
+
+    def __init__(self, call: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
+        self._call = call
+        self._context = contextvars.copy_context()
+        self._loop = loop
+        self._lock = threading.Lock()
+        self._thread: int | None = None
+        self._stopped = False
+        self.future: asyncio.Future[Any] = loop.create_future()
+
+    def run(self) -> None:
+        with self._lock:
+            self._thread = threading.get_ident()
+        value, error = None, None
+        try:
+            value = self._context.run(self._begin)
+        except BaseException as raised:  # noqa: BLE001 - whatever a task raises is its outcome
+            error = raised
+        # A stop that comes after this point finds no thread, so it cannot hit the next task of this one.
+        while True:
+            try:
+                with self._lock:
+                    self._thread = None
+                break
+            except StopThread:  # it hit just here
+                continue
+        self._tell(value, error)
+
+    def _begin(self) -> Any:
+        if self._stopped:
+            raise StopThread
+        return self._call()
+
+    def stop(self) -> None:
+        """Raise StopThread in the thread at its next step in Python. A call that blocks in C ends first."""
+        with self._lock:
+            self._stopped = True
+            if self._thread is not None:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), ctypes.py_object(StopThread))
+
+    def _tell(self, value: Any, error: BaseException | None) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._settle, value, error)
+        except RuntimeError:  # the loop has ended: nobody waits any more
+            return
+
+    def _settle(self, value: Any, error: BaseException | None) -> None:
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(value)
+        elif isinstance(error, StopIteration):  # a future cannot hold it
+            self.future.set_exception(RuntimeError(f"the task raised StopIteration({error.value!r:.80})"))
+        else:
+            self.future.set_exception(error)
+
+
+class Threads:
+    """As many threads as there is work at once. They are daemons: one that never ends does not hold up the exit."""
+
+    def __init__(self) -> None:
+        self._works: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+        self._count = 0
+
+    def start(self, call: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> Work:
+        work = Work(call, loop)
+        with self._lock:
+            if self._idle > 0:
+                self._idle -= 1
+            else:
+                self._count += 1
+                threading.Thread(target=self._serve, name=f"relier-task-{self._count}", daemon=True).start()
+        self._works.put(work)
+        return work
+
+    def close(self) -> None:
+        for _ in range(self._count):
+            self._works.put(None)
+
+    def _serve(self) -> None:
+        while True:
+            work = self._works.get()
+            if work is None:
+                return
+            work.run()
+            del work
+            with self._lock:
+                self._idle += 1

@@ -1,0 +1,96 @@
+"""One process' way to the ledger: settings, moves and both stores, made at first use and kept.
+
+A client may be shared by threads and event loops, and survives a fork: the stores see to that.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TypeVar
+
+from relier.ledger.ledger import Ledger, load_scripts
+from relier.ledger.records import Accepted, Submission
+from relier.settings import Settings, get_settings
+from relier.store import AsyncStore, Call, Durability, Scripts, SyncStore
+
+T = TypeVar("T")
+
+
+class Client:
+    """The moves of one namespace on one store, for both kinds of callers."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or get_settings()
+        self.ledger = Ledger(self.settings)
+        self._opened = False
+
+    @cached_property
+    def scripts(self) -> Scripts:
+        return load_scripts()
+
+    @cached_property
+    def store(self) -> AsyncStore:
+        return AsyncStore(self.settings, self.scripts)
+
+    @cached_property
+    def sync_store(self) -> SyncStore:
+        return SyncStore(self.settings, self.scripts)
+
+    async def aopen(self) -> None:
+        """Mark the namespace with this layout, or refuse a stranger's; once a process."""
+        if not self._opened:
+            await self.store.run(self.ledger.open())
+            self._opened = True
+
+    def open(self) -> None:
+        if not self._opened:
+            self.sync_store.run(self.ledger.open())
+            self._opened = True
+
+    async def arun(self, call: Call[T]) -> T:
+        if not self._opened:
+            await self.aopen()
+        return await self.store.run(call)
+
+    def run(self, call: Call[T]) -> T:
+        if not self._opened:
+            self.open()
+        return self.sync_store.run(call)
+
+    async def asubmit(self, tasks: Sequence[Submission], durability: Durability) -> list[Accepted]:
+        return await self.arun(self.ledger.submit(tasks, durability=durability))
+
+    def submit(self, tasks: Sequence[Submission], durability: Durability) -> list[Accepted]:
+        return self.run(self.ledger.submit(tasks, durability=durability))
+
+    async def aclose(self) -> None:
+        """Close what this loop and the blocking callers opened."""
+        if "store" in self.__dict__:
+            await self.store.aclose()
+        self.close()
+
+    def close(self) -> None:
+        if "sync_store" in self.__dict__:
+            self.sync_store.close()
+
+
+_default: Client | None = None
+_lock = threading.Lock()
+
+
+def default_client() -> Client:
+    """The client tasks push through: by default one of the environment's settings, made at the first push."""
+    global _default
+    if _default is None:
+        with _lock:
+            if _default is None:
+                _default = Client()
+    return _default
+
+
+def use_client(client: Client | None) -> None:
+    """Push through this client from now on; None: back to the environment's."""
+    global _default
+    _default = client

@@ -1,0 +1,96 @@
+"""A call of a task becomes a Submission, and what the ledger answers becomes a receipt."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from relier.envelope import seal
+from relier.errors import CorruptRecordError, InvalidSubmissionError, PartialPushError, RelierError
+from relier.ledger.ledger import Ledger
+from relier.ledger.records import Accepted, Submission, new_task_id
+from relier.options import PushOptions
+from relier.store.call import Call, Durability
+from relier.submit.client import Client
+from relier.trace import current_trace
+
+if TYPE_CHECKING:
+    from relier.task import RlTask
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+NO_OPTIONS = PushOptions()
+
+
+def call_of(item: Any) -> tuple[Args, Kwargs]:
+    """One item of `push_many`: a tuple is positional arguments, a dict keyword arguments."""
+    if isinstance(item, tuple):
+        return item, {}
+    if isinstance(item, dict):
+        return (), item
+    raise InvalidSubmissionError(
+        f"push_many takes tuples of positional or dicts of keyword arguments, not {item!r:.60}; nothing was pushed; "
+        f"write ({item!r:.40},) for one positional argument"
+    )
+
+
+def submission_of(
+    task: RlTask[Any, Any], args: Args, kwargs: Kwargs, push: PushOptions, level: Durability
+) -> Submission:
+    """What enters the ledger. Arguments that do not fit or cannot travel are refused here, in the caller's face."""
+    options = task.options
+    payload = seal(
+        task.arguments.encode(args, kwargs),
+        schema_version=options.schema_version,
+        pushed_ms=time.time_ns() // 1_000_000,
+        trace=current_trace(),
+    )
+    times: dict[str, Any] = {} if push is NO_OPTIONS else push.times()
+    return Submission(
+        id=push.task_id or new_task_id(),
+        name=options.name,
+        payload=payload,
+        queue=push.queue or options.queue,
+        priority=options.priority if push.priority is None else push.priority,
+        nonce=new_task_id() if push.task_id else "",  # tells a re-sent push of a chosen id from somebody else's
+        max_resurrections=options.max_resurrections,
+        on_lost=options.on_lost,
+        result_ttl_ms=None if options.result_ttl is None else round(1000 * options.result_ttl),
+        durability=level,
+        **times,
+    )
+
+
+def level_of(task: RlTask[Any, Any], push: PushOptions, client: Client) -> Durability:
+    """The durability of one push: its own, else the task's, else the setting."""
+    return push.durability or task.options.durability or Durability(client.settings.durability)
+
+
+def is_duplicate(task: Submission, answer: Accepted) -> bool:
+    """Whether the task was here before. A fresh id that "exists" is this very push, sent again after a lost reply."""
+    if answer.status == "corrupt":
+        raise CorruptRecordError(
+            f"push of {task.id} was refused: something that is no task holds its key; nothing was written; look at it"
+        )
+    return answer.status != "new" and not (answer.status == "exists" and not task.nonce and answer.id == task.id)
+
+
+def submits(client: Client, tasks: Iterable[Submission], level: Durability) -> list[tuple[list[Submission], Call[Any]]]:
+    """Many tasks in calls of a hundred or a megabyte."""
+    return [(chunk, client.ledger.submit(chunk, durability=level)) for chunk in Ledger.chunks(tasks)]
+
+
+def all_accepted(
+    calls: Sequence[tuple[list[Submission], Call[Any]]], answers: Sequence[Any]
+) -> list[tuple[Submission, Accepted]]:
+    """Each task with its answer, in order. Where some chunks failed, a PartialPushError tells which."""
+    pairs: list[tuple[Submission, Accepted | RelierError]] = []
+    for (chunk, _), answer in zip(calls, answers, strict=True):
+        pairs += zip(chunk, [answer] * len(chunk) if isinstance(answer, RelierError) else answer, strict=True)
+    errors = [answer for _, answer in pairs if isinstance(answer, RelierError)]
+    if not errors:
+        return pairs  # type: ignore[return-value]
+    if len(errors) == len(pairs):
+        raise errors[0]
+    raise PartialPushError({task.id: answer if isinstance(answer, RelierError) else None for task, answer in pairs})

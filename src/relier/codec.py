@@ -81,14 +81,17 @@ def decode(raw: bytes, what: str = "the value") -> Any:
 def pack(value: Any, models: bool = False, depth: int = 0) -> Any:
     """The value in words of JSON; itself where it has no others. Unfit for what cannot travel."""
     kind = type(value)
-    if kind in PLAIN:
-        return value
-    leaf = _LEAVES.get(kind)
-    if leaf is not None:
-        return leaf(value)
+    nest = _NESTS.get(kind)
+    if nest is None:
+        if kind in PLAIN:
+            return value
+        leaf = _LEAVES.get(kind)
+        if leaf is not None:
+            return leaf(value)
+        nest = _pack_other
     if depth >= MAX_DEPTH:
         raise Unfit(_TOO_DEEP)
-    return _NESTS.get(kind, _pack_other)(value, models, depth + 1)
+    return nest(value, models, depth + 1)
 
 
 def _pack_list(value: list[Any], models: bool, depth: int) -> list[Any]:
@@ -291,9 +294,8 @@ def _find_enum(address: Any) -> type[Enum] | None:
     return found if isinstance(found, type) and issubclass(found, Enum) else None
 
 
-@lru_cache(maxsize=1024)
 def is_model(kind: type) -> bool:
-    return issubclass(kind, msgspec.Struct) or dataclasses.is_dataclass(kind) or is_pydantic(kind)
+    return hasattr(kind, "__dataclass_fields__") or issubclass(kind, msgspec.Struct) or is_pydantic(kind)
 
 
 def is_pydantic(kind: type) -> bool:
@@ -307,12 +309,8 @@ def fields_of(model: Any) -> Any:
         return _struct_fields(model)
     if is_pydantic(type(model)):
         return _pydantic_fields(model)
-    return {name: getattr(model, name) for name in _names(type(model)) if hasattr(model, name)}
-
-
-@lru_cache(maxsize=1024)
-def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(kind))
+    names = (field.name for field in dataclasses.fields(model))
+    return {name: getattr(model, name) for name in names if hasattr(model, name)}
 
 
 def _struct_fields(model: msgspec.Struct) -> Any:

@@ -135,6 +135,8 @@ def swept(raw: Any) -> Swept:
 
 
 def promoted(raw: Any) -> Promoted:
+    if not isinstance(raw, list):
+        raise TypeError("a list was expected")
     count, due, now = raw
     return Promoted(int(count), int(float(due)) if due else None, int(now))
 

@@ -85,6 +85,10 @@ class Worker:
 
     # --- from outside --------------------------------------------------------------------------------------------
 
+    @property
+    def draining(self) -> bool:
+        return self._stop.is_set()
+
     def drain(self) -> None:
         """Stop claiming, finish, leave. Again: no difference."""
         self._stop.set()
@@ -155,16 +159,20 @@ class Worker:
         """One claim, sent again under its number until it is answered: then a lost answer is no lost task."""
         boot, self._seq = self._pulse.boot, self._seq + 1
         call = self._ledger.claim(boot, self._seq, self._options.queues, want, rung=rung)
-        pause = 0.05
-        while True:
+        pause, last = 0.05, None
+        while last is None or time.monotonic() < last:
             self._pulse.polled_ms = time.time_ns() // 1_000_000
             try:
                 claim = await self._store.run(call)
                 break
             except StoreError as error:
                 log.warning("no tasks can be claimed: %s", error)
-                await self._nap(pause)
+                await asyncio.sleep(pause)
                 pause = min(BELL_S, 2 * pause)
+                if self._stop.is_set() and last is None:  # what it may have taken comes back when the lease runs out
+                    last = time.monotonic() + CONFIRM_S
+        else:
+            return Claim(ClaimStatus.OK, 0, ())
         self._strangers.answered += 1
         if claim.status is ClaimStatus.GONE and boot == self._pulse.boot:
             self._heart.poke()
@@ -208,17 +216,20 @@ class Worker:
             self._report(claimed, attempt)
             self._settler.settle(claimed, attempt, None, now_ms)
             return
-        attempt.began = time.monotonic()
         self._attempts[attempt.key] = attempt
         self._started += 1
         attempt.asyncio_task = self._loop.create_task(self._live(attempt))
 
     async def _live(self, attempt: Attempt) -> None:
         """The life of one attempt: keep its times, execute, settle."""
+        if attempt.isolated:
+            await self._isolates.slots.acquire()
+        elif attempt.task.is_async and attempt.asyncio_task is not None:
+            attempt.stopper = attempt.asyncio_task.cancel
         self._arm(attempt)
-        if attempt.task.is_async and not attempt.isolated:
-            attempt.stopper = attempt.asyncio_task.cancel if attempt.asyncio_task else None
         outcome = await execute(attempt, self._threads, self._isolates, self._settings.max_payload_bytes)
+        if attempt.isolated:
+            self._isolates.slots.release()
         attempt.stopper = None
         for timer in attempt.timers:
             timer.cancel()
@@ -229,11 +240,11 @@ class Worker:
         self._wake.set()
         if not self._attempts:
             self._emptied.set()
-        if self._started == self._options.max_tasks:
+        if self._options.max_tasks is not None and self._started >= self._options.max_tasks:
             self.recycle(f"{self._started} tasks were run")
 
     def _arm(self, attempt: Attempt) -> None:
-        options = attempt.task.options
+        options, attempt.began = attempt.task.options, time.monotonic()
         if options.soft_timeout is not None:
             attempt.timers.append(self._loop.call_later(options.soft_timeout, self._soft, attempt))
         if options.hard_timeout is not None:
@@ -320,9 +331,9 @@ class Worker:
         if not await self._settler.finish(CONFIRM_S):
             log.warning("the store did not confirm everything; what is open comes back when the lease runs out")
         await self._retire()
-        if rest:
-            return EXIT_FORCED
-        return EXIT_RECYCLE if self._recycling else EXIT_CLEAN
+        if self._recycling:
+            return EXIT_RECYCLE
+        return EXIT_FORCED if rest else EXIT_CLEAN
 
     async def _wait_until_empty(self, seconds: float, unless: asyncio.Event | None = None) -> None:
         self._emptied.clear()

@@ -52,12 +52,12 @@ async def work(settings: Settings, options: WorkerOptions) -> int:
     use_client(client)
     worker = Worker(client, options)
     loop = asyncio.get_running_loop()
-    interrupts = 0
 
     def interrupted() -> None:
-        nonlocal interrupts
-        interrupts += 1
-        worker.drain() if interrupts == 1 else worker.leave_now()
+        if worker.draining:
+            worker.leave_now()
+        else:
+            worker.drain()
 
     loop.add_signal_handler(signal.SIGTERM, worker.drain)
     loop.add_signal_handler(signal.SIGINT, interrupted)

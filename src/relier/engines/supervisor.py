@@ -218,8 +218,7 @@ class Supervisor:
         if self._stops == 1:
             self._signal(signal.SIGTERM)
         if self._interrupts == 2:
-            for _ in range(2):
-                self._signal(signal.SIGINT)
+            self._signal(signal.SIGINT)
 
     def _signal(self, number: int) -> None:
         for child in self._children:

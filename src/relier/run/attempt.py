@@ -27,7 +27,7 @@ class Attempt:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     ctx: TaskContext
-    began: float = 0.0  # monotonic
+    began: float | None = None  # monotonic
     stop: Outcome | None = None  # why it was told to stop: what its cancellation means
     stopper: Callable[[], Any] | None = None  # how to reach what runs
     warned: bool = False  # its soft timeout was told
@@ -46,7 +46,8 @@ class Attempt:
     @property
     def overdue_at(self) -> float | None:
         """When it is past its hard timeout (monotonic)."""
-        return None if self.task.options.hard_timeout is None else self.began + self.task.options.hard_timeout
+        limit = self.task.options.hard_timeout
+        return None if limit is None or self.began is None else self.began + limit
 
     @property
     def isolated(self) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from relier import trace
 from relier.run.attempt import Attempt
 from relier.run.context import TaskContext, enter_context
-from relier.run.outcome import Done, Failed, HandBack, Outcome, returned
+from relier.run.outcome import Failed, HandBack, Outcome, returned
 from relier.run.threads import Threads
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ async def execute(attempt: Attempt, threads: Threads, isolates: Isolates | None,
 
 async def _call(attempt: Attempt, threads: Threads) -> Any:
     args, kwargs = attempt.arguments()
+    if attempt.stop is not None:  # before it had begun
+        raise asyncio.CancelledError
     if attempt.task.is_async:
         return await attempt.task.fn(*args, **kwargs)
     work = threads.start(functools.partial(attempt.task.fn, *args, **kwargs), asyncio.get_running_loop())
@@ -55,9 +57,10 @@ def _raised(attempt: Attempt, error: BaseException) -> Outcome:
 
 
 def stop(attempt: Attempt, why: Outcome) -> None:
-    """Tell a running attempt to end. What comes of it is `why`, unless it returns a result first."""
-    if attempt.stop is None or isinstance(why, Done):
-        attempt.stop = why
+    """Tell a running attempt to end, once. What comes of it is `why`, unless it returns a result first."""
+    if attempt.stop is not None:
+        return
+    attempt.stop = why
     if attempt.stopper is not None:
         attempt.stopper()
 

@@ -19,7 +19,7 @@ from relier.errors import RelierError
 from relier.failure import Failure, how_it_ended
 from relier.ledger.records import Claimed
 from relier.run.attempt import Attempt
-from relier.run.outcome import Died, Done, Failed, Outcome
+from relier.run.outcome import Died, Done, Failed, Outcome, PutBack
 from relier.settings import Settings
 
 log = logging.getLogger("relier.worker")
@@ -44,11 +44,13 @@ class Stop(Order):
 
 
 class Report(msgspec.Struct):
-    """What the child says of the attempt: its result, or its failure. `final`: trying again cannot help."""
+    """What the child says of the attempt: its result, or its failure. `final`: trying again cannot help; `putback`:
+    it does not know the task."""
 
     result: bytes | None = None
     failure: Failure | None = None
     final: bool = False
+    putback: bool = False
 
 
 class ChildError(RelierError):
@@ -137,24 +139,23 @@ class Isolates:
     def __init__(self, modules: tuple[str, ...], most: int, settings: Settings) -> None:
         self._modules = modules
         self._settings = settings
-        self._slots = asyncio.Semaphore(most)
+        self.slots = asyncio.Semaphore(most)  # taken by whoever runs, before the clock of a timeout starts
         self._idle: list[Child] = []
         self._busy: dict[tuple[str, str], Child] = {}
 
     async def run(self, attempt: Attempt) -> Outcome:
-        async with self._slots:
-            if attempt.stop is not None:
-                return attempt.stop
-            child = self._take() or await Child.start(self._modules, self._settings)
-            self._busy[attempt.key] = child
-            try:
-                return await child.run(attempt)
-            finally:
-                del self._busy[attempt.key]
-                if child.usable:
-                    self._idle.append(child)
-                else:
-                    await child.end()
+        if attempt.stop is not None:
+            return attempt.stop
+        child = self._take() or await Child.start(self._modules, self._settings)
+        self._busy[attempt.key] = child
+        try:
+            return await child.run(attempt)
+        finally:
+            del self._busy[attempt.key]
+            if child.usable:
+                self._idle.append(child)
+            else:
+                await child.end()
 
     async def warn(self, attempt: Attempt) -> None:
         """Let the child call the soft-timeout hook, once."""
@@ -182,4 +183,4 @@ def _outcome_of(attempt: Attempt, report: Report) -> Outcome:
     if attempt.stop is not None:
         return attempt.stop
     error = report.failure.rebuild() or ChildError(f"{report.failure.name}: {report.failure.message}")
-    return Failed(error, report.final, report.failure)
+    return PutBack(error) if report.putback else Failed(error, report.final, report.failure)

@@ -71,7 +71,7 @@ def report_of(outcome: Outcome) -> Report:
         case Failed(error, final):
             return Report(failure=failure_of(error), final=final)
         case PutBack(error):
-            return Report(failure=failure_of(error), final=True)
+            return Report(failure=failure_of(error), putback=True)
         case _:
             return Report(failure=failure_of(asyncio.CancelledError("it was told to stop")))
 

@@ -86,7 +86,7 @@ def reason_of(failed: Failed) -> str:
     if isinstance(failed.error, HardTimeoutError):
         return "TimeoutError"
     name = failed.failure.name if failed.failure is not None else type(failed.error).__name__
-    return name or "Exception"
+    return "".join(name.split())[:100] or "Exception"  # a class may have any name, a reason is a short word
 
 
 def settle_call(

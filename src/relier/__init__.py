@@ -1,33 +1,101 @@
-"""Relier: background work that cannot get lost. The public API, nothing else."""
+"""Relier: background work that cannot get lost. The public API, nothing else.
 
-from relier.errors import (
-    AdmissionRejectedError,
-    ConfigurationError,
-    HardTimeoutError,
-    IdempotencyInFlightError,
-    LeaseLostError,
-    MaxResurrectionsExceededError,
-    PartialPushError,
-    PayloadEncodingError,
-    PayloadIntegrityError,
-    PayloadTooLargeError,
-    PushIndeterminate,
-    RedisConnectionError,
-    RelierError,
-    ResultTimeoutError,
-    TaskCancelledError,
-    TaskDeadError,
-    TaskNotFoundError,
-    UnknownTaskError,
-    WorkerInitializationError,
-)
-from relier.options import Retries
-from relier.run.context import TaskContext, task_context
-from relier.settings import Settings, get_settings
-from relier.store.call import Durability
-from relier.submit.client import Client, use_client
-from relier.submit.receipt import SyncTaskReceipt, TaskReceipt, TaskState
-from relier.task import RlTask, rl_task
+Names are imported when they are first used: `rl --help` and a process that only pushes do not pay for the rest.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from relier.errors import (
+        AdmissionRejectedError,
+        ConfigurationError,
+        HardTimeoutError,
+        IdempotencyInFlightError,
+        LeaseLostError,
+        MaxResurrectionsExceededError,
+        PartialPushError,
+        PayloadEncodingError,
+        PayloadIntegrityError,
+        PayloadTooLargeError,
+        PushIndeterminate,
+        RedisConnectionError,
+        RelierError,
+        ResultTimeoutError,
+        TaskCancelledError,
+        TaskDeadError,
+        TaskNotFoundError,
+        UnknownTaskError,
+        WorkerInitializationError,
+    )
+    from relier.options import Retries
+    from relier.run.context import TaskContext, task_context
+    from relier.settings import Settings, get_settings
+    from relier.store.call import Durability
+    from relier.submit.client import Client, use_client
+    from relier.submit.receipt import SyncTaskReceipt, TaskReceipt, TaskState
+    from relier.task import RlTask, rl_task
+
+_HOMES = {
+    "relier.errors": (
+        "AdmissionRejectedError",
+        "ConfigurationError",
+        "HardTimeoutError",
+        "IdempotencyInFlightError",
+        "LeaseLostError",
+        "MaxResurrectionsExceededError",
+        "PartialPushError",
+        "PayloadEncodingError",
+        "PayloadIntegrityError",
+        "PayloadTooLargeError",
+        "PushIndeterminate",
+        "RedisConnectionError",
+        "RelierError",
+        "ResultTimeoutError",
+        "TaskCancelledError",
+        "TaskDeadError",
+        "TaskNotFoundError",
+        "UnknownTaskError",
+        "WorkerInitializationError",
+    ),
+    "relier.options": ("Retries",),
+    "relier.run.context": (
+        "TaskContext",
+        "task_context",
+    ),
+    "relier.settings": (
+        "Settings",
+        "get_settings",
+    ),
+    "relier.store.call": ("Durability",),
+    "relier.submit.client": (
+        "Client",
+        "use_client",
+    ),
+    "relier.submit.receipt": (
+        "SyncTaskReceipt",
+        "TaskReceipt",
+        "TaskState",
+    ),
+    "relier.task": (
+        "RlTask",
+        "rl_task",
+    ),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'relier' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
 
 __all__ = [
     "AdmissionRejectedError",

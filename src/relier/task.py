@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from relier import registry
 from relier.arguments import Arguments
 from relier.errors import ConfigurationError
 from relier.ledger.records import Accepted, Submission
 from relier.options import PushOptions, TaskOptions, task_options
-from relier.run.context import TaskContext
 from relier.store.call import Durability
 from relier.submit.client import Client, default_client
 from relier.submit.push import (
@@ -25,6 +24,9 @@ from relier.submit.push import (
     submits,
 )
 from relier.submit.receipt import SyncTaskReceipt, TaskReceipt
+
+if TYPE_CHECKING:
+    from relier.run.context import TaskContext
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -4,13 +4,19 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger clean
+.PHONY: setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-native bench-recovery clean
 
 setup: $(VENV)/.ready
 $(VENV)/.ready: requirements/dev.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+$(VENV)-bench/.ready: requirements/bench.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)-bench
+	$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/bench.lock
+	$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
 $(VENV)/.matrix: $(VENV)/.ready requirements/matrix.lock
@@ -56,9 +62,15 @@ prove: setup           ## 10^4 simulated schedules, 200 differential seeds, the 
 prove-release: setup   ## 10^6 schedules: hours
 	$(BIN)/python -m relier.proof release
 
-bench: bench-ledger
+bench: bench-ledger bench-recovery bench-native
 bench-ledger: setup    ## Redis CPU, commands, round trips and bytes per move, beside their targets
 	$(BIN)/python bench/ledger.py
+
+bench-native: $(VENV)-bench/.ready  ## our worker beside Celery, dramatiq and taskiq, in one run
+	$(VENV)-bench/bin/python -m bench.native
+
+bench-recovery: setup  ## how soon the tasks of killed workers run again
+	$(BIN)/python bench/recovery.py
 
 lock:                  ## rewrite the lock files from pyproject.toml
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv
@@ -69,4 +81,4 @@ lock:                  ## rewrite the lock files from pyproject.toml
 	rm -rf $(VENV)-lock
 
 clean:
-	rm -rf $(VENV) $(VENV)-wheel $(VENV)-lock dist build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-bench $(VENV)-wheel $(VENV)-lock dist build .pytest_cache .mypy_cache .ruff_cache

@@ -66,6 +66,7 @@ class TaskOptions:
     on_lost: OnLost = "retry"
     durability: Durability | None = None
     result_ttl: float | None = None
+    dead_ttl: float | None = None
     isolate: bool = False
     schema_version: int = 1
 
@@ -76,7 +77,7 @@ class TaskOptions:
             object.__setattr__(self, "retries", Retries(attempts=self.retries + 1) if self.retries else None)
         if self.durability is not None:
             object.__setattr__(self, "durability", Durability(self.durability))
-        for what in ("soft_timeout", "hard_timeout", "result_ttl"):
+        for what in ("soft_timeout", "hard_timeout", "result_ttl", "dead_ttl"):
             span = getattr(self, what)
             if span is not None:
                 object.__setattr__(self, what, seconds_of(what, span))

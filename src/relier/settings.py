@@ -39,6 +39,8 @@ class Settings(BaseSettings):
 
     durability: Literal["memory", "fsync", "replicated"] = "memory"
     max_payload_bytes: Annotated[int, Field(ge=1)] = 1024 * 1024
+    result_ttl: Seconds = 3600.0
+    dead_ttl: Seconds = 30 * 86_400.0
     heartbeat_ttl: Seconds = 5.0
     resurrection_batch_size: Annotated[int, Field(ge=1)] = 1000
     resurrection_max_queue_depth: Annotated[int, Field(ge=1)] = 10_000

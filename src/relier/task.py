@@ -43,7 +43,7 @@ class Pushable(Generic[P, R]):
         """Accept one call; when this returns, the record exists."""
         client = default_client()
         level = level_of(self._task, self._push, client)
-        task = submission_of(self._task, args, kwargs, self._push, level)
+        task = submission_of(self._task, args, kwargs, self._push, level, client.settings)
         (answer,) = await client.asubmit([task], level)
         return TaskReceipt(answer.id, **self._about(client, level, task, answer))
 
@@ -51,7 +51,7 @@ class Pushable(Generic[P, R]):
         """The same, blocking: for scripts, threads and sync frameworks. Works where an event loop runs, too."""
         client = default_client()
         level = level_of(self._task, self._push, client)
-        task = submission_of(self._task, args, kwargs, self._push, level)
+        task = submission_of(self._task, args, kwargs, self._push, level, client.settings)
         (answer,) = client.submit([task], level)
         return SyncTaskReceipt(answer.id, **self._about(client, level, task, answer))
 
@@ -77,7 +77,7 @@ class Pushable(Generic[P, R]):
         level = level_of(self._task, self._push, client)
         if self._push.task_id is not None:
             raise ConfigurationError("push_many makes an id per task; task_id names one: push that one alone")
-        return level, [submission_of(self._task, *call_of(item), self._push, level) for item in calls]
+        return level, [submission_of(self._task, *call_of(item), self._push, level, client.settings) for item in calls]
 
     def _about(self, client: Client, level: Durability, task: Submission, answer: Accepted) -> dict[str, Any]:
         return {
@@ -167,7 +167,7 @@ def rl_task(fn: Callable[..., Any] | None = None, /, **options: Any) -> RlTask[A
 
     name, queue, priority (−9 … 9), soft_timeout, hard_timeout, on_soft_timeout (called with the TaskContext),
     max_resurrections, retries (a number or `Retries(…)`), on_lost ("retry", "bury", "hold"), durability, result_ttl,
-    isolate (a process of its own), schema_version.
+    dead_ttl, isolate (a process of its own), schema_version.
     """
     decorator = Decorator(options)
     return decorator if fn is None else cast(RlTask[Any, Any], decorator(fn))

@@ -11,6 +11,7 @@ from relier.errors import CorruptRecordError, InvalidSubmissionError, PartialPus
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Accepted, Submission, new_task_id
 from relier.options import PushOptions
+from relier.settings import Settings
 from relier.store.call import Call, Durability
 from relier.submit.client import Client
 from relier.trace import current_trace
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 NO_OPTIONS = PushOptions()
+RESULT_TTL_S, DEAD_TTL_S = 3600.0, 30 * 86_400.0  # what the scripts do where a record says nothing
 
 
 def call_of(item: Any) -> tuple[Args, Kwargs]:
@@ -36,7 +38,7 @@ def call_of(item: Any) -> tuple[Args, Kwargs]:
 
 
 def submission_of(
-    task: RlTask[Any, Any], args: Args, kwargs: Kwargs, push: PushOptions, level: Durability
+    task: RlTask[Any, Any], args: Args, kwargs: Kwargs, push: PushOptions, level: Durability, settings: Settings
 ) -> Submission:
     """What enters the ledger. Arguments that do not fit or cannot travel are refused here, in the caller's face."""
     options = task.options
@@ -56,10 +58,17 @@ def submission_of(
         nonce=new_task_id() if push.task_id else "",  # tells a re-sent push of a chosen id from somebody else's
         max_resurrections=options.max_resurrections,
         on_lost=options.on_lost,
-        result_ttl_ms=None if options.result_ttl is None else round(1000 * options.result_ttl),
+        result_ttl_ms=_kept_ms(options.result_ttl, settings.result_ttl, RESULT_TTL_S),
+        dead_ttl_ms=_kept_ms(options.dead_ttl, settings.dead_ttl, DEAD_TTL_S),
         durability=level,
         **times,
     )
+
+
+def _kept_ms(own: float | None, usual: float, silent: float) -> int | None:
+    """How long an ended record is kept: None where the scripts do that anyway, so that the record stays plain."""
+    seconds = usual if own is None else own
+    return None if seconds == silent else round(1000 * seconds)
 
 
 def level_of(task: RlTask[Any, Any], push: PushOptions, client: Client) -> Durability:

@@ -14,6 +14,7 @@ RelierError
 │   └── CommitIndeterminate         commit the same lease again: always safe
 ├── AdmissionRejectedError          over a limit; carries retry_after
 ├── IdempotencyInFlightError        the same key is being worked on
+├── DuplicateTaskError              on_duplicate="raise": a task with the same key was done already
 ├── PayloadTooLargeError            above RELIER_MAX_PAYLOAD_BYTES
 ├── InvalidSubmissionError          a field of a submission has a wrong type or range
 ├── PayloadEncodingError            an argument, result or checkpoint is of a type that cannot travel
@@ -109,6 +110,18 @@ class AdmissionRejectedError(RelierError):
 
 class IdempotencyInFlightError(RelierError):
     """The same idempotency key is being worked on right now."""
+
+    def __init__(self, message: str, task_id: str = "") -> None:
+        super().__init__(message)
+        self.task_id = task_id
+
+
+class DuplicateTaskError(RelierError):
+    """A task with the same idempotency key was done already, and the task says `on_duplicate="raise"`."""
+
+    def __init__(self, message: str, task_id: str) -> None:
+        super().__init__(message)
+        self.task_id = task_id
 
 
 class PayloadTooLargeError(RelierError, ValueError):

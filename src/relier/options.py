@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from relier.ledger.checks import PRIORITIES, check_name
 from relier.store.call import Durability
 
 OnLost = Literal["retry", "bury", "hold"]
+OnDuplicate = Literal["return", "raise", "replace"]
 Span = float | timedelta
 LONGEST_S = 100 * 365 * 86_400.0
 
@@ -52,6 +53,23 @@ class Retries:
 
 
 @dataclass(frozen=True, slots=True)
+class Admit:
+    """An admission limit of one task: at most `limit` at once per key, and that many again per `window` seconds.
+
+    `key` is a template over the arguments, `tenant:{tenant_id}`; the same key of two tasks is one limit. Without
+    numbers it takes those of RELIER_ADMISSION_LIMIT and RELIER_ADMISSION_WINDOW.
+    """
+
+    key: str
+    limit: int | None = None
+    window: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.key, str) or not self.key or (self.limit or 1) < 1 or (self.window or 1.0) <= 0:
+            raise ConfigurationError(f"{self!r:.120} cannot work: a key, limit ≥ 1 and window > 0 are needed")
+
+
+@dataclass(frozen=True, slots=True)
 class TaskOptions:
     """The options of `@rl_task`."""
 
@@ -69,6 +87,12 @@ class TaskOptions:
     dead_ttl: float | None = None
     isolate: bool = False
     schema_version: int = 1
+    admission: tuple[Admit, ...] = ()
+    admission_weight: int = 1
+    idempotent: bool = False
+    idempotency_key: str | Callable[..., str] | None = None
+    idempotency_ttl: float = 3600.0
+    on_duplicate: OnDuplicate = "return"
 
     def __post_init__(self) -> None:
         check_name("the name of a task", self.name)
@@ -77,10 +101,13 @@ class TaskOptions:
             object.__setattr__(self, "retries", Retries(attempts=self.retries + 1) if self.retries else None)
         if self.durability is not None:
             object.__setattr__(self, "durability", Durability(self.durability))
-        for what in ("soft_timeout", "hard_timeout", "result_ttl", "dead_ttl"):
+        for what in ("soft_timeout", "hard_timeout", "result_ttl", "dead_ttl", "idempotency_ttl"):
             span = getattr(self, what)
             if span is not None:
                 object.__setattr__(self, what, seconds_of(what, span))
+        given: Any = self.admission
+        each = (given,) if isinstance(given, str | Admit) else tuple(given)
+        object.__setattr__(self, "admission", tuple(Admit(one) if isinstance(one, str) else one for one in each))
         self._check()
 
     def _check(self) -> None:
@@ -96,6 +123,18 @@ class TaskOptions:
             raise self._wrong("max_resurrections must not be negative")
         if self.schema_version < 1:
             raise self._wrong("schema_version counts from 1")
+        if self.on_duplicate not in ("return", "raise", "replace"):
+            raise self._wrong(f"on_duplicate is return, raise or replace, not {self.on_duplicate!r}")
+        if self.admission_weight < 1:
+            raise self._wrong("admission_weight counts from 1")
+        if not (
+            self.idempotency_key is None or isinstance(self.idempotency_key, str) or callable(self.idempotency_key)
+        ):
+            raise self._wrong(f"idempotency_key is a template or a function, not {self.idempotency_key!r:.60}")
+
+    @property
+    def keyed(self) -> bool:
+        return self.idempotent or self.idempotency_key is not None
 
     def _wrong(self, what: str) -> ConfigurationError:
         return ConfigurationError(f"task {self.name}: {what}")
@@ -123,15 +162,13 @@ class PushOptions:
     priority: int | None = None
     queue: str | None = None
     durability: Durability | None = None
+    idempotency_key: str | None = None
 
     def __post_init__(self) -> None:
         if self.durability is not None:
             object.__setattr__(self, "durability", Durability(self.durability))
         if self.delay is not None and self.eta is not None:
             raise InvalidSubmissionError("give delay or eta, not both; nothing was pushed")
-
-    def over(self, **changed: Any) -> PushOptions:
-        return replace(self, **changed)
 
     def times(self) -> dict[str, int]:
         """The fields of a Submission that say when."""

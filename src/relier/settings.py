@@ -42,6 +42,12 @@ class Settings(BaseSettings):
     result_ttl: Seconds = 3600.0
     dead_ttl: Seconds = 30 * 86_400.0
     heartbeat_ttl: Seconds = 5.0
+    admission_limit: Annotated[int, Field(ge=0)] = 5000
+    admission_window: Seconds = 10.0
+    admission_max_depth: Annotated[int, Field(ge=0)] = 0
+    admission_max_bytes: Annotated[int, Field(ge=0)] = 0
+    admission_fail_open: bool = False
+    idempotency_inflight_ttl: Seconds = 120.0
     resurrection_batch_size: Annotated[int, Field(ge=1)] = 1000
     resurrection_max_queue_depth: Annotated[int, Field(ge=1)] = 10_000
     resurrection_requeue_delay: Annotated[float, Field(ge=0)] = 0.05

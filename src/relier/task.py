@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 from relier import registry
 from relier.arguments import Arguments
 from relier.errors import ConfigurationError
-from relier.ledger.records import Accepted, Submission
+from relier.ledger.ledger import Ledger
+from relier.ledger.records import Accepted, Admission, Submission
 from relier.options import PushOptions, TaskOptions, task_options
 from relier.store.call import Durability
 from relier.submit.client import Client, default_client
+from relier.submit.guards import Guards
 from relier.submit.push import (
     NO_OPTIONS,
     all_accepted,
     call_of,
     is_duplicate,
     level_of,
+    refuse_duplicate,
     submission_of,
-    submits,
 )
 from relier.submit.receipt import SyncTaskReceipt, TaskReceipt
 
@@ -42,46 +44,64 @@ class Pushable(Generic[P, R]):
     async def apush(self, *args: P.args, **kwargs: P.kwargs) -> TaskReceipt[R]:
         """Accept one call; when this returns, the record exists."""
         client = default_client()
-        level = level_of(self._task, self._push, client)
-        task = submission_of(self._task, args, kwargs, self._push, level, client.settings)
-        (answer,) = await client.asubmit([task], level)
+        level, task, admission = self._one(client, args, kwargs)
+        (answer,) = await client.asubmit([task], admission, level)
         return TaskReceipt(answer.id, **self._about(client, level, task, answer))
 
     def push(self, *args: P.args, **kwargs: P.kwargs) -> SyncTaskReceipt[R]:
         """The same, blocking: for scripts, threads and sync frameworks. Works where an event loop runs, too."""
         client = default_client()
-        level = level_of(self._task, self._push, client)
-        task = submission_of(self._task, args, kwargs, self._push, level, client.settings)
-        (answer,) = client.submit([task], level)
+        level, task, admission = self._one(client, args, kwargs)
+        (answer,) = client.submit([task], admission, level)
         return SyncTaskReceipt(answer.id, **self._about(client, level, task, answer))
 
     async def apush_many(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> list[TaskReceipt[R]]:
         """Many calls, a hundred to a script: tuples are positional, dicts keyword arguments. Receipts in order."""
         client = default_client()
-        level, tasks = self._many(client, calls)
-        chunks = submits(client, tasks, level)
-        await client.aopen()
-        pairs = all_accepted(chunks, await client.store.run_many(call for _, call in chunks))
+        level, chunks, admission = self._many(client, calls)
+        if not chunks:
+            return []
+        first = await client.asubmit(chunks[0], admission, level)  # pays for all: nothing is pushed if it is refused
+        rest = await client.store.run_many(client.ledger.submit(chunk, durability=level) for chunk in chunks[1:])
+        pairs = all_accepted(chunks, [first, *rest])
         return [TaskReceipt(answer.id, **self._about(client, level, task, answer)) for task, answer in pairs]
 
     def push_many(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> list[SyncTaskReceipt[R]]:
         """The same, blocking."""
         client = default_client()
-        level, tasks = self._many(client, calls)
-        chunks = submits(client, tasks, level)
-        client.open()
-        pairs = all_accepted(chunks, client.sync_store.run_many(call for _, call in chunks))
+        level, chunks, admission = self._many(client, calls)
+        if not chunks:
+            return []
+        first = client.submit(chunks[0], admission, level)
+        rest = client.sync_store.run_many(client.ledger.submit(chunk, durability=level) for chunk in chunks[1:])
+        pairs = all_accepted(chunks, [first, *rest])
         return [SyncTaskReceipt(answer.id, **self._about(client, level, task, answer)) for task, answer in pairs]
 
-    def _many(self, client: Client, calls: Iterable[Any]) -> tuple[Durability, list[Submission]]:
+    def _one(
+        self, client: Client, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Durability, Submission, Admission | None]:
+        settings = client.settings
         level = level_of(self._task, self._push, client)
-        if self._push.task_id is not None:
-            raise ConfigurationError("push_many makes an id per task; task_id names one: push that one alone")
-        return level, [submission_of(self._task, *call_of(item), self._push, level, client.settings) for item in calls]
+        submission = submission_of(self._task, args, kwargs, self._push, level, settings)
+        return level, submission, self._task.guards.admission(settings, [(args, kwargs)])
+
+    def _many(
+        self, client: Client, calls: Iterable[Any]
+    ) -> tuple[Durability, list[list[Submission]], Admission | None]:
+        settings = client.settings
+        level = level_of(self._task, self._push, client)
+        if self._push.task_id is not None or self._push.idempotency_key is not None:
+            raise ConfigurationError("task_id and idempotency_key name one task; push_many makes many: push it alone")
+        given = [call_of(item) for item in calls]
+        tasks = [submission_of(self._task, *call, self._push, level, settings) for call in given]
+        return level, [*Ledger.chunks(tasks)], self._task.guards.admission(settings, given) if given else None
 
     def _about(self, client: Client, level: Durability, task: Submission, answer: Accepted) -> dict[str, Any]:
+        duplicate = is_duplicate(task, answer)
+        if duplicate and self._task.options.on_duplicate == "raise":
+            raise refuse_duplicate(answer)
         return {
-            "duplicate": is_duplicate(task, answer),
+            "duplicate": duplicate,
             "durability": level,
             "read_result": self._task.arguments.decode_result,
             "client": client,
@@ -99,6 +119,7 @@ class RlTask(Pushable[P, R]):
         self.name = options.name
         self.is_async = inspect.iscoroutinefunction(fn)
         self.arguments = Arguments.of(fn)
+        self.guards = Guards(self)
 
     def __repr__(self) -> str:
         return f"<task {self.name}>"
@@ -116,10 +137,11 @@ class RlTask(Pushable[P, R]):
         priority: int | None = None,
         queue: str | None = None,
         durability: Durability | str | None = None,
+        idempotency_key: str | None = None,
     ) -> Pushable[P, R]:
         """The same task, pushed otherwise: `await t.with_options(delay=60).apush(…)`."""
         level = None if durability is None else Durability(durability)
-        return Pushable(self, PushOptions(task_id, delay, eta, expires, priority, queue, level))
+        return Pushable(self, PushOptions(task_id, delay, eta, expires, priority, queue, level, idempotency_key))
 
     def receipt(self, task_id: str) -> TaskReceipt[R]:
         """The receipt of an earlier `apush`, from its id."""
@@ -167,7 +189,9 @@ def rl_task(fn: Callable[..., Any] | None = None, /, **options: Any) -> RlTask[A
 
     name, queue, priority (−9 … 9), soft_timeout, hard_timeout, on_soft_timeout (called with the TaskContext),
     max_resurrections, retries (a number or `Retries(…)`), on_lost ("retry", "bury", "hold"), durability, result_ttl,
-    dead_ttl, isolate (a process of its own), schema_version.
+    dead_ttl, isolate (a process of its own), schema_version; admission (a key template or `Admit(…)`) and its weight;
+    idempotent, idempotency_key (a template or a function), idempotency_ttl, on_duplicate ("return", "raise" or
+    "replace").
     """
     decorator = Decorator(options)
     return decorator if fn is None else cast(RlTask[Any, Any], decorator(fn))

@@ -85,8 +85,8 @@ def check_submission(task: Submission, max_payload_bytes: int) -> None:
 def check_fits(limit: Limit, tasks: int, extra: int) -> None:
     """A call that the limit could never admit is the caller's mistake, not a matter of waiting."""
     check_name("the name of a limit", limit.name)
-    for what in ("interval_us", "tolerance_us", "weight"):
-        check_number(f"{what} of limit {limit.name!r}", getattr(limit, what), 1)
+    for what, lowest in (("interval_us", 1), ("tolerance_us", 1), ("weight", 0)):
+        check_number(f"{what} of limit {limit.name!r}", getattr(limit, what), lowest)
     cost = (tasks * limit.weight + extra) * limit.interval_us
     if cost > limit.tolerance_us:
         burst = limit.tolerance_us // limit.interval_us

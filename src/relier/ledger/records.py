@@ -101,7 +101,9 @@ def short_key(key: str) -> str:
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """An admission limit as a leaky bucket: one task every `interval_us`, a burst of `tolerance_us` worth of them."""
+    """An admission limit as a leaky bucket: one task every `interval_us`, a burst of `tolerance_us` worth of them.
+
+    `weight`: what one task counts; 0 where the whole call has a price of its own (`of`)."""
 
     name: str
     interval_us: int
@@ -114,6 +116,10 @@ class Limit(msgspec.Struct, frozen=True):
         check_number("the limit", limit, 1, window_ms * 1000)
         interval = window_ms * 1000 // limit
         return cls(name, interval, interval * limit, weight)
+
+    def of(self, cost: int) -> Limit:
+        """This limit for a call that costs `cost` as a whole, under an Admission with `extra` 1."""
+        return Limit(self.name, self.interval_us * cost, self.tolerance_us, 0)
 
 
 class Admission(msgspec.Struct, frozen=True):

@@ -5,17 +5,20 @@ A client may be shared by threads and event loops, and survives a fork: the stor
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TypeVar
 
+from relier.errors import StoreReplyError
 from relier.ledger.ledger import Ledger, load_scripts
-from relier.ledger.records import Accepted, Submission
+from relier.ledger.records import Accepted, Admission, Submission
 from relier.settings import Settings, get_settings
 from relier.store import AsyncStore, Call, Durability, Scripts, SyncStore
 
 T = TypeVar("T")
+log = logging.getLogger("relier.submit")
 
 
 class Client:
@@ -59,11 +62,27 @@ class Client:
             self.open()
         return self.sync_store.run(call)
 
-    async def asubmit(self, tasks: Sequence[Submission], durability: Durability) -> list[Accepted]:
-        return await self.arun(self.ledger.submit(tasks, durability=durability))
+    async def asubmit(
+        self, tasks: Sequence[Submission], admission: Admission | None, level: Durability
+    ) -> list[Accepted]:
+        try:
+            return await self.arun(self.ledger.submit(tasks, admission, level))
+        except StoreReplyError as error:
+            self._may_fail_open(admission, error)
+            return await self.arun(self.ledger.submit(tasks, None, level))
 
-    def submit(self, tasks: Sequence[Submission], durability: Durability) -> list[Accepted]:
-        return self.run(self.ledger.submit(tasks, durability=durability))
+    def submit(self, tasks: Sequence[Submission], admission: Admission | None, level: Durability) -> list[Accepted]:
+        try:
+            return self.run(self.ledger.submit(tasks, admission, level))
+        except StoreReplyError as error:
+            self._may_fail_open(admission, error)
+            return self.run(self.ledger.submit(tasks, None, level))
+
+    def _may_fail_open(self, admission: Admission | None, error: StoreReplyError) -> None:
+        """A limit whose state cannot be read refuses, unless RELIER_ADMISSION_FAIL_OPEN says otherwise."""
+        if admission is None or not self.settings.admission_fail_open:
+            raise error
+        log.warning("admission limits could not be checked, and the push goes on without them: %s", error)
 
     async def aclose(self) -> None:
         """Close what this loop and the blocking callers opened."""

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from relier.envelope import seal
-from relier.errors import CorruptRecordError, InvalidSubmissionError, PartialPushError, RelierError
-from relier.ledger.ledger import Ledger
+from relier.errors import (
+    CorruptRecordError,
+    DuplicateTaskError,
+    IdempotencyInFlightError,
+    InvalidSubmissionError,
+    PartialPushError,
+    RelierError,
+)
 from relier.ledger.records import Accepted, Submission, new_task_id
 from relier.options import PushOptions
 from relier.settings import Settings
-from relier.store.call import Call, Durability
+from relier.states import LIVE
+from relier.store.call import Durability
 from relier.submit.client import Client
 from relier.trace import current_trace
 
@@ -42,6 +49,7 @@ def submission_of(
 ) -> Submission:
     """What enters the ledger. Arguments that do not fit or cannot travel are refused here, in the caller's face."""
     options = task.options
+    key = push.idempotency_key or (task.guards.key(args, kwargs) if options.keyed else "")
     payload = seal(
         task.arguments.encode(args, kwargs),
         schema_version=options.schema_version,
@@ -55,6 +63,9 @@ def submission_of(
         payload=payload,
         queue=push.queue or options.queue,
         priority=options.priority if push.priority is None else push.priority,
+        key=key,
+        key_ttl_ms=round(1000 * options.idempotency_ttl) if key else 0,
+        on_conflict="replace" if options.on_duplicate == "replace" else "return",
         nonce=new_task_id() if push.task_id else "",  # tells a re-sent push of a chosen id from somebody else's
         max_resurrections=options.max_resurrections,
         on_lost=options.on_lost,
@@ -85,17 +96,23 @@ def is_duplicate(task: Submission, answer: Accepted) -> bool:
     return answer.status != "new" and not (answer.status == "exists" and not task.nonce and answer.id == task.id)
 
 
-def submits(client: Client, tasks: Iterable[Submission], level: Durability) -> list[tuple[list[Submission], Call[Any]]]:
-    """Many tasks in calls of a hundred or a megabyte."""
-    return [(chunk, client.ledger.submit(chunk, durability=level)) for chunk in Ledger.chunks(tasks)]
+def refuse_duplicate(answer: Accepted) -> RelierError:
+    """The error of a push whose task says `on_duplicate="raise"`."""
+    if answer.state in LIVE:
+        return IdempotencyInFlightError(
+            f"task {answer.id} with the same idempotency key is {answer.state}; nothing was pushed; await that one",
+            answer.id,
+        )
+    return DuplicateTaskError(
+        f"task {answer.id} with the same idempotency key is {answer.state or 'ended'} already; nothing was pushed",
+        answer.id,
+    )
 
 
-def all_accepted(
-    calls: Sequence[tuple[list[Submission], Call[Any]]], answers: Sequence[Any]
-) -> list[tuple[Submission, Accepted]]:
+def all_accepted(chunks: Sequence[list[Submission]], answers: Sequence[Any]) -> list[tuple[Submission, Accepted]]:
     """Each task with its answer, in order. Where some chunks failed, a PartialPushError tells which."""
     pairs: list[tuple[Submission, Accepted | RelierError]] = []
-    for (chunk, _), answer in zip(calls, answers, strict=True):
+    for chunk, answer in zip(chunks, answers, strict=True):
         pairs += zip(chunk, [answer] * len(chunk) if isinstance(answer, RelierError) else answer, strict=True)
     errors = [answer for _, answer in pairs if isinstance(answer, RelierError)]
     if not errors:

@@ -10,7 +10,8 @@ What JSON can say is plain JSON. For the rest there are tags, objects with the k
     {"~": "dict", "v": [[key, value], …]}                a dict with a key that is no text, or with the key "~"
     {"~": "enum", "t": "shop.models:Colour", "v": "RED"} a member by name; a combination of flags by number
 
-Types are matched exactly: a subclass would come back as something else, so it is refused. Models (dataclasses, Structs,
+Types are matched exactly: a subclass would come back as something else, so it is refused (a UUID of a driver's own may
+come back as a plain one). Models (dataclasses, Structs,
 pydantic) are plain objects of their fields and come back only where an annotation says what they were (arguments.py).
 Sets are written in the order of their items' bytes: equal sets of one spelling are equal bytes in every process.
 
@@ -121,6 +122,8 @@ def _pack_set(value: set[Any] | frozenset[Any], models: bool, depth: int) -> Any
 def _pack_other(value: Any, models: bool, depth: int) -> Any:
     if isinstance(value, Enum):
         return _pack_enum(value)
+    if isinstance(value, UUID):  # database drivers have their own, equal to the plain one
+        return {TAG: "uuid", "v": str(value)}
     if models:
         if is_model(type(value)):
             return pack(fields_of(value), models, depth)

@@ -21,24 +21,13 @@ from contextlib import suppress
 from decimal import Decimal
 from enum import Enum, Flag
 from functools import cached_property, lru_cache, partial
+from itertools import takewhile
 from types import SimpleNamespace, UnionType
 from typing import Any
 
 import msgspec
 
-from relier.codec import (
-    ENCODER,
-    PLAIN,
-    TAG,
-    decode,
-    encode,
-    fields_of,
-    is_model,
-    is_pydantic,
-    pack,
-    parts_of,
-    type_name,
-)
+from relier.codec import ENCODER, PLAIN, TAG, decode, encode, fields_of, is_model, pack, parts_of, shown, type_name
 from relier.errors import PayloadEncodingError
 
 _CONTEXT = ("relier.run.context", "TaskContext")
@@ -63,27 +52,22 @@ class Arguments:
     @cached_property
     def context_parameter(self) -> str | None:
         """The parameter that takes the TaskContext, if there is one."""
-        parameters = inspect.signature(self._fn).parameters.values()
-        return next(
-            (each.name for each in parameters if _is_context(self._hints.get(each.name, each.annotation))), None
-        )
+        every = self._whole.parameters.values()
+        return next((each.name for each in every if _is_context(self._hints.get(each.name, each.annotation))), None)
 
     @cached_property
     def signature(self) -> inspect.Signature:
         """The function's signature as callers see it: without the context."""
-        whole = inspect.signature(self._fn)
-        return whole.replace(parameters=[p for p in whole.parameters.values() if p.name != self.context_parameter])
+        every = self._whole.parameters.values()
+        return self._whole.replace(parameters=[each for each in every if each.name != self.context_parameter])
 
     def check(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """TypeError, as a direct call would raise it, where the function cannot be called so."""
         if self._fits(len(args), kwargs) if kwargs else self._least <= len(args) <= self._most:
             return
-        try:
-            if self.context_parameter in kwargs:
-                raise TypeError(f"got an unexpected keyword argument {self.context_parameter!r}")  # noqa: TRY301
-            self.signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"{self._name}() {self._as_python_says(str(error), len(args))}") from None
+        trouble = self._misfit(args, kwargs)
+        if trouble:
+            raise TypeError(f"{self._name}() {trouble}")
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """A call's body. TypeError where it does not fit the signature, PayloadEncodingError where it cannot travel."""
@@ -99,9 +83,8 @@ class Arguments:
         """The arguments, models rebuilt. PayloadEncodingError: it cannot be read, or does not fit its annotation."""
         args, kwargs = _call_in(decode(body, "the payload"))
         if self._readers:
-            args = [
-                read(value, what) if read else value for value, (what, read) in zip(args, self._places(), strict=False)
-            ]
+            places = zip(args, self._places(), strict=False)
+            args = [read(value, what) if read else value for value, (what, read) in places]
             for key, value in kwargs.items():
                 what, read = self._keyword(key)
                 kwargs[key] = read(value, what) if read else value
@@ -121,18 +104,25 @@ class Arguments:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], context: Any
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What to call the function with: the caller's arguments, and the context where the signature wants it."""
-        name = self.context_parameter
+        name, before = self.context_parameter, self._before_context
         if name is None:
             return args, kwargs
-        parameters = inspect.signature(self._fn).parameters
-        before = [*parameters.values()][: [*parameters].index(name)]
-        if parameters[name].kind is inspect.Parameter.POSITIONAL_ONLY:
+        kind = self._whole.parameters[name].kind
+        if kind is inspect.Parameter.POSITIONAL_ONLY:
             args += tuple(each.default for each in before[len(args) :])  # no keyword could skip over these
-        elif parameters[name].kind is inspect.Parameter.KEYWORD_ONLY or len(args) <= len(before):
+        elif kind is inspect.Parameter.KEYWORD_ONLY or len(args) <= len(before):
             return args, {**kwargs, name: context}
         return (*args[: len(before)], context, *args[len(before) :]), kwargs
 
     # --- what the signature says ---------------------------------------------------------------------------------
+
+    @cached_property
+    def _whole(self) -> inspect.Signature:
+        return inspect.signature(self._fn)
+
+    @cached_property
+    def _before_context(self) -> list[inspect.Parameter]:
+        return [*takewhile(lambda each: each.name != self.context_parameter, self._whole.parameters.values())]
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
@@ -204,13 +194,22 @@ class Arguments:
         owner = key if known else self._rest.get(inspect.Parameter.VAR_KEYWORD, key)
         return f"argument {key!r}", self._readers.get(owner)
 
-    def _as_python_says(self, message: str, given: int) -> str:
-        if message == "too many positional arguments":
-            least, most = sum(each.default is each.empty for each in self._positional), len(self._positional)
-            takes = f"from {least} to {most}" if least < most else str(most)
-            were = "was" if given == 1 else "were"
-            return f"takes {takes} positional argument{'' if takes == '1' else 's'} but {given} {were} given"
-        return f"got {message}" if message.startswith("multiple values") else message
+    def _misfit(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        """Why the call does not fit, as Python says it; empty if it does."""
+        if self.context_parameter in kwargs:
+            return f"got an unexpected keyword argument {self.context_parameter!r}"
+        try:
+            self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            message = str(error)
+        else:
+            return ""
+        if message != "too many positional arguments":
+            return f"got {message}" if message.startswith("multiple values") else message
+        least, most = sum(each.default is each.empty for each in self._positional), len(self._positional)
+        takes = f"from {least} to {most}" if least < most else str(most)
+        were = "was" if len(args) == 1 else "were"
+        return f"takes {takes} positional argument{'' if takes == '1' else 's'} but {len(args)} {were} given"
 
     def _encode_each(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         places = zip(args, self._places(), strict=False)
@@ -230,7 +229,7 @@ class Reader(msgspec.Struct, frozen=True):
     trouble: str = ""
 
     def __call__(self, value: Any, what: str) -> Any:
-        if self.convert is None:
+        if self.convert is None or value is None:  # `item: Item = None` is common
             return value
         try:
             return self.convert(value)
@@ -240,14 +239,12 @@ class Reader(msgspec.Struct, frozen=True):
 
 def reader_of(hint: Any) -> Reader | None:
     """None: values of this annotation come back without help."""
-    kinds = classes_in(hint, set())
+    kinds = [kind for kind in classes_in(hint, set()) if isinstance(kind, type)]
     if not any(is_model(kind) or issubclass(kind, Enum) for kind in kinds):
         return None
     structs = any(issubclass(kind, msgspec.Struct) for kind in kinds)
     # msgspec knows no combined flags, and pydantic no Structs.
-    foreign = any(
-        is_pydantic(kind) or hasattr(kind, "__pydantic_validator__") or issubclass(kind, Flag) for kind in kinds
-    )
+    foreign = any(issubclass(kind, Flag) or hasattr(kind, "__pydantic_validator__") for kind in kinds)
     trouble = ""
     if structs or not foreign:
         try:
@@ -277,9 +274,13 @@ def _rebuild_inner(kind: type, value: Any) -> Any:
     return _known_adapter(kind).validate_python(value)
 
 
-def classes_in(hint: Any, seen: set[type]) -> set[type]:
-    """The classes an annotation names, at any depth, and those their fields name."""
-    hint = getattr(hint, "__value__", getattr(hint, "__supertype__", hint))  # `type X = …` and NewType
+def classes_in(hint: Any, seen: set[Any]) -> set[Any]:
+    """The classes (and aliases) an annotation names, at any depth, and those their fields name."""
+    if hasattr(type(hint), "__value__") and hint not in seen:  # `type X = …` may name itself, or what is not there
+        seen.add(hint)
+        with suppress(NameError):
+            return classes_in(hint.__value__, seen)
+    hint = getattr(hint, "__supertype__", hint)  # NewType
     for part in (typing.get_origin(hint), *typing.get_args(hint)):
         if part is not None:
             classes_in(part, seen)
@@ -316,9 +317,7 @@ def _call_in(body: Any) -> tuple[list[Any], dict[str, Any]]:
     match body:
         case [list() as args, dict() as kwargs] if all(isinstance(key, str) for key in kwargs):
             return args, kwargs
-    raise PayloadEncodingError(
-        "the payload is no call: not [[arguments…], {keyword: argument…}]; something else wrote it"
-    )
+    raise PayloadEncodingError("the payload is no call, [[arguments…], {keyword: argument…}]; something else wrote it")
 
 
 def _encode_one(value: Any, what: str, reader: Reader | None) -> bytes:
@@ -331,7 +330,7 @@ def _encode_one(value: Any, what: str, reader: Reader | None) -> bytes:
     if changed:
         place, how = changed
         raise PayloadEncodingError(
-            f"{what}{' → ' if place else ''}{place.lstrip('.')}: {how}, by the annotation {_shown(reader.hint)}; "
+            f"{what}{' → ' if place else ''}{place.lstrip('. ')}: {how}, by the annotation {_shown(reader.hint)}; "
             f"annotate it with what it is, or pass what the annotation says; nothing was written"
         )
     return raw
@@ -346,9 +345,9 @@ def difference(sent: Any, got: Any) -> tuple[str, str] | None:
         pairs = zip(parts_of(sent, models=True), parts_of(got, models=True), strict=False)
         found = next(((step, one, other) for (step, one), (_, other) in pairs if not alike(one, other)), None)
         if found is None:
-            return path, f"{sent!r:.80} would come back as {got!r:.80}"
+            return path, f"{shown(sent)} would come back as {shown(got)}"
         path, sent, got = path + found[0], found[1], found[2]
-    return path, f"{_kind(sent)} would come back as {_kind(got)}"
+    return path, f"{type_name(type(sent))} would come back as {type_name(type(got))}"
 
 
 def alike(sent: Any, got: Any) -> bool:
@@ -380,10 +379,6 @@ def _equal(sent: Any, got: Any) -> bool:
     if isinstance(sent, Decimal):
         return str(sent) == str(got)  # its exact digits; a signalling NaN cannot even be compared
     return bool(sent == got) or bool(sent != sent and got != got)  # NaN comes back as NaN
-
-
-def _kind(value: Any) -> str:
-    return type_name(type(value))
 
 
 def _shown(hint: Any) -> str:

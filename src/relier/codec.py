@@ -10,7 +10,8 @@ What JSON can say is plain JSON. For the rest there are tags, objects with the k
     {"~": "dict", "v": [[key, value], …]}                a dict with a key that is no text, or with the key "~"
     {"~": "enum", "t": "shop.models:Colour", "v": "RED"} a member by name; a combination of flags by number
 
-Types are matched exactly: a subclass would come back as something else, so it is refused. Models (dataclasses, Structs,
+Types are matched exactly: a subclass would come back as something else, so it is refused (a UUID of a driver's own may
+come back as a plain one). Models (dataclasses, Structs,
 pydantic) are plain objects of their fields and come back only where an annotation says what they were (arguments.py).
 Sets are written in the order of their items' bytes: equal sets of one spelling are equal bytes in every process.
 
@@ -23,6 +24,7 @@ import base64
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from enum import Enum, Flag
@@ -86,7 +88,7 @@ def pack(value: Any, models: bool = False, depth: int = 0) -> Any:
         if kind in PLAIN:
             return value
         leaf = _LEAVES.get(kind)
-        if leaf is not None:
+        if leaf:
             return leaf(value)
         nest = _pack_other
     if depth >= MAX_DEPTH:
@@ -110,18 +112,18 @@ def _pack_dict(value: dict[Any, Any], models: bool, depth: int) -> dict[str, Any
     return {key: item if type(item) in PLAIN else pack(item, models, depth) for key, item in value.items()}
 
 
-def _pack_tuple(value: tuple[Any, ...], models: bool, depth: int) -> dict[str, Any]:
-    return {TAG: "tuple", "v": _pack_list(list(value), models, depth)}
-
-
-def _pack_set(value: set[Any] | frozenset[Any], models: bool, depth: int) -> dict[str, Any]:
-    items = [pack(item, models, depth) for item in value]
-    return {TAG: type(value).__name__, "v": sorted(items, key=ENCODER.encode)}
+def _pack_set(value: set[Any] | frozenset[Any], models: bool, depth: int) -> Any:
+    items = sorted((pack(item, models, depth) for item in value), key=ENCODER.encode)
+    if models and any(is_model(type(item)) for item in value):
+        return items  # plain objects cannot be in a set; the annotation that makes them models makes that too
+    return {TAG: type(value).__name__, "v": items}
 
 
 def _pack_other(value: Any, models: bool, depth: int) -> Any:
     if isinstance(value, Enum):
         return _pack_enum(value)
+    if isinstance(value, UUID):  # database drivers have their own, equal to the plain one
+        return {TAG: "uuid", "v": str(value)}
     if models:
         if is_model(type(value)):
             return pack(fields_of(value), models, depth)
@@ -133,15 +135,10 @@ def _pack_other(value: Any, models: bool, depth: int) -> Any:
 
 
 def _pack_enum(value: Enum) -> dict[str, Any]:
-    kind = type(value)
-    named = kind.__members__.get(value.name) is value
+    kind, named = type(value), type(value).__members__.get(value.name) is value
     if not named and not isinstance(value, Flag):
         raise Unfit(f"{type_name(kind)} has no member of the name {value.name!r}: pass one of its members")
     return {TAG: "enum", "t": _enum_address(kind), "v": value.name if named else value.value}
-
-
-def _pack_float(value: float) -> Any:
-    return value if isfinite(value) else {TAG: "float", "v": repr(value)}
 
 
 def _pack_moment(value: datetime | time) -> dict[str, Any]:
@@ -149,9 +146,7 @@ def _pack_moment(value: datetime | time) -> dict[str, Any]:
     tag: dict[str, Any] = {TAG: type(value).__name__, "v": value.isoformat()}
     if zone is not None and zone is not UTC:
         tag |= _zoned(value, zone)
-    if value.fold:
-        tag["fold"] = 1
-    return tag
+    return tag | {"fold": 1} if value.fold else tag
 
 
 def _zoned(value: datetime | time, zone: tzinfo) -> dict[str, Any]:
@@ -161,15 +156,17 @@ def _zoned(value: datetime | time, zone: tzinfo) -> dict[str, Any]:
             raise Unfit("its ZoneInfo was made from a file and has no key: use ZoneInfo('Area/City')")
         return {"v": value.replace(tzinfo=None).isoformat(), "zone": zone.key}
     if type(zone) is timezone:
-        name = zone.tzname(None)
-        return {} if name == timezone(zone.utcoffset(None)).tzname(None) else {"name": name}
+        offset, name = zone.utcoffset(None), zone.tzname(None)
+        if offset.microseconds:  # Python reads -00:00:00.5 as UTC
+            raise Unfit(f"its offset {offset!r} is not in whole seconds: no zone has such a one, use another")
+        return {} if name == timezone(offset).tzname(None) else {"name": name}
     if type(zone).__module__.startswith("pydantic_core"):  # its fixed offsets: every datetime it parsed has one
         return {}
     raise Unfit(f"its time zone is a {type_name(type(zone))}: use zoneinfo.ZoneInfo or datetime.timezone")
 
 
 _LEAVES: dict[type, Callable[[Any], Any]] = {
-    float: _pack_float,
+    float: lambda value: value if isfinite(value) else {TAG: "float", "v": repr(value)},
     datetime: _pack_moment,
     time: _pack_moment,
     date: lambda value: {TAG: "date", "v": value.isoformat()},
@@ -182,7 +179,7 @@ _LEAVES: dict[type, Callable[[Any], Any]] = {
 _NESTS: dict[type, Callable[[Any, bool, int], Any]] = {
     list: _pack_list,
     dict: _pack_dict,
-    tuple: _pack_tuple,
+    tuple: lambda value, models, depth: {TAG: "tuple", "v": _pack_list([*value], models, depth)},
     set: _pack_set,
     frozenset: _pack_set,
 }
@@ -192,19 +189,19 @@ _NESTS: dict[type, Callable[[Any, bool, int], Any]] = {
 
 
 def unpack(value: Any) -> Any:
-    """What `pack` was given. PayloadEncodingError for a tag that cannot be read."""
-    kind = type(value)
-    if kind is list:
-        if _CONTAINERS.isdisjoint(map(type, value)):
-            return value
-        return [unpack(item) if type(item) in _CONTAINERS else item for item in value]
-    if kind is dict:
-        if TAG in value:
-            return _untag(value)
-        if _CONTAINERS.isdisjoint(map(type, value.values())):
-            return value
-        return {key: unpack(item) if type(item) in _CONTAINERS else item for key, item in value.items()}
-    return value
+    """What `pack` was given, built in place. Without recursion: what was deep when written is up to three times deeper.
+    PayloadEncodingError for a tag that cannot be read."""
+    whole = [value]
+    found: list[tuple[Any, Any, Any]] = [(whole, 0, value)] if type(value) in _CONTAINERS else []
+    for _, _, parent in found:  # grows under way: parents stand before their children
+        children = parent if type(parent) is list else parent.values()
+        if not _CONTAINERS.isdisjoint(map(type, children)):
+            steps = enumerate(parent) if type(parent) is list else parent.items()
+            found += [(parent, step, child) for step, child in steps if type(child) in _CONTAINERS]
+    for parent, step, child in reversed(found):
+        if type(child) is dict and TAG in child:
+            parent[step] = _untag(child)
+    return whole[0]
 
 
 def _untag(tag: dict[str, Any]) -> Any:
@@ -234,24 +231,20 @@ def _read_zone(moment: Any, tag: dict[str, Any]) -> Any:
 
 
 def _read_items(tag: dict[str, Any]) -> list[Any]:
-    if not isinstance(tag["v"], list):
-        raise TypeError("its items are no list")
-    return list(unpack(tag["v"]))
+    if type(tag["v"]) is list:
+        return tag["v"]
+    raise TypeError("its items are no list")
 
 
 def _read_enum(tag: dict[str, Any]) -> Enum:
     kind, member = _find_enum(tag["t"]), tag["v"]
     if kind is None:
-        raise PayloadEncodingError(
-            f"the enum {tag['t']!r:.120} is not imported here; import its module where the worker starts"
-        )
+        raise PayloadEncodingError(f"the enum {tag['t']!r:.99} is not imported here; import its module in the worker")
     if isinstance(member, str) and member in kind.__members__:
         return kind.__members__[member]
     if issubclass(kind, Flag) and type(member) is int:
         return kind(member)
-    raise PayloadEncodingError(
-        f"the enum {tag['t']!r:.120} has no member {member!r:.60}; it had one when it was written"
-    )
+    raise PayloadEncodingError(f"the enum {tag['t']!r:.99} has no member {member!r:.60}; it had one at the push")
 
 
 _READERS: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -346,12 +339,11 @@ def refusal(value: Any, what: str, models: bool = False) -> PayloadEncodingError
     """Why this value cannot travel, and where in it: from the top, always into the first child that cannot either."""
     path, why = "", _why_not(value, models)
     while why != _TOO_DEEP:  # that one is the fault of the whole
-        culprit = next((part for part in parts_of(value, models) if _why_not(part[1], models)), None)
-        if culprit is None:
+        found = next(((step, part) for step, part in parts_of(value, models) if _why_not(part, models)), None)
+        if found is None:
             break
-        path, value = path + culprit[0], culprit[1]
-        why = _why_not(value, models)
-    return PayloadEncodingError(f"{what}{' → ' if path else ''}{path.lstrip('.')}: {why}; nothing was written")
+        path, value, why = path + found[0], found[1], _why_not(found[1], models)
+    return PayloadEncodingError(f"{what}{' → ' if path else ''}{path.lstrip('. ')}: {why}; nothing was written")
 
 
 def _why_not(value: Any, models: bool) -> str:
@@ -373,13 +365,19 @@ def parts_of(value: Any, models: bool = False) -> Iterator[tuple[str, Any]]:
     if models and is_model(type(value)):
         value = fields_of(value)
     if isinstance(value, dict):
-        yield from ((f" key {key!r:.60}", key) for key in value)
+        yield from ((f" key {shown(key)}", key) for key in value)
         for key, item in value.items():
-            yield (f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r:.60}]"), item
+            yield (f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{shown(key)}]"), item
     elif isinstance(value, list | tuple):
         yield from ((f"[{index}]", item) for index, item in enumerate(value))
     elif isinstance(value, set | frozenset):
-        yield from ((f" item {item!r:.60}", item) for item in value)
+        yield from ((f" item {shown(item)}", item) for item in value)
+
+
+def shown(value: Any) -> str:
+    with suppress(Exception):  # a repr may be anyone's code
+        return f"{value!r:.60}"
+    return f"<{type_name(type(value))}>"
 
 
 def type_name(kind: Any) -> str:

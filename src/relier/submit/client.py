@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TypeVar
 
+from relier.errors import StoreError
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.ledger.records import Accepted, Submission
 from relier.settings import Settings, get_settings
@@ -60,10 +61,18 @@ class Client:
         return self.sync_store.run(call)
 
     async def asubmit(self, tasks: Sequence[Submission], durability: Durability) -> list[Accepted]:
-        return await self.arun(self.ledger.submit(tasks, durability=durability))
+        try:
+            return await self.arun(self.ledger.submit(tasks, durability=durability))
+        except StoreError as error:
+            name_it(error, tasks[0])
+            raise
 
     def submit(self, tasks: Sequence[Submission], durability: Durability) -> list[Accepted]:
-        return self.run(self.ledger.submit(tasks, durability=durability))
+        try:
+            return self.run(self.ledger.submit(tasks, durability=durability))
+        except StoreError as error:
+            name_it(error, tasks[0])
+            raise
 
     async def aclose(self) -> None:
         """Close what this loop and the blocking callers opened."""
@@ -74,6 +83,12 @@ class Client:
     def close(self) -> None:
         if "sync_store" in self.__dict__:
             self.sync_store.close()
+
+
+def name_it(error: StoreError, task: Submission) -> None:
+    """A push that got no answer may have been accepted: its error says under which id to push it again."""
+    error.task_id = task.id
+    error.add_note(f"push it again with with_options(task_id={task.id!r}): that never makes a second task")
 
 
 _default: Client | None = None

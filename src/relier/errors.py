@@ -54,7 +54,13 @@ class LayoutError(ConfigurationError):
 
 
 class StoreError(RelierError):
-    """The store could not do it. The script either ran whole or not at all."""
+    """The store could not do it. The script either ran whole or not at all.
+
+    Out of a push it carries `task_id`: the push may have been accepted. Pushing it again under that id,
+    `task.with_options(task_id=error.task_id)`, never makes a second task.
+    """
+
+    task_id: str = ""
 
 
 class RedisConnectionError(StoreError):

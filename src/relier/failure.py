@@ -6,6 +6,7 @@ import builtins
 import signal
 import sys
 import traceback as tracebacks
+from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -75,10 +76,18 @@ def _message(error: BaseException) -> str:
 
 def _traceback(error: BaseException) -> str:
     try:
-        text = _writable("".join(tracebacks.format_exception(error)))
+        text = _writable("".join(tracebacks.format_exception(type(error), error, _users_part(error.__traceback__))))
     except Exception:  # noqa: BLE001
         return ""
     return text if len(text) <= MOST_TRACEBACK else "…" + text[-MOST_TRACEBACK:]
+
+
+def _users_part(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback from the user's first frame on: how we got there is of no interest to anybody."""
+    inner = trace
+    while inner is not None and inner.tb_frame.f_globals.get("__name__", "").startswith("relier.run."):
+        inner = inner.tb_next
+    return inner or trace
 
 
 def _args(error: BaseException) -> str:

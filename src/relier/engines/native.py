@@ -33,7 +33,7 @@ from relier.rescue.phoenix import Phoenix
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.execute import execute, run_soft_hook, stop
 from relier.run.isolate import Isolates
-from relier.run.outcome import Failed, Gone, HandBack, Outcome
+from relier.run.outcome import Failed, Gone, HandBack
 from relier.run.threads import Threads
 from relier.submit.client import Client
 
@@ -213,7 +213,6 @@ class Worker:
             return
         attempt = open_attempt(claimed, lambda: self._pulse.trusted_until)
         if not isinstance(attempt, Attempt):
-            self._report(claimed, attempt)
             self._settler.settle(claimed, attempt, None, now_ms)
             return
         self._attempts[attempt.key] = attempt
@@ -235,7 +234,6 @@ class Worker:
             timer.cancel()
         if self._attempts.pop(attempt.key, None) is None:
             return  # it was buried, or handed back, without it
-        self._report(attempt.claimed, outcome)
         self._settler.settle(attempt.claimed, outcome, attempt.task.options.retries)
         self._wake.set()
         if not self._attempts:
@@ -263,14 +261,6 @@ class Worker:
     def _hard(self, attempt: Attempt) -> None:
         timeout = attempt.task.options.hard_timeout
         stop(attempt, Failed(HardTimeoutError(f"it ran longer than its hard timeout of {timeout:g} s and was stopped")))
-
-    def _report(self, claimed: Claimed, outcome: Outcome) -> None:
-        if isinstance(outcome, Failed):
-            error = outcome.failure.message if outcome.failure else outcome.error
-            kind = outcome.failure.name if outcome.failure else type(outcome.error).__name__
-            log.warning("task %s (%s) failed: %s: %s", claimed.record.id, claimed.record.name, kind, error)
-        elif not isinstance(outcome, HandBack | Gone) and hasattr(outcome, "error"):
-            log.warning("task %s (%s) was put back: %s", claimed.record.id, claimed.record.name, outcome.error)
 
     # --- news from the heart -------------------------------------------------------------------------------------
 

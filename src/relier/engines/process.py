@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 
 from relier import registry
 from relier.engines.heart import Pulse
-from relier.engines.native import EXIT_RECYCLE, Worker, WorkerOptions
+from relier.engines.native import EXIT_CLEAN, EXIT_RECYCLE, Worker, WorkerOptions
 from relier.engines.supervisor import TELL_FD, told
-from relier.errors import WorkerInitializationError
+from relier.errors import StoreError, WorkerInitializationError
 from relier.settings import Settings
 from relier.submit.client import Client, use_client
 
@@ -28,6 +28,8 @@ PR_SET_PDEATHSIG = 1
 
 def run_worker(settings: Settings, options: WorkerOptions) -> NoReturn:
     """Import the tasks, work until told to stop, exit. Never returns: a thread that will not end cannot hold it up."""
+    for number in (signal.SIGTERM, signal.SIGINT):  # until the worker listens itself: nothing has begun
+        signal.signal(number, lambda *_: leave(EXIT_CLEAN))
     registry.load(options.modules)
     if not any(registry.known_tasks()):
         raise WorkerInitializationError(
@@ -61,7 +63,10 @@ async def work(settings: Settings, options: WorkerOptions) -> int:
 
     loop.add_signal_handler(signal.SIGTERM, worker.drain)
     loop.add_signal_handler(signal.SIGINT, interrupted)
-    code = await worker.run()
+    try:
+        code = await worker.run()
+    except StoreError as error:
+        raise WorkerInitializationError(f"the worker could not start: {error}") from error
     await client.aclose()
     return code
 

@@ -13,7 +13,7 @@ from relier.errors import IndeterminateError, RelierError, StoreError
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Claimed, Lease, Settled
 from relier.options import Retries
-from relier.run.outcome import Done, Gone, Outcome, settle_call
+from relier.run.outcome import Done, Outcome, plan_of
 from relier.store import AsyncStore, Call, Durability
 
 log = logging.getLogger("relier.worker")
@@ -48,18 +48,19 @@ class Settler:
     def settle(self, claimed: Claimed, outcome: Outcome, retries: Retries | None = None, now_ms: int = 0) -> None:
         """Begin to tell; never blocks."""
         lease = claimed.lease
-        if isinstance(outcome, Gone):
-            return
-        self.unsettled[lease.task_id, lease.fence] = lease
         if isinstance(outcome, Done):
+            self.unsettled[lease.task_id, lease.fence] = lease
             if not self._done:
                 self._loop.call_soon(self._commit_all)
             level = claimed.record.spec.durability
             self._done.setdefault((lease.owner, level), []).append((lease, outcome.result, ()))
             return
-        call = settle_call(self._ledger, claimed, outcome, retries, now_ms)
-        if call is not None:
-            self._begin(call, [lease], type(outcome).__name__)
+        plan = plan_of(self._ledger, claimed, outcome, retries, now_ms)
+        if plan.words:
+            log.warning("task %s (%s) %s", claimed.record.id, claimed.record.name, plan.words)
+        if plan.call is not None:
+            self.unsettled[lease.task_id, lease.fence] = lease
+            self._begin(plan.call, [lease], type(outcome).__name__)
 
     def release(self, leases: Sequence[Lease]) -> None:
         """Hand back what never started here."""

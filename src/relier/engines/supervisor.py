@@ -52,6 +52,7 @@ class Child:
     beaten: float = 0.0  # our last beat for it
     hard_deadline: float = 0.0
     cpu: float = 0.0
+    told: bool = False  # to stop
     rest: bytes = b""
 
     def take(self, data: bytes, now: float) -> None:
@@ -118,11 +119,20 @@ class Supervisor:
             else:
                 self._hear(key.data)
 
-    def _hear(self, child: Child) -> None:
-        data = os.read(child.pipe, 65536)
+    def _hear(self, child: Child) -> bool:
+        """Take what it said. False: there is nothing more."""
+        try:
+            data = os.read(child.pipe, 65536)
+        except BlockingIOError:
+            return False
         if data:
             child.take(data, time.monotonic())
         else:
+            self._close(child)
+        return bool(data)
+
+    def _close(self, child: Child) -> None:
+        if child.pipe >= 0:
             self._selector.unregister(child.pipe)
             os.close(child.pipe)
             child.pipe = -1
@@ -138,15 +148,19 @@ class Supervisor:
         for _ in [at for at in self._starts if at <= now]:
             self._start(now)
         self._starts = [at for at in self._starts if at > now]
+        if self._stops:
+            self._tell_to_stop()
         for child in self._children:
             self._mind(child, now)
         if self._changed is not None and self._changed() and not self._stops:
             log.info("the code changed: the worker starts over")
-            self._signal(signal.SIGTERM)
+            for child in self._children:
+                self._signal(signal.SIGTERM, child)
 
     def _start(self, now: float) -> None:
         ours, theirs = os.pipe()
-        os.set_blocking(theirs, False)
+        for end in (ours, theirs):  # a task's own children may hold the far end open for as long as they like
+            os.set_blocking(end, False)
         try:
             process = subprocess.Popen(  # noqa: S603 - our own command line
                 self._command,
@@ -163,9 +177,12 @@ class Supervisor:
 
     def _ended(self, child: Child) -> None:
         code = child.process.returncode
-        while child.pipe >= 0:  # what it said last
-            self._hear(child)
+        while child.pipe >= 0 and self._hear(child):  # what it said last
+            pass
+        self._close(child)
         self._children.remove(child)
+        if self._stops and code == -signal.SIGTERM and not child.boots:
+            code = EXIT_CLEAN  # it was told to stop before it could listen
         cause = how_it_ended(code)
         self._orphaned += [(boot, cause) for boot in child.boots]
         if code in (EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE):
@@ -173,11 +190,12 @@ class Supervisor:
         else:
             log.error("worker process %d is gone: %s; its tasks are returned", child.process.pid, cause)
         if self._stops:
-            self._code = max(self._code, code if code in (EXIT_CLEAN, EXIT_FORCED) else EXIT_FORCED)
+            held_nothing = code in (EXIT_CLEAN, EXIT_RECYCLE) or (code == -signal.SIGTERM and not child.boots)
+            self._code = max(self._code, EXIT_CLEAN if held_nothing else EXIT_FORCED)
             return
         now = time.monotonic()
         self._failures = self._failures + 1 if code not in (0, EXIT_RECYCLE) and now - child.began < QUICK_S else 0
-        self._starts.append(now + min(30.0, 0.25 * 2**self._failures if self._failures else 0.0))
+        self._starts.append(now + (min(30.0, 0.25 * 2 ** min(self._failures, 10)) if self._failures else 0.0))
 
     def _revive(self, boot: str, cause: str) -> bool:
         """Return what a dead boot held. False: not yet; the sweep of any worker would do it, too."""
@@ -212,18 +230,22 @@ class Supervisor:
                 self._store.run(self._ledger.beat(child.boots[-1], round(1000 * lease)))
 
     def _told_to_stop(self, number: int, _frame: object) -> None:
+        """Only counts: a child may be half started right now. The next look tells them all."""
         self._stops += 1
         if number == signal.SIGINT:
             self._interrupts += 1
-        if self._stops == 1:
-            self._signal(signal.SIGTERM)
-        if self._interrupts == 2:
-            self._signal(signal.SIGINT)
 
-    def _signal(self, number: int) -> None:
+    def _tell_to_stop(self) -> None:
         for child in self._children:
-            with contextlib.suppress(ProcessLookupError):
-                child.process.send_signal(number)
+            if not child.told:
+                child.told = True
+                self._signal(signal.SIGTERM, child)
+            elif self._interrupts > 1:  # at every look: it may overtake the SIGTERM, and then only drains
+                self._signal(signal.SIGINT, child)
+
+    def _signal(self, number: int, child: Child) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            child.process.send_signal(number)
 
 
 def process_state(pid: int) -> tuple[str, float]:

@@ -89,30 +89,49 @@ def reason_of(failed: Failed) -> str:
     return "".join(name.split())[:100] or "Exception"  # a class may have any name, a reason is a short word
 
 
-def settle_call(
-    ledger: Ledger, claimed: Claimed, outcome: Outcome, retries: Retries | None, now_ms: int
-) -> Call[Any] | None:
-    """The move that tells the ledger; None where there is nothing to tell. `now_ms`: the store's time of the claim."""
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The move that tells the ledger, and the words that tell people; either may be missing."""
+
+    call: Call[Any] | None
+    words: str = ""
+
+
+def plan_of(ledger: Ledger, claimed: Claimed, outcome: Outcome, retries: Retries | None, now_ms: int) -> Plan:
+    """What follows from an outcome. `now_ms`: the store's time of the claim."""
     lease = claimed.lease
     match outcome:
         case Done(result):
-            return ledger.commit([(lease, result, ())], claimed.record.spec.durability)
-        case Failed(error, final, failure):
-            detail = write_failure(failure or failure_of(error))
-            delay = None if retries is None or final else retries.delay_ms(claimed.retries + 1, error)
-            if delay is None:
-                return ledger.bury(lease, reason_of(outcome), detail)
-            return ledger.retry(lease, delay, detail)
+            return Plan(ledger.commit([(lease, result, ())], claimed.record.spec.durability))
+        case Failed():
+            return _after_failure(ledger, claimed, outcome, retries)
         case PutBack(error):
-            detail = write_failure(failure_of(error))
-            waited = now_ms - claimed.since_ms if claimed.since_ms else 0
-            if waited >= PUT_BACK_LIMIT_MS:
-                return ledger.bury(lease, type(error).__name__, detail)
-            delay = min(PUT_BACK_MOST_MS, max(PUT_BACK_FIRST_MS, waited))
-            return ledger.retry(lease, delay, detail, putback=True)
+            return _after_put_back(ledger, claimed, error, now_ms)
         case Died(cause):
-            return ledger.forfeit(lease, cause)
+            return Plan(ledger.forfeit(lease, cause), f"{cause}; it is revived")
         case HandBack():
-            return ledger.release([lease])
+            return Plan(ledger.release([lease]))
         case Gone():
-            return None
+            return Plan(None, "was taken over by another attempt: its lease is lost")
+
+
+def _after_failure(ledger: Ledger, claimed: Claimed, failed: Failed, retries: Retries | None) -> Plan:
+    failure = failed.failure or failure_of(failed.error)
+    failures = claimed.retries + 1
+    told = f"failed: {failure.name}: {failure.message:.500}"
+    delay = None if retries is None or failed.final else retries.delay_ms(failures, failed.error)
+    if delay is None or retries is None:
+        call = ledger.bury(claimed.lease, reason_of(failed), write_failure(failure))
+        return Plan(call, f"{told}; it is a dead letter now")
+    call = ledger.retry(claimed.lease, delay, write_failure(failure))
+    return Plan(call, f"{told}; it is tried again in {delay / 1000:.1f} s ({failures} of {retries.attempts} failed)")
+
+
+def _after_put_back(ledger: Ledger, claimed: Claimed, error: BaseException, now_ms: int) -> Plan:
+    detail = write_failure(failure_of(error))
+    waited = now_ms - claimed.since_ms if claimed.since_ms else 0
+    if waited >= PUT_BACK_LIMIT_MS:
+        return Plan(ledger.bury(claimed.lease, type(error).__name__, detail), f"{error}; it is a dead letter now")
+    delay = min(PUT_BACK_MOST_MS, max(PUT_BACK_FIRST_MS, waited))
+    call = ledger.retry(claimed.lease, delay, detail, putback=True)
+    return Plan(call, f"was put back for {delay / 1000:g} s: {error}")

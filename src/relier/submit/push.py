@@ -58,15 +58,15 @@ def submission_of(
     )
     times: dict[str, Any] = {} if push is NO_OPTIONS else push.times()
     return Submission(
-        id=push.task_id or new_task_id(),
+        id=new_task_id() if push.task_id is None else push.task_id,
         name=options.name,
         payload=payload,
-        queue=push.queue or options.queue,
+        queue=options.queue if push.queue is None else push.queue,
         priority=options.priority if push.priority is None else push.priority,
         key=key,
         key_ttl_ms=round(1000 * options.idempotency_ttl) if key else 0,
         on_conflict="replace" if options.on_duplicate == "replace" else "return",
-        nonce=new_task_id() if push.task_id else "",  # tells a re-sent push of a chosen id from somebody else's
+        nonce="" if push.task_id is None else new_task_id(),  # tells a re-sent push of a chosen id from somebody else's
         max_resurrections=options.max_resurrections,
         on_lost=options.on_lost,
         result_ttl_ms=_kept_ms(options.result_ttl, settings.result_ttl, RESULT_TTL_S),

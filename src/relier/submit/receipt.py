@@ -94,7 +94,7 @@ class Ticket(Generic[R]):
 
     def _too_late(self, seconds: float, state: State) -> ResultTimeoutError:
         return ResultTimeoutError(
-            f"task {self.id} is still {state} after {seconds:g} s; it goes on, ask again; `rl why {self.id}` tells more"
+            f"task {self.id} is still {state} after {seconds:.1f} s; it goes on; `rl why {self.id}` tells more"
         )
 
 

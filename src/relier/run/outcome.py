@@ -108,7 +108,9 @@ def plan_of(ledger: Ledger, claimed: Claimed, outcome: Outcome, retries: Retries
         case PutBack(error):
             return _after_put_back(ledger, claimed, error, now_ms)
         case Died(cause):
-            return Plan(ledger.forfeit(lease, cause), f"{cause}; it is revived")
+            return Plan(
+                ledger.forfeit(lease, cause), f"ended: {cause}; it is revived, or dead if that was once too often"
+            )
         case HandBack():
             return Plan(ledger.release([lease]))
         case Gone():

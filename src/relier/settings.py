@@ -47,6 +47,8 @@ class Settings(BaseSettings):
     admission_max_depth: Annotated[int, Field(ge=0)] = 0
     admission_max_bytes: Annotated[int, Field(ge=0)] = 0
     admission_fail_open: bool = False
+    checkpoint_max_inline_bytes: Annotated[int, Field(ge=0)] = 256 * 1024
+    checkpoint_dir: str = ""
     idempotency_inflight_ttl: Seconds = 120.0
     resurrection_batch_size: Annotated[int, Field(ge=1)] = 1000
     resurrection_max_queue_depth: Annotated[int, Field(ge=1)] = 10_000
@@ -54,6 +56,12 @@ class Settings(BaseSettings):
     resurrection_check_interval: Seconds = 0.5
     graceful_shutdown_timeout: Annotated[float, Field(ge=0)] = 30.0
     concurrency: Annotated[int, Field(ge=1, le=100_000)] = 100
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """These settings as environment variables, for a process of ours that shall have the same."""
+    given = settings.model_dump(mode="json", exclude_none=True)
+    return {f"RELIER_{name.upper()}": str(value) for name, value in given.items()}
 
 
 @cache

@@ -30,6 +30,7 @@ from relier.submit.receipt import SyncTaskReceipt, TaskReceipt
 if TYPE_CHECKING:
     from relier.run.context import TaskContext
 
+Migration = Callable[[dict[str, Any]], dict[str, Any]]
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -120,6 +121,7 @@ class RlTask(Pushable[P, R]):
         self.is_async = inspect.iscoroutinefunction(fn)
         self.arguments = Arguments.of(fn)
         self.guards = Guards(self)
+        self.migrations: dict[int, Migration] = {}
 
     def __repr__(self) -> str:
         return f"<task {self.name}>"
@@ -142,6 +144,24 @@ class RlTask(Pushable[P, R]):
         """The same task, pushed otherwise: `await t.with_options(delay=60).apush(…)`."""
         level = None if durability is None else Durability(durability)
         return Pushable(self, PushOptions(task_id, delay, eta, expires, priority, queue, level, idempotency_key))
+
+    def migration(self, *, from_version: int) -> Callable[[Migration], Migration]:
+        """Declare how a payload of `from_version` becomes one of the next version: `{"args": […], "kwargs": {…}}` in, and
+        the same out. See run/migrations.py."""
+        newest = self.options.schema_version - 1
+        if isinstance(from_version, bool) or not isinstance(from_version, int) or not 1 <= from_version <= newest:
+            raise ConfigurationError(
+                f"task {self.name}: a migration leads from one of the versions 1 to {newest}, not {from_version!r}; its "
+                f"schema_version is {self.options.schema_version}"
+            )
+        if from_version in self.migrations:
+            raise ConfigurationError(f"task {self.name}: there are two migrations from version {from_version}")
+
+        def keep(step: Migration) -> Migration:
+            self.migrations[from_version] = step
+            return step
+
+        return keep
 
     def receipt(self, task_id: str) -> TaskReceipt[R]:
         """The receipt of an earlier `apush`, from its id."""

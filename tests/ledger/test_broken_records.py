@@ -124,6 +124,7 @@ def moves_on(world: World, lease: Lease) -> dict[str, Any]:
         "forfeit": ledger.forfeit(lease, "c"),
         "checkpoint": ledger.checkpoint(lease, 1, b""),
         "step": ledger.step(lease, "s", b""),
+        "progress": ledger.progress(lease, "half"),
         "replay": ledger.replay(task, 1, "n"),
         "cancel": ledger.cancel(task, 1),
         "discard": ledger.discard(task, 1),
@@ -230,7 +231,7 @@ def test_a_resent_claim_passes_over_what_was_usurped(clocked: World, kind: str) 
 
 
 @pytest.mark.parametrize("side", ["more", "history", "checkpoint", "steps"])
-@pytest.mark.parametrize("move", ["commit", "retry", "release", "bury", "forfeit", "revive", "checkpoint", "step"])
+@pytest.mark.parametrize("move", ["commit", "retry", "release", "bury", "forfeit", "revive", "checkpoint", "step", "progress"])
 def test_a_usurped_side_key_stops_no_move_halfway(clocked: World, side: str, move: str) -> None:
     """The record decides; what stands beside it may be lost, but the task is not."""
     lease = clocked.start(key="k")

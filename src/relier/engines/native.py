@@ -33,6 +33,7 @@ from relier.rescue.phoenix import Phoenix
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.execute import execute, run_soft_hook, stop
 from relier.run.isolate import Isolates
+from relier.run.line import Line
 from relier.run.outcome import Failed, Gone, HandBack
 from relier.run.threads import Threads
 from relier.submit.client import Client
@@ -111,6 +112,7 @@ class Worker:
         self._settler = Settler(self._store, self._ledger)
         self._strangers = Strangers(self._store, self._ledger, self._settler, self._attempts)
         self._threads = Threads()
+        self._line = Line(self._client)
         self._isolates = Isolates(self._options.modules, self._options.isolated, self._settings)
         self._heart = Heart(
             self._settings,
@@ -211,13 +213,16 @@ class Worker:
         if self._stop.is_set():  # the answer of a claim that was under way
             self._settler.release([claimed.lease])
             return
-        attempt = open_attempt(claimed, lambda: self._pulse.trusted_until)
+        attempt = open_attempt(claimed, self._line, self._trusted_until)
         if not isinstance(attempt, Attempt):
             self._settler.settle(claimed, attempt, None, now_ms)
             return
         self._attempts[attempt.key] = attempt
         self._started += 1
         attempt.asyncio_task = self._loop.create_task(self._live(attempt))
+
+    def _trusted_until(self) -> float:
+        return self._pulse.trusted_until
 
     async def _live(self, attempt: Attempt) -> None:
         """The life of one attempt: keep its times, execute, settle."""

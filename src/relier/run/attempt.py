@@ -10,9 +10,11 @@ from typing import Any
 
 from relier import registry
 from relier.envelope import Envelope, open_envelope
-from relier.errors import PayloadEncodingError, PayloadIntegrityError, UnknownTaskError
+from relier.errors import PayloadEncodingError, PayloadIntegrityError, SchemaMigrationError, UnknownTaskError
 from relier.ledger.records import Claimed, Lease
 from relier.run.context import TaskContext
+from relier.run.line import Line
+from relier.run.migrations import migrated
 from relier.run.outcome import Failed, Outcome, PutBack
 from relier.task import RlTask
 
@@ -59,7 +61,7 @@ class Attempt:
         return self.task.arguments.with_context(self.args, self.kwargs, self.ctx)
 
 
-def open_attempt(claimed: Claimed, trusted_until: Callable[[], float] | None = None) -> Attempt | Outcome:
+def open_attempt(claimed: Claimed, line: Line, trusted_until: Callable[[], float] | None = None) -> Attempt | Outcome:
     """The attempt, or why it cannot run here."""
     record = claimed.record
     task = registry.find(record.name)
@@ -82,10 +84,10 @@ def open_attempt(claimed: Claimed, trusted_until: Callable[[], float] | None = N
             )
         )
     try:
-        args, kwargs = task.arguments.decode(envelope.body)
-    except PayloadEncodingError as error:
+        args, kwargs = task.arguments.decode(migrated(task, envelope))
+    except (PayloadEncodingError, SchemaMigrationError) as error:
         return Failed(error, final=True)
-    ctx = context_of(claimed, envelope, args, kwargs, trusted_until)
+    ctx = context_of(claimed, envelope, args, kwargs, line, trusted_until)
     return Attempt(claimed, task, envelope, args, kwargs, ctx)
 
 
@@ -94,25 +96,17 @@ def context_of(
     envelope: Envelope,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    line: Line,
     trusted_until: Callable[[], float] | None,
 ) -> TaskContext:
     record = claimed.record
-    return TaskContext(
-        task_id=record.id,
-        task_name=record.name,
-        attempt=record.attempt,
-        fence=claimed.lease.fence,
-        worker_id=claimed.lease.owner,
-        args=args,
-        kwargs=kwargs,
-        metadata={
-            "queue": record.queue,
-            "priority": record.spec.priority,
-            "pushed_at_ms": envelope.pushed_ms,
-            "schema_version": envelope.schema_version,
-            "trace": envelope.trace,
-            "retries": claimed.retries,
-            "deaths": claimed.deaths,
-        },
-        trusted_until=trusted_until,
-    )
+    metadata = {
+        "queue": record.queue,
+        "priority": record.spec.priority,
+        "pushed_at_ms": envelope.pushed_ms,
+        "schema_version": envelope.schema_version,
+        "trace": envelope.trace,
+        "retries": claimed.retries,
+        "deaths": claimed.deaths,
+    }
+    return TaskContext(claimed, line, args, kwargs, metadata, trusted_until)

@@ -1,4 +1,4 @@
-"""The inside of an isolated process: `python -m relier.run.isolated <fd> <most bytes> <module> …`."""
+"""The inside of an isolated process: `python -m relier.run.isolated <fd> <module> …`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from relier.ledger.records import Claimed
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.execute import execute, run_soft_hook, stop
 from relier.run.isolate import Order, Report, Run, Stop, Warn, pack, unpack
+from relier.run.line import Line
 from relier.run.outcome import Done, Failed, HandBack, Outcome, PutBack
 from relier.run.threads import Threads
+from relier.settings import Settings, get_settings
+from relier.submit.client import default_client
 
 PR_SET_PDEATHSIG = 1
 
@@ -27,10 +30,11 @@ PR_SET_PDEATHSIG = 1
 class Inside:
     """Runs what it is told, one at a time."""
 
-    def __init__(self, writer: asyncio.StreamWriter, most_bytes: int) -> None:
+    def __init__(self, writer: asyncio.StreamWriter, settings: Settings) -> None:
         self._writer = writer
-        self._most_bytes = most_bytes
+        self._most_bytes = settings.max_payload_bytes
         self._threads = Threads()
+        self._line = Line(default_client())
         self._attempt: Attempt | None = None
         self._running: set[asyncio.Task[None]] = set()
 
@@ -49,7 +53,7 @@ class Inside:
         task.add_done_callback(self._running.discard)
 
     async def _run(self, claimed: Claimed) -> None:
-        attempt = open_attempt(claimed)
+        attempt = open_attempt(claimed, self._line)
         outcome: Outcome
         if isinstance(attempt, Attempt):
             self._attempt = attempt
@@ -76,9 +80,9 @@ def report_of(outcome: Outcome) -> Report:
             return Report(failure=failure_of(asyncio.CancelledError("it was told to stop")))
 
 
-async def serve(fd: int, most_bytes: int) -> None:
+async def serve(fd: int, settings: Settings) -> None:
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=fd))
-    inside = Inside(writer, most_bytes)
+    inside = Inside(writer, settings)
     while (order := await unpack(reader, Run | Warn | Stop)) is not None:
         inside.obey(order)
     os._exit(0)  # the parent is gone
@@ -90,8 +94,9 @@ def main() -> None:
     for ignored in (signal.SIGINT, signal.SIGTERM):  # the parent decides when to stop
         signal.signal(ignored, signal.SIG_IGN)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    registry.load(sys.argv[3:])
-    asyncio.run(serve(int(sys.argv[1]), int(sys.argv[2])))
+    registry.load(sys.argv[2:])
+    settings = get_settings()
+    asyncio.run(serve(int(sys.argv[1]), settings))
 
 
 if __name__ == "__main__":

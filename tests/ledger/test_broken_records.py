@@ -320,3 +320,17 @@ def test_operators_are_told_what_to_do_with_a_ruin(clocked: World) -> None:
     for call in (clocked.ledger.get(task), clocked.ledger.cancel(task, 1), clocked.ledger.discard(task, 1)):
         with pytest.raises(CorruptRecordError, match=r"something else wrote to .*remove it"):
             clocked.run(call)
+
+
+@pytest.mark.parametrize("side", ["more", "history", "checkpoint", "steps"])
+def test_a_side_key_of_another_type_hides_nothing_else(clocked: World, side: str) -> None:
+    """`get` and `list` read past it: one such key must not hide a page of dead letters."""
+    clocked.join()
+    lease = clocked.start()
+    clocked.bury(lease)
+    clocked.sound = False
+    clocked.command("DEL", clocked.key(side, lease.task_id))
+    clocked.command("SADD", clocked.key(side, lease.task_id), "stranger")
+    assert clocked.get(lease.task_id).record.state is State.DEAD
+    page = clocked.run(clocked.ledger.list("ended", "dead"))
+    assert [record.id for record in page.records] == [lease.task_id]

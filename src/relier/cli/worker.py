@@ -27,7 +27,7 @@ LEVELS = ("debug", "info", "warning", "error")
 def stays(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options of every command that stays: the store, and how much it says."""
     function = click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)(function)
-    function = click.option("--namespace", metavar="NAME", help="Instead of RELIER_NAMESPACE.")(function)
+    function = click.option("--namespace", metavar="NAME", help="The namespace, instead of RELIER_NAMESPACE.")(function)
     return click.option("--url", metavar="URL", help="The store, instead of RELIER_REDIS_URL.")(function)
 
 

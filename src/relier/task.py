@@ -146,13 +146,13 @@ class RlTask(Pushable[P, R]):
         return Pushable(self, PushOptions(task_id, delay, eta, expires, priority, queue, level, idempotency_key))
 
     def migration(self, *, from_version: int) -> Callable[[Migration], Migration]:
-        """Declare how a payload of `from_version` becomes one of the next version: `{"args": […], "kwargs": {…}}` in, and
-        the same out. See run/migrations.py."""
+        """Declare how a payload of `from_version` becomes one of the next version: `{"args": […], "kwargs": {…}}` in,
+        and the same out. See run/migrations.py."""
         newest = self.options.schema_version - 1
         if isinstance(from_version, bool) or not isinstance(from_version, int) or not 1 <= from_version <= newest:
             raise ConfigurationError(
-                f"task {self.name}: a migration leads from one of the versions 1 to {newest}, not {from_version!r}; its "
-                f"schema_version is {self.options.schema_version}"
+                f"task {self.name}: a migration leads from one of the versions 1 to {newest}, not {from_version!r}; "
+                f"its schema_version is {self.options.schema_version}"
             )
         if from_version in self.migrations:
             raise ConfigurationError(f"task {self.name}: there are two migrations from version {from_version}")

@@ -30,6 +30,7 @@ COMMANDS: dict[str, Entry] = {
     "dlq": Entry("relier.cli.dlq:dlq", "Dead letters: list, show, replay, discard."),
     "queues": Entry("relier.cli.queues:queues", "What waits in each queue; pause and resume."),
     "workers": Entry("relier.cli.workers:workers", "Who works, and who stopped giving signs of life."),
+    "schema": Entry("relier.cli.schema:schema", "Check, before a deploy, what new code could not run."),
     "audit": Entry("relier.cli.audit:audit_command", "Prove that no task was lost and no key leaks."),
     "doctor": Entry("relier.cli.doctor:doctor", "Check settings, store, workers and queues."),
 }

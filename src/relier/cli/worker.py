@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from relier.cli.session import settings_of
 
+from relier.cli.session import settings_of
 from relier.engines.native import WorkerOptions, every_queue
 from relier.engines.process import asyncio_run, flush, run_worker
 from relier.engines.supervisor import Supervisor

@@ -39,8 +39,8 @@ def _step(task: RlTask[Any, Any], version: int, payload: dict[str, Any]) -> dict
     step = task.migrations.get(version)
     if step is None:
         raise SchemaMigrationError(
-            f"{task.name}: the payload has schema version {version}, this code wants {task.options.schema_version}, and "
-            f"there is no migration from {version}; write one with @{task.fn.__name__}.migration(from_version={version})"
+            f"{task.name}: the payload has schema version {version}, this code wants {task.options.schema_version}, "
+            f"and there is no way; write a migration: @{task.fn.__name__}.migration(from_version={version})"
         )
     try:
         after = step(copy.deepcopy(payload))

@@ -154,6 +154,7 @@ class Supervisor:
             self._mind(child, now)
         if self._changed is not None and self._changed() and not self._stops:
             log.info("the code changed: the worker starts over")
+            self._failures, self._starts = 0, [now] * len(self._starts)  # what failed to start may be mended now
             for child in self._children:
                 self._signal(signal.SIGTERM, child)
 

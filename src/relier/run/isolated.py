@@ -17,7 +17,7 @@ from relier.failure import failure_of
 from relier.ledger.records import Claimed
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.execute import execute, run_soft_hook, stop
-from relier.run.isolate import Order, Report, Run, Stop, Warn, pack, unpack
+from relier.run.isolate import Order, Ready, Report, Run, Stop, Warn, pack, unpack
 from relier.run.outcome import Done, Failed, HandBack, Outcome, PutBack
 from relier.run.threads import Threads
 
@@ -56,7 +56,7 @@ class Inside:
             if attempt.task.is_async:
                 current = asyncio.current_task()
                 attempt.stopper = current.cancel if current is not None else None
-            outcome = await execute(attempt, self._threads, None, self._most_bytes)
+            outcome = await execute(attempt, self._threads, self._most_bytes)
             self._attempt = None
         else:
             outcome = attempt
@@ -79,6 +79,7 @@ def report_of(outcome: Outcome) -> Report:
 async def serve(fd: int, most_bytes: int) -> None:
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=fd))
     inside = Inside(writer, most_bytes)
+    writer.write(pack(Ready()))
     while (order := await unpack(reader, Run | Warn | Stop)) is not None:
         inside.obey(order)
     os._exit(0)  # the parent is gone

@@ -211,7 +211,9 @@ class Worker:
         if self._stop.is_set():  # the answer of a claim that was under way
             self._settler.release([claimed.lease])
             return
-        attempt = open_attempt(claimed, lambda: self._pulse.trusted_until)
+        if claimed.lease.owner != self._pulse.boot:  # lost while the answer was under way: another has it
+            return
+        attempt = open_attempt(claimed, partial(self._trusted_until, claimed.lease.owner))
         if not isinstance(attempt, Attempt):
             self._settler.settle(claimed, attempt, None, now_ms)
             return
@@ -221,6 +223,9 @@ class Worker:
         self._attempts[attempt.key] = attempt
         self._started += 1
         attempt.asyncio_task = self._loop.create_task(self._live(attempt))
+
+    def _trusted_until(self, owner: str) -> float:
+        return self._pulse.trusted_until if self._pulse.boot == owner else 0.0
 
     async def _live(self, attempt: Attempt) -> None:
         """The life of one attempt: keep its times, execute, settle."""
@@ -247,7 +252,7 @@ class Worker:
         try:
             async with self._isolates.process_for(attempt) as process:
                 self._arm(attempt)
-                return await process.run(attempt)
+                return await process.run(attempt, self._pulse.trusted_until)
         except WorkerInitializationError as error:
             return PutBack(error)
 
@@ -281,6 +286,7 @@ class Worker:
     def _hear(self, news: News) -> None:
         match news:
             case Heard(boot, beat):
+                self._isolates.trust(self._pulse.trusted_until)
                 for key in beat.asked:
                     if key in self._attempts:
                         log.info("task %s is cancelled: a person asked for it", key[0])

@@ -12,6 +12,7 @@ import logging
 import socket
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -34,6 +35,13 @@ class Order(msgspec.Struct, tag_field="do", tag=str.lower):
 
 class Run(Order):
     claimed: Claimed
+    trusted_until: float  # monotonic: one clock for all processes of a machine
+
+
+class Trust(Order):
+    """The worker's beat was answered."""
+
+    until: float
 
 
 class Warn(Order):
@@ -41,7 +49,9 @@ class Warn(Order):
 
 
 class Stop(Order):
-    """Cancel what runs."""
+    """Cancel what runs. `lost`: because another attempt has the task."""
+
+    lost: bool = False
 
 
 class Report(msgspec.Struct):
@@ -108,11 +118,11 @@ class Child:
     def usable(self) -> bool:
         return self._process.returncode is None and self._killer is None
 
-    async def run(self, attempt: Attempt) -> Outcome:
+    async def run(self, attempt: Attempt, trusted_until: float) -> Outcome:
         if attempt.stop is not None:
             return attempt.stop
-        attempt.stopper = self.stop
-        self.say(Run(attempt.claimed))
+        attempt.stopper = partial(self.stop, attempt)
+        self.say(Run(attempt.claimed, trusted_until))
         report: Report | None = await unpack(self._reader, Report)
         attempt.stopper = None
         if report is None:
@@ -126,10 +136,10 @@ class Child:
         with contextlib.suppress(ConnectionError):
             self._writer.write(pack(order))
 
-    def stop(self) -> None:
+    def stop(self, attempt: Attempt) -> None:
         """Cancel what it runs; a child that does not listen is killed."""
         if self._killer is None and self._process.returncode is None:
-            self.say(Stop())
+            self.say(Stop(attempt.ctx.lost))
             self._killer = asyncio.get_running_loop().call_later(KILL_AFTER_S, self._kill)
 
     async def end(self) -> None:
@@ -181,6 +191,11 @@ class Isolates:
                 self._idle.append(child)
             elif child is not None:
                 await child.end()
+
+    def trust(self, until: float) -> None:
+        """Tell the children of an answered beat, for their `ctx.guard()`."""
+        for child in self._busy.values():
+            child.say(Trust(until))
 
     async def warn(self, attempt: Attempt) -> None:
         """Let the child call the soft-timeout hook, once."""

@@ -106,8 +106,7 @@ class Heart(threading.Thread):
     def join_namespace(self) -> None:
         """Register the boot, and begin. Raises where the store cannot be reached."""
         self._register(self._pulse.boot)
-        if self._on_beat is not None:
-            self._on_beat(self._pulse)
+        self._sign()
         self.start()
 
     def poke(self) -> None:
@@ -133,6 +132,7 @@ class Heart(threading.Thread):
         sent = time.monotonic()
         if not self._store.run(self._ledger.register(boot, self._lease_ms, self._about)):
             raise RelierError(f"the fresh boot {boot} is unknown to nobody but was refused; start the worker again")
+        self._pulse.boot = boot  # before its trust, which no attempt of another boot may share
         self._pulse.trusted_until = sent + self._lease * 0.8
 
     @property
@@ -149,18 +149,21 @@ class Heart(threading.Thread):
         except RelierError as error:
             if pulse.suspect:
                 log.warning("the store has not been reached for nearly a lease; no new tasks are taken: %s", error)
+            self._sign()
             return
         pulse.trusted_until = sent + self._lease * 0.8
-        if self._on_beat is not None:
-            self._on_beat(pulse)
+        self._sign()
         self._tell(Heard(pulse.boot, beat))
+
+    def _sign(self) -> None:
+        """Also without the store: a parent must not take an outage for a process that cannot beat."""
+        if self._on_beat is not None:
+            self._on_beat(self._pulse)
 
     def _start_over(self) -> None:
         lost, reborn = self._pulse.boot, new_boot()
         self._register(reborn)
-        self._pulse.boot = reborn
-        if self._on_beat is not None:
-            self._on_beat(self._pulse)
+        self._sign()
         log.warning("worker %s was declared lost; it goes on as %s, what it ran is cancelled", lost, reborn)
         self._tell(Lost(lost, reborn))
 

@@ -26,7 +26,7 @@ from typing import Any
 from relier.engines.heart import Heard, Heart, Lost, News, Overdue, Pulse
 from relier.engines.settler import Settler
 from relier.engines.strangers import Strangers
-from relier.errors import HardTimeoutError, RelierError, StoreError
+from relier.errors import HardTimeoutError, RelierError, StoreError, WorkerInitializationError
 from relier.ledger.ledger import CLAIM_BYTES
 from relier.ledger.records import Claim, Claimed, ClaimStatus
 from relier.rescue.phoenix import Phoenix
@@ -34,7 +34,7 @@ from relier.run.attempt import Attempt, open_attempt
 from relier.run.execute import execute, run_soft_hook, stop
 from relier.run.isolate import Isolates
 from relier.run.line import Line
-from relier.run.outcome import Failed, Gone, HandBack
+from relier.run.outcome import Crowded, Failed, Gone, HandBack, Outcome, PutBack
 from relier.run.threads import Threads
 from relier.submit.client import Client
 
@@ -213,27 +213,25 @@ class Worker:
         if self._stop.is_set():  # the answer of a claim that was under way
             self._settler.release([claimed.lease])
             return
-        attempt = open_attempt(claimed, self._line, self._trusted_until)
+        if claimed.lease.owner != self._pulse.boot:  # lost while the answer was under way: another has it
+            return
+        attempt = open_attempt(claimed, self._line, partial(self._trusted_until, claimed.lease.owner))
         if not isinstance(attempt, Attempt):
             self._settler.settle(claimed, attempt, None, now_ms)
+            return
+        if attempt.isolated and self._isolates.crowded:
+            self._settler.settle(claimed, Crowded())
             return
         self._attempts[attempt.key] = attempt
         self._started += 1
         attempt.asyncio_task = self._loop.create_task(self._live(attempt))
 
-    def _trusted_until(self) -> float:
-        return self._pulse.trusted_until
+    def _trusted_until(self, owner: str) -> float:
+        return self._pulse.trusted_until if self._pulse.boot == owner else 0.0
 
     async def _live(self, attempt: Attempt) -> None:
         """The life of one attempt: keep its times, execute, settle."""
-        if attempt.isolated:
-            await self._isolates.slots.acquire()
-        elif attempt.task.is_async and attempt.asyncio_task is not None:
-            attempt.stopper = attempt.asyncio_task.cancel
-        self._arm(attempt)
-        outcome = await execute(attempt, self._threads, self._isolates, self._settings.max_payload_bytes)
-        if attempt.isolated:
-            self._isolates.slots.release()
+        outcome = await (self._run_isolated(attempt) if attempt.isolated else self._run_here(attempt))
         attempt.stopper = None
         for timer in attempt.timers:
             timer.cancel()
@@ -245,6 +243,20 @@ class Worker:
             self._emptied.set()
         if self._options.max_tasks is not None and self._started >= self._options.max_tasks:
             self.recycle(f"{self._started} tasks were run")
+
+    async def _run_here(self, attempt: Attempt) -> Outcome:
+        if attempt.task.is_async and attempt.asyncio_task is not None:
+            attempt.stopper = attempt.asyncio_task.cancel
+        self._arm(attempt)
+        return await execute(attempt, self._threads, self._settings.max_payload_bytes)
+
+    async def _run_isolated(self, attempt: Attempt) -> Outcome:
+        try:
+            async with self._isolates.process_for(attempt) as process:
+                self._arm(attempt)
+                return await process.run(attempt, self._pulse.trusted_until)
+        except WorkerInitializationError as error:
+            return PutBack(error)
 
     def _arm(self, attempt: Attempt) -> None:
         options, attempt.began = attempt.task.options, time.monotonic()
@@ -276,6 +288,7 @@ class Worker:
     def _hear(self, news: News) -> None:
         match news:
             case Heard(boot, beat):
+                self._isolates.trust(self._pulse.trusted_until)
                 for key in beat.asked:
                     if key in self._attempts:
                         log.info("task %s is cancelled: a person asked for it", key[0])

@@ -124,7 +124,7 @@ class Settler:
             )
         elif what == "Done":
             self.tally.done += 1
-        elif what == "HandBack":
+        elif what in ("HandBack", "PutBack", "Crowded"):
             self.tally.handed_back += 1
         else:
             self.tally.failed += 1

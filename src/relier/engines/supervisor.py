@@ -1,6 +1,6 @@
 """`--processes N`: a parent that starts worker processes, sees one die, and returns its tasks at once.
 
-Each child tells, over a pipe, the boot it works under and every beat the store answered. The parent
+Each child tells, over a pipe, the boot it works under at every beat, whether the store answered it or not. The parent
     - revives a dead child's tasks the moment it is gone, with its exit code as the cause, and starts another;
     - beats for a child that cannot (its GIL is held by a long computation): only while it uses CPU and is not stopped,
       and only until its task's hard timeout or for a minute. Then it kills the child.
@@ -36,7 +36,7 @@ EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE = 0, 3, 4
 
 
 def told(boot: str, hard_deadline: float | None) -> bytes:
-    """One line from child to parent: a beat of this boot was answered; when its nearest hard timeout is (monotonic)."""
+    """One line from child to parent: this boot beats; when its nearest hard timeout is (monotonic)."""
     return f"{boot} {hard_deadline or 0:.3f}\n".encode()
 
 
@@ -48,7 +48,7 @@ class Child:
     pipe: int
     began: float
     boots: list[str] = field(default_factory=list)
-    heard: float = 0.0  # its last answered beat (monotonic)
+    heard: float = 0.0  # its last beat (monotonic)
     beaten: float = 0.0  # our last beat for it
     hard_deadline: float = 0.0
     cpu: float = 0.0
@@ -154,6 +154,7 @@ class Supervisor:
             self._mind(child, now)
         if self._changed is not None and self._changed() and not self._stops:
             log.info("the code changed: the worker starts over")
+            self._failures, self._starts = 0, [now] * len(self._starts)  # what failed to start may be mended now
             for child in self._children:
                 self._signal(signal.SIGTERM, child)
 

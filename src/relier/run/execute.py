@@ -1,4 +1,4 @@
-"""Running one attempt to its outcome: `async def` on the loop, `def` in a thread, an isolated one in its process."""
+"""Running one attempt to its outcome in this process: `async def` on the loop, `def` in a thread."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import functools
 import inspect
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from relier import trace
 from relier.run.attempt import Attempt
@@ -14,18 +14,13 @@ from relier.run.context import TaskContext, enter_context
 from relier.run.outcome import Failed, HandBack, Outcome, returned
 from relier.run.threads import Threads
 
-if TYPE_CHECKING:
-    from relier.run.isolate import Isolates
-
 log = logging.getLogger("relier.run")
 
 
-async def execute(attempt: Attempt, threads: Threads, isolates: Isolates | None, most_bytes: int) -> Outcome:
+async def execute(attempt: Attempt, threads: Threads, most_bytes: int) -> Outcome:
     """What came of it. Runs in an asyncio task of its own, so that the context it sets is its own."""
     enter_context(attempt.ctx)
     trace.inherited.set(attempt.envelope.trace)
-    if isolates is not None and attempt.isolated:
-        return await isolates.run(attempt)
     try:
         value = await _call(attempt, threads)
     except BaseException as error:  # noqa: BLE001 - whatever a task raises is its outcome

@@ -17,7 +17,7 @@ from relier.failure import failure_of
 from relier.ledger.records import Claimed
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.execute import execute, run_soft_hook, stop
-from relier.run.isolate import Order, Report, Run, Stop, Warn, pack, unpack
+from relier.run.isolate import Order, Ready, Report, Run, Stop, Trust, Warn, pack, unpack
 from relier.run.line import Line
 from relier.run.outcome import Done, Failed, HandBack, Outcome, PutBack
 from relier.run.threads import Threads
@@ -36,15 +36,21 @@ class Inside:
         self._threads = Threads()
         self._line = Line(default_client())
         self._attempt: Attempt | None = None
+        self._trusted_until = 0.0
         self._running: set[asyncio.Task[None]] = set()
 
     def obey(self, order: Order) -> None:
         match order:
-            case Run(claimed):
-                self._keep(self._run(claimed))
+            case Run(claimed, trusted_until):
+                self._trusted_until = trusted_until
+                self._begin(claimed)
+            case Trust(until):
+                self._trusted_until = until
             case Warn() if self._attempt is not None:
                 self._keep(run_soft_hook(self._attempt))
-            case Stop() if self._attempt is not None:
+            case Stop(lost) if self._attempt is not None:
+                if lost:
+                    self._attempt.ctx.lose()
                 stop(self._attempt, HandBack())
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
@@ -52,18 +58,21 @@ class Inside:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _run(self, claimed: Claimed) -> None:
-        attempt = open_attempt(claimed, self._line)
-        outcome: Outcome
+    def _begin(self, claimed: Claimed) -> None:
+        """Open it here and now: the next order may already be about it."""
+        attempt = open_attempt(claimed, self._line, lambda: self._trusted_until)
         if isinstance(attempt, Attempt):
             self._attempt = attempt
-            if attempt.task.is_async:
-                current = asyncio.current_task()
-                attempt.stopper = current.cancel if current is not None else None
-            outcome = await execute(attempt, self._threads, None, self._most_bytes)
-            self._attempt = None
+            self._keep(self._run(attempt))
         else:
-            outcome = attempt
+            self._writer.write(pack(report_of(attempt)))
+
+    async def _run(self, attempt: Attempt) -> None:
+        if attempt.task.is_async:
+            current = asyncio.current_task()
+            attempt.stopper = current.cancel if current is not None else None
+        outcome = await execute(attempt, self._threads, self._most_bytes)
+        self._attempt = None
         self._writer.write(pack(report_of(outcome)))
         await self._writer.drain()
 
@@ -83,7 +92,8 @@ def report_of(outcome: Outcome) -> Report:
 async def serve(fd: int, settings: Settings) -> None:
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=fd))
     inside = Inside(writer, settings)
-    while (order := await unpack(reader, Run | Warn | Stop)) is not None:
+    writer.write(pack(Ready()))
+    while (order := await unpack(reader, Run | Warn | Stop | Trust)) is not None:
         inside.obey(order)
     os._exit(0)  # the parent is gone
 

@@ -3,6 +3,7 @@
 Done      it returned             commit
 Failed    it raised               retry, while its task says so; else bury: a dead letter
 PutBack   not for this worker     retry without burning an attempt, for ten minutes at the most; then bury
+Crowded   no process is free      retry without burning an attempt, a moment later, by whoever is free then
 Died      its own process died    forfeit: revived at once, and the death counts
 HandBack  told to stop            release: nothing burnt; a task a person cancelled ends there
 Gone      the lease is lost       nothing: another attempt has the task
@@ -10,6 +11,7 @@ Gone      the lease is lost       nothing: another attempt has the task
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 PUT_BACK_FIRST_MS, PUT_BACK_MOST_MS = 1_000, 30_000
 PUT_BACK_LIMIT_MS = 10 * 60_000
+CROWDED_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,11 @@ class PutBack:
 
 
 @dataclass(frozen=True, slots=True)
+class Crowded:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
 class Died:
     cause: str
 
@@ -61,7 +69,7 @@ class Gone:
     pass
 
 
-Outcome = Done | Failed | PutBack | Died | HandBack | Gone
+Outcome = Done | Failed | PutBack | Crowded | Died | HandBack | Gone
 
 
 def returned(task: RlTask[Any, Any], value: Any, most_bytes: int) -> Done | Failed:
@@ -107,6 +115,9 @@ def plan_of(ledger: Ledger, claimed: Claimed, outcome: Outcome, retries: Retries
             return _after_failure(ledger, claimed, outcome, retries)
         case PutBack(error):
             return _after_put_back(ledger, claimed, error, now_ms)
+        case Crowded():
+            delay = random.randrange(CROWDED_MS, 2 * CROWDED_MS)
+            return Plan(ledger.retry(lease, delay, "no isolated process was free here", putback=True))
         case Died(cause):
             return Plan(
                 ledger.forfeit(lease, cause), f"ended: {cause}; it is revived, or dead if that was once too often"

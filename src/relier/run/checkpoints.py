@@ -69,8 +69,7 @@ class Checkpoints:
 
     def superseded(self, kept: bytes) -> None:
         """The ledger has the new one: a file of this attempt that it replaces can go."""
-        name = msgspec.json.decode(kept[1:], type=Reference).name if kept[:1] == b"f" else ""
-        last, self._last_file = self._last_file, name
+        last, self._last_file = self._last_file, file_in(kept)
         if last and self.folder is not None:
             self.folder.remove(last)
 
@@ -94,3 +93,8 @@ class Checkpoints:
                 f"the checkpoint file {reference.name} is not what was written: its digest differs"
             )
         return packed
+
+
+def file_in(kept: bytes | None) -> str:
+    """The name of the file a kept checkpoint stands for; empty where it is no file."""
+    return msgspec.json.decode(kept[1:], type=Reference).name if kept and kept[:1] == b"f" else ""

@@ -2,8 +2,9 @@
 because each is one atomic script that looks at what has expired.
 
 One round: return the tasks of boots whose lease ran out, let due tasks into their queues, remove ended records past
-their end, and checkpoint files nobody needs. Brakes: at most `resurrection_batch_size` tasks in one pass, a pause of `resurrection_requeue_delay` between
-passes while there is more, and no more than `resurrection_max_queue_depth` revived tasks waiting in a queue.
+their end, and checkpoint files nobody needs. Brakes: at most `resurrection_batch_size` tasks in one pass, a pause of
+`resurrection_requeue_delay` between passes while there is more, and no more than `resurrection_max_queue_depth` revived
+tasks waiting in a queue.
 """
 
 from __future__ import annotations

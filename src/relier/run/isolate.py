@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -22,7 +23,7 @@ from relier.failure import Failure, how_it_ended
 from relier.ledger.records import Claimed
 from relier.run.attempt import Attempt
 from relier.run.outcome import Died, Done, Failed, Outcome, PutBack
-from relier.settings import Settings
+from relier.settings import Settings, environment
 
 log = logging.getLogger("relier.worker")
 
@@ -103,8 +104,9 @@ class Child:
         ours, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", "relier.run.isolated", str(theirs.fileno())]
-            command += [str(settings.max_payload_bytes), *modules]
-            process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()])
+            command += modules
+            env = os.environ | environment(settings)
+            process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()], env=env)
         reader, writer = await asyncio.open_connection(sock=ours)
         child = cls(process, reader, writer)
         if await unpack(reader, Ready) is None:

@@ -1,4 +1,4 @@
-"""The inside of an isolated process: `python -m relier.run.isolated <fd> <most bytes> <module> …`."""
+"""The inside of an isolated process: `python -m relier.run.isolated <fd> <module> …`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from relier.run.execute import execute, run_soft_hook, stop
 from relier.run.isolate import Order, Ready, Report, Run, Stop, Trust, Warn, pack, unpack
 from relier.run.outcome import Done, Failed, HandBack, Outcome, PutBack
 from relier.run.threads import Threads
+from relier.settings import Settings, get_settings
 
 PR_SET_PDEATHSIG = 1
 
@@ -27,9 +28,9 @@ PR_SET_PDEATHSIG = 1
 class Inside:
     """Runs what it is told, one at a time."""
 
-    def __init__(self, writer: asyncio.StreamWriter, most_bytes: int) -> None:
+    def __init__(self, writer: asyncio.StreamWriter, settings: Settings) -> None:
         self._writer = writer
-        self._most_bytes = most_bytes
+        self._most_bytes = settings.max_payload_bytes
         self._threads = Threads()
         self._attempt: Attempt | None = None
         self._trusted_until = 0.0
@@ -85,9 +86,9 @@ def report_of(outcome: Outcome) -> Report:
             return Report(failure=failure_of(asyncio.CancelledError("it was told to stop")))
 
 
-async def serve(fd: int, most_bytes: int) -> None:
+async def serve(fd: int, settings: Settings) -> None:
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=fd))
-    inside = Inside(writer, most_bytes)
+    inside = Inside(writer, settings)
     writer.write(pack(Ready()))
     while (order := await unpack(reader, Run | Warn | Stop | Trust)) is not None:
         inside.obey(order)
@@ -100,8 +101,8 @@ def main() -> None:
     for ignored in (signal.SIGINT, signal.SIGTERM):  # the parent decides when to stop
         signal.signal(ignored, signal.SIG_IGN)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    registry.load(sys.argv[3:])
-    asyncio.run(serve(int(sys.argv[1]), int(sys.argv[2])))
+    registry.load(sys.argv[2:])
+    asyncio.run(serve(int(sys.argv[1]), get_settings()))
 
 
 if __name__ == "__main__":

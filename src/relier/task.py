@@ -12,7 +12,7 @@ from relier.arguments import Arguments
 from relier.errors import ConfigurationError
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Accepted, Admission, Submission
-from relier.options import PushOptions, TaskOptions, task_options
+from relier.options import PushOptions, TaskOptions, durability_of, task_options
 from relier.store.call import Durability
 from relier.submit.client import Client, default_client
 from relier.submit.guards import Guards
@@ -142,7 +142,7 @@ class RlTask(Pushable[P, R]):
         idempotency_key: str | None = None,
     ) -> Pushable[P, R]:
         """The same task, pushed otherwise: `await t.with_options(delay=60).apush(…)`."""
-        level = None if durability is None else Durability(durability)
+        level = None if durability is None else durability_of(durability)
         return Pushable(self, PushOptions(task_id, delay, eta, expires, priority, queue, level, idempotency_key))
 
     def migration(self, *, from_version: int) -> Callable[[Migration], Migration]:

@@ -231,18 +231,29 @@ class Worker:
 
     async def _live(self, attempt: Attempt) -> None:
         """The life of one attempt: keep its times, execute, settle."""
-        outcome = await (self._run_isolated(attempt) if attempt.isolated else self._run_here(attempt))
+        try:
+            outcome = await (self._run_isolated(attempt) if attempt.isolated else self._run_here(attempt))
+        except Exception as error:
+            log.exception("task %s could not be run here", attempt.ctx.task_id)
+            outcome = PutBack(error)
         attempt.stopper = None
         for timer in attempt.timers:
             timer.cancel()
         if self._attempts.pop(attempt.key, None) is None:
             return  # it was buried, or handed back, without it
-        self._settler.settle(attempt.claimed, outcome, attempt.task.options.retries)
+        self._settle(attempt, outcome)
         self._wake.set()
         if not self._attempts:
             self._emptied.set()
         if self._options.max_tasks is not None and self._started >= self._options.max_tasks:
             self.recycle(f"{self._started} tasks were run")
+
+    def _settle(self, attempt: Attempt, outcome: Outcome) -> None:
+        try:
+            self._settler.settle(attempt.claimed, outcome, attempt.task.options.retries)
+        except Exception as error:
+            log.exception("what came of task %s could not be told; it is buried", attempt.ctx.task_id)
+            self._settler.settle(attempt.claimed, Failed(error, final=True))
 
     async def _run_here(self, attempt: Attempt) -> Outcome:
         if attempt.task.is_async and attempt.asyncio_task is not None:
@@ -255,7 +266,7 @@ class Worker:
             async with self._isolates.process_for(attempt) as process:
                 self._arm(attempt)
                 return await process.run(attempt, self._pulse.trusted_until)
-        except WorkerInitializationError as error:
+        except (WorkerInitializationError, OSError) as error:
             return PutBack(error)
 
     def _arm(self, attempt: Attempt) -> None:

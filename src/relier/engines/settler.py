@@ -55,7 +55,7 @@ class Settler:
             level = claimed.record.spec.durability
             self._done.setdefault((lease.owner, level), []).append((lease, outcome.result, ()))
             return
-        plan = plan_of(self._ledger, claimed, outcome, retries, now_ms)
+        plan = plan_of(self._ledger, claimed, outcome, retries, now_ms or claimed.record.moved_ms)
         if plan.words:
             log.warning("task %s (%s) %s", claimed.record.id, claimed.record.name, plan.words)
         if plan.call is not None:

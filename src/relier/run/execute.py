@@ -78,5 +78,7 @@ async def call_hook(hook: Any, ctx: TaskContext) -> None:
             answer = await asyncio.to_thread(hook, ctx)
             if inspect.isawaitable(answer):
                 await answer
-    except Exception:
+    except asyncio.CancelledError:  # the task has ended meanwhile
+        raise
+    except BaseException:
         log.exception("on_soft_timeout of task %s failed; the task goes on", ctx.task_id)

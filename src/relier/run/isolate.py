@@ -110,6 +110,7 @@ class Child:
         reader, writer = await asyncio.open_connection(sock=ours)
         child = cls(process, reader, writer)
         if await unpack(reader, Ready) is None:
+            await process.wait()
             await child.end()
             raise WorkerInitializationError(
                 f"an isolated process could not start: {how_it_ended(process.returncode or 0)}"

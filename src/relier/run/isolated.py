@@ -105,8 +105,7 @@ def main() -> None:
         signal.signal(ignored, signal.SIG_IGN)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     registry.load(sys.argv[2:])
-    settings = get_settings()
-    asyncio.run(serve(int(sys.argv[1]), settings))
+    asyncio.run(serve(int(sys.argv[1]), get_settings()))
 
 
 if __name__ == "__main__":

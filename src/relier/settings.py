@@ -71,7 +71,7 @@ class Settings(BaseSettings):
     heartbeat_ttl: Seconds = 5.0
     """The lease (s): a worker that gave no sign of life for so long is declared lost. It beats at a quarter of it."""
     admission_limit: Annotated[int, Field(ge=0)] = 5000
-    """At most so many pushes per `admission_window`, in all of the namespace; 0: no limit. A larger bulk push is refused."""
+    """At most so many pushes per `admission_window` in all of the namespace; 0: no limit. A larger bulk is refused."""
     admission_window: Seconds = 10.0
     """The window of `admission_limit` (s)."""
     admission_max_depth: Annotated[int, Field(ge=0)] = 0

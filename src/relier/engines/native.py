@@ -220,6 +220,8 @@ class Worker:
         if attempt.isolated and self._isolates.crowded:
             self._settler.settle(claimed, Crowded())
             return
+        if claimed.alone:
+            log.warning("task %s (%s) is a suspect and runs alone", claimed.record.id, claimed.record.name)
         self._attempts[attempt.key] = attempt
         self._started += 1
         attempt.asyncio_task = self._loop.create_task(self._live(attempt))
@@ -231,7 +233,7 @@ class Worker:
         """The life of one attempt: keep its times, execute, settle."""
         try:
             outcome = await (self._run_isolated(attempt) if attempt.isolated else self._run_here(attempt))
-        except Exception as error:  # noqa: BLE001 - ours, not the task's: it must come to an end nevertheless
+        except Exception as error:  # ours, not the task's: it must come to an end nevertheless
             log.exception("task %s could not be run here", attempt.ctx.task_id)
             outcome = PutBack(error)
         attempt.stopper = None

@@ -31,7 +31,7 @@ log = logging.getLogger("relier.supervisor")
 TELL_FD = "RELIER_SUPERVISOR_FD"
 STALL_S = 60.0  # how long the parent beats for a child that does not
 GRACE_S = 10.0  # past a task's hard timeout
-QUICK_S = 10.0  # a child that lived shorter failed to start
+QUICK_S, QUICK_JOINED_S = 10.0, 1.0  # a child that lived shorter failed to start; one that had joined, hardly
 EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE = 0, 3, 4
 CANNOT_START = (1, 2)
 
@@ -204,7 +204,8 @@ class Supervisor:
             self._stops, self._code = 1, code
             return
         now = time.monotonic()
-        self._failures = self._failures + 1 if code not in (0, EXIT_RECYCLE) and now - child.began < QUICK_S else 0
+        quick = now - child.began < (QUICK_JOINED_S if child.boots else QUICK_S)
+        self._failures = self._failures + 1 if code not in (0, EXIT_RECYCLE) and quick else 0
         self._starts.append(now + (min(30.0, 0.25 * 2 ** min(self._failures, 10)) if self._failures else 0.0))
 
     def _revive(self, boot: str, cause: str) -> bool:

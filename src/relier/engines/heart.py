@@ -120,12 +120,15 @@ class Heart(threading.Thread):
         due = time.monotonic() + self._lease / 4
         while not self._ending.wait(min(GLANCE_S, self._lease / 8)):
             now = time.monotonic()
-            if now >= due or self._poked:
-                self._poked = False
-                due = now + self._lease / 4
-                self._beat(now)
-            self._watch_loop(now)
-            self._bury_overdue(now)
+            try:
+                if now >= due or self._poked:
+                    self._poked = False
+                    due = now + self._lease / 4
+                    self._beat(now)
+                self._watch_loop(now)
+                self._bury_overdue(now)
+            except Exception:  # a worker whose heart has stopped would hold up its tasks for ever
+                log.exception("the heart of worker %s stumbled, and goes on", self._pulse.boot)
         self._store.close()
 
     def _register(self, boot: str) -> None:

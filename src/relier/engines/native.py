@@ -222,6 +222,8 @@ class Worker:
         if attempt.isolated and self._isolates.crowded:
             self._settler.settle(claimed, Crowded())
             return
+        if claimed.alone:
+            log.warning("task %s (%s) is a suspect and runs alone", claimed.record.id, claimed.record.name)
         self._attempts[attempt.key] = attempt
         self._started += 1
         attempt.asyncio_task = self._loop.create_task(self._live(attempt))
@@ -233,7 +235,7 @@ class Worker:
         """The life of one attempt: keep its times, execute, settle."""
         try:
             outcome = await (self._run_isolated(attempt) if attempt.isolated else self._run_here(attempt))
-        except Exception as error:
+        except Exception as error:  # ours, not the task's: it must come to an end nevertheless
             log.exception("task %s could not be run here", attempt.ctx.task_id)
             outcome = PutBack(error)
         attempt.stopper = None
@@ -262,12 +264,18 @@ class Worker:
         return await execute(attempt, self._threads, self._settings.max_payload_bytes)
 
     async def _run_isolated(self, attempt: Attempt) -> Outcome:
+        if attempt.asyncio_task is not None:
+            attempt.stopper = attempt.asyncio_task.cancel  # while it waits for a process
         try:
             async with self._isolates.process_for(attempt) as process:
                 self._arm(attempt)
                 return await process.run(attempt, self._pulse.trusted_until)
         except (WorkerInitializationError, OSError) as error:
             return PutBack(error)
+        except asyncio.CancelledError:
+            if attempt.stop is None:
+                raise
+            return attempt.stop
 
     def _arm(self, attempt: Attempt) -> None:
         options, attempt.began = attempt.task.options, time.monotonic()
@@ -301,7 +309,7 @@ class Worker:
             case Heard(boot, beat):
                 self._isolates.trust(self._pulse.trusted_until)
                 for key in beat.asked:
-                    if key in self._attempts:
+                    if key in self._attempts and self._attempts[key].stop is None:
                         log.info("task %s is cancelled: a person asked for it", key[0])
                         stop(self._attempts[key], HandBack())
                 if boot == self._pulse.boot:
@@ -393,7 +401,7 @@ def resident_mb() -> float:
         return 0.0
 
 
-def every_queue(queues: Sequence[str]) -> tuple[str, ...]:
-    """Queue names as given, `a,b` taken apart, each once, in order."""
-    names = [name.strip() for text in queues for name in text.split(",")]
-    return tuple(dict.fromkeys(name for name in names if name)) or ("default",)
+def every_queue(lists: Sequence[str], exact: Sequence[str] = ()) -> tuple[str, ...]:
+    """Queue names: lists such as `a,b` taken apart, others as they are; each once, in order."""
+    names = [name.strip() for text in lists for name in text.split(",")]
+    return tuple(dict.fromkeys(name for name in (*names, *exact) if name)) or ("default",)

@@ -85,10 +85,15 @@ def asyncio_run(main: Coroutine[Any, Any, int]) -> int:
 
 
 def tell_parent(pipe: int, pulse: Pulse) -> None:
-    """One line to the supervisor. A pipe that is full or closed costs a line, not the beat."""
+    """One line to the supervisor. A full pipe costs a line, not the beat; a closed one says that the parent is gone,
+    which PDEATHSIG does not where it died before this process asked for it, or where there is no such thing."""
     deadlines = [at for attempt in list(pulse.attempts.values()) if (at := attempt.overdue_at) is not None]
-    with contextlib.suppress(OSError):
+    try:
         os.write(pipe, told(pulse.boot, min(deadlines, default=None)))
+    except BrokenPipeError:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except OSError:
+        return
 
 
 def start_over() -> None:

@@ -31,8 +31,9 @@ log = logging.getLogger("relier.supervisor")
 TELL_FD = "RELIER_SUPERVISOR_FD"
 STALL_S = 60.0  # how long the parent beats for a child that does not
 GRACE_S = 10.0  # past a task's hard timeout
-QUICK_S = 10.0  # a child that lived shorter failed to start
+QUICK_S, QUICK_JOINED_S = 10.0, 1.0  # a child that lived shorter failed to start; one that had joined, hardly
 EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE = 0, 3, 4
+CANNOT_START = (1, 2)
 
 
 def told(boot: str, hard_deadline: float | None) -> bytes:
@@ -53,6 +54,7 @@ class Child:
     hard_deadline: float = 0.0
     cpu: float = 0.0
     told: bool = False  # to stop
+    killed: str = ""  # why we killed it
     rest: bytes = b""
 
     def take(self, data: bytes, now: float) -> None:
@@ -89,6 +91,7 @@ class Supervisor:
         self._stops = 0
         self._interrupts = 0
         self._failures = 0
+        self._worked = False  # some child came as far as a boot
         self._code = EXIT_CLEAN
 
     def run(self) -> int:
@@ -184,18 +187,25 @@ class Supervisor:
         self._children.remove(child)
         if self._stops and code == -signal.SIGTERM and not child.boots:
             code = EXIT_CLEAN  # it was told to stop before it could listen
-        cause = how_it_ended(code)
+        cause = child.killed or how_it_ended(code)
         self._orphaned += [(boot, cause) for boot in child.boots]
         if code in (EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE):
             log.info("worker process %d left (%d)", child.process.pid, code)
         else:
-            log.error("worker process %d is gone: %s; its tasks are returned", child.process.pid, cause)
+            returned = "; its tasks are returned" if child.boots else ""
+            log.error("worker process %d is gone: %s%s", child.process.pid, cause, returned)
         if self._stops:
             held_nothing = code in (EXIT_CLEAN, EXIT_RECYCLE) or (code == -signal.SIGTERM and not child.boots)
             self._code = max(self._code, EXIT_CLEAN if held_nothing else EXIT_FORCED)
             return
+        self._worked = self._worked or bool(child.boots)
+        if code in CANNOT_START and not self._worked and self._changed is None:
+            log.error("no worker process can start; see what the first one said")
+            self._stops, self._code = 1, code
+            return
         now = time.monotonic()
-        self._failures = self._failures + 1 if code not in (0, EXIT_RECYCLE) and now - child.began < QUICK_S else 0
+        quick = now - child.began < (QUICK_JOINED_S if child.boots else QUICK_S)
+        self._failures = self._failures + 1 if code not in (0, EXIT_RECYCLE) and quick else 0
         self._starts.append(now + (min(30.0, 0.25 * 2 ** min(self._failures, 10)) if self._failures else 0.0))
 
     def _revive(self, boot: str, cause: str) -> bool:
@@ -218,8 +228,14 @@ class Supervisor:
         lease = self._settings.heartbeat_ttl
         if not child.boots or now - child.heard < lease / 2:
             return
+        if child.killed:
+            return
         if now > child.killed_at:
-            log.error("worker process %d has not beaten for %.0f s and is killed", child.process.pid, now - child.heard)
+            silent = now - child.heard
+            child.killed = (
+                f"its supervisor killed it: no sign of life for {silent:.0f} s (does something hold the GIL?)"
+            )
+            log.error("worker process %d has not beaten for %.0f s and is killed", child.process.pid, silent)
             child.process.kill()
             return
         if now - child.beaten < lease / 4:

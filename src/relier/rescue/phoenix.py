@@ -57,6 +57,9 @@ class Phoenix:
                 if type(error).__name__ != trouble:
                     trouble = type(error).__name__
                     log.warning("the sweep cannot reach the store, and will try again: %s", error)
+            except Exception:  # one that ended silently would leave the work of the dead to others
+                pause = self._settings.resurrection_check_interval
+                log.exception("the sweep stumbled, and goes on")
             await self._wait(pause)
 
     async def sweep_once(self) -> float:

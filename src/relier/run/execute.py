@@ -80,5 +80,5 @@ async def call_hook(hook: Any, ctx: TaskContext) -> None:
                 await answer
     except asyncio.CancelledError:  # the task has ended meanwhile
         raise
-    except BaseException:
+    except BaseException:  # sys.exit() in a hook must not end the worker
         log.exception("on_soft_timeout of task %s failed; the task goes on", ctx.task_id)

@@ -183,6 +183,7 @@ class Isolates:
             await self._slots.acquire()
         finally:
             self._waiting -= 1
+            attempt.stopper = None
         child = None
         try:
             child = self._busy[attempt.key] = self._take() or await Child.start(self._modules, self._settings)

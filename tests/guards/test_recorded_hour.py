@@ -50,10 +50,21 @@ def most_in_a_window(came: list[tuple[int, int]]) -> int:
     return most
 
 
-@examples(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def let_in(times: list[int], weights: list[int], bucket: Limit) -> list[tuple[int, int]]:
+    """What a leaky bucket lets in: it drains one task every interval, and holds a tolerance's worth."""
+    came, idle_at = [], 0
+    for at, weight in zip(times, weights, strict=True):
+        after = max(idle_at, at) + weight * bucket.interval_us
+        if after - bucket.tolerance_us <= at:
+            idle_at = after
+            came.append((at, weight))
+    return came
+
+
+@examples(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    limit=st.integers(1, 10),
-    pressure=st.floats(0.5, 2.0),
+    limit=st.integers(1, 8),
+    pressure=st.floats(0.5, 1.5),
     shape=st.sampled_from(["even", "bursts", "edges"]),
     weights=st.lists(st.integers(1, 4), min_size=1, max_size=3),
     seed=st.integers(0, 2**32),
@@ -81,8 +92,4 @@ def test_any_window_of_a_recorded_hour(
     refused = [isinstance(answer, AdmissionRejectedError) for answer in answers]
     came = [(at, weight) for at, weight, no in zip(times, drawn, refused, strict=True) if not no]
     assert most_in_a_window(came) <= 2 * limit, "limit, and the burst of a limit that had been idle"
-    total = sum(weight for _, weight in came)
-    hour = (times[-1] - times[0]) / bucket.interval_us
-    assert total <= limit + hour + 1
-    wanted = sum(drawn)
-    assert total >= min(wanted, hour) * 0.5 - 4 * limit, "and it lets in what it can"
+    assert came == let_in(times, drawn, bucket), "and nobody was refused who fitted in"

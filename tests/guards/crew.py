@@ -15,6 +15,11 @@ from relier.cli.audit import audit
 from relier.engines.native import Worker, WorkerOptions
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.ledger.records import Claimed, Lease, Stats, Task, new_boot
+from relier.run.attempt import Attempt, open_attempt
+from relier.run.execute import execute
+from relier.run.line import Line
+from relier.run.outcome import Outcome, plan_of
+from relier.run.threads import Threads
 
 # Quick for tests: a sweep every 50 ms, a beat every 0.75 s. Long enough a lease for a busy machine.
 QUICK: dict[str, Any] = {"heartbeat_ttl": 3.0, "resurrection_check_interval": 0.05, "graceful_shutdown_timeout": 0.0}
@@ -39,6 +44,7 @@ class Crew:
         self._scripts = CLOCKED if clocked else SCRIPTS
         self._clients: list[Client] = []
         self._seq = 0
+        self._threads = Threads()
         self.now_us = EPOCH_US
         self.sound = not clocked  # False: records were broken on purpose, or the time was: the books need not balance
         self.client = self.with_settings()
@@ -110,6 +116,20 @@ class Crew:
         """The boot's process was seen to die."""
         self.run(self.ledger.revive(boot=boot, cause="killed"))
 
+    def begin(self, boot: str = "", **ready: Any) -> Attempt:
+        """Claim what waits, and open it as a worker would."""
+        attempt = open_attempt(self.claim(boot or self.join()), Line(self.client), **ready)
+        assert isinstance(attempt, Attempt)
+        return attempt
+
+    async def execute(self, attempt: Attempt) -> Outcome:
+        """Run it as a worker would, and tell the ledger what came of it."""
+        outcome = await execute(attempt, self._threads, self.client.settings.max_payload_bytes)
+        plan = plan_of(self.ledger, attempt.claimed, outcome, attempt.task.options.retries, self.stats().now_ms)
+        if plan.call is not None:
+            self.run(plan.call)
+        return outcome
+
     # --- a worker in this process --------------------------------------------------------------------------------
 
     @asynccontextmanager
@@ -130,6 +150,7 @@ class Crew:
                 assert report.ok, [finding.problem for finding in report.findings]
         finally:
             use_client(None)
+            self._threads.close()
             for client in self._clients:
                 await client.aclose()
 

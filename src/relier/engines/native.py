@@ -31,6 +31,7 @@ from relier.ledger.ledger import CLAIM_BYTES
 from relier.ledger.records import Claim, Claimed, ClaimStatus
 from relier.rescue.phoenix import Phoenix
 from relier.run.attempt import Attempt, open_attempt
+from relier.run.checkpoint_files import folder_for
 from relier.run.execute import execute, run_soft_hook, stop
 from relier.run.isolate import Isolates
 from relier.run.line import Line
@@ -108,6 +109,7 @@ class Worker:
         """Work until told to stop. The exit code: clean, forced (tasks were handed back), or recycle."""
         loop = self._loop = asyncio.get_running_loop()
         self._pulse.loop_thread = threading.get_ident()
+        folder_for(self._settings)  # a place for checkpoints that cannot be is told now, not when a task needs it
         await self._client.aopen()
         self._settler = Settler(self._store, self._ledger)
         self._strangers = Strangers(self._store, self._ledger, self._settler, self._attempts)

@@ -163,17 +163,21 @@ class Ledger:
         args: list[Arg] = [boot, lane, seq, want, max_bytes, "1" if rung else "", *queues]
         return self._call("claim", args, partial(replies.claim, boot))
 
-    def checkpoint(self, lease: Lease, seq: int, value: bytes) -> Call[Settled]:
+    def checkpoint(
+        self, lease: Lease, seq: int, value: bytes, durability: Durability = Durability.MEMORY
+    ) -> Call[Settled]:
         """Saves how far the attempt got. `seq` grows within the attempt; an older one never replaces a newer one."""
         check_number("seq", seq)
         check_bytes("the checkpoint", value, self._max_bytes)
-        return self._call("checkpoint", [lease.owner, lease.task_id, lease.fence, seq, value], replies.settled)
+        args: list[Arg] = [lease.owner, lease.task_id, lease.fence, seq, value, _flag(durability)]
+        return self._call("checkpoint", args, replies.settled, durability)
 
-    def step(self, lease: Lease, name: str, value: bytes) -> Call[Recorded]:
+    def step(self, lease: Lease, name: str, value: bytes, durability: Durability = Durability.MEMORY) -> Call[Recorded]:
         """Records a step's result; the first record stands and is what the answer holds."""
         check_name("the step", name)
         check_bytes(f"the result of step {name!r:.80}", value, self._max_bytes)
-        return self._call("step", [lease.owner, lease.task_id, lease.fence, name, value], replies.recorded)
+        args: list[Arg] = [lease.owner, lease.task_id, lease.fence, name, value, _flag(durability)]
+        return self._call("step", args, replies.recorded, durability)
 
     def progress(self, lease: Lease, text: str) -> Call[Settled]:
         """How far the attempt got, in words for people. The last word stands."""

@@ -188,6 +188,11 @@ class Record(msgspec.Struct, frozen=True):
     def reason(self) -> str:
         return self.more.get("reason", "")
 
+    @property
+    def progress(self) -> str:
+        """What the task last said of how far it got."""
+        return self.more.get("progress", "")
+
 
 class HistoryEntry(msgspec.Struct, frozen=True):
     """One attempt that did not commit: what ended it, when, which attempt of whom, what is known, when it began."""

@@ -186,7 +186,8 @@ class Pieces(Namespace):
                 return "repeat"
         elif rec.more.get("settled") == f"{move}:{fence}":
             return "repeat"
-        self.count("refused")
+        if move != "progress":
+            self.count("refused")
         return "stale"
 
     # --- 1 enter -------------------------------------------------------------------------------------------------

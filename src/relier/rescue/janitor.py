@@ -1,6 +1,8 @@
-"""Removes checkpoint files nobody can come back to: of records that are gone, and such as a newer one replaced.
+"""Removes checkpoint files nobody can come back to: of records that are gone, such as a newer one replaced, and what a
+killed process left unfinished.
 
-A file is looked at only when it is old enough that whoever wrote it has long told the ledger of it, or never will.
+A file is looked at only when it is old enough that whoever wrote it has long told the ledger of it, or never will; and
+one that the attempt under way may still tell of is left alone, however old.
 """
 
 from __future__ import annotations
@@ -8,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from itertools import islice
 
 from relier.errors import RelierError, TaskNotFoundError
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Task
-from relier.run.checkpoint_files import Folder, folder_of, task_of
+from relier.run.checkpoint_files import UNFINISHED, Folder, Named, folder_for, named
 from relier.run.checkpoints import file_in
+from relier.settings import Settings
+from relier.states import State
 from relier.store import AsyncStore
 
 log = logging.getLogger("relier.phoenix")
@@ -23,28 +26,45 @@ OLD_S = 600.0
 AT_ONCE = 200
 
 
-async def tidy_checkpoints(where: str, store: AsyncStore, ledger: Ledger) -> int:
-    """One pass over RELIER_CHECKPOINT_DIR. How many files were removed."""
-    folder = folder_of(where)
-    names = await asyncio.to_thread(lambda: list(islice(folder.older_than(OLD_S), AT_ONCE)))
-    tasks: dict[str, list[str]] = {}
-    for name in names:
-        tasks.setdefault(task_of(name), []).append(name)
-    answers = await store.run_many(ledger.get(task_id) for task_id in tasks)
-    useless = [
-        name
-        for files, answer in zip(tasks.values(), answers, strict=True)
-        for name in files
-        if _is_useless(name, answer)
-    ]
-    await asyncio.to_thread(_remove, folder, useless)
-    return len(useless)
+class Janitor:
+    """Walks through the folder by name, some files at a time, and begins anew at its end."""
+
+    def __init__(self, settings: Settings, store: AsyncStore, ledger: Ledger, old: float = OLD_S) -> None:
+        self._settings = settings
+        self._store = store
+        self._ledger = ledger
+        self._old = old
+        self._reached = ""
+
+    async def tidy(self) -> int:
+        """How many files were removed."""
+        folder = folder_for(self._settings)
+        if folder is None:
+            return 0
+        names = await asyncio.to_thread(lambda: sorted(folder.older_than(self._old)))
+        here = [name for name in names if name > self._reached][:AT_ONCE]
+        self._reached = here[-1] if len(here) == AT_ONCE else ""
+        useless = [name for name in here if name.startswith(UNFINISHED)]
+        useless += await self._of_nobody({name: whose for name in here if (whose := named(name)) is not None})
+        await asyncio.to_thread(_remove, folder, useless)
+        return len(useless)
+
+    async def _of_nobody(self, files: dict[str, Named]) -> list[str]:
+        ids = sorted({whose.task_id for whose in files.values()})
+        found = await self._store.run_many(self._ledger.get(task_id) for task_id in ids)
+        answers = dict(zip(ids, found, strict=True))
+        return [name for name, whose in files.items() if _is_useless(name, whose, answers[whose.task_id])]
 
 
-def _is_useless(name: str, answer: Task | RelierError) -> bool:
+def _is_useless(name: str, whose: Named, answer: Task | RelierError) -> bool:
     if isinstance(answer, RelierError):
         return isinstance(answer, TaskNotFoundError)  # of anything else nobody knows: leave it
-    return file_in(answer.checkpoint) != name
+    if answer.record.state is State.RUNNING and answer.record.fence == whose.fence:
+        return False
+    try:
+        return file_in(answer.checkpoint) != name
+    except RelierError:
+        return False
 
 
 def _remove(folder: Folder, names: Iterable[str]) -> None:

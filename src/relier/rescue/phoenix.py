@@ -14,9 +14,9 @@ import logging
 import random
 import time
 
-from relier.errors import RelierError
+from relier.errors import ConfigurationError, RelierError
 from relier.ledger.ledger import SWEEP_TASKS, Ledger
-from relier.rescue.janitor import tidy_checkpoints
+from relier.rescue.janitor import Janitor
 from relier.settings import Settings
 from relier.store import AsyncStore
 
@@ -34,6 +34,7 @@ class Phoenix:
         self._settings = settings
         self._store = store
         self._ledger = ledger
+        self._janitor = Janitor(settings, store, ledger)
         self._ending = asyncio.Event()
         self._reaped_at = 0.0
         self._tidied_at = 0.0
@@ -120,10 +121,13 @@ class Phoenix:
                 return
 
     async def _tidy(self) -> None:
-        where = self._settings.checkpoint_dir
-        if where and time.monotonic() - self._tidied_at > TIDY_EVERY_S:
-            self._tidied_at = time.monotonic()
-            await tidy_checkpoints(where, self._store, self._ledger)
+        if not self._settings.checkpoint_dir or time.monotonic() - self._tidied_at < TIDY_EVERY_S:
+            return
+        self._tidied_at = time.monotonic()
+        try:
+            await self._janitor.tidy()
+        except ConfigurationError as error:
+            log.warning("checkpoint files nobody needs cannot be removed: %s", error)
 
     async def _wait(self, seconds: float) -> None:
         try:

@@ -1,19 +1,31 @@
-"""Where large checkpoints are: a folder, or any place fsspec reaches. Both write a file whole or not at all."""
+"""Where large checkpoints are: a folder, or any place fsspec reaches. Both write a file whole or not at all.
+
+Each ledger has a folder of its own below RELIER_CHECKPOINT_DIR, so that nobody tidies up another's. A file is named by
+task, fence and number: `<task>-<fence>-<number>.checkpoint`.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import quote, unquote
 
 from relier.errors import CheckpointStoreError, ConfigurationError
+from relier.settings import Settings
+from relier.store.address import redact
 
 SUFFIX = ".checkpoint"
+UNFINISHED = ".unfinished-"
+LONGEST_NAME = 200
+NAMED = re.compile(rf"(.+)-(\d+)-(\d+){re.escape(SUFFIX)}")
 
 
 class Folder(Protocol):
@@ -23,14 +35,43 @@ class Folder(Protocol):
     def older_than(self, seconds: float) -> Iterator[str]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Whose checkpoint a file is."""
+
+    task_id: str
+    fence: str
+    seq: int
+
+    @property
+    def file(self) -> str:
+        name = f"{quote(self.task_id, safe='')}-{self.fence}-{self.seq}{SUFFIX}"
+        if len(name) > LONGEST_NAME:
+            raise CheckpointStoreError(
+                f"the id of task {self.task_id:.60}… is too long for the name of a file, so its checkpoints cannot be "
+                f"larger than RELIER_CHECKPOINT_MAX_INLINE_BYTES; choose shorter ids, or keep less"
+            )
+        return name
+
+
+def named(file: str) -> Named | None:
+    """What a file's name says; None: it is no checkpoint of ours."""
+    match = NAMED.fullmatch(file)
+    return Named(unquote(match[1]), match[2], int(match[3])) if match else None
+
+
+def folder_for(settings: Settings) -> Folder | None:
+    """The folder of this ledger's checkpoints; None: none is set. ConfigurationError where it cannot be one."""
+    if not settings.checkpoint_dir:
+        return None
+    name = quote(f"{settings.key_prefix}{settings.namespace}", safe=":")
+    return folder_of(settings.checkpoint_dir.rstrip("/"), name if name.strip(".") else name.replace(".", "%2E"))
+
+
 @lru_cache
-def folder_of(where: str) -> Folder:
-    return RemoteFolder(where) if "://" in where else LocalFolder(Path(where))
-
-
-def task_of(name: str) -> str:
-    """The task a checkpoint file belongs to."""
-    return name.removesuffix(SUFFIX).rsplit("-", 2)[0]
+def folder_of(where: str, below: str) -> Folder:
+    path = where.removeprefix("file://")
+    return RemoteFolder(where, below) if "://" in path else LocalFolder(Path(path) / below)
 
 
 class LocalFolder:
@@ -42,7 +83,7 @@ class LocalFolder:
     def write(self, name: str, data: bytes) -> None:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            handle, unfinished = tempfile.mkstemp(dir=self._folder, prefix=".unfinished-")
+            handle, unfinished = tempfile.mkstemp(dir=self._folder, prefix=UNFINISHED)
             try:
                 with open(handle, "wb") as file:
                     file.write(data)
@@ -52,8 +93,17 @@ class LocalFolder:
             except BaseException:
                 os.unlink(unfinished)
                 raise
+            self._sync()
         except OSError as error:
             raise _trouble("written", name, self._folder, error) from error
+
+    def _sync(self) -> None:
+        """The name too must outlive a power cut: the ledger is told of it next."""
+        handle = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
     def read(self, name: str) -> bytes:
         try:
@@ -70,36 +120,43 @@ class LocalFolder:
         with contextlib.suppress(OSError):
             for entry in os.scandir(self._folder):
                 with contextlib.suppress(OSError):
-                    if entry.name.endswith(SUFFIX) and entry.stat().st_mtime < limit:
+                    ours = entry.name.startswith(UNFINISHED) or entry.name.endswith(SUFFIX)
+                    if ours and entry.stat().st_mtime < limit:
                         yield entry.name
 
 
 class RemoteFolder:
     """An object store by fsspec, whose writes are whole or not at all by themselves."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, below: str) -> None:
+        self._shown = redact(url)
         try:
             import fsspec
         except ImportError as error:
             raise ConfigurationError(
-                f"RELIER_CHECKPOINT_DIR is {url!r}, which needs fsspec: pip install relier[checkpoints]"
+                f"RELIER_CHECKPOINT_DIR is {self._shown!r}, which needs fsspec: pip install relier[checkpoints]"
             ) from error
-        self._url = url.rstrip("/")
         self._fs: Any
-        self._fs, self._root = fsspec.core.url_to_fs(self._url)
+        try:
+            self._fs, self._root = fsspec.core.url_to_fs(f"{url}/{below}")
+        except Exception as error:  # whatever the backend raises
+            raise ConfigurationError(
+                f"RELIER_CHECKPOINT_DIR is {self._shown!r}, and fsspec does not take it ({type(error).__name__}: "
+                f"{error}); correct it, or install what its protocol needs"
+            ) from error
 
     def write(self, name: str, data: bytes) -> None:
         try:
             self._fs.makedirs(self._root, exist_ok=True)
             self._fs.pipe_file(f"{self._root}/{name}", data)
-        except Exception as error:  # whatever the backend raises
-            raise _trouble("written", name, self._url, error) from error
+        except Exception as error:
+            raise _trouble("written", name, self._shown, error) from error
 
     def read(self, name: str) -> bytes:
         try:
             data: bytes = self._fs.cat_file(f"{self._root}/{name}")
         except Exception as error:
-            raise _trouble("read", name, self._url, error) from error
+            raise _trouble("read", name, self._shown, error) from error
         return data
 
     def remove(self, name: str) -> None:
@@ -109,6 +166,7 @@ class RemoteFolder:
     def older_than(self, seconds: float) -> Iterator[str]:
         limit = time.time() - seconds
         with contextlib.suppress(Exception):
+            self._fs.invalidate_cache()
             for path in self._fs.ls(self._root, detail=False):
                 name = path.rpartition("/")[2]
                 if name.endswith(SUFFIX) and self._fs.modified(path).timestamp() < limit:

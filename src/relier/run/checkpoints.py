@@ -11,6 +11,7 @@ First byte: `j` JSON, `z` compressed JSON, `f` the name of a file that holds one
 from __future__ import annotations
 
 import hashlib
+import threading
 import zlib
 from typing import Any
 
@@ -18,7 +19,7 @@ import msgspec
 
 from relier import codec
 from relier.errors import CheckpointStoreError, CheckpointTooLargeError
-from relier.run.checkpoint_files import Folder, folder_of
+from relier.run.checkpoint_files import Folder, Named, folder_for
 from relier.settings import Settings
 
 SMALL = 1024  # not worth compressing
@@ -32,19 +33,22 @@ class Reference(msgspec.Struct, frozen=True):
 
 
 class Checkpoints:
-    """The checkpoints of one task's attempts, as bytes."""
+    """The checkpoints of one task's attempts, as bytes. May be used from several threads at once."""
 
-    def __init__(self, settings: Settings, task_id: str, fence: str) -> None:
-        self._most = settings.checkpoint_max_inline_bytes
-        self._where = settings.checkpoint_dir
+    def __init__(self, settings: Settings, task_id: str, fence: str, current: bytes | None = None) -> None:
+        self.current = current  # what the ledger has
+        self._settings = settings
+        self._most = min(settings.checkpoint_max_inline_bytes, settings.max_payload_bytes)
         self._task_id = task_id
         self._fence = fence
+        self._lock = threading.Lock()
         self._seq = 0
-        self._last_file = ""
+        self._newest = 0  # of those the ledger has
+        self._file = ""  # of that one, if it is one
 
     @property
     def folder(self) -> Folder | None:
-        return folder_of(self._where) if self._where else None
+        return folder_for(self._settings)
 
     def dump(self, value: Any) -> tuple[int, bytes]:
         """The next number, and what to keep beside the record. Writes a file where the value is large."""
@@ -53,35 +57,58 @@ class Checkpoints:
         if len(raw) > SMALL:
             smaller = zlib.compress(raw, 6)
             packed = b"z" + smaller if len(smaller) < len(raw) else packed
-        self._seq += 1
+        with self._lock:
+            self._seq += 1
+            seq = self._seq
         if len(packed) <= self._most:
-            return self._seq, packed
+            return seq, packed
         folder = self.folder
         if folder is None:
             raise CheckpointTooLargeError(
                 f"the checkpoint is {len(packed):,} bytes compressed, the limit is {self._most:,} "
                 f"(RELIER_CHECKPOINT_MAX_INLINE_BYTES); keep less, or set RELIER_CHECKPOINT_DIR to a shared folder"
             )
-        name = f"{self._task_id}-{self._fence}-{self._seq}.checkpoint"
+        name = Named(self._task_id, self._fence, seq).file
         folder.write(name, packed)
         reference = Reference(name, hashlib.sha256(packed).hexdigest())
-        return self._seq, b"f" + msgspec.json.encode(reference)
+        return seq, b"f" + msgspec.json.encode(reference)
 
-    def superseded(self, kept: bytes) -> None:
-        """The ledger has the new one: a file of this attempt that it replaces can go."""
-        last, self._last_file = self._last_file, file_in(kept)
-        if last and self.folder is not None:
-            self.folder.remove(last)
+    def kept(self, seq: int, kept: bytes) -> None:
+        """The ledger has it. Of two that were told at once the one with the higher number stands; the other's file, if
+        it is one, can go."""
+        with self._lock:
+            useless = file_in(kept)
+            if seq >= self._newest:
+                useless, self._newest, self._file, self.current = self._file, seq, useless, kept
+        if useless and self.folder is not None:
+            self.folder.remove(useless)
 
-    def load(self, kept: bytes | None) -> Any:
-        """The value of a checkpoint; None where there is none."""
-        if not kept:
+    def refused(self, kept: bytes) -> None:
+        """The ledger will never name it."""
+        if file_in(kept) and self.folder is not None:
+            self.folder.remove(file_in(kept))
+
+    def fetch(self) -> None:
+        """Read the current one's file now, so that `load` need not."""
+        kept = self.current
+        if kept is not None and kept[:1] == b"f":
+            packed = self._read(_reference(kept))
+            with self._lock:
+                self.current = packed if self.current is kept else self.current
+
+    def load(self) -> Any:
+        """The value of the current one; None where there is none."""
+        packed = self.current
+        if not packed:
             return None
-        if kept[:1] == b"f":
-            kept = self._fetch(msgspec.json.decode(kept[1:], type=Reference))
-        return codec.decode(zlib.decompress(kept[1:]) if kept[:1] == b"z" else kept[1:], "the checkpoint")
+        if packed[:1] == b"f":
+            packed = self._read(_reference(packed))
+        try:
+            return codec.decode(zlib.decompress(packed[1:]) if packed[:1] == b"z" else packed[1:], "the checkpoint")
+        except zlib.error as error:
+            raise _unreadable(error) from error
 
-    def _fetch(self, reference: Reference) -> bytes:
+    def _read(self, reference: Reference) -> bytes:
         folder = self.folder
         if folder is None:
             raise CheckpointStoreError(
@@ -95,6 +122,17 @@ class Checkpoints:
         return packed
 
 
+def _reference(kept: bytes) -> Reference:
+    try:
+        return msgspec.json.decode(kept[1:], type=Reference)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: Exception) -> CheckpointStoreError:
+    return CheckpointStoreError(f"the checkpoint cannot be read: {error}; something else wrote it")
+
+
 def file_in(kept: bytes | None) -> str:
     """The name of the file a kept checkpoint stands for; empty where it is no file."""
-    return msgspec.json.decode(kept[1:], type=Reference).name if kept and kept[:1] == b"f" else ""
+    return _reference(kept).name if kept and kept[:1] == b"f" else ""

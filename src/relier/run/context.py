@@ -4,17 +4,19 @@ through `task_context`."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, TypeVar, cast, overload
 
-from relier.errors import LeaseLostError, RelierError
-from relier.ledger.records import Claimed, Settled
+from relier.errors import LeaseLostError, RelierError, StepJournalError
+from relier.ledger.records import Claimed, Recorded, Settled
 from relier.run.checkpoints import Checkpoints
 from relier.run.line import Line
 from relier.run.steps import Journal, read_result, result_in, write_result
+from relier.store.call import Call, Durability
 
 R = TypeVar("R")
 PROGRESS_EVERY_S = 1.0
@@ -30,17 +32,18 @@ class TaskContext:
     """
 
     __slots__ = (
-        "_checkpoint",
         "_checkpoints",
         "_claimed",
         "_journal",
         "_line",
         "_lost",
+        "_told",
         "_told_at",
         "_trusted_until",
         "args",
         "attempt",
         "fence",
+        "gave_up",
         "kwargs",
         "metadata",
         "task_id",
@@ -70,10 +73,11 @@ class TaskContext:
         self._line = line
         self._trusted_until = trusted_until
         self._lost = False
-        self._checkpoint = claimed.checkpoint
         self._checkpoints: Checkpoints | None = None
         self._journal: Journal | None = None
-        self._told_at = 0.0
+        self._told = ""
+        self._told_at = -PROGRESS_EVERY_S
+        self.gave_up = False  # it stopped because the lease is lost, or may be: that is no failure
 
     def __repr__(self) -> str:
         return f"TaskContext({self.task_name} {self.task_id}, attempt {self.attempt})"
@@ -93,52 +97,75 @@ class TaskContext:
         """Raise LeaseLostError unless this attempt still holds the task, as far as can be known from here.
 
         Call it right before an effect that must not happen twice. It cannot see what happens between the check and the
-        effect: where that matters, hand `fence` to whoever does the effect.
+        effect: where that matters, hand `fence` to whoever does the effect. Let the error pass: the attempt then ends
+        without an outcome, and what it did not do is done by the next.
         """
-        if self._lost:
-            raise LeaseLostError(f"attempt {self.attempt} of {self.task_id} is lost: another may run; stop here")
         if self.suspect:
+            self.gave_up = True
             raise LeaseLostError(
                 f"attempt {self.attempt} of {self.task_id} is suspect: for nearly a lease the store was not reached"
             )
+        self._stop_if_lost()
 
     def lose(self) -> None:
         """Called by the engine."""
         self._lost = True
 
+    def _stop_if_lost(self) -> None:
+        if self._lost:
+            self.gave_up = True
+            raise LeaseLostError(f"attempt {self.attempt} of {self.task_id} is lost: another may run; stop here")
+
     def _check(self, settled: Settled) -> None:
         if not settled.ok:
-            self._lost = True
+            self._lost = self.gave_up = True
             raise LeaseLostError(
                 f"attempt {self.attempt} of {self.task_id} is lost: the ledger refused what it wanted to keep, because "
                 f"the task is {settled.state or settled.verdict} under another fence; stop here"
             )
+
+    @property
+    def _level(self) -> Durability:
+        """What a task keeps, it keeps at the level it was pushed at."""
+        return self._claimed.record.spec.durability
 
     # --- checkpoints ---------------------------------------------------------------------------------------------
 
     @property
     def partial_result(self) -> Any:
         """What the last `set_partial` kept, by this attempt or an earlier one; None where there was none."""
-        return self._keeper.load(self._checkpoint)
+        return self._keeper.load()
 
     async def set_partial(self, value: Any) -> None:
         """Keep how far the task got, under its fence. A revived, retried or replayed attempt finds it."""
         seq, kept = await asyncio.to_thread(self._keeper.dump, value)
-        self._check(await self._line.arun(self._line.ledger.checkpoint(self._claimed.lease, seq, kept)))
-        self._checkpoint = kept
-        self._keeper.superseded(kept)
+        call = self._line.ledger.checkpoint(self._claimed.lease, seq, kept, self._level)
+        answer = await self._line.atell(call, lambda: self._lost)
+        await asyncio.to_thread(self._kept, answer, seq, kept)
 
     def set_partial_sync(self, value: Any) -> None:
         """The same, for `def` tasks."""
         seq, kept = self._keeper.dump(value)
-        self._check(self._line.run(self._line.ledger.checkpoint(self._claimed.lease, seq, kept)))
-        self._checkpoint = kept
-        self._keeper.superseded(kept)
+        call = self._line.ledger.checkpoint(self._claimed.lease, seq, kept, self._level)
+        self._kept(self._line.tell(call, lambda: self._lost), seq, kept)
+
+    def _kept(self, answer: Settled, seq: int, kept: bytes) -> None:
+        if not answer.ok:
+            self._keeper.refused(kept)
+        self._check(answer)
+        self._keeper.kept(seq, kept)
+
+    async def fetch_partial(self) -> None:
+        """Called by the engine: reads a checkpoint's file before an `async def` begins, which must not wait for it."""
+        if self._claimed.checkpoint:
+            with contextlib.suppress(RelierError):  # told to whoever asks for the value
+                await asyncio.to_thread(self._keeper.fetch)
 
     @property
     def _keeper(self) -> Checkpoints:
         if self._checkpoints is None:
-            self._checkpoints = Checkpoints(self._line.settings, self.task_id, self._claimed.lease.fence)
+            lease, kept = self._claimed.lease, self._claimed.checkpoint
+            self._checkpoints = Checkpoints(self._line.settings, self.task_id, lease.fence, kept)
         return self._checkpoints
 
     # --- steps ---------------------------------------------------------------------------------------------------
@@ -150,35 +177,52 @@ class TaskContext:
     async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call `fn(*args, **kwargs)` once for the life of this task, and keep what it returned.
 
-        Recorded under the fence before this returns; an attempt that finds it recorded gets that and calls nothing. If
-        the process dies between the effect and the record, `fn` is called again: make it safe to repeat, or hand it
-        the fence.
+        Recorded under the fence before this returns; an attempt that finds it recorded gets that and calls nothing. A
+        step that raised was not done: it is called again by the next attempt, or by this one if it asks. If the process
+        dies between the effect and the record, `fn` is called again: make it safe to repeat, or hand it the fence.
         """
         recorded = self._steps.begin(name)
         if recorded is None:
-            value = fn(*args, **kwargs)
-            if inspect.isawaitable(value):
-                value = await value
-            entry = self._steps.entry(name, write_result(fn, value))
-            answer = await self._line.arun(self._line.ledger.step(self._claimed.lease, name, entry))
-            self._check(answer.settled)
-            if answer.value is None or answer.value == entry:
+            try:
+                self._stop_if_lost()
+                value = fn(*args, **kwargs)
+                if inspect.isawaitable(value):
+                    value = await value
+                call, entry = self._entry(name, fn, value)
+            except BaseException:
+                self._steps.raised(name)
+                raise
+            recorded = self._recorded(await self._line.atell(call, lambda: self._lost), entry)
+            if recorded is None:
                 return value
-            recorded = result_in(answer.value)
         return read_result(fn, recorded)
 
     def step_sync(self, name: str, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """The same, for `def` tasks."""
+        if inspect.iscoroutinefunction(fn):
+            raise StepJournalError(f"the step {name!r} calls an async function, which step_sync cannot await: use step")
         recorded = self._steps.begin(name)
         if recorded is None:
-            value = fn(*args, **kwargs)
-            entry = self._steps.entry(name, write_result(fn, value))
-            answer = self._line.run(self._line.ledger.step(self._claimed.lease, name, entry))
-            self._check(answer.settled)
-            if answer.value is None or answer.value == entry:
+            try:
+                self._stop_if_lost()
+                value = fn(*args, **kwargs)
+                call, entry = self._entry(name, fn, value)
+            except BaseException:
+                self._steps.raised(name)
+                raise
+            recorded = self._recorded(self._line.tell(call, lambda: self._lost), entry)
+            if recorded is None:
                 return value
-            recorded = result_in(answer.value)
         return cast(R, read_result(fn, recorded))
+
+    def _entry(self, name: str, fn: Callable[..., Any], value: Any) -> tuple[Call[Recorded], bytes]:
+        entry = self._steps.entry(name, write_result(fn, value))
+        return self._line.ledger.step(self._claimed.lease, name, entry, self._level), entry
+
+    def _recorded(self, answer: Recorded, entry: bytes) -> bytes | None:
+        """What stands in the journal where that is not what was just written."""
+        self._check(answer.settled)
+        return None if answer.value is None or answer.value == entry else result_in(answer.value)
 
     @property
     def _steps(self) -> Journal:
@@ -190,13 +234,13 @@ class TaskContext:
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Say how far it is, for people. Told once a second at the most; never waits, never fails."""
+        of = "" if total is None else f" of {total:.12g}"
+        text = f"{done:.12g}{of}{': ' if note else ''}{note}"
         now = time.monotonic()
         finished = total is not None and done >= total
-        if now - self._told_at < PROGRESS_EVERY_S and not finished:
+        if text == self._told or (now - self._told_at < PROGRESS_EVERY_S and not finished):
             return
-        self._told_at = now
-        of = "" if total is None else f" of {total:g}"
-        text = f"{done:g}{of}{': ' if note else ''}{note}"
+        self._told, self._told_at = text, now
         self._line.post(self._line.ledger.progress(self._claimed.lease, text))
 
 

@@ -9,6 +9,7 @@ import logging
 from typing import Any
 
 from relier import trace
+from relier.errors import LeaseLostError
 from relier.run.attempt import Attempt
 from relier.run.context import TaskContext, enter_context
 from relier.run.outcome import Failed, HandBack, Outcome, returned
@@ -35,6 +36,7 @@ async def _call(attempt: Attempt, threads: Threads) -> Any:
     if attempt.stop is not None:  # before it had begun
         raise asyncio.CancelledError
     if attempt.task.is_async:
+        await attempt.ctx.fetch_partial()
         return await attempt.task.fn(*args, **kwargs)
     work = threads.start(functools.partial(attempt.task.fn, *args, **kwargs), asyncio.get_running_loop())
     attempt.stopper = work.stop
@@ -45,7 +47,8 @@ async def _call(attempt: Attempt, threads: Threads) -> Any:
 
 def _raised(attempt: Attempt, error: BaseException) -> Outcome:
     if attempt.stop is None:
-        return Failed(error)
+        gave_up = isinstance(error, LeaseLostError) and attempt.ctx.gave_up
+        return HandBack() if gave_up else Failed(error)
     if isinstance(attempt.stop, HandBack) and isinstance(error, Exception) and not isinstance(error, TimeoutError):
         log.info("task %s raised while it was being stopped: %r", attempt.ctx.task_id, error)
     return attempt.stop

@@ -22,7 +22,7 @@ from relier.errors import RelierError, WorkerInitializationError
 from relier.failure import Failure, how_it_ended
 from relier.ledger.records import Claimed
 from relier.run.attempt import Attempt
-from relier.run.outcome import Died, Done, Failed, Outcome, PutBack
+from relier.run.outcome import Died, Done, Failed, HandBack, Outcome, PutBack
 from relier.settings import Settings, environment
 
 log = logging.getLogger("relier.worker")
@@ -57,12 +57,13 @@ class Stop(Order):
 
 class Report(msgspec.Struct):
     """What the child says of the attempt: its result, or its failure. `final`: trying again cannot help; `putback`:
-    it does not know the task."""
+    it does not know the task; `handback`: it stopped without an outcome."""
 
     result: bytes | None = None
     failure: Failure | None = None
     final: bool = False
     putback: bool = False
+    handback: bool = False
 
 
 class Ready(msgspec.Struct):
@@ -226,5 +227,7 @@ def _outcome_of(attempt: Attempt, report: Report) -> Outcome:
         return attempt.stop if isinstance(attempt.stop, Failed) else Done(report.result)
     if attempt.stop is not None:
         return attempt.stop
+    if report.handback:
+        return HandBack()
     error = report.failure.rebuild() or ChildError(f"{report.failure.name}: {report.failure.message}")
     return PutBack(error) if report.putback else Failed(error, report.final, report.failure)

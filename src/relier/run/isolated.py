@@ -86,7 +86,7 @@ def report_of(outcome: Outcome) -> Report:
         case PutBack(error):
             return Report(failure=failure_of(error), putback=True)
         case _:
-            return Report(failure=failure_of(asyncio.CancelledError("it was told to stop")))
+            return Report(failure=failure_of(asyncio.CancelledError("it was told to stop")), handback=True)
 
 
 async def serve(fd: int, settings: Settings) -> None:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import time
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from relier.errors import RelierError
+from relier.errors import (
+    IndeterminateError,
+    RedisConnectionError,
+    RelierError,
+    StoreDiskError,
+    StoreFullError,
+    StoreReadOnlyError,
+)
 from relier.ledger.ledger import Ledger
 from relier.settings import Settings
 from relier.store.call import Call
@@ -14,6 +24,23 @@ from relier.submit.client import Client
 
 T = TypeVar("T")
 log = logging.getLogger("relier.run")
+
+# What waiting can mend. A StoreReplyError is none of these: the same call would get the same answer.
+AGAIN = (RedisConnectionError, StoreFullError, StoreDiskError, StoreReadOnlyError, IndeterminateError)
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
+
+
+def pauses() -> Iterator[float]:
+    pause = FIRST_PAUSE_S
+    while True:
+        yield pause
+        pause = min(LONGEST_PAUSE_S, 2 * pause)
+
+
+def _tell_again(call: Call[Any], error: RelierError, lost: Callable[[], bool]) -> None:
+    if lost():
+        raise error
+    log.warning("%s of task %s will be told again: %s", call.script, call.args[1], error)
 
 
 class Line:
@@ -38,9 +65,31 @@ class Line:
     def run(self, call: Call[T]) -> T:
         return self._client.run(call)
 
+    async def atell(self, call: Call[T], lost: Callable[[], bool]) -> T:
+        """Told again until it is answered, through whatever outage: what a task did must not be forgotten, nor the task
+        fail, because the store was away. Only an attempt that is lost gives up."""
+        for pause in pauses():
+            try:
+                return await self.arun(call)
+            except AGAIN as error:
+                _tell_again(call, error, lost)
+            await asyncio.sleep(pause)
+        raise AssertionError("pauses have no end")
+
+    def tell(self, call: Call[T], lost: Callable[[], bool]) -> T:
+        """The same, blocking."""
+        for pause in pauses():
+            try:
+                return self.run(call)
+            except AGAIN as error:
+                _tell_again(call, error, lost)
+            time.sleep(pause)
+        raise AssertionError("pauses have no end")
+
     def post(self, call: Call[Any]) -> None:
         """Send it from any thread, and do not wait: for what is only told to people."""
-        self._loop.call_soon_threadsafe(self._post, call)
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._post, call)
 
     def _post(self, call: Call[Any]) -> None:
         task = self._loop.create_task(self._send(call))

@@ -12,6 +12,7 @@ from typing import Any
 
 from relier.arguments import Arguments
 from relier.errors import StepJournalError
+from relier.ledger.checks import check_name
 
 
 class Journal:
@@ -21,9 +22,14 @@ class Journal:
         self._recorded = {name: _split(name, raw) for name, raw in recorded.items()}
         self._names = {place: name for name, (place, _) in self._recorded.items()}
         self._called: dict[str, int] = {}
+        self._raised: set[str] = set()
 
     def begin(self, name: str) -> bytes | None:
-        """Take the next place for a step. What was recorded for it, if anything."""
+        """Take the next place for a step, or, after it raised, its own again. What was recorded for it, if anything."""
+        check_name("the name of a step", name)
+        if name in self._raised:
+            self._raised.discard(name)
+            return None
         place = len(self._called) + 1
         if name in self._called:
             raise StepJournalError(f"the step {name!r} was called twice in one run: give each call a name of its own")
@@ -35,6 +41,10 @@ class Journal:
                 f"code changed under it; run it with the code it began with, or afresh (`rl dlq replay --fresh`)"
             )
         return self._recorded[name][1] if name in self._recorded else None
+
+    def raised(self, name: str) -> None:
+        """Nothing was recorded: it may be called again."""
+        self._raised.add(name)
 
     def entry(self, name: str, result: bytes) -> bytes:
         """What to record for a step that was begun."""

@@ -1,5 +1,5 @@
 -- Saves how far an attempt got. `seq` grows within an attempt, so a late older checkpoint never replaces a newer one.
--- ARGV: boot, id, fence, seq, value
+-- ARGV: boot, id, fence, seq, value, durable ('1' or '')
 -- returns: {verdict, state, fence}
 -- use: lease notes
 local id, fence, seq = ARGV[2], ARGV[3], tonumber(ARGV[4])
@@ -9,6 +9,10 @@ if said == 'ok' then
   local of, last = string.match(noted(id, r, 'checkpoint') or '', '^(%d+):(%d+)$')
   if of == fence and tonumber(last) >= seq then
     said = 'repeat'
+    if ARGV[6] == '1' then
+      -- here: touch
+      touch()
+    end
   else
     redis.call('SET', CHECKPOINT .. id, ARGV[5])
     mark(r, 'k')

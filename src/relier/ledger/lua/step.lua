@@ -1,5 +1,5 @@
 -- Records the result of a named step, once: the first record under a valid fence stands.
--- ARGV: boot, id, fence, name, value
+-- ARGV: boot, id, fence, name, value, durable ('1' or '')
 -- returns: {verdict, state, fence, recorded value}   repeat: the step was recorded before, the value is that one
 -- use: lease notes
 local id, name, value = ARGV[2], ARGV[4], ARGV[5]
@@ -8,6 +8,10 @@ local said = verdict(id, r, 'step', ARGV[3], ARGV[1])
 close()
 if said ~= 'ok' then return {said, r.state or '', r.fence or '0', false} end
 if beside('HSETNX', STEPS .. id, name, value) == 0 then
+  if ARGV[6] == '1' then
+    -- here: touch
+    touch()
+  end
   return {'repeat', r.state, r.fence, redis.call('HGET', STEPS .. id, name)}
 end
 if not has(r, 's') then

@@ -10,7 +10,7 @@ local function verdict(id, r, move, fence, boot)
     return 'repeat'
   end
   redis.call('HDEL', COUNTS, 'full')   -- a first write that a full store does not refuse: a zombie is always told
-  count('refused')
+  if move ~= 'progress' then count('refused') end   -- a word that comes late is no zombie's
   return 'stale'
 end
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,10 +19,13 @@ from relier.cli.staff import Staff
 from relier.errors import RelierError, StoreReplyError
 from relier.ledger import keys
 from relier.ledger.records import Stats
+from relier.run.checkpoint_files import Named, folder_for
 from relier.settings import Settings
 from relier.store.address import redact
+from relier.store.call import Durability
 from relier.store.probe import Capabilities
 from relier.store.sync_store import SyncStore
+from relier.task import RlTask
 
 Level = Literal["ok", "warn", "bad"]
 SLOW_MS = 50
@@ -180,24 +184,85 @@ def check_persistence(info: Mapping[str, str], found: Capabilities) -> Iterator[
             )
 
 
-def check_durability(settings: Settings, info: Mapping[str, str], found: Capabilities) -> Iterator[Verdict]:
-    replicas = int(info.get("connected_slaves", "0") or 0)
-    pinned = settings.redis_replicas
-    if settings.durability == "fsync" and not (found.waitaof or (found.aof and found.appendfsync == "always")):
-        yield bad(
+def check_durability(
+    settings: Settings,
+    info: Mapping[str, str],
+    found: Capabilities,
+    known: int | None = None,
+    tasks: Iterable[RlTask[Any, Any]] = (),
+) -> Iterator[Verdict]:
+    """Whether this store can confirm what the setting and these tasks ask for. `known`: how many replicas the store
+    would wait for, where the setting does not say."""
+    pinned = known if settings.redis_replicas is None else settings.redis_replicas
+    online = _online(info)
+    wanted = {Durability(settings.durability): f"RELIER_DURABILITY is {settings.durability}"}
+    for task in tasks:
+        if task.options.durability is not None:
+            wanted.setdefault(task.options.durability, f"Task {task.name} asks for {task.options.durability}")
+    for level, who in wanted.items():
+        trouble = None
+        if level is Durability.FSYNC:
+            trouble = _cannot_sync(who, found)
+        elif level is Durability.REPLICATED:
+            trouble = _cannot_replicate(who, pinned, online)
+        yield trouble or ok("durability", f"Tasks are accepted at {level}; {many(online, 'replica')} connected.")
+
+
+def _cannot_sync(who: str, found: Capabilities) -> Verdict | None:
+    if found.aof is not False and (found.waitaof or (found.aof and found.appendfsync == "always")):
+        return None
+    return bad(
+        "durability",
+        f"{who}, but this server cannot confirm it: every push would fail.",
+        "Set appendonly yes and appendfsync always, or use Redis 7.2, Valkey 7.2 or newer with the AOF on.",
+    )
+
+
+def _cannot_replicate(who: str, pinned: int | None, online: int) -> Verdict | None:
+    """`replicated` holds only where every replica that could be promoted confirms: none may be left uncounted."""
+    if not pinned:
+        why = "how many replicas could be promoted is not known" if pinned is None else "there are to be 0 replicas"
+        return bad(
             "durability",
-            "RELIER_DURABILITY is fsync, but this server cannot confirm it: every push would fail.",
-            "Set appendonly yes and appendfsync always, or use Redis 7.2, Valkey 7.2 or newer with the AOF on.",
+            f"{who}, but {why}: every push would be refused.",
+            "Set RELIER_REDIS_REPLICAS to the number of replicas, or use a sentinel:// URL; or ask for fsync.",
         )
-    elif settings.durability == "replicated" and replicas < max(pinned or 0, 1):
-        yield bad(
+    if online < pinned:
+        return bad(
             "durability",
-            f"RELIER_DURABILITY is replicated, but {many(replicas, 'replica is', 'replicas are')} connected"
-            f"{f' of {pinned}' if pinned else ''}.",
+            f"{who}, but {many(online, 'replica is', 'replicas are')} connected of {pinned}: pushes are not confirmed.",
             "Bring the replicas back, or lower RELIER_REDIS_REPLICAS if one is gone for good.",
         )
+    if online > pinned:
+        return bad(
+            "durability",
+            f"{who}, but {online} replicas are connected and {pinned} of them need to confirm: a failover to another "
+            f"loses acknowledged tasks.",
+            f"Set RELIER_REDIS_REPLICAS to {online}.",
+        )
+    return None
+
+
+def _online(info: Mapping[str, str]) -> int:
+    replicas = [line for name, line in info.items() if re.fullmatch(r"slave\d+", name)]
+    return sum("state=online" in line for line in replicas) if replicas else int(info.get("connected_slaves") or 0)
+
+
+def check_checkpoints(settings: Settings) -> Iterator[Verdict]:
+    """Whether large checkpoints could be kept from here: one is written, read and removed."""
+    if not settings.checkpoint_dir:
+        return
+    where, name = redact(settings.checkpoint_dir), Named("doctor", "0", os.getpid()).file
+    try:
+        folder = folder_for(settings)
+        if folder is not None:
+            folder.write(name, b"j1")
+            folder.read(name)
+            folder.remove(name)
+    except RelierError as error:
+        yield bad("checkpoints", f"Large checkpoints cannot be kept: {error}.", "Correct RELIER_CHECKPOINT_DIR.")
     else:
-        yield ok("durability", f"Tasks are accepted at {settings.durability}; {many(replicas, 'replica')} connected.")
+        yield ok("checkpoints", f"Large checkpoints are kept in {where}, which can be written from here.")
 
 
 def check_memory(info: Mapping[str, str], found: Capabilities, settings: Settings) -> Iterator[Verdict]:

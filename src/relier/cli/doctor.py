@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from typing import Any
 
 import click
 
+from relier import registry
 from relier.cli import checkup
 from relier.cli.checkup import Verdict, bad
 from relier.cli.session import Exit, Session, exit_code_of, with_session
 from relier.cli.show import harmless, many, print_json
 from relier.cli.staff import Staff
-from relier.errors import ConfigurationError, RelierError
+from relier.errors import ConfigurationError, RelierError, WorkerInitializationError
+from relier.task import RlTask
 
 MARKS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "bad": ("✗", "red")}
 
 
 @click.command()
+@click.argument("modules", nargs=-1)
 @with_session
-def doctor(session: Session) -> Exit:
-    """Check settings, store, workers and queues, and say what to do.
+def doctor(session: Session, modules: tuple[str, ...]) -> Exit:
+    """Check settings, store, workers and queues, and say what to do. With MODULES, also whether the store can keep what
+    their tasks ask for.
 
     ✓ is fine, ! wants a look, ✗ is wrong. Exits with 1 where something is wrong, and with 3 where the store cannot be
     reached.
@@ -28,14 +33,15 @@ def doctor(session: Session) -> Exit:
     verdicts: list[Verdict] = []
     code = Exit.OK
     try:
-        for verdict in examine(session):
+        registry.load(modules)
+        for verdict in examine(session, registry.known_tasks() if modules else ()):
             verdicts.append(verdict)
             if not session.as_json:
                 _tell(verdict)
     except RelierError as error:
         code = exit_code_of(error)
-        settings = isinstance(error, ConfigurationError) and not verdicts
-        verdicts.append(_gave_up(error, "settings" if settings else "reach"))
+        check = {ConfigurationError: "settings", WorkerInitializationError: "modules"}.get(type(error), "reach")
+        verdicts.append(_gave_up(error, "reach" if verdicts else check))
         if not session.as_json:
             _tell(verdicts[-1])
     wrong = sum(verdict.level == "bad" for verdict in verdicts)
@@ -48,7 +54,7 @@ def doctor(session: Session) -> Exit:
     return code if code is Exit.STORE else Exit.PROBLEM if wrong else Exit.OK
 
 
-def examine(session: Session) -> Iterator[Verdict]:
+def examine(session: Session, tasks: Iterable[RlTask[Any, Any]] = ()) -> Iterator[Verdict]:
     """All checks, in the order in which one depends on another."""
     settings = session.settings
     yield from checkup.check_settings(session, checkup.environment())
@@ -58,9 +64,10 @@ def examine(session: Session) -> Iterator[Verdict]:
     found, info = store.probe(), checkup.info_of(store)
     yield from checkup.check_server(info, found)
     yield from checkup.check_persistence(info, found)
-    yield from checkup.check_durability(settings, info, found)
+    yield from checkup.check_durability(settings, info, found, store.replicas, tasks)
     yield from checkup.check_memory(info, found, settings)
     yield from checkup.check_clock(store)
+    yield from checkup.check_checkpoints(settings)
     fit = True
     for verdict in checkup.check_namespace(session, store):
         fit = fit and verdict.level != "bad"

@@ -247,6 +247,8 @@ def _running(record: Record, around: Surroundings) -> Iterator[Line]:
     yield Line(
         f"Attempt {record.attempt} runs since {when(record.moved_ms, now)} on worker {_named(worker, record.owner)}."
     )
+    if record.progress:
+        yield Line(f"It says how far it is: {one_line(record.progress, LONGEST)}.")
     if worker is None:
         yield Line("That worker is not registered any more: run `rl audit`.")
     elif worker.health == "alive":

@@ -76,6 +76,12 @@ class SyncStore:
         """What the server can do now. Raises ConfigurationError where it must not be used."""
         return complete(self._core().probe())
 
+    @property
+    def replicas(self) -> int | None:
+        """How many replicas `replicated` waits for, as far as it is known: by the setting, or by Sentinel."""
+        setting = self._settings.redis_replicas
+        return self._route.resolver.replicas if setting is None else setting
+
     def close(self) -> None:
         """Close the connections and leave the embedded server. Calls of other threads end first come what may."""
         self._closed = True

@@ -1,0 +1,17 @@
+"""Tasks that ask for their level, as `rl doctor` imports them."""
+
+from __future__ import annotations
+
+from relier import rl_task
+
+
+@rl_task
+def somewhere() -> None: ...
+
+
+@rl_task(durability="fsync")
+def on_disk() -> None: ...
+
+
+@rl_task(durability="replicated")
+def everywhere() -> None: ...

@@ -284,10 +284,12 @@ class Worker:
 
     def write(self, lease: Lease, seq: int) -> Steps:
         world, rng = self.world, self.world.rng
+        level = world.subs[lease.task_id].durability
         if rng.random() < 0.5:
-            yield from ask(world.ledger.checkpoint(lease, rng.randint(1, seq + 1), b"c%d" % rng.randrange(99)), 2)
+            value = b"c%d" % rng.randrange(99)
+            yield from ask(world.ledger.checkpoint(lease, rng.randint(1, seq + 1), value, level), 2)
         else:
-            yield from ask(world.ledger.step(lease, rng.choice("xy"), b"s%d" % rng.randrange(99)), 2)
+            yield from ask(world.ledger.step(lease, rng.choice("xy"), b"s%d" % rng.randrange(99), level), 2)
 
     def die(self, claimed: Claimed) -> Steps:
         """A poison task takes its process with it: a suspect its own, others the whole worker."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING, Any
 
-from relier.ledger.records import Accepted, Settled
+from relier.ledger.records import Accepted, Recorded, Settled
 from relier.proof.ghost import LIVE, Ghost, Memory, Violation
 from relier.proof.hearing import key_taken
 from relier.proof.history import History
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 MAY_RUN_FULL = frozenset({"beat", "commit", "retry", "bury", "release", "forfeit", "revive", "cancel", "discard"})
 CHANGING = frozenset(MOVES)
+STEP = "step "
 
 
 class Checker(History):
@@ -38,7 +39,7 @@ class Checker(History):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self.durable: dict[tuple[str, str], Durability] = {}  # (accepted or done, id) -> level
+        self.durable: dict[tuple[str, str], Durability] = {}  # (accepted, done or "step …", id) -> level
 
     # --- what clients were told ----------------------------------------------------------------------------------
 
@@ -52,6 +53,8 @@ class Checker(History):
             for task_id, settled in zip(_commit_ids(call.args), answer, strict=True):
                 if isinstance(settled, Settled) and settled.ok:
                     self.durable["done", task_id] = call.durability
+        elif call.script == "step" and isinstance(answer, Recorded) and answer.settled.ok:
+            self.durable[f"{STEP}{call.args[3]!s}", str(call.args[1])] = call.durability
 
     def _accept(self, task_id: str, level: Durability) -> None:
         memory = self.memory
@@ -77,13 +80,26 @@ class Checker(History):
             ghost = self.memory.ghosts.get(task_id)
             if task_id in self.memory.removed or task_id in self.exempt:
                 continue
-            if ghost is None or (kind == "done" and ghost.state != "done"):
+            if ghost is None or not _still(kind, ghost):
                 raise Violation("level-holds", f"{task_id} was {kind} at {level} and is not after the rollback")
         self.durable.update(kept)
         for task_id in list(self.memory.ghosts):
             if task_id in self.exempt:
                 del self.memory.ghosts[task_id]
         check_all(self)
+
+    def _tick(self, script: str) -> None:
+        clock, memory = self.world.backend.model.clock, self.memory
+        if clock is not None and clock[0] != memory.ledger_now:
+            if clock[0] < memory.ledger_now:
+                raise Violation("clock-only-grows", f"from {memory.ledger_now} to {clock[0]} in {script}")
+            memory.ledger_now = clock[0]
+
+    def _forget_steps(self, replay: Call[Any]) -> None:
+        """Where it begins afresh, that is on purpose."""
+        for fact in [fact for fact in self.durable if fact[0].startswith(STEP) and fact[1] == replay.args[0]]:
+            if replay.args[5]:
+                del self.durable[fact]
 
     def wrecked(self, task_id: str) -> None:
         """Someone removed a record by hand: its id is exempt, and what it counted for is taken out."""
@@ -96,16 +112,12 @@ class Checker(History):
     # --- after every call ----------------------------------------------------------------------------------------
 
     def applied(self, call: Call[Any], raw: Any, time_us: int) -> None:
-        model = self.world.backend.model
-        memory = self.memory
         self.time_us, self.time_ms = time_us, time_us // 1000
         script = call.script
         said = self.told(call, raw)
-        clock = model.clock
-        if clock is not None and clock[0] != memory.ledger_now:
-            if clock[0] < memory.ledger_now:
-                raise Violation("clock-only-grows", f"from {memory.ledger_now} to {clock[0]} in {script}")
-            memory.ledger_now = clock[0]
+        if script == "replay":
+            self._forget_steps(call)
+        self._tick(script)
         check_boots(self, call, raw)
         if script not in CHANGING:
             if script in {"checkpoint", "step", "progress"}:
@@ -221,6 +233,13 @@ class Checker(History):
             memory.tombs[task_id] = self.time_ms + ghost.sub.tomb_ttl_ms
         del memory.ghosts[task_id]
         return True
+
+
+def _still(kind: str, ghost: Ghost) -> bool:
+    """Whether what a client was told of a task is so. A journal goes with the end of its task."""
+    if kind.startswith(STEP):
+        return ghost.state in {"done", "cancelled"} or kind.removeprefix(STEP) in ghost.steps
+    return kind != "done" or ghost.state == "done"
 
 
 def _commit_ids(args: tuple[Any, ...]) -> list[str]:

@@ -68,7 +68,7 @@ def _commit(history: History, raw: Any) -> Said:
 
 
 def _checkpoint(history: History, raw: Any) -> Said:
-    boot, task_id, fence, seq, value = history.args
+    boot, task_id, fence, seq, value, _ = history.args
     ghost, verdict = history.memory.ghosts.get(task_id), raw[0].decode()
     if ghost is not None and verdict == "repeat" and ghost.mark[0] == int(fence) and ghost.mark[1] >= seq:
         return {}
@@ -80,7 +80,7 @@ def _checkpoint(history: History, raw: Any) -> Said:
 
 
 def _step(history: History, raw: Any) -> Said:
-    boot, task_id, fence, name, value = history.args
+    boot, task_id, fence, name, value, _ = history.args
     ghost, verdict = history.memory.ghosts.get(task_id), raw[0].decode()
     if ghost is not None and verdict == "repeat" and name in ghost.steps:
         verdict = "ok"

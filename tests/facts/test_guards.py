@@ -130,8 +130,7 @@ async def test_199_in_0_35_s_across_a_window_edge(crew: Crew) -> None:
     """Public relier counts per window: the end of one and the beginning of the next let in twice the limit. Here there
     are no edges: whenever one begins to look, what comes in is the limit and what refilled since."""
     crew.with_settings(admission_limit=100, admission_window=1.0)
-    while store_time(crew) % 1.0 < 0.8:  # just before a second is over
-        await asyncio.sleep(0.01)
+    await until(lambda: store_time(crew) % 1.0 > 0.8)  # just before a second is over
     began, came = store_time(crew), 0
     while store_time(crew) - began < 0.35:
         answers = await asyncio.gather(*(count.apush(n) for n in range(20)), return_exceptions=True)

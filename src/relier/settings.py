@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from relier.errors import ConfigurationError
@@ -54,6 +54,15 @@ class Settings(BaseSettings):
     resurrection_check_interval: Seconds = 0.5
     graceful_shutdown_timeout: Annotated[float, Field(ge=0)] = 30.0
     concurrency: Annotated[int, Field(ge=1, le=100_000)] = 100
+
+    signing_keys: SecretStr = SecretStr("")
+    """Sign what is pushed, and run nothing else: `id:base64,id2:base64`, the key in use first; each ≥ 16 bytes."""
+    encryption_keys: SecretStr = SecretStr("")
+    """Encrypt payloads, results, checkpoints and steps: `id:base64,id2:base64`, the key in use first; each 16, 24 or 32
+    bytes. Needs `pip install relier[encryption]`."""
+    redact: Annotated[str, Field(pattern=r"^([\w.]+:[\w.]+)?$")] = ""
+    """Who decides what people may see of payloads, results and failures: `package.module:function`, called with the
+    task's name and the value, returns what may be shown."""
 
 
 @cache

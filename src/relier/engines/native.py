@@ -27,13 +27,15 @@ from relier.engines.heart import Heard, Heart, Lost, News, Overdue, Pulse
 from relier.engines.settler import Settler
 from relier.engines.strangers import Strangers
 from relier.errors import HardTimeoutError, RelierError, StoreError
+from relier.failure import message_of
 from relier.ledger.ledger import CLAIM_BYTES
 from relier.ledger.records import Claim, Claimed, ClaimStatus
+from relier.redact import check_hook, showing, shown
 from relier.rescue.phoenix import Phoenix
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.execute import execute, run_soft_hook, stop
 from relier.run.isolate import Isolates
-from relier.run.outcome import Failed, Gone, HandBack, Outcome
+from relier.run.outcome import Failed, Gone, HandBack, Outcome, PutBack
 from relier.run.threads import Threads
 from relier.submit.client import Client
 
@@ -107,8 +109,9 @@ class Worker:
         """Work until told to stop. The exit code: clean, forced (tasks were handed back), or recycle."""
         loop = self._loop = asyncio.get_running_loop()
         self._pulse.loop_thread = threading.get_ident()
+        check_hook(self._settings)
         await self._client.aopen()
-        self._settler = Settler(self._store, self._ledger)
+        self._settler = Settler(self._store, self._ledger, self._settings.redact)
         self._strangers = Strangers(self._store, self._ledger, self._settler, self._attempts)
         self._threads = Threads()
         self._isolates = Isolates(self._options.modules, self._options.isolated, self._settings)
@@ -211,11 +214,12 @@ class Worker:
         if self._stop.is_set():  # the answer of a claim that was under way
             self._settler.release([claimed.lease])
             return
-        attempt = open_attempt(claimed, lambda: self._pulse.trusted_until)
+        attempt = open_attempt(claimed, lambda: self._pulse.trusted_until, self._client.keyring)
         if not isinstance(attempt, Attempt):
             self._report(claimed, attempt)
             self._settler.settle(claimed, attempt, None, now_ms)
             return
+        attempt.show = showing(self._settings.redact, claimed.record.name)
         self._attempts[attempt.key] = attempt
         self._started += 1
         attempt.asyncio_task = self._loop.create_task(self._live(attempt))
@@ -227,7 +231,8 @@ class Worker:
         elif attempt.task.is_async and attempt.asyncio_task is not None:
             attempt.stopper = attempt.asyncio_task.cancel
         self._arm(attempt)
-        outcome = await execute(attempt, self._threads, self._isolates, self._settings.max_payload_bytes)
+        most_bytes, keyring = self._settings.max_payload_bytes, self._client.keyring
+        outcome = await execute(attempt, self._threads, self._isolates, most_bytes, keyring)
         if attempt.isolated:
             self._isolates.slots.release()
         attempt.stopper = None
@@ -265,12 +270,15 @@ class Worker:
         stop(attempt, Failed(HardTimeoutError(f"it ran longer than its hard timeout of {timeout:g} s and was stopped")))
 
     def _report(self, claimed: Claimed, outcome: Outcome) -> None:
+        record = claimed.record
         if isinstance(outcome, Failed):
-            error = outcome.failure.message if outcome.failure else outcome.error
+            told = outcome.failure.message if outcome.failure else message_of(outcome.error)
             kind = outcome.failure.name if outcome.failure else type(outcome.error).__name__
-            log.warning("task %s (%s) failed: %s: %s", claimed.record.id, claimed.record.name, kind, error)
-        elif not isinstance(outcome, HandBack | Gone) and hasattr(outcome, "error"):
-            log.warning("task %s (%s) was put back: %s", claimed.record.id, claimed.record.name, outcome.error)
+            told = shown(self._settings, record.name, told)
+            log.warning("task %s (%s) failed: %s: %s", record.id, record.name, kind, told)
+        elif isinstance(outcome, PutBack):
+            told = shown(self._settings, record.name, message_of(outcome.error))
+            log.warning("task %s (%s) was put back: %s", record.id, record.name, told)
 
     # --- news from the heart -------------------------------------------------------------------------------------
 

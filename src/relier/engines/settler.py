@@ -13,6 +13,7 @@ from relier.errors import IndeterminateError, RelierError, StoreError
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Claimed, Lease, Settled
 from relier.options import Retries
+from relier.redact import showing
 from relier.run.outcome import Done, Gone, Outcome, settle_call
 from relier.store import AsyncStore, Call, Durability
 
@@ -36,7 +37,8 @@ class Tally:
 class Settler:
     """The moves under way from one worker. `unsettled`: leases whose end the store has not confirmed yet."""
 
-    def __init__(self, store: AsyncStore, ledger: Ledger) -> None:
+    def __init__(self, store: AsyncStore, ledger: Ledger, redact: str = "") -> None:
+        self._redact = redact
         self._store = store
         self._ledger = ledger
         self._loop = asyncio.get_running_loop()
@@ -57,7 +59,8 @@ class Settler:
             level = claimed.record.spec.durability
             self._done.setdefault((lease.owner, level), []).append((lease, outcome.result, ()))
             return
-        call = settle_call(self._ledger, claimed, outcome, retries, now_ms)
+        show = showing(self._redact, claimed.record.name)
+        call = settle_call(self._ledger, claimed, outcome, retries, now_ms, show)
         if call is not None:
             self._begin(call, [lease], type(outcome).__name__)
 

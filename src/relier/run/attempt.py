@@ -11,7 +11,9 @@ from typing import Any
 from relier import registry
 from relier.envelope import Envelope, open_envelope
 from relier.errors import PayloadEncodingError, PayloadIntegrityError, UnknownTaskError
+from relier.keyring import NO_KEYS, Keyring
 from relier.ledger.records import Claimed, Lease
+from relier.redact import Show
 from relier.run.context import TaskContext
 from relier.run.outcome import Failed, Outcome, PutBack
 from relier.task import RlTask
@@ -31,6 +33,7 @@ class Attempt:
     stop: Outcome | None = None  # why it was told to stop: what its cancellation means
     stopper: Callable[[], Any] | None = None  # how to reach what runs
     warned: bool = False  # its soft timeout was told
+    show: Show | None = None  # what people may see of its values; None: all
     timers: list[Any] = field(default_factory=list)
     asyncio_task: asyncio.Task[Any] | None = None
 
@@ -59,7 +62,9 @@ class Attempt:
         return self.task.arguments.with_context(self.args, self.kwargs, self.ctx)
 
 
-def open_attempt(claimed: Claimed, trusted_until: Callable[[], float] | None = None) -> Attempt | Outcome:
+def open_attempt(
+    claimed: Claimed, trusted_until: Callable[[], float] | None = None, keyring: Keyring = NO_KEYS
+) -> Attempt | Outcome:
     """The attempt, or why it cannot run here."""
     record = claimed.record
     task = registry.find(record.name)
@@ -71,7 +76,7 @@ def open_attempt(claimed: Claimed, trusted_until: Callable[[], float] | None = N
             )
         )
     try:
-        envelope = open_envelope(claimed.payload)
+        envelope = open_envelope(claimed.payload, task_id=record.id, name=record.name, keyring=keyring)
     except PayloadIntegrityError as error:
         return Failed(error, final=True)
     if envelope.schema_version > task.options.schema_version:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from relier.envelope import seal
 from relier.errors import RelierError
 from relier.failure import Failure, how_it_ended
 from relier.ledger.records import Claimed
@@ -87,7 +88,7 @@ class Child:
         ours, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", "relier.run.isolated", str(theirs.fileno())]
-            command += [str(settings.max_payload_bytes), *modules]
+            command += [str(settings.max_payload_bytes), settings.redact, *modules]
             process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()])
         reader, writer = await asyncio.open_connection(sock=ours)
         return cls(process, reader, writer)
@@ -98,7 +99,7 @@ class Child:
 
     async def run(self, attempt: Attempt) -> Outcome:
         attempt.stopper = self.stop
-        self.say(Run(attempt.claimed))
+        self.say(Run(opened(attempt)))
         if attempt.stop is not None:
             self.stop()
         report: Report | None = await unpack(self._reader, Report)
@@ -175,6 +176,15 @@ class Isolates:
             if child.usable:
                 return child
         return None
+
+
+def opened(attempt: Attempt) -> Claimed:
+    """What the child is handed: checked and decrypted here, so that it needs no keys."""
+    envelope = attempt.envelope
+    payload = seal(
+        envelope.body, schema_version=envelope.schema_version, pushed_ms=envelope.pushed_ms, trace=envelope.trace
+    )
+    return msgspec.structs.replace(attempt.claimed, payload=payload)
 
 
 def _outcome_of(attempt: Attempt, report: Report) -> Outcome:

@@ -1,4 +1,4 @@
-"""The inside of an isolated process: `python -m relier.run.isolated <fd> <most bytes> <module> …`."""
+"""The inside of an isolated process: `python -m relier.run.isolated <fd> <most bytes> <redaction hook> <module> …`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 from relier import registry
 from relier.failure import failure_of
 from relier.ledger.records import Claimed
+from relier.redact import showing
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.execute import execute, run_soft_hook, stop
 from relier.run.isolate import Order, Report, Run, Stop, Warn, pack, unpack
@@ -27,9 +28,10 @@ PR_SET_PDEATHSIG = 1
 class Inside:
     """Runs what it is told, one at a time."""
 
-    def __init__(self, writer: asyncio.StreamWriter, most_bytes: int) -> None:
+    def __init__(self, writer: asyncio.StreamWriter, most_bytes: int, redact: str) -> None:
         self._writer = writer
         self._most_bytes = most_bytes
+        self._redact = redact
         self._threads = Threads()
         self._attempt: Attempt | None = None
         self._running: set[asyncio.Task[None]] = set()
@@ -53,6 +55,7 @@ class Inside:
         outcome: Outcome
         if isinstance(attempt, Attempt):
             self._attempt = attempt
+            attempt.show = showing(self._redact, claimed.record.name)
             if attempt.task.is_async:
                 current = asyncio.current_task()
                 attempt.stopper = current.cancel if current is not None else None
@@ -76,9 +79,9 @@ def report_of(outcome: Outcome) -> Report:
             return Report(failure=failure_of(asyncio.CancelledError("it was told to stop")))
 
 
-async def serve(fd: int, most_bytes: int) -> None:
+async def serve(fd: int, most_bytes: int, redact: str) -> None:
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=fd))
-    inside = Inside(writer, most_bytes)
+    inside = Inside(writer, most_bytes, redact)
     while (order := await unpack(reader, Run | Warn | Stop)) is not None:
         inside.obey(order)
     os._exit(0)  # the parent is gone
@@ -90,8 +93,8 @@ def main() -> None:
     for ignored in (signal.SIGINT, signal.SIGTERM):  # the parent decides when to stop
         signal.signal(ignored, signal.SIG_IGN)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    registry.load(sys.argv[3:])
-    asyncio.run(serve(int(sys.argv[1]), int(sys.argv[2])))
+    registry.load(sys.argv[4:])
+    asyncio.run(serve(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))
 
 
 if __name__ == "__main__":

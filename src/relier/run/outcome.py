@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from relier.errors import HardTimeoutError, PayloadEncodingError, PayloadTooLargeError
 from relier.failure import Failure, failure_of, write_failure
+from relier.keyring import Keyring
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Claimed
 from relier.options import Retries
+from relier.redact import Show
 from relier.store.call import Call
 
 if TYPE_CHECKING:
@@ -70,15 +72,26 @@ def returned(task: RlTask[Any, Any], value: Any, most_bytes: int) -> Done | Fail
         raw = task.arguments.encode_result(value)
     except PayloadEncodingError as error:
         return Failed(error, final=True)
-    if raw is not None and len(raw) > most_bytes:
-        return Failed(
-            PayloadTooLargeError(
-                f"the result is {len(raw):,} bytes, the limit is {most_bytes:,} (RELIER_MAX_PAYLOAD_BYTES); store it "
-                f"elsewhere and return a reference, or raise the limit"
-            ),
-            final=True,
-        )
-    return Done(raw)
+    return _done(raw, most_bytes)
+
+
+def wrapped(outcome: Outcome, task_id: str, keyring: Keyring, most_bytes: int) -> Outcome:
+    """With its result as it is stored, if it still fits then: encryption adds some bytes."""
+    if not keyring.encrypts or not isinstance(outcome, Done) or outcome.result is None:
+        return outcome
+    return _done(keyring.wrap(outcome.result, task_id, "result"), most_bytes)
+
+
+def _done(raw: bytes | None, most_bytes: int) -> Done | Failed:
+    if raw is None or len(raw) <= most_bytes:
+        return Done(raw)
+    return Failed(
+        PayloadTooLargeError(
+            f"the result is {len(raw):,} bytes, the limit is {most_bytes:,} (RELIER_MAX_PAYLOAD_BYTES); store it "
+            f"elsewhere and return a reference, or raise the limit"
+        ),
+        final=True,
+    )
 
 
 def reason_of(failed: Failed) -> str:
@@ -90,21 +103,27 @@ def reason_of(failed: Failed) -> str:
 
 
 def settle_call(
-    ledger: Ledger, claimed: Claimed, outcome: Outcome, retries: Retries | None, now_ms: int
+    ledger: Ledger,
+    claimed: Claimed,
+    outcome: Outcome,
+    retries: Retries | None,
+    now_ms: int,
+    show: Show | None = None,
 ) -> Call[Any] | None:
-    """The move that tells the ledger; None where there is nothing to tell. `now_ms`: the store's time of the claim."""
+    """The move that tells the ledger; None where there is nothing to tell. `now_ms`: the store's time of the claim;
+    `show`: what may be kept of a failure."""
     lease = claimed.lease
     match outcome:
         case Done(result):
             return ledger.commit([(lease, result, ())], claimed.record.spec.durability)
         case Failed(error, final, failure):
-            detail = write_failure(failure or failure_of(error))
+            detail = write_failure(failure or failure_of(error), show)
             delay = None if retries is None or final else retries.delay_ms(claimed.retries + 1, error)
             if delay is None:
                 return ledger.bury(lease, reason_of(outcome), detail)
             return ledger.retry(lease, delay, detail)
         case PutBack(error):
-            detail = write_failure(failure_of(error))
+            detail = write_failure(failure_of(error), show)
             waited = now_ms - claimed.since_ms if claimed.since_ms else 0
             if waited >= PUT_BACK_LIMIT_MS:
                 return ledger.bury(lease, type(error).__name__, detail)

@@ -1,0 +1,54 @@
+"""Tasks of the tests with keys, also for isolated processes."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from relier import TaskContext, rl_task
+
+ran: list[tuple[Any, ...]] = []
+
+
+@rl_task
+async def charge(card: str, cents: int) -> dict[str, Any]:
+    ran.append((card, cents))
+    return {"card": card, "cents": cents}
+
+
+@rl_task
+async def refund(card: str, cents: int) -> dict[str, Any]:
+    ran.append((card, cents))
+    return {"card": card, "cents": -cents}
+
+
+@rl_task(isolate=True)
+def apart(card: str) -> list[Any]:
+    return [card, os.getpid()]
+
+
+@rl_task(isolate=True)
+def apart_declined(card: str) -> None:
+    raise LookupError(f"{card} was declined")
+
+
+@rl_task
+async def declined(card: str) -> None:
+    raise LookupError(f"{card} was declined")
+
+
+@rl_task
+async def large(size: int) -> str:
+    return "x" * size
+
+
+@rl_task
+async def parent(card: str, ctx: TaskContext) -> str:
+    return (await charge.apush(card, 1)).id
+
+
+def mask(_task_name: str, value: Any) -> Any:
+    if isinstance(value, str):
+        return re.sub(r"\d{4}-\d{4}-\d{4}-\d{4}", "(card)", value)
+    return [mask(_task_name, item) for item in value] if isinstance(value, list) else value

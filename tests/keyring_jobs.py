@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from typing import Any
@@ -36,6 +37,19 @@ def apart_declined(card: str) -> None:
 @rl_task
 async def declined(card: str) -> None:
     raise LookupError(f"{card} was declined")
+
+
+async def warn(ctx: TaskContext) -> None:
+    warned.set()
+    raise LookupError(f"no room for {ctx.args[0]}")
+
+
+warned = asyncio.Event()
+
+
+@rl_task(soft_timeout=0.05, on_soft_timeout=warn)
+async def slow(card: str) -> None:
+    await warned.wait()
 
 
 @rl_task

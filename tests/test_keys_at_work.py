@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from relier.errors import ConfigurationError, PayloadIntegrityError, PayloadTooL
 from relier.failure import read_failure
 from relier.ledger import keys
 from relier.ledger.records import Submission, Task, new_task_id
+from relier.redact import shown
 from relier.settings import Settings
 from relier.states import State
 from relier.submit.client import Client, use_client
@@ -52,10 +56,9 @@ async def make(settings: Settings) -> AsyncIterator[Make]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_ran() -> Iterator[None]:
+def nothing_ran() -> None:
     jobs.ran.clear()
-    yield
-    jobs.ran.clear()
+    jobs.warned = asyncio.Event()
 
 
 @asynccontextmanager
@@ -337,3 +340,41 @@ async def test_a_worker_does_not_start_with_a_hook_that_is_none(make: Make) -> N
     client = make(redact="keyring_jobs:no_such_hook")
     with pytest.raises(ConfigurationError, match="RELIER_REDACT=keyring_jobs:no_such_hook"):
         await Worker(client, WorkerOptions()).run()
+
+
+async def test_a_failing_soft_timeout_hook_is_logged_through_the_hook(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = make(redact="keyring_jobs:mask")
+    receipt = await jobs.slow.apush(CARD)
+    async with working(client):
+        await receipt.result(20)
+    assert "failed; the task goes on: LookupError: no room for (card)" in caplog.text
+    assert CARD not in caplog.text
+
+
+# --- the page ----------------------------------------------------------------------------------------------------
+
+
+PAGE = (Path(__file__).parent.parent / "docs" / "how-to" / "sign-and-encrypt.md").read_text()
+EXAMPLE, HOOK = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_example_of_the_page_runs_as_it_stands(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", EXAMPLE], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    stored_line, ours, theirs = done.stdout.splitlines()
+    assert '"body":"aes-gcm:2026-11:' in stored_line
+    assert "4111" not in stored_line
+    assert ours == "ours: 5000 cents from 4111-1111-1111-1111"
+    assert "has a signature that does not fit (key '2026-11')" in theirs
+
+
+def test_the_hook_of_the_page_hides_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "page_privacy.py").write_text(HOOK)
+    monkeypatch.chdir(tmp_path)
+    value = [[f"from {CARD}", 5], {"cvc": 737, "to": {"cards": ("4111 1111 1111 1111", "x")}}]
+    assert shown(Settings(redact="page_privacy:redact"), "shop.charge", value) == [
+        ["from (card)", 5],
+        {"cvc": "(secret)", "to": {"cards": ["(card)", "x"]}},
+    ]

@@ -53,8 +53,8 @@ wheel: setup           ## the wheel, alone in an empty environment, does the fir
 	$(VENV)-wheel/bin/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt dist/*.whl
 	cd dist && ../$(VENV)-wheel/bin/python ../tests/wheel_smoke.py
 
-demo: setup            ## workers are killed and frozen, and nothing is lost
-	$(BIN)/python examples/survive.py
+demo: setup            ## workers are killed and frozen, and nothing is lost (about half a minute)
+	PYTHONPATH=examples $(BIN)/python -m demo
 
 prove: setup           ## 10^4 simulated schedules, 200 differential seeds, the exhaustive search, every mutant
 	$(BIN)/python -m relier.proof ci

@@ -14,7 +14,7 @@ from hypothesis import settings as tests
 from hypothesis import strategies as st
 
 from relier.errors import ConfigurationError
-from relier.failure import MOST_MESSAGE, MOST_TRACEBACK, Failure, failure_of, read_failure, write_failure
+from relier.failure import MOST_MESSAGE, MOST_TRACEBACK, Failure, failure_of, read_failure, redacted, write_failure
 from relier.redact import check_hook, showing, shown
 from relier.settings import Settings
 
@@ -131,7 +131,8 @@ def failed(*args: Any) -> Failure:
 
 
 def kept(failure: Failure, hook: str) -> Failure:
-    return read_failure(write_failure(failure, showing(f"{__name__}:{hook}", "shop.charge") if hook else None))
+    show = showing(f"{__name__}:{hook}" if hook else "", "shop.charge")
+    return read_failure(write_failure(redacted(failure, show)))
 
 
 def test_without_a_hook_a_failure_is_kept_whole() -> None:

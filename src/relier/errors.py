@@ -20,6 +20,10 @@ RelierError
 ├── PayloadEncodingError            an argument, result or checkpoint is of a type that cannot travel
 ├── PayloadIntegrityError           a payload's checksum or signature does not fit, or a value cannot be decrypted
 ├── UnknownTaskError                no task of that name is known to this process
+├── SchemaMigrationError            a payload of an older schema version cannot be brought up to this code's
+├── CheckpointTooLargeError         too large to keep in the record, and RELIER_CHECKPOINT_DIR is not set
+├── CheckpointStoreError            the place for large checkpoints cannot be written or read
+├── StepJournalError                a step's name was used twice, or the code changed since its journal was written
 ├── PartialPushError                push_many: some of the tasks were accepted; says which
 ├── WorkerInitializationError       a worker could not start: its modules, its queues, its store
 ├── HardTimeoutError                the task ran into its hard timeout
@@ -54,7 +58,13 @@ class LayoutError(ConfigurationError):
 
 
 class StoreError(RelierError):
-    """The store could not do it. The script either ran whole or not at all."""
+    """The store could not do it. The script either ran whole or not at all.
+
+    Out of a push it carries `task_id`: the push may have been accepted. Pushing it again under that id,
+    `task.with_options(task_id=error.task_id)`, never makes a second task.
+    """
+
+    task_id: str = ""
 
 
 class RedisConnectionError(StoreError):
@@ -143,6 +153,22 @@ class PayloadIntegrityError(RelierError):
 
 class UnknownTaskError(RelierError):
     """No task of that name is known to this process: its module is not imported here."""
+
+
+class SchemaMigrationError(RelierError):
+    """A payload of an older schema version cannot be brought up to this code's. Its original bytes are kept."""
+
+
+class CheckpointTooLargeError(RelierError, ValueError):
+    """A checkpoint is larger than RELIER_CHECKPOINT_MAX_INLINE_BYTES, and there is no place for large ones."""
+
+
+class CheckpointStoreError(RelierError):
+    """The place for large checkpoints (RELIER_CHECKPOINT_DIR) cannot be written or read."""
+
+
+class StepJournalError(RelierError):
+    """A step's name was used twice in one attempt, or the steps are not those the task's journal was written by."""
 
 
 class PartialPushError(RelierError):

@@ -10,6 +10,7 @@ import builtins
 import signal
 import sys
 import traceback as tracebacks
+from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -60,10 +61,17 @@ def failure_of(error: BaseException) -> Failure:
     )
 
 
-def write_failure(failure: Failure, show: Show | None = None) -> str:
-    """What is kept of it: what `show` lets through, cut to length."""
-    told = failure if show is None else _redacted(failure, show)
-    kept = Failure(told.kind, told.message[:MOST_MESSAGE], _tail(told.traceback), told.args)
+def redacted(failure: Failure, show: Show | None) -> Failure:
+    """What people may see of it; all, without a hook."""
+    if show is None:
+        return failure
+    message, traceback = _as_text(show(failure.message)), _as_text(show(failure.traceback))
+    return Failure(failure.kind, message, traceback, _redacted_args(failure.args, show))
+
+
+def write_failure(failure: Failure) -> str:
+    """As it is kept, cut to length."""
+    kept = Failure(failure.kind, failure.message[:MOST_MESSAGE], _tail(failure.traceback), failure.args)
     return msgspec.json.encode(kept).decode()
 
 
@@ -84,13 +92,21 @@ def message_of(error: BaseException) -> str:
 
 def _traceback(error: BaseException) -> str:
     try:
-        return _writable("".join(tracebacks.format_exception(error)))
+        return _writable("".join(tracebacks.format_exception(type(error), error, _users_part(error.__traceback__))))
     except Exception:  # noqa: BLE001
         return ""
 
 
 def _tail(text: str) -> str:
     return text if len(text) <= MOST_TRACEBACK else "…" + text[-MOST_TRACEBACK:]
+
+
+def _users_part(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback from the user's first frame on: how we got there is of no interest to anybody."""
+    inner = trace
+    while inner is not None and inner.tb_frame.f_globals.get("__name__", "").startswith("relier.run."):
+        inner = inner.tb_next
+    return inner or trace
 
 
 def _args(error: BaseException) -> str:
@@ -103,11 +119,6 @@ def _written_args(args: Any) -> str:
     except (PayloadEncodingError, UnicodeError):
         return ""
     return raw if len(raw) <= MOST_MESSAGE else ""
-
-
-def _redacted(failure: Failure, show: Show) -> Failure:
-    message, traceback = _as_text(show(failure.message)), _as_text(show(failure.traceback))
-    return Failure(failure.kind, message, traceback, _redacted_args(failure.args, show))
 
 
 def _redacted_args(written: str, show: Show) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -38,17 +39,26 @@ class Retries:
     def __post_init__(self) -> None:
         for what in ("retry_on", "never_on"):
             given = getattr(self, what)
-            object.__setattr__(self, what, (given,) if isinstance(given, type) else tuple(given))
-        if self.attempts < 1 or self.backoff < 0 or self.factor < 1 or not 0 <= self.jitter <= 1:
+            kinds = (given,) if isinstance(given, type) else tuple(given)
+            if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
+                raise ConfigurationError(f"{what} names classes of exceptions, not {given!r:.80}")
+            object.__setattr__(self, what, kinds)
+        spans = (self.backoff, self.factor, self.max_backoff, self.jitter)
+        if not is_whole(self.attempts) or not all(is_number(span) and 0 <= span <= LONGEST_S for span in spans):
             raise ConfigurationError(
-                f"{self} cannot work: attempts ≥ 1, backoff ≥ 0, factor ≥ 1 and jitter from 0 to 1 are needed"
+                f"{self!r:.200} cannot work: attempts is a whole number, the others are numbers ≥ 0"
+            )
+        if self.attempts < 1 or self.factor < 1 or self.jitter > 1:
+            raise ConfigurationError(
+                f"{self!r:.200} cannot work: attempts ≥ 1, factor ≥ 1 and jitter from 0 to 1 are needed"
             )
 
     def delay_ms(self, failures: int, error: BaseException) -> int | None:
         """How long to wait after the nth failure; None: this was the last."""
         if failures >= self.attempts or not isinstance(error, self.retry_on) or isinstance(error, self.never_on):
             return None
-        wait = min(self.max_backoff, self.backoff * self.factor ** min(failures - 1, 64))
+        growth = math.exp(min(500.0, (failures - 1) * math.log(self.factor)))
+        wait = min(self.max_backoff, self.backoff * growth)
         return round(1000 * wait * (1 - self.jitter * random.random()))
 
 
@@ -97,10 +107,11 @@ class TaskOptions:
     def __post_init__(self) -> None:
         check_name("the name of a task", self.name)
         check_name("the queue", self.queue)
-        if isinstance(self.retries, int):
-            object.__setattr__(self, "retries", Retries(attempts=self.retries + 1) if self.retries else None)
+        again: Any = self.retries
+        if is_whole(again):
+            object.__setattr__(self, "retries", Retries(attempts=again + 1) if again else None)
         if self.durability is not None:
-            object.__setattr__(self, "durability", Durability(self.durability))
+            object.__setattr__(self, "durability", durability_of(self.durability))
         for what in ("soft_timeout", "hard_timeout", "result_ttl", "dead_ttl", "idempotency_ttl"):
             span = getattr(self, what)
             if span is not None:
@@ -108,17 +119,30 @@ class TaskOptions:
         given: Any = self.admission
         each = (given,) if isinstance(given, str | Admit) else tuple(given)
         object.__setattr__(self, "admission", tuple(Admit(one) if isinstance(one, str) else one for one in each))
-        self._check()
+        self._check_types()
+        self._check_ranges()
 
-    def _check(self) -> None:
+    def _check_types(self) -> None:
+        if not (self.retries is None or isinstance(self.retries, Retries)):
+            raise self._wrong(f"retries is a whole number or Retries(…), not {self.retries!r:.60}")
+        if not isinstance(self.isolate, bool):
+            raise self._wrong(f"isolate is True or False, not {self.isolate!r:.60}")
+        for what in ("priority", "schema_version", "max_resurrections"):
+            value = getattr(self, what)
+            if not is_whole(value) and not (what == "max_resurrections" and value is None):
+                raise self._wrong(f"{what} is a whole number, not {value!r:.60}")
+        if self.on_soft_timeout is not None and not callable(self.on_soft_timeout):
+            raise self._wrong(f"on_soft_timeout must be a function, not {self.on_soft_timeout!r:.60}")
+
+    def _check_ranges(self) -> None:
         if self.priority not in PRIORITIES:
             raise self._wrong(f"priority must be from {PRIORITIES[0]} to {PRIORITIES[-1]}, not {self.priority!r}")
         if self.on_lost not in ("retry", "bury", "hold"):
-            raise self._wrong(f"on_lost is retry, bury or hold, not {self.on_lost!r}")
+            raise self._wrong(f"on_lost is retry, bury or hold, not {self.on_lost!r:.60}")
+        if 0 in (self.soft_timeout, self.hard_timeout):
+            raise self._wrong("a timeout of 0 would stop it before it began; leave it out for none")
         if self.soft_timeout and self.hard_timeout and self.soft_timeout >= self.hard_timeout:
             raise self._wrong(f"soft_timeout {self.soft_timeout:g} s must be shorter than {self.hard_timeout:g} s")
-        if self.on_soft_timeout is not None and not callable(self.on_soft_timeout):
-            raise self._wrong(f"on_soft_timeout must be a function, not {self.on_soft_timeout!r:.60}")
         if self.max_resurrections is not None and self.max_resurrections < 0:
             raise self._wrong("max_resurrections must not be negative")
         if self.schema_version < 1:
@@ -166,7 +190,7 @@ class PushOptions:
 
     def __post_init__(self) -> None:
         if self.durability is not None:
-            object.__setattr__(self, "durability", Durability(self.durability))
+            object.__setattr__(self, "durability", durability_of(self.durability))
         if self.delay is not None and self.eta is not None:
             raise InvalidSubmissionError("give delay or eta, not both; nothing was pushed")
 
@@ -184,9 +208,24 @@ class PushOptions:
         return when
 
 
+def is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def durability_of(level: Any) -> Durability:
+    try:
+        return Durability(level)
+    except ValueError:
+        raise ConfigurationError(f"durability is {', '.join(Durability)}, not {level!r:.60}") from None
+
+
 def seconds_of(what: str, span: Span) -> float:
     seconds = span.total_seconds() if isinstance(span, timedelta) else span
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST_S:
+    if not is_number(seconds) or not 0 <= seconds <= LONGEST_S:
         raise InvalidSubmissionError(
             f"{what} must be seconds from 0 to {LONGEST_S:.0f} or a timedelta, not {span!r:.60}"
         )

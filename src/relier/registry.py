@@ -28,8 +28,9 @@ def register(task: RlTask[Any, Any]) -> None:
     _known[task.name] = task
 
 
-def _home(task: RlTask[Any, Any]) -> tuple[str, str]:
-    return task.fn.__module__, task.fn.__qualname__
+def _home(task: RlTask[Any, Any]) -> str:
+    """Where its function is. A script that is run and imported as well has it twice, and both are one."""
+    return identity(task.fn)
 
 
 def find(name: str) -> RlTask[Any, Any] | None:
@@ -47,7 +48,7 @@ def identity(fn: Any) -> str:
         main = sys.modules["__main__"]
         spec = getattr(main, "__spec__", None)
         if spec is not None and spec.name != "__main__":
-            module = spec.name.removesuffix(".__main__")
+            module = spec.name
         else:
             module = Path(getattr(main, "__file__", None) or "__main__").stem
     return f"{module}.{fn.__qualname__}"

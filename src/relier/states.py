@@ -70,5 +70,5 @@ MOVES: dict[str, Move] = {
 }
 
 # Scripts that change no task's state.
-MARKS = frozenset({"checkpoint", "step", "register", "beat", "retire", "pause", "resume", "open"})
+MARKS = frozenset({"checkpoint", "step", "progress", "register", "beat", "retire", "pause", "resume", "open"})
 READS = frozenset({"get", "list", "owned", "stats"})

@@ -12,7 +12,7 @@ from relier.arguments import Arguments
 from relier.errors import ConfigurationError
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Accepted, Admission, Submission
-from relier.options import PushOptions, TaskOptions, task_options
+from relier.options import PushOptions, TaskOptions, durability_of, task_options
 from relier.store.call import Durability
 from relier.submit.client import Client, default_client
 from relier.submit.guards import Guards
@@ -30,6 +30,7 @@ from relier.submit.receipt import SyncTaskReceipt, TaskReceipt
 if TYPE_CHECKING:
     from relier.run.context import TaskContext
 
+Migration = Callable[[dict[str, Any]], dict[str, Any]]
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -120,6 +121,7 @@ class RlTask(Pushable[P, R]):
         self.is_async = inspect.iscoroutinefunction(fn)
         self.arguments = Arguments.of(fn)
         self.guards = Guards(self)
+        self.migrations: dict[int, Migration] = {}
 
     def __repr__(self) -> str:
         return f"<task {self.name}>"
@@ -140,8 +142,26 @@ class RlTask(Pushable[P, R]):
         idempotency_key: str | None = None,
     ) -> Pushable[P, R]:
         """The same task, pushed otherwise: `await t.with_options(delay=60).apush(…)`."""
-        level = None if durability is None else Durability(durability)
+        level = None if durability is None else durability_of(durability)
         return Pushable(self, PushOptions(task_id, delay, eta, expires, priority, queue, level, idempotency_key))
+
+    def migration(self, *, from_version: int) -> Callable[[Migration], Migration]:
+        """Declare how a payload of `from_version` becomes one of the next version: `{"args": […], "kwargs": {…}}` in,
+        and the same out. See run/migrations.py."""
+        newest = self.options.schema_version - 1
+        if isinstance(from_version, bool) or not isinstance(from_version, int) or not 1 <= from_version <= newest:
+            raise ConfigurationError(
+                f"task {self.name}: a migration leads from one of the versions 1 to {newest}, not {from_version!r}; "
+                f"its schema_version is {self.options.schema_version}"
+            )
+        if from_version in self.migrations:
+            raise ConfigurationError(f"task {self.name}: there are two migrations from version {from_version}")
+
+        def keep(step: Migration) -> Migration:
+            self.migrations[from_version] = step
+            return step
+
+        return keep
 
     def receipt(self, task_id: str) -> TaskReceipt[R]:
         """The receipt of an earlier `apush`, from its id."""

@@ -260,6 +260,7 @@ CALLS: dict[str, Callable[[Ledger], Call[Any]]] = {
     "commit": lambda ledger: ledger.commit([(LEASE, None, ())]),
     "release": lambda ledger: ledger.release([LEASE]),
     "step": lambda ledger: ledger.step(LEASE, "s", b""),
+    "progress": lambda ledger: ledger.progress(LEASE, "half"),
     "revive": lambda ledger: ledger.revive(),
     "promote": lambda ledger: ledger.promote(),
     "cancel": lambda ledger: ledger.cancel("t", 1),

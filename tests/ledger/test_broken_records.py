@@ -124,6 +124,7 @@ def moves_on(world: World, lease: Lease) -> dict[str, Any]:
         "forfeit": ledger.forfeit(lease, "c"),
         "checkpoint": ledger.checkpoint(lease, 1, b""),
         "step": ledger.step(lease, "s", b""),
+        "progress": ledger.progress(lease, "half"),
         "replay": ledger.replay(task, 1, "n"),
         "cancel": ledger.cancel(task, 1),
         "discard": ledger.discard(task, 1),
@@ -230,7 +231,9 @@ def test_a_resent_claim_passes_over_what_was_usurped(clocked: World, kind: str) 
 
 
 @pytest.mark.parametrize("side", ["more", "history", "checkpoint", "steps"])
-@pytest.mark.parametrize("move", ["commit", "retry", "release", "bury", "forfeit", "revive", "checkpoint", "step"])
+@pytest.mark.parametrize(
+    "move", ["commit", "retry", "release", "bury", "forfeit", "revive", "checkpoint", "step", "progress"]
+)
 def test_a_usurped_side_key_stops_no_move_halfway(clocked: World, side: str, move: str) -> None:
     """The record decides; what stands beside it may be lost, but the task is not."""
     lease = clocked.start(key="k")
@@ -319,3 +322,17 @@ def test_operators_are_told_what_to_do_with_a_ruin(clocked: World) -> None:
     for call in (clocked.ledger.get(task), clocked.ledger.cancel(task, 1), clocked.ledger.discard(task, 1)):
         with pytest.raises(CorruptRecordError, match=r"something else wrote to .*remove it"):
             clocked.run(call)
+
+
+@pytest.mark.parametrize("side", ["more", "history", "checkpoint", "steps"])
+def test_a_side_key_of_another_type_hides_nothing_else(clocked: World, side: str) -> None:
+    """`get` and `list` read past it: one such key must not hide a page of dead letters."""
+    clocked.join()
+    lease = clocked.start()
+    clocked.bury(lease)
+    clocked.sound = False
+    clocked.command("DEL", clocked.key(side, lease.task_id))
+    clocked.command("SADD", clocked.key(side, lease.task_id), "stranger")
+    assert clocked.get(lease.task_id).record.state is State.DEAD
+    page = clocked.run(clocked.ledger.list("ended", "dead"))
+    assert [record.id for record in page.records] == [lease.task_id]

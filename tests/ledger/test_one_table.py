@@ -48,6 +48,7 @@ def test_every_method_runs_the_script_of_its_name(clocked: World) -> None:
         "claim": ("b", 1, ["q"], 1),
         "checkpoint": (lease, 1, b""),
         "step": (lease, "s", b""),
+        "progress": (lease, "half"),
         "commit": ([(lease, None, ())],),
         "retry": (lease, 0),
         "release": ([lease],),

@@ -126,7 +126,7 @@ def neighbours(world: World) -> tuple[Lease, Lease]:
     return first, claimed.lease
 
 
-@pytest.mark.parametrize("move", ["commit", "retry", "bury", "forfeit", "checkpoint", "step", "release"])
+@pytest.mark.parametrize("move", ["commit", "retry", "bury", "forfeit", "checkpoint", "step", "progress", "release"])
 def test_neighbouring_fences_are_told_apart(clocked: World, move: str) -> None:
     old, new = neighbours(clocked)
     call: dict[str, Callable[[Lease], Call[Any]]] = {
@@ -136,6 +136,7 @@ def test_neighbouring_fences_are_told_apart(clocked: World, move: str) -> None:
         "forfeit": lambda lease: clocked.ledger.forfeit(lease, "killed"),
         "checkpoint": lambda lease: clocked.ledger.checkpoint(lease, 1, b""),
         "step": lambda lease: clocked.ledger.step(lease, "s", b""),
+        "progress": lambda lease: clocked.ledger.progress(lease, "half"),
         "release": lambda lease: clocked.ledger.release([lease]),
     }
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from relier.cli.session import settings_of
 
+from relier.cli.session import settings_of
 from relier.engines.native import WorkerOptions, every_queue
 from relier.engines.process import asyncio_run, flush, run_worker
 from relier.engines.supervisor import Supervisor
@@ -27,7 +27,7 @@ LEVELS = ("debug", "info", "warning", "error")
 def stays(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options of every command that stays: the store, and how much it says."""
     function = click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)(function)
-    function = click.option("--namespace", metavar="NAME", help="Instead of RELIER_NAMESPACE.")(function)
+    function = click.option("--namespace", metavar="NAME", help="The namespace, instead of RELIER_NAMESPACE.")(function)
     return click.option("--url", metavar="URL", help="The store, instead of RELIER_REDIS_URL.")(function)
 
 
@@ -47,6 +47,7 @@ def settings_for(ctx: click.Context, url: str | None, namespace: str | None) -> 
 @click.option(
     "--queues", "-q", multiple=True, metavar="A,B", help="Queues, in order of preference.  [default: default]"
 )
+@click.option("--queue", multiple=True, metavar="NAME", help="A queue by its exact name, also one with a comma.")
 @click.option("--concurrency", "-c", type=click.IntRange(1), help="Tasks at once.  [default: RELIER_CONCURRENCY, 100]")
 @click.option("--processes", "-p", type=click.IntRange(1), help="So many processes under a supervisor.")
 @click.option("--isolated", type=click.IntRange(1), default=4, show_default=True, help="Isolated processes at once.")
@@ -73,7 +74,7 @@ def worker(
     run_worker(
         settings,
         WorkerOptions(
-            queues=every_queue(given["queues"]),
+            queues=every_queue(given["queues"], given["queue"]),
             concurrency=given["concurrency"] or settings.concurrency,
             modules=modules,
             max_tasks=given["max_tasks"],
@@ -91,7 +92,8 @@ def child_command(given: dict[str, Any], modules: tuple[str, ...]) -> list[str]:
         option = f"--{name.replace('_', '-')}"
         if name == "processes" or value in (None, (), False):
             continue
-        command += [option] if value is True else [option, ",".join(value) if isinstance(value, tuple) else str(value)]
+        for each in value if isinstance(value, tuple) else (value,):
+            command += [option] if each is True else [option, str(each)]
     return command
 
 

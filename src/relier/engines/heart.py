@@ -106,8 +106,7 @@ class Heart(threading.Thread):
     def join_namespace(self) -> None:
         """Register the boot, and begin. Raises where the store cannot be reached."""
         self._register(self._pulse.boot)
-        if self._on_beat is not None:
-            self._on_beat(self._pulse)
+        self._sign()
         self.start()
 
     def poke(self) -> None:
@@ -121,18 +120,22 @@ class Heart(threading.Thread):
         due = time.monotonic() + self._lease / 4
         while not self._ending.wait(min(GLANCE_S, self._lease / 8)):
             now = time.monotonic()
-            if now >= due or self._poked:
-                self._poked = False
-                due = now + self._lease / 4
-                self._beat(now)
-            self._watch_loop(now)
-            self._bury_overdue(now)
+            try:
+                if now >= due or self._poked:
+                    self._poked = False
+                    due = now + self._lease / 4
+                    self._beat(now)
+                self._watch_loop(now)
+                self._bury_overdue(now)
+            except Exception:  # a worker whose heart has stopped would hold up its tasks for ever
+                log.exception("the heart of worker %s stumbled, and goes on", self._pulse.boot)
         self._store.close()
 
     def _register(self, boot: str) -> None:
         sent = time.monotonic()
         if not self._store.run(self._ledger.register(boot, self._lease_ms, self._about)):
             raise RelierError(f"the fresh boot {boot} is unknown to nobody but was refused; start the worker again")
+        self._pulse.boot = boot  # before its trust, which no attempt of another boot may share
         self._pulse.trusted_until = sent + self._lease * 0.8
 
     @property
@@ -149,18 +152,21 @@ class Heart(threading.Thread):
         except RelierError as error:
             if pulse.suspect:
                 log.warning("the store has not been reached for nearly a lease; no new tasks are taken: %s", error)
+            self._sign()
             return
         pulse.trusted_until = sent + self._lease * 0.8
-        if self._on_beat is not None:
-            self._on_beat(pulse)
+        self._sign()
         self._tell(Heard(pulse.boot, beat))
+
+    def _sign(self) -> None:
+        """Also without the store: a parent must not take an outage for a process that cannot beat."""
+        if self._on_beat is not None:
+            self._on_beat(self._pulse)
 
     def _start_over(self) -> None:
         lost, reborn = self._pulse.boot, new_boot()
         self._register(reborn)
-        self._pulse.boot = reborn
-        if self._on_beat is not None:
-            self._on_beat(self._pulse)
+        self._sign()
         log.warning("worker %s was declared lost; it goes on as %s, what it ran is cancelled", lost, reborn)
         self._tell(Lost(lost, reborn))
 

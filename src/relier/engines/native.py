@@ -26,16 +26,16 @@ from typing import Any
 from relier.engines.heart import Heard, Heart, Lost, News, Overdue, Pulse
 from relier.engines.settler import Settler
 from relier.engines.strangers import Strangers
-from relier.errors import HardTimeoutError, RelierError, StoreError
-from relier.failure import message_of
+from relier.errors import HardTimeoutError, RelierError, StoreError, WorkerInitializationError
 from relier.ledger.ledger import CLAIM_BYTES
 from relier.ledger.records import Claim, Claimed, ClaimStatus
-from relier.redact import check_hook, showing, shown
+from relier.redact import check_hook
 from relier.rescue.phoenix import Phoenix
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.execute import execute, run_soft_hook, stop
 from relier.run.isolate import Isolates
-from relier.run.outcome import Failed, Gone, HandBack, Outcome, PutBack
+from relier.run.line import Line
+from relier.run.outcome import Crowded, Failed, Gone, HandBack, Outcome, PutBack
 from relier.run.threads import Threads
 from relier.submit.client import Client
 
@@ -114,6 +114,7 @@ class Worker:
         self._settler = Settler(self._store, self._ledger, self._settings.redact)
         self._strangers = Strangers(self._store, self._ledger, self._settler, self._attempts)
         self._threads = Threads()
+        self._line = Line(self._client)
         self._isolates = Isolates(self._options.modules, self._options.isolated, self._settings)
         self._heart = Heart(
             self._settings,
@@ -214,39 +215,69 @@ class Worker:
         if self._stop.is_set():  # the answer of a claim that was under way
             self._settler.release([claimed.lease])
             return
-        attempt = open_attempt(claimed, lambda: self._pulse.trusted_until, self._client.keyring)
+        if claimed.lease.owner != self._pulse.boot:  # lost while the answer was under way: another has it
+            return
+        attempt = open_attempt(claimed, self._line, partial(self._trusted_until, claimed.lease.owner))
         if not isinstance(attempt, Attempt):
-            self._report(claimed, attempt)
             self._settler.settle(claimed, attempt, None, now_ms)
             return
-        attempt.show = showing(self._settings.redact, claimed.record.name)
+        if attempt.isolated and self._isolates.crowded:
+            self._settler.settle(claimed, Crowded())
+            return
+        if claimed.alone:
+            log.warning("task %s (%s) is a suspect and runs alone", claimed.record.id, claimed.record.name)
         self._attempts[attempt.key] = attempt
         self._started += 1
         attempt.asyncio_task = self._loop.create_task(self._live(attempt))
 
+    def _trusted_until(self, owner: str) -> float:
+        return self._pulse.trusted_until if self._pulse.boot == owner else 0.0
+
     async def _live(self, attempt: Attempt) -> None:
         """The life of one attempt: keep its times, execute, settle."""
-        if attempt.isolated:
-            await self._isolates.slots.acquire()
-        elif attempt.task.is_async and attempt.asyncio_task is not None:
-            attempt.stopper = attempt.asyncio_task.cancel
-        self._arm(attempt)
-        most_bytes, keyring = self._settings.max_payload_bytes, self._client.keyring
-        outcome = await execute(attempt, self._threads, self._isolates, most_bytes, keyring)
-        if attempt.isolated:
-            self._isolates.slots.release()
+        try:
+            outcome = await (self._run_isolated(attempt) if attempt.isolated else self._run_here(attempt))
+        except Exception as error:  # ours, not the task's: it must come to an end nevertheless
+            log.exception("task %s could not be run here", attempt.ctx.task_id)
+            outcome = PutBack(error)
         attempt.stopper = None
         for timer in attempt.timers:
             timer.cancel()
         if self._attempts.pop(attempt.key, None) is None:
             return  # it was buried, or handed back, without it
-        self._report(attempt.claimed, outcome)
-        self._settler.settle(attempt.claimed, outcome, attempt.task.options.retries)
+        self._settle(attempt, outcome)
         self._wake.set()
         if not self._attempts:
             self._emptied.set()
         if self._options.max_tasks is not None and self._started >= self._options.max_tasks:
             self.recycle(f"{self._started} tasks were run")
+
+    def _settle(self, attempt: Attempt, outcome: Outcome) -> None:
+        try:
+            self._settler.settle(attempt.claimed, outcome, attempt.task.options.retries)
+        except Exception as error:
+            log.exception("what came of task %s could not be told; it is buried", attempt.ctx.task_id)
+            self._settler.settle(attempt.claimed, Failed(error, final=True))
+
+    async def _run_here(self, attempt: Attempt) -> Outcome:
+        if attempt.task.is_async and attempt.asyncio_task is not None:
+            attempt.stopper = attempt.asyncio_task.cancel
+        self._arm(attempt)
+        return await execute(attempt, self._threads, self._line)
+
+    async def _run_isolated(self, attempt: Attempt) -> Outcome:
+        if attempt.asyncio_task is not None:
+            attempt.stopper = attempt.asyncio_task.cancel  # while it waits for a process
+        try:
+            async with self._isolates.process_for(attempt) as process:
+                self._arm(attempt)
+                return await process.run(attempt, self._pulse.trusted_until)
+        except (WorkerInitializationError, OSError) as error:
+            return PutBack(error)
+        except asyncio.CancelledError:
+            if attempt.stop is None:
+                raise
+            return attempt.stop
 
     def _arm(self, attempt: Attempt) -> None:
         options, attempt.began = attempt.task.options, time.monotonic()
@@ -269,17 +300,6 @@ class Worker:
         timeout = attempt.task.options.hard_timeout
         stop(attempt, Failed(HardTimeoutError(f"it ran longer than its hard timeout of {timeout:g} s and was stopped")))
 
-    def _report(self, claimed: Claimed, outcome: Outcome) -> None:
-        record = claimed.record
-        if isinstance(outcome, Failed):
-            told = outcome.failure.message if outcome.failure else message_of(outcome.error)
-            kind = outcome.failure.name if outcome.failure else type(outcome.error).__name__
-            told = shown(self._settings, record.name, told)
-            log.warning("task %s (%s) failed: %s: %s", record.id, record.name, kind, told)
-        elif isinstance(outcome, PutBack):
-            told = shown(self._settings, record.name, message_of(outcome.error))
-            log.warning("task %s (%s) was put back: %s", record.id, record.name, told)
-
     # --- news from the heart -------------------------------------------------------------------------------------
 
     def _post(self, loop: asyncio.AbstractEventLoop, news: News) -> None:
@@ -289,8 +309,9 @@ class Worker:
     def _hear(self, news: News) -> None:
         match news:
             case Heard(boot, beat):
+                self._isolates.trust(self._pulse.trusted_until)
                 for key in beat.asked:
-                    if key in self._attempts:
+                    if key in self._attempts and self._attempts[key].stop is None:
                         log.info("task %s is cancelled: a person asked for it", key[0])
                         stop(self._attempts[key], HandBack())
                 if boot == self._pulse.boot:
@@ -382,7 +403,7 @@ def resident_mb() -> float:
         return 0.0
 
 
-def every_queue(queues: Sequence[str]) -> tuple[str, ...]:
-    """Queue names as given, `a,b` taken apart, each once, in order."""
-    names = [name.strip() for text in queues for name in text.split(",")]
-    return tuple(dict.fromkeys(name for name in names if name)) or ("default",)
+def every_queue(lists: Sequence[str], exact: Sequence[str] = ()) -> tuple[str, ...]:
+    """Queue names: lists such as `a,b` taken apart, others as they are; each once, in order."""
+    names = [name.strip() for text in lists for name in text.split(",")]
+    return tuple(dict.fromkeys(name for name in (*names, *exact) if name)) or ("default",)

@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 
 from relier import registry
 from relier.engines.heart import Pulse
-from relier.engines.native import EXIT_RECYCLE, Worker, WorkerOptions
+from relier.engines.native import EXIT_CLEAN, EXIT_RECYCLE, Worker, WorkerOptions
 from relier.engines.supervisor import TELL_FD, told
-from relier.errors import WorkerInitializationError
+from relier.errors import StoreError, WorkerInitializationError
 from relier.settings import Settings
 from relier.submit.client import Client, use_client
 
@@ -28,6 +28,8 @@ PR_SET_PDEATHSIG = 1
 
 def run_worker(settings: Settings, options: WorkerOptions) -> NoReturn:
     """Import the tasks, work until told to stop, exit. Never returns: a thread that will not end cannot hold it up."""
+    for number in (signal.SIGTERM, signal.SIGINT):  # until the worker listens itself: nothing has begun
+        signal.signal(number, lambda *_: leave(EXIT_CLEAN))
     registry.load(options.modules)
     if not any(registry.known_tasks()):
         raise WorkerInitializationError(
@@ -61,7 +63,10 @@ async def work(settings: Settings, options: WorkerOptions) -> int:
 
     loop.add_signal_handler(signal.SIGTERM, worker.drain)
     loop.add_signal_handler(signal.SIGINT, interrupted)
-    code = await worker.run()
+    try:
+        code = await worker.run()
+    except StoreError as error:
+        raise WorkerInitializationError(f"the worker could not start: {error}") from error
     await client.aclose()
     return code
 
@@ -80,10 +85,15 @@ def asyncio_run(main: Coroutine[Any, Any, int]) -> int:
 
 
 def tell_parent(pipe: int, pulse: Pulse) -> None:
-    """One line to the supervisor. A pipe that is full or closed costs a line, not the beat."""
+    """One line to the supervisor. A full pipe costs a line, not the beat; a closed one says that the parent is gone,
+    which PDEATHSIG does not where it died before this process asked for it, or where there is no such thing."""
     deadlines = [at for attempt in list(pulse.attempts.values()) if (at := attempt.overdue_at) is not None]
-    with contextlib.suppress(OSError):
+    try:
         os.write(pipe, told(pulse.boot, min(deadlines, default=None)))
+    except BrokenPipeError:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except OSError:
+        return
 
 
 def start_over() -> None:

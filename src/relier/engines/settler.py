@@ -14,7 +14,7 @@ from relier.ledger.ledger import Ledger
 from relier.ledger.records import Claimed, Lease, Settled
 from relier.options import Retries
 from relier.redact import showing
-from relier.run.outcome import Done, Gone, Outcome, settle_call
+from relier.run.outcome import Done, Outcome, plan_of
 from relier.store import AsyncStore, Call, Durability
 
 log = logging.getLogger("relier.worker")
@@ -38,9 +38,9 @@ class Settler:
     """The moves under way from one worker. `unsettled`: leases whose end the store has not confirmed yet."""
 
     def __init__(self, store: AsyncStore, ledger: Ledger, redact: str = "") -> None:
-        self._redact = redact
         self._store = store
         self._ledger = ledger
+        self._redact = redact
         self._loop = asyncio.get_running_loop()
         self._done: dict[tuple[str, Durability], list[tuple[Lease, bytes | None, tuple[()]]]] = {}
         self._moves: set[asyncio.Task[None]] = set()
@@ -50,19 +50,20 @@ class Settler:
     def settle(self, claimed: Claimed, outcome: Outcome, retries: Retries | None = None, now_ms: int = 0) -> None:
         """Begin to tell; never blocks."""
         lease = claimed.lease
-        if isinstance(outcome, Gone):
-            return
-        self.unsettled[lease.task_id, lease.fence] = lease
         if isinstance(outcome, Done):
+            self.unsettled[lease.task_id, lease.fence] = lease
             if not self._done:
                 self._loop.call_soon(self._commit_all)
             level = claimed.record.spec.durability
             self._done.setdefault((lease.owner, level), []).append((lease, outcome.result, ()))
             return
         show = showing(self._redact, claimed.record.name)
-        call = settle_call(self._ledger, claimed, outcome, retries, now_ms, show)
-        if call is not None:
-            self._begin(call, [lease], type(outcome).__name__)
+        plan = plan_of(self._ledger, claimed, outcome, retries, now_ms or claimed.record.moved_ms, show)
+        if plan.words:
+            log.warning("task %s (%s) %s", claimed.record.id, claimed.record.name, plan.words)
+        if plan.call is not None:
+            self.unsettled[lease.task_id, lease.fence] = lease
+            self._begin(plan.call, [lease], type(outcome).__name__)
 
     def release(self, leases: Sequence[Lease]) -> None:
         """Hand back what never started here."""
@@ -126,7 +127,7 @@ class Settler:
             )
         elif what == "Done":
             self.tally.done += 1
-        elif what == "HandBack":
+        elif what in ("HandBack", "PutBack", "Crowded"):
             self.tally.handed_back += 1
         else:
             self.tally.failed += 1

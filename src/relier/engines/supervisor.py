@@ -1,6 +1,6 @@
 """`--processes N`: a parent that starts worker processes, sees one die, and returns its tasks at once.
 
-Each child tells, over a pipe, the boot it works under and every beat the store answered. The parent
+Each child tells, over a pipe, the boot it works under at every beat, whether the store answered it or not. The parent
     - revives a dead child's tasks the moment it is gone, with its exit code as the cause, and starts another;
     - beats for a child that cannot (its GIL is held by a long computation): only while it uses CPU and is not stopped,
       and only until its task's hard timeout or for a minute. Then it kills the child.
@@ -31,12 +31,13 @@ log = logging.getLogger("relier.supervisor")
 TELL_FD = "RELIER_SUPERVISOR_FD"
 STALL_S = 60.0  # how long the parent beats for a child that does not
 GRACE_S = 10.0  # past a task's hard timeout
-QUICK_S = 10.0  # a child that lived shorter failed to start
+QUICK_S, QUICK_JOINED_S = 10.0, 1.0  # a child that lived shorter failed to start; one that had joined, hardly
 EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE = 0, 3, 4
+CANNOT_START = (1, 2)
 
 
 def told(boot: str, hard_deadline: float | None) -> bytes:
-    """One line from child to parent: a beat of this boot was answered; when its nearest hard timeout is (monotonic)."""
+    """One line from child to parent: this boot beats; when its nearest hard timeout is (monotonic)."""
     return f"{boot} {hard_deadline or 0:.3f}\n".encode()
 
 
@@ -48,10 +49,12 @@ class Child:
     pipe: int
     began: float
     boots: list[str] = field(default_factory=list)
-    heard: float = 0.0  # its last answered beat (monotonic)
+    heard: float = 0.0  # its last beat (monotonic)
     beaten: float = 0.0  # our last beat for it
     hard_deadline: float = 0.0
     cpu: float = 0.0
+    told: bool = False  # to stop
+    killed: str = ""  # why we killed it
     rest: bytes = b""
 
     def take(self, data: bytes, now: float) -> None:
@@ -88,6 +91,7 @@ class Supervisor:
         self._stops = 0
         self._interrupts = 0
         self._failures = 0
+        self._worked = False  # some child came as far as a boot
         self._code = EXIT_CLEAN
 
     def run(self) -> int:
@@ -118,11 +122,20 @@ class Supervisor:
             else:
                 self._hear(key.data)
 
-    def _hear(self, child: Child) -> None:
-        data = os.read(child.pipe, 65536)
+    def _hear(self, child: Child) -> bool:
+        """Take what it said. False: there is nothing more."""
+        try:
+            data = os.read(child.pipe, 65536)
+        except BlockingIOError:
+            return False
         if data:
             child.take(data, time.monotonic())
         else:
+            self._close(child)
+        return bool(data)
+
+    def _close(self, child: Child) -> None:
+        if child.pipe >= 0:
             self._selector.unregister(child.pipe)
             os.close(child.pipe)
             child.pipe = -1
@@ -138,15 +151,20 @@ class Supervisor:
         for _ in [at for at in self._starts if at <= now]:
             self._start(now)
         self._starts = [at for at in self._starts if at > now]
+        if self._stops:
+            self._tell_to_stop()
         for child in self._children:
             self._mind(child, now)
         if self._changed is not None and self._changed() and not self._stops:
             log.info("the code changed: the worker starts over")
-            self._signal(signal.SIGTERM)
+            self._failures, self._starts = 0, [now] * len(self._starts)  # what failed to start may be mended now
+            for child in self._children:
+                self._signal(signal.SIGTERM, child)
 
     def _start(self, now: float) -> None:
         ours, theirs = os.pipe()
-        os.set_blocking(theirs, False)
+        for end in (ours, theirs):  # a task's own children may hold the far end open for as long as they like
+            os.set_blocking(end, False)
         try:
             process = subprocess.Popen(  # noqa: S603 - our own command line
                 self._command,
@@ -163,21 +181,32 @@ class Supervisor:
 
     def _ended(self, child: Child) -> None:
         code = child.process.returncode
-        while child.pipe >= 0:  # what it said last
-            self._hear(child)
+        while child.pipe >= 0 and self._hear(child):  # what it said last
+            pass
+        self._close(child)
         self._children.remove(child)
-        cause = how_it_ended(code)
+        if self._stops and code == -signal.SIGTERM and not child.boots:
+            code = EXIT_CLEAN  # it was told to stop before it could listen
+        cause = child.killed or how_it_ended(code)
         self._orphaned += [(boot, cause) for boot in child.boots]
         if code in (EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE):
             log.info("worker process %d left (%d)", child.process.pid, code)
         else:
-            log.error("worker process %d is gone: %s; its tasks are returned", child.process.pid, cause)
+            returned = "; its tasks are returned" if child.boots else ""
+            log.error("worker process %d is gone: %s%s", child.process.pid, cause, returned)
         if self._stops:
-            self._code = max(self._code, code if code in (EXIT_CLEAN, EXIT_FORCED) else EXIT_FORCED)
+            held_nothing = code in (EXIT_CLEAN, EXIT_RECYCLE) or (code == -signal.SIGTERM and not child.boots)
+            self._code = max(self._code, EXIT_CLEAN if held_nothing else EXIT_FORCED)
+            return
+        self._worked = self._worked or bool(child.boots)
+        if code in CANNOT_START and not self._worked and self._changed is None:
+            log.error("no worker process can start; see what the first one said")
+            self._stops, self._code = 1, code
             return
         now = time.monotonic()
-        self._failures = self._failures + 1 if code not in (0, EXIT_RECYCLE) and now - child.began < QUICK_S else 0
-        self._starts.append(now + min(30.0, 0.25 * 2**self._failures if self._failures else 0.0))
+        quick = now - child.began < (QUICK_JOINED_S if child.boots else QUICK_S)
+        self._failures = self._failures + 1 if code not in (0, EXIT_RECYCLE) and quick else 0
+        self._starts.append(now + (min(30.0, 0.25 * 2 ** min(self._failures, 10)) if self._failures else 0.0))
 
     def _revive(self, boot: str, cause: str) -> bool:
         """Return what a dead boot held. False: not yet; the sweep of any worker would do it, too."""
@@ -199,8 +228,14 @@ class Supervisor:
         lease = self._settings.heartbeat_ttl
         if not child.boots or now - child.heard < lease / 2:
             return
+        if child.killed:
+            return
         if now > child.killed_at:
-            log.error("worker process %d has not beaten for %.0f s and is killed", child.process.pid, now - child.heard)
+            silent = now - child.heard
+            child.killed = (
+                f"its supervisor killed it: no sign of life for {silent:.0f} s (does something hold the GIL?)"
+            )
+            log.error("worker process %d has not beaten for %.0f s and is killed", child.process.pid, silent)
             child.process.kill()
             return
         if now - child.beaten < lease / 4:
@@ -212,18 +247,22 @@ class Supervisor:
                 self._store.run(self._ledger.beat(child.boots[-1], round(1000 * lease)))
 
     def _told_to_stop(self, number: int, _frame: object) -> None:
+        """Only counts: a child may be half started right now. The next look tells them all."""
         self._stops += 1
         if number == signal.SIGINT:
             self._interrupts += 1
-        if self._stops == 1:
-            self._signal(signal.SIGTERM)
-        if self._interrupts == 2:
-            self._signal(signal.SIGINT)
 
-    def _signal(self, number: int) -> None:
+    def _tell_to_stop(self) -> None:
         for child in self._children:
-            with contextlib.suppress(ProcessLookupError):
-                child.process.send_signal(number)
+            if not child.told:
+                child.told = True
+                self._signal(signal.SIGTERM, child)
+            elif self._interrupts > 1:  # at every look: it may overtake the SIGTERM, and then only drains
+                self._signal(signal.SIGINT, child)
+
+    def _signal(self, number: int, child: Child) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            child.process.send_signal(number)
 
 
 def process_state(pid: int) -> tuple[str, float]:

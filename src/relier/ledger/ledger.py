@@ -175,6 +175,10 @@ class Ledger:
         check_bytes(f"the result of step {name!r:.80}", value, self._max_bytes)
         return self._call("step", [lease.owner, lease.task_id, lease.fence, name, value], replies.recorded)
 
+    def progress(self, lease: Lease, text: str) -> Call[Settled]:
+        """How far the attempt got, in words for people. The last word stands."""
+        return self._call("progress", [lease.owner, lease.task_id, lease.fence, plain(text)[:1000]], replies.settled)
+
     # --- 3 settle ------------------------------------------------------------------------------------------------
 
     def commit(

@@ -108,7 +108,7 @@ class Checker(History):
             memory.ledger_now = clock[0]
         check_boots(self, call, raw)
         if script not in CHANGING:
-            if script in {"checkpoint", "step"}:
+            if script in {"checkpoint", "step", "progress"}:
                 self._notes(call.args[1])
             return
         changed = self._differences(script, said)

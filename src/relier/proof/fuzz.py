@@ -110,6 +110,9 @@ class Fuzzer:
     def step(self) -> Call[Any]:
         return self.ledger.step(self.lease(), self.rng.choice(["a", "b"]), self.rng.randbytes(3))
 
+    def progress(self) -> Call[Any]:
+        return self.ledger.progress(self.lease(), self.rng.choice(["1 of 2", "half"]))
+
     def commit(self) -> Call[Any]:
         if self.rng.random() < 0.4:
             return self.ledger.commit([(self.lease(), self.rng.choice([None, b"result"]), ())])
@@ -182,6 +185,7 @@ class Fuzzer:
                 self.retire,
                 self.checkpoint,
                 self.step,
+                self.progress,
                 self.retry,
                 self.release,
                 self.bury,

@@ -91,6 +91,12 @@ def _step(history: History, raw: Any) -> Said:
     return {}
 
 
+def _progress(history: History, raw: Any) -> Said:
+    boot, task_id, fence, _ = history.args
+    judge(history, task_id, "progress", int(fence), boot, raw[0].decode())
+    return {}
+
+
 # --- claims --------------------------------------------------------------------------------------------------------
 
 
@@ -260,6 +266,7 @@ OF: dict[str, Callable[[History, Any], Said]] = {
     "forfeit": lambda history, raw: _settle(history, raw, "forfeit", 3),
     "checkpoint": _checkpoint,
     "step": _step,
+    "progress": _progress,
     "claim": _claim,
     "register": _register,
     "beat": _beat,

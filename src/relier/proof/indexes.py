@@ -32,6 +32,15 @@ def check_boots(checker: Checker, call: Call[Any], raw: Any) -> None:
         _left(checker, script, name, named, raw, removed=boot is None)
     if len(boots) != len(known):
         raise Violation("members-change-by-rule", f"{sorted(boots)} after {script}, not {sorted(known)}")
+    if not known and len(checker.fallen) > 1:
+        _last_of_all(checker)
+
+
+def _last_of_all(checker: Checker) -> None:
+    """Whoever leaves last leaves its clamp behind, and in which order a sweep removes boots is its own choice."""
+    clock = checker.world.backend.model.clock
+    if clock is not None and clock[2] in {boot.lease // 2 for boot in checker.fallen.values()}:
+        checker.memory.clamp = clock[2]
 
 
 def _left(checker: Checker, script: str, name: str, named: str, raw: Any, *, removed: bool) -> None:

@@ -100,6 +100,7 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
     LuaMutant("replay_without_its_key", "replay", "if key then redis.call('SET', IDEM .. key, id) end", ""),
     LuaMutant("promote_leaves_due", "promote", "redis.call('ZREM', DUE, id)", "redis.call('ZREM', DUE, '')"),
     LuaMutant("older_checkpoint_wins", "checkpoint", "if of == fence and tonumber(last) >= seq then", "if false then"),
+    LuaMutant("progress_of_a_zombie", "progress", "if said == 'ok' then", "if r.state then"),
     LuaMutant("step_overwritten", "step", "'HSETNX'", "'HSET'"),
     LuaMutant("priority_reversed", "lib/order", "at_us - priority * 60000000", "at_us + priority * 60000000"),
     LuaMutant("cancel_ignores_version", "cancel", "if r.version ~= ARGV[2] then", "if false then"),
@@ -116,6 +117,13 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
     LuaMutant("short_claim_of_the_lost", "lib/claim_one", "worker[1] and not worker[2] and ", ""),
     LuaMutant("short_submit_overwrites", "lib/submit_one", ", 'NX')", ")"),
     LuaMutant(
-        "short_submit_ignores_keys", "lib/submit_one", "ARGV[12] == '' and ARGV[14] == '' and ARGV[15] == ''", "true"
+        "short_submit_ignores_keys",
+        "lib/submit_one",
+        "ARGV[item + 5] == '' and ARGV[item + 7] == '' and ARGV[item + 8] == ''",
+        "true",
+    ),
+    LuaMutant("short_submit_over_a_limit", "lib/submit_one", "arrivals[i] - tolerance <= now_us", "true"),
+    LuaMutant(
+        "short_submit_over_the_depth", "lib/submit_one", "redis.call('ZCARD', index) < tonumber(ARGV[2])", "true"
     ),
 )

@@ -204,6 +204,15 @@ class Model(Operate):
         rec.mark("s")
         return [*_settled(said, rec), args[4]]
 
+    def _progress(self, args: list[bytes]) -> Any:
+        boot, task_id, fence = args[0].decode(), args[1].decode(), int(args[2])
+        rec = self.tasks.get(task_id)
+        said = self.verdict(rec, "progress", fence, boot)
+        if said == "ok" and rec is not None:
+            self.need_memory()
+            self.note(rec, progress=args[3].decode())
+        return _settled(said, rec)
+
     # --- 3 settle ------------------------------------------------------------------------------------------------
 
     def _commit(self, args: list[bytes]) -> Any:

@@ -2,8 +2,9 @@
 because each is one atomic script that looks at what has expired.
 
 One round: return the tasks of boots whose lease ran out, let due tasks into their queues, remove ended records past
-their end. Brakes: at most `resurrection_batch_size` tasks in one pass, a pause of `resurrection_requeue_delay` between
-passes while there is more, and no more than `resurrection_max_queue_depth` revived tasks waiting in a queue.
+their end, and checkpoint files nobody needs. Brakes: at most `resurrection_batch_size` tasks in one pass, a pause of
+`resurrection_requeue_delay` between passes while there is more, and no more than `resurrection_max_queue_depth` revived
+tasks waiting in a queue.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import time
 
 from relier.errors import RelierError
 from relier.ledger.ledger import SWEEP_TASKS, Ledger
+from relier.rescue.janitor import tidy_checkpoints
 from relier.settings import Settings
 from relier.store import AsyncStore
 
 log = logging.getLogger("relier.phoenix")
 
 REAP_EVERY_S = 5.0
+TIDY_EVERY_S = 60.0
 MOST_AT_ONCE = 5_000  # due or ended tasks moved in one round, so that a round has an end
 
 
@@ -33,6 +36,7 @@ class Phoenix:
         self._ledger = ledger
         self._ending = asyncio.Event()
         self._reaped_at = 0.0
+        self._tidied_at = 0.0
         self._braked = False
         self.revived = 0
 
@@ -53,6 +57,9 @@ class Phoenix:
                 if type(error).__name__ != trouble:
                     trouble = type(error).__name__
                     log.warning("the sweep cannot reach the store, and will try again: %s", error)
+            except Exception:  # one that ended silently would leave the work of the dead to others
+                pause = self._settings.resurrection_check_interval
+                log.exception("the sweep stumbled, and goes on")
             await self._wait(pause)
 
     async def sweep_once(self) -> float:
@@ -60,6 +67,7 @@ class Phoenix:
         more = await self._revive()
         next_due = await self._promote()
         await self._reap()
+        await self._tidy()
         if more:
             return self._settings.resurrection_requeue_delay
         interval = self._settings.resurrection_check_interval
@@ -110,6 +118,12 @@ class Phoenix:
             if await self._store.run(self._ledger.reap(SWEEP_TASKS)) < SWEEP_TASKS:
                 self._reaped_at = time.monotonic()
                 return
+
+    async def _tidy(self) -> None:
+        where = self._settings.checkpoint_dir
+        if where and time.monotonic() - self._tidied_at > TIDY_EVERY_S:
+            self._tidied_at = time.monotonic()
+            await tidy_checkpoints(where, self._store, self._ledger)
 
     async def _wait(self, seconds: float) -> None:
         try:

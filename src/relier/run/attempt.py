@@ -10,11 +10,12 @@ from typing import Any
 
 from relier import registry
 from relier.envelope import Envelope, open_envelope
-from relier.errors import PayloadEncodingError, PayloadIntegrityError, UnknownTaskError
-from relier.keyring import NO_KEYS, Keyring
+from relier.errors import PayloadEncodingError, PayloadIntegrityError, SchemaMigrationError, UnknownTaskError
 from relier.ledger.records import Claimed, Lease
-from relier.redact import Show
+from relier.redact import Show, showing
 from relier.run.context import TaskContext
+from relier.run.line import Line
+from relier.run.migrations import migrated
 from relier.run.outcome import Failed, Outcome, PutBack
 from relier.task import RlTask
 
@@ -29,11 +30,11 @@ class Attempt:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     ctx: TaskContext
+    show: Show | None = None  # what people may see of its values; None: all
     began: float | None = None  # monotonic
     stop: Outcome | None = None  # why it was told to stop: what its cancellation means
     stopper: Callable[[], Any] | None = None  # how to reach what runs
     warned: bool = False  # its soft timeout was told
-    show: Show | None = None  # what people may see of its values; None: all
     timers: list[Any] = field(default_factory=list)
     asyncio_task: asyncio.Task[Any] | None = None
 
@@ -62,9 +63,7 @@ class Attempt:
         return self.task.arguments.with_context(self.args, self.kwargs, self.ctx)
 
 
-def open_attempt(
-    claimed: Claimed, trusted_until: Callable[[], float] | None = None, keyring: Keyring = NO_KEYS
-) -> Attempt | Outcome:
+def open_attempt(claimed: Claimed, line: Line, trusted_until: Callable[[], float] | None = None) -> Attempt | Outcome:
     """The attempt, or why it cannot run here."""
     record = claimed.record
     task = registry.find(record.name)
@@ -76,7 +75,7 @@ def open_attempt(
             )
         )
     try:
-        envelope = open_envelope(claimed.payload, task_id=record.id, name=record.name, keyring=keyring)
+        envelope = open_envelope(claimed.payload, task_id=record.id, name=record.name, keyring=line.keyring)
     except PayloadIntegrityError as error:
         return Failed(error, final=True)
     if envelope.schema_version > task.options.schema_version:
@@ -87,11 +86,11 @@ def open_attempt(
             )
         )
     try:
-        args, kwargs = task.arguments.decode(envelope.body)
-    except PayloadEncodingError as error:
+        args, kwargs = task.arguments.decode(migrated(task, envelope))
+    except (PayloadEncodingError, SchemaMigrationError) as error:
         return Failed(error, final=True)
-    ctx = context_of(claimed, envelope, args, kwargs, trusted_until)
-    return Attempt(claimed, task, envelope, args, kwargs, ctx)
+    ctx = context_of(claimed, envelope, args, kwargs, line, trusted_until)
+    return Attempt(claimed, task, envelope, args, kwargs, ctx, showing(line.settings.redact, record.name))
 
 
 def context_of(
@@ -99,25 +98,17 @@ def context_of(
     envelope: Envelope,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    line: Line,
     trusted_until: Callable[[], float] | None,
 ) -> TaskContext:
     record = claimed.record
-    return TaskContext(
-        task_id=record.id,
-        task_name=record.name,
-        attempt=record.attempt,
-        fence=claimed.lease.fence,
-        worker_id=claimed.lease.owner,
-        args=args,
-        kwargs=kwargs,
-        metadata={
-            "queue": record.queue,
-            "priority": record.spec.priority,
-            "pushed_at_ms": envelope.pushed_ms,
-            "schema_version": envelope.schema_version,
-            "trace": envelope.trace,
-            "retries": claimed.retries,
-            "deaths": claimed.deaths,
-        },
-        trusted_until=trusted_until,
-    )
+    metadata = {
+        "queue": record.queue,
+        "priority": record.spec.priority,
+        "pushed_at_ms": envelope.pushed_ms,
+        "schema_version": envelope.schema_version,
+        "trace": envelope.trace,
+        "retries": claimed.retries,
+        "deaths": claimed.deaths,
+    }
+    return TaskContext(claimed, line, args, kwargs, metadata, trusted_until)

@@ -1,13 +1,24 @@
-"""What a running task may know of itself. Asked for by a parameter `ctx: TaskContext`, or through `task_context`."""
+"""What a running task may know of itself, and how it keeps what it did. Asked for by a parameter `ctx: TaskContext`, or
+through `task_context`."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar, cast, overload
 
 from relier.errors import LeaseLostError, RelierError
+from relier.ledger.records import Claimed, Settled
+from relier.redact import shown
+from relier.run.checkpoints import Checkpoints
+from relier.run.line import Line
+from relier.run.steps import Journal, read_result, write_result
+
+R = TypeVar("R")
+PROGRESS_EVERY_S = 1.0
 
 _current: ContextVar[TaskContext] = ContextVar("relier_task_context")
 
@@ -20,7 +31,13 @@ class TaskContext:
     """
 
     __slots__ = (
+        "_checkpoint",
+        "_checkpoints",
+        "_claimed",
+        "_journal",
+        "_line",
         "_lost",
+        "_told_at",
         "_trusted_until",
         "args",
         "attempt",
@@ -34,30 +51,35 @@ class TaskContext:
 
     def __init__(
         self,
-        *,
-        task_id: str,
-        task_name: str,
-        attempt: int,
-        fence: str,
-        worker_id: str,
+        claimed: Claimed,
+        line: Line,
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
         trusted_until: Callable[[], float] | None = None,
     ) -> None:
-        self.task_id = task_id
-        self.task_name = task_name
-        self.attempt = attempt
-        self.fence = int(fence)
-        self.worker_id = worker_id
+        record = claimed.record
+        self.task_id = record.id
+        self.task_name = record.name
+        self.attempt = record.attempt
+        self.fence = int(claimed.lease.fence)
+        self.worker_id = claimed.lease.owner
         self.args = args
         self.kwargs = dict(kwargs or {})
         self.metadata = dict(metadata or {})
+        self._claimed = claimed
+        self._line = line
         self._trusted_until = trusted_until
         self._lost = False
+        self._checkpoint = claimed.checkpoint
+        self._checkpoints: Checkpoints | None = None
+        self._journal: Journal | None = None
+        self._told_at = 0.0
 
     def __repr__(self) -> str:
         return f"TaskContext({self.task_name} {self.task_id}, attempt {self.attempt})"
+
+    # --- the lease -----------------------------------------------------------------------------------------------
 
     @property
     def lost(self) -> bool:
@@ -84,6 +106,101 @@ class TaskContext:
     def lose(self) -> None:
         """Called by the engine."""
         self._lost = True
+
+    def _check(self, settled: Settled) -> None:
+        if not settled.ok:
+            self._lost = True
+            raise LeaseLostError(
+                f"attempt {self.attempt} of {self.task_id} is lost: the ledger refused what it wanted to keep, because "
+                f"the task is {settled.state or settled.verdict} under another fence; stop here"
+            )
+
+    # --- checkpoints ---------------------------------------------------------------------------------------------
+
+    @property
+    def partial_result(self) -> Any:
+        """What the last `set_partial` kept, by this attempt or an earlier one; None where there was none."""
+        return self._keeper.load(self._checkpoint)
+
+    async def set_partial(self, value: Any) -> None:
+        """Keep how far the task got, under its fence. A revived, retried or replayed attempt finds it."""
+        seq, kept = await asyncio.to_thread(self._keeper.dump, value)
+        self._check(await self._line.arun(self._line.ledger.checkpoint(self._claimed.lease, seq, kept)))
+        self._checkpoint = kept
+        self._keeper.superseded(kept)
+
+    def set_partial_sync(self, value: Any) -> None:
+        """The same, for `def` tasks."""
+        seq, kept = self._keeper.dump(value)
+        self._check(self._line.run(self._line.ledger.checkpoint(self._claimed.lease, seq, kept)))
+        self._checkpoint = kept
+        self._keeper.superseded(kept)
+
+    @property
+    def _keeper(self) -> Checkpoints:
+        if self._checkpoints is None:
+            settings, keyring = self._line.settings, self._line.keyring
+            self._checkpoints = Checkpoints(settings, self.task_id, self._claimed.lease.fence, keyring)
+        return self._checkpoints
+
+    # --- steps ---------------------------------------------------------------------------------------------------
+
+    @overload
+    async def step(self, name: str, fn: Callable[..., Awaitable[R]], /, *args: Any, **kwargs: Any) -> R: ...
+    @overload
+    async def step(self, name: str, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> R: ...
+    async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call `fn(*args, **kwargs)` once for the life of this task, and keep what it returned.
+
+        Recorded under the fence before this returns; an attempt that finds it recorded gets that and calls nothing. If
+        the process dies between the effect and the record, `fn` is called again: make it safe to repeat, or hand it
+        the fence.
+        """
+        recorded = self._steps.begin(name)
+        if recorded is None:
+            value = fn(*args, **kwargs)
+            if inspect.isawaitable(value):
+                value = await value
+            entry = self._steps.entry(name, write_result(fn, value))
+            answer = await self._line.arun(self._line.ledger.step(self._claimed.lease, name, entry))
+            self._check(answer.settled)
+            if answer.value is None or answer.value == entry:
+                return value
+            recorded = self._steps.result_in(name, answer.value)
+        return read_result(fn, recorded)
+
+    def step_sync(self, name: str, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
+        """The same, for `def` tasks."""
+        recorded = self._steps.begin(name)
+        if recorded is None:
+            value = fn(*args, **kwargs)
+            entry = self._steps.entry(name, write_result(fn, value))
+            answer = self._line.run(self._line.ledger.step(self._claimed.lease, name, entry))
+            self._check(answer.settled)
+            if answer.value is None or answer.value == entry:
+                return value
+            recorded = self._steps.result_in(name, answer.value)
+        return cast(R, read_result(fn, recorded))
+
+    @property
+    def _steps(self) -> Journal:
+        if self._journal is None:
+            self._journal = Journal(self._claimed.steps, self.task_id, self._line.keyring)
+        return self._journal
+
+    # --- for people ----------------------------------------------------------------------------------------------
+
+    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """Say how far it is, for people. Told once a second at the most; never waits, never fails."""
+        now = time.monotonic()
+        finished = total is not None and done >= total
+        if now - self._told_at < PROGRESS_EVERY_S and not finished:
+            return
+        self._told_at = now
+        note = shown(self._line.settings, self.task_name, note) if note else ""
+        of = "" if total is None else f" of {total:g}"
+        text = f"{done:g}{of}{': ' if note else ''}{note}"
+        self._line.post(self._line.ledger.progress(self._claimed.lease, text))
 
 
 def enter_context(ctx: TaskContext) -> None:

@@ -1,4 +1,4 @@
-"""Running one attempt to its outcome: `async def` on the loop, `def` in a thread, an isolated one in its process."""
+"""Running one attempt to its outcome in this process: `async def` on the loop, `def` in a thread."""
 
 from __future__ import annotations
 
@@ -6,38 +6,31 @@ import asyncio
 import functools
 import inspect
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from relier import trace
 from relier.failure import message_of
-from relier.keyring import NO_KEYS, Keyring
 from relier.run.attempt import Attempt
-from relier.run.context import TaskContext, enter_context
-from relier.run.outcome import Failed, HandBack, Outcome, returned, wrapped
+from relier.run.context import enter_context
+from relier.run.line import Line
+from relier.run.outcome import Failed, HandBack, Outcome, returned
 from relier.run.threads import Threads
-
-if TYPE_CHECKING:
-    from relier.run.isolate import Isolates
 
 log = logging.getLogger("relier.run")
 
 
-async def execute(
-    attempt: Attempt, threads: Threads, isolates: Isolates | None, most_bytes: int, keyring: Keyring = NO_KEYS
-) -> Outcome:
+async def execute(attempt: Attempt, threads: Threads, line: Line) -> Outcome:
     """What came of it, its result as it is stored. Runs in an asyncio task of its own, so that the context it sets is
     its own."""
     enter_context(attempt.ctx)
     trace.inherited.set(attempt.envelope.trace)
-    if isolates is not None and attempt.isolated:
-        return wrapped(await isolates.run(attempt), attempt.ctx.task_id, keyring, most_bytes)
     try:
         value = await _call(attempt, threads)
     except BaseException as error:  # noqa: BLE001 - whatever a task raises is its outcome
         return _raised(attempt, error)
     if isinstance(attempt.stop, Failed):  # it swallowed the hard timeout's cancel, and came to an end after all
         return attempt.stop
-    return wrapped(returned(attempt.task, value, most_bytes), attempt.ctx.task_id, keyring, most_bytes)
+    return returned(attempt.task, value, attempt.ctx.task_id, line.keyring, line.settings.max_payload_bytes)
 
 
 async def _call(attempt: Attempt, threads: Threads) -> Any:
@@ -76,29 +69,27 @@ async def run_soft_hook(attempt: Attempt) -> None:
     if hook is None or attempt.warned:
         return
     attempt.warned = True
+    enter_context(attempt.ctx)
     try:
-        await call_hook(hook, attempt.ctx)
-    except Exception as error:  # noqa: BLE001 - the application's own; reported there
+        if inspect.iscoroutinefunction(hook):
+            await hook(attempt.ctx)
+        else:
+            answer = await asyncio.to_thread(hook, attempt.ctx)
+            if inspect.isawaitable(answer):
+                await answer
+    except asyncio.CancelledError:  # the task has ended meanwhile
+        raise
+    except BaseException as error:  # noqa: BLE001 - sys.exit() in a hook must not end the worker
         _report_hook(attempt, error)
 
 
-async def call_hook(hook: Any, ctx: TaskContext) -> None:
-    enter_context(ctx)
-    if inspect.iscoroutinefunction(hook):
-        await hook(ctx)
-    else:
-        answer = await asyncio.to_thread(hook, ctx)
-        if inspect.isawaitable(answer):
-            await answer
+def _report_hook(attempt: Attempt, error: BaseException) -> None:
+    whole = error if attempt.show is None else None  # a traceback quotes the message
+    told = _told(attempt, error)
+    log.error("on_soft_timeout of task %s failed; the task goes on: %s", attempt.ctx.task_id, told, exc_info=whole)
 
 
-def _told(attempt: Attempt, error: Exception) -> str:
+def _told(attempt: Attempt, error: BaseException) -> str:
     """An error for the log: what people may see of it."""
     message = message_of(error)
     return f"{type(error).__name__}: {message if attempt.show is None else attempt.show(message)}"
-
-
-def _report_hook(attempt: Attempt, error: Exception) -> None:
-    shown_whole = error if attempt.show is None else None  # a traceback quotes the message
-    where, told = attempt.ctx.task_id, _told(attempt, error)
-    log.error("on_soft_timeout of task %s failed; the task goes on: %s", where, told, exc_info=shown_whole)

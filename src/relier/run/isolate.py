@@ -9,19 +9,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 import sys
+from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from relier.envelope import seal
-from relier.errors import RelierError
+from relier.errors import RelierError, WorkerInitializationError
 from relier.failure import Failure, how_it_ended
 from relier.ledger.records import Claimed
 from relier.run.attempt import Attempt
 from relier.run.outcome import Died, Done, Failed, Outcome, PutBack
-from relier.settings import Settings
+from relier.settings import Settings, environment
 
 log = logging.getLogger("relier.worker")
 
@@ -34,6 +36,13 @@ class Order(msgspec.Struct, tag_field="do", tag=str.lower):
 
 class Run(Order):
     claimed: Claimed
+    trusted_until: float  # monotonic: one clock for all processes of a machine
+
+
+class Trust(Order):
+    """The worker's beat was answered."""
+
+    until: float
 
 
 class Warn(Order):
@@ -41,7 +50,9 @@ class Warn(Order):
 
 
 class Stop(Order):
-    """Cancel what runs."""
+    """Cancel what runs. `lost`: because another attempt has the task."""
+
+    lost: bool = False
 
 
 class Report(msgspec.Struct):
@@ -52,6 +63,10 @@ class Report(msgspec.Struct):
     failure: Failure | None = None
     final: bool = False
     putback: bool = False
+
+
+class Ready(msgspec.Struct):
+    """The first thing a child says: its modules are imported."""
 
 
 class ChildError(RelierError):
@@ -85,23 +100,32 @@ class Child:
 
     @classmethod
     async def start(cls, modules: tuple[str, ...], settings: Settings) -> Child:
+        """A process that has imported the tasks and waits for its first order."""
         ours, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", "relier.run.isolated", str(theirs.fileno())]
-            command += [str(settings.max_payload_bytes), settings.redact, *modules]
-            process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()])
+            command += modules
+            env = os.environ | environment(settings)
+            process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()], env=env)
         reader, writer = await asyncio.open_connection(sock=ours)
-        return cls(process, reader, writer)
+        child = cls(process, reader, writer)
+        if await unpack(reader, Ready) is None:
+            await process.wait()
+            await child.end()
+            raise WorkerInitializationError(
+                f"an isolated process could not start: {how_it_ended(process.returncode or 0)}"
+            )
+        return child
 
     @property
     def usable(self) -> bool:
         return self._process.returncode is None and self._killer is None
 
-    async def run(self, attempt: Attempt) -> Outcome:
-        attempt.stopper = self.stop
-        self.say(Run(opened(attempt)))
+    async def run(self, attempt: Attempt, trusted_until: float) -> Outcome:
         if attempt.stop is not None:
-            self.stop()
+            return attempt.stop
+        attempt.stopper = partial(self.stop, attempt)
+        self.say(Run(attempt.claimed, trusted_until))
         report: Report | None = await unpack(self._reader, Report)
         attempt.stopper = None
         if report is None:
@@ -115,10 +139,10 @@ class Child:
         with contextlib.suppress(ConnectionError):
             self._writer.write(pack(order))
 
-    def stop(self) -> None:
+    def stop(self, attempt: Attempt) -> None:
         """Cancel what it runs; a child that does not listen is killed."""
         if self._killer is None and self._process.returncode is None:
-            self.say(Stop())
+            self.say(Stop(attempt.ctx.lost))
             self._killer = asyncio.get_running_loop().call_later(KILL_AFTER_S, self._kill)
 
     async def end(self) -> None:
@@ -140,23 +164,42 @@ class Isolates:
     def __init__(self, modules: tuple[str, ...], most: int, settings: Settings) -> None:
         self._modules = modules
         self._settings = settings
-        self.slots = asyncio.Semaphore(most)  # taken by whoever runs, before the clock of a timeout starts
+        self._most = most
+        self._slots = asyncio.Semaphore(most)
+        self._waiting = 0
         self._idle: list[Child] = []
         self._busy: dict[tuple[str, str], Child] = {}
 
-    async def run(self, attempt: Attempt) -> Outcome:
-        if attempt.stop is not None:
-            return attempt.stop
-        child = self._take() or await Child.start(self._modules, self._settings)
-        self._busy[attempt.key] = child
+    @property
+    def crowded(self) -> bool:
+        """As many wait for a process as run in one: further ones are better off with another worker."""
+        return self._waiting >= self._most
+
+    @contextlib.asynccontextmanager
+    async def process_for(self, attempt: Attempt) -> AsyncIterator[Child]:
+        """A process that is ready. Waiting for it is no part of the attempt's time."""
+        self._waiting += 1
         try:
-            return await child.run(attempt)
+            await self._slots.acquire()
         finally:
-            del self._busy[attempt.key]
-            if child.usable:
+            self._waiting -= 1
+            attempt.stopper = None
+        child = None
+        try:
+            child = self._busy[attempt.key] = self._take() or await Child.start(self._modules, self._settings)
+            yield child
+        finally:
+            self._slots.release()
+            self._busy.pop(attempt.key, None)
+            if child is not None and child.usable:
                 self._idle.append(child)
-            else:
+            elif child is not None:
                 await child.end()
+
+    def trust(self, until: float) -> None:
+        """Tell the children of an answered beat, for their `ctx.guard()`."""
+        for child in self._busy.values():
+            child.say(Trust(until))
 
     async def warn(self, attempt: Attempt) -> None:
         """Let the child call the soft-timeout hook, once."""
@@ -176,15 +219,6 @@ class Isolates:
             if child.usable:
                 return child
         return None
-
-
-def opened(attempt: Attempt) -> Claimed:
-    """What the child is handed: checked and decrypted here, so that it needs no keys."""
-    envelope = attempt.envelope
-    payload = seal(
-        envelope.body, schema_version=envelope.schema_version, pushed_ms=envelope.pushed_ms, trace=envelope.trace
-    )
-    return msgspec.structs.replace(attempt.claimed, payload=payload)
 
 
 def _outcome_of(attempt: Attempt, report: Report) -> Outcome:

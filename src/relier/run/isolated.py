@@ -1,4 +1,4 @@
-"""The inside of an isolated process: `python -m relier.run.isolated <fd> <most bytes> <redaction hook> <module> …`."""
+"""The inside of an isolated process: `python -m relier.run.isolated <fd> <module> …`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from typing import Any
 from relier import registry
 from relier.failure import failure_of
 from relier.ledger.records import Claimed
-from relier.redact import showing
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.execute import execute, run_soft_hook, stop
-from relier.run.isolate import Order, Report, Run, Stop, Warn, pack, unpack
+from relier.run.isolate import Order, Ready, Report, Run, Stop, Trust, Warn, pack, unpack
+from relier.run.line import Line
 from relier.run.outcome import Done, Failed, HandBack, Outcome, PutBack
 from relier.run.threads import Threads
+from relier.submit.client import default_client
 
 PR_SET_PDEATHSIG = 1
 
@@ -28,21 +29,26 @@ PR_SET_PDEATHSIG = 1
 class Inside:
     """Runs what it is told, one at a time."""
 
-    def __init__(self, writer: asyncio.StreamWriter, most_bytes: int, redact: str) -> None:
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
-        self._most_bytes = most_bytes
-        self._redact = redact
         self._threads = Threads()
+        self._line = Line(default_client())
         self._attempt: Attempt | None = None
+        self._trusted_until = 0.0
         self._running: set[asyncio.Task[None]] = set()
 
     def obey(self, order: Order) -> None:
         match order:
-            case Run(claimed):
-                self._keep(self._run(claimed))
+            case Run(claimed, trusted_until):
+                self._trusted_until = trusted_until
+                self._begin(claimed)
+            case Trust(until):
+                self._trusted_until = until
             case Warn() if self._attempt is not None:
                 self._keep(run_soft_hook(self._attempt))
-            case Stop() if self._attempt is not None:
+            case Stop(lost) if self._attempt is not None:
+                if lost:
+                    self._attempt.ctx.lose()
                 stop(self._attempt, HandBack())
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
@@ -50,19 +56,21 @@ class Inside:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _run(self, claimed: Claimed) -> None:
-        attempt = open_attempt(claimed)
-        outcome: Outcome
+    def _begin(self, claimed: Claimed) -> None:
+        """Open it here and now: the next order may already be about it."""
+        attempt = open_attempt(claimed, self._line, lambda: self._trusted_until)
         if isinstance(attempt, Attempt):
             self._attempt = attempt
-            attempt.show = showing(self._redact, claimed.record.name)
-            if attempt.task.is_async:
-                current = asyncio.current_task()
-                attempt.stopper = current.cancel if current is not None else None
-            outcome = await execute(attempt, self._threads, None, self._most_bytes)
-            self._attempt = None
+            self._keep(self._run(attempt))
         else:
-            outcome = attempt
+            self._writer.write(pack(report_of(attempt)))
+
+    async def _run(self, attempt: Attempt) -> None:
+        if attempt.task.is_async:
+            current = asyncio.current_task()
+            attempt.stopper = current.cancel if current is not None else None
+        outcome = await execute(attempt, self._threads, self._line)
+        self._attempt = None
         self._writer.write(pack(report_of(outcome)))
         await self._writer.drain()
 
@@ -79,10 +87,11 @@ def report_of(outcome: Outcome) -> Report:
             return Report(failure=failure_of(asyncio.CancelledError("it was told to stop")))
 
 
-async def serve(fd: int, most_bytes: int, redact: str) -> None:
+async def serve(fd: int) -> None:
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=fd))
-    inside = Inside(writer, most_bytes, redact)
-    while (order := await unpack(reader, Run | Warn | Stop)) is not None:
+    inside = Inside(writer)
+    writer.write(pack(Ready()))
+    while (order := await unpack(reader, Run | Warn | Stop | Trust)) is not None:
         inside.obey(order)
     os._exit(0)  # the parent is gone
 
@@ -93,8 +102,8 @@ def main() -> None:
     for ignored in (signal.SIGINT, signal.SIGTERM):  # the parent decides when to stop
         signal.signal(ignored, signal.SIG_IGN)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    registry.load(sys.argv[4:])
-    asyncio.run(serve(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))
+    registry.load(sys.argv[2:])
+    asyncio.run(serve(int(sys.argv[1])))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 Done      it returned             commit
 Failed    it raised               retry, while its task says so; else bury: a dead letter
 PutBack   not for this worker     retry without burning an attempt, for ten minutes at the most; then bury
+Crowded   no process is free      retry without burning an attempt, a moment later, by whoever is free then
 Died      its own process died    forfeit: revived at once, and the death counts
 HandBack  told to stop            release: nothing burnt; a task a person cancelled ends there
 Gone      the lease is lost       nothing: another attempt has the task
@@ -10,11 +11,12 @@ Gone      the lease is lost       nothing: another attempt has the task
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from relier.errors import HardTimeoutError, PayloadEncodingError, PayloadTooLargeError
-from relier.failure import Failure, failure_of, write_failure
+from relier.failure import Failure, failure_of, redacted, write_failure
 from relier.keyring import Keyring
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Claimed
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 PUT_BACK_FIRST_MS, PUT_BACK_MOST_MS = 1_000, 30_000
 PUT_BACK_LIMIT_MS = 10 * 60_000
+CROWDED_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,11 @@ class PutBack:
 
 
 @dataclass(frozen=True, slots=True)
+class Crowded:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
 class Died:
     cause: str
 
@@ -63,35 +71,26 @@ class Gone:
     pass
 
 
-Outcome = Done | Failed | PutBack | Died | HandBack | Gone
+Outcome = Done | Failed | PutBack | Crowded | Died | HandBack | Gone
 
 
-def returned(task: RlTask[Any, Any], value: Any, most_bytes: int) -> Done | Failed:
-    """What a task returned, if it can be kept; else a dead letter that says so."""
+def returned(task: RlTask[Any, Any], value: Any, task_id: str, keyring: Keyring, most_bytes: int) -> Done | Failed:
+    """What a task returned, as it is stored, if it can be kept; else a dead letter that says so."""
     try:
         raw = task.arguments.encode_result(value)
     except PayloadEncodingError as error:
         return Failed(error, final=True)
-    return _done(raw, most_bytes)
-
-
-def wrapped(outcome: Outcome, task_id: str, keyring: Keyring, most_bytes: int) -> Outcome:
-    """With its result as it is stored, if it still fits then: encryption adds some bytes."""
-    if not keyring.encrypts or not isinstance(outcome, Done) or outcome.result is None:
-        return outcome
-    return _done(keyring.wrap(outcome.result, task_id, "result"), most_bytes)
-
-
-def _done(raw: bytes | None, most_bytes: int) -> Done | Failed:
-    if raw is None or len(raw) <= most_bytes:
-        return Done(raw)
-    return Failed(
-        PayloadTooLargeError(
-            f"the result is {len(raw):,} bytes, the limit is {most_bytes:,} (RELIER_MAX_PAYLOAD_BYTES); store it "
-            f"elsewhere and return a reference, or raise the limit"
-        ),
-        final=True,
-    )
+    if raw is not None and keyring.encrypts:  # what is no secret is JSON, and needs no wrapping
+        raw = keyring.wrap(raw, task_id, "result")
+    if raw is not None and len(raw) > most_bytes:
+        return Failed(
+            PayloadTooLargeError(
+                f"the result is {len(raw):,} bytes, the limit is {most_bytes:,} (RELIER_MAX_PAYLOAD_BYTES); store it "
+                f"elsewhere and return a reference, or raise the limit"
+            ),
+            final=True,
+        )
+    return Done(raw)
 
 
 def reason_of(failed: Failed) -> str:
@@ -102,36 +101,64 @@ def reason_of(failed: Failed) -> str:
     return "".join(name.split())[:100] or "Exception"  # a class may have any name, a reason is a short word
 
 
-def settle_call(
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The move that tells the ledger, and the words that tell people; either may be missing."""
+
+    call: Call[Any] | None
+    words: str = ""
+
+
+def plan_of(
     ledger: Ledger,
     claimed: Claimed,
     outcome: Outcome,
     retries: Retries | None,
     now_ms: int,
     show: Show | None = None,
-) -> Call[Any] | None:
-    """The move that tells the ledger; None where there is nothing to tell. `now_ms`: the store's time of the claim;
-    `show`: what may be kept of a failure."""
+) -> Plan:
+    """What follows from an outcome. `now_ms`: the store's time of the claim; `show`: what may be kept of a failure."""
     lease = claimed.lease
     match outcome:
         case Done(result):
-            return ledger.commit([(lease, result, ())], claimed.record.spec.durability)
-        case Failed(error, final, failure):
-            detail = write_failure(failure or failure_of(error), show)
-            delay = None if retries is None or final else retries.delay_ms(claimed.retries + 1, error)
-            if delay is None:
-                return ledger.bury(lease, reason_of(outcome), detail)
-            return ledger.retry(lease, delay, detail)
+            return Plan(ledger.commit([(lease, result, ())], claimed.record.spec.durability))
+        case Failed():
+            return _after_failure(ledger, claimed, outcome, retries, show)
         case PutBack(error):
-            detail = write_failure(failure_of(error), show)
-            waited = now_ms - claimed.since_ms if claimed.since_ms else 0
-            if waited >= PUT_BACK_LIMIT_MS:
-                return ledger.bury(lease, type(error).__name__, detail)
-            delay = min(PUT_BACK_MOST_MS, max(PUT_BACK_FIRST_MS, waited))
-            return ledger.retry(lease, delay, detail, putback=True)
+            return _after_put_back(ledger, claimed, error, now_ms, show)
+        case Crowded():
+            delay = random.randrange(CROWDED_MS, 2 * CROWDED_MS)
+            return Plan(ledger.retry(lease, delay, "no isolated process was free here", putback=True))
         case Died(cause):
-            return ledger.forfeit(lease, cause)
+            return Plan(
+                ledger.forfeit(lease, cause), f"ended: {cause}; it is revived, or dead if that was once too often"
+            )
         case HandBack():
-            return ledger.release([lease])
+            return Plan(ledger.release([lease]))
         case Gone():
-            return None
+            return Plan(None, "was taken over by another attempt: its lease is lost")
+
+
+def _after_failure(
+    ledger: Ledger, claimed: Claimed, failed: Failed, retries: Retries | None, show: Show | None
+) -> Plan:
+    failure = redacted(failed.failure or failure_of(failed.error), show)
+    failures = claimed.retries + 1
+    told = f"failed: {failure.name}: {failure.message:.500}"
+    delay = None if retries is None or failed.final else retries.delay_ms(failures, failed.error)
+    if delay is None or retries is None:
+        call = ledger.bury(claimed.lease, reason_of(failed), write_failure(failure))
+        return Plan(call, f"{told}; it is a dead letter now")
+    call = ledger.retry(claimed.lease, delay, write_failure(failure))
+    return Plan(call, f"{told}; it is tried again in {delay / 1000:.1f} s ({failures} of {retries.attempts} failed)")
+
+
+def _after_put_back(ledger: Ledger, claimed: Claimed, error: BaseException, now_ms: int, show: Show | None) -> Plan:
+    failure = redacted(failure_of(error), show)
+    told, detail = failure.message, write_failure(failure)
+    waited = now_ms - claimed.since_ms if claimed.since_ms else 0
+    if waited >= PUT_BACK_LIMIT_MS:
+        return Plan(ledger.bury(claimed.lease, type(error).__name__, detail), f"{told}; it is a dead letter now")
+    delay = min(PUT_BACK_MOST_MS, max(PUT_BACK_FIRST_MS, waited))
+    call = ledger.retry(claimed.lease, delay, detail, putback=True)
+    return Plan(call, f"was put back for {delay / 1000:g} s: {told}")

@@ -28,10 +28,10 @@ class Work:
         self.future: asyncio.Future[Any] = loop.create_future()
 
     def run(self) -> None:
-        with self._lock:
-            self._thread = threading.get_ident()
         value, error = None, None
         try:
+            with self._lock:
+                self._thread = threading.get_ident()
             value = self._context.run(self._begin)
         except BaseException as raised:  # noqa: BLE001 - whatever a task raises is its outcome
             error = raised

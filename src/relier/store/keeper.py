@@ -17,6 +17,11 @@ import threading
 STOPPING = 10.0  # seconds the server may take to write its data and end
 
 
+# The wheel's server uses the C library's allocator, which slows down as the heap fills: a sweep beside 100,000 tasks
+# cost a third more than beside none. A larger cache of freed blocks makes that up; other libraries ignore it.
+ALLOCATOR = "glibc.malloc.tcache_count=1000:glibc.malloc.top_pad=16777216"
+
+
 def main(lock: int, folder: str, socket_path: str, binary: str) -> None:
     server_lock = os.open(os.path.join(folder, "server.lock"), os.O_RDWR | os.O_CREAT, 0o600)
     free = True
@@ -60,7 +65,10 @@ def start(server_lock: int, folder: str, socket_path: str, binary: str) -> int:
         "logfile": os.path.join(folder, "valkey.log"),
     }
     command = [binary] + [word for name, value in options.items() for word in (f"--{name}", value)]
-    started = subprocess.Popen(command, pass_fds=(server_lock,), cwd=folder, start_new_session=True)  # noqa: S603
+    env = {"GLIBC_TUNABLES": ALLOCATOR} | os.environ
+    started = subprocess.Popen(  # noqa: S603
+        command, pass_fds=(server_lock,), cwd=folder, start_new_session=True, env=env
+    )
     return started.pid
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TypeVar
 
-from relier.errors import StoreReplyError
+from relier.errors import StoreError, StoreReplyError
 from relier.keyring import Keyring
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.ledger.records import Accepted, Admission, Submission
@@ -69,22 +69,26 @@ class Client:
     ) -> list[Accepted]:
         try:
             return await self.arun(self.ledger.submit(tasks, admission, level))
-        except StoreReplyError as error:
-            self._may_fail_open(admission, error)
+        except StoreError as error:
+            self._look_into(error, tasks, admission)
             return await self.arun(self.ledger.submit(tasks, None, level))
 
     def submit(self, tasks: Sequence[Submission], admission: Admission | None, level: Durability) -> list[Accepted]:
         try:
             return self.run(self.ledger.submit(tasks, admission, level))
-        except StoreReplyError as error:
-            self._may_fail_open(admission, error)
+        except StoreError as error:
+            self._look_into(error, tasks, admission)
             return self.run(self.ledger.submit(tasks, None, level))
 
-    def _may_fail_open(self, admission: Admission | None, error: StoreReplyError) -> None:
-        """A limit whose state cannot be read refuses, unless RELIER_ADMISSION_FAIL_OPEN says otherwise."""
-        if admission is None or not self.settings.admission_fail_open:
-            raise error
-        log.warning("admission limits could not be checked, and the push goes on without them: %s", error)
+    def _look_into(self, error: StoreError, tasks: Sequence[Submission], admission: Admission | None) -> None:
+        """Raises it, saying under which id to push again; but not for limits whose state cannot be read, where
+        RELIER_ADMISSION_FAIL_OPEN says to go on without them."""
+        if isinstance(error, StoreReplyError) and admission is not None and self.settings.admission_fail_open:
+            log.warning("admission limits could not be checked, and the push goes on without them: %s", error)
+            return
+        error.task_id = tasks[0].id
+        error.add_note(f"push it again with with_options(task_id={tasks[0].id!r}): that never makes a second task")
+        raise error
 
     async def aclose(self) -> None:
         """Close what this loop and the blocking callers opened."""

@@ -56,7 +56,7 @@ def submission_of(
 ) -> Submission:
     """What enters the ledger. Arguments that do not fit or cannot travel are refused here, in the caller's face."""
     options = task.options
-    task_id = push.task_id or new_task_id()
+    task_id = new_task_id() if push.task_id is None else push.task_id
     key = push.idempotency_key or (task.guards.key(args, kwargs) if options.keyed else "")
     payload = seal(
         task.arguments.encode(args, kwargs),
@@ -72,12 +72,12 @@ def submission_of(
         id=task_id,
         name=options.name,
         payload=payload,
-        queue=push.queue or options.queue,
+        queue=options.queue if push.queue is None else push.queue,
         priority=options.priority if push.priority is None else push.priority,
         key=key,
         key_ttl_ms=round(1000 * options.idempotency_ttl) if key else 0,
         on_conflict="replace" if options.on_duplicate == "replace" else "return",
-        nonce=new_task_id() if push.task_id else "",  # tells a re-sent push of a chosen id from somebody else's
+        nonce="" if push.task_id is None else new_task_id(),  # tells a re-sent push of a chosen id from somebody else's
         max_resurrections=options.max_resurrections,
         on_lost=options.on_lost,
         result_ttl_ms=_kept_ms(options.result_ttl, settings.result_ttl, RESULT_TTL_S),

@@ -24,7 +24,7 @@ from relier.errors import (
     VersionConflictError,
 )
 from relier.failure import Failure, read_failure
-from relier.ledger.records import Operated, Task
+from relier.ledger.records import Operated, Task, new_task_id
 from relier.states import ENDED, State
 from relier.store.call import Call, Durability
 from relier.submit.client import Client, default_client
@@ -79,6 +79,9 @@ class Ticket(Generic[R]):
     def _cancel(self, task: Task) -> Call[Operated]:
         return self._client.ledger.cancel(self.id, task.record.version)
 
+    def _replay(self, task: Task) -> Call[Operated]:
+        return self._client.ledger.replay(self.id, task.record.version, new_task_id())
+
     def _missing(self, error: TaskNotFoundError) -> TaskState:
         known = self.durability is not None or ("has expired" in str(error) and "ended as" in str(error))
         return TaskState.EXPIRED if known else TaskState.NOT_FOUND
@@ -97,7 +100,7 @@ class Ticket(Generic[R]):
 
     def _too_late(self, seconds: float, state: State) -> ResultTimeoutError:
         return ResultTimeoutError(
-            f"task {self.id} is still {state} after {seconds:g} s; it goes on, ask again; `rl why {self.id}` tells more"
+            f"task {self.id} is still {state} after {seconds:.1f} s; it goes on; `rl why {self.id}` tells more"
         )
 
 
@@ -138,6 +141,10 @@ class TaskReceipt(Ticket[R]):
                 continue
             return True
 
+    async def replay(self) -> None:
+        """Send a dead task round again, with all it had. IllegalMoveError for one that is not dead."""
+        await self._client.arun(self._replay(await self._client.arun(self._get())))
+
 
 class SyncTaskReceipt(Ticket[R]):
     """The receipt of `push`: ask, and block."""
@@ -175,6 +182,10 @@ class SyncTaskReceipt(Ticket[R]):
             except VersionConflictError:
                 continue
             return True
+
+    def replay(self) -> None:
+        """Send a dead task round again, with all it had. IllegalMoveError for one that is not dead."""
+        self._client.run(self._replay(self._client.run(self._get())))
 
 
 class Looks:

@@ -38,7 +38,7 @@ local answer = {#rows < 2 * most and '' or rows[#rows] .. ' ' .. rows[#rows - 1]
 for i = 1, #rows, 2 do
   local r = read(rows[i])
   if r.state and (wanted == '' or with_spec(r).name == wanted) then
-    answer[#answer + 1] = {rows[i], head(r), has(r, 'm') and redis.call('HGETALL', MORE .. rows[i]) or {}}
+    answer[#answer + 1] = {rows[i], head(r), has(r, 'm') and ask('HGETALL', MORE .. rows[i]) or {}}
   elseif r.corrupt and wanted == '' then
     answer[#answer + 1] = {rows[i], 'corrupt', {}}
   end

@@ -1,0 +1,92 @@
+"""The systems one could pick instead, and ours, each behind the same small contract, so that one program measures all.
+
+A system is two modules:
+
+    <system>.py        a Peer: how to start its worker, and how to see from outside what is left to do
+    <system>_tasks.py  its tasks and its own client, imported only by processes of their own: workers and producers
+
+The bench itself never imports a system: every interpreter that runs one is fresh, and one that is not installed, or
+not written yet, costs only its own row. A tasks module offers three names to `produce.py`:
+
+    opened()                async context manager: connections open before anything is timed
+    one(task, *args)        async: send one task, as a caller of this system would
+    many(task, n)           async: send n at once, in the best way the system has
+
+They are async even where the client is not: to await what never suspends costs a fraction of a microsecond, and all
+producers are driven by one loop. The tasks are `noop()`, `sleep()` (10 ms, in the system's usual way of waiting) and
+`stamp(sent)`, which calls `lateness.note`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+Kind = Literal["noop", "sleep", "latency"]
+
+SLEEP_SECONDS = 0.01
+URL_VARIABLE = "BENCH_REDIS_URL"
+LATENESS_VARIABLE = "BENCH_LATENESS_FILE"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How many tasks, chosen per system so that every drain takes a second or more: short ones measure the start."""
+
+    one: int
+    bulk: int
+    sleeps: int
+
+    def shortened(self, divisor: int) -> Load:
+        return Load(self.one // divisor, self.bulk // divisor, self.sleeps // divisor)
+
+
+class Peer(ABC):
+    """What the bench asks of a system."""
+
+    name: ClassVar[str]
+    tasks: ClassVar[str]
+    """The tasks module, by its full name."""
+    slots: ClassVar[int]
+    """How many sleeps it runs at once, in the kind `sleep`."""
+    load: ClassVar[Load]
+    looks: ClassVar[tuple[str, ...]]
+    """The commands of one `left`, named as in commandstats, to be taken off what the system itself cost."""
+    sends: ClassVar[frozenset[str] | None] = None
+    """The commands it sends, where it runs scripts: the time of commands inside a script is in the script's already.
+    None where it runs none to speak of, and every command counts."""
+
+    @abstractmethod
+    def worker(self, kind: Kind) -> list[str]:
+        """The arguments after `python` that start its worker in the foreground."""
+
+    @abstractmethod
+    def left(self, redis: Any) -> int:
+        """Tasks sent and not completed yet, in one light look that no worker notices. May be one too few for a moment
+        where a system moves a task in two steps."""
+
+    def env(self, url: str) -> Mapping[str, str]:  # noqa: ARG002
+        """Variables its processes need beside BENCH_REDIS_URL."""
+        return {}
+
+    def verify(self, url: str) -> str:  # noqa: ARG002
+        """Where a system keeps a record of its work: what it says against a drain being complete. Empty: nothing."""
+        return ""
+
+
+ORDER = ("celery", "dramatiq", "taskiq", "relier")
+_CLASSES = {
+    "celery": ("bench.peers.celery", "Celery"),
+    "dramatiq": ("bench.peers.dramatiq", "Dramatiq"),
+    "taskiq": ("bench.peers.taskiq", "Taskiq"),
+    "relier": ("bench.peers.relier_native", "RelierNative"),
+}
+
+
+def peer(name: str) -> Peer:
+    module, kind = _CLASSES[name]
+    found: Peer = getattr(importlib.import_module(module), kind)()
+    return found

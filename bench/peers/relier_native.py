@@ -1,0 +1,49 @@
+"""Ours: one native worker process.
+
+What is left is read from the hash of counters, with one HMGET, and not by `Ledger.stats()`: a script would be counted
+among the worker's own, and its look at the head of the queue costs more than several tasks do. The bench asks
+`stats()` once at the end of a drain, whether the ledger agrees that all of it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bench.peers import Kind, Load, Peer
+
+from relier.ledger import Ledger, keys, load_scripts
+from relier.settings import Settings
+from relier.store import SyncStore
+
+NAMESPACE = "bench"
+COUNTS = keys.spell(keys.prefix(NAMESPACE, "rl:"), "counts")
+
+
+class RelierNative(Peer):
+    name = "relier"
+    tasks = "bench.peers.relier_native_tasks"
+    slots = 1000
+    load = Load(one=3000, bulk=27_000, sleeps=20_000)
+    looks = ("hmget",)
+    sends = frozenset({"evalsha", "eval", "script|load", "blpop", "ping"})
+
+    def worker(self, kind: Kind) -> list[str]:
+        slots = self.slots if kind == "sleep" else 100
+        return ["-m", "relier.cli", "worker", self.tasks, "--concurrency", str(slots)]
+
+    def left(self, redis: Any) -> int:
+        submitted, done = redis.hmget(COUNTS, "submitted", "done")
+        return int(submitted or 0) - int(done or 0)
+
+    def env(self, url: str) -> Mapping[str, str]:
+        return {"RELIER_REDIS_URL": url, "RELIER_NAMESPACE": NAMESPACE}
+
+    def verify(self, url: str) -> str:
+        settings = Settings(redis_url=url, namespace=NAMESPACE)
+        with SyncStore(settings, load_scripts()) as store:
+            stats = store.run(Ledger(settings).stats())
+        counts = stats.counts
+        if counts.get("submitted", 0) == counts.get("done", 0) and not counts.get("dead", 0):
+            return ""
+        return f"the ledger counts {dict(counts)}"

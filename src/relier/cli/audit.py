@@ -1,0 +1,231 @@
+"""The audit: no task was lost, and no key leaks. It reads a namespace that goes on working meanwhile.
+
+Both ways are walked: from each record to the index it belongs into, and from each entry of an index to its record.
+Together they say that every record is in exactly one index, and nothing has to be remembered but what looks wrong. Each
+look is one small script, so it sees one moment. What looks wrong is looked at twice more, with a pause before each, and
+only what looked wrong three times, and in the same way, is a finding.
+
+Not covered: records past their end of life, which the ledger forgot by design, and a store that lost the whole
+namespace, counters and all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import click
+
+from relier.cli.findings import (
+    AuditReport,
+    Finding,
+    Seen,
+    Subject,
+    judge_books,
+    judge_entry,
+    judge_key,
+    kind_of,
+    unreadable_books,
+)
+from relier.cli.reads import Reads, chunks
+from relier.cli.session import Exit, Session, with_session
+from relier.cli.show import many, print_json
+from relier.errors import StoreReplyError
+from relier.ledger import keys
+from relier.ledger.ledger import Ledger
+from relier.store.sync_store import SyncStore
+
+LOOKS = 3
+PAUSE = 0.2
+MOST_SUSPECTS = 10_000  # what is remembered; beyond that, things are so wrong that the rest is only counted
+OVERDUE_MS = 60_000
+
+
+def audit(
+    store: SyncStore, ledger: Ledger, *, pause: float = PAUSE, sleep: Callable[[float], None] = time.sleep
+) -> AuditReport:
+    """Reads the whole namespace, some hundred keys at a time. `sleep` waits between two looks at what seems wrong."""
+    return _Audit(Reads(store, ledger), store, ledger, lambda: sleep(pause)).report()
+
+
+class _Audit:
+    def __init__(self, reads: Reads, store: SyncStore, ledger: Ledger, wait: Callable[[], None]) -> None:
+        self._reads = reads
+        self._store = store
+        self._ledger = ledger
+        self._wait = wait
+        self._suspects: dict[Subject, Finding] = {}
+        self._untold = 0
+        self._indexes: list[tuple[str, bytes]] = []
+        self._boots: set[bytes] = set()
+        self._kinds: Counter[str] = Counter()
+        self._states: Counter[str] = Counter()
+        self._entries = 0
+        self._overdue = 0
+
+    def report(self) -> AuditReport:
+        began = time.monotonic()
+        self._walk_keys()
+        self._walk_indexes()
+        findings = self._confirmed()
+        books, wrong = self._books()
+        return AuditReport(
+            keys=dict(sorted(self._kinds.items())),
+            records=dict(sorted(self._states.items())),
+            entries=self._entries,
+            overdue=self._overdue,
+            books=books,
+            findings=(*wrong, *findings),
+            untold=self._untold,
+            seconds=round(time.monotonic() - began, 3),
+        )
+
+    # --- first look ----------------------------------------------------------------------------------------------
+
+    def _walk_keys(self) -> None:
+        for found in self._reads.scan():
+            subjects = [kind_of(self._reads.prefix, key) for key in found]
+            self._suspect(self._look_at_keys(subjects, count=True))
+            for kind, of, key in subjects:
+                if kind in {"due", "ready", "owned", "ended"}:
+                    self._indexes.append((kind, key))
+                elif kind == "worker":
+                    self._boots.add(of)
+
+    def _walk_indexes(self) -> None:
+        for _, index in dict.fromkeys(self._indexes):
+            for ids in self._members(index):
+                self._entries += len(ids)
+                self._suspect(self._look_at_entries([("entry", task_id, index) for task_id in ids], count=True))
+        for name in ("boots", "leases"):
+            index = keys.spell(self._ledger.prefix, name).encode()
+            self._boots.update(boot for boots in self._members(index) for boot in boots)
+        for some in chunks(sorted(self._boots)):
+            self._suspect(self._look_at_keys([("boot", boot, b"") for boot in some]))
+
+    def _members(self, index: bytes) -> Iterator[list[bytes]]:
+        """Of a key that is no sorted set, none: that it is another type is told by the look at the key itself."""
+        if self._store.command("TYPE", index, retry=True) in (b"zset", "zset"):
+            yield from self._reads.members(index)
+
+    def _suspect(self, found: Mapping[Subject, Finding]) -> None:
+        for subject, finding in found.items():
+            if len(self._suspects) < MOST_SUSPECTS:
+                self._suspects[subject] = finding
+            else:
+                self._untold += 1
+
+    # --- looking, the first time and again -----------------------------------------------------------------------
+
+    def _look_at_keys(self, subjects: list[Subject], *, count: bool = False) -> dict[Subject, Finding]:
+        found = {}
+        for subject, answer in zip(subjects, self._reads.keys(subjects), strict=True):
+            seen = Seen.read(self._ledger.prefix, subject, answer)
+            if count and seen.type != "none":
+                self._kinds[seen.kind or "unknown"] += 1
+                if seen.kind == "task":
+                    self._states[seen.fact(0)] += 1
+            finding = judge_key(seen)
+            if finding is not None:
+                found[subject] = finding
+        return found
+
+    def _look_at_entries(self, subjects: list[Subject], *, count: bool = False) -> dict[Subject, Finding]:
+        """Entries of one index."""
+        index = subjects[0][2]
+        now, answers = self._reads.entries(index, [task_id for _, task_id, _ in subjects])
+        found = {}
+        for subject, (score, what, home) in zip(subjects, answers, strict=True):
+            past = bool(score) and index.startswith(self._reads.prefix + b"e:") and float(score) < now
+            if past and count and float(score) < now - OVERDUE_MS:
+                self._overdue += 1
+            finding = judge_entry(self._ledger.prefix, subject, score, what, home)
+            # The reaper has not come by yet, and the record's own expiry was quicker: nobody's loss.
+            if finding is not None and not (past and not what):
+                found[subject] = finding
+        return found
+
+    def _confirmed(self) -> list[Finding]:
+        """What looked wrong and goes on doing so, in the same way."""
+        suspects = self._suspects
+        for _ in range(LOOKS - 1):
+            if not suspects:
+                break
+            self._wait()
+            again = self._look_again(suspects)
+            suspects = {
+                subject: again[subject]
+                for subject, finding in suspects.items()
+                if subject in again and again[subject].kind == finding.kind
+            }
+        return list(suspects.values())
+
+    def _look_again(self, subjects: Iterable[Subject]) -> dict[Subject, Finding]:
+        keys: list[Subject] = []
+        by_index: dict[bytes, list[Subject]] = {}
+        for subject in subjects:
+            (by_index.setdefault(subject[2], []) if subject[0] == "entry" else keys).append(subject)
+        found: dict[Subject, Finding] = {}
+        for some in chunks(keys):
+            found |= self._look_at_keys(some)
+        for entries in by_index.values():
+            for some in chunks(entries):
+                found |= self._look_at_entries(some)
+        return found
+
+    # --- the books -----------------------------------------------------------------------------------------------
+
+    def _books(self) -> tuple[dict[str, int], list[Finding]]:
+        """Accepted + replayed − ended = live. `stats` reads it all at one moment; looking again costs nothing."""
+        for look in range(LOOKS):
+            try:
+                books, finding = judge_books(self._store.run(self._ledger.stats()))
+            except StoreReplyError as error:  # a key of the namespace is of another type, which is a finding too
+                return judge_books(None)[0], [unreadable_books(str(error))]
+            if finding is None:
+                return books, []
+            if look < LOOKS - 1:
+                self._wait()
+        return books, [finding] if finding else []
+
+
+# --- the command -------------------------------------------------------------------------------------------------
+
+
+@click.command("audit")
+@with_session
+def audit_command(session: Session) -> Exit:
+    """Prove that no task was lost and no key leaks.
+
+    Reads every key of the namespace while it works; what looks wrong is looked at three times before it is told.
+    Exits with 1 where something is wrong.
+    """
+    report = audit(session.store, session.ledger, pause=PAUSE)
+    if session.as_json:
+        print_json({"ok": report.ok, "namespace": session.settings.namespace, **report.as_dict()})
+    else:
+        _tell(session, report)
+    return Exit.OK if report.ok else Exit.PROBLEM
+
+
+def _tell(session: Session, report: AuditReport) -> None:
+    records = sum(report.records.values())
+    click.echo(
+        f"Looked at {many(sum(report.keys.values()), 'key')}, {many(records, 'record')} and "
+        f"{many(report.entries, 'index entry', 'index entries')} of {session.where} in {report.seconds:.1f} s."
+    )
+    click.echo(report.equation)
+    if report.overdue:
+        click.echo(
+            f"! {many(report.overdue, 'ended record')} should have been removed over a minute ago: nobody sweeps. "
+            f"Start a worker, or `rl resurrector`."
+        )
+    for finding in report.findings:
+        click.echo(f"✗ {finding.problem}\n    {finding.advice}")
+    if report.untold:
+        click.echo(f"✗ {many(report.untold, 'more thing')} looked wrong and were not looked at again.")
+    if report.ok:
+        click.echo("✓ Nothing is lost, and nothing leaks.")
+    else:
+        click.echo(f"{many(len(report.findings), 'finding')}.")

@@ -1,0 +1,92 @@
+"""rl doctor: is everything as it should be, and if not, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+
+import click
+
+from relier.cli import checkup
+from relier.cli.checkup import Verdict, bad
+from relier.cli.session import Exit, Session, exit_code_of, with_session
+from relier.cli.show import harmless, many, print_json
+from relier.cli.staff import Staff
+from relier.errors import ConfigurationError, RelierError
+
+MARKS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "bad": ("✗", "red")}
+
+
+@click.command()
+@with_session
+def doctor(session: Session) -> Exit:
+    """Check settings, store, workers and queues, and say what to do.
+
+    ✓ is fine, ! wants a look, ✗ is wrong. Exits with 1 where something is wrong, and with 3 where the store cannot be
+    reached.
+    """
+    verdicts: list[Verdict] = []
+    code = Exit.OK
+    try:
+        for verdict in examine(session):
+            verdicts.append(verdict)
+            if not session.as_json:
+                _tell(verdict)
+    except RelierError as error:
+        code = exit_code_of(error)
+        settings = isinstance(error, ConfigurationError) and not verdicts
+        verdicts.append(_gave_up(error, "settings" if settings else "reach"))
+        if not session.as_json:
+            _tell(verdicts[-1])
+    wrong = sum(verdict.level == "bad" for verdict in verdicts)
+    if session.as_json:
+        print_json({"ok": not wrong, "checks": [asdict(verdict) for verdict in verdicts]})
+    else:
+        warned = sum(verdict.level == "warn" for verdict in verdicts)
+        look = f" {many(warned, 'thing')} to look at." if warned else ""
+        click.echo(f"{many(wrong, 'thing is', 'things are')} wrong.{look}" if wrong else f"Nothing is wrong.{look}")
+    return code if code is Exit.STORE else Exit.PROBLEM if wrong else Exit.OK
+
+
+def examine(session: Session) -> Iterator[Verdict]:
+    """All checks, in the order in which one depends on another."""
+    settings = session.settings
+    yield from checkup.check_settings(session, checkup.environment())
+    # The store refuses a server that evicts; here it shall be looked at nevertheless.
+    store = session.bare_store(redis_allow_eviction=True)
+    yield from checkup.check_reach(store)
+    found, info = store.probe(), checkup.info_of(store)
+    yield from checkup.check_server(info, found)
+    yield from checkup.check_persistence(info, found)
+    yield from checkup.check_durability(settings, info, found)
+    yield from checkup.check_memory(info, found, settings)
+    yield from checkup.check_clock(store)
+    fit = True
+    for verdict in checkup.check_namespace(session, store):
+        fit = fit and verdict.level != "bad"
+        yield verdict
+    if not fit:
+        return
+    stats = store.run(session.ledger.stats())
+    staff = Staff(stats, settings.heartbeat_ttl)
+    yield from checkup.check_workers(stats, staff)
+    yield from checkup.check_queues(stats, staff)
+    yield from checkup.check_schedule(session, store, stats)
+    yield from checkup.check_dead(stats)
+
+
+def _gave_up(error: RelierError, check: str) -> Verdict:
+    """Relier's messages say what happened and why, then, after a semicolon, what to do."""
+    what, _, advice = " ".join(str(error).split()).partition("; ")
+    return bad(check, f"{_capital(what)}.", f"{_capital(advice)}." if advice else "")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _tell(verdict: Verdict) -> None:
+    mark, colour = MARKS[verdict.level]
+    click.echo(f"{click.style(mark, fg=colour)} {harmless(verdict.says)}")
+    if verdict.advice:
+        click.echo(f"    {harmless(verdict.advice)}")

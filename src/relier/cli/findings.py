@@ -1,0 +1,378 @@
+"""What an audit finds, and how it judges what it saw: pure functions of facts."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from relier.cli.show import many, span
+from relier.ledger import keys
+from relier.ledger.records import Stats
+from relier.states import BY_WORD, ENDED, LIVE
+
+Subject = tuple[str, bytes, bytes]  # kind of key (or `entry`, `boot`), what it is per, key (for an entry: its index)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong: a word for programs, the key it is about, what is wrong, what to do."""
+
+    kind: str
+    key: str
+    problem: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """`keys` by kind, `records` by state, `books`: counters and what lives. `untold`: suspects beyond what is kept."""
+
+    keys: dict[str, int]
+    records: dict[str, int]
+    entries: int
+    overdue: int
+    books: dict[str, int]
+    findings: tuple[Finding, ...]
+    untold: int
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings and not self.untold
+
+    @property
+    def equation(self) -> str:
+        b = self.books
+        ended = b["done"] + b["dead"] + b["cancelled"]
+        live = f"{b['scheduled']:,} scheduled + {b['queued']:,} queued + {b['running']:,} running"
+        return (
+            f"{b['submitted']:,} accepted + {b['replayed']:,} replayed − {ended:,} ended "
+            f"({b['done']:,} done, {b['dead']:,} dead, {b['cancelled']:,} cancelled) "
+            f"{'=' if b['missing'] == 0 else '≠'} {b['live']:,} live ({live})."
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One key as it was seen: kind, what it is per, type, time to live (ms, -1 none), what lua/keys.lua tells of it."""
+
+    prefix: str
+    kind: str
+    of: str
+    key: str
+    type: str
+    ttl: int
+    facts: tuple[Any, ...]
+
+    @classmethod
+    def read(cls, prefix: str, subject: Subject, answer: list[Any]) -> Seen:
+        kind, of, key = subject
+        return cls(prefix, kind, shown(of), shown(key), shown(answer[0]), int(answer[1]), tuple(answer[2:]))
+
+    def fact(self, n: int) -> str:
+        return shown(self.facts[n])
+
+    def spell(self, name: str) -> str:
+        return keys.spell(self.prefix, name)
+
+    def finding(self, kind: str, problem: str, advice: str) -> Finding:
+        return Finding(kind, self.key, problem, advice)
+
+
+def shown(raw: Any) -> str:
+    return raw.decode("utf-8", "backslashreplace") if isinstance(raw, bytes) else str(raw)
+
+
+_EXACT = {key.spelled.encode(): key.name for key in keys.SCHEMA if key.per is None}
+_BEGINS = {key.spelled.encode(): key.name for key in keys.SCHEMA if key.per is not None}
+
+
+def kind_of(prefix: bytes, key: bytes) -> Subject:
+    """Which kind of key this is, and of what; kind '' where it is none of the schema's."""
+    rest = key.removeprefix(prefix)
+    if rest in _EXACT:
+        return _EXACT[rest], b"", key
+    begin, colon, of = rest.partition(b":")
+    return _BEGINS.get(begin + colon, ""), of, key
+
+
+# --- keys --------------------------------------------------------------------------------------------------------
+
+
+def judge_key(seen: Seen) -> Finding | None:
+    """What is wrong with a key; None for a sound one, and for one that has gone since."""
+    if seen.kind == "boot":
+        return _boot(seen)
+    if seen.type == "none":
+        return None
+    if not seen.kind:
+        return seen.finding(
+            "unknown_key",
+            f"{seen.key} ({seen.type}) is no key of Relier's.",
+            f"Find out who writes into this namespace, then remove it: {command('UNLINK', seen.key)}",
+        )
+    expected = keys.BY_NAME[seen.kind].type
+    if seen.type != expected:
+        return seen.finding(
+            "wrong_type",
+            f"{seen.key} is a {seen.type}, and should be a {expected}: something else wrote to it.",
+            f"Look at it, then remove it: {command('UNLINK', seen.key)}",
+        )
+    judge = _JUDGES.get(seen.kind)
+    return judge(seen) if judge else None
+
+
+def _task(seen: Seen) -> Finding | None:
+    what, home, place = seen.fact(0), seen.fact(1), seen.fact(2)
+    if what == "tombstone":
+        return _must_expire(seen, "tombstone_without_expiry", f"The tombstone of task {seen.of}")
+    if what not in BY_WORD:
+        return seen.finding(
+            "corrupt_record",
+            f"The record of task {seen.of} cannot be read: something else wrote to it.",
+            f"Look at it: {command('GETRANGE', seen.key, '0', '200')}. A worker that meets it in its queue buries it; "
+            f"if it is in none, remove it.",
+        )
+    if not place:
+        return _homeless(seen, what, index_in_words(home))
+    if BY_WORD[what] in LIVE:
+        return _must_stay(seen, f"Task {seen.of} is {what}, but its record")
+    if place == "inf":  # held for ever, on purpose
+        return None
+    return _must_expire(seen, "ended_without_expiry", f"The record of task {seen.of}, which is {what},")
+
+
+def _homeless(seen: Seen, state: str, home: str) -> Finding:
+    again = f"Cancel it with `rl tasks cancel {seen.of}` and push it again."
+    advice = {
+        "scheduled": again,
+        "queued": again,
+        "running": "When its worker is gone, nothing returns it: push it again under another id.",
+        "dead": f"No list shows it; replay it by its id: `rl dlq replay {seen.of}`.",
+    }
+    end = ": nobody will come to it." if BY_WORD[state] in LIVE else "."
+    return seen.finding(
+        "record_in_no_index",
+        f"Task {seen.of} is {state}, but {home} does not hold it{end}",
+        advice.get(state, "It expires by itself."),
+    )
+
+
+def _must_stay(seen: Seen, what: str) -> Finding | None:
+    if seen.ttl < 0:
+        return None
+    return seen.finding(
+        "live_with_expiry",
+        f"{what} expires in {span(seen.ttl)}: it would vanish.",
+        f"Take the expiry away: {command('PERSIST', seen.key)}",
+    )
+
+
+def _must_expire(seen: Seen, kind: str, what: str) -> Finding | None:
+    if seen.ttl >= 0:
+        return None
+    return seen.finding(
+        kind,
+        f"{what} has no expiry: {seen.key} would stay for ever if nobody sweeps.",
+        f"Give it one: {command('PEXPIRE', seen.key, '86400000')}",
+    )
+
+
+def _left_over(seen: Seen, kind: str, problem: str) -> Finding:
+    return seen.finding(kind, problem, f"Remove it: {command('UNLINK', seen.key)}")
+
+
+def _side(seen: Seen) -> Finding | None:
+    what = seen.fact(0)
+    if what not in BY_WORD and what != "corrupt":
+        return _left_over(
+            seen, "side_without_record", f"The {seen.kind} of task {seen.of} is left over: there is no such record."
+        )
+    if seen.kind in {"checkpoint", "steps"} and what in {"done", "cancelled"}:
+        return _left_over(seen, "side_of_ended", f"The {seen.kind} of task {seen.of} is left over: the task is {what}.")
+    if what in BY_WORD and BY_WORD[what] in LIVE:
+        return _must_stay(seen, f"Task {seen.of} is {what}, but its {seen.kind}")
+    return None
+
+
+def _owned(seen: Seen) -> Finding | None:
+    if seen.fact(0):
+        return None
+    return seen.finding(
+        "owned_without_boot",
+        f"Worker {seen.of} holds tasks, but is not registered: nobody will return them.",
+        f"Declare it lost, and the next sweep returns them: {command('ZADD', seen.spell('boots'), '0', seen.of)}",
+    )
+
+
+def _of_boot(seen: Seen) -> Finding | None:
+    if seen.fact(0):
+        return None
+    return _left_over(seen, "worker_key_without_boot", f"{seen.key} is left over: worker {seen.of} is not registered.")
+
+
+def _boot(seen: Seen) -> Finding | None:
+    lease, length, about = (seen.fact(n) for n in range(3))
+    boots = seen.spell("boots")
+    if length and not lease:
+        return Finding(
+            "lease_without_boot",
+            seen.spell("leases"),
+            f"Worker {seen.of} has a lease, but is not registered.",
+            f"Remove it: {command('ZREM', seen.spell('leases'), seen.of)}",
+        )
+    if lease not in {"", "0"} and not (length and about):
+        return Finding(
+            "boot_incomplete",
+            boots,
+            f"Worker {seen.of} is registered, but its {'own key' if length else 'lease'} is gone.",
+            f"Restart that worker; if it is gone, declare it lost: {command('ZADD', boots, '0', seen.of)}",
+        )
+    return None
+
+
+def _queue(seen: Seen) -> Finding | None:
+    if seen.fact(0):
+        return None
+    return seen.finding(
+        "queue_unknown",
+        f"{seen.key} is there, but queue {seen.of!r} is not in the list of queues: no command shows it.",
+        f"Add it: {command('SADD', seen.spell('queues'), seen.of)}",
+    )
+
+
+def _bell(seen: Seen) -> Finding | None:
+    if int(seen.facts[1]) <= 1:
+        return _queue(seen)
+    return seen.finding(
+        "bell_too_long",
+        f"The bell of queue {seen.of!r} holds {seen.facts[1]} rings, and should hold one at the most.",
+        f"Harmless; to tidy up: {command('LTRIM', seen.key, '0', '0')}",
+    )
+
+
+def _idem(seen: Seen) -> Finding | None:
+    value, what, holds = (seen.fact(n) for n in range(3))
+    task_id, _, until = value.partition(" ")
+    held = f"Idempotency key {seen.of!r} is held for task {task_id}, which"
+    if what not in BY_WORD and what != "corrupt":
+        return _left_over(seen, "key_without_record", f"{held} has no record.")
+    if holds != seen.of and what != "corrupt":
+        return _left_over(seen, "key_without_record", f"{held} does not know of it.")
+    if until:
+        return _must_expire(seen, "key_without_expiry", f"Idempotency key {seen.of!r}, whose task is done,")
+    return _must_stay(seen, f"Idempotency key {seen.of!r}")
+
+
+def _ended(seen: Seen) -> Finding | None:
+    if seen.of in BY_WORD and BY_WORD[seen.of] in ENDED:
+        return None
+    return _left_over(seen, "unknown_key", f"{seen.key} lists ended tasks of a state that does not exist.")
+
+
+def _rate(seen: Seen) -> Finding | None:
+    return _must_expire(seen, "rate_without_expiry", f"The mark of limit {seen.of!r}")
+
+
+_JUDGES = {
+    "task": _task,
+    **dict.fromkeys(("more", "history", "checkpoint", "steps"), _side),
+    "owned": _owned,
+    "worker": _of_boot,
+    "asked": _of_boot,
+    "ready": _queue,
+    "bell": _bell,
+    "ended": _ended,
+    "idem": _idem,
+    "rate": _rate,
+}
+
+
+# --- entries of an index -----------------------------------------------------------------------------------------
+
+
+def judge_entry(prefix: str, subject: Subject, score: bytes, what: bytes, home: bytes) -> Finding | None:
+    """What is wrong with an entry of an index; None for a sound one, and for one that has left since."""
+    _, raw_id, raw_index = subject
+    index, task_id, state = shown(raw_index), shown(raw_id), shown(what)
+    if not score or prefix + shown(home) == index:
+        return None
+    place = index_in_words(index.removeprefix(prefix))
+    if state in BY_WORD:
+        return Finding(
+            "record_in_wrong_index",
+            index,
+            f"Task {task_id} is {state} and belongs into {index_in_words(shown(home))}, but {place} lists it too.",
+            f"Remove the entry: {command('ZREM', index, task_id)}",
+        )
+    if state == "corrupt":
+        return None  # told once, by its key
+    return Finding(
+        "entry_without_record",
+        index,
+        f"{place[0].upper()}{place[1:]} lists task {task_id}, which has no record: something else deleted it.",
+        "It is lost; push it again. Whoever meets the entry removes it.",
+    )
+
+
+def index_in_words(rest: str) -> str:
+    """An index as people call it; `rest` is its key without the namespace's prefix."""
+    kind, of, _ = kind_of(b"", rest.encode())
+    name = shown(of)
+    return {
+        "due": "the schedule",
+        "ready": f"queue {name!r}",
+        "owned": f"the list of worker {name}",
+        "ended": f"the list of {name} tasks",
+    }.get(kind, rest)
+
+
+# --- the books ---------------------------------------------------------------------------------------------------
+
+COUNTED = ("submitted", "replayed", "done", "dead", "cancelled", "strays")
+
+
+def judge_books(stats: Stats | None) -> tuple[dict[str, int], Finding | None]:
+    """Accepted + replayed − ended = live, all read at one moment. All zero where they could not be read."""
+    counts = stats.counts if stats else {}
+    states = stats.by_state() if stats else {}
+    books = {name: counts.get(name, 0) for name in COUNTED}
+    books |= {state.value: states.get(state, 0) for state in BY_WORD.values() if state in LIVE}
+    books["live"] = sum(states.get(state, 0) for state in LIVE)
+    ended = books["done"] + books["dead"] + books["cancelled"]
+    missing = books["missing"] = books["submitted"] + books["replayed"] - ended - books["live"]
+    if missing == 0:
+        return books, None
+    if missing > 0:
+        led = f" {many(books['strays'], 'index entry', 'index entries')} led to no record." if books["strays"] else ""
+        return books, Finding(
+            "books",
+            "counts",
+            f"{many(missing, 'task was', 'tasks were')} accepted and neither ended nor live: lost from the store.{led}",
+            "Something deleted records or index entries: a FLUSHDB, an eviction, an old backup, a person. Compare with "
+            "what your producers pushed.",
+        )
+    return books, Finding(
+        "books",
+        "counts",
+        f"{many(-missing, 'task is', 'tasks are')} live that were never accepted, or the counters were set back.",
+        "Restoring an old backup does that. If nothing else is wrong, nothing is lost.",
+    )
+
+
+def unreadable_books(why: str) -> Finding:
+    return Finding(
+        "books_unreadable",
+        "counts",
+        f"What was accepted and what lives cannot be counted: {why}.",
+        "A key of the namespace is not what it should be: see the other findings, and repair that first.",
+    )
+
+
+def command(*words: str) -> str:
+    """A command as one would type it into redis-cli."""
+    return f"`{' '.join(shlex.quote(word) for word in words)}`"

@@ -1,0 +1,7 @@
+-- The last line of the history of some tasks: what a list of dead letters shows as their message. Reads only.
+-- ARGV: id, …
+-- returns: per id its last line ('' none)
+-- use: record
+local found = {}
+for i, id in ipairs(ARGV) do found[i] = (ask('LRANGE', HISTORY .. id, -1, -1) or {})[1] or '' end
+return found

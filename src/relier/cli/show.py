@@ -1,0 +1,145 @@
+"""How things are shown: times with their age, texts that fit a line, tables, and one JSON document."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+LONGEST_CELL = 100
+LEAST_CELL = 16  # what other columns keep before ids are abbreviated
+GAP = 2
+
+
+# --- times -------------------------------------------------------------------------------------------------------
+
+
+def clock(ms: int, now_ms: int) -> str:
+    """Local time; with its day where that is not today."""
+    at, now = _local(ms), _local(now_ms)
+    if at.date() == now.date():
+        return f"{at:%H:%M:%S}"
+    return f"{at:%b %d %H:%M:%S}" if at.year == now.year else f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def span(ms: float) -> str:
+    """A length of time in at most two units."""
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    seconds = ms / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    for unit, size, smaller, part in (("m", 60, "s", 1), ("h", 3600, "m", 60), ("d", 86400, "h", 3600)):
+        if seconds < size * (24 if unit == "h" else 60) or unit == "d":
+            rest = int(seconds % size // part)
+            return f"{int(seconds // size)} {unit}" + (f" {rest} {smaller}" if rest else "")
+    raise AssertionError("unreachable")
+
+
+def ago(ms: int, now_ms: int) -> str:
+    """How long ago, or in how long, in one unit."""
+    gap = now_ms - ms
+    if abs(gap) < 1000:
+        return "just now"
+    number, unit, *_ = span(abs(gap)).split()
+    return f"{number} {unit} ago" if gap > 0 else f"in {number} {unit}"
+
+
+def when(ms: int, now_ms: int) -> str:
+    """Local time and age; empty where there is no time."""
+    return f"{clock(ms, now_ms)} ({ago(ms, now_ms)})" if ms else ""
+
+
+def _local(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC).astimezone()
+
+
+# --- texts -------------------------------------------------------------------------------------------------------
+
+
+def harmless(text: str) -> str:
+    """Without letters that steer a terminal: names and messages come from others."""
+    return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
+
+
+def one_line(text: str, most: int = LONGEST_CELL) -> str:
+    """A text in one line, cut where it is long."""
+    line = harmless(" ".join(text.split()))
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def many(n: int, thing: str, things: str = "") -> str:
+    return f"{n:,} {thing if n == 1 else things or thing + 's'}"
+
+
+def short_id(task_id: str) -> str:
+    """Begin and end: ids that were made together begin alike."""
+    return task_id if len(task_id) <= 16 else f"{task_id[:8]}…{task_id[-6:]}"
+
+
+# --- output ------------------------------------------------------------------------------------------------------
+
+
+def print_json(document: Any) -> None:
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False, default=str))
+
+
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, ids: Sequence[str] = ("ID",)) -> None:
+    """A table. Into a pipe: plain columns, nothing cut. To a terminal: a line a row, as it fits."""
+    if sys.stdout.isatty():
+        rich_table(headers, rows, ids=ids, width=shutil.get_terminal_size().columns)
+    else:
+        click.echo("\n".join(plain_table(headers, rows)))
+
+
+def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    cells = [headers, *([harmless(" ".join(cell.split())) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
+    return [line.rstrip() for line in lines]
+
+
+def rich_table(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], *, ids: Sequence[str], width: int, file: Any = None
+) -> None:
+    """Ids are there to be copied: they stay whole as long as the other columns keep something to read."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = [[one_line(cell) for cell in row] for row in rows]
+    whole = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
+    widths = fit(whole, [header in ids for header in headers], width, LEAST_CELL)
+    abbreviated = widths is None and bool(ids)
+    if widths is None:
+        cells = [[short_id(c) if h in ids else c for h, c in zip(headers, row, strict=True)] for row in cells]
+        whole = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
+        widths = fit(whole, [header in ids for header in headers], width, 1) or whole
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for header, wide in zip(headers, widths, strict=True):
+        table.add_column(header, width=wide, no_wrap=True, overflow="ellipsis")
+    for row in cells:
+        table.add_row(*map(Text, row))
+    console = Console(file=file, width=width, highlight=False, force_terminal=True if file else None)
+    console.print(table)
+    if abbreviated:
+        console.print(
+            "Ids are abbreviated here: a wider window, a pipe (| cat) or --json shows them whole.", style="dim"
+        )
+
+
+def fit(widths: Sequence[int], fixed: Sequence[bool], room: int, least: int) -> list[int] | None:
+    """Widths that fit into the room: the widest gives way first, down to `least`. None where that is not enough."""
+    fitting = list(widths)
+    room -= GAP * (len(widths) - 1)
+    while sum(fitting) > room:
+        n = max(range(len(fitting)), key=lambda i: 0 if fixed[i] else fitting[i])
+        if fixed[n] or fitting[n] <= least:
+            return None
+        fitting[n] -= 1
+    return fitting

@@ -1,0 +1,114 @@
+"""Who works: the boots of `stats`, with what they said of themselves and how they are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from relier.ledger.records import BootStats, Stats
+
+Health = Literal["alive", "silent", "lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One boot. `queues` is None where it did not say which it listens to."""
+
+    boot: str
+    health: Health
+    host: str
+    pid: str
+    version: str
+    queues: tuple[str, ...] | None
+    concurrency: int | None
+    owned: int
+    lease_left_ms: int
+    beat_ms: int
+    polled_ms: int | None
+    registered_ms: int
+    about: dict[str, Any]
+
+    @property
+    def full(self) -> bool:
+        return self.concurrency is not None and self.owned >= self.concurrency
+
+    def listens_to(self, queue: str) -> bool:
+        return self.queues is not None and queue in self.queues
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "boot": self.boot,
+            "health": self.health,
+            "host": self.host or None,
+            "pid": int(self.pid) if self.pid.isdigit() else None,
+            "version": self.version or None,
+            "queues": None if self.queues is None else list(self.queues),
+            "concurrency": self.concurrency,
+            "owned": self.owned,
+            "lease_left_ms": self.lease_left_ms,
+            "beat_ms": self.beat_ms,
+            "polled_ms": self.polled_ms,
+            "registered_ms": self.registered_ms,
+            "about": self.about,
+        }
+
+
+class Staff:
+    """All workers of a namespace at one moment."""
+
+    def __init__(self, stats: Stats, lease_seconds: float) -> None:
+        self.workers = tuple(_worker(boot, stats.now_ms, lease_seconds) for boot in stats.boots)
+        self.alive = tuple(worker for worker in self.workers if worker.health == "alive")
+        self.silent_about_queues = any(worker.queues is None for worker in self.alive)
+        self._by_boot = {worker.boot: worker for worker in self.workers}
+
+    def get(self, boot: str) -> Worker | None:
+        return self._by_boot.get(boot)
+
+    def listening(self, queue: str) -> tuple[Worker, ...]:
+        """Workers that are alive and said that they listen to the queue."""
+        return tuple(worker for worker in self.alive if worker.listens_to(queue))
+
+    def unattended(self, queue: str) -> bool:
+        """Surely nobody listens: every worker that is alive said so."""
+        return not self.listening(queue) and not self.silent_about_queues
+
+
+def _worker(boot: BootStats, now_ms: int, lease_seconds: float) -> Worker:
+    about = _about(boot.about)
+    queues = about.get("queues")
+    concurrency = about.get("concurrency")
+    return Worker(
+        boot=boot.boot,
+        health=_health(boot, now_ms, lease_seconds),
+        host=str(about.get("host", "")),
+        pid=str(about.get("pid", "")),
+        version=str(about.get("version", "")),
+        queues=tuple(map(str, queues)) if isinstance(queues, list) else None,
+        concurrency=concurrency if isinstance(concurrency, int) else None,
+        owned=boot.owned,
+        lease_left_ms=boot.lease_left_ms,
+        beat_ms=boot.beat_ms,
+        polled_ms=int(boot.polled) if boot.polled.isdigit() else None,
+        registered_ms=boot.registered_ms,
+        about=about,
+    )
+
+
+def _about(text: str) -> dict[str, Any]:
+    try:
+        about = json.loads(text)
+    except ValueError:
+        return {}
+    return about if isinstance(about, dict) else {}
+
+
+def _health(boot: BootStats, now_ms: int, lease_seconds: float) -> Health:
+    """The lease is measured on the ledger clock, which stands still while nobody ticks it. So where all workers died
+    together their leases seem to last, and only the time of the last beat tells: a silence of four times the lease
+    that seems left. A worker may have a longer lease than our settings say, so those alone do not decide."""
+    if boot.lease_left_ms <= 0:
+        return "lost"
+    quiet_ms = now_ms - boot.beat_ms
+    return "silent" if quiet_ms > max(2000 * lease_seconds, 4 * boot.lease_left_ms) else "alive"

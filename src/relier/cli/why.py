@@ -1,0 +1,88 @@
+"""rl why: the life of one task, and what it waits for."""
+
+from __future__ import annotations
+
+import click
+
+from relier.cli.listing import as_dict
+from relier.cli.session import Exit, Session, with_session
+from relier.cli.show import print_json
+from relier.cli.staff import Staff
+from relier.cli.story import Line, Surroundings, tell
+from relier.errors import CorruptRecordError, TaskNotFoundError
+from relier.ledger import keys
+from relier.ledger.records import Record, Task
+from relier.states import State
+
+TRIES = 3
+
+
+@click.command()
+@click.argument("task_id", metavar="ID")
+@with_session
+def why(session: Session, task_id: str) -> Exit:
+    """Tell the life of one task, and what it waits for."""
+    try:
+        task, around = look(session, task_id)
+    except (TaskNotFoundError, CorruptRecordError) as error:
+        return _no_story(session, task_id, error)
+    lines = tell(task, around)
+    if session.as_json:
+        story = [{"at_ms": line.at_ms, "says": line.text} for line in lines]
+        print_json({"id": task_id, "found": True, "task": as_dict(task.record), "story": story})
+    else:
+        click.echo("\n".join(line.text for line in lines))
+    return Exit.OK
+
+
+def look(session: Session, task_id: str) -> tuple[Task, Surroundings]:
+    """A task and where it stands. These are several reads: where it moved on in between, read again."""
+    for left in reversed(range(TRIES)):
+        task = session.run(session.ledger.get(task_id))
+        stats = session.run(session.ledger.stats())
+        staff = Staff(stats, session.settings.heartbeat_ttl)
+        around = Surroundings(stats, staff, *_place(session, task.record))
+        again = session.run(session.ledger.get(task_id)) if left else task
+        if again.record.version == task.record.version:
+            return task, around
+    raise AssertionError("unreachable")
+
+
+def _place(session: Session, record: Record) -> tuple[int | None, int | None, int | None]:
+    """How many are before it, when it is due, how long it is kept: whichever its state has."""
+    prefix, task_id = session.ledger.prefix, record.id
+
+    def score(name: str, of: str = "") -> int | None:
+        found = session.store.command("ZSCORE", keys.spell(prefix, name, of), task_id, retry=True)
+        return None if found in (None, b"inf") else int(float(found))
+
+    match record.state:
+        case State.QUEUED:
+            rank = session.store.command("ZRANK", keys.spell(prefix, "ready", record.queue), task_id, retry=True)
+            return rank, None, None
+        case State.SCHEDULED:
+            return None, score("due"), None
+        case State.RUNNING:
+            return None, None, None
+    return None, None, score("ended", record.state.value)
+
+
+def _no_story(session: Session, task_id: str, error: TaskNotFoundError | CorruptRecordError) -> Exit:
+    corrupt = isinstance(error, CorruptRecordError)
+    says = [f"{str(error)[0].upper()}{str(error)[1:]}."]
+    if corrupt:
+        key = keys.spell(session.ledger.prefix, "task", task_id)
+        kind = session.store.command("TYPE", key, retry=True)
+        says.append(f"Its key is {key}, of type {kind.decode() if isinstance(kind, bytes) else kind}.")
+        says.append("A worker that meets it in a queue buries it as a dead letter, with its text as the payload.")
+    elif "…" in task_id:
+        says.append("A narrow table abbreviated that id: a wider window, a pipe (| cat) or --json shows it whole.")
+    else:
+        says.append(f"I looked in {session.where}.")
+    if session.as_json:
+        story = [Line(text) for text in says]
+        rows = [{"at_ms": line.at_ms, "says": line.text} for line in story]
+        print_json({"id": task_id, "found": False, "corrupt": corrupt, "task": None, "story": rows})
+    else:
+        click.echo("\n".join(says))
+    return Exit.PROBLEM

@@ -1,0 +1,13 @@
+-- How far an attempt says it got, for people: the last word stands, nothing is decided by it.
+-- ARGV: boot, id, fence, text
+-- returns: {verdict, state, fence}
+-- use: lease notes
+local id = ARGV[2]
+local r = read(id)
+local said = verdict(id, r, 'progress', ARGV[3], ARGV[1])
+if said == 'ok' then
+  note(id, r, 'progress', ARGV[4])
+  redis.call('SETRANGE', TASK .. id, 0, core(r))
+end
+close()
+return {said, r.state or '', r.fence or '0'}

@@ -1,0 +1,225 @@
+"""rl doctor: what is well, what wants a look, what is wrong, and what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pytest
+from click.testing import CliRunner
+from desk import Desk, Run, RunJson
+
+from relier.cli import checkup
+from relier.cli.checkup import Verdict
+from relier.cli.main import rl
+from relier.cli.session import Session
+from relier.cli.staff import Staff
+from relier.ledger.records import BootStats, QueueStats, Stats
+from relier.settings import Settings
+from relier.store.probe import Capabilities
+from servers import Boot
+
+SOUND = Capabilities(True, True, True, True, True, "master", True, "everysec", False, "noeviction")
+
+
+def levels(answer: Mapping[str, list[dict[str, str]]]) -> dict[str, str]:
+    """check -> its worst level."""
+    order = ("ok", "warn", "bad")
+    found: dict[str, str] = {}
+    for check in answer["checks"]:
+        found[check["check"]] = max(found.get(check["check"], "ok"), check["level"], key=order.index)
+    return found
+
+
+def only(verdicts: list[Verdict], level: str) -> list[str]:
+    return [verdict.says for verdict in verdicts if verdict.level == level]
+
+
+# --- the whole ---------------------------------------------------------------------------------------------------
+
+
+def test_all_is_well(desk: Desk, run: Run, run_json: RunJson) -> None:
+    desk.start()
+    answer = run_json("doctor")
+    assert answer["ok"] is True
+    assert levels(answer) == dict.fromkeys(
+        ["settings", "reach", "server", "persistence", "durability", "memory", "clock", "namespace", "workers",
+         "queues", "schedule", "dead letters"], "ok",
+    )  # fmt: skip
+    assert all(check.keys() == {"check", "level", "says", "advice"} for check in answer["checks"])
+    result = run("doctor")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[-1] == "Nothing is wrong."
+    assert all(line.startswith("✓ ") for line in lines[:-1])
+    assert "1 worker alive, running 1 task in 4 slots." in result.stdout
+
+
+def test_each_trouble_says_what_to_do(desk: Desk, run: Run, run_json: RunJson) -> None:
+    desk.dead()
+    desk.push(queue="mail")
+    desk.push(queue="slow")
+    run("queues", "pause", "slow")
+    desk.command("HINCRBY", desk.key("counts"), "strays", 1)
+    answer = run_json("doctor", code=1)
+    assert answer["ok"] is False
+    found = levels(answer)
+    assert (found["queues"], found["dead letters"], found["records"]) == ("bad", "warn", "warn")
+    assert all(check["advice"] for check in answer["checks"] if check["level"] != "ok")
+    result = run("doctor")
+    assert result.exit_code == 1
+    assert "✗ 1 task waits in queue 'mail', and no worker listens to it." in result.stdout
+    assert "    Start a worker for that queue." in result.stdout
+    assert "! Queue 'slow' is paused; 1 task waits in it." in result.stdout
+    assert "! 1 dead letter.\n    Look with `rl dlq`" in result.stdout
+
+
+def test_no_worker(desk: Desk, run_json: RunJson) -> None:
+    desk.run(desk.ledger.retire(desk.boot))
+    assert levels(run_json("doctor"))["workers"] == "warn"
+    desk.push()
+    assert levels(run_json("doctor", code=1))["workers"] == "bad"
+
+
+def test_a_late_schedule(desk: Desk, run_json: RunJson) -> None:
+    task = desk.push(delay_ms=3_600_000)
+    assert levels(run_json("doctor"))["schedule"] == "ok"
+    desk.command("ZADD", desk.key("due"), 1, task)
+    assert levels(run_json("doctor", code=1))["schedule"] == "bad"
+
+
+def test_an_empty_namespace_is_told_and_stays_empty(run_json: RunJson, settings: Settings, sync_store: object) -> None:
+    assert levels(run_json("doctor"))["namespace"] == "warn"
+    assert sync_store.command("KEYS", f"*{{{settings.namespace}}}*") == []  # type: ignore[attr-defined]
+
+
+def test_another_layout(desk: Desk, run_json: RunJson) -> None:
+    desk.command("HSET", desk.key("meta"), "layout", "99")
+    found = levels(run_json("doctor", code=1))
+    assert found["namespace"] == "bad"
+    assert "workers" not in found
+
+
+def test_a_store_out_of_reach() -> None:
+    env = {"RELIER_REDIS_DEADLINE": "0.2"}
+    how = ["doctor", "--url", "redis://user:secret@127.0.0.1:1"]
+    result = CliRunner().invoke(rl, how, env=env)
+    assert result.exit_code == 3
+    assert "✗ The store at redis://***@127.0.0.1:1 gave no answer" in result.stdout
+    assert "    See that it runs and that RELIER_REDIS_URL leads to it" in result.stdout
+    assert "secret" not in result.output
+    answer = json.loads(CliRunner().invoke(rl, [*how, "--json"], env=env).stdout)
+    assert (answer["ok"], answer["checks"][-1]["check"]) == (False, "reach")
+
+
+def test_settings_that_do_not_fit() -> None:
+    result = CliRunner().invoke(rl, ["doctor"], env={"RELIER_REDIS_POOL_SIZE": "none"})
+    assert result.exit_code == 1
+    assert result.stdout.startswith("✗ Settings do not fit: RELIER_REDIS_POOL_SIZE: ")
+
+
+def test_servers_that_lose_tasks(boot: Boot) -> None:
+    server = boot(config={"appendonly": "no", "maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"})
+    result = CliRunner().invoke(rl, ["doctor", "--url", server.tcp_url])
+    assert result.exit_code == 1
+    assert "✗ The store keeps nothing on disk: a restart loses every task." in result.stdout
+    assert "✗ maxmemory-policy is allkeys-lru: under memory pressure the store deletes tasks." in result.stdout
+    assert "of 100.0 MiB" in result.stdout
+
+
+def test_a_server_that_tells_little(boot: Boot) -> None:
+    server = boot()
+    rules = ["on", ">pw", "~*", "&*", "+@all", "-info", "-config", "-role"]
+    server.command("ACL", "SETUSER", "shy", *rules)
+    url = server.tcp_url.replace("redis://", "redis://shy:pw@")
+    result = CliRunner().invoke(rl, ["doctor", "--url", url])
+    assert result.exit_code == 0, result.output
+    assert "The store does not say whether it writes to disk." in result.stdout
+    assert "pw@" not in result.stdout
+
+
+# --- single checks -----------------------------------------------------------------------------------------------
+
+
+def test_who_said_a_setting() -> None:
+    env = {"RELIER_REDIS_ULR": "x", "relier_concurrency": "5", "RELIER_XYZZY": "1", "PATH": "/"}
+    session = Session("redis://user:secret@host/0", "shop")
+    verdicts = list(checkup.check_settings(session, env))
+    assert "redis_url = redis://***@host/0 (--url)" in verdicts[0].says
+    assert "namespace = shop (--namespace)" in verdicts[0].says
+    assert [(v.says.split()[0], v.advice) for v in verdicts[1:]] == [
+        ("RELIER_REDIS_ULR", "Did you mean RELIER_REDIS_URL?"),
+        ("RELIER_XYZZY", "Remove it, or correct its name."),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("durability", "replicas", "pinned", "changed", "level"),
+    [
+        ("memory", 0, None, {}, "ok"),
+        ("fsync", 0, None, {}, "ok"),
+        ("fsync", 0, None, {"waitaof": False}, "bad"),
+        ("fsync", 0, None, {"waitaof": False, "appendfsync": "always"}, "ok"),
+        ("replicated", 0, None, {}, "bad"),
+        ("replicated", 1, 2, {}, "bad"),
+        ("replicated", 2, 2, {}, "ok"),
+    ],
+)
+def test_durability(durability: str, replicas: int, pinned: int | None, changed: dict[str, object], level: str) -> None:
+    from dataclasses import replace
+
+    settings = Settings(durability=durability, redis_replicas=pinned)  # type: ignore[arg-type]
+    found = replace(SOUND, **changed)  # type: ignore[arg-type]
+    info = {"connected_slaves": str(replicas)}
+    assert [v.level for v in checkup.check_durability(settings, info, found)] == [level]
+
+
+@pytest.mark.parametrize(
+    ("used", "most", "level"), [(10, 0, "ok"), (10, 100, "ok"), (80, 100, "warn"), (95, 100, "bad"), (0, 0, "warn")]
+)
+def test_memory(used: int, most: int, level: str) -> None:
+    info = {"used_memory": str(used), "maxmemory": str(most)}
+    assert [v.level for v in checkup.check_memory(info, SOUND, Settings())] == [level]
+
+
+def test_a_disk_that_fails() -> None:
+    info = {"aof_last_write_status": "err", "rdb_last_bgsave_status": "ok"}
+    assert only(list(checkup.check_persistence(info, SOUND)), "bad") == ["The last write of the AOF failed."]
+
+
+def test_a_replica() -> None:
+    from dataclasses import replace
+
+    verdicts = list(checkup.check_server({"redis_version": "7.2.4"}, replace(SOUND, role="slave")))
+    assert only(verdicts, "bad") == ["Redis 7.2.4 is a replica."]
+
+
+def stats_of(*boots: BootStats, queues: tuple[QueueStats, ...] = ()) -> Stats:
+    ended = {"done": 0, "dead": 0, "cancelled": 0}
+    return Stats(now_ms=10_000_000, counts={}, queues=queues, scheduled=0, boots=boots, ended=ended)
+
+
+def test_workers_that_are_gone() -> None:
+    gone = BootStats("gone", -5, 3, "{}", 9_000_000, "", 1)
+    alive = BootStats("alive", 4000, 0, "{}", 9_999_000, "", 1)
+    for boots, level in (((gone,), "bad"), ((gone, alive), "warn")):
+        stats = stats_of(*boots)
+        verdicts = list(checkup.check_workers(stats, Staff(stats, 5.0)))
+        assert "1 worker stopped giving signs of life, with 3 tasks in hand." in only(verdicts, level)
+
+
+@pytest.mark.parametrize(("owned", "told"), [(0, 1), (2, 0)])
+def test_a_worker_that_beats_but_does_not_ask(owned: int, told: int) -> None:
+    boot = BootStats("deaf", 4000, owned, '{"concurrency": 2}', 9_999_000, "9000000", 1)
+    stats = stats_of(boot)
+    says = only(list(checkup.check_workers(stats, Staff(stats, 5.0))), "warn")
+    assert len(says) == told
+    if told:
+        assert says[0].startswith("Worker deaf beats, but has not asked for work for 16 m 40 s")
+
+
+def test_tasks_that_wait_for_long() -> None:
+    queue = QueueStats("default", 3, 0, 9_000_000, False, 0)
+    stats = stats_of(BootStats("b", 4000, 0, "{}", 9_999_000, "", 1), queues=(queue,))
+    says = only(list(checkup.check_queues(stats, Staff(stats, 5.0))), "warn")
+    assert says == ["The oldest waiting task came 16 m ago (queue 'default')."]

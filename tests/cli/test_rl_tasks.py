@@ -1,0 +1,261 @@
+"""rl tasks, rl queues, rl workers."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from desk import Desk, Run, RunJson
+
+from relier.cli import show
+from relier.cli.staff import Staff
+from relier.ledger.records import BootStats, Stats
+from relier.states import State
+
+FIELDS = {
+    "id", "name", "queue", "state", "priority", "attempt", "owner", "reason", "version", "accepted_ms", "changed_ms",
+    "expires_ms", "durability", "key", "asked_to_cancel",
+}  # fmt: skip
+
+
+def ids_of(answer: dict[str, list[dict[str, str]]]) -> list[str]:
+    return [task["id"] for task in answer["tasks"]]
+
+
+# --- rl tasks ----------------------------------------------------------------------------------------------------
+
+
+def test_tasks_in_every_state(desk: Desk, run: Run, run_json: RunJson) -> None:
+    ids = desk.one_of_each()
+    answer = run_json("tasks")
+    assert {task["state"]: task["id"] for task in answer["tasks"]} == ids
+    assert answer.keys() == {"namespace", "tasks", "corrupt", "cursor"}
+    assert all(task.keys() == FIELDS for task in answer["tasks"])
+    table = run("tasks").stdout
+    assert all(task in table for task in ids.values())
+    assert "ValueError" in table
+
+
+@pytest.mark.parametrize("state", [state.value for state in State])
+def test_tasks_of_one_state(desk: Desk, run_json: RunJson, state: str) -> None:
+    ids = desk.one_of_each()
+    assert ids_of(run_json("tasks", "--state", state)) == [ids[state]]
+
+
+def test_tasks_by_queue_and_name(desk: Desk, run: Run, run_json: RunJson) -> None:
+    mine = [desk.push(queue="mail", name="shop.mail"), desk.push(queue="mail", name="shop.mail", delay_ms=9999)]
+    desk.push(queue="mail")
+    desk.push(name="shop.mail")
+    assert sorted(ids_of(run_json("tasks", "--queue", "mail", "--name", "shop.mail"))) == sorted(mine)
+    assert run("tasks", "--queue", "none").stdout.startswith("No tasks of queue 'none' in ")
+
+
+@pytest.mark.parametrize(
+    "how", [[], ["--queue", "default"], ["--name", "odd"], ["--queue", "default", "--name", "odd"]]
+)
+@pytest.mark.parametrize("limit", [1, 3, 7, 100])
+def test_pages_join_to_the_whole(desk: Desk, run_json: RunJson, how: list[str], limit: int) -> None:
+    for n in range(11):
+        desk.push(name="odd" if n % 2 else "even", queue="default" if n % 3 else "other", delay_ms=1000 * (n % 4))
+    desk.dead(name="odd", queue="third")
+    whole = ids_of(run_json("tasks", *how))
+    found: list[str] = []
+    cursor: list[str] = []
+    while True:
+        page = run_json("tasks", *how, "--limit", str(limit), *cursor)
+        assert len(page["tasks"]) <= limit
+        found += ids_of(page)
+        if page["cursor"] is None:
+            break
+        cursor = ["--cursor", page["cursor"]]
+    assert found == whole
+    assert len(whole) == len(set(whole))
+
+
+def test_a_list_tells_how_to_go_on(desk: Desk, run: Run) -> None:
+    for _ in range(3):
+        desk.push()
+    told = run("tasks", "--limit", "2").stdout.splitlines()[-1]
+    assert told.startswith("There may be more: the same command with --cursor ")
+    assert len(run("tasks", "--limit", "2", "--cursor", told.split()[-1]).stdout.splitlines()) == 2
+
+
+@pytest.mark.parametrize("cursor", ["x", "!!", "e30", "WzEsMiwzXQ"])
+def test_a_cursor_that_is_none(desk: Desk, run: Run, cursor: str) -> None:
+    result = run("tasks", "--cursor", cursor)
+    assert result.exit_code == 2
+    assert "is no cursor" in result.stderr
+
+
+def test_a_broken_record_is_listed_as_such(desk: Desk, run: Run, run_json: RunJson) -> None:
+    task = desk.push()
+    desk.command("SET", desk.key("task", task), "garbage")
+    assert run_json("tasks")["corrupt"] == [task]
+    assert f"the record of {task} cannot be read; see `rl why {task}`" in run("tasks").stdout
+
+
+# --- rl tasks cancel ---------------------------------------------------------------------------------------------
+
+
+def test_cancel(desk: Desk, run: Run) -> None:
+    waiting, running = desk.push(delay_ms=9999), desk.start().task_id
+    result = run("tasks", "cancel", waiting, running)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        f"{waiting} is cancelled.",
+        f"{running} runs; its worker was asked to end it, and it ends when that answers or its lease runs out.",
+    ]
+    assert desk.get(waiting).record.state is State.CANCELLED
+    again = run("tasks", "cancel", waiting, running).stdout
+    assert f"{waiting} was cancelled before." in again
+    assert f"{running} was asked to end before." in again
+
+
+def test_cancel_goes_on_past_what_it_cannot_have(desk: Desk, run: Run, run_json: RunJson) -> None:
+    dead, waiting = desk.dead(), desk.push()
+    answer = run_json("tasks", "cancel", dead, "nothing", waiting, code=1)
+    assert [(row["id"], row["outcome"], row["state"]) for row in answer["tasks"]] == [
+        (dead, "refused", None),
+        ("nothing", "refused", None),
+        (waiting, "ok", "cancelled"),
+    ]
+    result = run("tasks", "cancel", "nothing")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "rl: there is no task nothing: it never was, or its record has expired\n"
+
+
+# --- rl queues ---------------------------------------------------------------------------------------------------
+
+
+def test_queues(desk: Desk, run: Run, run_json: RunJson) -> None:
+    desk.push()
+    desk.push(queue="mail")
+    assert run("queues", "pause", "mail").stdout == "Queue 'mail' is paused. 1 task waits in it.\n"
+    answer = run_json("queues")
+    assert [(q["queue"], q["ready"], q["revived"], q["paused"], q["workers"]) for q in answer["queues"]] == [
+        ("default", 1, 0, False, 1),
+        ("mail", 1, 0, True, 0),
+    ]
+    assert all(0 <= answer["now_ms"] - queue["oldest_ms"] < 60_000 for queue in answer["queues"])
+    assert "paused" in run("queues").stdout
+
+
+def test_pause_and_resume(desk: Desk, run: Run, run_json: RunJson) -> None:
+    desk.push()
+    assert run_json("queues", "pause", "default") == {
+        "queue": "default",
+        "paused": True,
+        "changed": True,
+        "known": True,
+    }
+    assert run_json("queues", "pause", "default")["changed"] is False
+    assert run("queues", "resume", "default").stdout.startswith("Queue 'default' is not paused.")
+    assert run("queues", "resume", "default").stdout.startswith("Queue 'default' was already not paused.")
+    assert run_json("queues")["queues"][0]["paused"] is False
+
+
+def test_pausing_a_queue_nobody_used_says_so(desk: Desk, run: Run) -> None:
+    result = run("queues", "pause", "defualt")
+    assert result.exit_code == 0
+    assert "No task was ever pushed to it: is the name right?" in result.stdout
+
+
+# --- rl workers --------------------------------------------------------------------------------------------------
+
+
+def test_workers(desk: Desk, run: Run, run_json: RunJson) -> None:
+    desk.start()
+    silent = desk.join()
+    desk.run(desk.ledger.register("odd", 1000, "no JSON"))
+    answer = run_json("workers")
+    workers = {worker["boot"]: worker for worker in answer["workers"]}
+    first = workers[desk.boot]
+    assert (first["host"], first["pid"], first["queues"], first["concurrency"]) == ("web1", 4242, ["default"], 4)
+    assert (first["owned"], first["health"], first["version"]) == (1, "alive", "0.1.0")
+    assert first["lease_left_ms"] > 0
+    assert (workers[silent]["queues"], workers["odd"]["host"]) == (None, None)
+    table = run("workers").stdout
+    assert desk.boot in table
+    assert "1/4" in table
+
+
+def stats_of(*boots: BootStats) -> Stats:
+    return Stats(now_ms=1_000_000, counts={}, queues=(), scheduled=0, boots=boots, ended={})
+
+
+@pytest.mark.parametrize(
+    ("left_ms", "quiet_ms", "health"),
+    [
+        (4_000, 1_000, "alive"),
+        (3_000, 11_000, "alive"),  # late, but not much: its lease may be long
+        (50_000, 15_000, "alive"),
+        (2_500, 3_600_000, "silent"),  # all died together: the ledger's clock stands still
+        (-1, 6_000, "lost"),
+        (-1_000_000, 9, "lost"),
+    ],
+)
+def test_a_worker_is_judged_by_its_lease_and_its_beat(left_ms: int, quiet_ms: int, health: str) -> None:
+    boot = BootStats("b", left_ms, 0, "{}", 1_000_000 - quiet_ms, "", 1)
+    assert Staff(stats_of(boot), 5.0).workers[0].health == health
+
+
+def test_who_listens_to_a_queue() -> None:
+    def boot(about: object) -> BootStats:
+        return BootStats("b", 4000, 0, json.dumps(about), 999_000, "", 1)
+
+    mail = boot({"queues": ["mail"]})
+    assert Staff(stats_of(), 5.0).unattended("default")
+    assert Staff(stats_of(mail), 5.0).unattended("default")
+    assert not Staff(stats_of(mail), 5.0).unattended("mail")
+    for about in ({}, {"queues": "mail"}, [], None, 5):
+        assert not Staff(stats_of(mail, boot(about)), 5.0).unattended("default"), about
+
+
+# --- tables and times --------------------------------------------------------------------------------------------
+
+ID = "01a1ddd643527871a4736346a795673b"
+
+
+@pytest.mark.parametrize(("width", "whole"), [(30, False), (49, False), (50, True), (200, True)])
+def test_ids_are_cut_only_where_a_terminal_is_narrow(width: int, whole: bool) -> None:
+    screen = io.StringIO()
+    show.rich_table(("ID", "MESSAGE"), [(ID, "something long " * 9)], ids=("ID",), width=width, file=screen)
+    lines = screen.getvalue().splitlines()
+    assert (ID in lines[1]) is whole
+    if not whole:
+        assert "01a1ddd6…95673b" in lines[1]
+        assert "Ids are abbreviated" in screen.getvalue()
+
+
+def test_names_cannot_steer_the_terminal(desk: Desk, run: Run) -> None:
+    desk.push(name="\x1b[2Jevil[red]")
+    table = run("tasks").stdout
+    assert "\x1b" not in table
+    assert "\\x1b[2Jevil[red]" in table
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (2_100, "2.1 s"),
+        (59_400, "59 s"),
+        (60_000, "1 m"),
+        (205_000, "3 m 25 s"),
+        (3_600_000, "1 h"),
+        (86_399_000, "23 h 59 m"),
+        (90_000_000, "1 d 1 h"),
+        (8_640_000_000, "100 d"),
+    ],
+)
+def test_spans(ms: int, text: str) -> None:
+    assert show.span(ms) == text
+
+
+def test_ages() -> None:
+    assert show.ago(1_000_000, 1_000_500) == "just now"
+    assert show.ago(1_000_000, 1_205_000) == "3 m ago"
+    assert show.ago(1_205_000, 1_000_000) == "in 3 m"
+    assert show.when(0, 5) == ""

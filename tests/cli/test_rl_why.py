@@ -1,0 +1,239 @@
+"""rl why: the life of one task, in words."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from desk import Desk, Run, RunJson, failure
+
+from relier.cli.story import replay_place, time_of_id
+from relier.ledger.records import HistoryEntry, Record, Task, new_task_id, read_spec
+from relier.states import BY_WORD
+
+
+def story(run: Run, task: str) -> list[str]:
+    result = run("why", task)
+    assert result.exit_code == 0, result.output
+    return result.stdout.splitlines()
+
+
+def has(lines: list[str], *parts: str) -> str:
+    """The one line that holds all the parts."""
+    found = [line for line in lines if all(part in line for part in parts)]
+    assert len(found) == 1, (parts, lines)
+    return found[0]
+
+
+def test_a_task_that_waits(desk: Desk, run: Run) -> None:
+    desk.push()
+    desk.push()
+    lines = story(run, desk.push(priority=-2))
+    assert lines[0].startswith("Accepted ")
+    assert lines[0].endswith("(just now) as shop.charge for queue default, priority -2, at durability memory.")
+    has(lines, "It waits: 2 tasks are before it in its queue.")
+    has(lines, "1 worker listens to the queue.")
+
+
+def test_the_next_in_line_of_a_paused_queue(desk: Desk, run: Run) -> None:
+    task = desk.push()
+    run("queues", "pause", "default")
+    lines = story(run, task)
+    has(lines, "It waits: it is the next in its queue, and the queue is paused.")
+    has(lines, "rl queues resume default")
+
+
+def test_nobody_listens(desk: Desk, run: Run) -> None:
+    lines = story(run, desk.push(queue="mail"))
+    has(lines, "No worker listens to this queue: 1 is alive, for default. Start a worker for queue mail.")
+    desk.run(desk.ledger.register("quiet", 600_000, "{}"))
+    has(story(run, desk.push(queue="mail")), "is not known: not all say")
+
+
+def test_nobody_is_there(desk: Desk, run: Run) -> None:
+    task = desk.push()
+    desk.run(desk.ledger.retire(desk.boot))
+    has(story(run, task), "No worker is alive. Start one with `rl worker`.")
+
+
+def test_all_slots_are_taken(desk: Desk, run: Run) -> None:
+    for _ in range(4):
+        desk.start()
+    has(story(run, desk.push()), "1 worker listens to the queue, and all 4 slots are taken.")
+
+
+def test_a_scheduled_task(desk: Desk, run: Run) -> None:
+    lines = story(run, desk.push(delay_ms=3_601_000, expires_in_ms=7_201_000, key="order-1", key_ttl_ms=1))
+    has(lines, "It waits for its time: it is due at ", "(in 1 h)")
+    has(lines, "It is cancelled if it has not begun by ", "(in 2 h)")
+    has(lines, "It holds the idempotency key 'order-1'.")
+
+
+def test_a_task_that_runs(desk: Desk, run: Run) -> None:
+    task = desk.start().task_id
+    lines = story(run, task)
+    has(lines, "Attempt 1 runs since ", f"on worker {desk.boot} (host web1, process 4242).")
+    has(lines, "The worker is alive: it beat just now.")
+    run("tasks", "cancel", task)
+    has(story(run, task), "A person asked it to end")
+
+
+def test_a_worker_that_is_not_registered_any_more(desk: Desk, run: Run) -> None:
+    task = desk.start().task_id
+    desk.command("ZREM", desk.key("boots"), desk.boot)
+    has(story(run, task), "That worker is not registered any more: run `rl audit`.")
+
+
+def test_a_done_task(desk: Desk, run: Run) -> None:
+    lines = story(run, desk.done(b"12345"))
+    has(lines, "It is done since ", f"attempt 1 on worker {desk.boot}, with a result of 5 bytes.")
+    has(lines, "Its record is kept until ", "(in 59 m)")
+    has(story(run, desk.done(None)), "with no result.")
+
+
+def test_a_life_with_everything(desk: Desk, run: Run, run_json: RunJson) -> None:
+    lease = desk.start()
+    desk.run(desk.ledger.retry(lease, 0, failure("first"), putback=True))
+    desk.run(desk.ledger.retry(desk.claim().lease, 0, failure("second")))
+    desk.run(desk.ledger.forfeit(desk.claim().lease, "killed by signal 9"))
+    desk.run(desk.ledger.bury(desk.claim().lease, "ValueError", failure("third")))
+    desk.replay(lease.task_id)
+    desk.run(desk.ledger.bury(desk.claim().lease, "KeyError", "plain words"))
+    lines = story(run, lease.task_id)
+    order = [
+        has(lines, "Accepted "),
+        has(lines, "Attempt 1 began ", "it was put back, and counts as no attempt: ValueError: first."),
+        has(lines, "Attempt 1 began ", "it failed with ValueError: second, to be tried again."),
+        has(lines, "Attempt 2 began ", "its worker was lost: killed by signal 9. It was revived at "),
+        has(lines, "Attempt 3 began ", "it failed for good with ValueError: third."),
+        has(lines, "A person replayed it "),
+        has(lines, "Attempt 1 began ", "it failed for good with plain words."),
+        has(lines, "It is dead since ", " of KeyError: plain words"),
+    ]
+    assert [line for line in lines if line in order] == order
+    has(lines, f"`rl dlq show {lease.task_id}`; replay it with `rl dlq replay {lease.task_id}`.")
+
+    answer = run_json("why", lease.task_id)
+    assert answer["found"] is True
+    assert answer["task"]["id"] == lease.task_id
+    assert [line["says"] for line in answer["story"]] == lines
+    times = [line["at_ms"] for line in answer["story"] if line["at_ms"] is not None]
+    assert times == sorted(times)
+
+
+def test_a_revived_task_that_was_not_to_run_again(desk: Desk, run: Run) -> None:
+    lease = desk.start(on_lost="bury")
+    desk.run(desk.ledger.revive(boot=desk.boot, cause="killed"))
+    lines = story(run, lease.task_id)
+    has(lines, "its worker was lost: killed. It was not to run again.")
+    has(lines, "It is dead since ", " of lost")
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [({}, "A person cancelled it; it ended "), ({"expires_at_ms": 1}, "It expired before any worker began it")],
+)
+def test_a_cancelled_task(desk: Desk, run: Run, fields: dict[str, int], says: str) -> None:
+    task = desk.push(**fields)
+    if fields:
+        desk.run(desk.ledger.claim(desk.boot, 1, ["default"], 1))
+    else:
+        run("tasks", "cancel", task)
+    has(story(run, task), says)
+
+
+def test_a_replaced_task(desk: Desk, run: Run) -> None:
+    task = desk.push(key="k", key_ttl_ms=1)
+    desk.push(key="k", key_ttl_ms=1, on_conflict="replace")
+    has(story(run, task), "A later push with the same idempotency key took its place")
+
+
+def test_a_suspect_runs_alone(desk: Desk, run: Run) -> None:
+    lease = desk.start()
+    for n in range(2):
+        boot = desk.join(queues=["default"])
+        if n:
+            desk.claim(boot=boot)
+            desk.push()
+            desk.claim(boot=boot)
+            desk.run(desk.ledger.revive(boot=boot, cause="host down"))
+        else:
+            desk.start()
+            desk.run(desk.ledger.revive(boot=desk.boot, cause="host down"))
+            desk.boot = boot
+    has(story(run, lease.task_id), "it runs alone in a process of its own")
+
+
+def entry(move: str, attempt: int) -> HistoryEntry:
+    return HistoryEntry(move, 5, attempt, "b", "1", "x", 5)
+
+
+@pytest.mark.parametrize(
+    ("history", "state", "attempt", "place"),
+    [
+        ([("bury", 1)], "queued", 0, 1),
+        ([("bury", 2)], "running", 1, 1),
+        ([("bury", 1)], "done", 1, 1),
+        ([("bury", 1), ("bury", 1)], "dead", 1, 1),
+        ([("bury", 1), ("retry", 1)], "scheduled", 1, 1),
+        ([("bury", 1), ("retry", 1), ("bury", 2), ("retry", 1)], "running", 2, 3),
+        ([("revive", 1)], "queued", 0, 1),  # died of its first attempt, and was replayed
+        ([("revive", 1)], "running", 1, 1),
+        ([("revive", 1), ("revive", 2), ("revive", 1)], "queued", 1, 2),
+        ([("revive", 6), ("retry", 1)], "running", 2, 1),
+        ([("corrupt", 0)], "queued", 0, 1),
+        ([], "queued", 0, 0),
+    ],
+)
+def test_where_a_replay_belongs(history: list[tuple[str, int]], state: str, attempt: int, place: int) -> None:
+    """All within one millisecond."""
+    spec = read_spec(b"5 - - 0 - - - - - - -")
+    record = Record("id", BY_WORD[state], 1, "1", "b", attempt, "", 5, spec, "q", "n", {"replayed": "x"})
+    task = Task(record, None, None, None, {}, tuple(entry(*line) for line in history))
+    assert replay_place(task) == place
+
+
+# --- no story ----------------------------------------------------------------------------------------------------
+
+
+def test_no_such_task(desk: Desk, run: Run, run_json: RunJson) -> None:
+    result = run("why", "nothing")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("There is no task nothing: it never was, or its record has expired.\nI looked in ")
+    answer = run_json("why", "nothing", code=1)
+    assert (answer["found"], answer["corrupt"], answer["task"]) == (False, False, None)
+    assert "narrow table" in run("why", "01a1ddd6…95673b").stdout
+
+
+def test_a_tombstone(desk: Desk, run: Run) -> None:
+    task = desk.cancelled(tomb_ttl_ms=60_000)
+    desk.run(desk.ledger.discard(task, desk.version(task)))
+    result = run("why", task)
+    assert result.exit_code == 1
+    assert result.stdout.startswith(f"Task {task} ended as cancelled and its record has expired.")
+
+
+@pytest.mark.parametrize(("command", "kind"), [(("SET", "garbage"), "string"), (("LPUSH", "x"), "list")])
+def test_a_corrupt_record(desk: Desk, run: Run, run_json: RunJson, command: tuple[str, str], kind: str) -> None:
+    key = desk.key("task", "broken")
+    desk.command(command[0], key, command[1])
+    result = run("why", "broken")
+    assert result.exit_code == 1
+    assert f"Its key is {key}, of type {kind}." in result.stdout
+    assert run_json("why", "broken", code=1)["corrupt"] is True
+
+
+@pytest.mark.parametrize("line", ["{}", "[1]", "no JSON", json.dumps(["bury", "1", "1", "b", "1", '{"type": 5}', "0"])])
+def test_a_history_that_cannot_be_read(desk: Desk, run: Run, line: str) -> None:
+    task = desk.dead()
+    desk.command("RPUSH", desk.key("history", task), line)
+    for command in (("why", task), ("dlq",), ("dlq", "show", task)):
+        assert run(*command).exit_code == 0
+
+
+def test_the_time_in_an_id() -> None:
+    before = time_of_id(new_task_id())
+    assert before is not None
+    assert abs(before - (time_of_id(new_task_id()) or 0)) < 60_000
+    for other in ("n1", "", "f" * 32, new_task_id().upper()):
+        assert time_of_id(other) is None

@@ -1,0 +1,182 @@
+"""Documents that are run: what stands in their code blocks is written and typed, and what it prints is compared.
+
+    ```python            a block that begins with `# name.py` is a file
+    ```console           `$ …` is typed, the lines below it are what it must print; `…` stands for any lines
+
+`rl worker` and `rl dev` are started and left running, as in a terminal of their own; what they print is not compared.
+Ids, workers, processes, times and folders differ from run to run. They are compared as such, and a later command that
+names one of the page's gets the real one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PATIENCE_S = 30.0
+BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+STAYS = ("rl worker", "rl dev")
+CHANGES = re.compile(r"rl (dlq replay|dlq discard|tasks cancel|queues pause|queues resume)|python|kill|echo|cat")
+
+ID = re.compile(r"\b[0-9a-f]{32}\b")
+BOOT = re.compile(r"\b([\w-]+)\.(\d+)\.[0-9a-f]{5,}\b")
+SPAN = r"\d[\d.,]* (?:ms|s|m|h|d)\b(?: \d+ [smhd]\b)?"
+VARIES = [
+    (re.compile(r"\b(?:\d{4}-\d\d-\d\d|[A-Z][a-z]{2} \d\d) (?=\d\d:)"), ""),
+    (re.compile(r"\d\d:\d\d:\d\d(?:,\d+)?"), "<time>"),
+    (re.compile(rf"just now|in {SPAN}|{SPAN} ago"), "<ago>"),
+    (re.compile(SPAN), "<span>"),
+    (re.compile(r"embedded:///\S+"), "<store>"),
+    (re.compile(r'"[^"\s]*/([^/"\s]+\.py)"'), r'"\1"'),
+    (ID, "<id>"),
+]
+
+
+@dataclass
+class Step:
+    """A file to write, or a command with what it must print."""
+
+    file: str = ""
+    command: str = ""
+    lines: list[str] = field(default_factory=list)
+
+
+def steps_of(page: Path) -> list[Step]:
+    steps = []
+    for kind, text in BLOCK.findall(page.read_text()):
+        if kind == "python":
+            name = re.match(r"# (\S+\.py)\n", text)
+            assert name, f"{page.name}: a python block must begin with `# name.py`:\n{text}"
+            steps.append(Step(file=name[1], lines=[text]))
+            continue
+        for line in text.splitlines():
+            if line.startswith("$ "):
+                steps.append(Step(command=line[2:]))
+            else:
+                steps[-1].lines.append(line)
+    return steps
+
+
+class Terminal:
+    """A folder, a store of its own in it, and what was started there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "pyproject.toml").touch()  # the embedded store lives with the project
+        self._environment = {k: v for k, v in os.environ.items() if not k.startswith("RELIER_")}
+        self._environment |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONUNBUFFERED": "1"}
+        self._log = folder / "worker.log"
+        self._worker: subprocess.Popen[bytes] | None = None
+        self._reloads = False
+        self._real: dict[str, str] = {}  # what the page calls it -> what it is here
+
+    def run(self, page: Path) -> None:
+        for step in steps_of(page):
+            if step.file:
+                self._write(step)
+            elif step.command.startswith(STAYS):
+                self._stay(step.command)
+            else:
+                self._compare(step)
+
+    def close(self) -> None:
+        if self._worker is not None and self._worker.poll() is None:
+            self._worker.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._worker.wait(15)
+            self._worker.kill()
+            self._worker.wait()
+
+    def _write(self, step: Step) -> None:
+        began = self._began()
+        (self.folder / step.file).write_text(step.lines[0])
+        self._compare(Step(command=f"python -c 'import {Path(step.file).stem}'"))
+        if self._reloads:
+            self._wait_for_worker(began + 1)
+
+    def _stay(self, command: str) -> None:
+        self.close()
+        self._reloads = command.startswith("rl dev")
+        with self._log.open("ab") as log:
+            self._worker = subprocess.Popen(
+                ["/bin/sh", "-c", f"exec {command}"], cwd=self.folder, env=self._environment, stdout=log, stderr=log
+            )
+        self._wait_for_worker(self._began() + 1)
+
+    def _began(self) -> int:
+        return self._log.read_text().count(" takes ") if self._log.exists() else 0
+
+    def _wait_for_worker(self, count: int) -> None:
+        until = time.monotonic() + PATIENCE_S
+        while self._began() < count:
+            assert time.monotonic() < until, f"no worker started:\n{self._log.read_text()}"
+            time.sleep(0.1)
+
+    def _compare(self, step: Step) -> None:
+        """What only looks is looked at again until it fits: things take their time."""
+        command = self._here(step.command)
+        patience = 0.0 if CHANGES.match(step.command) else PATIENCE_S
+        until = time.monotonic() + patience
+        while True:
+            done = subprocess.run(
+                ["/bin/sh", "-c", command],
+                cwd=self.folder,
+                env=self._environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=60,
+            )
+            pairs = matched(step.lines, done.stdout.splitlines())
+            if pairs is not None:
+                break
+            should = "\n".join(step.lines)
+            assert time.monotonic() < until, f"$ {command}\nshould print\n{should}\n\nbut prints\n{done.stdout}"
+            time.sleep(0.3)
+        for said, real in pairs:
+            self._learn(said, real)
+
+    def _learn(self, said: str, real: str) -> None:
+        for what in (ID, BOOT):
+            for ours, theirs in zip(what.finditer(said), what.finditer(real), strict=True):
+                self._real[ours[0]] = theirs[0]
+                if what is BOOT:
+                    self._real[ours[2]] = theirs[2]
+
+    def _here(self, command: str) -> str:
+        for said in sorted(self._real, key=len, reverse=True):
+            command = re.sub(rf"\b{re.escape(said)}\b", self._real[said], command)
+        return command
+
+
+def matched(said: list[str], real: list[str]) -> list[tuple[str, str]] | None:
+    """Each line of the page with the line it stands for; None where they do not fit. Empty lines do not count."""
+    left = [line for line in real if line.strip()]
+    pairs, skip = [], False
+    for line in (line for line in said if line.strip()):
+        if line.strip() == "…":
+            skip = True
+            continue
+        while skip and left and plain(line) != plain(left[0]):
+            left.pop(0)
+        if not left or plain(line) != plain(left[0]):
+            return None
+        pairs.append((line, left.pop(0)))
+        skip = False
+    return pairs if skip or not left else None
+
+
+def plain(line: str) -> str:
+    """A line without what differs from run to run."""
+    for host, pid in {(boot[1], boot[2]) for boot in BOOT.finditer(line)}:
+        line = BOOT.sub("<boot>", line)
+        line = re.sub(rf"\b{pid}\b", "<pid>", re.sub(rf"\b{re.escape(host)}\b", "<host>", line))
+    for pattern, word in VARIES:
+        line = pattern.sub(word, line)
+    return " ".join(line.split())

@@ -159,7 +159,7 @@ def _decrypted(body: bytes, task_id: str, keyring: Keyring) -> bytes:
         sealed = a2b_base64(text, strict_mode=True)
     except ValueError:  # nothing that decrypts, then
         sealed = b""
-    return keyring.decrypt(key_id.decode("utf-8", "replace"), sealed, task_id, "payload")
+    return keyring.decrypt(key_id.decode("utf-8", "replace"), sealed, task_id, "payload", "the payload")
 
 
 _KEPT = "it was not run and its bytes are kept: look at them, then push the task anew"

@@ -146,17 +146,19 @@ class Keyring:
         """The id of the first key, and what it made of the value."""
         return self._encrypter, self._ciphers[self._encrypter].encrypt(raw, _about(task_id, what))
 
-    def decrypt(self, key_id: str, sealed: bytes, task_id: str, what: str) -> bytes:
+    def decrypt(self, key_id: str, sealed: bytes, task_id: str, what: str, called: str = "") -> bytes:
+        """What was encrypted. PayloadIntegrityError, about what is `called` so, where it cannot be."""
+        called = called or f"the {what} of task {task_id}"
         if key_id not in self._ciphers:
             raise PayloadIntegrityError(
-                f"the {what} of task {task_id} is encrypted with key {key_id!r:.40}, which is not in "
-                f"RELIER_ENCRYPTION_KEYS here; add that key behind the first one and try again"
+                f"{called} is encrypted with key {key_id!r:.40}, which is not in RELIER_ENCRYPTION_KEYS here; add that "
+                f"key behind the first one and try again"
             )
         raw = self._ciphers[key_id].decrypt(sealed, _about(task_id, what))
         if raw is None:
             raise PayloadIntegrityError(
-                f"the {what} of task {task_id} cannot be decrypted with key {key_id!r}: it was altered, it was moved "
-                f"there from elsewhere, or another key had this id where it was written"
+                f"{called} cannot be decrypted with key {key_id!r}: it was altered, it was moved there from elsewhere, "
+                f"or another key had this id where it was written"
             )
         return raw
 

@@ -39,6 +39,30 @@ async def declined(card: str) -> None:
     raise LookupError(f"{card} was declined")
 
 
+def pay(card: str) -> dict[str, Any]:
+    ran.append(("pay", card))
+    return {"paid with": card}
+
+
+@rl_task
+async def careful(card: str, rest: str, ctx: TaskContext) -> list[Any]:
+    """Keeps a step and a checkpoint, and ends well only where it finds both."""
+    paid = await ctx.step("pay", pay, card)
+    if ctx.partial_result is None:
+        await ctx.set_partial({"card": card, "rest": rest})
+        raise RuntimeError("not yet")
+    return [paid, ctx.partial_result["card"], len(ctx.partial_result["rest"])]
+
+
+@rl_task(isolate=True)
+def careful_apart(card: str, rest: str, ctx: TaskContext) -> list[Any]:
+    paid = ctx.step_sync("pay", pay, card)
+    if ctx.partial_result is None:
+        ctx.set_partial_sync({"card": card, "rest": rest})
+        raise RuntimeError("not yet")
+    return [paid, ctx.partial_result["card"], len(ctx.partial_result["rest"])]
+
+
 async def warn(ctx: TaskContext) -> None:
     warned.set()
     raise LookupError(f"no room for {ctx.args[0]}")

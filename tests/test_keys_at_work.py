@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
 import logging
-import re
-import subprocess
-import sys
+import random
 import time
+import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,7 +24,6 @@ from relier.errors import ConfigurationError, PayloadIntegrityError, PayloadTooL
 from relier.failure import read_failure
 from relier.ledger import keys
 from relier.ledger.records import Submission, Task, new_task_id
-from relier.redact import shown
 from relier.settings import Settings
 from relier.states import State
 from relier.submit.client import Client, use_client
@@ -299,11 +299,80 @@ async def test_encryption_counts_towards_the_limit_of_a_result(make: Make) -> No
             await grows.result(20)
 
 
+# --- what an attempt keeps ---------------------------------------------------------------------------------------
+
+NOISE = base64.b64encode(random.Random(1).randbytes(3000)).decode()  # does not compress below the limit
+
+
+@pytest.mark.parametrize("task", [jobs.careful, jobs.careful_apart], ids=["here", "isolated"])
+@pytest.mark.parametrize("rest", ["", "x" * 5000, NOISE], ids=["small", "compressed", "a file"])
+async def test_checkpoints_and_steps_are_encrypted_and_found_again(
+    make: Make, server: Server, tmp_path: Path, task: Any, rest: str
+) -> None:
+    kept = {"checkpoint_dir": str(tmp_path), "checkpoint_max_inline_bytes": 2000}
+    client = make("s1", "e1", **kept)
+    receipt = await task.apush(CARD, rest)
+    async with working(client):
+        letter = await dead(client, receipt.id)
+    assert letter.record.reason == "RuntimeError"
+    assert letter.checkpoint
+    assert set(letter.steps) == {"pay"}
+    files = files_in(tmp_path)
+    assert len(files) == (rest == NOISE)
+    secret = b"".join([stored(server, client), *files])
+    assert CARD.encode() not in secret
+    assert b"xxx" not in zlib_opened(secret)
+    rotated = make("s2,s1", "e2,e1", **kept)
+    await rotated.arun(rotated.ledger.replay(receipt.id, letter.record.version, new_task_id()))
+    async with working(rotated):
+        assert await task.receipt(receipt.id).result(60) == [{"paid with": CARD}, CARD, len(rest)]
+    assert jobs.ran.count(("pay", CARD)) == (task is jobs.careful)  # once; the other ran elsewhere
+
+
+def files_in(folder: Path) -> list[bytes]:
+    return [file.read_bytes() for file in folder.glob("*.checkpoint")]
+
+
+def zlib_opened(raw: bytes) -> bytes:
+    """What could be read of compressed parts."""
+    found = b""
+    for at in range(len(raw)):
+        if raw[at] == 0x78:
+            with contextlib.suppress(zlib.error):
+                found += zlib.decompressobj().decompress(raw[at:])
+    return found
+
+
+async def test_what_was_kept_before_there_were_keys_is_found(make: Make) -> None:
+    client = make()
+    receipt = await jobs.careful.apush(CARD, "")
+    async with working(client):
+        letter = await dead(client, receipt.id)
+    keyed = make("", "e1")
+    await keyed.arun(keyed.ledger.replay(receipt.id, letter.record.version, new_task_id()))
+    async with working(keyed):
+        assert await jobs.careful.receipt(receipt.id).result(20) == [{"paid with": CARD}, CARD, 0]
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "steps"])
+async def test_what_another_task_kept_is_refused(make: Make, server: Server, kind: str) -> None:
+    client = make("s1", "e1")
+    one, other = await jobs.careful.apush("one", ""), await jobs.careful.apush("other", "")
+    async with working(client):
+        letter = await dead(client, one.id)
+        await dead(client, other.id)
+        source, target = (keys.spell(client.ledger.prefix, kind, task.id) for task in (other, one))
+        server.command("COPY", source, target, "REPLACE")
+        await client.arun(client.ledger.replay(one.id, letter.record.version, new_task_id()))
+        with pytest.raises(PayloadIntegrityError, match=f"of task {one.id} cannot be decrypted with key 'e1'"):
+            await one.result(20)
+
+
 # --- isolated processes ------------------------------------------------------------------------------------------
 
 
-async def test_an_isolated_process_needs_no_keys(make: Make, server: Server) -> None:
-    """The keys are in the settings of this client alone, not in the environment."""
+async def test_an_isolated_process_gets_the_keys_of_its_worker(make: Make, server: Server) -> None:
+    """They are in the settings of this client alone, not in the environment."""
     client = make("s1", "e1")
     receipt, failing = await jobs.apart.apush(CARD), await jobs.apart_declined.apush("none")
     async with working(client):
@@ -351,30 +420,3 @@ async def test_a_failing_soft_timeout_hook_is_logged_through_the_hook(
         await receipt.result(20)
     assert "failed; the task goes on: LookupError: no room for (card)" in caplog.text
     assert CARD not in caplog.text
-
-
-# --- the page ----------------------------------------------------------------------------------------------------
-
-
-PAGE = (Path(__file__).parent.parent / "docs" / "how-to" / "sign-and-encrypt.md").read_text()
-EXAMPLE, HOOK = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-
-
-def test_the_example_of_the_page_runs_as_it_stands(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", EXAMPLE], cwd=tmp_path, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stdout + done.stderr
-    stored_line, ours, theirs = done.stdout.splitlines()
-    assert '"body":"aes-gcm:2026-11:' in stored_line
-    assert "4111" not in stored_line
-    assert ours == "ours: 5000 cents from 4111-1111-1111-1111"
-    assert "has a signature that does not fit (key '2026-11')" in theirs
-
-
-def test_the_hook_of_the_page_hides_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "page_privacy.py").write_text(HOOK)
-    monkeypatch.chdir(tmp_path)
-    value = [[f"from {CARD}", 5], {"cvc": 737, "to": {"cards": ("4111 1111 1111 1111", "x")}}]
-    assert shown(Settings(redact="page_privacy:redact"), "shop.charge", value) == [
-        ["from (card)", 5],
-        {"cvc": "(secret)", "to": {"cards": ["(card)", "x"]}},
-    ]

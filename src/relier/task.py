@@ -83,7 +83,7 @@ class Pushable(Generic[P, R]):
     ) -> tuple[Durability, Submission, Admission | None]:
         settings = client.settings
         level = level_of(self._task, self._push, client)
-        submission = submission_of(self._task, args, kwargs, self._push, level, settings)
+        submission = submission_of(self._task, args, kwargs, self._push, level, settings, client.keyring)
         return level, submission, self._task.guards.admission(settings, [(args, kwargs)])
 
     def _many(
@@ -94,7 +94,7 @@ class Pushable(Generic[P, R]):
         if self._push.task_id is not None or self._push.idempotency_key is not None:
             raise ConfigurationError("task_id and idempotency_key name one task; push_many makes many: push it alone")
         given = [call_of(item) for item in calls]
-        tasks = [submission_of(self._task, *call, self._push, level, settings) for call in given]
+        tasks = [submission_of(self._task, *call, self._push, level, settings, client.keyring) for call in given]
         return level, [*Ledger.chunks(tasks)], self._task.guards.admission(settings, given) if given else None
 
     def _about(self, client: Client, level: Durability, task: Submission, answer: Accepted) -> dict[str, Any]:

@@ -231,7 +231,9 @@ def test_a_resent_claim_passes_over_what_was_usurped(clocked: World, kind: str) 
 
 
 @pytest.mark.parametrize("side", ["more", "history", "checkpoint", "steps"])
-@pytest.mark.parametrize("move", ["commit", "retry", "release", "bury", "forfeit", "revive", "checkpoint", "step", "progress"])
+@pytest.mark.parametrize(
+    "move", ["commit", "retry", "release", "bury", "forfeit", "revive", "checkpoint", "step", "progress"]
+)
 def test_a_usurped_side_key_stops_no_move_halfway(clocked: World, side: str, move: str) -> None:
     """The record decides; what stands beside it may be lost, but the task is not."""
     lease = clocked.start(key="k")

@@ -29,6 +29,7 @@ from relier.engines.strangers import Strangers
 from relier.errors import HardTimeoutError, RelierError, StoreError, WorkerInitializationError
 from relier.ledger.ledger import CLAIM_BYTES
 from relier.ledger.records import Claim, Claimed, ClaimStatus
+from relier.redact import check_hook
 from relier.rescue.phoenix import Phoenix
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.execute import execute, run_soft_hook, stop
@@ -108,8 +109,9 @@ class Worker:
         """Work until told to stop. The exit code: clean, forced (tasks were handed back), or recycle."""
         loop = self._loop = asyncio.get_running_loop()
         self._pulse.loop_thread = threading.get_ident()
+        check_hook(self._settings)
         await self._client.aopen()
-        self._settler = Settler(self._store, self._ledger)
+        self._settler = Settler(self._store, self._ledger, self._settings.redact)
         self._strangers = Strangers(self._store, self._ledger, self._settler, self._attempts)
         self._threads = Threads()
         self._line = Line(self._client)
@@ -261,7 +263,7 @@ class Worker:
         if attempt.task.is_async and attempt.asyncio_task is not None:
             attempt.stopper = attempt.asyncio_task.cancel
         self._arm(attempt)
-        return await execute(attempt, self._threads, self._settings.max_payload_bytes)
+        return await execute(attempt, self._threads, self._line)
 
     async def _run_isolated(self, attempt: Attempt) -> Outcome:
         if attempt.asyncio_task is not None:

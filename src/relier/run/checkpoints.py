@@ -5,7 +5,9 @@ file in RELIER_CHECKPOINT_DIR (a folder all workers share, or any fsspec URL suc
 name and digest. Files are named by task, fence and number, written whole or not at all, and kept until the record that
 names them is gone: a replay resumes from them.
 
-First byte: `j` JSON, `z` compressed JSON, `f` the name of a file that holds one of the other two.
+First byte: `j` JSON, `z` compressed JSON, `f` the name of a file that holds one of the other two. Where the namespace
+has encryption keys, those two are wrapped by them (keyring.py); the name of a file stays plain, so that whoever tidies
+up needs no keys.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import msgspec
 
 from relier import codec
 from relier.errors import CheckpointStoreError, CheckpointTooLargeError
+from relier.keyring import NO_KEYS, Keyring
 from relier.run.checkpoint_files import Folder, folder_of
 from relier.settings import Settings
 
@@ -34,7 +37,8 @@ class Reference(msgspec.Struct, frozen=True):
 class Checkpoints:
     """The checkpoints of one task's attempts, as bytes."""
 
-    def __init__(self, settings: Settings, task_id: str, fence: str) -> None:
+    def __init__(self, settings: Settings, task_id: str, fence: str, keyring: Keyring = NO_KEYS) -> None:
+        self._keyring = keyring
         self._most = settings.checkpoint_max_inline_bytes
         self._where = settings.checkpoint_dir
         self._task_id = task_id
@@ -53,6 +57,7 @@ class Checkpoints:
         if len(raw) > SMALL:
             smaller = zlib.compress(raw, 6)
             packed = b"z" + smaller if len(smaller) < len(raw) else packed
+        packed = self._keyring.wrap(packed, self._task_id, "checkpoint")
         self._seq += 1
         if len(packed) <= self._most:
             return self._seq, packed
@@ -79,6 +84,7 @@ class Checkpoints:
             return None
         if kept[:1] == b"f":
             kept = self._fetch(msgspec.json.decode(kept[1:], type=Reference))
+        kept = self._keyring.unwrap(kept, self._task_id, "checkpoint")
         return codec.decode(zlib.decompress(kept[1:]) if kept[:1] == b"z" else kept[1:], "the checkpoint")
 
     def _fetch(self, reference: Reference) -> bytes:

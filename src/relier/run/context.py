@@ -12,9 +12,10 @@ from typing import Any, TypeVar, cast, overload
 
 from relier.errors import LeaseLostError, RelierError
 from relier.ledger.records import Claimed, Settled
+from relier.redact import shown
 from relier.run.checkpoints import Checkpoints
 from relier.run.line import Line
-from relier.run.steps import Journal, read_result, result_in, write_result
+from relier.run.steps import Journal, read_result, write_result
 
 R = TypeVar("R")
 PROGRESS_EVERY_S = 1.0
@@ -138,7 +139,8 @@ class TaskContext:
     @property
     def _keeper(self) -> Checkpoints:
         if self._checkpoints is None:
-            self._checkpoints = Checkpoints(self._line.settings, self.task_id, self._claimed.lease.fence)
+            settings, keyring = self._line.settings, self._line.keyring
+            self._checkpoints = Checkpoints(settings, self.task_id, self._claimed.lease.fence, keyring)
         return self._checkpoints
 
     # --- steps ---------------------------------------------------------------------------------------------------
@@ -164,7 +166,7 @@ class TaskContext:
             self._check(answer.settled)
             if answer.value is None or answer.value == entry:
                 return value
-            recorded = result_in(answer.value)
+            recorded = self._steps.result_in(name, answer.value)
         return read_result(fn, recorded)
 
     def step_sync(self, name: str, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
@@ -177,13 +179,13 @@ class TaskContext:
             self._check(answer.settled)
             if answer.value is None or answer.value == entry:
                 return value
-            recorded = result_in(answer.value)
+            recorded = self._steps.result_in(name, answer.value)
         return cast(R, read_result(fn, recorded))
 
     @property
     def _steps(self) -> Journal:
         if self._journal is None:
-            self._journal = Journal(self._claimed.steps)
+            self._journal = Journal(self._claimed.steps, self.task_id, self._line.keyring)
         return self._journal
 
     # --- for people ----------------------------------------------------------------------------------------------
@@ -195,6 +197,7 @@ class TaskContext:
         if now - self._told_at < PROGRESS_EVERY_S and not finished:
             return
         self._told_at = now
+        note = shown(self._line.settings, self.task_name, note) if note else ""
         of = "" if total is None else f" of {total:g}"
         text = f"{done:g}{of}{': ' if note else ''}{note}"
         self._line.post(self._line.ledger.progress(self._claimed.lease, text))

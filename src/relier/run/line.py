@@ -7,6 +7,7 @@ import logging
 from typing import Any, TypeVar
 
 from relier.errors import RelierError
+from relier.keyring import Keyring
 from relier.ledger.ledger import Ledger
 from relier.settings import Settings
 from relier.store.call import Call
@@ -27,6 +28,10 @@ class Line:
     @property
     def settings(self) -> Settings:
         return self._client.settings
+
+    @property
+    def keyring(self) -> Keyring:
+        return self._client.keyring
 
     @property
     def ledger(self) -> Ledger:

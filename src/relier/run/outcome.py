@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from relier.errors import HardTimeoutError, PayloadEncodingError, PayloadTooLargeError
-from relier.failure import Failure, failure_of, write_failure
+from relier.failure import Failure, failure_of, redacted, write_failure
+from relier.keyring import Keyring
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Claimed
 from relier.options import Retries
+from relier.redact import Show
 from relier.store.call import Call
 
 if TYPE_CHECKING:
@@ -72,12 +74,14 @@ class Gone:
 Outcome = Done | Failed | PutBack | Crowded | Died | HandBack | Gone
 
 
-def returned(task: RlTask[Any, Any], value: Any, most_bytes: int) -> Done | Failed:
-    """What a task returned, if it can be kept; else a dead letter that says so."""
+def returned(task: RlTask[Any, Any], value: Any, task_id: str, keyring: Keyring, most_bytes: int) -> Done | Failed:
+    """What a task returned, as it is stored, if it can be kept; else a dead letter that says so."""
     try:
         raw = task.arguments.encode_result(value)
     except PayloadEncodingError as error:
         return Failed(error, final=True)
+    if raw is not None and keyring.encrypts:  # what is no secret is JSON, and needs no wrapping
+        raw = keyring.wrap(raw, task_id, "result")
     if raw is not None and len(raw) > most_bytes:
         return Failed(
             PayloadTooLargeError(
@@ -105,16 +109,23 @@ class Plan:
     words: str = ""
 
 
-def plan_of(ledger: Ledger, claimed: Claimed, outcome: Outcome, retries: Retries | None, now_ms: int) -> Plan:
-    """What follows from an outcome. `now_ms`: the store's time of the claim."""
+def plan_of(
+    ledger: Ledger,
+    claimed: Claimed,
+    outcome: Outcome,
+    retries: Retries | None,
+    now_ms: int,
+    show: Show | None = None,
+) -> Plan:
+    """What follows from an outcome. `now_ms`: the store's time of the claim; `show`: what may be kept of a failure."""
     lease = claimed.lease
     match outcome:
         case Done(result):
             return Plan(ledger.commit([(lease, result, ())], claimed.record.spec.durability))
         case Failed():
-            return _after_failure(ledger, claimed, outcome, retries)
+            return _after_failure(ledger, claimed, outcome, retries, show)
         case PutBack(error):
-            return _after_put_back(ledger, claimed, error, now_ms)
+            return _after_put_back(ledger, claimed, error, now_ms, show)
         case Crowded():
             delay = random.randrange(CROWDED_MS, 2 * CROWDED_MS)
             return Plan(ledger.retry(lease, delay, "no isolated process was free here", putback=True))
@@ -128,8 +139,10 @@ def plan_of(ledger: Ledger, claimed: Claimed, outcome: Outcome, retries: Retries
             return Plan(None, "was taken over by another attempt: its lease is lost")
 
 
-def _after_failure(ledger: Ledger, claimed: Claimed, failed: Failed, retries: Retries | None) -> Plan:
-    failure = failed.failure or failure_of(failed.error)
+def _after_failure(
+    ledger: Ledger, claimed: Claimed, failed: Failed, retries: Retries | None, show: Show | None
+) -> Plan:
+    failure = redacted(failed.failure or failure_of(failed.error), show)
     failures = claimed.retries + 1
     told = f"failed: {failure.name}: {failure.message:.500}"
     delay = None if retries is None or failed.final else retries.delay_ms(failures, failed.error)
@@ -140,11 +153,12 @@ def _after_failure(ledger: Ledger, claimed: Claimed, failed: Failed, retries: Re
     return Plan(call, f"{told}; it is tried again in {delay / 1000:.1f} s ({failures} of {retries.attempts} failed)")
 
 
-def _after_put_back(ledger: Ledger, claimed: Claimed, error: BaseException, now_ms: int) -> Plan:
-    detail = write_failure(failure_of(error))
+def _after_put_back(ledger: Ledger, claimed: Claimed, error: BaseException, now_ms: int, show: Show | None) -> Plan:
+    failure = redacted(failure_of(error), show)
+    told, detail = failure.message, write_failure(failure)
     waited = now_ms - claimed.since_ms if claimed.since_ms else 0
     if waited >= PUT_BACK_LIMIT_MS:
-        return Plan(ledger.bury(claimed.lease, type(error).__name__, detail), f"{error}; it is a dead letter now")
+        return Plan(ledger.bury(claimed.lease, type(error).__name__, detail), f"{told}; it is a dead letter now")
     delay = min(PUT_BACK_MOST_MS, max(PUT_BACK_FIRST_MS, waited))
     call = ledger.retry(claimed.lease, delay, detail, putback=True)
-    return Plan(call, f"was put back for {delay / 1000:g} s: {error}")
+    return Plan(call, f"was put back for {delay / 1000:g} s: {told}")

@@ -15,6 +15,7 @@ from relier.errors import (
     PartialPushError,
     RelierError,
 )
+from relier.keyring import NO_KEYS, Keyring
 from relier.ledger.records import Accepted, Submission, new_task_id
 from relier.options import PushOptions
 from relier.settings import Settings
@@ -45,20 +46,30 @@ def call_of(item: Any) -> tuple[Args, Kwargs]:
 
 
 def submission_of(
-    task: RlTask[Any, Any], args: Args, kwargs: Kwargs, push: PushOptions, level: Durability, settings: Settings
+    task: RlTask[Any, Any],
+    args: Args,
+    kwargs: Kwargs,
+    push: PushOptions,
+    level: Durability,
+    settings: Settings,
+    keyring: Keyring = NO_KEYS,
 ) -> Submission:
     """What enters the ledger. Arguments that do not fit or cannot travel are refused here, in the caller's face."""
     options = task.options
+    task_id = new_task_id() if push.task_id is None else push.task_id
     key = push.idempotency_key or (task.guards.key(args, kwargs) if options.keyed else "")
     payload = seal(
         task.arguments.encode(args, kwargs),
         schema_version=options.schema_version,
         pushed_ms=time.time_ns() // 1_000_000,
         trace=current_trace(),
+        task_id=task_id,
+        name=options.name,
+        keyring=keyring,
     )
     times: dict[str, Any] = {} if push is NO_OPTIONS else push.times()
     return Submission(
-        id=new_task_id() if push.task_id is None else push.task_id,
+        id=task_id,
         name=options.name,
         payload=payload,
         queue=options.queue if push.queue is None else push.queue,

@@ -116,6 +116,9 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
     LuaMutant("short_claim_of_the_lost", "lib/claim_one", "worker[1] and not worker[2] and ", ""),
     LuaMutant("short_submit_overwrites", "lib/submit_one", ", 'NX')", ")"),
     LuaMutant(
-        "short_submit_ignores_keys", "lib/submit_one", "ARGV[12] == '' and ARGV[14] == '' and ARGV[15] == ''", "true"
+        "short_submit_ignores_keys",
+        "lib/submit_one",
+        "ARGV[item + 5] == '' and ARGV[item + 7] == '' and ARGV[item + 8] == ''",
+        "true",
     ),
 )

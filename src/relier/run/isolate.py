@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 import sys
 from typing import Any
@@ -71,6 +72,12 @@ async def unpack(reader: asyncio.StreamReader, kind: Any) -> Any:
         return None
 
 
+def environment_of(settings: Settings) -> dict[str, str]:
+    """So that what a task pushes and locks in a child is where its parent works, also where flags told the parent."""
+    told = settings.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+    return {f"RELIER_{name.upper()}": str(value) for name, value in told.items()}
+
+
 class Child:
     """One isolated process."""
 
@@ -88,7 +95,8 @@ class Child:
         with theirs:
             command = [sys.executable, "-m", "relier.run.isolated", str(theirs.fileno())]
             command += [str(settings.max_payload_bytes), *modules]
-            process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()])
+            env = os.environ | environment_of(settings)
+            process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()], env=env)
         reader, writer = await asyncio.open_connection(sock=ours)
         return cls(process, reader, writer)
 

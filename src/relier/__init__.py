@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         UnknownTaskError,
         WorkerInitializationError,
     )
+    from relier.lock import LockState, idempotency_lock
     from relier.options import Retries
     from relier.run.context import TaskContext, task_context
     from relier.settings import Settings, get_settings
@@ -57,6 +58,10 @@ _HOMES = {
         "TaskNotFoundError",
         "UnknownTaskError",
         "WorkerInitializationError",
+    ),
+    "relier.lock": (
+        "LockState",
+        "idempotency_lock",
     ),
     "relier.options": ("Retries",),
     "relier.run.context": (
@@ -105,6 +110,7 @@ __all__ = [
     "HardTimeoutError",
     "IdempotencyInFlightError",
     "LeaseLostError",
+    "LockState",
     "MaxResurrectionsExceededError",
     "PartialPushError",
     "PayloadEncodingError",
@@ -127,6 +133,7 @@ __all__ = [
     "UnknownTaskError",
     "WorkerInitializationError",
     "get_settings",
+    "idempotency_lock",
     "rl_task",
     "task_context",
     "use_client",

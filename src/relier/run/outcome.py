@@ -1,7 +1,8 @@
 """What came of an attempt, and the one move that tells the ledger.
 
 Done      it returned             commit
-Failed    it raised               retry, while its task says so; else bury: a dead letter
+Failed    it raised               retry, while its task says so; else bury: a dead letter. Where it met a key that
+                                  another works on, it is put back for a while first
 PutBack   not for this worker     retry without burning an attempt, for ten minutes at the most; then bury
 Died      its own process died    forfeit: revived at once, and the death counts
 HandBack  told to stop            release: nothing burnt; a task a person cancelled ends there
@@ -13,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from relier.errors import HardTimeoutError, PayloadEncodingError, PayloadTooLargeError
+from relier.errors import HardTimeoutError, IdempotencyInFlightError, PayloadEncodingError, PayloadTooLargeError
 from relier.failure import Failure, failure_of, write_failure
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Claimed
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 PUT_BACK_FIRST_MS, PUT_BACK_MOST_MS = 1_000, 30_000
 PUT_BACK_LIMIT_MS = 10 * 60_000
+IN_FLIGHT_MS, IN_FLIGHT_TIMES = 5_000, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,30 @@ def reason_of(failed: Failed) -> str:
     return "".join(name.split())[:100] or "Exception"  # a class may have any name, a reason is a short word
 
 
+def in_flight_delay_ms(claimed: Claimed) -> int | None:
+    """How long a task waits that met an idempotency key in flight; None: it has been put back often enough.
+
+    Like every put-back it burns no attempt, so its limit is time: since the first one, up to the claim of this run.
+    """
+    waited = claimed.record.moved_ms - claimed.since_ms if claimed.since_ms else 0
+    return IN_FLIGHT_MS if waited < IN_FLIGHT_TIMES * IN_FLIGHT_MS else None
+
+
+def _failed_call(ledger: Ledger, claimed: Claimed, failed: Failed, retries: Retries | None) -> Call[Any]:
+    error, lease = failed.error, claimed.lease
+    detail = write_failure(failed.failure or failure_of(error))
+    in_flight = isinstance(error, IdempotencyInFlightError)
+    if failed.final:
+        delay = None
+    elif in_flight:
+        delay = in_flight_delay_ms(claimed)
+    else:
+        delay = None if retries is None else retries.delay_ms(claimed.retries + 1, error)
+    if delay is None:
+        return ledger.bury(lease, reason_of(failed), detail)
+    return ledger.retry(lease, delay, detail, putback=in_flight)
+
+
 def settle_call(
     ledger: Ledger, claimed: Claimed, outcome: Outcome, retries: Retries | None, now_ms: int
 ) -> Call[Any] | None:
@@ -97,12 +123,8 @@ def settle_call(
     match outcome:
         case Done(result):
             return ledger.commit([(lease, result, ())], claimed.record.spec.durability)
-        case Failed(error, final, failure):
-            detail = write_failure(failure or failure_of(error))
-            delay = None if retries is None or final else retries.delay_ms(claimed.retries + 1, error)
-            if delay is None:
-                return ledger.bury(lease, reason_of(outcome), detail)
-            return ledger.retry(lease, delay, detail)
+        case Failed():
+            return _failed_call(ledger, claimed, outcome, retries)
         case PutBack(error):
             detail = write_failure(failure_of(error))
             waited = now_ms - claimed.since_ms if claimed.since_ms else 0

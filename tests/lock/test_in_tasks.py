@@ -34,7 +34,7 @@ Start = Callable[[], Any]
 
 @pytest.fixture
 def changed() -> dict[str, Any]:
-    return {"heartbeat_ttl": 1.0, "resurrection_check_interval": 0.05}
+    return {"heartbeat_ttl": 2.0, "resurrection_check_interval": 0.05}
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 import threading
@@ -19,7 +20,7 @@ from relier.lock import Held, Renewer
 from servers import Server
 
 pytestmark = pytest.mark.anyio
-SHORT_S = 0.3
+SHORT_S = 0.9  # three times as long as a busy machine may stand still
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def until(client: Client, key: str = "k") -> int:
 async def test_a_block_longer_than_its_mark_keeps_its_key(client: Client, enter: Enter) -> None:
     async with enter() as lock:
         first = until(client)
-        await eventually(lambda: until(client) > first + 2000 * SHORT_S)
+        await eventually(lambda: until(client) > first + 1000 * SHORT_S)
         with pytest.raises(IdempotencyInFlightError, match=r"for 0\.\d+ s more"):
             await idempotency_lock("k").__aenter__()
         assert not lock.lost
@@ -92,13 +93,14 @@ async def test_a_renewal_that_finds_the_key_lost_tells_the_block(
 
 
 async def test_one_thread_renews_all_of_a_process(client: Client) -> None:
-    held = [idempotency_lock(f"k{n}").__enter__() for n in range(20)]
-    first = [until(client, lock.key) for lock in held]
-    await eventually(lambda: all(until(client, lock.key) > was for lock, was in zip(held, first, strict=True)))
-    assert sum(thread.name == "relier-locks" for thread in threading.enumerate()) == 1
-    for lock in held:
-        lock.set_result(1)
-        lock.__exit__(None, None, None)
+    before = set(threading.enumerate())
+    with contextlib.ExitStack() as blocks:
+        held = [blocks.enter_context(idempotency_lock(f"k{n}")) for n in range(20)]
+        first = [until(client, lock.key) for lock in held]
+        await eventually(lambda: all(until(client, lock.key) > was for lock, was in zip(held, first, strict=True)))
+        for lock in held:
+            lock.set_result(1)
+    assert len(set(threading.enumerate()) - before) <= 1
 
 
 async def test_locks_held_elsewhere_do_not_wake_the_thread(client: Client) -> None:
@@ -184,7 +186,7 @@ async def test_a_key_that_cannot_be_freed_hides_no_exception(
 
     with pytest.raises(ValueError, match="my own"):
         await block()
-    assert "could not be freed and is in flight for 0.3 s more" in caplog.text
+    assert "could not be freed and is in flight for 0.9 s more" in caplog.text
 
 
 # --- forks ---------------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ RelierError
 ├── TaskCancelledError              result(): the task was cancelled
 └── LedgerError                     the ledger said no to a move
     ├── TaskNotFoundError           no record of that id
-    ├── LeaseLostError              another attempt owns the task, or nobody does
+    ├── LeaseLostError              another attempt owns the task, or nobody does; a lock was lost
     ├── IllegalMoveError            the record's state does not allow the move
     ├── VersionConflictError        the record changed since it was read
     ├── IdempotencyConflictError    replay: another task holds the key now
@@ -226,7 +226,7 @@ class TaskNotFoundError(LedgerError):
 
 
 class LeaseLostError(LedgerError):
-    """Another attempt owns the task, or nobody does. This attempt's outcome was refused."""
+    """Another attempt owns the task, or nobody does; or a lock ran out under its holder. Its outcome was refused."""
 
 
 class IllegalMoveError(LedgerError):

@@ -10,6 +10,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
+from relier.proof.locks import Locks
 from relier.proof.operate import Operate
 from relier.proof.state import ITEM, Boot, Item, Rec, Sweep
 from relier.store.call import Call
@@ -19,7 +20,7 @@ __all__ = ["Boot", "Model", "Rec"]
 MOST_PUT_AWAY = 200
 
 
-class Model(Operate):
+class Model(Operate, Locks):
     """The moves. Times in ms; `time_us` is the store's TIME, set from outside."""
 
     def copy(self) -> Model:

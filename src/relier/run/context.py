@@ -208,6 +208,11 @@ def enter_context(ctx: TaskContext) -> None:
     _current.set(ctx)
 
 
+def current_context() -> TaskContext | None:
+    """The context of whichever task runs here; None outside tasks."""
+    return _current.get(None)
+
+
 class _Proxy:
     """`task_context`: the context of whichever task runs here."""
 
@@ -223,7 +228,7 @@ class _Proxy:
         return getattr(ctx, name)
 
     def __repr__(self) -> str:
-        ctx = _current.get(None)
+        ctx = current_context()
         return "task_context (no task runs here)" if ctx is None else f"task_context of {ctx!r}"
 
 

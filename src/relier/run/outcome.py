@@ -1,7 +1,8 @@
 """What came of an attempt, and the one move that tells the ledger.
 
 Done      it returned             commit
-Failed    it raised               retry, while its task says so; else bury: a dead letter
+Failed    it raised               retry, while its task says so; else bury: a dead letter. Where it met a key that
+                                  another works on, it is put back for a while first
 PutBack   not for this worker     retry without burning an attempt, for ten minutes at the most; then bury
 Crowded   no process is free      retry without burning an attempt, a moment later, by whoever is free then
 Died      its own process died    forfeit: revived at once, and the death counts
@@ -15,7 +16,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from relier.errors import HardTimeoutError, PayloadEncodingError, PayloadTooLargeError
+from relier.errors import HardTimeoutError, IdempotencyInFlightError, PayloadEncodingError, PayloadTooLargeError
 from relier.failure import Failure, failure_of, redacted, write_failure
 from relier.keyring import Keyring
 from relier.ledger.ledger import Ledger
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 PUT_BACK_FIRST_MS, PUT_BACK_MOST_MS = 1_000, 30_000
 PUT_BACK_LIMIT_MS = 10 * 60_000
 CROWDED_MS = 1_000
+IN_FLIGHT_MS, IN_FLIGHT_TIMES = 5_000, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,15 @@ def reason_of(failed: Failed) -> str:
     return "".join(name.split())[:100] or "Exception"  # a class may have any name, a reason is a short word
 
 
+def in_flight_delay_ms(claimed: Claimed) -> int | None:
+    """How long a task waits that met an idempotency key in flight; None: it has been put back often enough.
+
+    Like every put-back it burns no attempt, so its limit is time: since the first one, up to the claim of this run.
+    """
+    waited = claimed.record.moved_ms - claimed.since_ms if claimed.since_ms else 0
+    return IN_FLIGHT_MS if waited < IN_FLIGHT_TIMES * IN_FLIGHT_MS else None
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The move that tells the ledger, and the words that tell people; either may be missing."""
@@ -145,6 +156,12 @@ def _after_failure(
     failure = redacted(failed.failure or failure_of(failed.error), show)
     failures = claimed.retries + 1
     told = f"failed: {failure.name}: {failure.message:.500}"
+    if isinstance(failed.error, IdempotencyInFlightError) and not failed.final:
+        wait = in_flight_delay_ms(claimed)
+        if wait is not None:
+            call = ledger.retry(claimed.lease, wait, write_failure(failure), putback=True)
+            return Plan(call, f"was put back for {wait / 1000:g} s: {failure.message:.500}")
+        retries = None
     delay = None if retries is None or failed.final else retries.delay_ms(failures, failed.error)
     if delay is None or retries is None:
         call = ledger.bury(claimed.lease, reason_of(failed), write_failure(failure))

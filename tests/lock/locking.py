@@ -9,9 +9,13 @@ from typing import TypeVar
 
 from relier import Client
 from relier.ledger import keys
-from relier.ledger.records import Lease, new_task_id, short_key
+from relier.ledger.records import Claimed, Lease, Record, Spec, new_task_id, short_key
 from relier.lock import IdempotencyLock
 from relier.run.context import TaskContext, enter_context
+from relier.run.line import Line
+from relier.states import State
+from relier.store import Durability
+from relier.submit.client import default_client
 
 T = TypeVar("T")
 Enter = Callable[..., contextlib.AbstractAsyncContextManager[IdempotencyLock]]  # the fixture `enter`
@@ -38,11 +42,9 @@ async def inside(lease: Lease, work: Callable[[], Awaitable[T]]) -> T:
     """Work as it runs in the body of a task."""
 
     async def body() -> T:
-        enter_context(
-            TaskContext(
-                task_id=lease.task_id, task_name="app.work", attempt=1, fence=lease.fence, worker_id=lease.owner
-            )
-        )
+        spec = Spec(0, 0, *[None] * 7, "retry", Durability.MEMORY)
+        record = Record(lease.task_id, State.RUNNING, 2, lease.fence, lease.owner, 1, "", 0, spec, "default", "w")
+        enter_context(TaskContext(Claimed(lease, record, b""), Line(default_client())))
         return await work()
 
     return await asyncio.create_task(body())

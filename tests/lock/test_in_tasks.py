@@ -22,7 +22,7 @@ from relier.failure import failure_of, read_failure
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Claimed, Lease, Task
 from relier.run.isolate import ChildError
-from relier.run.outcome import Failed, in_flight_delay_ms, settle_call
+from relier.run.outcome import Failed, in_flight_delay_ms, plan_of
 from relier.settings import Settings
 from relier.states import State
 
@@ -125,7 +125,7 @@ IN_FLIGHT = IdempotencyInFlightError("it is being worked on")
 def test_it_is_put_back_for_five_seconds(settings: Settings, waited: int | None) -> None:
     assert in_flight_delay_ms(claimed(waited)) == 5000
     for retries in (None, Retries(attempts=1), Retries(never_on=IdempotencyInFlightError)):
-        call = settle_call(Ledger(settings), claimed(waited), Failed(IN_FLIGHT), retries, 0)
+        call = plan_of(Ledger(settings), claimed(waited), Failed(IN_FLIGHT), retries, 0).call
         assert call is not None
         assert (call.script, call.args[4:6]) == ("retry", (5000, "putback"))
 
@@ -133,7 +133,7 @@ def test_it_is_put_back_for_five_seconds(settings: Settings, waited: int | None)
 @pytest.mark.parametrize("waited", [50_000, 50_001, 10_000_000])
 def test_it_is_buried_once_it_was_put_back_for_fifty(settings: Settings, waited: int) -> None:
     assert in_flight_delay_ms(claimed(waited)) is None
-    call = settle_call(Ledger(settings), claimed(waited), Failed(IN_FLIGHT), Retries(attempts=99), 0)
+    call = plan_of(Ledger(settings), claimed(waited), Failed(IN_FLIGHT), Retries(attempts=99), 0).call
     assert call is not None
     assert (call.script, call.args[4]) == ("bury", "IdempotencyInFlightError")
 
@@ -152,7 +152,7 @@ def test_ten_times_at_the_most(settings: Settings) -> None:
 @pytest.mark.parametrize("error", [ValueError("x"), ChildError("x"), KeyError()])
 def test_other_failures_are_retried_as_before(settings: Settings, error: Exception) -> None:
     for retries, move in ((None, "bury"), (Retries(attempts=2), "retry")):
-        call = settle_call(Ledger(settings), claimed(None), Failed(error), retries, 0)
+        call = plan_of(Ledger(settings), claimed(None), Failed(error), retries, 0).call
         assert call is not None
         assert call.script == move
         assert "putback" not in call.args

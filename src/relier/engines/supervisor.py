@@ -195,8 +195,8 @@ class Supervisor:
             returned = "; its tasks are returned" if child.boots else ""
             log.error("worker process %d is gone: %s%s", child.process.pid, cause, returned)
         if self._stops:
-            held_nothing = code in (EXIT_CLEAN, EXIT_RECYCLE) or (code == -signal.SIGTERM and not child.boots)
-            self._code = max(self._code, EXIT_CLEAN if held_nothing else EXIT_FORCED)
+            forced = child.boots and code not in (EXIT_CLEAN, EXIT_RECYCLE)
+            self._code = max(self._code, EXIT_FORCED if forced else EXIT_CLEAN)
             return
         self._worked = self._worked or bool(child.boots)
         if code in CANNOT_START and not self._worked and self._changed is None:
@@ -256,6 +256,7 @@ class Supervisor:
         for child in self._children:
             if not child.told:
                 child.told = True
+                log.info("worker process %d is told to stop", child.process.pid)
                 self._signal(signal.SIGTERM, child)
             elif self._interrupts > 1:  # at every look: it may overtake the SIGTERM, and then only drains
                 self._signal(signal.SIGINT, child)

@@ -109,12 +109,13 @@ class Child:
             process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()], env=env)
         reader, writer = await asyncio.open_connection(sock=ours)
         child = cls(process, reader, writer)
-        if await unpack(reader, Ready) is None:
-            await process.wait()
+        try:
+            if await unpack(reader, Ready) is None:
+                code = await process.wait()
+                raise WorkerInitializationError(f"an isolated process could not start: {how_it_ended(code)}")
+        except BaseException:
             await child.end()
-            raise WorkerInitializationError(
-                f"an isolated process could not start: {how_it_ended(process.returncode or 0)}"
-            )
+            raise
         return child
 
     @property

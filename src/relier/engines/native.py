@@ -90,7 +90,11 @@ class Worker:
         return self._stop.is_set()
 
     def drain(self) -> None:
-        """Stop claiming, finish, leave. Again: no difference."""
+        """Stop claiming, finish, leave; for good, even if it was about to start over. Again: no difference."""
+        self._recycling = False
+        self._finish()
+
+    def _finish(self) -> None:
         self._stop.set()
         self._wake.set()
 
@@ -107,6 +111,7 @@ class Worker:
         """Work until told to stop. The exit code: clean, forced (tasks were handed back), or recycle."""
         loop = self._loop = asyncio.get_running_loop()
         self._pulse.loop_thread = threading.get_ident()
+        self._check_memory()
         await self._client.aopen()
         self._settler = Settler(self._store, self._ledger)
         self._strangers = Strangers(self._store, self._ledger, self._settler, self._attempts)
@@ -320,7 +325,10 @@ class Worker:
                         stop(attempt, Gone())
             case Overdue(attempt):
                 self._abandoned = True
+                attempt.ctx.lose()
                 self._attempts.pop(attempt.key, None)
+                if not self._attempts:
+                    self._emptied.set()
                 self.recycle(f"task {attempt.ctx.task_id} would not end")
 
     def _turn(self) -> None:
@@ -330,12 +338,20 @@ class Worker:
         if limit is not None and resident_mb() > limit:
             self.recycle(f"its memory grew over {limit:g} MB")
 
+    def _check_memory(self) -> None:
+        limit, now = self._options.max_rss_mb, resident_mb()
+        if limit is not None and now > limit:
+            raise WorkerInitializationError(
+                f"--max-rss-mb {limit:g} is less than this worker holds before its first task ({now:.0f} MB): it would "
+                f"start over for ever; allow it more"
+            )
+
     def recycle(self, why: str) -> None:
         """Drain, and start over in a fresh process."""
         if not self._stop.is_set():
             log.info("worker %s is recycled: %s", self.boot, why)
             self._recycling = True
-            self.drain()
+            self._finish()
 
     # --- leave ---------------------------------------------------------------------------------------------------
 
@@ -351,6 +367,7 @@ class Worker:
             await self._wait_until_empty(STOP_GRACE_S)
             for attempt in list(self._attempts.values()):
                 self._abandoned = True
+                attempt.ctx.lose()
                 del self._attempts[attempt.key]
                 self._settler.settle(attempt.claimed, HandBack())
         if not await self._settler.finish(CONFIRM_S):

@@ -110,12 +110,14 @@ class Child:
         reader, writer = await asyncio.open_connection(sock=ours)
         child = cls(process, reader, writer)
         try:
-            if await unpack(reader, Ready) is None:
-                code = await process.wait()
-                raise WorkerInitializationError(f"an isolated process could not start: {how_it_ended(code)}")
+            ready = await unpack(reader, Ready)
         except BaseException:
             await child.end()
             raise
+        if ready is None:
+            code = await process.wait()
+            await child.end()
+            raise WorkerInitializationError(f"an isolated process could not start: {how_it_ended(code)}")
         return child
 
     @property

@@ -222,8 +222,8 @@ class Worker:
         if not isinstance(attempt, Attempt):
             self._settler.settle(claimed, attempt, None, now_ms)
             return
-        if attempt.isolated and self._isolates.crowded:
-            self._settler.settle(claimed, Crowded())
+        if attempt.isolated and not self._isolates.admit():
+            self._settler.settle(claimed, Crowded(), None, now_ms)
             return
         if claimed.alone:
             log.warning("task %s (%s) is a suspect and runs alone", claimed.record.id, claimed.record.name)

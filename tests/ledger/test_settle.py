@@ -26,6 +26,7 @@ BECOMES = {
     "retry": State.QUEUED,
     "retry later": State.SCHEDULED,
     "put back": State.SCHEDULED,
+    "put back in silence": State.SCHEDULED,
     "release": State.QUEUED,
     "bury": State.DEAD,
     "forfeit": State.QUEUED,

@@ -92,7 +92,11 @@ class Worker:
         return self._stop.is_set()
 
     def drain(self) -> None:
-        """Stop claiming, finish, leave. Again: no difference."""
+        """Stop claiming, finish, leave; for good, even if it was about to start over. Again: no difference."""
+        self._recycling = False
+        self._finish()
+
+    def _finish(self) -> None:
         self._stop.set()
         self._wake.set()
 
@@ -110,6 +114,7 @@ class Worker:
         loop = self._loop = asyncio.get_running_loop()
         self._pulse.loop_thread = threading.get_ident()
         check_hook(self._settings)
+        self._check_memory()
         await self._client.aopen()
         self._settler = Settler(self._store, self._ledger, self._settings.redact)
         self._strangers = Strangers(self._store, self._ledger, self._settler, self._attempts)
@@ -221,8 +226,8 @@ class Worker:
         if not isinstance(attempt, Attempt):
             self._settler.settle(claimed, attempt, None, now_ms)
             return
-        if attempt.isolated and self._isolates.crowded:
-            self._settler.settle(claimed, Crowded())
+        if attempt.isolated and not self._isolates.admit():
+            self._settler.settle(claimed, Crowded(), None, now_ms)
             return
         if claimed.alone:
             log.warning("task %s (%s) is a suspect and runs alone", claimed.record.id, claimed.record.name)
@@ -324,7 +329,10 @@ class Worker:
                         stop(attempt, Gone())
             case Overdue(attempt):
                 self._abandoned = True
+                attempt.ctx.lose()
                 self._attempts.pop(attempt.key, None)
+                if not self._attempts:
+                    self._emptied.set()
                 self.recycle(f"task {attempt.ctx.task_id} would not end")
 
     def _turn(self) -> None:
@@ -334,12 +342,20 @@ class Worker:
         if limit is not None and resident_mb() > limit:
             self.recycle(f"its memory grew over {limit:g} MB")
 
+    def _check_memory(self) -> None:
+        limit, now = self._options.max_rss_mb, resident_mb()
+        if limit is not None and now > limit:
+            raise WorkerInitializationError(
+                f"--max-rss-mb {limit:g} is less than this worker holds before its first task ({now:.0f} MB): it would "
+                f"start over for ever; allow it more"
+            )
+
     def recycle(self, why: str) -> None:
         """Drain, and start over in a fresh process."""
         if not self._stop.is_set():
             log.info("worker %s is recycled: %s", self.boot, why)
             self._recycling = True
-            self.drain()
+            self._finish()
 
     # --- leave ---------------------------------------------------------------------------------------------------
 
@@ -355,6 +371,7 @@ class Worker:
             await self._wait_until_empty(STOP_GRACE_S)
             for attempt in list(self._attempts.values()):
                 self._abandoned = True
+                attempt.ctx.lose()
                 del self._attempts[attempt.key]
                 self._settler.settle(attempt.claimed, HandBack())
         if not await self._settler.finish(CONFIRM_S):

@@ -83,7 +83,6 @@ class Worker:
         self._recycling = False
         self._seq = 0
         self._started = 0
-        self._abandoned = False
 
     # --- from outside --------------------------------------------------------------------------------------------
 
@@ -328,7 +327,6 @@ class Worker:
                         attempt.ctx.lose()
                         stop(attempt, Gone())
             case Overdue(attempt):
-                self._abandoned = True
                 attempt.ctx.lose()
                 self._attempts.pop(attempt.key, None)
                 if not self._attempts:
@@ -370,7 +368,6 @@ class Worker:
                 stop(attempt, HandBack())
             await self._wait_until_empty(STOP_GRACE_S)
             for attempt in list(self._attempts.values()):
-                self._abandoned = True
                 attempt.ctx.lose()
                 del self._attempts[attempt.key]
                 self._settler.settle(attempt.claimed, HandBack())

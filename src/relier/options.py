@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import random
 from collections.abc import Callable
@@ -145,8 +146,9 @@ class TaskOptions:
     def _check_types(self) -> None:
         if not (self.retries is None or isinstance(self.retries, Retries)):
             raise self._wrong(f"retries is a whole number or Retries(…), not {self.retries!r:.60}")
-        if not isinstance(self.isolate, bool):
-            raise self._wrong(f"isolate is True or False, not {self.isolate!r:.60}")
+        for what in ("isolate", "idempotent"):
+            if not isinstance(getattr(self, what), bool):
+                raise self._wrong(f"{what} is True or False, not {getattr(self, what)!r:.60}")
         for what in ("priority", "schema_version", "max_resurrections", "admission_weight"):
             value = getattr(self, what)
             if not is_whole(value) and not (what == "max_resurrections" and value is None):
@@ -178,14 +180,11 @@ class TaskOptions:
                 raise self._wrong(
                     f"it weighs {self.admission_weight}, but its admission limit {one.key!r} takes {one.limit} at once"
                 )
-        if not (
-            self.idempotency_key is None or isinstance(self.idempotency_key, str) or callable(self.idempotency_key)
-        ):
-            raise self._wrong(f"idempotency_key is a template or a function, not {self.idempotency_key!r:.60}")
-
-    @property
-    def keyed(self) -> bool:
-        return self.idempotent or self.idempotency_key is not None
+        key = self.idempotency_key
+        if key == "" or not (key is None or isinstance(key, str) or callable(key)):
+            raise self._wrong(f"idempotency_key is a template or a function, not {key!r:.60}")
+        if inspect.iscoroutinefunction(key):
+            raise self._wrong("idempotency_key is called by push, which cannot await: make it no async function")
 
     def _wrong(self, what: str) -> ConfigurationError:
         return ConfigurationError(f"task {self.name}: {what}")

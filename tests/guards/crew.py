@@ -21,6 +21,7 @@ QUICK: dict[str, Any] = {"heartbeat_ttl": 3.0, "resurrection_check_interval": 0.
 EPOCH_US = 1_800_000_000_000_000
 SECOND_US = 1_000_000
 LEASE_MS = 600_000
+SCRIPTS = load_scripts()
 CLOCKED = load_scripts(
     lib__time="""-- The time the test has set.
 local now_us = tonumber(redis.call('GET', KEYS[1] .. 'faketime'))
@@ -34,7 +35,7 @@ class Crew:
 
     def __init__(self, settings: Settings, *, clocked: bool = False) -> None:
         self._settings = settings
-        self._scripts = CLOCKED if clocked else load_scripts()
+        self._scripts = CLOCKED if clocked else SCRIPTS
         self._clients: list[Client] = []
         self._seq = 0
         self.now_us = EPOCH_US

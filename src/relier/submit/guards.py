@@ -11,16 +11,16 @@ import inspect
 import string
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from relier import codec
-from relier.errors import ConfigurationError, InvalidSubmissionError, PayloadEncodingError
+from relier.errors import ConfigurationError, InvalidSubmissionError
 from relier.ledger.records import Admission, Limit
 from relier.options import Admit
 from relier.settings import Settings
+from relier.submit.digest import canonical, digest
 
 if TYPE_CHECKING:
     from relier.arguments import Arguments
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
-CANONICAL = msgspec.json.Encoder(order="sorted")
+MakeKey = Callable[[Args, Kwargs, bytes], str]
 LONGEST_KEY, SHOWN_OF_KEY = 100, 60  # letters
 
 
@@ -101,6 +101,7 @@ class Guards:
     def __init__(self, task: RlTask[Any, Any]) -> None:
         options = task.options
         self._name = task.name
+        self._prefix = task.name.replace("%", "%25").replace(":", "%3A")  # where a name ends must be beyond doubt
         self._arguments = task.arguments
         self._weight = options.admission_weight
         self._key = self._key_of(options.idempotency_key, options.idempotent)
@@ -108,32 +109,36 @@ class Guards:
             (Template(admit.key, task.arguments, f"task {task.name}: admission"), admit) for admit in options.admission
         ]
 
-    def _key_of(self, given: str | Callable[..., str] | None, idempotent: bool) -> Callable[[Args, Kwargs], str] | None:
+    def _key_of(self, given: str | Callable[..., str] | None, idempotent: bool) -> MakeKey | None:
         if isinstance(given, str):
-            return Template(given, self._arguments, f"task {self._name}: idempotency_key").render
+            template = Template(given, self._arguments, f"task {self._name}: idempotency_key")
+            return lambda args, kwargs, _: template.render(args, kwargs)
         if given is not None:
-            return lambda args, kwargs: given(*args, **kwargs)
-        return self._by_arguments if idempotent else None
+            return lambda args, kwargs, _: given(*args, **kwargs)
+        return (lambda _, __, body: self._by_arguments(body)) if idempotent else None
 
-    def key(self, args: Args, kwargs: Kwargs) -> str:
-        """The idempotency key of one call: of this task alone. Empty: it has none."""
-        if self._key is None:
+    def key(self, args: Args, kwargs: Kwargs, body: bytes, own: str | None = None) -> str:
+        """The idempotency key of one call: of this task alone. `body`: the call as it travels; `own`: a key that this
+        push brought along. Empty: it has none."""
+        if own is None and self._key is None:
             return ""
-        key = self._key(args, kwargs)
+        key = self._key(args, kwargs, body) if own is None and self._key is not None else own
         if not isinstance(key, str) or not key:
             raise InvalidSubmissionError(
                 f"the idempotency key of {self._name} must be text, not {key!r:.60}; nothing was pushed"
             )
-        return f"{self._name}:{key}"
+        return f"{self._prefix}:{key}"
 
-    def _by_arguments(self, args: Args, kwargs: Kwargs) -> str:
+    def _by_arguments(self, body: bytes) -> str:
         """A digest of the arguments: equal calls have one, however they were written."""
-        raw_args, raw_kwargs = msgspec.json.decode(self._arguments.encode(args, kwargs))
-        call = self._arguments.signature.bind(*raw_args, **raw_kwargs).arguments
-        for each in self._arguments.signature.parameters.values():
-            if each.name not in call and each.default is not each.empty:
-                call[each.name] = _plain(each.default)
-        return hashlib.sha256(CANONICAL.encode(call)).hexdigest()
+        args, kwargs = self._arguments.decode(body)
+        given = self._arguments.signature.bind(*args, **kwargs).arguments
+        return digest(self._defaults | {name: canonical(value) for name, value in given.items()})
+
+    @cached_property
+    def _defaults(self) -> dict[str, Any]:
+        parameters = self._arguments.signature.parameters.values()
+        return {each.name: _plain(each.default) for each in parameters if each.default is not each.empty}
 
     def load(self, settings: Settings, calls: Sequence[tuple[Args, Kwargs]], held: int = 0) -> Load:
         """What these calls weigh."""
@@ -228,6 +233,6 @@ def _usual(limit: int, window: float, depth: int) -> Admission | None:
 
 def _plain(default: Any) -> Any:
     try:
-        return msgspec.json.decode(codec.encode(default))
-    except PayloadEncodingError:  # an object that stands for "not given"
+        return canonical(default)
+    except (ValueError, RecursionError):  # an object that stands for "not given"
         return None

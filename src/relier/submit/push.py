@@ -61,9 +61,10 @@ def submission_of(
     """What enters the ledger. Arguments that do not fit or cannot travel are refused here, in the caller's face."""
     options = task.options
     task_id = new_task_id() if push.task_id is None else push.task_id
-    key = push.idempotency_key or (task.guards.key(args, kwargs) if options.keyed else "")
+    body = task.arguments.encode(args, kwargs)
+    key = task.guards.key(args, kwargs, body, push.idempotency_key)
     payload = seal(
-        task.arguments.encode(args, kwargs),
+        body,
         schema_version=options.schema_version,
         pushed_ms=time.time_ns() // 1_000_000,
         trace=current_trace(),

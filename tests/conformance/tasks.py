@@ -93,6 +93,13 @@ async def versioned(value: str) -> str:
     return f"{value} by version {SCHEMA}"
 
 
+if SCHEMA > 1:
+
+    @versioned.migration(from_version=1)
+    def nothing_changed(payload: dict[str, Any]) -> dict[str, Any]:
+        return payload
+
+
 # --- models ------------------------------------------------------------------------------------------------------
 
 

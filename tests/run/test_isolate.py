@@ -22,9 +22,11 @@ from relier.ledger.records import Claimed, Lease, Record, Spec
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.execute import stop
 from relier.run.isolate import Child
+from relier.run.line import Line
 from relier.run.outcome import Died, Done, Failed, HandBack, Outcome
 from relier.states import State
 from relier.store.call import Durability
+from relier.submit.client import default_client
 from relier.task import RlTask
 from servers import Server, wait_until
 
@@ -45,7 +47,7 @@ def attempt_of(task: RlTask[Any, Any], *args: Any) -> Attempt:
     spec = Spec(1, 0, None, None, None, None, None, None, None, "retry", Durability.MEMORY)
     record = Record("id", State.RUNNING, 2, "17", "boot", 1, "", 1, spec, "default", task.name)
     payload = seal(task.arguments.encode(args, {}), schema_version=1, pushed_ms=1)
-    attempt = open_attempt(Claimed(Lease("id", "17", "boot"), record, payload))
+    attempt = open_attempt(Claimed(Lease("id", "17", "boot"), record, payload), Line(default_client()))
     assert isinstance(attempt, Attempt)
     return attempt
 

@@ -27,8 +27,8 @@ from relier.failure import failure_of, write_failure
 from relier.ledger import keys
 from relier.ledger.records import Accepted, HistoryEntry, Record, Spec, Submission, Task
 from relier.states import State
-from relier.store.call import Call, Durability
-from relier.submit.push import all_accepted, is_duplicate
+from relier.store.call import Durability
+from relier.submit.push import Bulk, is_duplicate
 from relier.submit.receipt import FIRST_LOOK_S, SLOWEST_LOOK_S, Looks, cause_of_death
 from servers import Boot
 
@@ -158,28 +158,33 @@ def accepted(tasks: list[Submission]) -> list[Accepted]:
     return [Accepted("new", task.id, State.QUEUED, 1) for task in tasks]
 
 
-CALL: Call[Any] = Call("submit", "", (), lambda raw: raw)
+def bulk_of(n: int) -> tuple[Bulk, list[Submission]]:
+    """A push_many of n tasks, a hundred to a chunk."""
+    tasks = submissions(*map(str, range(n)))
+    return Bulk(echo, [((1,), {})] * n, tasks, Settings(admission_limit=0)), tasks
 
 
 def test_all_that_were_accepted_come_in_order() -> None:
-    first, second = submissions("a", "b"), submissions("c")
-    pairs = all_accepted([(first, CALL), (second, CALL)], [accepted(first), accepted(second)])
-    assert [(task.id, answer.id) for task, answer in pairs] == [("a", "a"), ("b", "b"), ("c", "c")]
+    bulk, tasks = bulk_of(150)
+    bulk.heard(accepted(tasks[:100]))
+    pairs = bulk.accepted([accepted(tasks[100:])])
+    assert [(task.id, answer.id) for task, answer in pairs] == [(str(i), str(i)) for i in range(150)]
 
 
 def test_where_some_were_refused_the_error_says_which() -> None:
-    first, second = submissions("a", "b"), submissions("c")
+    bulk, tasks = bulk_of(101)
+    bulk.heard(accepted(tasks[:100]))
     full = StoreFullError("no room")
-    with pytest.raises(PartialPushError, match=r"2 of 3 tasks were accepted.*StoreFullError: no room") as caught:
-        all_accepted([(first, CALL), (second, CALL)], [accepted(first), full])
-    assert caught.value.outcomes == {"a": None, "b": None, "c": full}
-    assert [*caught.value.outcomes] == ["a", "b", "c"]
+    with pytest.raises(PartialPushError, match=r"100 of 101 tasks were accepted.*StoreFullError: no room") as caught:
+        bulk.accepted([full])
+    assert caught.value.outcomes == dict.fromkeys(map(str, range(100))) | {"100": full}
+    assert [*caught.value.outcomes] == [*map(str, range(101))]
 
 
 def test_where_all_were_refused_it_is_that_error() -> None:
-    tasks = submissions("a")
+    bulk, _ = bulk_of(101)
     with pytest.raises(StoreFullError, match="no room"):
-        all_accepted([(tasks, CALL)] * 2, [StoreFullError("no room"), StoreFullError("no room")])
+        bulk.accepted([StoreFullError("no room"), StoreFullError("no room")])
 
 
 @pytest.mark.anyio

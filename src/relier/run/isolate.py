@@ -102,12 +102,16 @@ class Child:
     async def start(cls, modules: tuple[str, ...], settings: Settings) -> Child:
         """A process that has imported the tasks and waits for its first order."""
         ours, theirs = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=ours)
         with theirs:
             command = [sys.executable, "-m", "relier.run.isolated", str(theirs.fileno())]
             command += modules
             env = os.environ | environment(settings)
-            process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()], env=env)
-        reader, writer = await asyncio.open_connection(sock=ours)
+            try:
+                process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()], env=env)
+            except BaseException:
+                writer.close()
+                raise
         child = cls(process, reader, writer)
         try:
             ready = await unpack(reader, Ready)

@@ -87,7 +87,7 @@ class Arguments:
 
     def decode(self, body: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments, models rebuilt. PayloadEncodingError: it cannot be read, or does not fit its annotation."""
-        args, kwargs = _call_in(decode(body, "the payload"))
+        args, kwargs = call_in(decode(body, "the payload"))
         if self._readers:
             places = zip(args, self._places(), strict=False)
             args = [read(value, what) if read else value for value, (what, read) in places]
@@ -319,7 +319,8 @@ def _is_context(hint: Any) -> bool:
     return (getattr(hint, "__module__", None), getattr(hint, "__name__", None)) == _CONTEXT
 
 
-def _call_in(body: Any) -> tuple[list[Any], dict[str, Any]]:
+def call_in(body: Any) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments in a decoded body. PayloadEncodingError for one that is no call."""
     match body:
         case [list() as args, dict() as kwargs] if all(isinstance(key, str) for key in kwargs):
             return args, kwargs

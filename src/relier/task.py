@@ -156,10 +156,12 @@ class RlTask(Pushable[P, R]):
                 f"task {self.name}: a migration leads from one of the versions 1 to {newest}, not {from_version!r}; "
                 f"its schema_version is {self.options.schema_version}"
             )
-        if from_version in self.migrations:
-            raise ConfigurationError(f"task {self.name}: there are two migrations from version {from_version}")
 
         def keep(step: Migration) -> Migration:
+            if from_version in self.migrations:
+                raise ConfigurationError(f"task {self.name}: there are two migrations from version {from_version}")
+            if not callable(step) or inspect.iscoroutinefunction(step):
+                raise ConfigurationError(f"task {self.name}: a migration is a plain function, not {step!r:.60}")
             self.migrations[from_version] = step
             return step
 

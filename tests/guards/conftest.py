@@ -6,8 +6,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from guards.crew import QUICK, Crew
+from guards.crew import QUICK, SEARCHED, Crew
 from relier import Settings
+
+
+@pytest.fixture(autouse=True)
+def find_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Isolated processes import the tests' own modules."""
+    monkeypatch.setenv("PYTHONPATH", SEARCHED)
 
 
 @pytest.fixture

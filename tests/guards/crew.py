@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import relier
 from relier import Client, Settings, use_client
 from relier.cli.audit import audit
 from relier.engines.native import Worker, WorkerOptions
@@ -21,6 +21,7 @@ QUICK: dict[str, Any] = {"heartbeat_ttl": 3.0, "resurrection_check_interval": 0.
 EPOCH_US = 1_800_000_000_000_000
 SECOND_US = 1_000_000
 LEASE_MS = 600_000
+SEARCHED = os.pathsep.join([str(Path(relier.__file__ or "").parents[1]), str(Path(__file__).parents[1])])
 SCRIPTS = load_scripts()
 CLOCKED = load_scripts(
     lib__time="""-- The time the test has set.
@@ -148,12 +149,11 @@ async def until(predicate: Callable[[], Any], seconds: float = 20.0, what: str =
 
 def environment(settings: Settings, **more: str) -> dict[str, str]:
     """What a process of ours needs to work on this namespace, with this source."""
-    source = Path(sys.modules["relier"].__file__ or "").parents[1]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RELIER_")}
     given = {
         "RELIER_REDIS_URL": settings.redis_url,
         "RELIER_NAMESPACE": settings.namespace,
         "RELIER_HEARTBEAT_TTL": str(settings.heartbeat_ttl),
-        "PYTHONPATH": os.pathsep.join([str(source), str(Path(__file__).parents[1])]),
+        "PYTHONPATH": SEARCHED,
     }
     return kept | given | more

@@ -11,10 +11,10 @@ import click
 
 from relier import registry
 from relier.cli.listing import Wanted, all_tasks
-from relier.cli.session import Exit, Session, with_session
+from relier.cli.session import Exit, Failure, Session, with_session
 from relier.cli.show import print_json, print_table
 from relier.envelope import open_envelope
-from relier.errors import RelierError, TaskNotFoundError
+from relier.errors import RelierError, TaskNotFoundError, WorkerInitializationError
 from relier.ledger.records import Record, Task
 from relier.redact import shown
 from relier.run.migrations import migrated
@@ -52,9 +52,13 @@ def check(session: Session, modules: tuple[str, ...]) -> Exit:
     """Import MODULES and try to read every task that waits, runs or is dead: unknown names, schema versions without a
     migration, migrations that raise, arguments that do not fit. Nothing is run and nothing is changed.
 
-    Exit code 1 where something could not run: for the step of a pipeline before a deploy.
+    Exit code 1 where something could not run, 2 where a module cannot be imported: for the step of a pipeline before a
+    deploy.
     """
-    registry.load(modules)
+    try:
+        registry.load(modules)
+    except WorkerInitializationError as error:
+        raise Failure(str(error), Exit.USAGE) from error
     looked, troubles = look(session)
     if session.as_json:
         print_json(

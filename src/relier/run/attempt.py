@@ -10,7 +10,7 @@ from typing import Any
 
 from relier import registry
 from relier.envelope import Envelope, open_envelope
-from relier.errors import PayloadEncodingError, PayloadIntegrityError, SchemaMigrationError, UnknownTaskError
+from relier.errors import PayloadIntegrityError, SchemaMigrationError, UnknownTaskError
 from relier.ledger.records import Claimed, Lease
 from relier.redact import Show, showing
 from relier.run.context import TaskContext
@@ -80,14 +80,14 @@ def open_attempt(claimed: Claimed, line: Line, trusted_until: Callable[[], float
         return Failed(error, final=True)
     if envelope.schema_version > task.options.schema_version:
         return PutBack(
-            UnknownTaskError(
+            SchemaMigrationError(
                 f"the payload has schema version {envelope.schema_version}, this code knows "
                 f"{task.options.schema_version}: newer code pushed it, and it waits for a worker that runs that"
             )
         )
     try:
         args, kwargs = task.arguments.decode(migrated(task, envelope))
-    except (PayloadEncodingError, SchemaMigrationError) as error:
+    except Exception as error:  # noqa: BLE001 - by its class it is one of two; but no payload may ever end a worker
         return Failed(error, final=True)
     ctx = context_of(claimed, envelope, args, kwargs, line, trusted_until)
     return Attempt(claimed, task, envelope, args, kwargs, ctx, showing(line.settings.redact, record.name))

@@ -12,6 +12,7 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from relier import codec
+from relier.arguments import call_in
 from relier.envelope import Envelope
 from relier.errors import RelierError, SchemaMigrationError
 
@@ -20,19 +21,22 @@ if TYPE_CHECKING:
 
 
 def migrated(task: RlTask[Any, Any], envelope: Envelope) -> bytes:
-    """The body as this code wants it. SchemaMigrationError where there is no way, or a step fails."""
+    """The body as this code wants it. SchemaMigrationError where there is no way, a step fails, or what came of them
+    cannot be called; PayloadEncodingError for what was no call to begin with."""
     version, wanted = envelope.schema_version, task.options.schema_version
     if version == wanted:
         return envelope.body
-    args, kwargs = codec.decode(envelope.body)
-    payload = {"args": list(args), "kwargs": dict(kwargs)}
+    args, kwargs = call_in(codec.decode(envelope.body, "the payload"))
+    payload: dict[str, Any] = {"args": args, "kwargs": kwargs}
     while version < wanted:
         payload = _step(task, version, payload)
         version += 1
     try:
-        return codec.encode([payload["args"], payload["kwargs"]], "the migrated payload")
-    except RelierError as error:
-        raise SchemaMigrationError(f"{task.name}: what the migrations made cannot travel: {error}") from error
+        body = codec.encode([payload["args"], payload["kwargs"]], "the migrated payload")
+        task.arguments.check(*task.arguments.decode(body))
+    except (RelierError, TypeError) as error:
+        raise SchemaMigrationError(f"{task.name}: what the migrations made cannot be called: {error}") from error
+    return body
 
 
 def _step(task: RlTask[Any, Any], version: int, payload: dict[str, Any]) -> dict[str, Any]:
@@ -44,17 +48,20 @@ def _step(task: RlTask[Any, Any], version: int, payload: dict[str, Any]) -> dict
         )
     try:
         after = step(copy.deepcopy(payload))
-    except Exception as error:
+    except BaseException as error:  # it runs beside all other tasks: not even a sys.exit() may pass
         raise SchemaMigrationError(
             f"{task.name}: the migration from version {version} raised {type(error).__name__}: {error}"
         ) from error
-    if (
-        not isinstance(after, dict)
-        or not isinstance(after.get("args"), list | tuple)
-        or not isinstance(after.get("kwargs"), dict)
-    ):
+    if not _is_call(after):
         raise SchemaMigrationError(
             f"{task.name}: the migration from version {version} must return {{'args': […], 'kwargs': {{…}}}}, not "
-            f"{after!r:.80}"
+            f"{codec.shown(after)}"
         )
     return {"args": list(after["args"]), "kwargs": after["kwargs"]}
+
+
+def _is_call(payload: Any) -> bool:
+    match payload:
+        case {"args": list() | tuple(), "kwargs": dict() as kwargs}:
+            return isinstance(payload, dict) and all(isinstance(name, str) for name in kwargs)
+    return False

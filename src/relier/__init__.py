@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from relier.errors import (
         AdmissionRejectedError,
+        CheckpointStoreError,
+        CheckpointTooLargeError,
         ConfigurationError,
+        DuplicateTaskError,
         HardTimeoutError,
         IdempotencyInFlightError,
         IndeterminateError,
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
         RedisConnectionError,
         RelierError,
         ResultTimeoutError,
+        SchemaMigrationError,
+        StepJournalError,
         StoreDiskError,
         StoreError,
         StoreFullError,
@@ -33,7 +38,7 @@ if TYPE_CHECKING:
         UnknownTaskError,
         WorkerInitializationError,
     )
-    from relier.options import Retries
+    from relier.options import Admit, Retries
     from relier.run.context import TaskContext, task_context
     from relier.settings import Settings, get_settings
     from relier.store.call import Durability
@@ -44,9 +49,14 @@ if TYPE_CHECKING:
 _HOMES = {
     "relier.errors": (
         "AdmissionRejectedError",
+        "CheckpointStoreError",
+        "CheckpointTooLargeError",
         "ConfigurationError",
+        "DuplicateTaskError",
         "HardTimeoutError",
         "IdempotencyInFlightError",
+        "IndeterminateError",
+        "InvalidSubmissionError",
         "LeaseLostError",
         "MaxResurrectionsExceededError",
         "PartialPushError",
@@ -57,14 +67,21 @@ _HOMES = {
         "RedisConnectionError",
         "RelierError",
         "ResultTimeoutError",
-        "IndeterminateError",
+        "SchemaMigrationError",
+        "StepJournalError",
+        "StoreDiskError",
+        "StoreError",
+        "StoreFullError",
         "TaskCancelledError",
         "TaskDeadError",
         "TaskNotFoundError",
         "UnknownTaskError",
         "WorkerInitializationError",
     ),
-    "relier.options": ("Retries",),
+    "relier.options": (
+        "Admit",
+        "Retries",
+    ),
     "relier.run.context": (
         "TaskContext",
         "task_context",
@@ -105,8 +122,12 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "AdmissionRejectedError",
+    "Admit",
+    "CheckpointStoreError",
+    "CheckpointTooLargeError",
     "Client",
     "ConfigurationError",
+    "DuplicateTaskError",
     "Durability",
     "HardTimeoutError",
     "IdempotencyInFlightError",
@@ -124,7 +145,9 @@ __all__ = [
     "ResultTimeoutError",
     "Retries",
     "RlTask",
+    "SchemaMigrationError",
     "Settings",
+    "StepJournalError",
     "StoreDiskError",
     "StoreError",
     "StoreFullError",

@@ -50,6 +50,12 @@ class Arguments:
         return cls(fn)
 
     @cached_property
+    def parameters(self) -> dict[str, inspect.Parameter]:
+        """The callers' parameters by name, as far as one can tell without a look at what annotations stand for."""
+        every = self._whole.parameters.values()
+        return {each.name: each for each in every if not _is_context(each.annotation)}
+
+    @cached_property
     def context_parameter(self) -> str | None:
         """The parameter that takes the TaskContext, if there is one."""
         every = self._whole.parameters.values()

@@ -108,7 +108,10 @@ class CommitIndeterminate(IndeterminateError):
 
 
 class AdmissionRejectedError(RelierError):
-    """Over a limit. Nothing was accepted; try again after `retry_after` seconds."""
+    """Over a limit. Nothing was accepted; try again after `retry_after` seconds.
+
+    `limit` is "all", "key:…", "depth:<queue>" or "bytes"; `key` what a template made of the arguments, if it was one.
+    """
 
     def __init__(self, limit: str, retry_after: float, message: str = "") -> None:
         super().__init__(
@@ -116,6 +119,10 @@ class AdmissionRejectedError(RelierError):
         )
         self.limit = limit
         self.retry_after = retry_after
+
+    @property
+    def key(self) -> str:
+        return self.limit.removeprefix("key:") if self.limit.startswith("key:") else ""
 
 
 class IdempotencyInFlightError(RelierError):

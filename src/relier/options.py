@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import random
 from collections.abc import Callable
@@ -18,6 +19,7 @@ OnLost = Literal["retry", "bury", "hold"]
 OnDuplicate = Literal["return", "raise", "replace"]
 Span = float | timedelta
 LONGEST_S = 100 * 365 * 86_400.0
+SHORTEST_WINDOW_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +74,24 @@ class Admit:
 
     key: str
     limit: int | None = None
-    window: float | None = None
+    window: Span | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.key, str) or not self.key or (self.limit or 1) < 1 or (self.window or 1.0) <= 0:
-            raise ConfigurationError(f"{self!r:.120} cannot work: a key, limit ≥ 1 and window > 0 are needed")
+        if isinstance(self.window, timedelta):
+            object.__setattr__(self, "window", self.window.total_seconds())
+        limit = 1 if self.limit is None else self.limit
+        window: Any = 1.0 if self.window is None else self.window
+        if not isinstance(self.key, str) or not self.key or not is_whole(limit) or not is_number(window):
+            raise ConfigurationError(f"{self!r:.120} cannot work: a key, a whole limit and a window in s are needed")
+        if limit < 1 or not SHORTEST_WINDOW_S <= window <= LONGEST_S or limit > 1_000_000 * window:
+            raise ConfigurationError(
+                f"{self!r:.120} cannot work: limit ≥ 1, window ≥ {SHORTEST_WINDOW_S:g} s and at most one task a µs are "
+                f"needed; for no limit leave it out"
+            )
+
+    @property
+    def window_s(self) -> float | None:
+        return None if self.window is None else float(self.window)  # type: ignore[arg-type]  # no timedelta any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,18 +131,25 @@ class TaskOptions:
             span = getattr(self, what)
             if span is not None:
                 object.__setattr__(self, what, seconds_of(what, span))
-        given: Any = self.admission
-        each = (given,) if isinstance(given, str | Admit) else tuple(given)
-        object.__setattr__(self, "admission", tuple(Admit(one) if isinstance(one, str) else one for one in each))
+        object.__setattr__(self, "admission", self._limits(self.admission))
         self._check_types()
         self._check_ranges()
+        self._check_guards()
+
+    def _limits(self, given: Any) -> tuple[Admit, ...]:
+        each = given if isinstance(given, tuple | list) else () if given is None else (given,)
+        limits = tuple(Admit(one) if isinstance(one, str) else one for one in each)
+        if not all(isinstance(one, Admit) for one in limits):
+            raise self._wrong(f"admission is a template, Admit(…) or several of them, not {given!r:.60}")
+        return limits
 
     def _check_types(self) -> None:
         if not (self.retries is None or isinstance(self.retries, Retries)):
             raise self._wrong(f"retries is a whole number or Retries(…), not {self.retries!r:.60}")
-        if not isinstance(self.isolate, bool):
-            raise self._wrong(f"isolate is True or False, not {self.isolate!r:.60}")
-        for what in ("priority", "schema_version", "max_resurrections"):
+        for what in ("isolate", "idempotent"):
+            if not isinstance(getattr(self, what), bool):
+                raise self._wrong(f"{what} is True or False, not {getattr(self, what)!r:.60}")
+        for what in ("priority", "schema_version", "max_resurrections", "admission_weight"):
             value = getattr(self, what)
             if not is_whole(value) and not (what == "max_resurrections" and value is None):
                 raise self._wrong(f"{what} is a whole number, not {value!r:.60}")
@@ -147,18 +169,22 @@ class TaskOptions:
             raise self._wrong("max_resurrections must not be negative")
         if self.schema_version < 1:
             raise self._wrong("schema_version counts from 1")
+
+    def _check_guards(self) -> None:
         if self.on_duplicate not in ("return", "raise", "replace"):
             raise self._wrong(f"on_duplicate is return, raise or replace, not {self.on_duplicate!r}")
         if self.admission_weight < 1:
             raise self._wrong("admission_weight counts from 1")
-        if not (
-            self.idempotency_key is None or isinstance(self.idempotency_key, str) or callable(self.idempotency_key)
-        ):
-            raise self._wrong(f"idempotency_key is a template or a function, not {self.idempotency_key!r:.60}")
-
-    @property
-    def keyed(self) -> bool:
-        return self.idempotent or self.idempotency_key is not None
+        for one in self.admission:
+            if one.limit is not None and self.admission_weight > one.limit:
+                raise self._wrong(
+                    f"it weighs {self.admission_weight}, but its admission limit {one.key!r} takes {one.limit} at once"
+                )
+        key = self.idempotency_key
+        if key == "" or not (key is None or isinstance(key, str) or callable(key)):
+            raise self._wrong(f"idempotency_key is a template or a function, not {key!r:.60}")
+        if inspect.iscoroutinefunction(key):
+            raise self._wrong("idempotency_key is called by push, which cannot await: make it no async function")
 
     def _wrong(self, what: str) -> ConfigurationError:
         return ConfigurationError(f"task {self.name}: {what}")

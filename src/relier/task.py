@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 from relier import registry
 from relier.arguments import Arguments
 from relier.errors import ConfigurationError
-from relier.ledger.ledger import Ledger
 from relier.ledger.records import Accepted, Admission, Submission
 from relier.options import PushOptions, TaskOptions, durability_of, task_options
 from relier.store.call import Durability
@@ -18,12 +17,13 @@ from relier.submit.client import Client, default_client
 from relier.submit.guards import Guards
 from relier.submit.push import (
     NO_OPTIONS,
-    all_accepted,
+    Bulk,
+    bytes_held,
     call_of,
     is_duplicate,
     level_of,
-    refuse_duplicate,
     submission_of,
+    trouble_with,
 )
 from relier.submit.receipt import SyncTaskReceipt, TaskReceipt
 
@@ -57,25 +57,24 @@ class Pushable(Generic[P, R]):
         return SyncTaskReceipt(answer.id, **self._about(client, level, task, answer))
 
     async def apush_many(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> list[TaskReceipt[R]]:
-        """Many calls, a hundred to a script: tuples are positional, dicts keyword arguments. Receipts in order."""
+        """Many calls, a hundred to a script: tuples are positional, dicts keyword arguments. Receipts in order.
+
+        They are let in or refused as a whole. Where some fail otherwise, a PartialPushError tells which.
+        """
         client = default_client()
-        level, chunks, admission = self._many(client, calls)
-        if not chunks:
-            return []
-        first = await client.asubmit(chunks[0], admission, level)  # pays for all: nothing is pushed if it is refused
-        rest = await client.store.run_many(client.ledger.submit(chunk, durability=level) for chunk in chunks[1:])
-        pairs = all_accepted(chunks, [first, *rest])
+        level, bulk = self._many(client, calls)
+        while (chunk := bulk.unpaid) is not None:
+            bulk.heard(await client.asubmit(chunk, bulk.price(), level))
+        pairs = bulk.accepted(await client.store.run_many(bulk.rest(client.ledger, level)))
         return [TaskReceipt(answer.id, **self._about(client, level, task, answer)) for task, answer in pairs]
 
     def push_many(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> list[SyncTaskReceipt[R]]:
         """The same, blocking."""
         client = default_client()
-        level, chunks, admission = self._many(client, calls)
-        if not chunks:
-            return []
-        first = client.submit(chunks[0], admission, level)
-        rest = client.sync_store.run_many(client.ledger.submit(chunk, durability=level) for chunk in chunks[1:])
-        pairs = all_accepted(chunks, [first, *rest])
+        level, bulk = self._many(client, calls)
+        while (chunk := bulk.unpaid) is not None:
+            bulk.heard(client.submit(chunk, bulk.price(), level))
+        pairs = bulk.accepted(client.sync_store.run_many(bulk.rest(client.ledger, level)))
         return [SyncTaskReceipt(answer.id, **self._about(client, level, task, answer)) for task, answer in pairs]
 
     def _one(
@@ -84,25 +83,25 @@ class Pushable(Generic[P, R]):
         settings = client.settings
         level = level_of(self._task, self._push, client)
         submission = submission_of(self._task, args, kwargs, self._push, level, settings, client.keyring)
-        return level, submission, self._task.guards.admission(settings, [(args, kwargs)])
+        held = bytes_held(submission) if settings.admission_max_bytes else 0
+        guards = self._task.guards
+        return level, submission, guards.admission(settings, guards.load(settings, [(args, kwargs)], held))
 
-    def _many(
-        self, client: Client, calls: Iterable[Any]
-    ) -> tuple[Durability, list[list[Submission]], Admission | None]:
+    def _many(self, client: Client, calls: Iterable[Any]) -> tuple[Durability, Bulk]:
         settings = client.settings
         level = level_of(self._task, self._push, client)
         if self._push.task_id is not None or self._push.idempotency_key is not None:
             raise ConfigurationError("task_id and idempotency_key name one task; push_many makes many: push it alone")
         given = [call_of(item) for item in calls]
         tasks = [submission_of(self._task, *call, self._push, level, settings, client.keyring) for call in given]
-        return level, [*Ledger.chunks(tasks)], self._task.guards.admission(settings, given) if given else None
+        return level, Bulk(self._task, given, tasks, settings)
 
     def _about(self, client: Client, level: Durability, task: Submission, answer: Accepted) -> dict[str, Any]:
-        duplicate = is_duplicate(task, answer)
-        if duplicate and self._task.options.on_duplicate == "raise":
-            raise refuse_duplicate(answer)
+        trouble = trouble_with(task, answer, self._task.options.on_duplicate)
+        if trouble is not None:
+            raise trouble
         return {
-            "duplicate": duplicate,
+            "duplicate": is_duplicate(task, answer),
             "durability": level,
             "read_result": self._task.arguments.decode_result,
             "client": client,

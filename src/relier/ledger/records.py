@@ -117,6 +117,9 @@ class Limit(msgspec.Struct, frozen=True):
         interval = window_ms * 1000 // limit
         return cls(name, interval, interval * limit, weight)
 
+    def weighing(self, weight: int) -> Limit:
+        return self if weight == self.weight else Limit(self.name, self.interval_us, self.tolerance_us, weight)
+
     def of(self, cost: int) -> Limit:
         """This limit for a call that costs `cost` as a whole, under an Admission with `extra` 1."""
         return Limit(self.name, self.interval_us * cost, self.tolerance_us, 0)

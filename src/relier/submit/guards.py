@@ -11,16 +11,16 @@ import inspect
 import string
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from relier import codec
-from relier.errors import ConfigurationError, InvalidSubmissionError, PayloadEncodingError
+from relier.errors import ConfigurationError, InvalidSubmissionError
 from relier.ledger.records import Admission, Limit
 from relier.options import Admit
 from relier.settings import Settings
+from relier.submit.digest import canonical, digest
 
 if TYPE_CHECKING:
     from relier.arguments import Arguments
@@ -28,7 +28,22 @@ if TYPE_CHECKING:
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
-CANONICAL = msgspec.json.Encoder(order="sorted")
+MakeKey = Callable[[Args, Kwargs, bytes], str]
+LONGEST_KEY, SHOWN_OF_KEY = 100, 60  # letters
+
+
+class Load(msgspec.Struct, frozen=True):
+    """What some calls weigh: on limits of their own, in number, and in bytes where those count."""
+
+    costs: Counter[Limit]
+    calls: int
+    bytes: int = 0
+
+    def __sub__(self, other: Load) -> Load:
+        return Load(self.costs - other.costs, self.calls - other.calls, self.bytes - other.bytes)
+
+
+NOTHING = Load(Counter(), 0)
 
 
 class Template:
@@ -38,7 +53,7 @@ class Template:
         self._text = text
         self._arguments = arguments
         self._what = what
-        known = arguments.signature.parameters
+        known = arguments.parameters
         free = any(each.kind is each.VAR_KEYWORD for each in known.values())
         for name in fields_of(text, what):
             if name not in known and not free:
@@ -86,6 +101,7 @@ class Guards:
     def __init__(self, task: RlTask[Any, Any]) -> None:
         options = task.options
         self._name = task.name
+        self._prefix = task.name.replace("%", "%25").replace(":", "%3A")  # where a name ends must be beyond doubt
         self._arguments = task.arguments
         self._weight = options.admission_weight
         self._key = self._key_of(options.idempotency_key, options.idempotent)
@@ -93,55 +109,104 @@ class Guards:
             (Template(admit.key, task.arguments, f"task {task.name}: admission"), admit) for admit in options.admission
         ]
 
-    def _key_of(self, given: str | Callable[..., str] | None, idempotent: bool) -> Callable[[Args, Kwargs], str] | None:
+    def _key_of(self, given: str | Callable[..., str] | None, idempotent: bool) -> MakeKey | None:
         if isinstance(given, str):
-            return Template(given, self._arguments, f"task {self._name}: idempotency_key").render
+            template = Template(given, self._arguments, f"task {self._name}: idempotency_key")
+            return lambda args, kwargs, _: template.render(args, kwargs)
         if given is not None:
-            return lambda args, kwargs: given(*args, **kwargs)
-        return self._by_arguments if idempotent else None
+            return lambda args, kwargs, _: given(*args, **kwargs)
+        return (lambda _, __, body: self._by_arguments(body)) if idempotent else None
 
-    def key(self, args: Args, kwargs: Kwargs) -> str:
-        """The idempotency key of one call: of this task alone. Empty: it has none."""
-        if self._key is None:
+    def key(self, args: Args, kwargs: Kwargs, body: bytes, own: str | None = None) -> str:
+        """The idempotency key of one call: of this task alone. `body`: the call as it travels; `own`: a key that this
+        push brought along. Empty: it has none."""
+        if own is None and self._key is None:
             return ""
-        key = self._key(args, kwargs)
+        key = self._key(args, kwargs, body) if own is None and self._key is not None else own
         if not isinstance(key, str) or not key:
             raise InvalidSubmissionError(
                 f"the idempotency key of {self._name} must be text, not {key!r:.60}; nothing was pushed"
             )
-        return f"{self._name}:{key}"
+        return f"{self._prefix}:{key}"
 
-    def _by_arguments(self, args: Args, kwargs: Kwargs) -> str:
+    def _by_arguments(self, body: bytes) -> str:
         """A digest of the arguments: equal calls have one, however they were written."""
-        raw_args, raw_kwargs = msgspec.json.decode(self._arguments.encode(args, kwargs))
-        call = self._arguments.signature.bind(*raw_args, **raw_kwargs).arguments
-        for each in self._arguments.signature.parameters.values():
-            if each.name not in call and each.default is not each.empty:
-                call[each.name] = _plain(each.default)
-        return hashlib.sha256(CANONICAL.encode(call)).hexdigest()
+        args, kwargs = self._arguments.decode(body)
+        given = self._arguments.signature.bind(*args, **kwargs).arguments
+        return digest(self._defaults | {name: canonical(value) for name, value in given.items()})
 
-    def admission(self, settings: Settings, calls: Sequence[tuple[Args, Kwargs]]) -> Admission | None:
-        """What this push must pass as a whole: the namespace's limit, and those of its own keys."""
+    @cached_property
+    def _defaults(self) -> dict[str, Any]:
+        parameters = self._arguments.signature.parameters.values()
+        return {each.name: _plain(each.default) for each in parameters if each.default is not each.empty}
+
+    def load(self, settings: Settings, calls: Sequence[tuple[Args, Kwargs]], held: int = 0) -> Load:
+        """What these calls weigh."""
         costs: Counter[Limit] = Counter()
-        for call in calls:
+        for call in calls if self._limits else ():
             for template, admit in self._limits:
-                costs[self._limit(settings, template.render(*call), admit)] += self._weight
-        if not costs and len(calls) == self._weight == 1:
-            return usual_admission(settings)
-        if settings.admission_limit:
-            costs[overall(settings)] = self._weight * len(calls)
-        if not costs and not settings.admission_max_depth and not settings.admission_max_bytes:
-            return None
-        limits = tuple(limit.of(cost) for limit, cost in costs.items())
-        return Admission(limits, settings.admission_max_depth, settings.admission_max_bytes, 1)
+                limit = self._limit(settings, template.render(*call), admit)
+                if limit is not None:
+                    costs[limit] += self._weight
+        return Load(costs, len(calls), held)
 
-    def _limit(self, settings: Settings, key: str, admit: Admit) -> Limit:
+    def admission(self, settings: Settings, load: Load, later: Load = NOTHING) -> Admission | None:
+        """What a submit must pass to let in all of `load`, of which `later` follows in submits of its own: the limit of
+        the namespace, and those of the calls' own keys."""
+        if not load.costs and load.calls == self._weight == 1 and not settings.admission_max_bytes:
+            return usual_admission(settings)
+        costs, whole = load.costs.copy(), self._weight * load.calls
+        if settings.admission_limit:
+            costs[overall(settings)] = whole
+        for limit, cost in costs.items():
+            self._check_fits(limit, cost, load.calls)
+        depth, most_bytes = _room_for(settings, load, later)
+        if not costs and not depth and not most_bytes:
+            return None
+        if all(cost == whole for cost in costs.values()):  # every call counts alike: only the new ones are charged
+            limits = tuple(limit.weighing(self._weight) for limit in costs)
+            return Admission(limits, depth, most_bytes, self._weight * later.calls)
+        return Admission(tuple(limit.of(cost) for limit, cost in costs.items()), depth, most_bytes, 1)
+
+    def _limit(self, settings: Settings, key: str, admit: Admit) -> Limit | None:
+        """None: it has no number of its own, and RELIER_ADMISSION_LIMIT is 0, which turns it off."""
         limit = admit.limit or settings.admission_limit
-        if not limit:
-            raise ConfigurationError(
-                f"task {self._name}: admission {admit.key!r} has no limit of its own, and RELIER_ADMISSION_LIMIT is 0"
-            )
-        return _per_window(f"key:{key}", limit, admit.window or settings.admission_window)
+        return _per_window(_name_of(key), limit, admit.window_s or settings.admission_window) if limit else None
+
+    def _check_fits(self, limit: Limit, cost: int, calls: int) -> None:
+        """What a limit could never let in is the caller's mistake, not a matter of waiting."""
+        if cost * limit.interval_us <= limit.tolerance_us:
+            return
+        tasks = f"{calls} task{'s' * (calls != 1)}{f' of weight {self._weight}' if self._weight > 1 else ''}"
+        raise InvalidSubmissionError(
+            f"{tasks} never fit{'s' * (calls == 1)} into admission limit {limit.name!r}, which takes "
+            f"{limit.tolerance_us // limit.interval_us} at once; nothing was pushed; push fewer at once, or raise the "
+            f"limit{' (RELIER_ADMISSION_LIMIT)' if limit.name == 'all' else ''}"
+        )
+
+
+def _room_for(settings: Settings, load: Load, later: Load) -> tuple[int, int]:
+    """The depth and the bytes that this submit may reach, so that what follows it still fits."""
+    depth, most_bytes = settings.admission_max_depth, settings.admission_max_bytes
+    if depth and load.calls > depth:
+        raise InvalidSubmissionError(
+            f"{load.calls} tasks never fit into a queue that may hold {depth} (RELIER_ADMISSION_MAX_DEPTH); nothing "
+            f"was pushed; push fewer at once, or raise the limit"
+        )
+    if most_bytes and load.bytes > most_bytes:
+        raise InvalidSubmissionError(
+            f"{load.bytes:,} bytes of payload never fit where {most_bytes:,} may be held (RELIER_ADMISSION_MAX_BYTES); "
+            f"nothing was pushed; push less at once, or raise the limit"
+        )
+    return depth and depth - later.calls, most_bytes and most_bytes - later.bytes
+
+
+def _name_of(key: str) -> str:
+    """A limit's name: the key as it is, or, where that is long or odd, its beginning and its digest."""
+    if len(key) <= LONGEST_KEY and key.isprintable():
+        return f"key:{key}"
+    begin = "".join(letter if letter.isprintable() else "?" for letter in key[:SHOWN_OF_KEY])
+    return f"key:{begin}…{hashlib.sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
 @lru_cache
@@ -155,21 +220,19 @@ def overall(settings: Settings) -> Limit:
 
 
 def usual_admission(settings: Settings) -> Admission | None:
-    """What one plain push must pass."""
-    return _usual(
-        settings.admission_limit, settings.admission_window, settings.admission_max_depth, settings.admission_max_bytes
-    )
+    """What one plain push must pass where no bytes are counted."""
+    return _usual(settings.admission_limit, settings.admission_window, settings.admission_max_depth)
 
 
 @lru_cache
-def _usual(limit: int, window: float, depth: int, most_bytes: int) -> Admission | None:
-    if not (limit or depth or most_bytes):
+def _usual(limit: int, window: float, depth: int) -> Admission | None:
+    if not (limit or depth):
         return None
-    return Admission((_per_window("all", limit, window),) if limit else (), depth, most_bytes)
+    return Admission((_per_window("all", limit, window),) if limit else (), depth)
 
 
 def _plain(default: Any) -> Any:
     try:
-        return msgspec.json.decode(codec.encode(default))
-    except PayloadEncodingError:  # an object that stands for "not given"
+        return canonical(default)
+    except (ValueError, RecursionError):  # an object that stands for "not given"
         return None

@@ -4,7 +4,7 @@
 --       n items, then per item: see lib/enter.lua
 -- returns: {'ok', per item: the state of a new task, or {status, id, state, version}}
 --                   status: new (a repeat of this push) | exists | duplicate | ended | corrupt
---          {'refused', limit, retry after (µs, 0 = unknown)}
+--          {'refused', limit, retry after (µs, 0 = unknown)}; an error where the state of a limit cannot be read
 -- Order of the guards: id, idempotency, admission. Only new tasks are charged, so a repeat costs nothing.
 -- use: submit_one enter
 local max_depth, max_bytes, n_limits = ARGV[2], ARGV[3], tonumber(ARGV[5])
@@ -62,7 +62,8 @@ if guarded and #fresh > 0 then
     local function too_fast()
       for i = 6, 5 + 4 * n_limits, 4 do
         local interval, tolerance, weight = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])
-        local idle_at = tonumber(redis.call('GET', RATE .. ARGV[i])) or 0
+        local idle_at = tonumber(string.match(redis.call('GET', RATE .. ARGV[i]) or '0', '^%d+$'))
+        if not idle_at then return redis.error_reply('ERR something else wrote to admission limit ' .. ARGV[i]) end
         if idle_at > now_us + tolerance then
           -- further ahead than any task could have pushed it: TIME went back since; full now, and draining from here on
           idle_at = now_us + tolerance

@@ -14,9 +14,9 @@ if ARGV[3] == '0' and ARGV[item - 1] == '1' and ARGV[item + 3] == '0' and ARGV[i
     for i = 1, n_limits do
       local a = 2 + 4 * i
       local tolerance = tonumber(ARGV[a + 2])
-      local idle_at = math.max(tonumber(redis.call('GET', RATE .. ARGV[a])) or 0, now_us)
-      arrivals[i] = idle_at + (ARGV[a + 3] + ARGV[4]) * ARGV[a + 1]
-      admitted = admitted and arrivals[i] - tolerance <= now_us
+      local idle_at = tonumber(redis.call('GET', RATE .. ARGV[a]) or 0)
+      arrivals[i] = math.max(idle_at or now_us, now_us) + (ARGV[a + 3] + ARGV[4]) * ARGV[a + 1]
+      admitted = admitted and idle_at and idle_at >= 0 and arrivals[i] - tolerance <= now_us
     end
   end
   if ARGV[2] ~= '0' then admitted = admitted and redis.call('ZCARD', index) < tonumber(ARGV[2]) end

@@ -111,7 +111,10 @@ class Pushable(Generic[P, R]):
 class RlTask(Pushable[P, R]):
     """A function that can be pushed. `name` is its identity: module and name, unless it was given one."""
 
-    def __init__(self, fn: Callable[P, Any], options: TaskOptions) -> None:
+    __name__: str
+    __qualname__: str
+
+    def __init__(self, fn: Callable[..., Any], options: TaskOptions) -> None:
         super().__init__(self, NO_OPTIONS)
         functools.update_wrapper(self, fn)
         self.fn = fn

@@ -83,7 +83,6 @@ class Worker:
         self._recycling = False
         self._seq = 0
         self._started = 0
-        self._abandoned = False
 
     # --- from outside --------------------------------------------------------------------------------------------
 
@@ -92,7 +91,11 @@ class Worker:
         return self._stop.is_set()
 
     def drain(self) -> None:
-        """Stop claiming, finish, leave. Again: no difference."""
+        """Stop claiming, finish, leave; for good, even if it was about to start over. Again: no difference."""
+        self._recycling = False
+        self._finish()
+
+    def _finish(self) -> None:
         self._stop.set()
         self._wake.set()
 
@@ -109,6 +112,7 @@ class Worker:
         """Work until told to stop. The exit code: clean, forced (tasks were handed back), or recycle."""
         loop = self._loop = asyncio.get_running_loop()
         self._pulse.loop_thread = threading.get_ident()
+        self._check_memory()
         check_hook(self._settings)
         await self._client.aopen()
         self._settler = Settler(self._store, self._ledger, self._settings.redact)
@@ -221,8 +225,8 @@ class Worker:
         if not isinstance(attempt, Attempt):
             self._settler.settle(claimed, attempt, None, now_ms)
             return
-        if attempt.isolated and self._isolates.crowded:
-            self._settler.settle(claimed, Crowded())
+        if attempt.isolated and not self._isolates.admit():
+            self._settler.settle(claimed, Crowded(), None, now_ms)
             return
         if claimed.alone:
             log.warning("task %s (%s) is a suspect and runs alone", claimed.record.id, claimed.record.name)
@@ -323,8 +327,10 @@ class Worker:
                         attempt.ctx.lose()
                         stop(attempt, Gone())
             case Overdue(attempt):
-                self._abandoned = True
+                attempt.ctx.lose()
                 self._attempts.pop(attempt.key, None)
+                if not self._attempts:
+                    self._emptied.set()
                 self.recycle(f"task {attempt.ctx.task_id} would not end")
 
     def _turn(self) -> None:
@@ -334,12 +340,20 @@ class Worker:
         if limit is not None and resident_mb() > limit:
             self.recycle(f"its memory grew over {limit:g} MB")
 
+    def _check_memory(self) -> None:
+        limit, now = self._options.max_rss_mb, resident_mb()
+        if limit is not None and now > limit:
+            raise WorkerInitializationError(
+                f"--max-rss-mb {limit:g} is less than this worker holds before its first task ({now:.0f} MB): it would "
+                f"start over for ever; allow it more"
+            )
+
     def recycle(self, why: str) -> None:
         """Drain, and start over in a fresh process."""
         if not self._stop.is_set():
             log.info("worker %s is recycled: %s", self.boot, why)
             self._recycling = True
-            self.drain()
+            self._finish()
 
     # --- leave ---------------------------------------------------------------------------------------------------
 
@@ -354,7 +368,7 @@ class Worker:
                 stop(attempt, HandBack())
             await self._wait_until_empty(STOP_GRACE_S)
             for attempt in list(self._attempts.values()):
-                self._abandoned = True
+                attempt.ctx.lose()
                 del self._attempts[attempt.key]
                 self._settler.settle(attempt.claimed, HandBack())
         if not await self._settler.finish(CONFIRM_S):

@@ -205,10 +205,13 @@ class Ledger:
             )
         )
 
-    def retry(self, lease: Lease, delay_ms: int, detail: str = "", *, putback: bool = False) -> Call[Settled]:
-        """Run again after a delay. `putback`: not for this worker; burns no attempt and counts as no failure."""
+    def retry(
+        self, lease: Lease, delay_ms: int, detail: str = "", *, putback: bool = False, quiet: bool = False
+    ) -> Call[Settled]:
+        """Run again after a delay. `putback`: not for this worker; burns no attempt and counts as no failure. `quiet`:
+        the same, and leaves no trace: there was only no room."""
         check_number("delay_ms", delay_ms)
-        kind = "putback" if putback else "failure"
+        kind = "quiet" if quiet else "putback" if putback else "failure"
         return self._settle("retry", lease, delay_ms, kind, plain(detail))
 
     def release(self, leases: Sequence[Lease]) -> Call[list[Settled]]:

@@ -123,8 +123,8 @@ class Fuzzer:
         return [self.submission() for _ in range(self.rng.choice([0, 0, 2]))]
 
     def retry(self) -> Call[Any]:
-        delay, putback = self.rng.choice([0, 900]), self.rng.random() < 0.3
-        return self.ledger.retry(self.lease(), delay, 'it/failed "so"', putback=putback)
+        delay, putback, quiet = self.rng.choice([0, 900]), self.rng.random() < 0.3, self.rng.random() < 0.3
+        return self.ledger.retry(self.lease(), delay, 'it/failed "so"', putback=putback, quiet=quiet)
 
     def release(self) -> Call[Any]:
         return self.ledger.release(self.leases())

@@ -62,6 +62,7 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
     LuaMutant("release_burns_an_attempt", "release", "r.attempt = r.attempt - 1", "r.attempt = r.attempt + 0"),
     LuaMutant("fence_is_time_alone", "lib/take", "and fence_now or digits(r.fence + 1)", "and fence_now or fence_now"),
     LuaMutant("plain_claim_forgets_flags", "lib/take", "flags ~= '-' or ", ""),
+    LuaMutant("quiet_leaves_a_trace", "retry", "if kind ~= 'quiet' then log", "if kind then log"),
     LuaMutant("late_claim_served", "claim", "if seq < tonumber(words[1]) then return {'old'} end", ""),
     LuaMutant(
         "claim_repeats_settled",

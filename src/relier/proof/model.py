@@ -262,10 +262,12 @@ class Model(Operate):
     def _retry(self, args: list[bytes]) -> Any:
         for task_id, rec, run, answer in self.settle(args, "retry", 5):
             delay = int(run[2])
-            self.log(rec, "retry", run[4].decode())
-            if run[3] == b"putback":
+            if run[3] != b"quiet":
+                self.log(rec, "retry", run[4].decode())
+            if run[3] != b"failure":
                 rec.attempt -= 1
-                rec.more.setdefault("since", str(self.now))
+                if run[3] == b"putback":
+                    rec.more.setdefault("since", str(self.now))
             else:
                 rec.more["retries"] = str(int(rec.more.get("retries", 0)) + 1)
                 rec.more.pop("since", None)

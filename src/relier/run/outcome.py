@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PUT_BACK_FIRST_MS, PUT_BACK_MOST_MS = 1_000, 30_000
 PUT_BACK_LIMIT_MS = 10 * 60_000
-CROWDED_MS = 1_000
+CROWDED_MS = (1_000, 5_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +127,7 @@ def plan_of(
         case PutBack(error):
             return _after_put_back(ledger, claimed, error, now_ms, show)
         case Crowded():
-            delay = random.randrange(CROWDED_MS, 2 * CROWDED_MS)
-            return Plan(ledger.retry(lease, delay, "no isolated process was free here", putback=True))
+            return Plan(ledger.retry(lease, random.randrange(*CROWDED_MS), quiet=True))
         case Died(cause):
             return Plan(
                 ledger.forfeit(lease, cause), f"ended: {cause}; it is revived, or dead if that was once too often"

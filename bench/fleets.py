@@ -27,7 +27,9 @@ def quick() -> bool:
 def a_fleet(lease: float) -> Iterator[Fleet]:
     """Workers with this lease on a store of their own. At the end the ledger itself is audited."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        settings = Settings(redis_url=f"embedded://{folder}/store", namespace="bench", heartbeat_ttl=lease)
+        settings = Settings(
+            redis_url=f"embedded://{folder}/store", namespace="bench", heartbeat_ttl=lease, admission_limit=0
+        )
         fleet = Fleet(settings, Path(folder) / "fleet")
         try:
             yield fleet

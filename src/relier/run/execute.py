@@ -30,7 +30,7 @@ async def execute(attempt: Attempt, threads: Threads, line: Line) -> Outcome:
         return _raised(attempt, error)
     if isinstance(attempt.stop, Failed):  # it swallowed the hard timeout's cancel, and came to an end after all
         return attempt.stop
-    return returned(attempt.task, value, attempt.ctx.task_id, line.keyring, line.settings.max_payload_bytes)
+    return returned(attempt.task, value, line.settings.max_payload_bytes, attempt.ctx.task_id, line.keyring)
 
 
 async def _call(attempt: Attempt, threads: Threads) -> Any:

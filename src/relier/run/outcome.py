@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from relier.errors import HardTimeoutError, IdempotencyInFlightError, PayloadEncodingError, PayloadTooLargeError
 from relier.failure import Failure, failure_of, redacted, write_failure
-from relier.keyring import Keyring
+from relier.keyring import NO_KEYS, Keyring
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Claimed
 from relier.options import Retries
@@ -76,7 +76,9 @@ class Gone:
 Outcome = Done | Failed | PutBack | Crowded | Died | HandBack | Gone
 
 
-def returned(task: RlTask[Any, Any], value: Any, task_id: str, keyring: Keyring, most_bytes: int) -> Done | Failed:
+def returned(
+    task: RlTask[Any, Any], value: Any, most_bytes: int, task_id: str = "", keyring: Keyring = NO_KEYS
+) -> Done | Failed:
     """What a task returned, as it is stored, if it can be kept; else a dead letter that says so."""
     try:
         raw = task.arguments.encode_result(value)

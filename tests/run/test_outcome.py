@@ -8,7 +8,6 @@ import pytest
 
 from relier import HardTimeoutError, PayloadIntegrityError, Retries, Settings, UnknownTaskError, rl_task
 from relier.failure import failure_of, read_failure
-from relier.keyring import NO_KEYS
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Claimed, Lease, Record, Spec
 from relier.run.outcome import (
@@ -139,12 +138,12 @@ def answer() -> Any: ...
 
 
 def test_a_result_is_kept_as_bytes_and_none_as_nothing() -> None:
-    assert returned(answer, {"a": 1}, "id", NO_KEYS, 100) == Done(b'{"a":1}')
-    assert returned(answer, None, "id", NO_KEYS, 100) == Done(None)
+    assert returned(answer, {"a": 1}, 100) == Done(b'{"a":1}')
+    assert returned(answer, None, 100) == Done(None)
 
 
 def test_a_result_that_cannot_be_kept_is_a_final_failure() -> None:
     for value in (object(), "x" * 101, {1, object()}):
-        outcome = returned(answer, value, "id", NO_KEYS, 100)
+        outcome = returned(answer, value, 100)
         assert isinstance(outcome, Failed)
         assert outcome.final

@@ -140,6 +140,7 @@ def test_a_keyring_does_not_travel() -> None:
 def test_settings_that_do_not_fit_show_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RELIER_SIGNING_KEYS", entry("s1"))
     monkeypatch.setenv("RELIER_CONCURRENCY", "many")
+    get_settings.cache_clear()
     with pytest.raises(ConfigurationError, match="RELIER_CONCURRENCY") as refused:
         get_settings()
     assert not leaks(list(everything_said(refused.value)), key("s1"))

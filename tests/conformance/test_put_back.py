@@ -12,13 +12,13 @@ from relier.options import TaskOptions
 from relier.task import RlTask
 
 
-def wait_until_put_back(stage: Stage, receipt: Receipt) -> None:
+def wait_until_put_back(stage: Stage, receipt: Receipt, why: str = "UnknownTaskError") -> None:
     """Not lost, no attempt burnt, and it says why."""
     task = stage.wait_for_state(receipt, TaskState.SCHEDULED)
     assert task.record.attempt == 0
     (entry,) = task.history
     assert entry.move == "retry"
-    assert read_failure(entry.detail).name == "UnknownTaskError"
+    assert read_failure(entry.detail).name == why
 
 
 def test_a_task_no_worker_knows_goes_back_and_is_run_by_one_that_does(stage: Stage) -> None:
@@ -36,7 +36,7 @@ def test_a_payload_of_newer_code_goes_back_and_is_run_by_that_code(stage: Stage)
     newer: RlTask[Any, str] = RlTask(tasks.versioned.fn, TaskOptions(name="versioned", schema_version=2))
     receipt = newer.push("written")
     old = stage.start_worker()
-    wait_until_put_back(stage, receipt)
+    wait_until_put_back(stage, receipt, "SchemaMigrationError")
     assert tasks.versioned.push("written").result(PATIENCE_S) == "written by version 1"
     old.stop()
     assert old.exit_code() == stage.engine.clean

@@ -90,6 +90,11 @@ class Worker:
     def draining(self) -> bool:
         return self._stop.is_set()
 
+    @property
+    def recycling(self) -> bool:
+        """It leaves to start over, and nobody has told it to stay away since."""
+        return self._recycling
+
     def drain(self) -> None:
         """Stop claiming, finish, leave; for good, even if it was about to start over. Again: no difference."""
         self._recycling = False

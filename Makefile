@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-native bench-recovery clean
+.PHONY: setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-native bench-recovery bench-zombies bench-drain bench-delayed clean
 
 setup: $(VENV)/.ready
 $(VENV)/.ready: requirements/dev.lock pyproject.toml
@@ -71,6 +71,9 @@ bench-native: $(VENV)-bench/.ready  ## our worker beside Celery, dramatiq and ta
 
 bench-recovery: setup  ## how soon the tasks of killed workers run again
 	$(BIN)/python bench/recovery.py
+
+bench-zombies bench-drain bench-delayed: setup  ## late commits, drains at random moments, a million delayed tasks
+	$(BIN)/python bench/$(@:bench-%=%).py
 
 lock:                  ## rewrite the lock files from pyproject.toml
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv

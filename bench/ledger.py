@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from relier.ledger.ledger import Ledger, load_scripts
-from relier.ledger.records import Claimed, Submission, new_boot, new_task_id
+from relier.ledger.records import Claimed, Lease, Submission, new_boot, new_task_id
 from relier.settings import Settings
 from relier.store import SyncStore
 from relier.store.call import Call
@@ -104,6 +104,23 @@ class Bench:
                 rest = [task for claim in self.all_of(self.claims(n, 1)) for task in claim.tasks]
                 self.all_of(ledger.commit([(task.lease, b"ok", ())]) for task in rest)
         self.measure("revive, nothing to do", n, lambda: self.all_of(ledger.revive() for _ in range(n)))
+
+    def locks(self) -> None:
+        """The life of a lock of user code, outside tasks and inside, and what others are told of it."""
+        ledger, n = self.ledger, 100
+        lease = Lease(new_task_id(), "1800000000000000", self.boot)
+        for where, holder in (("outside a task", "web.1"), ("inside a task", lease)):
+            names = [(f"lock:{new_task_id()}", new_task_id()) for _ in range(n)]
+            for move, calls in {
+                "lock": [ledger.lock(*name, 120_000, holder) for name in names],
+                "lock, in flight": [ledger.lock(key, "other", 120_000, holder) for key, _ in names],
+                "renew": [ledger.renew(*name, 120_000) for name in names],
+                "conclude": [ledger.conclude(*name, 3_600_000, PAYLOAD) for name in names],
+                "lock, completed": [ledger.lock(key, "other", 120_000, holder) for key, _ in names],
+            }.items():
+                self.measure(f"{move} {where}", n, lambda calls=calls: self.all_of(calls))
+        self.all_of(ledger.lock(key, token, 120_000, "web.1") for token, key in names)
+        self.measure("unlock", n, lambda: self.all_of(ledger.unlock(key, token) for token, key in names))
 
     def settle(self, move: str, task: Claimed) -> Call[Any]:
         ledger = self.ledger
@@ -230,6 +247,7 @@ def main() -> None:
                 bench.life(1)
                 bench.life(100)
                 bench.others()
+                bench.locks()
             report_lives(bench)
             report_others(bench, [move for move in bench.costs if move.split()[-1] not in {"1", "100"}])
     print("\nMemory and recovery")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from pydantic import SecretStr
 
 import relier
 from relier import errors, settings
@@ -65,7 +66,7 @@ def texts_below_fields(cls: type) -> dict[str, str]:
 
 
 def default_of(value: Any) -> str:
-    if value in (None, ""):
+    if value in (None, "", SecretStr("")):
         return "not set"
     if isinstance(value, float):
         value = f"{value:g}" if value < 1e6 else f"{value:.0f}"

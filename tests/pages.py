@@ -3,6 +3,8 @@
     ```python            a block that begins with `# name.py` is a file
     ```console           `$ …` is typed, the lines below it are what it must print; `…` stands for any lines
 
+`export NAME=…` holds for all commands below it.
+
 `rl worker` and `rl dev` are started and left running, as in a terminal of their own; what they print is not compared.
 Ids, workers, processes, times and folders differ from run to run. They are compared as such, and a later command that
 names one of the page's gets the real one.
@@ -82,6 +84,8 @@ class Terminal:
                 self._write(step)
             elif step.command.startswith(STAYS):
                 self._stay(step.command)
+            elif step.command.startswith("export "):
+                self._export(step.command)
             else:
                 self._compare(step)
 
@@ -99,6 +103,12 @@ class Terminal:
         self._compare(Step(command=f"python -c 'import {Path(step.file).stem}'"))
         if self._reloads:
             self._wait_for_worker(began + 1)
+
+    def _export(self, command: str) -> None:
+        name = command.removeprefix("export ").partition("=")[0]
+        shell = ["/bin/sh", "-c", f'{command}; printf %s "${name}"']
+        said = subprocess.check_output(shell, cwd=self.folder, env=self._environment, text=True, timeout=60)
+        self._environment[name] = said
 
     def _stay(self, command: str) -> None:
         self.close()

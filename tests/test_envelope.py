@@ -1,8 +1,10 @@
-"""What travels as a payload: any JSON parser reads it; anything else is a PayloadIntegrityError that says what."""
+"""What travels as a payload: any JSON parser reads it; anything else is a PayloadIntegrityError that says what.
+With keys it is signed for one task, and its body is encrypted."""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import random
 from typing import Any
@@ -11,9 +13,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from locksmith import everything_said, key, keyring, leaks
 from relier.codec import encode
-from relier.envelope import Envelope, open_envelope, seal
+from relier.envelope import Envelope, _signed, open_envelope, reseal, seal
 from relier.errors import PayloadEncodingError, PayloadIntegrityError
+from relier.keyring import NO_KEYS, Keyring
 
 # A busy machine is no failure.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -120,3 +124,217 @@ def test_no_damage_changes_the_body_unseen(value: Any, dice: random.Random) -> N
         raw[dice.randrange(len(raw))] = dice.randrange(256)
     del raw[dice.choice([len(raw), dice.randrange(len(raw))]) :]
     assert opened_body(bytes(raw)) in {body, None}
+
+
+# --- with keys ---------------------------------------------------------------------------------------------------
+
+ID, NAME, AT = "0198f3a2c4d57e1f8a9b0c1d2e3f4a5b", "shop.charge", 1794720833000
+SIGNING, ENCRYPTING, BOTH = keyring("s1"), keyring(encryption="e1"), keyring("s1", "e1")
+KEYRINGS = pytest.mark.parametrize("keys", [SIGNING, ENCRYPTING, BOTH], ids=["signed", "encrypted", "both"])
+SIGNED = pytest.mark.parametrize("keys", [SIGNING, BOTH], ids=["signed", "both"])
+
+
+def sealed(keys: Keyring, body: bytes = BODY, **other: Any) -> bytes:
+    fields: dict[str, Any] = {"schema_version": 2, "pushed_ms": AT, "trace": "00-ab-cd-01", "task_id": ID, "name": NAME}
+    return seal(body, keyring=keys, **fields | other)
+
+
+def opened(raw: bytes, keys: Keyring, task_id: str = ID, name: str = NAME) -> Envelope:
+    return open_envelope(raw, task_id=task_id, name=name, keyring=keys)
+
+
+def refusal(raw: bytes, keys: Keyring, task_id: str = ID, name: str = NAME) -> str:
+    """Why it is refused. Whatever it says or holds, it is no key, and not the signature that would have been right."""
+    with pytest.raises(PayloadIntegrityError) as refused:
+        opened(raw, keys, task_id, name)
+    said = list(everything_said(refused.value))
+    assert not leaks(said, key("s1"), key("e1"), key("s2"), key("e2"))
+    assert SIGNATURE not in str(refused.value)
+    return str(refused.value)
+
+
+SIGNATURE = "4475c1326a645eae04e8def61f4378d16118c1661a1200934fe7c477a25033da"
+
+
+def test_the_layout_with_a_signature_is_kept() -> None:
+    """Records outlive releases; and a producer in another language may want to sign."""
+    message = f"relier envelope 1\n32:{ID}11:{NAME}2:{AT}:11:00-ab-cd-01".encode() + BODY
+    assert hmac.digest(key("s1"), message, "sha256").hex() == SIGNATURE
+    assert sealed(SIGNING).decode() == (
+        f'{{"v":1,"schema":2,"at":{AT},"trace":"00-ab-cd-01","sum":"{SUM}","sig":"hmac-sha256:s1:{SIGNATURE}",'
+        f'"body":[["cus_1",5000],{{}}]}}'
+    )
+
+
+def test_the_layout_of_an_encrypted_body_is_kept() -> None:
+    text = "aes-gcm:e1:AAECAwQFBgcICQoLqtJmaaEG9Y7JEOjlLZmVfc450AuVl5Dsdpc+FtReKtUnGZ8="
+    total = hashlib.sha256(f'"{text}"'.encode()).hexdigest()
+    raw = an_envelope(schema=2, at=AT, sum=f"sha256:{total}", body=text)
+    assert opened(raw, ENCRYPTING) == Envelope(2, AT, "", BODY)
+
+
+def test_without_keys_nothing_changes() -> None:
+    assert sealed(NO_KEYS) == seal(BODY, schema_version=2, pushed_ms=AT, trace="00-ab-cd-01")
+    assert b"sig" not in sealed(NO_KEYS)
+
+
+@unhurried
+@given(
+    st.lists(JSON, max_size=3), st.integers(0, 2**53), st.integers(0, 2**53), TEXT, st.text(), st.text(), st.booleans()
+)
+def test_what_was_sealed_with_keys_is_opened_with_them(
+    value: Any, schema: int, at: int, trace: str, task_id: str, name: str, later: bool
+) -> None:
+    body = encode(value)
+    for keys, rotated in (
+        (SIGNING, keyring("s2,s1")),
+        (ENCRYPTING, keyring(encryption="e2,e1")),
+        (BOTH, keyring("s2,s1", "e2,e1")),
+    ):
+        raw = seal(body, schema_version=schema, pushed_ms=at, trace=trace, task_id=task_id, name=name, keyring=keys)
+        reader = rotated if later else keys
+        assert opened(raw, reader, task_id, name) == Envelope(schema, at, trace, body)
+        json.loads(raw)
+
+
+def test_an_encrypted_body_shows_nothing_of_it() -> None:
+    raw = sealed(BOTH, b'[["4111 1111 1111 1111"],{"cvc":737}]')
+    assert b"4111" not in raw
+    assert b"cvc" not in raw
+    assert json.loads(raw)["body"].startswith("aes-gcm:e1:")
+    assert raw != sealed(BOTH, b'[["4111 1111 1111 1111"],{"cvc":737}]')  # equal calls do not look alike
+
+
+# --- what is not ours --------------------------------------------------------------------------------------------
+
+
+@SIGNED
+def test_an_unsigned_payload_is_refused(keys: Keyring) -> None:
+    assert "is not signed, and here RELIER_SIGNING_KEYS is set" in refusal(sealed(NO_KEYS), keys)
+    assert "is not signed" in refusal(an_envelope(), keys)
+    assert "is not signed" in refusal(sealed(ENCRYPTING), keys)
+    assert "kept: look at them" in refusal(sealed(NO_KEYS), keys)
+
+
+@SIGNED
+def test_a_payload_signed_with_other_keys_is_refused(keys: Keyring) -> None:
+    assert "is signed with key 's2', which is not in RELIER_SIGNING_KEYS" in refusal(sealed(keyring("s2")), keys)
+    forged = sealed(keyring("s2", "e1")).replace(b"hmac-sha256:s2:", b"hmac-sha256:s1:")
+    assert "does not fit (key 's1')" in refusal(forged, keys)
+
+
+@SIGNED
+@pytest.mark.parametrize(
+    ("task_id", "name"),
+    [("another", NAME), (ID, "shop.refund"), (ID + "1", NAME[:-1]), ("", ""), (NAME, ID), (ID[:-1], ID[-1] + NAME)],
+)
+def test_a_payload_put_before_another_task_is_refused(keys: Keyring, task_id: str, name: str) -> None:
+    assert "comes from another task" in refusal(sealed(keys), keys, task_id, name)
+
+
+def test_an_encrypted_body_put_before_another_task_is_refused() -> None:
+    assert "the payload cannot be decrypted" in refusal(sealed(ENCRYPTING), ENCRYPTING, "another")
+
+
+@SIGNED
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"schema_version": 3},
+        {"pushed_ms": AT + 1},
+        {"trace": ""},
+        {"trace": "00-ab-cd-00"},
+        {"body": b'[["cus_1",9999],{}]'},
+    ],
+    ids=str,
+)
+def test_an_altered_field_with_a_fitting_sum_is_refused(keys: Keyring, changed: dict[str, Any]) -> None:
+    """What somebody with the store's password could write: everything but the signature."""
+    signature = json.loads(sealed(keys))["sig"]
+    forged = sealed(NO_KEYS, **changed).replace(b'"body":', f'"sig":"{signature}","body":'.encode())
+    assert open_envelope(forged)
+    assert "forged or altered" in refusal(forged, keys)
+
+
+def test_a_body_under_an_unknown_key_names_the_key() -> None:
+    raw = sealed(ENCRYPTING)
+    for keys in (NO_KEYS, keyring(encryption="e2")):
+        assert "the payload is encrypted with key 'e1', which is not in" in refusal(raw, keys)
+
+
+def test_who_has_no_signing_keys_checks_the_sum_alone() -> None:
+    assert opened(sealed(SIGNING), NO_KEYS, "any id", "any name").body == BODY
+    assert "checksum does not fit" in refusal(sealed(SIGNING).replace(b"5000", b"5001"), NO_KEYS)
+
+
+def test_plain_payloads_are_read_when_encryption_keys_are_set() -> None:
+    """So that keys can be introduced while tasks wait."""
+    assert opened(sealed(NO_KEYS), ENCRYPTING).body == BODY
+    assert opened(sealed(SIGNING), BOTH).body == BODY
+
+
+@KEYRINGS
+def test_no_flipped_bit_passes_with_keys(keys: Keyring) -> None:
+    raw = sealed(keys)
+    whole = opened(raw, keys)
+    for bit in range(len(raw) * 8):
+        flipped = bytearray(raw)
+        flipped[bit // 8] ^= 1 << bit % 8
+        try:
+            found = opened(bytes(flipped), keys)
+        except PayloadIntegrityError:
+            continue
+        # Without a signature the fields beside the body are not covered.
+        assert not keys.signs or found == whole
+        assert found.body == BODY
+
+
+@unhurried
+@given(st.sampled_from([SIGNING, ENCRYPTING, BOTH]), st.randoms(use_true_random=False))
+def test_no_damage_passes_with_keys(keys: Keyring, dice: random.Random) -> None:
+    raw = bytearray(sealed(keys))
+    for _ in range(dice.randint(1, 5)):
+        raw[dice.randrange(len(raw))] = dice.randrange(256)
+    del raw[dice.choice([len(raw), dice.randrange(len(raw))]) :]
+    try:
+        found = opened(bytes(raw), keys)
+    except PayloadIntegrityError:
+        return
+    assert found.body == BODY
+    assert not keys.signs or found == opened(sealed(keys), keys)
+
+
+SHORT = st.text("0123:a\n", max_size=4)
+PARTS = st.tuples(SHORT, SHORT, st.integers(0, 12), st.integers(0, 12), SHORT, SHORT.map(str.encode))
+
+
+@unhurried
+@given(PARTS, PARTS)
+@example(("1", "", 0, 0, "", b""), ("", "1", 0, 0, "", b""))
+@example(("", "", 1, 1, "", b""), ("", "", 11, 1, "", b""))
+@example(("", "", 1, 1, "a", b"b"), ("", "", 1, 1, "", b"ab"))
+def test_no_two_envelopes_have_the_same_to_sign(one: Any, other: Any) -> None:
+    assert (_signed(*one) == _signed(*other)) == (one == other)
+
+
+# --- edited by a person ------------------------------------------------------------------------------------------
+
+EDITED = b'[["cus_2",1],{}]'
+
+
+@pytest.mark.parametrize("keys", [NO_KEYS, SIGNING, ENCRYPTING, BOTH], ids=["plain", "signed", "encrypted", "both"])
+def test_an_edited_payload_is_sealed_anew(keys: Keyring) -> None:
+    raw = reseal(sealed(keys), EDITED, ID, NAME, keys)
+    assert opened(raw, keys) == Envelope(2, AT, "00-ab-cd-01", EDITED)
+    assert opened(reseal(sealed(keys), EDITED, ID, NAME, keys, schema_version=5), keys).schema_version == 5
+    if keys.signs:
+        assert refusal(raw, keys, "another")
+
+
+@SIGNED
+@pytest.mark.parametrize("raw", [b"junk", sealed(NO_KEYS), sealed(keyring("s2"))], ids=["junk", "unsigned", "foreign"])
+def test_nothing_of_an_untrusted_payload_is_signed_anew(keys: Keyring, raw: bytes) -> None:
+    with pytest.raises(PayloadIntegrityError):
+        reseal(raw, EDITED, ID, NAME, keys)
+    again = reseal(raw, EDITED, ID, NAME, keys, schema_version=3, pushed_ms=7)
+    assert opened(again, keys) == Envelope(3, 7, "", EDITED)

@@ -37,7 +37,7 @@ class RelierNative(Peer):
         return int(submitted or 0) - int(done or 0)
 
     def env(self, url: str) -> Mapping[str, str]:
-        return {"RELIER_REDIS_URL": url, "RELIER_NAMESPACE": NAMESPACE}
+        return {"RELIER_REDIS_URL": url, "RELIER_NAMESPACE": NAMESPACE, "RELIER_ADMISSION_LIMIT": "0"}
 
     def verify(self, url: str) -> str:
         settings = Settings(redis_url=url, namespace=NAMESPACE)

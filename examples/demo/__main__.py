@@ -157,11 +157,12 @@ class Demo:
 def settings_in(folder: Path) -> Settings:
     for name in [name for name in os.environ if name.upper().startswith("RELIER_")]:
         del os.environ[name]  # the demo is the same for everybody
-    return Settings(redis_url=f"embedded://{folder / 'store'}", namespace="demo", heartbeat_ttl=LEASE_S)
+    place = f"embedded://{folder / 'store'}"
+    return Settings(redis_url=place, namespace="demo", heartbeat_ttl=LEASE_S, admission_limit=0)
 
 
 def environment_of(settings: Settings) -> dict[str, str]:
-    given = ("redis_url", "namespace", "heartbeat_ttl")
+    given = ("redis_url", "namespace", "heartbeat_ttl", "admission_limit")
     return os.environ | {f"RELIER_{name.upper()}": str(getattr(settings, name)) for name in given}
 
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         UnknownTaskError,
         WorkerInitializationError,
     )
+    from relier.lock import LockState, idempotency_lock
     from relier.options import Admit, Retries
     from relier.run.context import TaskContext, task_context
     from relier.settings import Settings, get_settings
@@ -77,6 +78,10 @@ _HOMES = {
         "TaskNotFoundError",
         "UnknownTaskError",
         "WorkerInitializationError",
+    ),
+    "relier.lock": (
+        "LockState",
+        "idempotency_lock",
     ),
     "relier.options": (
         "Admit",
@@ -134,6 +139,7 @@ __all__ = [
     "IndeterminateError",
     "InvalidSubmissionError",
     "LeaseLostError",
+    "LockState",
     "MaxResurrectionsExceededError",
     "PartialPushError",
     "PayloadEncodingError",
@@ -161,6 +167,7 @@ __all__ = [
     "UnknownTaskError",
     "WorkerInitializationError",
     "get_settings",
+    "idempotency_lock",
     "rl_task",
     "task_context",
     "use_client",

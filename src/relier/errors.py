@@ -18,7 +18,7 @@ RelierError
 ├── PayloadTooLargeError            above RELIER_MAX_PAYLOAD_BYTES
 ├── InvalidSubmissionError          a field of a submission has a wrong type or range
 ├── PayloadEncodingError            an argument, result or checkpoint is of a type that cannot travel
-├── PayloadIntegrityError           a payload's checksum does not fit its bytes; it was not run
+├── PayloadIntegrityError           a payload's checksum or signature does not fit, or a value cannot be decrypted
 ├── UnknownTaskError                no task of that name is known to this process
 ├── SchemaMigrationError            a payload of an older schema version cannot be brought up to this code's
 ├── CheckpointTooLargeError         too large to keep in the record, and RELIER_CHECKPOINT_DIR is not set
@@ -33,7 +33,7 @@ RelierError
 ├── TaskCancelledError              result(): the task was cancelled
 └── LedgerError                     the ledger said no to a move
     ├── TaskNotFoundError           no record of that id
-    ├── LeaseLostError              another attempt owns the task, or nobody does
+    ├── LeaseLostError              another attempt owns the task, or nobody does; a lock was lost
     ├── IllegalMoveError            the record's state does not allow the move
     ├── VersionConflictError        the record changed since it was read
     ├── IdempotencyConflictError    replay: another task holds the key now
@@ -154,7 +154,8 @@ class PayloadEncodingError(RelierError, TypeError):
 
 
 class PayloadIntegrityError(RelierError):
-    """A payload's checksum does not fit its bytes, or it is no payload of ours. It was not run; its bytes are kept."""
+    """A payload is none of ours: its checksum or its signature does not fit, or it cannot be decrypted. It was not run;
+    its bytes are kept. Also: a result, checkpoint or step that cannot be decrypted."""
 
 
 class UnknownTaskError(RelierError):
@@ -232,7 +233,7 @@ class TaskNotFoundError(LedgerError):
 
 
 class LeaseLostError(LedgerError):
-    """Another attempt owns the task, or nobody does. This attempt's outcome was refused."""
+    """Another attempt owns the task, or nobody does; or a lock ran out under its holder. Its outcome was refused."""
 
 
 class IllegalMoveError(LedgerError):

@@ -1,4 +1,8 @@
-"""A failure as dead letters keep it: an exception as JSON (class, message, traceback, arguments), an exit in words."""
+"""A failure as dead letters keep it: an exception as JSON (class, message, traceback, arguments), an exit in words.
+
+Failures are read by people and are never encrypted. What of them may be kept is for the redaction hook to say: it sees
+message, traceback and arguments before they are cut to length, so that no half of a secret is left at a cut.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,11 @@ import msgspec
 
 from relier import codec
 from relier.errors import PayloadEncodingError
+from relier.redact import Show
 
 MOST_MESSAGE = 4_000
 MOST_TRACEBACK = 24_000
+MOST_UNCUT = 256_000  # in memory, and on the way from an isolated process
 
 
 class Failure(msgspec.Struct, frozen=True, rename={"kind": "type"}, omit_defaults=True):
@@ -49,14 +55,24 @@ def failure_of(error: BaseException) -> Failure:
     kind = type(error)
     return Failure(
         f"{kind.__module__}:{kind.__qualname__}",
-        _message(error)[:MOST_MESSAGE],
-        _traceback(error),
+        message_of(error)[:MOST_UNCUT],
+        _traceback(error)[-MOST_UNCUT:],
         _args(error),
     )
 
 
+def redacted(failure: Failure, show: Show | None) -> Failure:
+    """What people may see of it; all, without a hook."""
+    if show is None:
+        return failure
+    message, traceback = _as_text(show(failure.message)), _as_text(show(failure.traceback))
+    return Failure(failure.kind, message, traceback, _redacted_args(failure.args, show))
+
+
 def write_failure(failure: Failure) -> str:
-    return msgspec.json.encode(failure).decode()
+    """As it is kept, cut to length."""
+    kept = Failure(failure.kind, failure.message[:MOST_MESSAGE], _tail(failure.traceback), failure.args)
+    return msgspec.json.encode(kept).decode()
 
 
 def read_failure(detail: str) -> Failure:
@@ -67,7 +83,7 @@ def read_failure(detail: str) -> Failure:
         return Failure(message=detail)
 
 
-def _message(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     try:
         return _writable(str(error))
     except Exception:  # noqa: BLE001 - a __str__ that fails must not hide the failure it should tell of
@@ -76,9 +92,12 @@ def _message(error: BaseException) -> str:
 
 def _traceback(error: BaseException) -> str:
     try:
-        text = _writable("".join(tracebacks.format_exception(type(error), error, _users_part(error.__traceback__))))
+        return _writable("".join(tracebacks.format_exception(type(error), error, _users_part(error.__traceback__))))
     except Exception:  # noqa: BLE001
         return ""
+
+
+def _tail(text: str) -> str:
     return text if len(text) <= MOST_TRACEBACK else "…" + text[-MOST_TRACEBACK:]
 
 
@@ -91,11 +110,31 @@ def _users_part(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _args(error: BaseException) -> str:
+    return _written_args(error.args)
+
+
+def _written_args(args: Any) -> str:
     try:
-        raw = codec.encode(error.args).decode()
+        raw = codec.encode(args).decode()
     except (PayloadEncodingError, UnicodeError):
         return ""
     return raw if len(raw) <= MOST_MESSAGE else ""
+
+
+def _redacted_args(written: str, show: Show) -> str:
+    """Without arguments an exception is rebuilt from its message, which has passed the hook too."""
+    try:
+        args = show(list(codec.decode(written.encode()))) if written else None
+    except (PayloadEncodingError, UnicodeError):
+        return ""
+    return _written_args(tuple(args)) if isinstance(args, list | tuple) else ""
+
+
+def _as_text(value: Any) -> str:
+    try:
+        return "" if value is None else _writable(str(value))
+    except Exception:  # noqa: BLE001 - whatever the hook made of it
+        return "(hidden: what the redaction hook returned is no text)"
 
 
 def _writable(text: str) -> str:

@@ -35,8 +35,8 @@ class Retries:
     factor: float = 2.0
     max_backoff: float = 300.0
     jitter: float = 0.5
-    retry_on: tuple[type[BaseException], ...] = (Exception,)
-    never_on: tuple[type[BaseException], ...] = ()
+    retry_on: type[BaseException] | tuple[type[BaseException], ...] = (Exception,)
+    never_on: type[BaseException] | tuple[type[BaseException], ...] = ()
 
     def __post_init__(self) -> None:
         for what in ("retry_on", "never_on"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from relier.errors import ConfigurationError
@@ -99,11 +99,23 @@ class Settings(BaseSettings):
     concurrency: Annotated[int, Field(ge=1, le=100_000)] = 100
     """Tasks at once in one worker process."""
 
+    signing_keys: SecretStr = SecretStr("")
+    """Sign what is pushed, and run nothing else: `id:base64,id2:base64`, the key in use first; each ≥ 16 bytes."""
+    encryption_keys: SecretStr = SecretStr("")
+    """Encrypt payloads, results, checkpoints and steps: `id:base64,id2:base64`, the key in use first; each 16, 24 or 32
+    bytes. Needs `pip install relier[encryption]`."""
+    redact: Annotated[str, Field(pattern=r"^([\w.]+:[\w.]+)?$")] = ""
+    """Who decides what people may see of payloads, results and failures: `package.module:function`, called with the
+    task's name and the value, returns what may be shown."""
+
 
 def environment(settings: Settings) -> dict[str, str]:
     """These settings as environment variables, for a process of ours that shall have the same."""
-    given = settings.model_dump(mode="json", exclude_none=True)
-    return {f"RELIER_{name.upper()}": str(value) for name, value in given.items()}
+    given = settings.model_dump(exclude_none=True)
+    return {
+        f"RELIER_{name.upper()}": value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+        for name, value in given.items()
+    }
 
 
 @cache

@@ -70,5 +70,8 @@ MOVES: dict[str, Move] = {
 }
 
 # Scripts that change no task's state.
-MARKS = frozenset({"checkpoint", "step", "progress", "register", "beat", "retire", "pause", "resume", "open"})
+MARKS = frozenset(
+    {"checkpoint", "step", "progress", "register", "beat", "retire", "pause", "resume", "open"}
+    | {"lock", "renew", "conclude", "unlock"}
+)
 READS = frozenset({"get", "list", "owned", "stats"})

@@ -82,7 +82,7 @@ class Pushable(Generic[P, R]):
     ) -> tuple[Durability, Submission, Admission | None]:
         settings = client.settings
         level = level_of(self._task, self._push, client)
-        submission = submission_of(self._task, args, kwargs, self._push, level, settings)
+        submission = submission_of(self._task, args, kwargs, self._push, level, settings, client.keyring)
         held = bytes_held(submission) if settings.admission_max_bytes else 0
         guards = self._task.guards
         return level, submission, guards.admission(settings, guards.load(settings, [(args, kwargs)], held))
@@ -93,7 +93,7 @@ class Pushable(Generic[P, R]):
         if self._push.task_id is not None or self._push.idempotency_key is not None:
             raise ConfigurationError("task_id and idempotency_key name one task; push_many makes many: push it alone")
         given = [call_of(item) for item in calls]
-        tasks = [submission_of(self._task, *call, self._push, level, settings) for call in given]
+        tasks = [submission_of(self._task, *call, self._push, level, settings, client.keyring) for call in given]
         return level, Bulk(self._task, given, tasks, settings)
 
     def _about(self, client: Client, level: Durability, task: Submission, answer: Accepted) -> dict[str, Any]:
@@ -111,7 +111,10 @@ class Pushable(Generic[P, R]):
 class RlTask(Pushable[P, R]):
     """A function that can be pushed. `name` is its identity: module and name, unless it was given one."""
 
-    def __init__(self, fn: Callable[P, Any], options: TaskOptions) -> None:
+    __name__: str
+    __qualname__: str
+
+    def __init__(self, fn: Callable[..., Any], options: TaskOptions) -> None:
         super().__init__(self, NO_OPTIONS)
         functools.update_wrapper(self, fn)
         self.fn = fn

@@ -118,13 +118,18 @@ class Crew:
 
     def begin(self, boot: str = "", **ready: Any) -> Attempt:
         """Claim what waits, and open it as a worker would."""
-        attempt = open_attempt(self.claim(boot or self.join()), Line(self.client), **ready)
+        self._line = Line(self.client)
+        attempt = open_attempt(self.claim(boot or self.join()), self._line, **ready)
         assert isinstance(attempt, Attempt)
         return attempt
 
+    async def run_only(self, attempt: Attempt) -> Outcome:
+        """Run it as a worker would, and tell the ledger nothing: as if the process had died then."""
+        return await execute(attempt, self._threads, self._line)
+
     async def execute(self, attempt: Attempt) -> Outcome:
         """Run it as a worker would, and tell the ledger what came of it."""
-        outcome = await execute(attempt, self._threads, self.client.settings.max_payload_bytes)
+        outcome = await self.run_only(attempt)
         plan = plan_of(self.ledger, attempt.claimed, outcome, attempt.task.options.retries, self.stats().now_ms)
         if plan.call is not None:
             self.run(plan.call)

@@ -289,7 +289,7 @@ async def test_the_next_attempt_resumes_from_it(filed: Crew, way: str, size: int
     if way == "retry":
         await filed.execute(attempt)
     else:
-        await attempted(filed, attempt)
+        await filed.run_only(attempt)
         if way == "revive":
             filed.lose(boot)
         elif way == "release":
@@ -301,14 +301,6 @@ async def test_the_next_attempt_resumes_from_it(filed: Crew, way: str, size: int
     assert seen == [None, value]
 
 
-async def attempted(crew: Crew, attempt: Any) -> Any:
-    """Run it, and tell the ledger nothing: as if the process had died then."""
-    from relier.run.execute import execute
-    from relier.run.threads import Threads
-
-    return await execute(attempt, Threads(), crew.client.settings.max_payload_bytes)
-
-
 async def test_a_fresh_replay_forgets_it(filed: Crew) -> None:
     async def keep(ctx: TaskContext) -> Any:
         assert ctx.partial_result is None
@@ -318,7 +310,7 @@ async def test_a_fresh_replay_forgets_it(filed: Crew) -> None:
     script["now"] = keep
     receipt = work.push("now")
     attempt = filed.begin()
-    await attempted(filed, attempt)
+    await filed.run_only(attempt)
     filed.run(filed.ledger.bury(attempt.lease, "OSError", "{}"))
     version = filed.get(receipt.id).record.version
     filed.run(filed.ledger.replay(receipt.id, version, new_task_id(), fresh=True))
@@ -483,7 +475,7 @@ async def kept_by(crew: Crew, end: str) -> tuple[str, Lease]:
     work.push("now")
     boot = crew.join()
     attempt = crew.begin(boot)
-    await attempted(crew, attempt)
+    await crew.run_only(attempt)
     name = Named(attempt.lease.task_id, attempt.lease.fence, 1).file
     assert name in files(crew)
     if end == "done":
@@ -528,7 +520,7 @@ async def test_a_dead_letters_file_goes_with_its_record(filed: Crew) -> None:
 async def test_an_older_file_of_the_same_task_goes(filed: Crew) -> None:
     first, lease = await kept_by(filed, "queued")
     second = filed.begin()
-    await attempted(filed, second)
+    await filed.run_only(second)
     assert len(files(filed)) == 2
     assert await tidy(filed) == 1
     assert files(filed) == [Named(lease.task_id, second.lease.fence, 1).file]

@@ -27,10 +27,7 @@ from relier import (
 )
 from relier.cli.main import rl
 from relier.run import context
-from relier.run.attempt import Attempt
-from relier.run.execute import execute
 from relier.run.outcome import Done, Failed, HandBack
-from relier.run.threads import Threads
 from relier.states import State
 from servers import Boot
 
@@ -72,11 +69,6 @@ def work_sync(ctx: TaskContext) -> Any:
 
 
 both = pytest.mark.parametrize("task", [work, work_sync], ids=["async def", "def"])
-
-
-async def died_after(crew: Crew, attempt: Attempt) -> Any:
-    """Run it and tell the ledger nothing, as if the process had died then."""
-    return await execute(attempt, Threads(), crew.client.settings.max_payload_bytes)
 
 
 def calls(*names: str) -> tuple[list[str], dict[str, Callable[..., Any]]]:
@@ -133,7 +125,7 @@ async def test_what_is_recorded_is_not_called_again(crew: Crew, task: Any, way: 
         if way == "retry":
             await crew.execute(attempt)
             continue
-        await died_after(crew, attempt)
+        await crew.run_only(attempt)
         if way == "revive":
             crew.lose(boot)
         elif way == "release":
@@ -161,7 +153,7 @@ async def test_async_steps_and_several_at_once(crew: Crew) -> None:
     script["now"] = do
     receipt = work.push()
     boot = crew.join()
-    running = asyncio.get_running_loop().create_task(died_after(crew, crew.begin(boot)))
+    running = asyncio.get_running_loop().create_task(crew.run_only(crew.begin(boot)))
     await until(lambda: [*crew.get(receipt.id).steps] == ["b", "c"])
     running.cancel()
     await asyncio.wait([running])
@@ -596,7 +588,7 @@ async def test_progress_of_a_thread_and_after_the_loop_has_ended(crew: Crew) -> 
     script["now"] = do
     receipt = work_sync.push()
     attempt = crew.begin()
-    await died_after(crew, attempt)
+    await crew.run_only(attempt)
     await told(crew, receipt.id, "1 of 2: from a thread")
     loop = asyncio.new_event_loop()
     loop.close()

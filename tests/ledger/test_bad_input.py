@@ -79,8 +79,9 @@ def test_a_wrong_field_is_refused_in_the_callers_face(offline: Ledger, field: st
         lambda ledger, big: ledger.checkpoint(LEASE, 1, big),
         lambda ledger, big: ledger.step(LEASE, "s", big),
         lambda ledger, big: ledger.replay("t", 1, "n", big),
+        lambda ledger, big: ledger.conclude("k", "t", 1, big),
     ],
-    ids=["payload", "result", "follow-up", "checkpoint", "step", "edited"],
+    ids=["payload", "result", "follow-up", "checkpoint", "step", "edited", "lock"],
 )
 def test_twenty_megabytes_are_too_large(offline: Ledger, make: Callable[[Ledger, bytes], Any]) -> None:
     with pytest.raises(
@@ -133,6 +134,25 @@ def test_the_limit_is_inclusive_and_a_setting(worlds: Any) -> None:
         lambda ledger: ledger.beat("b", -5),
         lambda ledger: ledger.checkpoint(LEASE, -1, b""),
         lambda ledger: ledger.checkpoint(LEASE, "x", b""),
+        lambda ledger: ledger.lock("", "t", 1, "web"),
+        lambda ledger: ledger.lock(b"k", "t", 1, "web"),
+        lambda ledger: ledger.lock(None, "t", 1, "web"),
+        lambda ledger: ledger.lock("\ud800", "t", 1, "web"),
+        lambda ledger: ledger.lock("k", "", 1, "web"),
+        lambda ledger: ledger.lock("k", "two words", 1, "web"),
+        lambda ledger: ledger.lock("k", "t" * 65, 1, "web"),
+        lambda ledger: ledger.lock("k", "t", 0, "web"),
+        lambda ledger: ledger.lock("k", "t", -1, "web"),
+        lambda ledger: ledger.lock("k", "t", 0.5, "web"),
+        lambda ledger: ledger.lock("k", "t", 1, ""),
+        lambda ledger: ledger.lock("k", "t", 1, Lease("", "1", "boot")),
+        lambda ledger: ledger.lock("k", "t", 1, Lease("t", "1 2", "boot")),
+        lambda ledger: ledger.renew("", "t", 1),
+        lambda ledger: ledger.renew("k", "t", 0),
+        lambda ledger: ledger.conclude("k", "t", 0, b""),
+        lambda ledger: ledger.conclude("k", "t", float("nan"), b""),
+        lambda ledger: ledger.conclude("k", "t", 1, "text"),
+        lambda ledger: ledger.unlock("k", ""),
     ],
 )
 def test_a_wrong_argument_is_refused_in_the_callers_face(offline: Ledger, make: Callable[[Ledger], Any]) -> None:

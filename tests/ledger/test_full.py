@@ -147,11 +147,30 @@ def test_new_data_is_refused_whole_on_a_full_store(small: FullWorld) -> None:
         world.ledger.replay(dead.task_id, version, "n", b"edited", fresh=True),
         world.ledger.checkpoint(lease, 1, b"half"),
         world.ledger.step(lease, "pay", b"1"),
+        world.ledger.lock("k", "token", 1000, lease),
+        world.ledger.lock("k", "token", 1000, "web.1"),
     ]
     with small.full():
         for call in refused:
             with world.unchanged(), pytest.raises(StoreFullError, match="nothing was written"):
                 world.run(call)
+
+
+def test_locks_end_on_a_full_store(small: FullWorld) -> None:
+    world, ledger = small.world, small.world.ledger
+    for key in ("done", "failed", "goes on"):
+        world.run(ledger.lock(key, "token", 1000, "web.1"))
+    with small.full():
+        assert world.run(ledger.conclude("done", "token", DAY, b"x" * 10_000)) == "ok"
+        assert world.run(ledger.conclude("done", "token", DAY, b"x" * 10_000)) == "repeat"
+        assert world.run(ledger.unlock("failed", "token")) == "ok"
+        assert world.run(ledger.renew("goes on", "token", 5000)) == "ok"
+        assert world.run(ledger.lock("goes on", "token", 1000, "web.1")).state == "claimed"
+        assert world.run(ledger.lock("goes on", "other", 1000, "web.2")).left_ms == 5000
+        assert world.run(ledger.lock("done", "other", 1000, "web.2")).result == b"x" * 10_000
+        assert world.run(ledger.renew("goes on", "other", 5000)) == "stale"
+        assert world.run(ledger.unlock("nothing", "token")) == "missing"
+    assert world.pttl("lock", "goes on") > 5000
 
 
 def test_receipts_are_given_again_on_a_full_store(small: FullWorld) -> None:

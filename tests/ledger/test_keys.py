@@ -52,6 +52,9 @@ def everything(world: World) -> None:
     world.bury(buried)
     world.run(world.ledger.discard(buried.task_id, world.version(buried.task_id)))
     world.run(world.ledger.pause("c", 0))
+    for n, holder in enumerate((leases[7], "web.1")):
+        world.run(world.ledger.lock(f"lock{n}", "token", 1000, holder))
+    world.run(world.ledger.conclude("lock1", "token", DAY, b"1"))
 
 
 @pytest.fixture
@@ -73,13 +76,13 @@ def test_every_key_has_its_end(busy: World) -> None:
     books = busy.dump()
     states = busy.states()
     endless = {key.name for key in SCHEMA if key.name not in {"task", "more", "history", "checkpoint", "steps"}}
-    endless -= {"idem", "rate"}
+    endless -= {"idem", "rate", "lock"}
     for name, (_, value, expires) in books.items():
         key = schema_of(name)
         of = name.removeprefix(key.spelled)
         if key.name in endless:
             assert not expires, f"{name} is kept by its owner, not by an expiry"
-        elif key.name == "rate":
+        elif key.name in {"rate", "lock"}:
             assert expires
         elif key.name == "idem":
             assert expires is (b" " in value), "a mark of a live task has no expiry, one that runs off has"
@@ -109,7 +112,8 @@ def test_nothing_is_left_when_everything_has_ended(busy: World) -> None:
     left = busy.dump()
     assert {schema_of(name).name for name in left} <= {"meta", "clock", "counts", "queues", "pauses"} | {
         "bell",  # one element a queue, until a worker takes it
-        "rate",  # these two end by expiry, which a clock under a test's hand does not bring about
+        "rate",  # these three end by expiry, which a clock under a test's hand does not bring about
+        "lock",
         "task",
     }
     tombs = [value for name, (_, value, _) in left.items() if name.startswith("t:")]

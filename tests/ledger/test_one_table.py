@@ -66,6 +66,10 @@ def test_every_method_runs_the_script_of_its_name(clocked: World) -> None:
         "list": ("due",),
         "owned": ("b",),
         "stats": (),
+        "lock": ("k", "token", 1, lease),
+        "renew": ("k", "token", 1),
+        "conclude": ("k", "token", 1, b""),
+        "unlock": ("k", "token"),
     }
     assert arguments.keys() == {path.stem for path in FILES}
     for name, values in arguments.items():

@@ -16,6 +16,7 @@ MOVES: dict[str, Move] = {
     "retry": World.retry,
     "retry later": lambda world, lease: world.retry(lease, 5000),
     "put back": lambda world, lease: world.retry(lease, 1000, putback=True),
+    "put back in silence": lambda world, lease: world.retry(lease, 1000, quiet=True),
     "release": World.release,
     "bury": World.bury,
     "forfeit": lambda world, lease: world.run(world.ledger.forfeit(lease, "killed")),  # type: ignore[no-any-return]
@@ -25,6 +26,7 @@ BECOMES = {
     "retry": State.QUEUED,
     "retry later": State.SCHEDULED,
     "put back": State.SCHEDULED,
+    "put back in silence": State.SCHEDULED,
     "release": State.QUEUED,
     "bury": State.DEAD,
     "forfeit": State.QUEUED,

@@ -160,7 +160,7 @@ async def test_a_cancelled_bell_hangs_up(store: AsyncStore, server: Server, name
 
 
 async def test_who_finds_no_free_connection_waits(open_store: OpenStore, server: Server, namespace: str) -> None:
-    store = open_store(server.url, redis_pool_size=2)
+    store = open_store(server.url, redis_pool_size=2, redis_read_timeout=10, redis_deadline=20)
     bell = f"rl:{{{namespace}}}:list"
     await store.run(echo())
     blocked = [asyncio.create_task(store.command("BLPOP", bell, 5)) for _ in range(2)]

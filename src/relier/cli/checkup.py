@@ -16,9 +16,10 @@ from typing import Any, Literal
 from relier.cli.session import Session
 from relier.cli.show import ago, many, one_line, span
 from relier.cli.staff import Staff
-from relier.errors import RelierError, StoreReplyError
+from relier.errors import ConfigurationError, RelierError, StoreReplyError
 from relier.ledger import keys
 from relier.ledger.records import Stats
+from relier.redact import check_hook
 from relier.run.checkpoint_files import Named, folder_for
 from relier.settings import Settings
 from relier.store.address import redact
@@ -91,6 +92,25 @@ def _source(session: Session, name: str) -> str:
 def environment() -> Mapping[str, str]:
     """Settings are read in one place. This only looks for variables that no setting took."""
     return os.environ
+
+
+def check_keys(session: Session) -> Iterator[Verdict]:
+    """Whether what the settings name can be used: keys, and the hook that decides what people see."""
+    try:
+        keyring = session.keyring
+        check_hook(session.settings)
+    except ConfigurationError as error:
+        yield bad("keys", f"{error}.", "Correct it: with this nothing is pushed, and no worker starts.")
+        return
+    if keyring.signs:
+        told = f"{keyring!r}; the first of each is in use"
+        yield ok("keys", f"What is pushed is signed{' and encrypted' if keyring.encrypts else ''}. {told}.")
+    elif keyring.encrypts:
+        yield warn(
+            "keys",
+            "Values are encrypted, but nothing is signed: who can write to the store can have a worker run anything.",
+            "Set RELIER_SIGNING_KEYS too.",
+        )
 
 
 # --- the server --------------------------------------------------------------------------------------------------

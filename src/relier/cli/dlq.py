@@ -7,7 +7,7 @@ from typing import IO
 import click
 
 from relier.cli.listing import Wanted, as_dict, list_options, list_tasks, tell_rest
-from relier.cli.payloads import describe, edited, pretty
+from relier.cli.payloads import describe, edited, message_in, pretty, with_failures_seen
 from relier.cli.reads import Reads
 from relier.cli.selection import Selection, carry_out, choose, confirm, read_rate, selection_options, tell
 from relier.cli.session import Exit, Failure, Session, with_session
@@ -31,7 +31,10 @@ def dlq(session: Session, reason: str, queue: str, name: str, limit: int, cursor
     listing = list_tasks(session, Wanted([State.DEAD], queue, name, reason), limit, cursor)
     stats = session.run(session.ledger.stats())
     said = Reads(session.store, session.ledger).last_words([record.id for record in listing.records])
-    messages = [read_failure(read_history(line).detail).message if line else "" for line in said]
+    messages = [
+        message_in(session, record, read_history(line).detail) if line else ""
+        for record, line in zip(listing.records, said, strict=True)
+    ]
     if session.as_json:
         rows = [
             as_dict(record) | {"message": message} for record, message in zip(listing.records, messages, strict=True)
@@ -71,21 +74,21 @@ def _row(record: Record, message: str, now_ms: int) -> tuple[str, ...]:
 @with_session
 def show(session: Session, task_id: str) -> None:
     """All that is known of one dead task: reason, traceback, attempts, payload."""
-    task = session.run(session.ledger.get(task_id))
+    task = with_failures_seen(session, session.run(session.ledger.get(task_id)))
     if task.record.state is not State.DEAD:
         raise Failure(f"task {task_id} is {task.record.state}, not dead; see `rl why {task_id}`", Exit.PROBLEM)
     if session.as_json:
-        print_json(_show_dict(task))
+        print_json(_show_dict(session, task))
         return
-    _show(task, session.run(session.ledger.stats()).now_ms)
+    _show(session, task)
 
 
-def _show_dict(task: Task) -> dict[str, object]:
+def _show_dict(session: Session, task: Task) -> dict[str, object]:
     last = read_failure(task.history[-1].detail) if task.history else None
     return as_dict(task.record) | {
         "message": last.message if last else "",
         "traceback": (last.traceback if last else "") or None,
-        "payload": describe(task.payload),
+        "payload": describe(session, task),
         "checkpoint_bytes": len(task.checkpoint) if task.checkpoint is not None else None,
         "steps": sorted(task.steps),
         "attempts": [
@@ -104,8 +107,8 @@ def _show_dict(task: Task) -> dict[str, object]:
     }
 
 
-def _show(task: Task, now_ms: int) -> None:
-    record = task.record
+def _show(session: Session, task: Task) -> None:
+    record, now_ms = task.record, session.run(session.ledger.stats()).now_ms
     last = read_failure(task.history[-1].detail) if task.history else None
     message = f": {last.message}" if last and last.message else ""
     click.secho(f"{record.name}  {record.id}", bold=True)
@@ -121,7 +124,7 @@ def _show(task: Task, now_ms: int) -> None:
     if task.history:
         click.echo()
         print_table(ATTEMPTS, [_attempt(entry, now_ms) for entry in task.history], ids=())
-    click.echo(f"\nPayload:\n{pretty(task.payload)}")
+    click.echo(f"\nPayload:\n{pretty(session, task)}")
     click.echo(f"\nReplay it: rl dlq replay {record.id}")
 
 
@@ -169,7 +172,7 @@ def replay(
         if len(selection.ids) != 1:
             raise click.UsageError("--payload goes with exactly one ID")
         task = session.run(session.ledger.get(selection.ids[0]))
-        body = edited(task, payload.read(), schema_version)
+        body = edited(session, task, payload.read(), schema_version)
     elif schema_version is not None:
         raise click.UsageError("--schema-version goes with --payload")
     chosen = choose(session, selection)

@@ -58,6 +58,7 @@ def examine(session: Session, tasks: Iterable[RlTask[Any, Any]] = ()) -> Iterato
     """All checks, in the order in which one depends on another."""
     settings = session.settings
     yield from checkup.check_settings(session, checkup.environment())
+    yield from checkup.check_keys(session)
     # The store refuses a server that evicts; here it shall be looked at nevertheless.
     store = session.bare_store(redis_allow_eviction=True)
     yield from checkup.check_reach(store)

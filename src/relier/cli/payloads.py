@@ -1,4 +1,7 @@
-"""Payloads as people read and edit them: the body of the envelope, which is JSON `[[args], {kwargs}]`."""
+"""Payloads and failures as people read and edit them. A payload is the body of its envelope, JSON `[[args], {kwargs}]`.
+
+Everything here is what people may see: decrypted with this machine's keys, and passed by the hook of RELIER_REDACT.
+"""
 
 from __future__ import annotations
 
@@ -8,64 +11,93 @@ from typing import Any
 import click
 import msgspec
 
+from relier.cli.session import Session
 from relier.cli.show import harmless
-from relier.envelope import Envelope, open_envelope, seal
+from relier.envelope import open_envelope, reseal
 from relier.errors import PayloadIntegrityError
+from relier.failure import read_failure, redacted, write_failure
 from relier.ledger.records import Record, Task
+from relier.redact import showing, shown
 
 
-def envelope_of(payload: bytes) -> Envelope | None:
-    try:
-        return open_envelope(payload)
-    except PayloadIntegrityError:
-        return None
-
-
-def describe(payload: bytes | None) -> dict[str, Any]:
+def describe(session: Session, task: Task) -> dict[str, Any]:
     """A payload for programs: its body if it is an envelope, itself if it is JSON, else its bytes as text."""
+    payload, record = task.payload, task.record
     if payload is None:
         return {"kind": "none"}
     try:
-        opened = open_envelope(payload)
+        opened = open_envelope(payload, task_id=record.id, name=record.name, keyring=session.keyring)
     except PayloadIntegrityError as error:
         try:
-            return {"kind": "json", "body": json.loads(payload), "problem": str(error)}
+            return {"kind": "json", "body": _seen(session, record, json.loads(payload)), "problem": str(error)}
         except ValueError:
-            return {"kind": "bytes", "body": payload.decode("utf-8", "backslashreplace"), "problem": str(error)}
+            text = payload.decode("utf-8", "backslashreplace")
+            return {"kind": "bytes", "body": _seen(session, record, text), "problem": str(error)}
     return {
         "kind": "envelope",
         "schema_version": opened.schema_version,
         "pushed_ms": opened.pushed_ms,
         "trace": opened.trace or None,
-        "body": json.loads(opened.body),
+        "body": _seen(session, record, json.loads(opened.body)),
     }
 
 
-def pretty(payload: bytes | None) -> str:
+def pretty(session: Session, task: Task) -> str:
     """A payload for people."""
-    told = describe(payload)
+    told = describe(session, task)
     if told["kind"] == "none":
         return "(gone: it is kept only while the task may still run)"
     if told["kind"] == "bytes":
-        return harmless(told["body"])
+        return harmless(str(told["body"]))
     return harmless(json.dumps(told["body"], indent=2, ensure_ascii=False))
 
 
-def edited(task: Task, text: str, schema_version: int | None) -> bytes:
-    """The new payload, with `text` as its body. It keeps the old one's schema version and trace, if readable."""
-    body = _body(text)
-    old = envelope_of(task.payload or b"")
-    if old is None and schema_version is None:
-        raise click.UsageError(
-            f"the old payload of {task.record.id} cannot be read, so the schema version of its arguments is not known; "
-            f"nothing was written; say it with --schema-version"
+def _seen(session: Session, record: Record, value: Any) -> Any:
+    """What may be shown of it, if that can be printed."""
+    told = shown(session.settings, record.name, value)
+    try:
+        json.dumps(told)
+    except (TypeError, ValueError, RecursionError):
+        return f"(hidden: {session.settings.redact} returned what is no plain data)"
+    return told
+
+
+def message_in(session: Session, record: Record, detail: str) -> str:
+    """The message of one line of a task's history."""
+    return redacted(read_failure(detail), showing(session.settings.redact, record.name)).message
+
+
+def with_failures_seen(session: Session, task: Task) -> Task:
+    """The task with its failures as people may see them. Those kept before there was a hook have not passed it yet."""
+    show = showing(session.settings.redact, task.record.name)
+    if show is None:
+        return task
+    history = tuple(
+        msgspec.structs.replace(entry, detail=write_failure(redacted(read_failure(entry.detail), show)))
+        for entry in task.history
+    )
+    return msgspec.structs.replace(task, history=history)
+
+
+def edited(session: Session, task: Task, text: str, schema_version: int | None) -> bytes:
+    """The new payload, with `text` as its body, signed anew. It keeps the old one's schema version and trace, where
+    that can be read and trusted."""
+    body, record = _body(text), task.record
+    try:
+        return reseal(
+            task.payload or b"",
+            body,
+            record.id,
+            record.name,
+            session.keyring,
+            schema_version=schema_version,
+            pushed_ms=record.spec.at_us // 1000,
         )
-    version = schema_version if schema_version is not None else old.schema_version if old else 0
-    return seal(body, schema_version=version, pushed_ms=_pushed(task.record, old), trace=old.trace if old else "")
-
-
-def _pushed(record: Record, old: Envelope | None) -> int:
-    return old.pushed_ms if old else record.spec.at_us // 1000
+    except PayloadIntegrityError as error:
+        raise click.UsageError(
+            f"the old payload of {record.id} cannot be read, so the schema version of its arguments is not known; "
+            f"nothing was written; say it with --schema-version"
+        ) from error
 
 
 def _body(text: str) -> bytes:

@@ -16,6 +16,7 @@ from relier.cli.show import print_json, print_table
 from relier.envelope import open_envelope
 from relier.errors import RelierError, TaskNotFoundError, WorkerInitializationError
 from relier.ledger.records import Record, Task
+from relier.redact import shown
 from relier.run.migrations import migrated
 from relier.states import State
 
@@ -79,28 +80,30 @@ def look(session: Session) -> tuple[int, list[Trouble]]:
     troubles: dict[tuple[str, str], Trouble] = {}
     for task in _whole(session, all_tasks(session, Wanted(states=WAITING))):
         looked += 1
-        why = why_not(task)
+        why = why_not(session, task)
         if why:
             name = task.record.name
             troubles.setdefault((name, why), Trouble(name, why)).add(task.record)
     return looked, sorted(troubles.values(), key=lambda trouble: -trouble.states.total())
 
 
-def why_not(task: Task) -> str:
+def why_not(session: Session, task: Task) -> str:
     """Why this code could not run a task; empty where it can."""
-    known = registry.find(task.record.name)
+    record = task.record
+    known = registry.find(record.name)
     if known is None:
         return "no such task in these modules"
     try:
-        envelope = open_envelope(task.payload or b"")
+        payload = task.payload or b""
+        envelope = open_envelope(payload, task_id=record.id, name=record.name, keyring=session.keyring)
         if envelope.schema_version > known.options.schema_version:
             newer, own = envelope.schema_version, known.options.schema_version
             return f"pushed by newer code: schema version {newer}, these modules have {own}"
         known.arguments.check(*known.arguments.decode(migrated(known, envelope)))
     except RelierError as error:
-        return f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {shown(session.settings, record.name, str(error))}"
     except TypeError as error:
-        return f"arguments do not fit: {error}"
+        return f"arguments do not fit: {shown(session.settings, record.name, str(error))}"
     return ""
 
 

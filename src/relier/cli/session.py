@@ -23,6 +23,7 @@ from relier.errors import (
     StoreError,
     StoreReplyError,
 )
+from relier.keyring import Keyring
 from relier.ledger import keys, replies
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.settings import Settings
@@ -90,6 +91,10 @@ class Session:
     @cached_property
     def settings(self) -> Settings:
         return settings_of(self.url, self.namespace)
+
+    @cached_property
+    def keyring(self) -> Keyring:
+        return Keyring.of(self.settings)
 
     @cached_property
     def ledger(self) -> Ledger:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from relier.cli.listing import as_dict
+from relier.cli.payloads import with_failures_seen
 from relier.cli.session import Exit, Session, with_session
 from relier.cli.show import print_json
 from relier.cli.staff import Staff
@@ -26,7 +27,7 @@ def why(session: Session, task_id: str) -> Exit:
         task, around = look(session, task_id)
     except (TaskNotFoundError, CorruptRecordError) as error:
         return _no_story(session, task_id, error)
-    lines = tell(task, around)
+    lines = tell(with_failures_seen(session, task), around)
     if session.as_json:
         story = [{"at_ms": line.at_ms, "says": line.text} for line in lines]
         print_json({"id": task_id, "found": True, "task": as_dict(task.record), "story": story})

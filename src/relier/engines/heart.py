@@ -117,16 +117,20 @@ class Heart(threading.Thread):
         self._ending.set()
 
     def run(self) -> None:
-        due = time.monotonic() + self._lease / 4
+        due, seen, patient_until = time.monotonic() + self._lease / 4, time.monotonic(), 0.0
         while not self._ending.wait(min(GLANCE_S, self._lease / 8)):
             now = time.monotonic()
+            if now - seen > GRACE_S / 2:  # this thread stood still, and the tasks perhaps with it
+                patient_until = now + GRACE_S
+            seen = now
             try:
                 if now >= due or self._poked:
                     self._poked = False
                     due = now + self._lease / 4
                     self._beat(now)
                 self._watch_loop(now)
-                self._bury_overdue(now)
+                if now > patient_until:
+                    self._bury_overdue(now)
             except Exception:  # a worker whose heart has stopped would hold up its tasks for ever
                 log.exception("the heart of worker %s stumbled, and goes on", self._pulse.boot)
         self._store.close()

@@ -29,6 +29,7 @@ from relier.engines.strangers import Strangers
 from relier.errors import HardTimeoutError, RelierError, StoreError, WorkerInitializationError
 from relier.ledger.ledger import CLAIM_BYTES
 from relier.ledger.records import Claim, Claimed, ClaimStatus
+from relier.redact import check_hook
 from relier.rescue.phoenix import Phoenix
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.checkpoint_files import folder_for
@@ -83,7 +84,6 @@ class Worker:
         self._recycling = False
         self._seq = 0
         self._started = 0
-        self._abandoned = False
 
     # --- from outside --------------------------------------------------------------------------------------------
 
@@ -91,8 +91,17 @@ class Worker:
     def draining(self) -> bool:
         return self._stop.is_set()
 
+    @property
+    def recycling(self) -> bool:
+        """It leaves to start over, and nobody has told it to stay away since."""
+        return self._recycling
+
     def drain(self) -> None:
-        """Stop claiming, finish, leave. Again: no difference."""
+        """Stop claiming, finish, leave; for good, even if it was about to start over. Again: no difference."""
+        self._recycling = False
+        self._finish()
+
+    def _finish(self) -> None:
         self._stop.set()
         self._wake.set()
 
@@ -109,9 +118,11 @@ class Worker:
         """Work until told to stop. The exit code: clean, forced (tasks were handed back), or recycle."""
         loop = self._loop = asyncio.get_running_loop()
         self._pulse.loop_thread = threading.get_ident()
+        check_hook(self._settings)
+        self._check_memory()
         folder_for(self._settings)  # a place for checkpoints that cannot be is told now, not when a task needs it
         await self._client.aopen()
-        self._settler = Settler(self._store, self._ledger)
+        self._settler = Settler(self._store, self._ledger, self._settings.redact)
         self._strangers = Strangers(self._store, self._ledger, self._settler, self._attempts)
         self._threads = Threads()
         self._line = Line(self._client)
@@ -221,8 +232,8 @@ class Worker:
         if not isinstance(attempt, Attempt):
             self._settler.settle(claimed, attempt, None, now_ms)
             return
-        if attempt.isolated and self._isolates.crowded:
-            self._settler.settle(claimed, Crowded())
+        if attempt.isolated and not self._isolates.admit():
+            self._settler.settle(claimed, Crowded(), None, now_ms)
             return
         if claimed.alone:
             log.warning("task %s (%s) is a suspect and runs alone", claimed.record.id, claimed.record.name)
@@ -263,7 +274,7 @@ class Worker:
         if attempt.task.is_async and attempt.asyncio_task is not None:
             attempt.stopper = attempt.asyncio_task.cancel
         self._arm(attempt)
-        return await execute(attempt, self._threads, self._settings.max_payload_bytes)
+        return await execute(attempt, self._threads, self._line)
 
     async def _run_isolated(self, attempt: Attempt) -> Outcome:
         if attempt.asyncio_task is not None:
@@ -323,8 +334,10 @@ class Worker:
                         attempt.ctx.lose()
                         stop(attempt, Gone())
             case Overdue(attempt):
-                self._abandoned = True
+                attempt.ctx.lose()
                 self._attempts.pop(attempt.key, None)
+                if not self._attempts:
+                    self._emptied.set()
                 self.recycle(f"task {attempt.ctx.task_id} would not end")
 
     def _turn(self) -> None:
@@ -334,12 +347,20 @@ class Worker:
         if limit is not None and resident_mb() > limit:
             self.recycle(f"its memory grew over {limit:g} MB")
 
+    def _check_memory(self) -> None:
+        limit, now = self._options.max_rss_mb, resident_mb()
+        if limit is not None and now > limit:
+            raise WorkerInitializationError(
+                f"--max-rss-mb {limit:g} is less than this worker holds before its first task ({now:.0f} MB): it would "
+                f"start over for ever; allow it more"
+            )
+
     def recycle(self, why: str) -> None:
         """Drain, and start over in a fresh process."""
         if not self._stop.is_set():
             log.info("worker %s is recycled: %s", self.boot, why)
             self._recycling = True
-            self.drain()
+            self._finish()
 
     # --- leave ---------------------------------------------------------------------------------------------------
 
@@ -354,7 +375,7 @@ class Worker:
                 stop(attempt, HandBack())
             await self._wait_until_empty(STOP_GRACE_S)
             for attempt in list(self._attempts.values()):
-                self._abandoned = True
+                attempt.ctx.lose()
                 del self._attempts[attempt.key]
                 self._settler.settle(attempt.claimed, HandBack())
         if not await self._settler.finish(CONFIRM_S):

@@ -24,12 +24,14 @@ from relier.submit.client import Client, use_client
 log = logging.getLogger("relier.worker")
 
 PR_SET_PDEATHSIG = 1
+TOLD = {signal.SIGTERM, signal.SIGINT}
 
 
 def run_worker(settings: Settings, options: WorkerOptions) -> NoReturn:
     """Import the tasks, work until told to stop, exit. Never returns: a thread that will not end cannot hold it up."""
     for number in (signal.SIGTERM, signal.SIGINT):  # until the worker listens itself: nothing has begun
         signal.signal(number, lambda *_: leave(EXIT_CLEAN))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, TOLD)  # what came while this process took its own place
     registry.load(options.modules)
     if not any(registry.known_tasks()):
         raise WorkerInitializationError(
@@ -67,6 +69,10 @@ async def work(settings: Settings, options: WorkerOptions) -> int:
         code = await worker.run()
     except StoreError as error:
         raise WorkerInitializationError(f"the worker could not start: {error}") from error
+    if code == EXIT_RECYCLE:
+        signal.pthread_sigmask(signal.SIG_BLOCK, TOLD)  # from here on it waits for the next process
+        await asyncio.sleep(0.01)  # what came before is heard
+        code = EXIT_RECYCLE if worker.recycling else EXIT_CLEAN
     await client.aclose()
     return code
 

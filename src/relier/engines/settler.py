@@ -13,6 +13,7 @@ from relier.errors import IndeterminateError, RelierError, StoreError
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Claimed, Lease, Settled
 from relier.options import Retries
+from relier.redact import showing
 from relier.run.outcome import Done, Outcome, plan_of
 from relier.store import AsyncStore, Call, Durability
 
@@ -36,9 +37,10 @@ class Tally:
 class Settler:
     """The moves under way from one worker. `unsettled`: leases whose end the store has not confirmed yet."""
 
-    def __init__(self, store: AsyncStore, ledger: Ledger) -> None:
+    def __init__(self, store: AsyncStore, ledger: Ledger, redact: str = "") -> None:
         self._store = store
         self._ledger = ledger
+        self._redact = redact
         self._loop = asyncio.get_running_loop()
         self._done: dict[tuple[str, Durability], list[tuple[Lease, bytes | None, tuple[()]]]] = {}
         self._moves: set[asyncio.Task[None]] = set()
@@ -55,7 +57,8 @@ class Settler:
             level = claimed.record.spec.durability
             self._done.setdefault((lease.owner, level), []).append((lease, outcome.result, ()))
             return
-        plan = plan_of(self._ledger, claimed, outcome, retries, now_ms or claimed.record.moved_ms)
+        show = showing(self._redact, claimed.record.name)
+        plan = plan_of(self._ledger, claimed, outcome, retries, now_ms or claimed.record.moved_ms, show)
         if plan.words:
             log.warning("task %s (%s) %s", claimed.record.id, claimed.record.name, plan.words)
         if plan.call is not None:

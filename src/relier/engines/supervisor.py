@@ -31,6 +31,7 @@ log = logging.getLogger("relier.supervisor")
 TELL_FD = "RELIER_SUPERVISOR_FD"
 STALL_S = 60.0  # how long the parent beats for a child that does not
 GRACE_S = 10.0  # past a task's hard timeout
+AWAY_S = 2.0  # between two looks of the parent: it was held up itself
 QUICK_S, QUICK_JOINED_S = 10.0, 1.0  # a child that lived shorter failed to start; one that had joined, hardly
 EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE = 0, 3, 4
 CANNOT_START = (1, 2)
@@ -92,6 +93,7 @@ class Supervisor:
         self._interrupts = 0
         self._failures = 0
         self._worked = False  # some child came as far as a boot
+        self._looked = time.monotonic()
         self._code = EXIT_CLEAN
 
     def run(self) -> int:
@@ -148,6 +150,8 @@ class Supervisor:
         if self._stops:
             self._starts = []
         now = time.monotonic()
+        self._forgive(now - self._looked)
+        self._looked = now
         for _ in [at for at in self._starts if at <= now]:
             self._start(now)
         self._starts = [at for at in self._starts if at > now]
@@ -160,6 +164,12 @@ class Supervisor:
             self._failures, self._starts = 0, [now] * len(self._starts)  # what failed to start may be mended now
             for child in self._children:
                 self._signal(signal.SIGTERM, child)
+
+    def _forgive(self, away: float) -> None:
+        """Time in which we could not look ourselves, because the host stood still, does not count against a child."""
+        for child in self._children if away > AWAY_S else ():
+            child.heard += away
+            child.hard_deadline += away if child.hard_deadline else 0.0
 
     def _start(self, now: float) -> None:
         ours, theirs = os.pipe()
@@ -195,8 +205,8 @@ class Supervisor:
             returned = "; its tasks are returned" if child.boots else ""
             log.error("worker process %d is gone: %s%s", child.process.pid, cause, returned)
         if self._stops:
-            held_nothing = code in (EXIT_CLEAN, EXIT_RECYCLE) or (code == -signal.SIGTERM and not child.boots)
-            self._code = max(self._code, EXIT_CLEAN if held_nothing else EXIT_FORCED)
+            forced = child.boots and code not in (EXIT_CLEAN, EXIT_RECYCLE)
+            self._code = max(self._code, EXIT_FORCED if forced else EXIT_CLEAN)
             return
         self._worked = self._worked or bool(child.boots)
         if code in CANNOT_START and not self._worked and self._changed is None:
@@ -256,6 +266,7 @@ class Supervisor:
         for child in self._children:
             if not child.told:
                 child.told = True
+                log.info("worker process %d is told to stop", child.process.pid)
                 self._signal(signal.SIGTERM, child)
             elif self._interrupts > 1:  # at every look: it may overtake the SIGTERM, and then only drains
                 self._signal(signal.SIGINT, child)

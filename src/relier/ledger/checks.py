@@ -38,6 +38,12 @@ def check_name(what: str, value: object) -> None:
         )
 
 
+def check_key(what: str, value: object) -> None:
+    """Keys are any text at all: a long one is stored as its digest."""
+    if not encoded_size(value):
+        raise InvalidSubmissionError(f"{what} must be text and not empty, not {value!r:.60}; nothing was written")
+
+
 def check_bytes(what: str, value: object, limit: int) -> None:
     if not isinstance(value, bytes):
         raise InvalidSubmissionError(f"{what} must be bytes, not {type(value).__name__}; encode it first")

@@ -104,6 +104,15 @@ SCHEMA: tuple[Key, ...] = (
         "its end; expiry",
     ),
     Key("rate", "a:", "limit", "string", "GCRA: theoretical arrival time (µs)", "namespace", "expiry"),
+    Key(
+        "lock",
+        "l:",
+        "key",
+        "string",
+        "a lock of user code: who holds it until when, or its result; see lua/lib/hold.lua",
+        "namespace",
+        "expiry; its own end of life",
+    ),
 )
 
 BY_NAME = {key.name: key for key in SCHEMA}

@@ -19,6 +19,7 @@ from relier.ledger import keys, replies
 from relier.ledger.checks import (
     check_bytes,
     check_fits,
+    check_key,
     check_name,
     check_number,
     check_submission,
@@ -30,6 +31,7 @@ from relier.ledger.records import (
     Beat,
     Claim,
     Lease,
+    Locked,
     Operated,
     Page,
     Promoted,
@@ -39,6 +41,8 @@ from relier.ledger.records import (
     Submission,
     Swept,
     Task,
+    Verdict,
+    short_key,
 )
 from relier.settings import Settings
 from relier.store.call import Arg, Call, Durability
@@ -209,10 +213,13 @@ class Ledger:
             )
         )
 
-    def retry(self, lease: Lease, delay_ms: int, detail: str = "", *, putback: bool = False) -> Call[Settled]:
-        """Run again after a delay. `putback`: not for this worker; burns no attempt and counts as no failure."""
+    def retry(
+        self, lease: Lease, delay_ms: int, detail: str = "", *, putback: bool = False, quiet: bool = False
+    ) -> Call[Settled]:
+        """Run again after a delay. `putback`: not for this worker; burns no attempt and counts as no failure. `quiet`:
+        the same, and leaves no trace: there was only no room."""
         check_number("delay_ms", delay_ms)
-        kind = "putback" if putback else "failure"
+        kind = "quiet" if quiet else "putback" if putback else "failure"
         return self._settle("retry", lease, delay_ms, kind, plain(detail))
 
     def release(self, leases: Sequence[Lease]) -> Call[list[Settled]]:
@@ -287,6 +294,37 @@ class Ledger:
         """Lets a paused queue go on."""
         return self._call("resume", [queue, version], partial(replies.operated, "resume", queue))
 
+    # --- 6 locks of user code ------------------------------------------------------------------------------------
+
+    def lock(self, key: str, token: str, hold_ms: int, holder: Lease | str) -> Call[Locked]:
+        """Takes a lock, or tells who holds it, or what came of it. `token`: random, of this one taking alone.
+
+        `holder`: the lease of the attempt that asks, or a place outside any task. The lock of a lease ends with its
+        boot, and a later attempt of the same task takes it over. LeaseLostError for the lease of a boot that is lost;
+        whether the attempt is still the task's is not looked at.
+        """
+        check_number("hold_ms", hold_ms, 1)
+        lease = holder if isinstance(holder, Lease) else Lease("-", "-", holder)
+        for what in ("owner", "task_id", "fence"):
+            check_word(f"{what} of a lock", getattr(lease, what))
+        args = [*_named(key, token), hold_ms, lease.owner, lease.task_id, lease.fence]
+        return self._call("lock", args, partial(replies.locked, lease.owner))
+
+    def renew(self, key: str, token: str, hold_ms: int) -> Call[Verdict]:
+        """Holds a lock for longer. `stale`, `missing`: it is another's, or nobody's."""
+        check_number("hold_ms", hold_ms, 1)
+        return self._call("renew", [*_named(key, token), hold_ms], replies.verdict)
+
+    def conclude(self, key: str, token: str, keep_ms: int, result: bytes) -> Call[Verdict]:
+        """What the lock guards is done: keeps the result. It counts also for a holder that is late, if nobody came."""
+        check_number("keep_ms", keep_ms, 1)
+        check_bytes(f"the result of lock {key!r:.80}", result, self._max_bytes)
+        return self._call("conclude", [*_named(key, token), keep_ms, result], replies.verdict)
+
+    def unlock(self, key: str, token: str) -> Call[Verdict]:
+        """Gives a lock up without a result. Anyone else's, and any result, is left alone."""
+        return self._call("unlock", _named(key, token), replies.verdict)
+
     # --- reads ---------------------------------------------------------------------------------------------------
 
     def get(self, task_id: str) -> Call[Task]:
@@ -318,6 +356,12 @@ class Ledger:
 def plain(text: str) -> bytes:
     """What a person may read later, in bytes: never refused for its letters, cut where it is endless."""
     return text.encode("utf-8", "backslashreplace")[:MAX_DETAIL_BYTES]
+
+
+def _named(key: str, token: str) -> list[Arg]:
+    check_key("the key of a lock", key)
+    check_word("the token of a lock", token, 64)
+    return [short_key(key), token]
 
 
 def _flag(durability: Durability) -> str:

@@ -301,6 +301,25 @@ class Swept(msgspec.Struct, frozen=True):
     pending: int
 
 
+class LockState(StrEnum):
+    """What came of asking for a lock."""
+
+    CLAIMED = "claimed"  # it is the asker's: do the work
+    IN_FLIGHT = "in_flight"  # another does it right now
+    COMPLETED = "completed"  # it was done before; there is a result
+
+
+class Locked(msgspec.Struct, frozen=True):
+    """The answer to a lock. In flight: for how long at the most unless renewed, and who holds it. `task_id` is empty
+    where no task does."""
+
+    state: LockState
+    left_ms: int = 0
+    owner: str = ""
+    task_id: str = ""
+    result: bytes = b""
+
+
 class Promoted(msgspec.Struct, frozen=True):
     count: int
     next_due_ms: int | None

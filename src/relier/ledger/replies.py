@@ -10,6 +10,7 @@ from relier.errors import (
     IdempotencyConflictError,
     IllegalMoveError,
     LayoutError,
+    LeaseLostError,
     TaskNotFoundError,
     VersionConflictError,
 )
@@ -22,6 +23,8 @@ from relier.ledger.records import (
     Claimed,
     ClaimStatus,
     Lease,
+    Locked,
+    LockState,
     Operated,
     Page,
     Promoted,
@@ -127,6 +130,22 @@ def committed(fences: list[str], raw: Any) -> list[Settled]:
 
 def recorded(raw: Any) -> Recorded:
     return Recorded(settled(raw), raw[3])
+
+
+def locked(owner: str, raw: Any) -> Locked:
+    state = word(raw[0], *LockState, "gone")
+    if state == "gone":
+        raise LeaseLostError(
+            f"no lock for worker {owner}: it was declared lost, and its locks hold nobody off; nothing was written; "
+            f"stop here, another attempt may be running"
+        )
+    if state == LockState.IN_FLIGHT:
+        return Locked(LockState.IN_FLIGHT, int(raw[1]), text(raw[2]), "" if raw[3] == b"-" else text(raw[3]))
+    return Locked(LockState(state), result=raw[1] if state == LockState.COMPLETED else b"")
+
+
+def verdict(raw: Any) -> Verdict:
+    return Verdict(text(raw))
 
 
 def swept(raw: Any) -> Swept:

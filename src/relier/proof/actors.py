@@ -8,27 +8,16 @@ is released by fence once it was seen twice with no claim under way.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from relier.errors import IndeterminateError, RelierError, StoreFullError
+from relier.errors import RelierError
 from relier.ledger.records import Accepted, Admission, Beat, Claim, Claimed, ClaimStatus, Lease, Limit, Submission
-from relier.proof.world import LOST, SECOND, Node, Steps, World
+from relier.proof.lockers import under_lock
+from relier.proof.world import LOST, MS, SECOND, Node, Steps, World, ask
 from relier.store.call import Call, Durability
 
 QUEUES = ("a", "b", "c")
-MS = 1000
-
-
-def ask(call: Call[Any], tries: int, pause_us: int = 100 * MS) -> Generator[Any, Any, Any]:
-    """Sends a call again until it is answered, as a client does that knows every call is safe to repeat."""
-    answer: Any = LOST
-    for _ in range(tries):
-        answer = yield call
-        if answer is not LOST and not isinstance(answer, IndeterminateError | StoreFullError):
-            break
-        yield pause_us
-    return answer
 
 
 class Tasks:
@@ -280,6 +269,8 @@ class Worker:
                 return
             if rng.random() < 0.3:
                 yield from self.write(lease, seq)
+            if world.profile.locked and rng.random() < world.profile.locked:
+                yield from under_lock(world, lease)
         yield from self.finish([lease], self.end(lease))
 
     def write(self, lease: Lease, seq: int) -> Steps:

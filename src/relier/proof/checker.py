@@ -29,7 +29,10 @@ from relier.store.call import Call, Durability
 if TYPE_CHECKING:
     from relier.proof.world import World
 
-MAY_RUN_FULL = frozenset({"beat", "commit", "retry", "bury", "release", "forfeit", "revive", "cancel", "discard"})
+MAY_RUN_FULL = frozenset(
+    {"beat", "commit", "retry", "bury", "release", "forfeit", "revive", "cancel", "discard"}
+    | {"renew", "conclude", "unlock"}
+)
 CHANGING = frozenset(MOVES)
 STEP = "step "
 

@@ -253,6 +253,7 @@ def _expected_marks(model: Model) -> dict[str, Any]:
     for key, (task_id, until) in model.idem.items():
         found[f"i:{key}"] = (f"{task_id}{'' if until is None else f' {until}'}".encode(), until is not None)
     found |= {f"a:{name}": (str(tat).encode(), True) for name, tat in model.rates.items()}
+    found |= {f"l:{key}": (hold.text(), True) for key, hold in model.holds.items()}
     found |= {f"t:{i}": (f"ended {until} {state}".encode(), True) for i, (until, state) in model.tombs.items()}
     found |= {f"b:{queue}": ([b"1"], False) for queue in model.bells}
     pauses = {queue: f"{int(paused)} {version}" for queue, (paused, version) in model.pauses.items()}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from relier.proof.actors import MS, Tasks, Worker, ask, operator, producer, sweeper
-from relier.proof.world import SECOND, Node, Steps, World
+from relier.proof.actors import Tasks, Worker, operator, producer, sweeper
+from relier.proof.lockers import locker
+from relier.proof.world import MS, SECOND, Node, Steps, World, ask
 from relier.store.call import Durability
 
 
@@ -36,6 +37,9 @@ class Faults:
         for i in range(rng.randint(*p.operators)):
             self.operators.append(Node(f"op{i}"))
             world.spawn(self.operators[-1], operator(world, self.tasks, f"op{i}"))
+        if p.lockers[1]:  # a draw for nothing would make other profiles' seeds other histories
+            for i in range(rng.randint(*p.lockers)):
+                world.spawn(Node(f"web{i}"), locker(world, f"web{i}"))
         world.after(rng.randint(1, SECOND), self.tick)
 
     def hire(self, delay_us: int = 0) -> Worker:

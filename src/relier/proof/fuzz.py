@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from relier.ledger.ledger import Ledger
-from relier.ledger.records import Admission, Lease, Limit, Submission
+from relier.ledger.records import Admission, Lease, Limit, Submission, short_key
 from relier.proof.model import Model
 from relier.settings import Settings
 from relier.store.call import Call, Durability
@@ -20,6 +20,8 @@ IDS = [f"t{n}" for n in range(8)]
 BOOTS = [f"b{n}" for n in range(4)]
 QUEUES = ["alpha", "beta"]
 KEYS = ["", "k1", "k2"]
+LOCKS = ["k1", "a long key " * 10]
+TOKENS = ["one", "two", "three"]
 LEASE_MS = 5000
 
 
@@ -123,8 +125,8 @@ class Fuzzer:
         return [self.submission() for _ in range(self.rng.choice([0, 0, 2]))]
 
     def retry(self) -> Call[Any]:
-        delay, putback = self.rng.choice([0, 900]), self.rng.random() < 0.3
-        return self.ledger.retry(self.lease(), delay, 'it/failed "so"', putback=putback)
+        delay, putback, quiet = self.rng.choice([0, 900]), self.rng.random() < 0.3, self.rng.random() < 0.3
+        return self.ledger.retry(self.lease(), delay, 'it/failed "so"', putback=putback, quiet=quiet)
 
     def release(self) -> Call[Any]:
         return self.ledger.release(self.leases())
@@ -173,6 +175,30 @@ class Fuzzer:
     def owned(self) -> Call[Any]:
         return self.ledger.owned(self.rng.choice(BOOTS))
 
+    def holder(self) -> Lease | str:
+        """Mostly the lease of a running attempt, now or earlier; else somebody outside any task."""
+        return self.lease() if self.rng.random() < 0.7 else "place.1"
+
+    def lock(self) -> Call[Any]:
+        rng = self.rng
+        return self.ledger.lock(rng.choice(LOCKS), rng.choice(TOKENS), rng.choice([500, 20_000]), self.holder())
+
+    def renew(self) -> Call[Any]:
+        return self.ledger.renew(*self.some_hold(), self.rng.choice([500, 20_000]))
+
+    def conclude(self) -> Call[Any]:
+        result = self.rng.choice([b"", b"null", self.rng.randbytes(5), b"x" * 2000])
+        return self.ledger.conclude(*self.some_hold(), self.rng.choice([1, 3_000, 9_000_000]), result)
+
+    def unlock(self) -> Call[Any]:
+        return self.ledger.unlock(*self.some_hold())
+
+    def some_hold(self) -> tuple[str, str]:
+        """A key, and mostly the token that holds it."""
+        key = self.rng.choice(LOCKS)
+        hold = self.model.holds.get(short_key(key))
+        return key, hold.token if hold is not None and self.rng.random() < 0.6 else self.rng.choice(TOKENS)
+
     def again(self) -> Call[Any]:
         """Something sent before, once more: a lost reply, or a request that arrives late."""
         return self.rng.choice(self.kept) if self.kept else self.get()
@@ -194,14 +220,23 @@ class Fuzzer:
             *(self.revive, self.revive, self.promote, self.reap, self.replay, self.replay, self.cancel, self.discard),
             *(self.pause, self.resume, self.get, self.owned),
         ]
-        call = self.rng.choice(often if self.rng.random() < 0.5 else seldom)()
+        return self.keep(self.rng.choice(often if self.rng.random() < 0.5 else seldom)())
+
+    def pick_lock(self) -> Call[Any]:
+        moves = (self.lock, self.lock, self.renew, self.conclude, self.unlock, self.again)
+        return self.keep(self.rng.choice(moves)())
+
+    def keep(self, call: Call[Any]) -> Call[Any]:
         self.kept = [*self.kept[-20:], call]
         return call
 
 
 def calls(rng: random.Random, model: Model, steps: int) -> Iterator[Call[Any] | None]:
-    """A stream of calls, the model's time moving on between them; None: the store gets full, or empty again."""
-    fuzzer = Fuzzer(rng, model)
+    """A stream of calls, the model's time moving on between them; None: the store gets full, or empty again.
+
+    Locks and tasks do not meet, but for boots and leases, so locks are a second stream beside the first.
+    """
+    fuzzer, locks = Fuzzer(rng, model), Fuzzer(random.Random(rng.random()), model)
     yield fuzzer.ledger.open()
     for boot in BOOTS[:2]:
         yield fuzzer.ledger.register(boot, LEASE_MS)
@@ -210,3 +245,5 @@ def calls(rng: random.Random, model: Model, steps: int) -> Iterator[Call[Any] | 
         if rng.random() < 0.02:
             yield None
         yield fuzzer.pick()
+        if locks.rng.random() < 0.3:
+            yield locks.pick_lock()

@@ -82,6 +82,18 @@ class GhostBoot:
 
 
 @dataclass(slots=True)
+class GhostHold:
+    """Who holds a lock of user code until when (TIME, ms), or what came of it."""
+
+    token: str
+    until: int
+    owner: str
+    task_id: str
+    fence: str
+    result: bytes | None = None
+
+
+@dataclass(slots=True)
 class Memory:
     """All that a rollback of the store takes back from the checker as well."""
 
@@ -92,6 +104,7 @@ class Memory:
     tombs: dict[str, int] = field(default_factory=dict)  # id -> until
     entered: int = 0  # submitted + replayed
     ended: int = 0
+    holds: dict[str, GhostHold] = field(default_factory=dict)
     tat: dict[str, int] = field(default_factory=dict)  # limit -> when it is idle (µs)
     admitted: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     ledger_now: int = 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from relier.proof.admission import heard_submit
 from relier.proof.ghost import Ghost, GhostBoot, Violation, holds_key
+from relier.proof.locking import heard_holder, heard_lock
 
 if TYPE_CHECKING:
     from relier.proof.history import History
@@ -277,4 +278,8 @@ OF: dict[str, Callable[[History, Any], Said]] = {
     "replay": _replay,
     "pause": lambda history, raw: _pause(history, raw, True),
     "resume": lambda history, raw: _pause(history, raw, False),
+    "lock": heard_lock,
+    "renew": lambda history, raw: heard_holder(history, raw, "renew"),
+    "conclude": lambda history, raw: heard_holder(history, raw, "conclude"),
+    "unlock": lambda history, raw: heard_holder(history, raw, "unlock"),
 }

@@ -240,7 +240,7 @@ def _settled(history: History, move: str, ghost: Ghost) -> None:
 
 def _retry(history: History, task_id: str, ghost: Ghost) -> None:
     _, _, delay, kind, _ = history.runs[task_id]
-    if kind == "putback":
+    if kind != "failure":
         ghost.attempt -= 1
     ghost.state = "scheduled" if delay else "queued"
     ghost.due = history.time_ms + delay

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from relier.proof.ghost import LIVE, Ghost, Violation, key_until
+from relier.proof.locking import check_holds
 from relier.proof.model import Model
 from relier.proof.state import Rec
 from relier.store.call import Call
@@ -149,3 +150,4 @@ def check_all(checker: Checker) -> None:
     check_places(checker, list(tasks))
     check_keys(checker)
     check_counts(checker)
+    check_holds(checker)

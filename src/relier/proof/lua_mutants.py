@@ -62,6 +62,7 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
     LuaMutant("release_burns_an_attempt", "release", "r.attempt = r.attempt - 1", "r.attempt = r.attempt + 0"),
     LuaMutant("fence_is_time_alone", "lib/take", "and fence_now or digits(r.fence + 1)", "and fence_now or fence_now"),
     LuaMutant("plain_claim_forgets_flags", "lib/take", "flags ~= '-' or ", ""),
+    LuaMutant("quiet_leaves_a_trace", "retry", "if kind ~= 'quiet' then log", "if kind then log"),
     LuaMutant("late_claim_served", "claim", "if seq < tonumber(words[1]) then return {'old'} end", ""),
     LuaMutant(
         "claim_repeats_settled",
@@ -126,4 +127,23 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
     LuaMutant(
         "short_submit_over_the_depth", "lib/submit_one", "redis.call('ZCARD', index) < tonumber(ARGV[2])", "true"
     ),
+    LuaMutant("lock_given_away", "lock", "if not outlived and not (", "if false and not ("),
+    LuaMutant(
+        "lost_boots_hold_locks", "lock", "hold.task ~= '-' and is_lost(hold.owner)", "hold.task == '' and is_lost(task)"
+    ),
+    LuaMutant("lost_boot_is_no_member", "lock", "return not lease or lease == '0'", "return lease == '0'"),
+    LuaMutant("lost_boot_is_a_member", "lock", "return not lease or lease == '0'", "return not lease"),
+    LuaMutant("lock_of_the_lost", "lock", "if task ~= '-' and is_lost(owner) then return {'gone'} end", ""),
+    LuaMutant("earlier_attempt_holds", "lock", "if not outlived and not (", "if not ("),
+    LuaMutant("zombie_takes_over", "lock", " and hold.fence < (tonumber(fence) or 0)", ""),
+    LuaMutant("same_attempt_takes_over", "lock", "hold.fence < (tonumber", "hold.fence <= (tonumber"),
+    LuaMutant("lock_repeat_refused", "lock", "if hold.token == token then return {'claimed'} end", ""),
+    LuaMutant("lock_outlives_its_time", "lock", "if hold.state and hold.till > now then", "if hold.state then"),
+    LuaMutant("token_not_checked", "lib/hold", "if hold.token ~= token then return 'stale', hold end", ""),
+    LuaMutant("mark_forgets_its_backstop", "lib/hold", ",\n    'PX', string.format('%.0f', ms + BACKSTOP))", ")"),
+    LuaMutant("renew_revives_a_result", "renew", "if hold.state ~= 'held' then return 'stale' end", ""),
+    LuaMutant("renew_refused_when_full", "renew", "redis.call('PERSIST', key)", ""),
+    LuaMutant("conclude_refused_when_full", "conclude", "redis.call('PERSIST', key)", ""),
+    LuaMutant("concludes_twice", "conclude", "if hold.state == 'done' then return 'repeat' end", ""),
+    LuaMutant("unlock_takes_a_result", "unlock", "if hold.state ~= 'held' then return 'stale' end", ""),
 )

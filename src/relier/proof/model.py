@@ -10,6 +10,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
+from relier.proof.locks import Locks
 from relier.proof.operate import Operate
 from relier.proof.state import ITEM, Boot, Item, Rec, Sweep
 from relier.store.call import Call
@@ -19,7 +20,7 @@ __all__ = ["Boot", "Model", "Rec"]
 MOST_PUT_AWAY = 200
 
 
-class Model(Operate):
+class Model(Operate, Locks):
     """The moves. Times in ms; `time_us` is the store's TIME, set from outside."""
 
     def copy(self) -> Model:
@@ -262,10 +263,12 @@ class Model(Operate):
     def _retry(self, args: list[bytes]) -> Any:
         for task_id, rec, run, answer in self.settle(args, "retry", 5):
             delay = int(run[2])
-            self.log(rec, "retry", run[4].decode())
-            if run[3] == b"putback":
+            if run[3] != b"quiet":
+                self.log(rec, "retry", run[4].decode())
+            if run[3] != b"failure":
                 rec.attempt -= 1
-                rec.more.setdefault("since", str(self.now))
+                if run[3] == b"putback":
+                    rec.more.setdefault("since", str(self.now))
             else:
                 rec.more["retries"] = str(int(rec.more.get("retries", 0)) + 1)
                 rec.more.pop("since", None)

@@ -42,6 +42,9 @@ class Profile:
     limited: float = 0.1
     strong: float = 0.3
     short: float = 0.1
+    # of user code's locks: per step of an attempt, and processes outside tasks
+    locked: float = 0.0
+    lockers: Span = (0, 0)
     # the rest
     operators: Span = (0, 1)
     brake: float = 0.15
@@ -64,6 +67,7 @@ PROFILES: tuple[Profile, ...] = (
         "storm", sweepers=(2, 4), brake=1.0, kill=0.12, freeze=0.12, tasks=(4, 9), slots=(2, 5), queues=(2, 3), poison=0
     ),
     Profile("full", fill=0.15, limited=0.4, tasks=(3, 7)),
+    Profile("locks", locked=0.5, lockers=(1, 3), kill=0.1, freeze=0.08, jump=0.03, stall=0.05, fill=0.05, poison=0),
     Profile("crowd", tasks=(10, 16), slots=(3, 6), queues=(1, 2), crowd=0.1, limited=0.3, poison=0.02),
 )
 BY_NAME = {profile.name: profile for profile in PROFILES}

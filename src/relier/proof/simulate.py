@@ -91,14 +91,15 @@ def _reap(world: World) -> None:
         pass
     if world.checker.loose:
         return
-    left = _left(world.backend.model)
+    left = _left(world.backend.model, world.backend.time_us // 1000)
     if left:
         raise Violation("nothing-leaks", left)
 
 
-def _left(model: Model) -> str:
+def _left(model: Model, now: int) -> str:
     named = (("tasks", model.tasks), ("due", model.due), ("ready", model.ready), ("owned", model.owned))
-    rest = (("ended", model.ended), ("boots", model.boots), ("idem", model.idem))
+    holds = [key for key, hold in model.holds.items() if hold.until > now]
+    rest = (("ended", model.ended), ("boots", model.boots), ("idem", model.idem), ("holds", holds))
     return ", ".join(f"{name} {sorted(left)}" for name, left in (*named, *rest) if left)
 
 

@@ -124,6 +124,24 @@ class Boot:
 
 
 @dataclass(slots=True)
+class Hold:
+    """The mark of one lock of user code. `task_id` and `fence` are '-' outside a task."""
+
+    until: int
+    token: str
+    owner: str
+    task_id: str
+    fence: str
+    done: bool = False
+    result: bytes = b""
+
+    def text(self) -> bytes:
+        """The mark as the store keeps it."""
+        state = "done" if self.done else "held"
+        return f"{state} {self.until} {self.token} {self.owner} {self.task_id} {self.fence}\n".encode() + self.result
+
+
+@dataclass(slots=True)
 class Namespace:
     """All that a namespace holds. Times in ms; `time_us` is the store's TIME, set from outside."""
 
@@ -138,6 +156,7 @@ class Namespace:
     boots: dict[str, Boot] = field(default_factory=dict)
     idem: dict[str, tuple[str, int | None]] = field(default_factory=dict)  # key -> (id, until)
     rates: dict[str, int] = field(default_factory=dict)
+    holds: dict[str, Hold] = field(default_factory=dict)  # the locks of user code
     tombs: dict[str, tuple[int, str]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     queues: set[str] = field(default_factory=set)

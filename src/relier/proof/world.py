@@ -24,7 +24,7 @@ from collections.abc import Callable, Generator
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from relier.errors import RelierError, StoreFullError
+from relier.errors import IndeterminateError, RelierError, StoreFullError
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Submission
 from relier.proof.checker import Checker
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 BASE_US = 1_700_000_000_000_000
 TIMEOUT_US = 300_000
-SECOND = 1_000_000
+MS, SECOND = 1_000, 1_000_000
 Steps = Generator[Any, Any, None]
 
 
@@ -53,10 +53,23 @@ class _Lost:
 LOST = _Lost()
 _PENDING = _Lost()
 
+
+def ask(call: Call[Any], tries: int, pause_us: int = 100 * MS) -> Generator[Any, Any, Any]:
+    """Sends a call again until it is answered, as a client does that knows every call is safe to repeat."""
+    answer: Any = LOST
+    for _ in range(tries):
+        answer = yield call
+        if answer is not LOST and not isinstance(answer, IndeterminateError | StoreFullError):
+            break
+        yield pause_us
+    return answer
+
+
 # A second run of the same call, at once, must change nothing. Not so a sweep: a second one does the next batch.
 REPEATABLE = frozenset(
     {"submit", "register", "beat", "retire", "claim", "checkpoint", "step", "commit", "retry", "release", "bury"}
     | {"forfeit", "replay", "cancel", "discard", "pause", "resume", "open", "get", "owned"}
+    | {"lock", "renew", "conclude", "unlock"}
 )
 
 
@@ -304,7 +317,8 @@ class World:
 def _image(model: Model) -> Any:
     counts = {name: n for name, n in model.counts.items() if name != "refused"}
     parts = (model.tasks, model.due, model.ready, model.owned, model.ended, model.boots, model.idem, model.rates)
-    return pickle.loads(pickle.dumps((parts, model.tombs, model.pauses, model.clock, counts)))  # noqa: S301 - our own
+    marks = (model.tombs, model.pauses, model.holds)
+    return pickle.loads(pickle.dumps((parts, marks, model.clock, counts)))  # noqa: S301 - our own
 
 
 def _show(event: tuple[Any, ...]) -> str:

@@ -12,6 +12,7 @@ from relier import registry
 from relier.envelope import Envelope, open_envelope
 from relier.errors import PayloadIntegrityError, SchemaMigrationError, UnknownTaskError
 from relier.ledger.records import Claimed, Lease
+from relier.redact import Show, showing
 from relier.run.context import TaskContext
 from relier.run.line import Line
 from relier.run.migrations import migrated
@@ -29,6 +30,7 @@ class Attempt:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     ctx: TaskContext
+    show: Show | None = None  # what people may see of its values; None: all
     began: float | None = None  # monotonic
     stop: Outcome | None = None  # why it was told to stop: what its cancellation means
     stopper: Callable[[], Any] | None = None  # how to reach what runs
@@ -73,7 +75,7 @@ def open_attempt(claimed: Claimed, line: Line, trusted_until: Callable[[], float
             )
         )
     try:
-        envelope = open_envelope(claimed.payload)
+        envelope = open_envelope(claimed.payload, task_id=record.id, name=record.name, keyring=line.keyring)
     except PayloadIntegrityError as error:
         return Failed(error, final=True)
     if envelope.schema_version > task.options.schema_version:
@@ -88,7 +90,7 @@ def open_attempt(claimed: Claimed, line: Line, trusted_until: Callable[[], float
     except Exception as error:  # noqa: BLE001 - by its class it is one of two; but no payload may ever end a worker
         return Failed(error, final=True)
     ctx = context_of(claimed, envelope, args, kwargs, line, trusted_until)
-    return Attempt(claimed, task, envelope, args, kwargs, ctx)
+    return Attempt(claimed, task, envelope, args, kwargs, ctx, showing(line.settings.redact, record.name))
 
 
 def context_of(

@@ -5,7 +5,9 @@ file in RELIER_CHECKPOINT_DIR (a folder all workers share, or any fsspec URL suc
 name and digest. Files are named by task, fence and number, written whole or not at all, and kept until the record that
 names them is gone: a replay resumes from them.
 
-First byte: `j` JSON, `z` compressed JSON, `f` the name of a file that holds one of the other two.
+First byte: `j` JSON, `z` compressed JSON, `f` the name of a file that holds one of the other two. Where the namespace
+has encryption keys, those two are wrapped by them (keyring.py); the name of a file stays plain, so that whoever tidies
+up needs no keys.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import msgspec
 
 from relier import codec
 from relier.errors import CheckpointStoreError, CheckpointTooLargeError
+from relier.keyring import NO_KEYS, Keyring
 from relier.run.checkpoint_files import Folder, Named, folder_for
 from relier.settings import Settings
 
@@ -35,8 +38,16 @@ class Reference(msgspec.Struct, frozen=True):
 class Checkpoints:
     """The checkpoints of one task's attempts, as bytes. May be used from several threads at once."""
 
-    def __init__(self, settings: Settings, task_id: str, fence: str, current: bytes | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        task_id: str,
+        fence: str,
+        keyring: Keyring = NO_KEYS,
+        current: bytes | None = None,
+    ) -> None:
         self.current = current  # what the ledger has
+        self._keyring = keyring
         self._settings = settings
         self._most = min(settings.checkpoint_max_inline_bytes, settings.max_payload_bytes)
         self._task_id = task_id
@@ -57,6 +68,7 @@ class Checkpoints:
         if len(raw) > SMALL:
             smaller = zlib.compress(raw, 6)
             packed = b"z" + smaller if len(smaller) < len(raw) else packed
+        packed = self._keyring.wrap(packed, self._task_id, "checkpoint")
         with self._lock:
             self._seq += 1
             seq = self._seq
@@ -103,6 +115,7 @@ class Checkpoints:
             return None
         if packed[:1] == b"f":
             packed = self._read(_reference(packed))
+        packed = self._keyring.unwrap(packed, self._task_id, "checkpoint")
         try:
             return codec.decode(zlib.decompress(packed[1:]) if packed[:1] == b"z" else packed[1:], "the checkpoint")
         except zlib.error as error:

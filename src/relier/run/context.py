@@ -13,9 +13,10 @@ from typing import Any, TypeVar, cast, overload
 
 from relier.errors import LeaseLostError, RelierError, StepJournalError
 from relier.ledger.records import Claimed, Recorded, Settled
+from relier.redact import shown
 from relier.run.checkpoints import Checkpoints
 from relier.run.line import Line
-from relier.run.steps import Journal, read_result, result_in, write_result
+from relier.run.steps import Journal, read_result, write_result
 from relier.store.call import Call, Durability
 
 R = TypeVar("R")
@@ -165,7 +166,8 @@ class TaskContext:
     def _keeper(self) -> Checkpoints:
         if self._checkpoints is None:
             lease, kept = self._claimed.lease, self._claimed.checkpoint
-            self._checkpoints = Checkpoints(self._line.settings, self.task_id, lease.fence, kept)
+            settings, keyring = self._line.settings, self._line.keyring
+            self._checkpoints = Checkpoints(settings, self.task_id, lease.fence, keyring, kept)
         return self._checkpoints
 
     # --- steps ---------------------------------------------------------------------------------------------------
@@ -192,7 +194,7 @@ class TaskContext:
             except BaseException:
                 self._steps.raised(name)
                 raise
-            recorded = self._recorded(await self._line.atell(call, lambda: self._lost), entry)
+            recorded = self._recorded(name, await self._line.atell(call, lambda: self._lost), entry)
             if recorded is None:
                 return value
         return read_result(fn, recorded)
@@ -210,7 +212,7 @@ class TaskContext:
             except BaseException:
                 self._steps.raised(name)
                 raise
-            recorded = self._recorded(self._line.tell(call, lambda: self._lost), entry)
+            recorded = self._recorded(name, self._line.tell(call, lambda: self._lost), entry)
             if recorded is None:
                 return value
         return cast(R, read_result(fn, recorded))
@@ -219,15 +221,15 @@ class TaskContext:
         entry = self._steps.entry(name, write_result(fn, value))
         return self._line.ledger.step(self._claimed.lease, name, entry, self._level), entry
 
-    def _recorded(self, answer: Recorded, entry: bytes) -> bytes | None:
+    def _recorded(self, name: str, answer: Recorded, entry: bytes) -> bytes | None:
         """What stands in the journal where that is not what was just written."""
         self._check(answer.settled)
-        return None if answer.value is None or answer.value == entry else result_in(answer.value)
+        return None if answer.value is None or answer.value == entry else self._steps.result_in(name, answer.value)
 
     @property
     def _steps(self) -> Journal:
         if self._journal is None:
-            self._journal = Journal(self._claimed.steps)
+            self._journal = Journal(self._claimed.steps, self.task_id, self._line.keyring)
         return self._journal
 
     # --- for people ----------------------------------------------------------------------------------------------
@@ -235,18 +237,25 @@ class TaskContext:
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Say how far it is, for people. Told once a second at the most; never waits, never fails."""
         of = "" if total is None else f" of {total:.12g}"
-        text = f"{done:.12g}{of}{': ' if note else ''}{note}"
+        said = f"{done:.12g}{of} {note}"
         now = time.monotonic()
         finished = total is not None and done >= total
-        if text == self._told or (now - self._told_at < PROGRESS_EVERY_S and not finished):
+        if said == self._told or (now - self._told_at < PROGRESS_EVERY_S and not finished):
             return
-        self._told, self._told_at = text, now
+        self._told, self._told_at = said, now
+        note = shown(self._line.settings, self.task_name, note) if note else ""
+        text = f"{done:.12g}{of}{': ' if note else ''}{note}"
         self._line.post(self._line.ledger.progress(self._claimed.lease, text))
 
 
 def enter_context(ctx: TaskContext) -> None:
     """Make it the one `task_context` shows, in the current contextvars context."""
     _current.set(ctx)
+
+
+def current_context() -> TaskContext | None:
+    """The context of whichever task runs here; None outside tasks."""
+    return _current.get(None)
 
 
 class _Proxy:
@@ -264,7 +273,7 @@ class _Proxy:
         return getattr(ctx, name)
 
     def __repr__(self) -> str:
-        ctx = _current.get(None)
+        ctx = current_context()
         return "task_context (no task runs here)" if ctx is None else f"task_context of {ctx!r}"
 
 

@@ -10,16 +10,19 @@ from typing import Any
 
 from relier import trace
 from relier.errors import LeaseLostError
+from relier.failure import message_of
 from relier.run.attempt import Attempt
-from relier.run.context import TaskContext, enter_context
+from relier.run.context import enter_context
+from relier.run.line import Line
 from relier.run.outcome import Failed, HandBack, Outcome, returned
 from relier.run.threads import Threads
 
 log = logging.getLogger("relier.run")
 
 
-async def execute(attempt: Attempt, threads: Threads, most_bytes: int) -> Outcome:
-    """What came of it. Runs in an asyncio task of its own, so that the context it sets is its own."""
+async def execute(attempt: Attempt, threads: Threads, line: Line) -> Outcome:
+    """What came of it, its result as it is stored. Runs in an asyncio task of its own, so that the context it sets is
+    its own."""
     enter_context(attempt.ctx)
     trace.inherited.set(attempt.envelope.trace)
     try:
@@ -28,7 +31,7 @@ async def execute(attempt: Attempt, threads: Threads, most_bytes: int) -> Outcom
         return _raised(attempt, error)
     if isinstance(attempt.stop, Failed):  # it swallowed the hard timeout's cancel, and came to an end after all
         return attempt.stop
-    return returned(attempt.task, value, most_bytes)
+    return returned(attempt.task, value, line.settings.max_payload_bytes, attempt.ctx.task_id, line.keyring)
 
 
 async def _call(attempt: Attempt, threads: Threads) -> Any:
@@ -50,7 +53,7 @@ def _raised(attempt: Attempt, error: BaseException) -> Outcome:
         gave_up = isinstance(error, LeaseLostError) and attempt.ctx.gave_up
         return HandBack() if gave_up else Failed(error)
     if isinstance(attempt.stop, HandBack) and isinstance(error, Exception) and not isinstance(error, TimeoutError):
-        log.info("task %s raised while it was being stopped: %r", attempt.ctx.task_id, error)
+        log.info("task %s raised while it was being stopped: %s", attempt.ctx.task_id, _told(attempt, error))
     return attempt.stop
 
 
@@ -69,19 +72,27 @@ async def run_soft_hook(attempt: Attempt) -> None:
     if hook is None or attempt.warned:
         return
     attempt.warned = True
-    await call_hook(hook, attempt.ctx)
-
-
-async def call_hook(hook: Any, ctx: TaskContext) -> None:
-    enter_context(ctx)
+    enter_context(attempt.ctx)
     try:
         if inspect.iscoroutinefunction(hook):
-            await hook(ctx)
+            await hook(attempt.ctx)
         else:
-            answer = await asyncio.to_thread(hook, ctx)
+            answer = await asyncio.to_thread(hook, attempt.ctx)
             if inspect.isawaitable(answer):
                 await answer
     except asyncio.CancelledError:  # the task has ended meanwhile
         raise
-    except BaseException:  # sys.exit() in a hook must not end the worker
-        log.exception("on_soft_timeout of task %s failed; the task goes on", ctx.task_id)
+    except BaseException as error:  # noqa: BLE001 - sys.exit() in a hook must not end the worker
+        _report_hook(attempt, error)
+
+
+def _report_hook(attempt: Attempt, error: BaseException) -> None:
+    whole = error if attempt.show is None else None  # a traceback quotes the message
+    told = _told(attempt, error)
+    log.error("on_soft_timeout of task %s failed; the task goes on: %s", attempt.ctx.task_id, told, exc_info=whole)
+
+
+def _told(attempt: Attempt, error: BaseException) -> str:
+    """An error for the log: what people may see of it."""
+    message = message_of(error)
+    return f"{type(error).__name__}: {message if attempt.show is None else attempt.show(message)}"

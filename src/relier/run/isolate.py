@@ -103,19 +103,26 @@ class Child:
     async def start(cls, modules: tuple[str, ...], settings: Settings) -> Child:
         """A process that has imported the tasks and waits for its first order."""
         ours, theirs = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=ours)
         with theirs:
             command = [sys.executable, "-m", "relier.run.isolated", str(theirs.fileno())]
             command += modules
             env = os.environ | environment(settings)
-            process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()], env=env)
-        reader, writer = await asyncio.open_connection(sock=ours)
+            try:
+                process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()], env=env)
+            except BaseException:
+                writer.close()
+                raise
         child = cls(process, reader, writer)
-        if await unpack(reader, Ready) is None:
-            await process.wait()
+        try:
+            ready = await unpack(reader, Ready)
+        except BaseException:
             await child.end()
-            raise WorkerInitializationError(
-                f"an isolated process could not start: {how_it_ended(process.returncode or 0)}"
-            )
+            raise
+        if ready is None:
+            code = await process.wait()
+            await child.end()
+            raise WorkerInitializationError(f"an isolated process could not start: {how_it_ended(code)}")
         return child
 
     @property
@@ -167,23 +174,26 @@ class Isolates:
         self._settings = settings
         self._most = most
         self._slots = asyncio.Semaphore(most)
-        self._waiting = 0
+        self._admitted = 0
         self._idle: list[Child] = []
         self._busy: dict[tuple[str, str], Child] = {}
 
-    @property
-    def crowded(self) -> bool:
-        """As many wait for a process as run in one: further ones are better off with another worker."""
-        return self._waiting >= self._most
+    def admit(self) -> bool:
+        """Take one more in. False: as many wait for a process as run in one; it is better off with another worker."""
+        if self._admitted >= 2 * self._most:
+            return False
+        self._admitted += 1
+        return True
 
     @contextlib.asynccontextmanager
     async def process_for(self, attempt: Attempt) -> AsyncIterator[Child]:
-        """A process that is ready. Waiting for it is no part of the attempt's time."""
-        self._waiting += 1
+        """A process that is ready, for one that was admitted. Waiting for it is no part of the attempt's time."""
         try:
             await self._slots.acquire()
+        except BaseException:
+            self._admitted -= 1
+            raise
         finally:
-            self._waiting -= 1
             attempt.stopper = None
         child = None
         try:
@@ -191,6 +201,7 @@ class Isolates:
             yield child
         finally:
             self._slots.release()
+            self._admitted -= 1
             self._busy.pop(attempt.key, None)
             if child is not None and child.usable:
                 self._idle.append(child)

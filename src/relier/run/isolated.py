@@ -21,7 +21,6 @@ from relier.run.isolate import Order, Ready, Report, Run, Stop, Trust, Warn, pac
 from relier.run.line import Line
 from relier.run.outcome import Done, Failed, HandBack, Outcome, PutBack
 from relier.run.threads import Threads
-from relier.settings import Settings, get_settings
 from relier.submit.client import default_client
 
 PR_SET_PDEATHSIG = 1
@@ -30,9 +29,8 @@ PR_SET_PDEATHSIG = 1
 class Inside:
     """Runs what it is told, one at a time."""
 
-    def __init__(self, writer: asyncio.StreamWriter, settings: Settings) -> None:
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
-        self._most_bytes = settings.max_payload_bytes
         self._threads = Threads()
         self._line = Line(default_client())
         self._attempt: Attempt | None = None
@@ -71,7 +69,7 @@ class Inside:
         if attempt.task.is_async:
             current = asyncio.current_task()
             attempt.stopper = current.cancel if current is not None else None
-        outcome = await execute(attempt, self._threads, self._most_bytes)
+        outcome = await execute(attempt, self._threads, self._line)
         self._attempt = None
         self._writer.write(pack(report_of(outcome)))
         await self._writer.drain()
@@ -89,9 +87,9 @@ def report_of(outcome: Outcome) -> Report:
             return Report(failure=failure_of(asyncio.CancelledError("it was told to stop")), handback=True)
 
 
-async def serve(fd: int, settings: Settings) -> None:
+async def serve(fd: int) -> None:
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=fd))
-    inside = Inside(writer, settings)
+    inside = Inside(writer)
     writer.write(pack(Ready()))
     while (order := await unpack(reader, Run | Warn | Stop | Trust)) is not None:
         inside.obey(order)
@@ -105,7 +103,7 @@ def main() -> None:
         signal.signal(ignored, signal.SIG_IGN)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     registry.load(sys.argv[2:])
-    asyncio.run(serve(int(sys.argv[1]), get_settings()))
+    asyncio.run(serve(int(sys.argv[1])))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from relier.errors import (
     StoreFullError,
     StoreReadOnlyError,
 )
+from relier.keyring import Keyring
 from relier.ledger.ledger import Ledger
 from relier.settings import Settings
 from relier.store.call import Call
@@ -54,6 +55,10 @@ class Line:
     @property
     def settings(self) -> Settings:
         return self._client.settings
+
+    @property
+    def keyring(self) -> Keyring:
+        return self._client.keyring
 
     @property
     def ledger(self) -> Ledger:

@@ -1,7 +1,8 @@
 """What came of an attempt, and the one move that tells the ledger.
 
 Done      it returned             commit
-Failed    it raised               retry, while its task says so; else bury: a dead letter
+Failed    it raised               retry, while its task says so; else bury: a dead letter. Where it met a key that
+                                  another works on, it is put back for a while first
 PutBack   not for this worker     retry without burning an attempt, for ten minutes at the most; then bury
 Crowded   no process is free      retry without burning an attempt, a moment later, by whoever is free then
 Died      its own process died    forfeit: revived at once, and the death counts
@@ -15,11 +16,13 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from relier.errors import HardTimeoutError, PayloadEncodingError, PayloadTooLargeError
-from relier.failure import Failure, failure_of, write_failure
+from relier.errors import HardTimeoutError, IdempotencyInFlightError, PayloadEncodingError, PayloadTooLargeError
+from relier.failure import Failure, failure_of, redacted, write_failure
+from relier.keyring import NO_KEYS, Keyring
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Claimed
 from relier.options import Retries
+from relier.redact import Show
 from relier.store.call import Call
 
 if TYPE_CHECKING:
@@ -27,7 +30,8 @@ if TYPE_CHECKING:
 
 PUT_BACK_FIRST_MS, PUT_BACK_MOST_MS = 1_000, 30_000
 PUT_BACK_LIMIT_MS = 10 * 60_000
-CROWDED_MS = 1_000
+CROWDED_MS = (1_000, 5_000)
+IN_FLIGHT_MS, IN_FLIGHT_TIMES = 5_000, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +76,16 @@ class Gone:
 Outcome = Done | Failed | PutBack | Crowded | Died | HandBack | Gone
 
 
-def returned(task: RlTask[Any, Any], value: Any, most_bytes: int) -> Done | Failed:
-    """What a task returned, if it can be kept; else a dead letter that says so."""
+def returned(
+    task: RlTask[Any, Any], value: Any, most_bytes: int, task_id: str = "", keyring: Keyring = NO_KEYS
+) -> Done | Failed:
+    """What a task returned, as it is stored, if it can be kept; else a dead letter that says so."""
     try:
         raw = task.arguments.encode_result(value)
     except PayloadEncodingError as error:
         return Failed(error, final=True)
+    if raw is not None and keyring.encrypts:  # what is no secret is JSON, and needs no wrapping
+        raw = keyring.wrap(raw, task_id, "result")
     if raw is not None and len(raw) > most_bytes:
         return Failed(
             PayloadTooLargeError(
@@ -97,6 +105,15 @@ def reason_of(failed: Failed) -> str:
     return "".join(name.split())[:100] or "Exception"  # a class may have any name, a reason is a short word
 
 
+def in_flight_delay_ms(claimed: Claimed) -> int | None:
+    """How long a task waits that met an idempotency key in flight; None: it has been put back often enough.
+
+    Like every put-back it burns no attempt, so its limit is time: since the first one, up to the claim of this run.
+    """
+    waited = claimed.record.moved_ms - claimed.since_ms if claimed.since_ms else 0
+    return IN_FLIGHT_MS if waited < IN_FLIGHT_TIMES * IN_FLIGHT_MS else None
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The move that tells the ledger, and the words that tell people; either may be missing."""
@@ -105,19 +122,25 @@ class Plan:
     words: str = ""
 
 
-def plan_of(ledger: Ledger, claimed: Claimed, outcome: Outcome, retries: Retries | None, now_ms: int) -> Plan:
-    """What follows from an outcome. `now_ms`: the store's time of the claim."""
+def plan_of(
+    ledger: Ledger,
+    claimed: Claimed,
+    outcome: Outcome,
+    retries: Retries | None,
+    now_ms: int,
+    show: Show | None = None,
+) -> Plan:
+    """What follows from an outcome. `now_ms`: the store's time of the claim; `show`: what may be kept of a failure."""
     lease = claimed.lease
     match outcome:
         case Done(result):
             return Plan(ledger.commit([(lease, result, ())], claimed.record.spec.durability))
         case Failed():
-            return _after_failure(ledger, claimed, outcome, retries)
+            return _after_failure(ledger, claimed, outcome, retries, show)
         case PutBack(error):
-            return _after_put_back(ledger, claimed, error, now_ms)
+            return _after_put_back(ledger, claimed, error, now_ms, show)
         case Crowded():
-            delay = random.randrange(CROWDED_MS, 2 * CROWDED_MS)
-            return Plan(ledger.retry(lease, delay, "no isolated process was free here", putback=True))
+            return Plan(ledger.retry(lease, random.randrange(*CROWDED_MS), quiet=True))
         case Died(cause):
             return Plan(
                 ledger.forfeit(lease, cause), f"ended: {cause}; it is revived, or dead if that was once too often"
@@ -128,10 +151,18 @@ def plan_of(ledger: Ledger, claimed: Claimed, outcome: Outcome, retries: Retries
             return Plan(None, "was taken over by another attempt: its lease is lost")
 
 
-def _after_failure(ledger: Ledger, claimed: Claimed, failed: Failed, retries: Retries | None) -> Plan:
-    failure = failed.failure or failure_of(failed.error)
+def _after_failure(
+    ledger: Ledger, claimed: Claimed, failed: Failed, retries: Retries | None, show: Show | None
+) -> Plan:
+    failure = redacted(failed.failure or failure_of(failed.error), show)
     failures = claimed.retries + 1
     told = f"failed: {failure.name}: {failure.message:.500}"
+    if isinstance(failed.error, IdempotencyInFlightError) and not failed.final:
+        wait = in_flight_delay_ms(claimed)
+        if wait is not None:
+            call = ledger.retry(claimed.lease, wait, write_failure(failure), putback=True)
+            return Plan(call, f"was put back for {wait / 1000:g} s: {failure.message:.500}")
+        retries = None
     delay = None if retries is None or failed.final else retries.delay_ms(failures, failed.error)
     if delay is None or retries is None:
         call = ledger.bury(claimed.lease, reason_of(failed), write_failure(failure))
@@ -140,11 +171,12 @@ def _after_failure(ledger: Ledger, claimed: Claimed, failed: Failed, retries: Re
     return Plan(call, f"{told}; it is tried again in {delay / 1000:.1f} s ({failures} of {retries.attempts} failed)")
 
 
-def _after_put_back(ledger: Ledger, claimed: Claimed, error: BaseException, now_ms: int) -> Plan:
-    detail = write_failure(failure_of(error))
+def _after_put_back(ledger: Ledger, claimed: Claimed, error: BaseException, now_ms: int, show: Show | None) -> Plan:
+    failure = redacted(failure_of(error), show)
+    told, detail = failure.message, write_failure(failure)
     waited = now_ms - claimed.since_ms if claimed.since_ms else 0
     if waited >= PUT_BACK_LIMIT_MS:
-        return Plan(ledger.bury(claimed.lease, type(error).__name__, detail), f"{error}; it is a dead letter now")
+        return Plan(ledger.bury(claimed.lease, type(error).__name__, detail), f"{told}; it is a dead letter now")
     delay = min(PUT_BACK_MOST_MS, max(PUT_BACK_FIRST_MS, waited))
     call = ledger.retry(claimed.lease, delay, detail, putback=True)
-    return Plan(call, f"was put back for {delay / 1000:g} s: {error}")
+    return Plan(call, f"was put back for {delay / 1000:g} s: {told}")

@@ -12,14 +12,17 @@ from typing import Any
 
 from relier.arguments import Arguments
 from relier.errors import StepJournalError
+from relier.keyring import NO_KEYS, Keyring
 from relier.ledger.checks import check_name
 
 
 class Journal:
     """The steps of one attempt: those recorded by earlier ones, and those called so far."""
 
-    def __init__(self, recorded: Mapping[str, bytes]) -> None:
-        self._recorded = {name: _split(name, raw) for name, raw in recorded.items()}
+    def __init__(self, recorded: Mapping[str, bytes], task_id: str = "", keyring: Keyring = NO_KEYS) -> None:
+        self._task_id = task_id
+        self._keyring = keyring
+        self._recorded = {name: _split(name, self._opened(name, raw)) for name, raw in recorded.items()}
         self._names = {place: name for name, (place, _) in self._recorded.items()}
         self._called: dict[str, int] = {}
         self._raised: set[str] = set()
@@ -47,8 +50,15 @@ class Journal:
         self._raised.add(name)
 
     def entry(self, name: str, result: bytes) -> bytes:
-        """What to record for a step that was begun."""
-        return b"%d:" % self._called[name] + result
+        """What to record for a step that was begun: its place and its result, wrapped where there are keys."""
+        return self._keyring.wrap(b"%d:" % self._called[name] + result, self._task_id, f"step:{name}")
+
+    def result_in(self, name: str, entry: bytes) -> bytes:
+        """The result in an entry somebody recorded."""
+        return _split(name, self._opened(name, entry))[1]
+
+    def _opened(self, name: str, entry: bytes) -> bytes:
+        return self._keyring.unwrap(entry, self._task_id, f"step:{name}")
 
 
 def write_result(fn: Callable[..., Any], value: Any) -> bytes:
@@ -58,10 +68,6 @@ def write_result(fn: Callable[..., Any], value: Any) -> bytes:
 
 def read_result(fn: Callable[..., Any], raw: bytes) -> Any:
     return Arguments.of(fn).decode_result(raw)
-
-
-def result_in(entry: bytes) -> bytes:
-    return entry.partition(b":")[2]
 
 
 def _split(name: str, raw: bytes) -> tuple[int, bytes]:

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from relier.errors import StoreError, StoreReplyError
+from relier.keyring import Keyring
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.ledger.records import Accepted, Admission, Submission
 from relier.settings import Settings, get_settings
@@ -26,6 +27,7 @@ class Client:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or get_settings()
+        self.keyring = Keyring.of(self.settings)
         self.ledger = Ledger(self.settings)
         self._opened = False
 

@@ -16,6 +16,7 @@ from relier.errors import (
     PartialPushError,
     RelierError,
 )
+from relier.keyring import NO_KEYS, Keyring
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Accepted, Admission, Submission, new_task_id
 from relier.options import OnDuplicate, PushOptions
@@ -49,10 +50,17 @@ def call_of(item: Any) -> tuple[Args, Kwargs]:
 
 
 def submission_of(
-    task: RlTask[Any, Any], args: Args, kwargs: Kwargs, push: PushOptions, level: Durability, settings: Settings
+    task: RlTask[Any, Any],
+    args: Args,
+    kwargs: Kwargs,
+    push: PushOptions,
+    level: Durability,
+    settings: Settings,
+    keyring: Keyring = NO_KEYS,
 ) -> Submission:
     """What enters the ledger. Arguments that do not fit or cannot travel are refused here, in the caller's face."""
     options = task.options
+    task_id = new_task_id() if push.task_id is None else push.task_id
     body = task.arguments.encode(args, kwargs)
     key = task.guards.key(args, kwargs, body, push.idempotency_key)
     payload = seal(
@@ -60,10 +68,13 @@ def submission_of(
         schema_version=options.schema_version,
         pushed_ms=time.time_ns() // 1_000_000,
         trace=current_trace(),
+        task_id=task_id,
+        name=options.name,
+        keyring=keyring,
     )
     times: dict[str, Any] = {} if push is NO_OPTIONS else push.times()
     return Submission(
-        id=new_task_id() if push.task_id is None else push.task_id,
+        id=task_id,
         name=options.name,
         payload=payload,
         queue=options.queue if push.queue is None else push.queue,

@@ -90,7 +90,10 @@ class Ticket(Generic[R]):
         """The result of an ended task, or what it ended by, raised."""
         record = task.record
         if record.state is State.DONE:
-            return self._read(task.result)  # type: ignore[no-any-return]
+            raw = task.result
+            if raw is not None:
+                raw = self._client.keyring.unwrap(raw, self.id, "result")
+            return self._read(raw)  # type: ignore[no-any-return]
         if record.state is State.CANCELLED:
             raise TaskCancelledError(f"task {self.id} was cancelled ({record.reason or 'no reason given'})")
         raise cause_of_death(task)

@@ -1,14 +1,16 @@
 -- The attempt failed, or was not for this worker: run again after a delay.
--- ARGV: boot, n, then per task: id, fence, delay (ms), kind ('failure' | 'putback'), detail
---   failure counts as a retry; putback burns no attempt and remembers since when the task is being put back
+-- ARGV: boot, n, then per task: id, fence, delay (ms), kind ('failure' | 'putback' | 'quiet'), detail
+--   failure counts as a retry; putback burns no attempt and remembers since when the task is being put back; quiet burns
+--   no attempt and leaves no trace: nothing is wrong, there was only no room
 -- returns: {{verdict, state, fence}, …}
 -- use: settle requeue log
 return settle('retry', 5, function(id, r, a)
   local delay = tonumber(ARGV[a + 2])
-  log(id, r, 'retry', ARGV[a + 4])
-  if ARGV[a + 3] == 'putback' then
+  local kind = ARGV[a + 3]
+  if kind ~= 'quiet' then log(id, r, 'retry', ARGV[a + 4]) end
+  if kind ~= 'failure' then
     r.attempt = r.attempt - 1
-    redis.call('HSETNX', MORE .. id, 'since', now)
+    if kind == 'putback' then redis.call('HSETNX', MORE .. id, 'since', now) end
   else
     redis.call('HINCRBY', MORE .. id, 'retries', 1)
     redis.call('HDEL', MORE .. id, 'since')

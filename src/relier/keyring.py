@@ -1,0 +1,245 @@
+"""The keys of a namespace: what is pushed is signed with them, what is stored is encrypted.
+
+    RELIER_SIGNING_KEYS="2026-11:<base64>,2026-05:<base64>"       HMAC-SHA256 over each envelope (see envelope.py)
+    RELIER_ENCRYPTION_KEYS="2026-11:<base64>"                     AES-GCM over payloads, results, checkpoints, steps
+
+The first key of a list signs or encrypts; all of them verify or decrypt, so that keys can be changed while tasks wait.
+What is stored names its key by id.
+
+A wrapped value is `NUL rl:aes: <key id> : <nonce of 12 bytes> <ciphertext, tag>`. What does not begin with `NUL rl:`
+was stored before there were keys, and is read as it is. The task's id and what the value is are bound to it: moved to
+another task or another place it cannot be decrypted. An older value of the same task and place still can.
+
+No key is kept as bytes or text beyond the moment of reading it, and no function that raises has one in its hands:
+neither messages nor the local variables some tools print with a traceback can show a key, or a signature that would
+have been right.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
+
+from pydantic import SecretStr
+
+from relier.errors import ConfigurationError, PayloadIntegrityError
+from relier.settings import Settings
+
+ALGORITHM = "hmac-sha256"
+HEAD = b"\0rl:"
+AES, PLAIN = HEAD + b"aes:", HEAD + b"raw:"
+LEAST_SIGNING_BYTES = 16
+AES_BYTES = (16, 24, 32)
+NONCE_BYTES, TAG_BYTES = 12, 16
+# Shorter than the base64 of the shortest key: a key in the place of its id is refused, and never told, as an id.
+_ID = re.compile(r"[A-Za-z0-9_.-]{1,16}")
+T = TypeVar("T")
+
+
+class Aead(Protocol):
+    """What is used of cryptography's AESGCM."""
+
+    def encrypt(self, nonce: bytes, data: bytes, associated_data: bytes | None) -> bytes: ...
+    def decrypt(self, nonce: bytes, data: bytes, associated_data: bytes | None) -> bytes: ...
+
+
+class Cipher:
+    """One AES key. `refused` is what its library raises for bytes that were not encrypted so."""
+
+    __slots__ = ("_aes", "_refused")
+
+    def __init__(self, aes: Aead, refused: type[Exception]) -> None:
+        self._aes = aes
+        self._refused = refused
+
+    def encrypt(self, raw: bytes, about: bytes) -> bytes:
+        nonce = os.urandom(NONCE_BYTES)
+        return nonce + self._aes.encrypt(nonce, raw, about)
+
+    def decrypt(self, sealed: bytes, about: bytes) -> bytes | None:
+        """None: the bytes, or what they are said to be, are not what was encrypted."""
+        if len(sealed) < NONCE_BYTES + TAG_BYTES:
+            return None
+        try:
+            return self._aes.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], about)
+        except self._refused:
+            return None
+
+
+class Keyring:
+    """All keys of one client. Without any it changes nothing and costs nothing; `signs` and `encrypts` tell."""
+
+    __slots__ = ("_ciphers", "_encrypter", "_signer", "_signers", "encrypts", "signs")
+
+    def __init__(self, signers: Mapping[str, hmac.HMAC], ciphers: Mapping[str, Cipher]) -> None:
+        self._signers = dict(signers)
+        self._ciphers = dict(ciphers)
+        self._signer = next(iter(signers), "")
+        self._encrypter = next(iter(ciphers), "")
+        self.signs = bool(signers)
+        self.encrypts = bool(ciphers)
+
+    @classmethod
+    def of(cls, settings: Settings) -> Keyring:
+        """The keys of the settings. ConfigurationError where one cannot work; it names the key's id, never the key."""
+        signing, encryption = settings.signing_keys, settings.encryption_keys
+        if not signing and not encryption:
+            return NO_KEYS
+        signers = _read("RELIER_SIGNING_KEYS", signing, _signer_of) if signing else {}
+        return cls(signers, _read("RELIER_ENCRYPTION_KEYS", encryption, _cipher_maker()) if encryption else {})
+
+    def __repr__(self) -> str:
+        signing, encryption = ", ".join(self._signers), ", ".join(self._ciphers)
+        return f"Keyring(signing: {signing or 'none'}; encryption: {encryption or 'none'})"
+
+    # --- signing -------------------------------------------------------------------------------------------------
+
+    def sign(self, message: bytes) -> str:
+        """`hmac-sha256:<key id>:<hex>`, by the first key."""
+        return f"{ALGORITHM}:{self._signer}:{_digest(self._signers[self._signer], message)}"
+
+    def distrust(self, message: bytes, signature: str) -> str:
+        """Why the signature is not believed, in words; empty: it is sound."""
+        if not signature:
+            return "is not signed, and here RELIER_SIGNING_KEYS is set: who pushed it had no key, or no right to"
+        algorithm, _, rest = signature.partition(":")
+        key_id, _, digest = rest.partition(":")
+        if algorithm != ALGORITHM:
+            return f"has a signature of a kind that is not known here, {algorithm!r:.40}"
+        if key_id not in self._signers:
+            return f"is signed with key {key_id!r:.40}, which is not in RELIER_SIGNING_KEYS here"
+        if not _fits(self._signers[key_id], message, digest):
+            return (
+                f"has a signature that does not fit (key {key_id!r}): it was forged or altered, comes from another "
+                f"task, or another key has this id where it was pushed"
+            )
+        return ""
+
+    # --- encryption ----------------------------------------------------------------------------------------------
+
+    def wrap(self, raw: bytes, task_id: str, what: str) -> bytes:
+        """A value as it is stored. `what` says which of the task's values it is: `result`, `checkpoint`, `step:…`."""
+        if self.encrypts:
+            key_id, sealed = self.encrypt(raw, task_id, what)
+            return b"%b%b:%b" % (AES, key_id.encode(), sealed)
+        return PLAIN + raw if raw.startswith(HEAD) else raw  # else it would be taken for a wrapped one
+
+    def unwrap(self, raw: bytes, task_id: str, what: str) -> bytes:
+        """What was wrapped; a value that never was, as it is. PayloadIntegrityError where it cannot be decrypted."""
+        if not raw.startswith(HEAD):
+            return raw
+        if raw.startswith(PLAIN):
+            return raw[len(PLAIN) :]
+        if not raw.startswith(AES):
+            raise PayloadIntegrityError(
+                f"the {what} of task {task_id} is wrapped in a way that is not known here; a newer Relier wrote it, or "
+                f"it was altered"
+            )
+        key_id, _, sealed = raw[len(AES) :].partition(b":")
+        return self.decrypt(key_id.decode("utf-8", "replace"), sealed, task_id, what)
+
+    def encrypt(self, raw: bytes, task_id: str, what: str) -> tuple[str, bytes]:
+        """The id of the first key, and what it made of the value."""
+        return self._encrypter, self._ciphers[self._encrypter].encrypt(raw, _about(task_id, what))
+
+    def decrypt(self, key_id: str, sealed: bytes, task_id: str, what: str, called: str = "") -> bytes:
+        """What was encrypted. PayloadIntegrityError, about what is `called` so, where it cannot be."""
+        called = called or f"the {what} of task {task_id}"
+        if key_id not in self._ciphers:
+            raise PayloadIntegrityError(
+                f"{called} is encrypted with key {key_id!r:.40}, which is not in RELIER_ENCRYPTION_KEYS here; add that "
+                f"key behind the first one and try again"
+            )
+        raw = self._ciphers[key_id].decrypt(sealed, _about(task_id, what))
+        if raw is None:
+            raise PayloadIntegrityError(
+                f"{called} cannot be decrypted with key {key_id!r}: it was altered, it was moved there from elsewhere, "
+                f"or another key had this id where it was written"
+            )
+        return raw
+
+
+NO_KEYS = Keyring({}, {})
+
+
+def _about(task_id: str, what: str) -> bytes:
+    return f"{len(task_id)}:{task_id}{what}".encode("utf-8", "surrogatepass")
+
+
+def _digest(template: hmac.HMAC, message: bytes) -> str:
+    keyed = template.copy()  # has taken the key in already
+    keyed.update(message)
+    return keyed.hexdigest()
+
+
+def _fits(template: hmac.HMAC, message: bytes, digest: str) -> bool:
+    return hmac.compare_digest(_digest(template, message).encode(), digest.encode("utf-8", "surrogatepass"))
+
+
+# --- reading the settings ----------------------------------------------------------------------------------------
+
+
+def _read(variable: str, secret: SecretStr, make: Callable[[bytes], T | str]) -> dict[str, T]:
+    made, trouble = _made(secret, make)
+    if trouble:
+        raise ConfigurationError(
+            f"{variable}: {trouble}; write id:base64,id2:base64, the key in use first, older ones behind it; a good "
+            f"key: python -c 'import base64, os; print(base64.b64encode(os.urandom(32)).decode())'"
+        )
+    return made
+
+
+def _made(secret: SecretStr, make: Callable[[bytes], T | str]) -> tuple[dict[str, T], str]:
+    """The keys by id, or what is wrong with the text: said here, raised where no key is at hand."""
+    made: dict[str, T] = {}
+    for number, entry in enumerate(secret.get_secret_value().split(","), 1):
+        key_id, mark, text = (part.strip() for part in entry.partition(":"))
+        if not mark:
+            return {}, f"entry {number} is empty or has no id"
+        if not _ID.fullmatch(key_id):
+            return {}, f"the id of entry {number} is none: an id is 1 to 16 letters, digits or any of . _ -"
+        if key_id in made:
+            return {}, f"key {key_id!r} is there twice"
+        raw = _bytes_of(text)
+        key = "is not base64" if raw is None else make(raw)
+        if isinstance(key, str):
+            return {}, f"key {key_id!r} {key}"
+        made[key_id] = key
+    return made, ""
+
+
+def _bytes_of(text: str) -> bytes | None:
+    """Either alphabet of base64, with or without padding."""
+    plain = text.replace("-", "+").replace("_", "/").rstrip("=")
+    try:
+        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except ValueError:
+        return None
+
+
+def _signer_of(key: bytes) -> hmac.HMAC | str:
+    if len(key) < LEAST_SIGNING_BYTES:
+        return f"has {len(key)} bytes, and a signing key needs {LEAST_SIGNING_BYTES} at the least"
+    return hmac.new(key, digestmod="sha256")
+
+
+def _cipher_maker() -> Callable[[bytes], Cipher | str]:
+    try:
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError as error:
+        raise ConfigurationError(
+            "RELIER_ENCRYPTION_KEYS is set, but the package cryptography is not installed here: "
+            "pip install relier[encryption]"
+        ) from error
+
+    def cipher_of(key: bytes) -> Cipher | str:
+        if len(key) not in AES_BYTES:
+            return f"has {len(key)} bytes, and an AES key has 16, 24 or 32"
+        return Cipher(AESGCM(key), InvalidTag)
+
+    return cipher_of

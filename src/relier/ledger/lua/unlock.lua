@@ -1,0 +1,10 @@
+-- The holder of a lock gives up: its mark goes. A result stays.
+-- ARGV: key, token
+-- returns: ok | stale (another holds it, or it has its result) | missing
+-- use: hold
+local key = LOCK .. ARGV[1]
+local said, hold = own_hold(key, ARGV[2])
+if said ~= 'ok' then return said end
+if hold.state ~= 'held' then return 'stale' end
+redis.call('DEL', key)
+return 'ok'

@@ -1,0 +1,51 @@
+"""What a task may know of itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance import tasks
+from conformance.stage import PATIENCE_S, Stage
+from relier import RelierError, task_context
+
+
+@pytest.mark.parametrize("where", tasks.WITH_CONTEXT)
+def test_a_task_knows_what_it_is(shared: Stage, where: str) -> None:
+    task = tasks.WITH_CONTEXT[where]
+    receipt = task.with_options(priority=3).push(1, b=5)
+    told = receipt.result(PATIENCE_S)
+    record = shared.record(receipt)
+    assert told["task_id"] == receipt.id
+    assert told["task_name"] == task.name == f"conformance.tasks.{task.__name__}"
+    assert told["attempt"] == 1
+    assert told["fence"] == int(record.fence) > 0
+    assert told["worker_id"] == record.owner in shared.boots()
+    assert (told["args"], told["kwargs"]) == ((1,), {"b": 5})
+    assert (told["a"], told["b"]) == (1, 5)
+    assert told["lost"] is False
+    assert told["metadata"]["queue"] == "default"
+    assert told["metadata"]["priority"] == 3
+    assert told["metadata"]["schema_version"] == 1
+    assert 0 <= record.moved_ms - told["metadata"]["pushed_at_ms"] < 60_000
+
+
+def test_each_of_many_tasks_at_once_sees_its_own_context(shared: Stage) -> None:
+    receipts = tasks.own_context.push_many([(shared.place, "go")] * 20)
+    shared.wait_for_notes("runs", 20)
+    shared.go()
+    assert [one.result(PATIENCE_S) for one in receipts] == [one.id for one in receipts]
+
+
+def test_the_attempt_and_the_fence_grow_with_every_attempt(shared: Stage) -> None:
+    receipt = tasks.fails_then_waits.push(shared.place)
+    first, second = (line.split() for line in shared.wait_for_notes("runs", 2))
+    assert (first[0], second[0]) == ("1", "2")
+    assert int(first[1]) < int(second[1])
+    shared.go()
+    assert receipt.result(PATIENCE_S) == "went"
+
+
+def test_the_proxy_outside_a_task_says_so() -> None:
+    with pytest.raises(RelierError, match="outside a running task"):
+        _ = task_context.task_id
+    assert repr(task_context) == "task_context (no task runs here)"

@@ -1,0 +1,50 @@
+"""A task for other code than a worker's goes back to where that code finds it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from conformance import more_tasks, tasks
+from conformance.stage import PATIENCE_S, Receipt, Stage
+from relier import TaskState
+from relier.failure import read_failure
+from relier.options import TaskOptions
+from relier.task import RlTask
+
+
+def wait_until_put_back(stage: Stage, receipt: Receipt, why: str = "UnknownTaskError") -> None:
+    """Not lost, no attempt burnt, and it says why."""
+    task = stage.wait_for_state(receipt, TaskState.SCHEDULED)
+    assert task.record.attempt == 0
+    (entry,) = task.history
+    assert entry.move == "retry"
+    assert read_failure(entry.detail).name == why
+
+
+def test_a_task_no_worker_knows_goes_back_and_is_run_by_one_that_does(stage: Stage) -> None:
+    receipt = tasks.ctx_last.push(1)
+    stranger = stage.start_worker("conformance.more_tasks")
+    wait_until_put_back(stage, receipt)
+    assert more_tasks.who_am_i.push().result(PATIENCE_S) == "more_tasks"
+    stranger.stop()
+    assert stranger.exit_code() == stage.engine.clean
+    stage.start_worker("conformance.tasks")
+    assert receipt.result(PATIENCE_S)["attempt"] == 1
+
+
+def test_a_payload_of_newer_code_goes_back_and_is_run_by_that_code(stage: Stage) -> None:
+    newer: RlTask[Any, str] = RlTask(tasks.versioned.fn, TaskOptions(name="versioned", schema_version=2))
+    receipt = newer.push("written")
+    old = stage.start_worker()
+    wait_until_put_back(stage, receipt, "SchemaMigrationError")
+    assert tasks.versioned.push("written").result(PATIENCE_S) == "written by version 1"
+    old.stop()
+    assert old.exit_code() == stage.engine.clean
+    stage.start_worker(env={"CONFORMANCE_SCHEMA": "2"})
+    assert receipt.result(PATIENCE_S) == "written by version 2"
+    assert stage.record(receipt).attempt == 1
+
+
+def test_a_payload_of_older_code_runs(stage: Stage) -> None:
+    stage.start_worker(env={"CONFORMANCE_SCHEMA": "2"})
+    assert tasks.versioned.push("written").result(PATIENCE_S) == "written by version 2"

@@ -1,0 +1,48 @@
+"""`rl dev`: an embedded store and a worker that starts over when the code changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fleet import Fleet
+from relier import rl_task
+
+TASK = """
+from relier import rl_task
+
+@rl_task
+def answer():
+    return {value}
+"""
+
+
+@rl_task(name="dev_tasks.answer")
+def answer() -> int:
+    """What the producer knows of it."""
+    raise NotImplementedError
+
+
+def test_it_starts_over_on_change(patient: Fleet, tmp_path: Path) -> None:
+    code = tmp_path / "code" / "dev_tasks.py"
+    code.parent.mkdir()
+    code.write_text(TASK.format(value=1))
+    member = patient.start("dev", "dev_tasks", cwd=code.parent)
+    member.wait_said(" takes ")
+    assert answer.push().result(20) == 1
+    code.write_text(TASK.format(value=22))
+    member.wait_said("the code changed: the worker starts over")
+    member.wait_said(" takes ", 2)
+    assert answer.push().result(20) == 22
+    assert member.terminate(10) == 0
+
+
+def test_it_starts_over_once_a_broken_file_is_mended(patient: Fleet, tmp_path: Path) -> None:
+    """It does not wait out the pauses between its attempts to start."""
+    code = tmp_path / "code" / "dev_tasks.py"
+    code.parent.mkdir()
+    code.write_text("this is no Python")
+    member = patient.start("dev", "dev_tasks", cwd=code.parent)
+    member.wait_said("SyntaxError", 5, 40)  # by now the pause is eight seconds and more
+    code.write_text(TASK.format(value=1))
+    member.wait_said(" takes ", 1, 5)
+    assert member.terminate(10) == 0

@@ -1,0 +1,114 @@
+"""SIGTERM: stop claiming, let tasks finish, hand back the rest without burning an attempt; whatever the moment."""
+
+from __future__ import annotations
+
+import random
+import signal
+
+import pytest
+
+import fleet_jobs as jobs
+import fleet_trouble as trouble
+from conftest import NewFleet
+from fleet import Fleet, wait_until
+from relier.states import State
+from servers import Boot
+
+TROUBLE = ("fleet_jobs", "fleet_trouble")
+
+
+def test_sigterm_at_20_random_moments(patient: Fleet) -> None:
+    """Under load, with a lease of a minute: what is not handed back at once would be missing at the end. A task that
+    was handed back runs again as the attempt it was."""
+    ids: list[str] = []
+    dice = random.Random(3)
+    for _ in range(20):
+        ids += [jobs.nap.push(dice.uniform(0, 0.1)).id for _ in range(30)]
+        ids += [jobs.nap_thread.push(dice.uniform(0, 0.1)).id for _ in range(10)]
+        seen, more = len(patient.diary("begin")), dice.randrange(35)
+        member = patient.worker("--concurrency", "20", RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="0.02")
+        wait_until(lambda seen=seen, more=more: len(patient.diary("begin")) >= seen + more, what="some tasks begun")
+        assert member.terminate(20) in (0, 3)
+        assert patient.stats().boots == ()
+    patient.worker()
+    tasks = patient.wait_done(ids, 60)
+    assert {task.result for task in tasks} == {b"1"}, "no attempt is burnt by a release"
+    assert not any(task.history for task in tasks)
+    assert patient.stats().counts["released"] > 0, "some were handed back"
+
+
+def test_tasks_that_finish_in_time_are_waited_for(patient: Fleet) -> None:
+    member = patient.worker()
+    ids = [jobs.hold.push("go").id for _ in range(5)] + [jobs.hold_thread.push("go").id for _ in range(5)]
+    patient.wait_diary("begin", 10)
+    member.signal(signal.SIGTERM)
+    waits = jobs.quick.push()
+    member.signal(signal.SIGTERM)  # a second one makes no difference
+    patient.open_gate("go")
+    assert member.wait() == 0
+    assert [task.result for task in patient.wait_done(ids, 1)] == [b"1"] * 10
+    assert waits.info().record.state is State.QUEUED
+    waits.cancel()
+
+
+def test_those_that_do_not_are_handed_back(patient: Fleet) -> None:
+    member = patient.worker(RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="0.1")
+    kinds = (jobs.hold, jobs.hold_thread, jobs.hold_isolated)
+    ids = [kind.push("go").id for kind in kinds for _ in range(2)]
+    patient.wait_diary("begin", 6)
+    assert member.terminate(20) == 3
+    assert [patient.get(task_id).record.state for task_id in ids] == [State.QUEUED] * 6
+    assert [patient.get(task_id).record.attempt for task_id in ids] == [0] * 6
+    patient.open_gate("go")
+    patient.worker()
+    assert [task.result for task in patient.wait_done(ids)] == [b"1"] * 6
+
+
+@pytest.mark.parametrize("frozen", [True, False], ids=["frozen", "gone"])
+def test_while_the_store_does_not_answer(boot: Boot, fleets: NewFleet, frozen: bool) -> None:
+    """A worker that cannot tell anyone leaves nevertheless, within its time and a few seconds."""
+    server = boot()
+    fleet = fleets(2, on=server)
+    member = fleet.worker(RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="1")
+    task_id = jobs.hold.push("go").id
+    fleet.wait_diary("begin", 1)
+    server.freeze() if frozen else server.kill()
+    member.wait_said("the store has not been reached")
+    assert member.terminate(20) == 3
+    server.thaw() if frozen else server.start()
+    fleet.open_gate("go")
+    fleet.worker()
+    fleet.wait_done([task_id])
+    assert len(member.said().splitlines()) < 60, "it does not flood the log"
+
+
+def test_a_lost_attempt_is_told_once_and_may_clean_up(fleet: Fleet) -> None:
+    """A person cancels: the task is stopped once, not at every beat, so that what it does to clean up is finished."""
+    fleet.worker(modules=TROUBLE)
+    receipt = trouble.clean_up.push()
+    fleet.wait_diary("begin", 1)
+    assert receipt.cancel()
+    fleet.wait_diary("clean", 1)
+    (task,) = fleet.wait_ended([receipt.id])
+    assert task.record.state is State.CANCELLED
+
+
+def test_a_task_that_is_buried_meanwhile_is_not_waited_for(patient: Fleet) -> None:
+    """It swallows its hard timeout of 0.5 s. Ten seconds later it is buried, and nothing is left to wait for."""
+    member = patient.worker(modules=TROUBLE)
+    task_id = trouble.swallow.push().id
+    patient.wait_diary("begin", 1)
+    member.signal(signal.SIGTERM)
+    assert member.wait(18) == 0, "well before the 30 s it would wait for a task"
+    (task,) = patient.wait_ended([task_id])
+    assert task.record.reason == "TimeoutError"
+
+
+def test_who_is_handed_back_while_it_runs_is_told(patient: Fleet) -> None:
+    """A thread in a call that nothing interrupts: the task runs elsewhere now, and guard() must know."""
+    member = patient.worker(modules=TROUBLE, RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="0.1")
+    task_id = trouble.deaf.push().id
+    patient.wait_diary("begin", 1)
+    assert member.terminate(20) == 3
+    assert patient.get(task_id).record.state is State.QUEUED
+    assert [line.what for line in patient.diary()][1:] in ([], ["told"]), "it never believed that it was still its own"

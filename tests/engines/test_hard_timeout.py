@@ -1,0 +1,51 @@
+"""A task that still runs ten seconds after its hard timeout is buried, its process recycled; its neighbours go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import fleet_jobs as jobs
+import fleet_trouble as trouble
+from conftest import NewFleet
+from fleet import Fleet
+from relier.errors import HardTimeoutError
+from relier.states import State
+
+TROUBLE = ("fleet_jobs", "fleet_trouble")
+CULPRITS = (trouble.swallow, trouble.block_overdue, trouble.block_thread_overdue)
+
+
+class Scene:
+    """One culprit beside five neighbours on a worker of its own. Its lease is a minute: nothing here waits for it."""
+
+    def __init__(self, fleet: Fleet, culprit: Any, processes: tuple[str, ...]) -> None:
+        self.fleet = fleet
+        self.name = f"{culprit.name} {' '.join(processes)}"
+        self.member = fleet.worker(*processes, modules=TROUBLE, RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="2")
+        self.neighbours = [jobs.hold.push("go").id for _ in range(5)]
+        fleet.wait_diary("begin", 5)
+        self.receipt = culprit.push()
+
+    def play(self) -> None:
+        fleet, member = self.fleet, self.member
+        (dead,) = fleet.wait_ended([self.receipt.id], 25)
+        assert (dead.record.state, dead.record.reason) == (State.DEAD, "TimeoutError"), self.name
+        (entry,) = dead.history
+        assert 10_500 <= entry.at_ms - entry.since_ms < 16_000, self.name
+        with pytest.raises(HardTimeoutError, match="still ran 10 s later"):
+            self.receipt.result(1)
+        member.wait_said(" takes ", 2, 30)
+        fleet.open_gate("go")
+        tasks = fleet.wait_done(self.neighbours, 30)
+        assert not any(task.history for task in tasks), f"{self.name}: neighbours are handed back, not lost"
+        assert member.terminate() == 0, self.name
+
+
+def test_what_does_not_end_is_buried_and_its_process_recycled(fleets: NewFleet) -> None:
+    """It swallows the cancel, blocks the loop, or blocks its thread; alone or under a supervisor. Six at once."""
+    cast = [(culprit, processes) for culprit in CULPRITS for processes in ((), ("--processes", "1"))]
+    scenes = [Scene(fleets(60), culprit, processes) for culprit, processes in cast]
+    for scene in scenes:
+        scene.play()

@@ -1,0 +1,79 @@
+"""Innocents survive poison: a task that takes its process down ends as a dead letter, and takes nobody with it."""
+
+from __future__ import annotations
+
+import signal
+
+import fleet_jobs as jobs
+import fleet_slow as slow
+import fleet_trouble as trouble
+from fleet import Fleet
+from relier.states import State
+
+TROUBLE = ("fleet_jobs", "fleet_trouble")
+INNOCENTS = 50
+
+
+def test_fifty_innocents_beside_a_poison_pill(patient: Fleet) -> None:
+    member = patient.worker("--processes", "1", modules=TROUBLE)
+    ids = [trouble.innocent.push().id for _ in range(INNOCENTS)]
+    culprit = trouble.poison.push().id
+    patient.wait_diary("begin", INNOCENTS)
+    patient.wait_diary("poison", 1)
+    patient.open_gate("poison")
+    member.wait_said("tasks of worker", 2)
+    patient.open_gate("go")
+    tasks = patient.wait_done(ids, 60)
+    (dead,) = patient.wait_ended([culprit], 60)
+    assert (dead.record.state, dead.record.reason) == (State.DEAD, "max_resurrections_exceeded")
+    assert patient.stats().counts["done"] == INNOCENTS
+    shared = {sum(entry.move == "revive" for entry in task.history) for task in tasks}
+    assert shared == {2}, "twice their process died around them, and then no more"
+    deaths = [entry for entry in dead.history if "SIGKILL" in entry.detail]
+    assert len(deaths) == 2 + 6, "twice in company, which convicts nobody; then alone: the first, and five more"
+
+
+def test_innocents_that_must_run_alone_keep_their_time(patient: Fleet) -> None:
+    """Suspects wait for one of a few processes of their own; that wait is not theirs to answer for: each has a hard
+    timeout of 6 s and takes 0.5 s, but all of them one by one take far longer."""
+    patient.worker("--processes", "1", "--isolated", "1", modules=TROUBLE)
+    culprit = trouble.poison.push().id
+    ids: list[str] = []
+    for deaths in range(2):
+        patient.wait_diary("poison", deaths + 1)
+        if not ids:
+            ids = [trouble.innocent.push().id for _ in range(4)]
+            ids += [trouble.punctual_after.push().id for _ in range(20)]
+        patient.wait_diary("begin", 24 * (deaths + 1))
+        (line,) = patient.diary("poison")[deaths : deaths + 1]
+        patient.members[0].signal(signal.SIGKILL, line.pid)
+    patient.open_gate("poison")
+    patient.open_gate("go")
+    patient.wait_done(ids, 60)
+    (dead,) = patient.wait_ended([culprit], 60)
+    assert dead.record.reason == "max_resurrections_exceeded"
+
+
+def test_isolated_tasks_that_wait_for_a_process_keep_their_time(patient: Fleet) -> None:
+    """Twelve of 1 s each, one at a time, each with a hard timeout of 8 s."""
+    patient.worker("--isolated", "1", modules=TROUBLE)
+    ids = [trouble.punctual_isolated.push().id for _ in range(12)]
+    patient.wait_done(ids, 60)
+
+
+def test_the_start_of_an_isolated_process_does_not_count_for_its_task(patient: Fleet) -> None:
+    """The module takes 3 s to be imported there; the task has 2 s and needs none."""
+    patient.worker(modules=("fleet_slow",))
+    patient.wait_done([slow.brief.push().id], 60)
+
+
+def test_isolated_tasks_are_shared_among_workers(patient: Fleet) -> None:
+    """What finds no free process here is better off with another worker, and does not hold up the plain ones."""
+    patient.worker("--isolated", "2", "--concurrency", "16")
+    ids = [jobs.hold_isolated.push("go").id for _ in range(32)]
+    patient.wait_diary("begin", 2)
+    patient.worker("--isolated", "2", "--concurrency", "16")
+    patient.wait_diary("begin", 4, 15)
+    assert jobs.echo.push("plain").result(15) == "plain"
+    patient.open_gate("go")
+    patient.wait_done(ids, 60)

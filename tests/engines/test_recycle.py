@@ -1,0 +1,86 @@
+"""Recycling by task count or memory drains first: nothing is lost, no attempt is burnt, and work goes on."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+import fleet_jobs as jobs
+import fleet_trouble as trouble
+from fleet import Fleet
+
+TROUBLE = ("fleet_jobs", "fleet_trouble")
+
+
+@pytest.mark.parametrize("processes", [(), ("--processes", "1")], ids=["one process", "a supervisor"])
+def test_after_so_many_tasks(patient: Fleet, processes: tuple[str, ...]) -> None:
+    member = patient.worker("--max-tasks", "50", "--concurrency", "10", *processes)
+    ids = [jobs.quick.push().id for _ in range(200)]
+    tasks = patient.wait_done(ids, 60)
+    assert {task.result for task in tasks} == {b"1"}
+    assert len(patient.diary("begin")) == 200
+    member.wait_said("is recycled", 3)
+    assert len(member.boots()) >= 4
+    assert member.terminate() == 0
+
+
+def test_fewer_than_its_slots(patient: Fleet) -> None:
+    """All of them are taken at once: more than the count were started before the first one ended."""
+    member = patient.worker("--max-tasks", "5", "--concurrency", "100")
+    ids = [jobs.hold.push("go").id for _ in range(50)]
+    patient.wait_diary("begin", 50)
+    patient.open_gate("go")
+    patient.wait_done(ids)
+    member.wait_said("is recycled")
+    member.wait_said(" takes ", 2)
+
+
+def test_what_still_runs_is_waited_for(patient: Fleet) -> None:
+    member = patient.worker("--max-tasks", "5", "--concurrency", "10")
+    held = [jobs.hold.push("go").id for _ in range(2)]
+    patient.wait_diary("begin", 2)
+    patient.wait_done([jobs.quick.push().id for _ in range(10)][:3])
+    member.wait_said("is recycled")
+    patient.open_gate("go")
+    tasks = patient.wait_done(held)
+    assert [task.result for task in tasks] == [b"1"] * 2
+    member.wait_said(" takes ", 2)
+
+
+@pytest.mark.parametrize("processes", [(), ("--processes", "1")], ids=["one process", "a supervisor"])
+def test_above_so_much_memory(patient: Fleet, processes: tuple[str, ...]) -> None:
+    member = patient.worker("--max-rss-mb", "150", *processes, modules=TROUBLE)
+    held = jobs.hold.push("go").id
+    patient.wait_diary("begin", 1)
+    hoarder = trouble.hoard.push(150)
+    hoarder.result(20)
+    member.wait_said("its memory grew over 150 MB")
+    patient.open_gate("go")
+    (task,) = patient.wait_done([held])
+    assert task.result == b"1"
+    member.wait_said(" takes ", 2)
+    patient.wait_done([jobs.quick.push().id])
+    assert len(member.boots()) == 2
+
+
+def test_sigterm_while_it_recycles_ends_it(patient: Fleet) -> None:
+    """It waits for a task that still runs; then it leaves for good."""
+    member = patient.worker("--max-tasks", "2")
+    held = jobs.hold.push("go").id
+    patient.wait_diary("begin", 1)
+    patient.wait_done([jobs.quick.push().id])
+    member.wait_said("is recycled")
+    member.signal(signal.SIGTERM)
+    patient.let_pass(0.5)
+    patient.open_gate("go")
+    assert member.wait(20) == 0
+    patient.wait_done([held])
+    assert len(member.boots()) == 1
+
+
+def test_a_limit_that_no_worker_can_keep_is_refused(patient: Fleet) -> None:
+    """Or it would start over for ever, and run nothing."""
+    member = patient.start("worker", "fleet_jobs", "--max-rss-mb", "10")
+    assert member.wait(20) in (1, 2)
+    assert "--max-rss-mb" in member.said()

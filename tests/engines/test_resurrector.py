@@ -1,0 +1,45 @@
+"""`rl resurrector` sweeps alone; brakes hold a sweep, and it says so."""
+
+from __future__ import annotations
+
+import pytest
+
+import fleet_jobs as jobs
+from fleet import Fleet, wait_until
+from relier.states import State
+
+
+@pytest.mark.parametrize("command", ["resurrector", "run-resurrector"])
+def test_it_revives_alone(fleet: Fleet, command: str) -> None:
+    worker = fleet.worker("--no-sweep")
+    ids = [jobs.hold.push("go").id for _ in range(20)]
+    late = jobs.quick.with_options(delay=0.5).push()
+    fleet.wait_diary("begin", 20)
+    worker.kill_all()
+    sweeper = fleet.start(command)
+    wait_until(lambda: fleet.stats().counts.get("revived") == 20, 15, "all revived")
+    wait_until(lambda: late.info().record.state is State.QUEUED, 5, "the late one due")
+    assert fleet.stats().boots == (), "the sweeper itself is no worker"
+    assert sweeper.terminate(10) == 0
+    fleet.open_gate("go")
+    fleet.worker("--no-sweep")
+    fleet.wait_done([*ids, late.id])
+
+
+def test_a_braked_sweep_says_so_and_strands_nobody(fleet: Fleet) -> None:
+    """No more than three revived tasks wait in a queue at a time. It says so once per backlog, not at every sweep."""
+    worker = fleet.worker("--no-sweep")
+    ids = [jobs.hold.push("go").id for _ in range(20)]
+    fleet.wait_diary("begin", 20)
+    worker.kill_all()
+    sweeper = fleet.start("resurrector", RELIER_RESURRECTION_MAX_QUEUE_DEPTH="3")
+    told = sweeper.wait_said("Resurrection scan deferred: recovery queue backlog too deep")
+    assert "RELIER_RESURRECTION_MAX_QUEUE_DEPTH=3" in told
+    wait_until(lambda: fleet.stats().counts.get("revived") == 3, what="three revived")
+    fleet.let_pass(1.5)
+    assert fleet.stats().counts["revived"] == 3
+    assert sum(fleet.get(task_id).record.state is State.RUNNING for task_id in ids) == 17, "held, not stranded"
+    assert sweeper.said().count("Resurrection scan deferred") == 1
+    fleet.open_gate("go")
+    fleet.worker("--no-sweep")
+    fleet.wait_done(ids)

@@ -1,0 +1,120 @@
+"""The store is away for a while: healthy workers keep their processes, their boots and their work."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import fleet_jobs as jobs
+import fleet_trouble as trouble
+from conftest import NewFleet
+from fleet import HERE, wait_until
+from servers import Boot
+
+TROUBLE = ("fleet_jobs", "fleet_trouble")
+AWAY_S = 13.0
+
+
+def test_a_supervisor_does_not_kill_children_that_only_miss_the_store(boot: Boot, fleets: NewFleet) -> None:
+    """When they last beat, a task with a hard timeout of 1 s ran; it ended well long ago."""
+    server = boot()
+    fleet = fleets(2, on=server)
+    member = fleet.worker("--processes", "1", modules=TROUBLE)
+    held = [jobs.hold.push("go").id for _ in range(5)]
+    brief = [trouble.brief.push("brief").id for _ in range(5)]
+    fleet.wait_diary("begin", 10)
+    fleet.let_pass(0.5)  # a beat tells of them
+    server.freeze()
+    fleet.open_gate("brief")
+    frozen = time.monotonic()
+    fleet.wait_diary("end", 5)
+    wait_until(lambda: time.monotonic() > frozen + AWAY_S, AWAY_S + 5)
+    server.thaw()
+    fleet.open_gate("go")
+    tasks = fleet.wait_done([*held, *brief], 30)
+    assert len(member.started()) == 1, member.said()
+    assert [task.result for task in tasks] == [b"1"] * 10
+
+
+def test_a_lone_worker_keeps_its_tasks(boot: Boot, fleets: NewFleet) -> None:
+    """Away for four leases: a grace of one lease follows, in which nobody is declared dead."""
+    server = boot()
+    fleet = fleets(1, on=server)
+    member = fleet.worker()
+    other = fleet.worker()
+    held = [jobs.hold.push("go").id for _ in range(10)]
+    fleet.wait_diary("begin", 10)
+    server.freeze()
+    member.wait_said("the store has not been reached", 3)
+    server.thaw()
+    fleet.let_pass(2)
+    fleet.open_gate("go")
+    tasks = fleet.wait_done(held, 30)
+    assert [task.result for task in tasks] == [b"1"] * 10
+    assert len(member.boots()) == len(other.boots()) == 1
+    assert "declared lost" not in member.said() + other.said()
+    assert fleet.stats().counts.get("refused", 0) == 0
+    assert member.terminate() == 0
+
+
+def test_a_host_that_stood_still(fleets: NewFleet) -> None:
+    """Supervisor and child are frozen together, for longer than ten seconds past a hard timeout. Nobody is to blame."""
+    fleet = fleets(60)
+    member = fleet.worker("--processes", "1", modules=TROUBLE)
+    held = [jobs.hold.push("go").id for _ in range(5)]
+    fleet.wait_diary("begin", 5)
+    late = trouble.brief.push("never").id
+    fleet.wait_diary("begin", 6)
+    processes = list(member.session())
+    for pid in processes:
+        member.signal(signal.SIGSTOP, pid)
+    fleet.let_pass(AWAY_S)
+    for pid in processes:
+        member.signal(signal.SIGCONT, pid)
+    (task,) = fleet.wait_ended([late], 10)
+    assert task.record.reason == "TimeoutError"
+    fleet.let_pass(1)
+    fleet.open_gate("go")
+    assert [task.result for task in fleet.wait_done(held)] == [b"1"] * 5
+    assert len(member.boots()) == 1, member.said()
+
+
+def test_a_heart_that_stumbles_goes_on(fleets: NewFleet) -> None:
+    """Telling who blocks the loop fails; the beat must not end with it."""
+    fleet = fleets(1)
+    folder = fleet.folder / "stumble"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(
+        "import traceback\n\ndef stumble(*_):\n    raise RuntimeError('no stack today')\n\n"
+        "traceback.format_stack = stumble\n"
+    )
+    member = fleet.worker(PYTHONPATH=f"{folder}:{HERE}")
+    fleet.worker("--queues", "other")
+    task_id = jobs.block.push("go").id
+    member.wait_said("no stack today")
+    fleet.let_pass(3)
+    fleet.open_gate("go")
+    (task,) = fleet.wait_done([task_id])
+    assert task.result == b"1"
+    assert len(member.boots()) == 1
+
+
+def test_guard_does_not_trust_the_boot_that_replaced_its_own(fleets: NewFleet) -> None:
+    """The loop is blocked, so nobody told the task that it is lost; its worker was registered anew meanwhile."""
+    fleet = fleets(1)
+    zombie = fleet.worker(modules=TROUBLE)
+    task_id = trouble.guarded.push().id
+    fleet.wait_diary("begin", 1)
+    jobs.block.push("unblock")
+    fleet.wait_diary("begin", 2)
+    zombie.signal(signal.SIGSTOP)
+    fleet.worker("--concurrency", "1", modules=TROUBLE)
+    wait_until(lambda: fleet.get(task_id).record.attempt == 2, 15, "the second attempt")
+    zombie.signal(signal.SIGCONT)
+    zombie.wait_said("was declared lost")
+    fleet.open_gate("guard")
+    fleet.wait_diary("checked1", 1)
+    trusted = [line for line in fleet.diary("trusted") if line.attempt == 1]
+    fleet.open_gate("unblock")
+    fleet.wait_ended([task_id])
+    assert trusted == [], "the first attempt believes that it still holds the task"

@@ -1,0 +1,167 @@
+"""`--processes N`: a parent that sees a child die, returns its tasks at once, and knows a busy one from a dead one."""
+
+from __future__ import annotations
+
+import signal
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+import fleet_jobs as jobs
+import fleet_trouble as trouble
+from fleet import Fleet, wait_until
+from relier.states import State
+
+TROUBLE = ("fleet_jobs", "fleet_trouble")
+
+
+def test_a_killed_childs_tasks_are_returned_at_once(patient: Fleet) -> None:
+    member = patient.worker("--processes", "2")
+    ids = [jobs.hold.push("go").id for _ in range(40)]
+    ran = patient.wait_diary("begin", 40)
+    victim = ran[0].pid
+    member.signal(signal.SIGKILL, victim)
+    again = patient.wait_diary("begin", 40 + sum(line.pid == victim for line in ran), 10)
+    patient.open_gate("go")
+    tasks = patient.wait_done(ids, 10)
+    lost = {line.task_id for line in ran if line.pid == victim}
+    assert {line.task_id for line in again if line.attempt == 2} == lost
+    assert [task.record.id for task in tasks if task.result == b"2"] == [i for i in ids if i in lost]
+    deaths = [entry for task in tasks for entry in task.history]
+    assert {entry.move for entry in deaths} == {"revive"}
+    assert all("SIGKILL" in entry.detail for entry in deaths)
+
+
+def test_a_killed_child_is_replaced(patient: Fleet) -> None:
+    member = patient.worker("--processes", "2")
+    for round_ in range(2):
+        member.signal(signal.SIGKILL, member.started()[round_])
+        member.wait_said(" takes ", 3 + round_)
+    assert len(member.children()) == 2
+    wait_until(lambda: len(patient.stats().boots) == 2, what="the dead boots gone")
+    ids = [jobs.quick.push().id for _ in range(10)]
+    patient.wait_done(ids)
+    assert member.terminate() == 0
+
+
+def test_a_module_that_cannot_be_imported_ends_it_at_once(patient: Fleet) -> None:
+    member = patient.start("worker", "no_such_module", "--processes", "2")
+    assert member.wait(20) == 1
+    assert "the module 'no_such_module' cannot be imported" in member.said()
+    assert not member.session()
+
+
+def test_a_module_that_can_no_longer_be_imported_is_tried_ever_later(patient: Fleet) -> None:
+    """Half a deployment: the code on disk is broken for a while."""
+    code = patient.folder / "deployed.py"
+    code.write_text("import fleet_jobs\n")
+    member = patient.worker("--processes", "1", modules=("deployed",))
+    code.write_text("import no_such_module\n")
+    member.signal(signal.SIGKILL, member.started()[0])
+    member.wait_said("started", 5, 30)
+    starts = [line.split(",")[0] for line in member.said().splitlines() if "started" in line]
+    pauses = [b - a for a, b in pairwise(datetime.fromisoformat(start) for start in starts)]
+    assert pauses[2] >= timedelta(seconds=1)
+    assert pauses[3] >= timedelta(seconds=2)
+    code.write_text("import fleet_jobs\n")
+    member.wait_said(" takes ", 2, 30)
+    patient.wait_done([jobs.quick.push().id])
+    assert member.terminate(10) == 0
+
+
+def test_a_gil_held_for_longer_than_the_lease_is_no_death(fleet: Fleet) -> None:
+    member = fleet.worker("--processes", "1", modules=TROUBLE)
+    fleet.worker()
+    (task,) = fleet.wait_done([trouble.hold_gil.push(3).id], 60)
+    begin, end = fleet.diary()
+    assert end.at - begin.at > 2, "it was held for longer than the lease"
+    assert task.result == b"1"
+    assert len(member.boots()) == 1
+
+
+def test_a_gil_held_without_computing_is_not_beaten_for(fleet: Fleet) -> None:
+    fleet.worker("--processes", "1", modules=TROUBLE)
+    task_id = trouble.hold_gil_idle.push(6).id
+    fleet.wait_diary("begin", 1)
+    fleet.worker(modules=TROUBLE)
+    fleet.wait_diary("begin", 2, 5)
+    (task,) = fleet.wait_done([task_id], 30)
+    assert task.result == b"2"
+
+
+def test_a_stopped_child_is_not_beaten_for(fleet: Fleet) -> None:
+    member = fleet.worker("--processes", "1")
+    task_id = jobs.hold.push("go").id
+    (line,) = fleet.wait_diary("begin", 1)
+    member.signal(signal.SIGSTOP, line.pid)
+    fleet.worker()
+    fleet.wait_diary("begin", 2, 10)
+    fleet.open_gate("go")
+    (task,) = fleet.wait_done([task_id])
+    assert task.result == b"2"
+    member.signal(signal.SIGCONT, line.pid)
+    member.wait_said("was declared lost")
+    assert len(member.started()) == 1, "it goes on, as another boot"
+
+
+def test_a_killed_supervisor_makes_its_children_drain(patient: Fleet) -> None:
+    member = patient.worker("--processes", "2")
+    ids = [jobs.hold.push("go").id for _ in range(10)]
+    patient.wait_diary("begin", 10)
+    children = member.children()
+    member.signal(signal.SIGKILL)
+    member.process.wait(10)
+    waits = jobs.quick.push()
+    patient.open_gate("go")
+    tasks = patient.wait_done(ids, 20)
+    assert [task.result for task in tasks] == [b"1"] * 10
+    wait_until(lambda: not member.session(), 20, f"the end of {children}")
+    assert member.said().count(" leaves") == 2
+    assert waits.info().record.state is State.QUEUED
+    assert patient.stats().boots == ()
+    waits.cancel()
+
+
+def test_a_supervisor_killed_while_its_children_import(patient: Fleet) -> None:
+    """They cannot have asked the kernel yet to be told."""
+    member = patient.start("worker", "fleet_slow", "--processes", "2", FLEET_IMPORT_S="2")
+    member.wait_said("started", 2)
+    member.signal(signal.SIGKILL)
+    member.process.wait(10)
+    wait_until(lambda: not member.session(), 30, "the end of its children")
+    assert patient.stats().boots == ()
+
+
+def test_a_process_that_a_task_left_behind_does_not_hold_up_the_supervisor(patient: Fleet) -> None:
+    """The pipe to the supervisor is still open in it when the child is dead."""
+    member = patient.worker("--processes", "1", modules=TROUBLE)
+    task_id = trouble.fork_and_stay.push("go").id
+    (line,) = patient.wait_diary("begin", 1)
+    patient.open_gate("go")
+    member.signal(signal.SIGKILL, line.pid)
+    (task,) = patient.wait_done([task_id], 20)
+    patient.open_gate("end")
+    assert task.result == b"2"
+
+
+def test_sigterm_at_any_moment_of_the_start(patient: Fleet) -> None:
+    """Children that are being started meanwhile are told, too."""
+    for n in range(12):
+        member = patient.start("worker", "fleet_jobs", "--processes", "4")
+        wait_until(lambda member=member, n=n: len(member.session()) > 1 + n // 3, what="some processes")
+        assert member.terminate(20) == 0, member.said()
+        assert not member.session()
+
+
+def test_a_second_sigint_leaves_now(patient: Fleet) -> None:
+    for _ in range(3):
+        before = len(patient.diary("begin"))
+        member = patient.worker("--processes", "2")
+        ids = [jobs.hold.push("go").id for _ in range(10)]
+        patient.wait_diary("begin", before + 10)
+        member.signal(signal.SIGINT)
+        member.wait_said("is told to stop", 2)
+        member.signal(signal.SIGINT)
+        assert member.wait(10) == 3
+        assert {patient.get(task_id).record.attempt for task_id in ids} == {0}, "no attempt is burnt"
+        for task_id in ids:
+            jobs.hold.sync_receipt(task_id).cancel()

@@ -1,0 +1,99 @@
+"""Whatever a task does, it comes to an end that is told, and its worker goes on."""
+
+from __future__ import annotations
+
+import os
+import resource
+from typing import Any
+
+import pytest
+
+import fleet_jobs as jobs
+import fleet_surprises as surprises
+from fleet import Fleet, Member, wait_until
+from relier.ledger import keys
+from relier.states import State
+
+DEATHS = [
+    (surprises.exit_async, "SystemExit"),
+    (surprises.exit_thread, "SystemExit"),
+    (surprises.interrupt, "KeyboardInterrupt"),
+    (surprises.cancel_oneself, "CancelledError"),
+    (surprises.raise_group, "BaseExceptionGroup"),
+    (surprises.return_strange, "PayloadEncodingError"),
+    (surprises.fail, "ValueError"),
+    (surprises.fail_strangely, "Strange"),
+]
+
+
+def test_every_way_to_fail_is_a_dead_letter(patient: Fleet) -> None:
+    """And the worker runs on: the same boot takes the next task."""
+    member = patient.worker(modules=("fleet_jobs", "fleet_surprises"))
+    ids = [job.push().id for job, _ in DEATHS]
+    tasks = patient.wait_ended(ids, 20)
+    told = {task.record.name.rpartition(".")[2]: (task.record.state, task.record.reason) for task in tasks}
+    assert told == {job.fn.__name__: (State.DEAD, reason) for job, reason in DEATHS}
+    assert jobs.echo.push("next").result(10) == "next"
+    assert member.process.poll() is None
+    assert len(member.boots()) == 1
+
+
+@pytest.mark.parametrize("job", [surprises.bad_hook, surprises.bad_async_hook], ids=["def", "async def"])
+def test_a_hook_that_exits_changes_nothing(patient: Fleet, job: Any) -> None:
+    member = patient.worker(modules=("fleet_jobs", "fleet_surprises"))
+    receipt = job.push()
+    (task,) = patient.wait_done([receipt.id], 15)
+    assert task.result == b"1"
+    assert len(member.boots()) == 1
+    assert member.process.poll() is None
+
+
+def test_a_task_that_exits_its_process_ends_as_a_dead_letter(patient: Fleet) -> None:
+    patient.worker("--processes", "1", modules=("fleet_surprises",))
+    (task,) = patient.wait_ended([surprises.exit_process.push().id], 20)
+    assert (task.record.state, task.record.reason) == (State.DEAD, "max_resurrections_exceeded")
+    assert len(patient.diary("begin")) == 2
+    assert all("exited with code 0" in entry.detail for entry in task.history)
+
+
+def test_an_isolated_process_that_cannot_be_started(patient: Fleet) -> None:
+    """No files left: the task is put back, and runs when there are again."""
+    member = worker_without_files(patient)
+    receipt = surprises.alone.push()
+    wait_until(lambda: receipt.info().record.state is State.SCHEDULED, what="a put back task")
+    allow_files(member, 1024)
+    patient.wait_done([receipt.id], 20)
+    assert receipt.info().record.attempt == 1
+    assert len(member.boots()) == 1
+
+
+def worker_without_files(fleet: Fleet) -> Member:
+    """It can open a connection or two, but has not enough left for another process."""
+    member = fleet.worker(modules=("fleet_jobs", "fleet_surprises"))
+    jobs.echo.push("all connections are open").result(10)
+    opened = {int(name) for name in os.listdir(f"/proc/{member.pid}/fd")}
+    allow_files(member, next(n for n in range(1024) if n - sum(one < n for one in opened) == 3))
+    return member
+
+
+def allow_files(member: Member, count: int) -> None:
+    """How many files its process may have open from now on."""
+    _, most = resource.prlimit(member.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(member.pid, resource.RLIMIT_NOFILE, (count, most))
+
+
+def test_what_a_task_leaves_behind_does_not_hold_up_the_exit(patient: Fleet) -> None:
+    member = patient.worker(modules=("fleet_surprises",))
+    assert surprises.leave_behind.push().result(10) == 1
+    assert member.terminate(10) == 0
+
+
+def test_an_isolated_task_is_not_put_back_for_ever(patient: Fleet) -> None:
+    """Ten minutes are the limit here, too: then it is a dead letter."""
+    worker_without_files(patient)
+    receipt = surprises.alone.push()
+    wait_until(lambda: receipt.info().record.state is State.SCHEDULED, what="a put back task")
+    more = keys.spell(patient.ledger.prefix, "more", receipt.id)
+    patient.store.command("HSET", more, "since", str(int(patient.now() * 1000) - 600_001))
+    (task,) = patient.wait_ended([receipt.id], 20)
+    assert (task.record.state, task.record.reason) == (State.DEAD, "OSError")

@@ -1,0 +1,100 @@
+"""Tasks that end in ways nobody expects."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from typing import Any
+
+from fleet_jobs import gate_opens, note
+from relier import TaskContext, rl_task
+from relier.options import Retries
+
+
+@rl_task
+async def exit_async() -> None:
+    sys.exit(7)
+
+
+@rl_task
+def exit_thread() -> None:
+    sys.exit(7)
+
+
+@rl_task
+async def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@rl_task
+async def cancel_oneself() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(1)
+
+
+@rl_task
+async def raise_group() -> None:
+    raise BaseExceptionGroup("many", [ValueError("one"), KeyboardInterrupt()])
+
+
+@rl_task
+async def return_strange() -> Any:
+    return {"x": object()}
+
+
+def leave(ctx: TaskContext) -> None:
+    sys.exit(9)
+
+
+async def leave_async(ctx: TaskContext) -> None:
+    sys.exit(9)
+
+
+@rl_task(soft_timeout=0.1, on_soft_timeout=leave)
+async def bad_hook(ctx: TaskContext) -> int:
+    await asyncio.sleep(0.5)
+    return 1
+
+
+@rl_task(soft_timeout=0.1, on_soft_timeout=leave_async)
+async def bad_async_hook(ctx: TaskContext) -> int:
+    await asyncio.sleep(0.5)
+    return 1
+
+
+@rl_task(max_resurrections=1)
+def exit_process(ctx: TaskContext) -> None:
+    note("begin", ctx)
+    os._exit(0)
+
+
+@rl_task(isolate=True, retries=Retries(attempts=2, backoff=0.1))
+def alone() -> int:
+    return 1
+
+
+@rl_task(retries=Retries(attempts=3, backoff=0.1, factor=1e6, max_backoff=0.2))
+async def fail() -> None:
+    raise ValueError("always")
+
+
+class Strange(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@rl_task
+async def fail_strangely() -> None:
+    raise Strange
+
+
+@rl_task
+async def leave_behind(ctx: TaskContext) -> int:
+    """A thread and a coroutine that outlive the task."""
+    asyncio.get_running_loop().create_task(gate_opens("never"))
+    asyncio.get_running_loop().run_in_executor(None, time.sleep, 30)
+    return ctx.attempt

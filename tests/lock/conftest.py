@@ -1,0 +1,57 @@
+"""`idempotency_lock` on a real server: a namespace per test, and each behaviour both blocking and on a loop."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "store"))  # its proxy serves here too
+
+from locking import Enter
+
+from relier import Client, Settings, use_client
+from relier.lock import IdempotencyLock, idempotency_lock
+
+
+@pytest.fixture
+def changed() -> dict[str, Any]:
+    """Settings that differ; override it."""
+    return {}
+
+
+@pytest.fixture
+async def client(settings: Settings, changed: dict[str, Any]) -> AsyncIterator[Client]:
+    """The client that locks go through."""
+    own = Client(settings.model_copy(update=changed))
+    use_client(own)
+    yield own
+    use_client(None)
+    await own.aclose()
+
+
+@pytest.fixture(params=["async", "sync"])
+def kind(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
+@pytest.fixture
+def enter(client: Client, kind: str) -> Enter:
+    """enter(key, ttl): the block of one lock, as either kind of code writes it."""
+
+    @contextlib.asynccontextmanager
+    async def block(key: str = "k", ttl: float = 3600) -> AsyncIterator[IdempotencyLock]:
+        lock = idempotency_lock(key, ttl)
+        if kind == "async":
+            async with lock:
+                yield lock
+        else:
+            with lock:
+                yield lock
+
+    return block

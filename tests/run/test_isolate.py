@@ -1,0 +1,174 @@
+"""Processes of their own, as their parent sees them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance import tasks
+from conformance.signals import notes
+from relier import Client, Settings, TaskState, WorkerInitializationError, use_client
+from relier.envelope import seal
+from relier.ledger.records import Claimed, Lease, Record, Spec
+from relier.run.attempt import Attempt, open_attempt
+from relier.run.execute import stop
+from relier.run.isolate import Child
+from relier.run.line import Line
+from relier.run.outcome import Died, Done, Failed, HandBack, Outcome
+from relier.states import State
+from relier.store.call import Durability
+from relier.submit.client import default_client
+from relier.task import RlTask
+from servers import Server, wait_until
+
+TESTS = Path(__file__).parents[1]
+LONG = math.inf  # its lease can be trusted
+
+
+@pytest.fixture
+def client(settings: Settings) -> Iterator[Client]:
+    client = Client(settings)
+    use_client(client)
+    yield client
+    use_client(None)
+    client.close()
+
+
+def attempt_of(task: RlTask[Any, Any], *args: Any) -> Attempt:
+    spec = Spec(1, 0, None, None, None, None, None, None, None, "retry", Durability.MEMORY)
+    record = Record("id", State.RUNNING, 2, "17", "boot", 1, "", 1, spec, "default", task.name)
+    payload = seal(task.arguments.encode(args, {}), schema_version=1, pushed_ms=1)
+    attempt = open_attempt(Claimed(Lease("id", "17", "boot"), record, payload), Line(default_client()))
+    assert isinstance(attempt, Attempt)
+    return attempt
+
+
+async def start_child(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Child:
+    monkeypatch.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
+    return await Child.start(("conformance.tasks",), settings)
+
+
+@pytest.mark.anyio
+async def test_one_process_runs_one_attempt_after_another(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = await start_child(settings, monkeypatch)
+    assert await child.run(attempt_of(tasks.add, 2, 3), LONG) == Done(b"5")
+    assert await child.run(attempt_of(tasks.nothing), LONG) == Done(None)
+    failed = await child.run(attempt_of(tasks.decline, "stolen", 5), LONG)
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.error, tasks.DeclinedError)
+    assert failed.failure is not None
+    assert "raise DeclinedError" in failed.failure.traceback
+    assert child.usable
+    await child.end()
+    assert not child.usable
+
+
+@pytest.mark.anyio
+async def test_a_failure_whose_class_is_known_only_there_keeps_its_name(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = await start_child(settings, monkeypatch)
+    failed = await child.run(attempt_of(tasks.fail_strangely), LONG)
+    assert isinstance(failed, Failed)
+    assert failed.failure is not None
+    assert failed.failure.name == "StrangeError"
+    await child.end()
+
+
+@pytest.mark.anyio
+async def test_a_process_that_does_not_listen_is_killed(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    child = await start_child(settings, monkeypatch)
+    attempt = attempt_of(tasks.sleep_in_c, str(tmp_path))
+    running = asyncio.create_task(child.run(attempt, LONG))
+    await asyncio.to_thread(wait_until, (tmp_path / "runs").exists)
+    stop(attempt, HandBack())
+    assert await running == HandBack()
+    assert not child.usable
+    await child.end()
+
+
+@pytest.mark.anyio
+async def test_a_process_that_dies_is_told_with_its_cause(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    child = await start_child(settings, monkeypatch)
+    outcome: Outcome = await child.run(attempt_of(tasks.kill_own_process, str(tmp_path)), LONG)
+    assert isinstance(outcome, Died)
+    assert "signal 9 (SIGKILL)" in outcome.cause
+    assert not child.usable
+    await child.end()
+
+
+@pytest.mark.anyio
+async def test_a_process_that_cannot_import_the_tasks_says_so(settings: Settings) -> None:
+    with pytest.raises(WorkerInitializationError, match="exited with code 1"):
+        await Child.start(("no.such.module",), settings)
+
+
+def isolated_children() -> set[str]:
+    """Of this process, as the system knows them."""
+    found = set()
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            if parent == str(os.getpid()) and b"relier.run.isolated" in (folder / "cmdline").read_bytes():
+                found.add(folder.name)
+    return found
+
+
+@pytest.mark.anyio
+async def test_a_start_that_is_given_up_leaves_no_process_behind(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the attempt it was started for is cancelled meanwhile."""
+    before = isolated_children()
+    starting = asyncio.create_task(start_child(settings, monkeypatch))
+    async with asyncio.timeout(20):
+        while not isolated_children() - before:  # noqa: ASYNC110 - what is waited for is outside
+            await asyncio.sleep(0.005)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await asyncio.to_thread(wait_until, lambda: not isolated_children() - before, 10, "the process has ended")
+
+
+@pytest.mark.anyio
+async def test_a_stop_right_after_the_start_is_heard(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    child = await start_child(settings, monkeypatch)
+    attempt = attempt_of(tasks.wait, str(tmp_path))
+    running = asyncio.create_task(child.run(attempt, LONG))
+    await asyncio.sleep(0)  # it is sent
+    stop(attempt, HandBack())
+    assert await running == HandBack()
+    assert notes(tmp_path, "runs") == [] or notes(tmp_path, "stopped") == ["1"]
+    await child.end()
+
+
+def test_what_an_isolated_task_pushes_goes_where_its_worker_was_told_to_work(
+    client: Client, server: Server, settings: Settings, tmp_path: Path
+) -> None:
+    env = os.environ | {"RELIER_REDIS_URL": server.url, "RELIER_NAMESPACE": f"not-{settings.namespace}"}
+    command = [sys.executable, "-m", "relier.cli", "worker", "conformance.tasks"]
+    command += ["--url", server.url, "--namespace", settings.namespace]
+    with (tmp_path / "log").open("wb") as log:
+        worker = subprocess.Popen(command, cwd=TESTS, env=env, stdout=log, stderr=log)
+    try:
+        child = tasks.parent_alone.push(1).result(30)
+        assert tasks.add.sync_receipt(child).state() is not TaskState.NOT_FOUND
+        assert tasks.add.sync_receipt(child).result(30) == 2
+    finally:
+        worker.terminate()
+        worker.wait(20)

@@ -1,0 +1,149 @@
+"""What came of an attempt decides the one move that tells the ledger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from relier import HardTimeoutError, PayloadIntegrityError, Retries, Settings, UnknownTaskError, rl_task
+from relier.failure import failure_of, read_failure
+from relier.ledger.ledger import Ledger
+from relier.ledger.records import Claimed, Lease, Record, Spec
+from relier.run.outcome import (
+    PUT_BACK_LIMIT_MS,
+    Died,
+    Done,
+    Failed,
+    Gone,
+    HandBack,
+    Outcome,
+    PutBack,
+    plan_of,
+    reason_of,
+    returned,
+)
+from relier.states import State
+from relier.store.call import Call, Durability
+
+LEDGER = Ledger(Settings(redis_url="redis://nowhere"))
+SPEC = Spec(1, 0, None, None, None, None, None, None, None, "retry", Durability.FSYNC)
+RECORD = Record("id", State.RUNNING, 2, "17", "boot", 1, "", 1, SPEC, "default", "task")
+NOW = 1_800_000_000_000
+
+
+def claimed(retries: int = 0, since_ms: int = 0) -> Claimed:
+    return Claimed(Lease("id", "17", "boot"), RECORD, b"", retries=retries, since_ms=since_ms)
+
+
+def settle(outcome: Outcome, retries: Retries | None = None, task: Claimed | None = None) -> Call[Any]:
+    call = plan_of(LEDGER, task or claimed(), outcome, retries, NOW).call
+    assert call is not None
+    return call
+
+
+def test_done_is_committed_at_the_durability_of_the_push() -> None:
+    call = settle(Done(b"5"))
+    assert (call.script, call.durability) == ("commit", Durability.FSYNC)
+    assert b"5" in call.args
+
+
+def test_a_failure_without_retries_is_buried_under_its_class_name() -> None:
+    call = settle(Failed(KeyError("a")))
+    assert (call.script, call.args[4]) == ("bury", "KeyError")
+    failure = read_failure(bytes(call.args[5]).decode())  # type: ignore[arg-type]
+    assert (failure.kind, failure.message) == ("builtins:KeyError", "'a'")
+
+
+@pytest.mark.parametrize(("failures", "script"), [(0, "retry"), (1, "retry"), (2, "bury"), (9, "bury")])
+def test_a_failure_is_retried_while_its_task_says_so(failures: int, script: str) -> None:
+    retries = Retries(attempts=3, backoff=2, factor=5, jitter=0)
+    call = settle(Failed(ValueError()), retries, claimed(failures))
+    assert call.script == script
+    if script == "retry":
+        assert call.args[4:6] == (2000 * 5**failures, "failure")
+
+
+def test_a_failure_that_trying_again_cannot_help_is_buried() -> None:
+    call = settle(Failed(PayloadIntegrityError("no"), final=True), Retries(attempts=99))
+    assert (call.script, call.args[4]) == ("bury", "PayloadIntegrityError")
+
+
+def test_a_hard_timeout_is_called_timeout_error() -> None:
+    assert reason_of(Failed(HardTimeoutError("late"))) == "TimeoutError"
+    assert reason_of(Failed(TimeoutError("the task's own"))) == "TimeoutError"
+
+
+def test_what_an_isolated_process_told_names_the_reason() -> None:
+    class SecretError(Exception):
+        pass
+
+    told = failure_of(SecretError("hm"))
+    assert reason_of(Failed(RuntimeError("stands in"), failure=told)) == "SecretError"
+    call = settle(Failed(RuntimeError("stands in"), failure=told))
+    assert read_failure(bytes(call.args[5]).decode()).message == "hm"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["", "two\nlines", "x" * 600], ids=["none", "lines", "long"])
+def test_an_exception_class_of_any_name_can_be_buried(name: str) -> None:
+    """A class made at run time may be called anything; the dead letter must be written all the same."""
+    error: BaseException = type(name, (Exception,), {})("hm")
+    assert settle(Failed(error)).script == "bury"
+
+
+@pytest.mark.parametrize(
+    ("waited_ms", "delay_ms"),
+    [(None, 1000), (0, 1000), (999, 1000), (5000, 5000), (31_000, 30_000), (PUT_BACK_LIMIT_MS - 1, 30_000)],
+)
+def test_a_task_for_other_code_is_put_back_ever_later(waited_ms: int | None, delay_ms: int) -> None:
+    since = 0 if waited_ms is None else NOW - waited_ms
+    call = settle(PutBack(UnknownTaskError("who?")), Retries(), claimed(since_ms=since))
+    assert (call.script, call.args[4:6]) == ("retry", (delay_ms, "putback"))
+
+
+def test_a_task_that_was_put_back_for_ten_minutes_is_buried() -> None:
+    call = settle(PutBack(UnknownTaskError("who?")), None, claimed(since_ms=NOW - PUT_BACK_LIMIT_MS))
+    assert (call.script, call.args[4]) == ("bury", "UnknownTaskError")
+
+
+def test_the_death_of_a_process_is_forfeited_with_its_cause() -> None:
+    call = settle(Died("killed by signal 9"))
+    assert (call.script, call.args[4]) == ("forfeit", b"killed by signal 9")
+
+
+def test_what_was_told_to_stop_is_released() -> None:
+    assert settle(HandBack(), Retries()).script == "release"
+
+
+def test_what_is_lost_tells_nothing() -> None:
+    assert plan_of(LEDGER, claimed(), Gone(), Retries(), NOW).call is None
+
+
+def test_a_plan_says_in_words_what_follows() -> None:
+    retries = Retries(attempts=3, backoff=2, jitter=0)
+    words = [
+        plan_of(LEDGER, claimed(), outcome, retries, NOW).words
+        for outcome in (Failed(ValueError("hm")), Failed(ValueError("hm"), final=True), Done(None), HandBack())
+    ]
+    assert words[0] == "failed: ValueError: hm; it is tried again in 2.0 s (1 of 3 failed)"
+    assert words[1] == "failed: ValueError: hm; it is a dead letter now"
+    assert words[2:] == ["", ""]
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+
+@rl_task(name="tests.run.answer")
+def answer() -> Any: ...
+
+
+def test_a_result_is_kept_as_bytes_and_none_as_nothing() -> None:
+    assert returned(answer, {"a": 1}, 100) == Done(b'{"a":1}')
+    assert returned(answer, None, 100) == Done(None)
+
+
+def test_a_result_that_cannot_be_kept_is_a_final_failure() -> None:
+    for value in (object(), "x" * 101, {1, object()}):
+        outcome = returned(answer, value, 100)
+        assert isinstance(outcome, Failed)
+        assert outcome.final

@@ -1,0 +1,231 @@
+"""When a receipt looks again, what it says of a death, and what a push of many says when some were refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relier import (
+    Client,
+    HardTimeoutError,
+    MaxResurrectionsExceededError,
+    PartialPushError,
+    RelierError,
+    Settings,
+    SyncTaskReceipt,
+    TaskDeadError,
+    rl_task,
+    use_client,
+)
+from relier.errors import CorruptRecordError, StoreFullError
+from relier.failure import failure_of, write_failure
+from relier.ledger import keys
+from relier.ledger.records import Accepted, HistoryEntry, Record, Spec, Submission, Task
+from relier.states import State
+from relier.store.call import Durability
+from relier.submit.push import Bulk, is_duplicate
+from relier.submit.receipt import FIRST_LOOK_S, SLOWEST_LOOK_S, Looks, cause_of_death
+from servers import Boot
+
+
+@rl_task(name="tests.submit.echo")
+async def echo(value: Any) -> Any:
+    return value
+
+
+@pytest.fixture
+def client(settings: Settings) -> Iterator[Client]:
+    client = Client(settings)
+    use_client(client)
+    yield client
+    use_client(None)
+    client.close()
+
+
+# --- looks -----------------------------------------------------------------------------------------------------------
+
+
+def test_looks_are_frequent_at_first_and_then_less() -> None:
+    look = Looks(None)
+    pauses = [look.pause() or 0 for _ in range(40)]
+    assert 0.75 * FIRST_LOOK_S <= pauses[0] <= 1.25 * FIRST_LOOK_S
+    assert all(pause <= 1.25 * SLOWEST_LOOK_S for pause in pauses)
+    assert all(pause >= 0.75 * SLOWEST_LOOK_S for pause in pauses[20:])
+    assert all(later > earlier * 0.59 for earlier, later in pairwise(pauses))
+
+
+def test_looks_without_a_limit_never_end() -> None:
+    look = Looks(None)
+    assert all(look.pause() is not None for _ in range(1000))
+
+
+def test_looks_never_go_past_the_time_given() -> None:
+    look = Looks(0.001)
+    pause = look.pause()
+    assert pause is None or pause <= 0.001
+    until = time.monotonic() + 0.002
+    while time.monotonic() < until:
+        continue
+    assert look.pause() is None
+    assert look.waited >= 0.002
+    assert Looks(0).pause() is None
+
+
+# --- deaths ----------------------------------------------------------------------------------------------------------
+
+
+def dead(reason: str, *details: str) -> Task:
+    spec = Spec(1, 0, None, None, None, None, None, None, None, "retry", Durability.MEMORY)
+    record = Record("id", State.DEAD, 3, "17", "boot", 1, "mh", 1, spec, "default", "task", {"reason": reason})
+    return Task(record, b"", None, None, {}, tuple(HistoryEntry("bury", 1, 1, "boot", "17", each) for each in details))
+
+
+def test_a_death_of_an_exception_is_that_exception() -> None:
+    cause = cause_of_death(dead("KeyError", write_failure(failure_of(KeyError("a")))))
+    assert isinstance(cause, KeyError)
+    assert cause.args == ("a",)
+    assert isinstance(cause.__cause__, TaskDeadError)
+    assert any("in the worker" in note for note in cause.__notes__)
+
+
+def test_the_last_attempt_is_what_it_died_of() -> None:
+    details = [write_failure(failure_of(error)) for error in (ValueError("first"), KeyError("last"))]
+    assert isinstance(cause_of_death(dead("KeyError", *details)), KeyError)
+
+
+def test_a_hard_timeout_is_told_from_a_timeout_of_the_tasks_own() -> None:
+    for error in (HardTimeoutError("late"), TimeoutError("own")):
+        cause = cause_of_death(dead("TimeoutError", write_failure(failure_of(error))))
+        assert type(cause) is type(error)
+
+
+def test_too_many_deaths_are_told_as_such() -> None:
+    cause = cause_of_death(dead("max_resurrections_exceeded", "its process was killed by signal 9 (SIGKILL)"))
+    assert isinstance(cause, MaxResurrectionsExceededError)
+    assert "SIGKILL" in cause.message
+
+
+@pytest.mark.parametrize("details", [(), ("lease ran out",), ('{"type":"nowhere:Error","message":"hm"}',)], ids=len)
+def test_a_death_nobody_here_can_name_is_a_dead_task(details: tuple[str, ...]) -> None:
+    cause = cause_of_death(dead("lost", *details))
+    assert type(cause) is TaskDeadError
+    assert cause.reason == "lost"
+    assert "rl dlq replay" in str(cause)
+
+
+# --- identity --------------------------------------------------------------------------------------------------------
+
+
+def test_a_receipt_is_its_id(client: Client) -> None:
+    one, same, other = SyncTaskReceipt[Any]("a"), SyncTaskReceipt[Any]("a", duplicate=True), SyncTaskReceipt[Any]("b")
+    assert one == same != other
+    assert len({one, same, other}) == 2
+    assert one != "a"
+    assert repr(one) == "SyncTaskReceipt('a')"
+    assert repr(same) == "SyncTaskReceipt('a', duplicate=True)"
+
+
+@pytest.mark.parametrize(
+    ("status", "nonce", "duplicate"),
+    [("new", "", False), ("exists", "", False), ("exists", "n", True), ("duplicate", "", True), ("ended", "n", True)],
+)
+def test_a_push_that_met_itself_is_no_duplicate(status: Any, nonce: str, duplicate: bool) -> None:
+    """A fresh id that is already there was this very push, sent again after a lost reply."""
+    task = Submission(id="a", name="t", payload=b"", nonce=nonce)
+    assert is_duplicate(task, Accepted(status, "a", State.QUEUED, 1)) is duplicate
+
+
+def test_a_foreign_key_in_the_place_of_a_task_is_told(client: Client) -> None:
+    client.open()
+    client.sync_store.command("RPUSH", keys.spell(client.ledger.prefix, "task", "taken"), "no task")
+    with pytest.raises(CorruptRecordError, match="taken"):
+        echo.with_options(task_id="taken").push(1)
+
+
+# --- some of many ----------------------------------------------------------------------------------------------------
+
+
+def submissions(*ids: str) -> list[Submission]:
+    return [Submission(id=each, name="t", payload=b"") for each in ids]
+
+
+def accepted(tasks: list[Submission]) -> list[Accepted]:
+    return [Accepted("new", task.id, State.QUEUED, 1) for task in tasks]
+
+
+def bulk_of(n: int) -> tuple[Bulk, list[Submission]]:
+    """A push_many of n tasks, a hundred to a chunk."""
+    tasks = submissions(*map(str, range(n)))
+    return Bulk(echo, [((1,), {})] * n, tasks, Settings(admission_limit=0)), tasks
+
+
+def test_all_that_were_accepted_come_in_order() -> None:
+    bulk, tasks = bulk_of(150)
+    bulk.heard(accepted(tasks[:100]))
+    pairs = bulk.accepted([accepted(tasks[100:])])
+    assert [(task.id, answer.id) for task, answer in pairs] == [(str(i), str(i)) for i in range(150)]
+
+
+def test_where_some_were_refused_the_error_says_which() -> None:
+    bulk, tasks = bulk_of(101)
+    bulk.heard(accepted(tasks[:100]))
+    full = StoreFullError("no room")
+    with pytest.raises(PartialPushError, match=r"100 of 101 tasks were accepted.*StoreFullError: no room") as caught:
+        bulk.accepted([full])
+    assert caught.value.outcomes == dict.fromkeys(map(str, range(100))) | {"100": full}
+    assert [*caught.value.outcomes] == [*map(str, range(101))]
+
+
+def test_where_all_were_refused_it_is_that_error() -> None:
+    bulk, _ = bulk_of(101)
+    with pytest.raises(StoreFullError, match="no room"):
+        bulk.accepted([StoreFullError("no room"), StoreFullError("no room")])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("way", ["push_many", "apush_many"])
+async def test_a_store_that_fills_up_in_the_middle_tells_which_tasks_it_took(
+    boot: Boot, settings: Settings, way: str
+) -> None:
+    server = boot(config={"maxmemory-policy": "noeviction"})
+    client = Client(Settings(redis_url=server.url, namespace=settings.namespace))
+    use_client(client)
+    try:
+        client.open()
+        echo.push("the script is loaded")
+        used = int(server.info("memory")["used_memory"])
+        server.command("CONFIG", "SET", "maxmemory", used + 3_000_000)
+        calls = [("x" * 100_000,)] * 100
+        with pytest.raises(PartialPushError) as caught:
+            _ = echo.push_many(calls) if way == "push_many" else await echo.apush_many(calls)
+        server.command("CONFIG", "SET", "maxmemory", 0)
+        outcomes = caught.value.outcomes
+        assert len(outcomes) == 100
+        there = {task_id for task_id in outcomes if echo.sync_receipt(task_id).state() == "queued"}
+        assert there == {task_id for task_id, error in outcomes.items() if error is None}
+        assert 0 < len(there) < 100
+        assert all(error is None or isinstance(error, RelierError) for error in outcomes.values())
+    finally:
+        use_client(None)
+        await client.aclose()
+
+
+def test_one_connection_serves_many_pushes(boot: Boot, settings: Settings, tmp_path: Path) -> None:
+    server = boot()
+    client = Client(Settings(redis_url=server.url, namespace=settings.namespace))
+    use_client(client)
+    try:
+        echo.push(0)
+        before = int(server.info("stats")["total_connections_received"])
+        for number in range(20):
+            echo.push(number)
+        after = int(server.info("stats")["total_connections_received"])
+        assert after - before == 1  # the one that asks
+    finally:
+        use_client(None)
+        client.close()

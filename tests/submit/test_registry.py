@@ -1,0 +1,119 @@
+"""A task's name: the same wherever its module is imported, run or named."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from relier import ConfigurationError, WorkerInitializationError, registry, rl_task
+from relier.task import RlTask
+
+CODE = """
+from relier import rl_task
+
+@rl_task
+def add(a: int, b: int) -> int:
+    return a + b
+
+class Shop:
+    @rl_task
+    @staticmethod
+    def sell(a: int) -> int:
+        return a
+
+if __name__ == "__main__":
+    print(add.name, Shop.sell.name)
+"""
+NAMES = "import {module} as m; print(m.add.name, m.Shop.sell.name)"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """jobs.py, and the package shop with jobs.py and a __main__.py."""
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "__init__.py").touch()
+    for file in ("jobs.py", "shop/jobs.py", "shop/__main__.py"):
+        (tmp_path / file).write_text(CODE)
+    return tmp_path
+
+
+def python(folder: Path, *args: str) -> str:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RELIER_")}
+    done = subprocess.run([sys.executable, *args], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_script_is_known_by_its_file_as_for_who_imports_it(project: Path) -> None:
+    assert python(project, "jobs.py") == "jobs.add jobs.Shop.sell"
+    assert python(project, "-c", NAMES.format(module="jobs")) == "jobs.add jobs.Shop.sell"
+
+
+def test_a_script_is_known_by_its_file_wherever_it_is_run_from(project: Path) -> None:
+    assert python(project.parent, str(project / "jobs.py")) == "jobs.add jobs.Shop.sell"
+    loaded = "from relier import registry as r; r.load([{!r}]); print(*(t.name for t in r.known_tasks()))"
+    assert python(project.parent, "-c", loaded.format(str(project / "jobs.py"))) == "jobs.add jobs.Shop.sell"
+
+
+def test_a_module_run_by_python_m_is_known_by_its_module(project: Path) -> None:
+    assert python(project, "-m", "shop.jobs") == "shop.jobs.add shop.jobs.Shop.sell"
+    assert python(project, "-c", NAMES.format(module="shop.jobs")) == "shop.jobs.add shop.jobs.Shop.sell"
+
+
+def test_a_package_run_by_python_m_is_known_by_what_a_worker_imports(project: Path) -> None:
+    assert python(project, "-m", "shop") == python(project, "-c", NAMES.format(module="shop.__main__"))
+
+
+def test_a_module_that_is_run_and_imported_in_one_process_is_one(project: Path) -> None:
+    """As where a script's helper imports the script."""
+    (project / "helper.py").write_text("import jobs\n")
+    (project / "jobs.py").write_text("import helper\n" + CODE)
+    assert python(project, "jobs.py") == "jobs.add jobs.Shop.sell"
+
+
+def test_code_without_a_file_has_a_name_too(project: Path) -> None:
+    code = "from relier import rl_task\n@rl_task\ndef add(): ...\nprint(add.name)"
+    assert python(project, "-c", code) == "__main__.add"
+
+
+def test_two_functions_may_not_share_one_name() -> None:
+    @rl_task(name="tests.submit.taken")
+    def one() -> None: ...
+
+    with pytest.raises(ConfigurationError, match=r"two tasks have the name 'tests\.submit\.taken'"):
+
+        @rl_task(name="tests.submit.taken")
+        def other() -> None: ...
+
+    assert registry.find("tests.submit.taken") is one
+
+
+def test_a_module_imported_again_replaces_its_tasks() -> None:
+    def make() -> RlTask[[], None]:
+        @rl_task
+        def again() -> None: ...
+
+        return again
+
+    make()
+    second = make()
+    assert registry.find(second.name) is second
+
+
+def test_nobody_knows_a_name_nobody_gave() -> None:
+    assert registry.find("nobody.knows") is None
+
+
+def test_a_module_that_cannot_be_imported_is_told_with_its_cause(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "broken_jobs.py").write_text("1 / 0")
+    monkeypatch.chdir(project)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for module, cause in (("broken_jobs", "ZeroDivisionError"), ("no.such.jobs", "ModuleNotFoundError")):
+        with pytest.raises(WorkerInitializationError, match=cause):
+            registry.load([module])

@@ -330,7 +330,7 @@ async def test_checkpoints_and_steps_are_encrypted_and_found_again(
 
 
 def files_in(folder: Path) -> list[bytes]:
-    return [file.read_bytes() for file in folder.glob("*.checkpoint")]
+    return [file.read_bytes() for file in folder.rglob("*.checkpoint")]
 
 
 def zlib_opened(raw: bytes) -> bytes:

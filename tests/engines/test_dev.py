@@ -44,5 +44,5 @@ def test_it_starts_over_once_a_broken_file_is_mended(patient: Fleet, tmp_path: P
     member = patient.start("dev", "dev_tasks", cwd=code.parent)
     member.wait_said("SyntaxError", 5, 40)  # by now the pause is eight seconds and more
     code.write_text(TASK.format(value=1))
-    member.wait_said(" takes ", 1, 5)
+    member.wait_said(" takes ", 1, 7.5)
     assert member.terminate(10) == 0

@@ -141,7 +141,7 @@ class Child:
             return attempt.stop if attempt.stop is not None else Died(cause)
         if self._killer is not None:
             self._process.kill()
-        return _outcome_of(attempt, report)
+        return outcome_of(attempt, report)
 
     def say(self, order: Order) -> None:
         with contextlib.suppress(ConnectionError):
@@ -233,7 +233,7 @@ class Isolates:
         return None
 
 
-def _outcome_of(attempt: Attempt, report: Report) -> Outcome:
+def outcome_of(attempt: Attempt, report: Report) -> Outcome:
     if report.failure is None:
         return attempt.stop if isinstance(attempt.stop, Failed) else Done(report.result)
     if attempt.stop is not None:

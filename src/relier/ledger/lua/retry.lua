@@ -13,7 +13,7 @@ return settle('retry', 5, function(id, r, a)
     if kind == 'putback' then redis.call('HSETNX', MORE .. id, 'since', now) end
   else
     redis.call('HINCRBY', MORE .. id, 'retries', 1)
-    redis.call('HDEL', MORE .. id, 'since')
+    redis.call('HDEL', MORE .. id, 'since', 'scares')   -- its worker outlived it
   end
   count('retried')
   if delay > 0 then return reschedule(id, r, now + delay) end

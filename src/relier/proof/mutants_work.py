@@ -247,7 +247,7 @@ class NobodyIsConvicted(Model):
         return super().resurrect(task_id, rec, False, cause)
 
 
-@_bug("a suspect is convicted by the death of its whole worker", "crash", "hosts_die")
+@_bug("a suspect is convicted by the death of its whole worker", "poison", "hosts_die")
 class SuspectConvictedByItsWorker(Model):
     def rescue(self, name: str, boot: Boot, task_id: str, sweep: Sweep) -> None:
         ran, rec = boot.ran, self.tasks.get(task_id)

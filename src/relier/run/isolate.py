@@ -1,7 +1,8 @@
 """Attempts in processes of their own: those that ask for it, and suspects, whose company has died around them twice.
 
-Each process runs one attempt at a time, so its death convicts exactly that one; between attempts it is kept for the
-next. The parent alone speaks to the ledger. Parent and child exchange messages over a socket: a length, then msgpack.
+Each process runs one attempt at a time, so its death convicts exactly that one, and the death of a worker that had
+several convicts none; between attempts it is kept for the next. The parent alone speaks to the ledger. Parent and child
+exchange messages over a socket: a length, then msgpack.
 """
 
 from __future__ import annotations

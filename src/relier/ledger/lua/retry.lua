@@ -14,7 +14,7 @@ return settle('retry', 5, function(id, r, a)
     if kind == 'putback' then redis.call('HSETNX', MORE .. id, 'since', now) end
   else
     redis.call('HINCRBY', MORE .. id, 'retries', 1)
-    redis.call('HDEL', MORE .. id, 'since')
+    redis.call('HDEL', MORE .. id, 'since', 'scares')   -- its worker outlived it
   end
   count('retried')
   if ARGV[8] and not has(r, 'c') then   -- one that was asked to cancel ends as what it was

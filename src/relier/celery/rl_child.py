@@ -117,5 +117,12 @@ def run_claimed(raw: bytes) -> tuple[bytes, Traced]:
 
 
 def _info(error: BaseException) -> ExceptionInfo:
-    sent = get_pickleable_exception(error)
-    return ExceptionInfo((type(sent), sent, error.__traceback__))
+    """With a traceback, which one that was never raised does not have."""
+    try:
+        _raise(get_pickleable_exception(error))
+    except BaseException:  # noqa: BLE001 - whatever it is
+        return ExceptionInfo()
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -3,11 +3,13 @@ is replaced, because a count that is made before the commit is made twice when a
 
 Each member of the header brings its result as a part of a record of its own, `<group>.chord`, with its commit; the
 commit that brings the last part lets that record run, and it starts the body. A member that fails for good brings its
-failure instead, and the body is told by its error callbacks, as Celery does it.
+failure instead, and the body is told by its error callbacks, as Celery does it. A member may add members to its chord:
+then its part says how many, and the join waits for as many more.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import msgspec
@@ -16,12 +18,18 @@ from celery.canvas import maybe_signature
 from celery.exceptions import ChordError
 
 from relier import codec
+from relier.celery.adoption import adoption_of
 from relier.celery.collect import Collector, running
-from relier.celery.report import read_result
+from relier.celery.messages import internal_message
+from relier.celery.report import Report, read_result
+from relier.celery.spread import spread
 from relier.ledger.records import Join
+
+log = logging.getLogger("relier.celery")
 
 JOIN_TASK = "relier.chord"
 DEADLINE_S = 3600.0  # a join that is not complete by then looks again, and waits on
+LOOK_AGAIN_S = 10.0
 FAILED = b"!"  # no result begins so: a result is JSON
 
 
@@ -45,6 +53,13 @@ def backend_class(base: type[Any]) -> type[Any]:
             join_part(self.app, collector, request, state, result)
             return None
 
+        def add_to_chord(self, group_id: str, result: Any) -> Any:
+            collector = running()
+            if collector is None:
+                return super().add_to_chord(group_id, result)
+            collector.added += 1
+            return None
+
     return LedgerBackend
 
 
@@ -56,46 +71,45 @@ def leaves(result: Any) -> int:
 
 def join_part(app: Any, collector: Collector, request: Any, state: str, result: Any) -> None:
     """This attempt is a part of a chord: its end brings it there."""
-    collector.settling = True
     body = request.chord
-    before = len(collector.follow_ups)
-    app.tasks[JOIN_TASK].apply_async(
-        (body,), task_id=f"{request.group}.chord", queue=collector.queue, countdown=DEADLINE_S, ignore_result=True
-    )
-    (task,) = collector.follow_ups[before:]
+    message = internal_message(JOIN_TASK, f"{request.group}.chord", (body,), request.root_id, request.id)
+    task = adoption_of(app).submission(message, collector.queue, None)
     part = f"{request.group_index or 0:09d}.{collector.record_id}"
-    collector.follow_ups[before] = msgspec.structs.replace(task, join=Join(int(body["chord_size"]), part))
+    if collector.added:
+        part = f"{part}+{collector.added}"
+    join = Join(int(body["chord_size"]) + collector.added, part)
+    delay_ms = int(DEADLINE_S * 1000)
+    collector.follow_ups.append(msgspec.structs.replace(task, delay_ms=delay_ms, join=join))
     if state != states.SUCCESS:
         collector.part = FAILED + codec.encode([request.id, repr(result)])
 
 
-def run_join(task: Any, body: Any) -> Any:
-    """The body of `relier.chord`: start the chord's body, or tell that it cannot be."""
-    collector = running()
-    callback = maybe_signature(body, app=task.app)
-    if collector is None:
-        raise ChordError(f"{JOIN_TASK} runs from the ledger only")
-    if len(collector.parts) < int(callback["chord_size"]):
-        raise task.retry(countdown=DEADLINE_S / 60, max_retries=None)
-    collector.settling = True
+def run_join(app: Any, collector: Collector, request: dict[str, Any], body: Any) -> Report:
+    """What `relier.chord` does: start the chord's body, or tell that it cannot be."""
     parts = sorted(collector.parts.items())
-    failed = [codec.decode(raw[len(FAILED) :]) for _, raw in parts if raw.startswith(FAILED)]
-    if not failed:
-        return callback.delay([_value(task.app, name, raw) for name, raw in parts]).id
+    added = sum(int(name.partition("+")[2] or 0) for name, _ in parts)
+    if len(parts) < int(body["chord_size"]) + added:
+        return Report(states.RETRY, requeue=True, delay_ms=int(LOOK_AGAIN_S * 1000))
+    callback = maybe_signature(body, app=app)
     try:
-        _blame(*failed[0])
-    except ChordError as error:
-        task.app.backend.chord_error_from_stack(callback=callback, exc=error)
-        raise
+        values = _values(app, parts)
+        callback.apply_async((values,), root_id=request.get("root_id"), parent_id=request.get("parent_id"))
+    except Exception as error:  # whatever it is, the body will not run, and who waits for it is told
+        if not isinstance(error, ChordError):
+            log.exception("the chord of %s cannot start its body", request["id"])
+        app.backend.chord_error_from_stack(callback=callback, exc=error)
+    return Report(states.SUCCESS, follow_ups=spread(adoption_of(app), collector))
 
 
-def _blame(member: str, why: str) -> None:
-    raise ChordError(f"Dependency {member} raised {why}")
+def _values(app: Any, parts: list[tuple[str, bytes]]) -> list[Any]:
+    failed = [codec.decode(raw[len(FAILED) :]) for _, raw in parts if raw.startswith(FAILED)]
+    if failed:
+        member, why = failed[0]
+        raise ChordError(f"Dependency {member} raised {why}")
+    return [_value(app, name, raw) for name, raw in parts]
 
 
 def _value(app: Any, part: str, raw: bytes) -> Any:
-    from relier.celery.adoption import adoption_of
-
     keyring = adoption_of(app).client.keyring
-    member = part.partition(".")[2]
+    member = part.partition(".")[2].partition("+")[0]
     return read_result(keyring.unwrap(raw, member, "result") if raw else raw)

@@ -18,7 +18,9 @@ from kombu.serialization import loads, prepare_accept_content
 
 from relier.celery.adoption import adoption_of
 from relier.celery.collect import Collector, collecting
+from relier.celery.internal import is_internal, run_internal
 from relier.celery.report import Report, write_report, write_result
+from relier.celery.spread import spread
 from relier.failure import failure_of
 
 log = logging.getLogger("relier.celery")
@@ -36,6 +38,8 @@ def run_message(order: Order, request: dict[str, Any], body: Any, content: tuple
         with collecting(collector):
             args, kwargs, embed = loads(body, *content, accept=prepare_accept_content(app.conf.accept_content))
             request.update({"args": args, "kwargs": kwargs, "is_eager": False}, **embed or {})
+            if is_internal(name):
+                return write_report(run_internal(app, collector, name, request)), (0, "", 0.0)
             told, info, runtime, shown = trace_task(app.tasks[name], request["id"], args, kwargs, request, app=app)
             report = report_of(app, collector, told, info, keeps=not request.get("ignore_result"))
             return write_report(report), ((1, told, runtime) if info else (0, shown, runtime))
@@ -43,13 +47,15 @@ def run_message(order: Order, request: dict[str, Any], body: Any, content: tuple
         return write_report(rejected(error)), (1, ExceptionInfo(), None)
     except Exception as error:  # no attempt may vanish: whatever it is, it is an outcome
         log.exception("task %s could not be traced", record_id)
-        return write_report(Report(states.FAILURE, failure=failure_of(error))), (1, ExceptionInfo(), None)
+        follow_ups = spread(adoption_of(app), collector)
+        report = Report(states.FAILURE, failure=failure_of(error), follow_ups=follow_ups, part=collector.part)
+        return write_report(report), (1, ExceptionInfo(), None)
 
 
 def report_of(app: Any, collector: Collector, told: Any, info: Any, *, keeps: bool) -> Report:
     """What the tracer's answer means. `info` is None for a success, whose result `told` is."""
     state = states.SUCCESS if info is None else info.state
-    follow_ups = tuple(collector.follow_ups)
+    follow_ups = spread(adoption_of(app), collector)
     if collector.again is not None:
         for task in follow_ups:  # `retry(throw=False)`, and then the body came to an end: both happen, as in Celery
             adoption_of(app).submit(task)

@@ -10,8 +10,9 @@ from celery import signals
 from kombu.utils.imports import symbol_by_name
 
 from relier.celery.adoption import Adoption, adopted, keep
-from relier.celery.backend import JOIN_TASK, backend_class, run_join
+from relier.celery.backend import backend_class
 from relier.celery.control import control_class
+from relier.celery.internal import register_internal
 from relier.celery.pools import offer_asyncio_pool
 from relier.celery.publish import amqp_class
 from relier.celery.worker import ConsumerStep, LedgerStep
@@ -68,7 +69,7 @@ def _join_in_ledger(app: Any) -> None:
         return backend
 
     app._get_backend = make_ours  # noqa: SLF001
-    app.task(name=JOIN_TASK, bind=True, max_retries=None, ignore_result=True)(run_join)
+    register_internal(app)
 
 
 def _configure_later(sender: Any = None, **_: Any) -> None:

@@ -12,7 +12,7 @@ import contextlib
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from relier.run.attempt import Attempt
@@ -57,6 +57,7 @@ class Jobs:
 
     def __init__(self) -> None:
         self._waiting: deque[Job] = deque()
+        self._calls: deque[Callable[[], None]] = deque()
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
@@ -71,8 +72,20 @@ class Jobs:
         if not self._waiting:
             self._given = time.monotonic()
         self._waiting.append(job)
+        self._wake()
+
+    def call(self, act: Callable[[], None]) -> None:
+        """Let Celery's main thread do this, before it takes what is given later."""
+        self._calls.append(act)
+        self._wake()
+
+    def _wake(self) -> None:
         with contextlib.suppress(BlockingIOError):  # full of wake-ups: one more makes no difference
             os.write(self._write, b"1")
+
+    def calls(self) -> Iterator[Callable[[], None]]:
+        while self._calls:
+            yield self._calls.popleft()
 
     def take(self) -> list[Job]:
         """What was given since; never blocks."""

@@ -102,6 +102,8 @@ class CeleryWorker(Worker):
             await self._cancel(attempt)
         if isinstance(outcome, Died) and attempt.stop is None and self._is_last_death(attempt):
             return await asyncio.to_thread(job.request.lost_for_good, outcome.cause)
+        if isinstance(outcome, Died) and attempt.stop is None and job.request is not None:
+            self._jobs.call(job.request.tell_lost)
         return outcome if attempt.stop is None or not isinstance(outcome, Died | HandBack) else attempt.stop
 
     def _hear(self, news: News) -> None:
@@ -225,7 +227,13 @@ class LedgerStep(bootsteps.StartStopStep):
 
     def deliver(self, parent: Any) -> None:
         """In Celery's main thread: hand over what was given."""
-        for job in self.jobs.take():
+        given = self.jobs.take()
+        for act in self.jobs.calls():
+            try:
+                act()
+            except Exception:
+                log.exception("Celery could not be told")
+        for job in given:
             try:
                 strategies = parent.consumer.strategies
                 strategies[job.attempt.task.name](JobMessage(job, message_of(job), self._accept), None, None, None, ())

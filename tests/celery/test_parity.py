@@ -1,0 +1,118 @@
+"""What the user guide shows gives the same results and the same events, with Relier and without.
+
+Where it does not, the difference is one of docs/how-to/celery-differences.md, and stated here.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servers import wait_until
+
+HERE = Path(__file__).parent
+Told = dict[str, Any]
+
+
+def names() -> list[str]:
+    """The scenarios, by their text: the module itself wants a broker."""
+    lines = (HERE / "parity_scenarios.py").read_text().splitlines()
+    after = [line for i, line in enumerate(lines) if line.startswith("def ") and is_one(lines[:i])]
+    return [line.removeprefix("def ").partition("(")[0] for line in after]
+
+
+def is_one(before: list[str]) -> bool:
+    """Whether the decorator of a scenario ends here."""
+    for line in reversed(before):
+        if line.startswith("@scenario"):
+            return True
+        if not line.startswith((")", " ")):
+            return False
+    return False
+
+
+# --- differences: what plain Celery told, as the adopted app is to tell it -------------------------------------------
+
+
+def not_received_before_its_time(plain: Told) -> None:
+    """A task with an ETA waits in the ledger; no worker has received it when it is revoked or expires."""
+    told = next(about for label, about in plain["story"] if label.startswith("parity_app.add"))
+    told["events"].remove(["task-received", "0"])
+    told["signals"].remove("task_received")
+
+
+def one_error_callback(plain: Told) -> None:
+    """Celery 5.7 calls the error callbacks of a hard time limit twice."""
+    assert plain["value"][1] == ["old style"] * 2
+    del plain["value"][1][1]
+    errbacks = [each for each in plain["story"] if each[0].startswith("parity_app.on_error_old")]
+    plain["story"].remove(errbacks[0])
+
+
+def not_scheduled(plain: Told) -> None:
+    plain["value"] = []
+
+
+def not_reserved(plain: Told) -> None:
+    plain["value"] = False
+
+
+def two_more_names(plain: Told) -> None:
+    plain["value"] = sorted([*plain["value"], "relier.chord", "relier.spread"])
+
+
+DIFFERENT: dict[str, Callable[[Told], None]] = {
+    "expires_before_its_eta": not_received_before_its_time,
+    "revoked_while_it_waits": not_received_before_its_time,
+    "time_limit_with_error_link": one_error_callback,
+    "inspect_scheduled": not_scheduled,
+    "inspect_reserved": not_reserved,
+    "inspect_registered": two_more_names,
+}
+
+
+def of_both(sides: Any, do: str, name: str) -> list[Told]:
+    for side in sides:
+        side.ask(do=do, name=name)
+    return [side.hear() for side in sides]
+
+
+def expected(name: str, plain: Told) -> Told:
+    told = copy.deepcopy(plain)
+    if name in DIFFERENT:
+        DIFFERENT[name](told)
+    return told
+
+
+@pytest.fixture(scope="module")
+def seen(sides: Any) -> Iterator[dict[str, Told]]:
+    """What each scenario was found to tell. In the end all are asked once more: nothing may have come later."""
+    stories: dict[str, Told] = {}
+    yield stories
+    for name, story in stories.items():
+        _, adopted = of_both(sides, "again", name)
+        assert adopted["story"] == story, f"{name} told more afterwards"
+
+
+@pytest.mark.parametrize("name", names())
+def test_it_is_the_same(name: str, sides: Any, seen: dict[str, Told]) -> None:
+    plain, adopted = of_both(sides, "run", name)
+    for side, told in (("plain", plain), ("adopted", adopted)):
+        assert "error" not in told, f"{side}: {told['error']}\n{told['story']}"
+
+    def agree() -> bool:
+        if expected(name, plain) == adopted:
+            return True
+        for told, now in zip((plain, adopted), of_both(sides, "again", name), strict=True):
+            told.update(now)  # the last event may still be under way
+        return False
+
+    try:
+        wait_until(agree, 2)
+    except AssertionError:
+        assert adopted == expected(name, plain)
+    seen[name] = adopted["story"]

@@ -287,6 +287,16 @@ def join_chord(self: Task, x: int) -> Any:
     return 7
 
 
+@app.task(ignore_result=True, send_events=False)
+def bump(key: str) -> None:
+    notes().incr(key)
+
+
+@app.task(bind=True)
+def become_many(self: Task, key: str, n: int) -> Any:
+    raise self.replace(group(bump.si(key) for _ in range(n)))
+
+
 @app.task(bind=True)
 def see_stamp(self: Task) -> Any:
     return [self.request.stamped_headers, self.request.stamps]
@@ -333,7 +343,7 @@ def retry_cause(self: Task) -> Any:
         raise self.retry(exc=error, countdown=0) from None
 
 
-@app.task(bind=True, autoretry_for=(ValueError,), retry_backoff=0.2, retry_jitter=False, max_retries=2)
+@app.task(bind=True, autoretry_for=(ValueError,), retry_backoff=True, retry_jitter=False, max_retries=1)
 def auto_retry(self: Task, wanted: int) -> Any:
     note(f"tries:{self.request.id}", str(self.request.retries))
     if self.request.retries < wanted:

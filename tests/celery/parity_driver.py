@@ -24,7 +24,7 @@ from parity_app import app, notes
 
 ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 KEY = re.compile(r"k[0-9a-f]{32}")
-ENDS = {"task-succeeded", "task-failed", "task-revoked", "task-rejected"}
+ENDS = {"task-succeeded", "task-failed", "task-revoked"}
 FIELDS = {  # what is told of an event besides its type
     "task-received": ("retries",),
     "task-succeeded": ("result",),
@@ -114,7 +114,7 @@ class Stage:
 
     def _told_of(self, task_id: str, events: list[dict[str, Any]]) -> list[Any]:
         about: dict[str, Any] = {}
-        for event in events:
+        for event in sorted(events, key=lambda event: event["type"] != "task-received"):
             about = {name: event[name] for name in ("name", "args", "kwargs") if name in event} | about
         label = struck(f"{about.get('name')}{about.get('args')}{about.get('kwargs')}")
         sent = sum(event["type"] == "task-sent" for event in events)
@@ -160,7 +160,7 @@ class Driver:
             return {"error": traceback.format_exc(), "story": stage.story()}
         finally:
             signals.before_task_publish.disconnect(published)
-        return {"value": value, "story": stage.story()}
+        return {"value": value, "story": stage.story(), "ids": sorted(stage.roots)}
 
 
 def main() -> None:

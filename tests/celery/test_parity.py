@@ -47,9 +47,8 @@ def not_received_before_its_time(plain: Told) -> None:
 
 def one_error_callback(plain: Told) -> None:
     """Celery 5.7 calls the error callbacks of a hard time limit twice."""
-    assert plain["value"][1] == ["old style"] * 2
-    del plain["value"][1][1]
     errbacks = [each for each in plain["story"] if each[0].startswith("parity_app.on_error_old")]
+    assert len(errbacks) == 2
     plain["story"].remove(errbacks[0])
 
 
@@ -103,6 +102,7 @@ def test_it_is_the_same(name: str, sides: Any, seen: dict[str, Told]) -> None:
     plain, adopted = of_both(sides, "run", name)
     for side, told in (("plain", plain), ("adopted", adopted)):
         assert "error" not in told, f"{side}: {told['error']}\n{told['story']}"
+        del told["ids"]
 
     def agree() -> bool:
         if expected(name, plain) == adopted:

@@ -58,7 +58,8 @@ def report_of(app: Any, collector: Collector, told: Any, info: Any, *, keeps: bo
     follow_ups = spread(adoption_of(app), collector)
     if collector.again is not None:
         for task in follow_ups:  # `retry(throw=False)`, and then the body came to an end: both happen, as in Celery
-            adoption_of(app).submit(task)
+            if task.join is None:  # a chord waits for the next run
+                adoption_of(app).submit(task)
         message, again = collector.again
         cause = None if info is None else getattr(info.retval, "exc", None) or info.retval
         return Report(

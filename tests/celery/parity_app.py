@@ -410,6 +410,25 @@ def reject_once(self: Task, key: str) -> str:
 
 
 @app.task(bind=True)
+def reject_once_early(self: Task, key: str) -> str:
+    note(key, "ran")
+    if notes().llen(key) == 1:
+        raise Reject("later", requeue=True)
+    return "second"
+
+
+@app.task
+def always_dies(key: str) -> None:
+    note(key, "ran")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(bind=True)
+def tell_properties(self: Task) -> Any:
+    return sorted(self.request.properties)
+
+
+@app.task(bind=True)
 def progress(self: Task, gate: str) -> str:
     self.update_state(state="PROGRESS", meta={"done": 50})
     note(f"holding:{gate}", self.request.id)
@@ -479,6 +498,21 @@ def calls_and_goes_on(self: Task, key: str) -> Any:
 @shared_task(name="parity_app.shared")
 def shared(x: int) -> int:
     return x + 1
+
+
+@app.task(rate_limit="60/m")
+def rarely(key: str) -> None:
+    note(key, "ran")
+
+
+@app.task
+def large(size: int) -> str:
+    return "x" * size
+
+
+@app.task
+def length(text: str) -> int:
+    return len(text)
 
 
 @app.task(rate_limit="4/s")

@@ -5,6 +5,7 @@ Where it does not, the difference is one of docs/how-to/celery-differences.md, a
 
 from __future__ import annotations
 
+import ast
 import copy
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,21 +19,15 @@ HERE = Path(__file__).parent
 Told = dict[str, Any]
 
 
-def names() -> list[str]:
+def names(decorator: str = "scenario") -> list[str]:
     """The scenarios, by their text: the module itself wants a broker."""
-    lines = (HERE / "parity_scenarios.py").read_text().splitlines()
-    after = [line for i, line in enumerate(lines) if line.startswith("def ") and is_one(lines[:i])]
-    return [line.removeprefix("def ").partition("(")[0] for line in after]
+    tree = ast.parse((HERE / "parity_scenarios.py").read_text())
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return [node.name for node in functions if any(decorator == name_of(each) for each in node.decorator_list)]
 
 
-def is_one(before: list[str]) -> bool:
-    """Whether the decorator of a scenario ends here."""
-    for line in reversed(before):
-        if line.startswith("@scenario"):
-            return True
-        if not line.startswith((")", " ")):
-            return False
-    return False
+def name_of(decorator: ast.expr) -> str:
+    return decorator.func.id if isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Name) else ""
 
 
 # --- differences: what plain Celery told, as the adopted app is to tell it -------------------------------------------
@@ -52,6 +47,50 @@ def one_error_callback(plain: Told) -> None:
     plain["story"].remove(errbacks[0])
 
 
+def one_task(plain: Told) -> None:
+    plain["value"] = ["ran"]
+    ((_, about),) = plain["story"]
+    about["events"] = [["task-received", "0"], ["task-started"], ["task-succeeded", "7"]]
+    about["signals"] = ["task_received", "task_prerun", "task_success", "task_postrun SUCCESS"]
+
+
+def not_in_the_broker(plain: Told) -> None:
+    plain["value"][0] = 0
+
+
+def requeued(plain: Told) -> None:
+    """There is something to requeue."""
+    plain["value"] = ["ran", "ran"]
+    ((_, about),) = plain["story"]
+    again = [["task-received", "0"], ["task-started"], ["task-succeeded", "'second'"]]
+    about["events"] = sorted([*about["events"], *again])
+    ran = ["task_received", "task_prerun", "task_success", "task_postrun SUCCESS"]
+    about["signals"] = sorted([*about["signals"], *ran])
+
+
+def without_the_transports(plain: Told) -> None:
+    ours = ["correlation_id", "delivery_mode", "priority", "reply_to"]
+    assert set(ours) < set(plain["value"])
+    plain["value"] = ours
+    ((_, about),) = plain["story"]
+    about["events"][-1] = ["task-succeeded", str(ours)]
+
+
+def told_as_failed(plain: Told) -> None:
+    ((_, about),) = plain["story"]
+    about["events"].append(["task-failed", "EncodeError(TypeError('Object of type set is not JSON serializable'))"])
+
+
+def refused(error: str) -> Callable[[Told], None]:
+    """It is not accepted, and its caller is told."""
+
+    def tell(plain: Told) -> None:
+        plain["value"] = error
+        plain["story"] = []
+
+    return tell
+
+
 def not_scheduled(plain: Told) -> None:
     plain["value"] = []
 
@@ -67,6 +106,15 @@ def two_more_names(plain: Told) -> None:
 DIFFERENT: dict[str, Callable[[Told], None]] = {
     "expires_before_its_eta": not_received_before_its_time,
     "revoked_while_it_waits": not_received_before_its_time,
+    "a_chord_whose_member_expires": not_received_before_its_time,
+    "a_chord_whose_member_is_revoked": not_received_before_its_time,
+    "the_same_id_twice": one_task,
+    "queue_length": not_in_the_broker,
+    "rejected_and_requeued_after_its_acknowledgement": requeued,
+    "properties": without_the_transports,
+    "a_failure_inside_celery": told_as_failed,
+    "protocol_1": refused("ConfigurationError"),
+    "a_large_argument": refused("PayloadTooLargeError"),
     "time_limit_with_error_link": one_error_callback,
     "inspect_scheduled": not_scheduled,
     "inspect_reserved": not_reserved,
@@ -116,3 +164,11 @@ def test_it_is_the_same(name: str, sides: Any, seen: dict[str, Told]) -> None:
     except AssertionError:
         assert adopted == expected(name, plain)
     seen[name] = adopted["story"]
+
+
+@pytest.mark.parametrize("name", names("of_the_adopted_app"))
+def test_of_the_adopted_app_alone(name: str, sides: Any) -> None:
+    _, adopted = sides
+    adopted.ask(do="run", name=name)
+    told = adopted.hear()
+    assert "error" not in told, f"{told['error']}\n{told['story']}"

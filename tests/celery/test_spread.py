@@ -97,12 +97,3 @@ def test_a_join_stays_for_its_part(settings: Settings) -> None:
 def test_an_internal_message_reads_as_a_task(settings: Settings) -> None:
     message = internal_message("relier.spread", "i", ("x",), "root", None)
     assert (message.task, message.record_id, message.eta_ms) == ("relier.spread", "i", 0)
-
-
-def test_three_thousand_follow_from_one(sides: Any) -> None:
-    """A task that is replaced by a group of 3,000: all run, each once, and what waits for them all runs once."""
-    _, adopted = sides
-    adopted.ask(do="run", name="three_thousand")
-    told = adopted.hear()
-    assert "error" not in told, told["error"]
-    assert told["value"] == ["SUCCESS", 3000, "3000"]

@@ -17,6 +17,7 @@ from relier.celery.collect import running, settle_after, settle_during
 from relier.celery.messages import Message, message_from_broker, submission_of
 from relier.celery.publish import queue_of
 from relier.errors import ConfigurationError, CorruptRecordError
+from relier.ledger.checks import check_submission
 from relier.ledger.records import Submission
 from relier.options import PushOptions, TaskOptions
 from relier.settings import Settings
@@ -84,7 +85,9 @@ class Adoption:
         ours = registry.find(message.task)
         if ours is not None and not isinstance(ours, AdoptedTask):
             return self._push_of(ours, message, queue)
-        return submission_of(message, queue, self._order(priority or 0), self.level, client.settings, client.keyring)
+        task = submission_of(message, queue, self._order(priority or 0), self.level, client.settings, client.keyring)
+        check_submission(task, client.settings.max_payload_bytes)  # here, where its sender hears of it
+        return task
 
     def _push_of(self, task: RlTask[Any, Any], message: Message, queue: str) -> Submission:
         """An `@rl_task` that was sent by its name, as Celery sends: pushed as its own `push` would."""

@@ -21,7 +21,7 @@ from relier import codec
 from relier.celery.adoption import adoption_of
 from relier.celery.collect import Collector, running
 from relier.celery.messages import internal_message
-from relier.celery.report import Report, read_result
+from relier.celery.report import IN_BACKEND, Report, read_result
 from relier.celery.spread import spread
 from relier.ledger.records import Join
 
@@ -112,4 +112,16 @@ def _values(app: Any, parts: list[tuple[str, bytes]]) -> list[Any]:
 def _value(app: Any, part: str, raw: bytes) -> Any:
     keyring = adoption_of(app).client.keyring
     member = part.partition(".")[2].partition("+")[0]
+    if raw == IN_BACKEND:
+        return _from_backend(app, member)
     return read_result(keyring.unwrap(raw, member, "result") if raw else raw)
+
+
+def _from_backend(app: Any, member: str) -> Any:
+    result = app.AsyncResult(member.partition(".")[0])
+    if result.state != states.SUCCESS:
+        raise ChordError(
+            f"the result of {member} is larger than RELIER_MAX_PAYLOAD_BYTES, and the result backend does not have it; "
+            f"raise the limit, or do not ignore the results of this chord's tasks"
+        )
+    return result.result

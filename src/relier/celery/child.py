@@ -8,18 +8,19 @@ ledger about the attempt, so there is one lease and one beat per worker, whateve
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from billiard.einfo import ExceptionInfo
 from celery import current_app, states
-from celery.app.trace import trace_task
+from celery.app.trace import build_tracer
 from celery.exceptions import Reject
 from kombu.serialization import loads, prepare_accept_content
 
 from relier.celery.adoption import adoption_of
 from relier.celery.collect import Collector, collecting
 from relier.celery.internal import is_internal, run_internal
-from relier.celery.report import Report, write_report, write_result
+from relier.celery.report import IN_BACKEND, Report, write_report, write_result
 from relier.celery.spread import spread
 from relier.failure import failure_of
 
@@ -40,7 +41,7 @@ def run_message(order: Order, request: dict[str, Any], body: Any, content: tuple
             request.update({"args": args, "kwargs": kwargs, "is_eager": False}, **embed or {})
             if is_internal(name):
                 return write_report(run_internal(app, collector, name, request)), (0, "", 0.0)
-            told, info, runtime, shown = trace_task(app.tasks[name], request["id"], args, kwargs, request, app=app)
+            told, info, runtime, shown = tracer_of(app, name)(request["id"], args, kwargs, request)
             report = report_of(app, collector, told, info, keeps=not request.get("ignore_result"))
             return write_report(report), ((1, told, runtime) if info else (0, shown, runtime))
     except Reject as error:
@@ -50,6 +51,14 @@ def run_message(order: Order, request: dict[str, Any], body: Any, content: tuple
         follow_ups = spread(adoption_of(app), collector)
         report = Report(states.FAILURE, failure=failure_of(error), follow_ups=follow_ups, part=collector.part)
         return write_report(report), (1, ExceptionInfo(), None)
+
+
+def tracer_of(app: Any, name: str) -> Callable[..., Any]:
+    """Celery's, which a worker has built for every task; one that was registered later has none yet."""
+    task = app.tasks[name]
+    if task.__trace__ is None:
+        task.__trace__ = build_tracer(name, task, app.loader, app=app)
+    return task.__trace__
 
 
 def report_of(app: Any, collector: Collector, told: Any, info: Any, *, keeps: bool) -> Report:
@@ -70,7 +79,8 @@ def report_of(app: Any, collector: Collector, told: Any, info: Any, *, keeps: bo
         )
     if state == states.SUCCESS:
         joins = any(task.join is not None for task in follow_ups)
-        return Report(state, _result(app, collector, told) if keeps or joins else None, follow_ups=follow_ups)
+        result = _result(app, collector, told, joins=joins) if keeps or joins else None
+        return Report(state, result, follow_ups=follow_ups)
     if state == states.REJECTED:
         return rejected(info.retval)
     if state == states.IGNORED:
@@ -82,11 +92,16 @@ def rejected(error: Reject) -> Report:
     return Report(states.REJECTED, failure=failure_of(error), requeue=bool(error.requeue))
 
 
-def _result(app: Any, collector: Collector, value: Any) -> bytes | None:
+def _result(app: Any, collector: Collector, value: Any, *, joins: bool) -> bytes | None:
     try:
         raw = write_result(value, app.conf.result_serializer)
     except Exception:  # a serializer may raise anything; whoever wants results has a backend, and that has complained
         log.info("the result of %s cannot be serialized and is not kept", collector.record_id, exc_info=True)
         return None
-    keyring = adoption_of(app).client.keyring
-    return keyring.wrap(raw, collector.record_id, "result") if raw is not None and keyring.encrypts else raw
+    client = adoption_of(app).client
+    if raw is not None and client.keyring.encrypts:
+        raw = client.keyring.wrap(raw, collector.record_id, "result")
+    if raw is not None and len(raw) > client.settings.max_payload_bytes:
+        log.info("the result of %s is larger than RELIER_MAX_PAYLOAD_BYTES and not kept", collector.record_id)
+        return IN_BACKEND if joins else None
+    return raw

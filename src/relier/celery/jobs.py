@@ -20,11 +20,13 @@ from relier.run.outcome import HandBack, Outcome
 
 
 class Job:
-    """`pid`: the pool process that runs it, once one does. `request`: Celery's, once there is one."""
+    """`pid`: the pool process that runs it, once one does. `request`: Celery's, once there is one. `limited`: it waits
+    for its rate limit, not for the pool."""
 
     def __init__(self, attempt: Attempt, loop: asyncio.AbstractEventLoop, on_start: Callable[[Job], None]) -> None:
         self.attempt = attempt
         self.pid = 0
+        self.limited = False
         self.request: Any = None
         self.future: asyncio.Future[Outcome] = loop.create_future()
         self._loop = loop
@@ -100,6 +102,10 @@ class Jobs:
     def waits_since(self, seconds: float) -> bool:
         """Whether nobody has taken anything for so long, though there was something."""
         return bool(self._waiting) and time.monotonic() - self._given > seconds
+
+    def limited(self) -> int:
+        """How many wait for their rate limit."""
+        return sum(job.limited and not job.pid for job in self.under_way)
 
     def done(self, job: Job) -> None:
         self.under_way.discard(job)

@@ -272,6 +272,7 @@ def strategy(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Any]
         )
         bucket = None if consumer.disable_rate_limits else consumer.task_buckets[task.name]
         if bucket:
+            message.job.limited = True
             consumer._limit_task(req, bucket, 1)  # noqa: SLF001 - as Celery's own strategy does
             return
         task_reserved(req)

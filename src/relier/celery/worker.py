@@ -44,6 +44,7 @@ DEAF_S = 2.0  # a main thread that takes nothing for so long gets nothing more
 KILL_AFTER_S = 2.0
 RESULT_GRACE_S = 0.1  # a process that was killed may have told its result just before
 EXIT_GRACE_S = 2.0  # one that left by itself surely has
+LIMITED_AHEAD = 16  # so many per hand may wait for their rate limit beside those that do not
 PREFETCH_S = 0.05  # so much work may wait in a pool of processes, that they need not
 
 
@@ -80,7 +81,8 @@ class CeleryWorker(Worker):
         ahead = min(16 * hands, int(hands * PREFETCH_S / max(self._mean_s, 1e-4))) if self.forks else 0
         if self._jobs.waits_since(DEAF_S):
             return 0
-        return hands + ahead - len(self._attempts)
+        limited = min(self._jobs.limited(), LIMITED_AHEAD * hands)
+        return hands + ahead + limited - len(self._attempts)
 
     def _isolates_it(self, attempt: Attempt) -> bool:
         """In a pool of processes every task has one to itself, suspects too."""

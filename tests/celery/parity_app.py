@@ -31,7 +31,8 @@ app.conf.update(
 if os.environ.get("PARITY_ADOPT"):
     from relier.celery import install
 
-    install(app, adopt=True)
+    which = os.environ["PARITY_ADOPT"]
+    install(app, adopt=True if which == "1" else which.split(","))
 
 
 @functools.cache
@@ -398,6 +399,11 @@ def ignore_with_state(self: Task) -> None:
 @app.task(acks_late=True)
 def reject_for_good(key: str) -> None:
     note(key, "ran")
+    raise Reject("no", requeue=False)
+
+
+@app.task
+def reject_early() -> None:
     raise Reject("no", requeue=False)
 
 

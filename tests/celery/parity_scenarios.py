@@ -503,6 +503,16 @@ def a_chord_whose_member_is_terminated(stage: Any) -> Any:
     return [stage.told(result)[0], stage.told(result.parent.results[0])]
 
 
+@scenario(ends=2)
+def a_chord_whose_member_rejects(stage: Any) -> Any:
+    return stage.told(chord([tasks.reject_early.s(), add.s(2, 2)])(xsum.s()))
+
+
+@scenario(ends=4, value=["SUCCESS", [2, 9, 4]])
+def a_chord_of_several_tasks(stage: Any) -> Any:
+    return stage.told(chord([add.s(1, 1), mul.s(3, 3), add.s(0, 4)])(tasks.gather.s()))
+
+
 @scenario(ends=3, value=["SUCCESS", 3])
 def a_chord_whose_member_retries(stage: Any) -> Any:
     return stage.told(chord([tasks.retry_until.s(2), add.s(0, 1)])(xsum.s()))
@@ -823,6 +833,12 @@ def rejected(stage: Any) -> Any:
     key = fresh()
     result = tasks.reject_for_good.delay(key)
     return [stage.noted(key, 1), stage.told(result)[0]]
+
+
+@scenario(ends=2, value=["FAILURE", ["old style"]])
+def rejected_with_error_link(stage: Any) -> Any:
+    result = tasks.reject_early.apply_async(link_error=tasks.on_error_old.s())
+    return [stage.told(result)[0], stage.noted(f"errback:{result.id}", 1)]
 
 
 @scenario(value=[["SUCCESS", "second"], ["False", "True"]])

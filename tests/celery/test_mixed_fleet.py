@@ -102,6 +102,50 @@ def state_of(client: Client, task_id: str) -> State | None:
         return None
 
 
+# --- some tasks ---
+
+
+SOME = [
+    "delay",
+    "chained",
+    "chords",
+    "a_chord_of_several_tasks",
+    "a_chord_that_fails",
+    "a_chord_that_fails_with_error_link",
+    "a_chord_whose_member_retries",
+    "a_chord_whose_member_rejects",
+    "a_chord_then_a_task",
+    "chord_in_chord",
+    "chord_after_chord",
+    "replaced_in_a_chord",
+    "replaced_by_a_chord",
+    "a_link_that_is_a_group",
+]
+
+
+@pytest.fixture(scope="module")
+def partly(server: Server, sides: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """An app of whose tasks only some are adopted."""
+    env = {
+        "PARITY_ADOPT": "parity_app.add,parity_app.gather,parity_app.become_*",
+        "RELIER_REDIS_URL": f"{server.tcp_url}/0",
+        "RELIER_NAMESPACE": "parity-partly",
+    }
+    side = type(sides[0])(server, tmp_path_factory.mktemp("partly"), (10, 11, 12), **env)
+    side.worker()
+    side.drive()
+    side.members[0].wait_said(" ready.", seconds=60)
+    assert side.hear() == {"ready": True}
+    yield side
+    side.close()
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_some_are_adopted(name: str, sides: Any, partly: Any) -> None:
+    before, told = of_all((sides[0], partly), name)
+    assert told["value"] == before["value"]
+
+
 # --- keys -------------------------------------------------------------------------------------------------------------
 
 

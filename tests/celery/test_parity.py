@@ -99,8 +99,8 @@ def not_reserved(plain: Told) -> None:
     plain["value"] = False
 
 
-def two_more_names(plain: Told) -> None:
-    plain["value"] = sorted([*plain["value"], "relier.chord", "relier.spread"])
+def three_more_names(plain: Told) -> None:
+    plain["value"] = sorted([*plain["value"], "relier.chord", "relier.part", "relier.spread"])
 
 
 DIFFERENT: dict[str, Callable[[Told], None]] = {
@@ -118,7 +118,7 @@ DIFFERENT: dict[str, Callable[[Told], None]] = {
     "time_limit_with_error_link": one_error_callback,
     "inspect_scheduled": not_scheduled,
     "inspect_reserved": not_reserved,
-    "inspect_registered": two_more_names,
+    "inspect_registered": three_more_names,
 }
 
 

@@ -4,11 +4,13 @@ is replaced, because a count that is made before the commit is made twice when a
 Each member of the header brings its result as a part of a record of its own, `<group>.chord`, with its commit; the
 commit that brings the last part lets that record run, and it starts the body. A member that fails for good brings its
 failure instead, and the body is told by its error callbacks, as Celery does it. A member may add members to its chord:
-then its part says how many, and the join waits for as many more.
+then its part says how many, and the join waits for as many more. A member that is not adopted has no commit: its part
+is brought by a task `relier.part`, which does nothing else.
 """
 
 from __future__ import annotations
 
+import base64
 import logging
 from typing import Any
 
@@ -21,13 +23,15 @@ from relier import codec
 from relier.celery.adoption import adoption_of
 from relier.celery.collect import Collector, running
 from relier.celery.messages import internal_message
-from relier.celery.report import IN_BACKEND, Report, read_result
+from relier.celery.publish import queue_of
+from relier.celery.report import IN_BACKEND, Report, read_result, write_result
 from relier.celery.spread import spread
 from relier.ledger.records import Join
 
 log = logging.getLogger("relier.celery")
 
 JOIN_TASK = "relier.chord"
+PART_TASK = "relier.part"
 DEADLINE_S = 3600.0  # a join that is not complete by then looks again, and waits on
 LOOK_AGAIN_S = 10.0
 FAILED = b"!"  # no result begins so: a result is JSON
@@ -48,9 +52,12 @@ def backend_class(base: type[Any]) -> type[Any]:
         def on_chord_part_return(self, request: Any, state: str, result: Any, **kwargs: Any) -> Any:
             collector = running()
             size = (request.chord or {}).get("chord_size")
-            if collector is None or not request.group or not size:
+            if not request.group or not size:
                 return super().on_chord_part_return(request, state, result, **kwargs)
-            join_part(self.app, collector, request, state, result)
+            if collector is None:
+                send_part(self.app, request, state, result)
+            else:
+                join_part(self.app, collector, request, state, result)
             return None
 
         def add_to_chord(self, group_id: str, result: Any) -> Any:
@@ -71,17 +78,62 @@ def leaves(result: Any) -> int:
 
 def join_part(app: Any, collector: Collector, request: Any, state: str, result: Any) -> None:
     """This attempt is a part of a chord: its end brings it there."""
-    body = request.chord
-    message = internal_message(JOIN_TASK, f"{request.group}.chord", (body,), request.root_id, request.id)
+    told = [request.group, request.group_index or 0, request.id, request.root_id]
+    _bring(app, collector, request.chord, *told)
+    if state != states.SUCCESS:
+        collector.part = failed_part(request.id, result)
+
+
+def send_part(app: Any, request: Any, state: str, result: Any) -> None:
+    """A part of a chord that is no task of ours."""
+    record_id = f"{request.id}.part"
+    value = (
+        kept_result(app, record_id, result, joins=True) if state == states.SUCCESS else failed_part(request.id, result)
+    )
+    told = [request.group, request.group_index or 0, request.id, request.root_id]
+    args = (base64.b64encode(value or b"").decode(), request.chord, *told)
+    adoption = adoption_of(app)
+    message = internal_message(PART_TASK, record_id, args, request.root_id, request.id, app.conf.task_serializer)
+    queue = queue_of(app, request.delivery_info or {}) or app.conf.task_default_queue
+    adoption.submit(adoption.submission(message, queue, None))
+
+
+def run_part(app: Any, collector: Collector, request: dict[str, Any], value: str, body: Any, *told: Any) -> Report:  # noqa: ARG001
+    """What `relier.part` does: bring what it holds."""
+    _bring(app, collector, body, *told)
+    return Report(states.SUCCESS, base64.b64decode(value) or None, follow_ups=tuple(collector.follow_ups))
+
+
+def failed_part(member: str, error: Any) -> bytes:
+    return FAILED + codec.encode([member, repr(error)])
+
+
+def kept_result(app: Any, record_id: str, value: Any, *, joins: bool) -> bytes | None:
+    """A result as the ledger keeps it."""
+    try:
+        raw = write_result(value, app.conf.result_serializer)
+    except Exception:  # a serializer may raise anything; whoever wants results has a backend, and that has complained
+        log.info("the result of %s cannot be serialized and is not kept", record_id, exc_info=True)
+        return None
+    client = adoption_of(app).client
+    if raw is not None and client.keyring.encrypts:
+        raw = client.keyring.wrap(raw, record_id, "result")
+    if raw is not None and len(raw) > client.settings.max_payload_bytes:
+        log.info("the result of %s is larger than RELIER_MAX_PAYLOAD_BYTES and not kept", record_id)
+        return IN_BACKEND if joins else None
+    return raw
+
+
+def _bring(app: Any, collector: Collector, body: Any, group: str, index: int, member: str, root: str | None) -> None:
+    """With its end an attempt names the join, and leaves its part."""
+    message = internal_message(JOIN_TASK, f"{group}.chord", (body,), root, member, app.conf.task_serializer)
     task = adoption_of(app).submission(message, collector.queue, None)
-    part = f"{request.group_index or 0:09d}.{collector.record_id}"
+    part = f"{index:09d}.{collector.record_id}"
     if collector.added:
         part = f"{part}+{collector.added}"
     join = Join(int(body["chord_size"]) + collector.added, part)
     delay_ms = int(DEADLINE_S * 1000)
     collector.follow_ups.append(msgspec.structs.replace(task, delay_ms=delay_ms, join=join))
-    if state != states.SUCCESS:
-        collector.part = FAILED + codec.encode([request.id, repr(result)])
 
 
 def run_join(app: Any, collector: Collector, request: dict[str, Any], body: Any) -> Report:

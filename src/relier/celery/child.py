@@ -18,9 +18,10 @@ from celery.exceptions import Reject
 from kombu.serialization import loads, prepare_accept_content
 
 from relier.celery.adoption import adoption_of
+from relier.celery.backend import kept_result
 from relier.celery.collect import Collector, collecting
 from relier.celery.internal import is_internal, run_internal
-from relier.celery.report import IN_BACKEND, Report, write_report, write_result
+from relier.celery.report import Report, write_report
 from relier.celery.spread import spread
 from relier.failure import failure_of
 
@@ -79,7 +80,7 @@ def report_of(app: Any, collector: Collector, told: Any, info: Any, *, keeps: bo
         )
     if state == states.SUCCESS:
         joins = any(task.join is not None for task in follow_ups)
-        result = _result(app, collector, told, joins=joins) if keeps or joins else None
+        result = kept_result(app, collector.record_id, told, joins=joins) if keeps or joins else None
         return Report(state, result, follow_ups=follow_ups)
     if state == states.REJECTED:
         return rejected(info.retval)
@@ -90,18 +91,3 @@ def report_of(app: Any, collector: Collector, told: Any, info: Any, *, keeps: bo
 
 def rejected(error: Reject) -> Report:
     return Report(states.REJECTED, failure=failure_of(error), requeue=bool(error.requeue))
-
-
-def _result(app: Any, collector: Collector, value: Any, *, joins: bool) -> bytes | None:
-    try:
-        raw = write_result(value, app.conf.result_serializer)
-    except Exception:  # a serializer may raise anything; whoever wants results has a backend, and that has complained
-        log.info("the result of %s cannot be serialized and is not kept", collector.record_id, exc_info=True)
-        return None
-    client = adoption_of(app).client
-    if raw is not None and client.keyring.encrypts:
-        raw = client.keyring.wrap(raw, collector.record_id, "result")
-    if raw is not None and len(raw) > client.settings.max_payload_bytes:
-        log.info("the result of %s is larger than RELIER_MAX_PAYLOAD_BYTES and not kept", collector.record_id)
-        return IN_BACKEND if joins else None
-    return raw

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from relier.celery.backend import JOIN_TASK, run_join
+from relier.celery.backend import JOIN_TASK, PART_TASK, run_join, run_part
 from relier.celery.collect import Collector
 from relier.celery.report import Report
 from relier.celery.spread import SPREAD_TASK, run_spread
 from relier.errors import ConfigurationError
 
-RUNS: dict[str, Callable[..., Report]] = {JOIN_TASK: run_join, SPREAD_TASK: run_spread}
+RUNS: dict[str, Callable[..., Report]] = {JOIN_TASK: run_join, PART_TASK: run_part, SPREAD_TASK: run_spread}
 
 
 def is_internal(name: str) -> bool:

@@ -74,11 +74,11 @@ def milliseconds(moment: Any) -> int:
 
 
 def internal_message(
-    task: str, task_id: str, args: Sequence[Any], root_id: str | None, parent_id: str | None
+    task: str, task_id: str, args: Sequence[Any], root_id: str | None, parent_id: str | None, serializer: str = "json"
 ) -> Message:
     """A message of a task of ours, which no producer of Celery's has sent."""
     headers = {"lang": "py", "task": task, "id": task_id, "root_id": root_id, "parent_id": parent_id, "retries": 0}
-    content_type, encoding, body = dumps((args, {}, {}), serializer="json")
+    content_type, encoding, body = dumps((args, {}, {}), serializer=serializer)
     return Message(headers, {"correlation_id": task_id}, content_type, encoding, body)
 
 

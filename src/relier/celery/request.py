@@ -14,7 +14,7 @@ from weakref import ref
 import msgspec
 from billiard.einfo import ExceptionInfo
 from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
-from celery import signals
+from celery import signals, states
 from celery.app import trace as celery_trace
 from celery.exceptions import TaskRevokedError
 from celery.worker.request import Request
@@ -28,6 +28,7 @@ from relier.celery.collect import Collector, collecting
 from relier.celery.internal import is_internal
 from relier.celery.jobs import Job
 from relier.celery.messages import Message, read_message
+from relier.celery.report import Report as CeleryReport
 from relier.celery.report import read_report
 from relier.celery.rl_child import run_claimed
 from relier.celery.spread import spread
@@ -113,14 +114,17 @@ class LedgerRequest(Request):
             hard = task.options.hard_timeout  # it stops itself; this is for one that does not
             limits = {"timeout": None if hard is None else hard + GRACE_S}
             return run_claimed, (msgspec.msgpack.encode(claimed),), limits
-        time_limit, soft_time_limit = self.time_limits
+        time_limit, soft_time_limit = self._limits()
         order = (self.type, claimed.record.id, claimed.record.queue, dict(claimed.steps))
-        limits = {
-            "timeout": time_limit or self.task.time_limit,
-            "soft_timeout": soft_time_limit or self.task.soft_time_limit,
-        }
+        limits = {"timeout": time_limit, "soft_timeout": soft_time_limit}
         content = (self.content_type, self.content_encoding)
         return run_message, (order, self.request_dict, self.body, content), limits
+
+    def _limits(self) -> tuple[float | None, float | None]:
+        if is_internal(self.type):  # the app's limits are for its own tasks
+            return None, None
+        hard, soft = self.time_limits
+        return hard or self.task.time_limit, soft or self.task.soft_time_limit
 
     def on_accepted(self, pid: int, time_accepted: float) -> None:
         self.job.started(pid)
@@ -134,12 +138,24 @@ class LedgerRequest(Request):
         attempt = self.job.attempt
         if isinstance(attempt.task, AdoptedTask):
             report = read_report(raw)
-            if report.requeue and not is_internal(self.type):
-                report.again = self._delivered_again()
+            if report.state == states.REJECTED:
+                self._reject_it(report, traced)
+                return
             self.job.settle(report.outcome())
         else:
             self.job.settle(outcome_of(attempt, msgspec.msgpack.decode(raw, type=Report)))
         super().on_success(traced)
+
+    def _reject_it(self, report: CeleryReport, traced: Any) -> None:
+        """The body has rejected it: Celery's worker, not the tracer, says what follows from that."""
+        try:
+            with collecting(self._collector()) as collector:
+                super().on_success(traced)
+        finally:
+            if report.requeue:
+                report.again = self._delivered_again()
+            report.follow_ups, report.part = self._following(collector), collector.part
+            self.job.settle(report.outcome())
 
     def _delivered_again(self) -> Submission:
         """The same message, as one that was rejected and comes once more."""

@@ -105,6 +105,18 @@ class Stage:
         told = self.listener.of_roots(self.roots)
         return sum(any(event["type"] in ENDS for event in events) for events in told.values())
 
+    def quiet(self) -> bool:
+        """Whether all that began has come to an end."""
+        return all(map(self._is_over, self.listener.of_roots(self.roots).items()))
+
+    @staticmethod
+    def _is_over(told: tuple[str, list[dict[str, Any]]]) -> bool:
+        task_id, events = told
+        heard = notes().lrange(f"signals:{task_id}", 0, -1)
+        over = sum(each.startswith("task_postrun") for each in heard)
+        killed = sum(event["type"] in ("task-rejected", "task-failed", "task-revoked") for event in events)
+        return heard.count("task_prerun") <= over + killed
+
     def story(self) -> list[Any]:
         """Every task of the scenario: its label, its events, its signals."""
         return sorted(
@@ -153,6 +165,7 @@ class Driver:
         try:
             value = json.loads(json.dumps(scenario.play(stage)))
             stage.wait(lambda: stage.ended() >= scenario.ends, f"{scenario.ends} ends", 15)
+            stage.wait(stage.quiet, "quiet", 15)
             expected = scenario.value
             foreseen = scenario.alone or not os.environ.get("PARITY_ADOPT")
             if expected is not parity_scenarios.ANY and foreseen:

@@ -178,7 +178,7 @@ def test_keys_change_nothing_that_is_seen(name: str, sides: Any, sealed: Any) ->
 def test_arguments_and_results_cannot_be_read_in_the_ledger(server: Server, sealed: Any) -> None:
     sealed.ask(do="run", name="a_secret")
     told = sealed.hear()
-    assert told["value"] == ["SUCCESS", "4111-1111"]
+    assert told["value"] == ["SUCCESS", "rosebud"]
     prefix = keys.prefix("parity-sealed", Settings().key_prefix)
     names = server.command("KEYS", f"{prefix}*")
     assert any(told["ids"][0].encode() in name for name in names)
@@ -186,4 +186,4 @@ def test_arguments_and_results_cannot_be_read_in_the_ledger(server: Server, seal
     assert strings
     for name in strings:
         held = server.command("GET", name)
-        assert b"4111" not in held, held[:300]
+        assert b"rose" not in held, held[:300]

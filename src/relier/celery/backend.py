@@ -4,8 +4,8 @@ is replaced, because a count that is made before the commit is made twice when a
 Each member of the header brings its result as a part of a record of its own, `<group>.chord`, with its commit; the
 commit that brings the last part lets that record run, and it starts the body. A member that fails for good brings its
 failure instead, and the body is told by its error callbacks, as Celery does it. A member may add members to its chord:
-then its part says how many, theirs say that they were added, and the join waits for as many more. A member that is not adopted has no commit: its part
-is brought by a task `relier.part`, which does nothing else.
+then its part says how many, theirs say that they were added, and the join waits for as many more. A member that is not
+adopted has no commit: its part is brought by a task `relier.part`, which does nothing else.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger("relier.celery")
 JOIN_TASK = "relier.chord"
 PART_TASK = "relier.part"
 DEADLINE_S = 3600.0  # a join that is not complete by then looks again, and waits on
-LOOK_AGAIN_S = 10.0
+LOOK_AGAIN_S = 60.0  # at the latest
 FAILED = b"!"  # no result begins so: a result is JSON
 
 
@@ -136,11 +136,11 @@ def _bring(app: Any, collector: Collector, body: Any, group: str, index: int, me
     collector.follow_ups.append(msgspec.structs.replace(task, delay_ms=delay_ms, join=join))
 
 
-def run_join(app: Any, collector: Collector, request: dict[str, Any], body: Any) -> Report:
+def run_join(app: Any, collector: Collector, request: dict[str, Any], body: Any, looked: int = 0) -> Report:
     """What `relier.chord` does: start the chord's body, or tell that it cannot be."""
     parts = sorted(collector.parts.items())
     if len(parts) < int(body["chord_size"]) + _added([name for name, _ in parts]):
-        return Report(states.RETRY, requeue=True, delay_ms=int(LOOK_AGAIN_S * 1000))
+        return _look_again(app, collector, request, body, looked)
     callback = maybe_signature(body, app=app)
     try:
         values = _values(app, parts)
@@ -150,6 +150,16 @@ def run_join(app: Any, collector: Collector, request: dict[str, Any], body: Any)
             log.exception("the chord of %s cannot start its body", request["id"])
         app.backend.chord_error_from_stack(callback=callback, exc=error)
     return Report(states.SUCCESS, follow_ups=spread(adoption_of(app), collector))
+
+
+def _look_again(app: Any, collector: Collector, request: dict[str, Any], body: Any, looked: int) -> Report:
+    """Its parts are not all there. The next one rings, unless it comes right now, while this runs: so soon, then less
+    and less often."""
+    args, root, parent = (body, looked + 1), request.get("root_id"), request.get("parent_id")
+    message = internal_message(JOIN_TASK, request["id"], args, root, parent, app.conf.task_serializer)
+    again = adoption_of(app).submission(message, collector.queue, None)
+    delay_ms = int(1000 * min(LOOK_AGAIN_S, 0.2 * 4**looked))
+    return Report(states.RETRY, again=again, requeue=True, delay_ms=delay_ms)
 
 
 def _added(parts: list[str]) -> int:

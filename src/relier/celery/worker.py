@@ -17,7 +17,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from celery import bootsteps
@@ -34,7 +35,7 @@ from relier.engines.native import Worker, WorkerOptions
 from relier.errors import RelierError
 from relier.failure import how_it_ended
 from relier.run.attempt import Attempt
-from relier.run.outcome import Died, HandBack, Outcome, PutBack
+from relier.run.outcome import Died, Failed, HandBack, Outcome, PutBack
 
 log = logging.getLogger("relier.celery")
 
@@ -103,10 +104,27 @@ class CeleryWorker(Worker):
         if isinstance(outcome, Revoked):
             await self._cancel(attempt)
         if isinstance(outcome, Died) and attempt.stop is None and self._is_last_death(attempt):
-            return await asyncio.to_thread(job.request.lost_for_good, outcome.cause)
+            return await self._in_main_thread(partial(job.request.lost_for_good, outcome.cause))
         if isinstance(outcome, Died) and attempt.stop is None and job.request is not None:
             self._jobs.call(job.request.tell_lost)
         return outcome if attempt.stop is None or not isinstance(outcome, Died | HandBack) else attempt.stop
+
+    async def _in_main_thread(self, act: Callable[[], Outcome]) -> Outcome:
+        """What speaks to Celery's backend and events does it where Celery does: their connections have one thread, and
+        a pool process that is forked meanwhile finds no lock taken."""
+        done: asyncio.Future[Outcome] = self._loop.create_future()
+
+        def run() -> None:
+            try:
+                outcome = act()
+            except Exception as error:
+                log.exception("Celery could not be told of a task's end")
+                outcome = Failed(error, final=True)
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(done.set_result, outcome)
+
+        self._jobs.call(run)
+        return await done
 
     def _hear(self, news: News) -> None:
         super()._hear(news)

@@ -16,7 +16,7 @@ from billiard.einfo import ExceptionInfo
 from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
 from celery import signals
 from celery.app import trace as celery_trace
-from celery.exceptions import TaskRevokedError
+from celery.exceptions import InvalidTaskError, TaskRevokedError
 from celery.worker.request import Request
 from celery.worker.state import task_ready, task_reserved
 from kombu.message import Message as KombuMessage
@@ -24,6 +24,7 @@ from kombu.message import Message as KombuMessage
 from relier.celery.adoption import AdoptedTask, adoption_of
 from relier.celery.child import run_message
 from relier.celery.collect import Collector, collecting
+from relier.celery.garbage import UNREADABLE
 from relier.celery.jobs import Job
 from relier.celery.messages import Message, read_message
 from relier.celery.report import read_report
@@ -247,6 +248,8 @@ def strategy(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Any]
             log.warning("a message of %s could not be taken in, and goes back to the broker: %s", task.name, error)
             reject(log, consumer.connection_errors, True)
             return
+        except UNREADABLE as error:
+            raise InvalidTaskError(f"{type(error).__name__}: {error}") from error
         ack(log, consumer.connection_errors)
 
     return handle

@@ -17,7 +17,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from celery import bootsteps
@@ -26,6 +26,7 @@ from kombu.serialization import prepare_accept_content
 
 from relier.celery.adoption import AdoptedTask, Adoption, adoption_of
 from relier.celery.board import board
+from relier.celery.garbage import Parking, guard_consumer, guard_redis_channels
 from relier.celery.jobs import Job, Jobs
 from relier.celery.request import JobMessage, Revoked, message_of
 from relier.celery.rl_child import STOP
@@ -52,7 +53,8 @@ class CeleryWorker(Worker):
 
     engine = "celery"
 
-    def __init__(self, adoption: Adoption, worker: Any, jobs: Jobs) -> None:
+    def __init__(self, adoption: Adoption, worker: Any, jobs: Jobs, on_joined: Callable[[], None]) -> None:
+        self._joined = on_joined  # type: ignore[method-assign]
         self._adoption = adoption
         self._celery = worker
         self._jobs = jobs
@@ -204,20 +206,22 @@ class LedgerStep(bootsteps.StartStopStep):
         self._thread.start()
         if not self._ready.wait(START_S) or self._trouble is not None:
             raise self._trouble or RelierError(f"the ledger was not reached within {START_S:g} s")
+        guard_redis_channels(self.park)
 
     def _run(self, parent: Any) -> None:
         try:
             asyncio.run(self._work(parent))
-        except BaseException as error:  # the main thread raises it, or tells
+        except BaseException as error:
             self._trouble = error
-            log.exception("the ledger's thread ended")
-        finally:
+            log.critical("the ledger's thread ended, and with it the worker", exc_info=True)
+            if self._ready.is_set():  # else `start` raises it
+                os.kill(os.getpid(), signal.SIGTERM)
             self._ready.set()
 
     async def _work(self, parent: Any) -> None:
-        self.worker = CeleryWorker(self.adoption, parent, self.jobs)
+        worker = self.worker = CeleryWorker(self.adoption, parent, self.jobs, self._ready.set)
         self._loop = asyncio.get_running_loop()
-        self._loop.call_later(0, self._ready.set)
+        self.park = Parking(self.adoption, self._loop, lambda: worker.boot)
         await self.worker.run()
 
     def register_with_event_loop(self, parent: Any, hub: Any) -> None:
@@ -265,8 +269,9 @@ class ConsumerStep(bootsteps.StartStopStep):
         super().__init__(parent, **kwargs)
         self._step: LedgerStep = parent.controller.ledger_step
 
-    def start(self, parent: Any) -> None:  # noqa: ARG002
+    def start(self, parent: Any) -> None:
         self._step.adoption.take_over()
+        guard_consumer(parent, self._step.adoption, self._step.park)
 
     def stop(self, parent: Any) -> None:  # noqa: ARG002
         self._step.jobs.forget_unstarted()

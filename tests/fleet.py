@@ -155,10 +155,14 @@ class Fleet:
 
     def start(self, *arguments: str, cwd: Path | None = None, **env: str) -> Member:
         """`rl <arguments>`, not waited for. `env` are further environment variables."""
+        return self.launch([sys.executable, "-m", "relier.cli", *arguments], cwd, **env)
+
+    def launch(self, command: list[str], cwd: Path | None = None, **env: str) -> Member:
+        """Any command, as a member of the fleet."""
         log = self.folder / f"log{len(self.members)}"
         with log.open("wb") as sink:
             process = subprocess.Popen(
-                [sys.executable, "-m", "relier.cli", *arguments],
+                command,
                 cwd=cwd or self.folder,
                 env=self._environment(env),
                 stdin=subprocess.DEVNULL,

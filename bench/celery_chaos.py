@@ -57,17 +57,19 @@ class Chaos:
         import celery_chaos_app as app
         from celery import chain, chord
 
-        ids: list[str] = []
-        for i in range(self.many["plain"]):
-            ids.append(app.work.delay(f"p{i}", 0.001 if i % 4 else 0.02).id)
-        for i in range(self.many["linked"]):
-            ids.append(app.work.apply_async((f"l{i}",), link=app.called_back.si(f"l{i}")).id)
-        for i in range(self.many["chains"]):
-            steps = [app.step.si(f"c{i}", number) for number in range(STEPS)]
-            ids.append(chain(*steps)().id)
-        for i in range(self.many["chords"]):
-            ids.append(chord([app.part.s(f"d{i}", number) for number in range(PARTS)])(app.body.s(f"d{i}")).id)
-        return ids
+        def chained(key: str) -> Any:
+            return chain(*[app.step.si(key, number) for number in range(STEPS)])()
+
+        def joined(key: str) -> Any:
+            return chord([app.part.s(key, number) for number in range(PARTS)])(app.body.s(key))
+
+        plain = [app.work.delay(f"p{i}", 0.001 if i % 4 else 0.02) for i in range(self.many["plain"])]
+        linked = [
+            app.work.apply_async((f"l{i}",), link=app.called_back.si(f"l{i}")) for i in range(self.many["linked"])
+        ]
+        chains = [chained(f"c{i}") for i in range(self.many["chains"])]
+        chords = [joined(f"d{i}") for i in range(self.many["chords"])]
+        return [result.id for result in (*plain, *linked, *chains, *chords)]
 
     @property
     def live(self) -> int:

@@ -54,6 +54,21 @@ async def innocent(ctx: TaskContext) -> int:
     return ctx.attempt
 
 
+@rl_task(max_resurrections=1)
+async def frail(ctx: TaskContext) -> int:
+    note("begin", ctx)
+    await gate_opens("go")
+    return ctx.attempt
+
+
+@rl_task(isolate=True, max_resurrections=0)
+async def hog(ctx: TaskContext) -> None:
+    """Has a process of its own, and takes its worker's down, as one may that eats all memory."""
+    note("hog", ctx)
+    os.kill(os.getppid(), signal.SIGKILL)
+    await gate_opens("never")
+
+
 @rl_task(hard_timeout=6)
 async def punctual_after(ctx: TaskContext) -> int:
     """Takes half a second, from the moment the gate opens, and has a limit that leaves room for that."""

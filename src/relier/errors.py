@@ -217,7 +217,7 @@ class TaskDeadError(RelierError):
 
 
 class MaxResurrectionsExceededError(TaskDeadError):
-    """Every process that ran this task alone died, more often than `max_resurrections` allows."""
+    """Too many processes died under it: its own (`max_resurrections_exceeded`), or workers (`workers_kept_dying`)."""
 
 
 class TaskCancelledError(RelierError):

@@ -41,25 +41,18 @@ def _move(who: str, *pairs: tuple[State | None, State | None]) -> Move:
 
 _S, _Q, _R = State.SCHEDULED, State.QUEUED, State.RUNNING
 _DONE, _DEAD, _CANCELLED = State.DONE, State.DEAD, State.CANCELLED
+_FOLLOWS = ((None, _S), (None, _Q), (None, _CANCELLED), (_Q, _CANCELLED), (_S, _CANCELLED), (_S, _Q))
 
 # submit may end another task, even one of the same call: one whose idempotency key it replaces. claim and promote end
-# what has expired. commit enters the tasks that follow from it. Whatever meets a record that cannot be read buries it.
+# what has expired. commit and bury enter the tasks that follow from them, and queue one whose last part they bring.
+# Whatever meets a record that cannot be read buries it.
 MOVES: dict[str, Move] = {
     "submit": _move("producer", (None, _S), (None, _Q), (None, _CANCELLED), (_Q, _CANCELLED), (_S, _CANCELLED)),
     "claim": _move("worker", (_Q, _R), (_Q, _CANCELLED), (_Q, _DEAD)),
-    "commit": _move(
-        "owner",
-        (_R, _DONE),
-        (_R, _DEAD),
-        (None, _S),
-        (None, _Q),
-        (None, _CANCELLED),
-        (_Q, _CANCELLED),
-        (_S, _CANCELLED),
-    ),
+    "commit": _move("owner", (_R, _DONE), (_R, _DEAD), *_FOLLOWS),
     "retry": _move("owner", (_R, _S), (_R, _Q), (_R, _CANCELLED), (_R, _DEAD)),
     "release": _move("owner", (_R, _Q), (_R, _CANCELLED), (_R, _DEAD)),
-    "bury": _move("owner", (_R, _DEAD)),
+    "bury": _move("owner", (_R, _DEAD), *_FOLLOWS),
     "forfeit": _move("owner", (_R, _Q), (_R, _DEAD), (_R, _CANCELLED)),
     "revive": _move("sweeper", (_R, _Q), (_R, _DEAD), (_R, _CANCELLED)),
     "promote": _move("sweeper", (_S, _Q), (_S, _CANCELLED), (_S, _DEAD)),

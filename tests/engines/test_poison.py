@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 import fleet_jobs as jobs
 import fleet_slow as slow
 import fleet_trouble as trouble
 from fleet import Fleet
+from relier import MaxResurrectionsExceededError
 from relier.states import State
 
 TROUBLE = ("fleet_jobs", "fleet_trouble")
@@ -52,6 +55,41 @@ def test_innocents_that_must_run_alone_keep_their_time(patient: Fleet) -> None:
     patient.wait_done(ids, 60)
     (dead,) = patient.wait_ended([culprit], 60)
     assert dead.record.reason == "max_resurrections_exceeded"
+
+
+def test_a_suspect_that_waits_for_a_process_is_not_convicted_by_its_worker(patient: Fleet) -> None:
+    """Both became suspects when their worker was killed twice; since then one runs alone and the other waits for that
+    process, and each time it is the worker that is killed. Both may survive one death that is theirs."""
+    member = patient.worker("--processes", "1", "--isolated", "1", modules=TROUBLE)
+    runs, waits = (trouble.frail.push().id for _ in range(2))
+    for kills, (begun, suspects) in enumerate([(2, 0), (4, 0), (5, 2), (6, 4)]):
+        patient.wait_diary("begin", begun)
+        member.wait_said("is a suspect and runs alone", suspects)
+        member.signal(signal.SIGKILL, member.started()[-1])
+        member.wait_said(" takes ", kills + 2)
+    patient.open_gate("go")
+    tasks = patient.wait_done([runs, waits], 60)
+    assert [(task.record.more["deaths"], task.record.more["scares"]) for task in tasks] == [("0", "4")] * 2
+    alone = patient.diary("begin")[4:]
+    assert [line.task_id for line in alone] == [runs] * 3 + [waits], "one ran, the other waited"
+
+
+def test_a_task_that_takes_its_worker_along_comes_to_an_end(patient: Fleet) -> None:
+    """It is isolated, and never the only one in its worker, so that no death is its own; but three are too many. The
+    one that was beside it each time is a suspect by then, and nothing worse."""
+    patient.worker("--processes", "1", modules=TROUBLE)
+    beside = trouble.innocent.push().id
+    patient.wait_diary("begin", 1)
+    receipt = trouble.hog.push()
+    (dead,) = patient.wait_ended([receipt.id], 60)
+    assert (dead.record.state, dead.record.reason) == (State.DEAD, "workers_kept_dying")
+    assert len(patient.diary("hog")) == 3
+    assert dead.payload is not None, "it can be replayed"
+    with pytest.raises(MaxResurrectionsExceededError, match="SIGKILL"):
+        receipt.result()
+    patient.open_gate("go")
+    (task,) = patient.wait_done([beside])
+    assert (task.record.more["deaths"], task.record.more["scares"]) == ("0", "3")
 
 
 def test_isolated_tasks_that_wait_for_a_process_keep_their_time(patient: Fleet) -> None:

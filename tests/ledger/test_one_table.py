@@ -13,6 +13,7 @@ from worlds import HOUR, World
 from relier.ledger import ledger as module
 from relier.ledger.keys import SCHEMA, SPELLED
 from relier.ledger.ledger import Ledger
+from relier.ledger.records import Join
 from relier.states import ENDED, LIVE, MARKS, MOVES, READS, State
 
 LUA = Path(module.__file__).parent / "lua"
@@ -145,6 +146,11 @@ def _pair_in_one_call(world: World) -> list[Any]:
     return [world.new(key="k"), world.new(key="k", on_conflict="replace")]
 
 
+def _last_part(world: World) -> list[Any]:
+    world.commit(world.start(), None, [world.new(id="j", delay_ms=1, join=Join(2, "0"))])
+    return [world.new(id="j", delay_ms=1, join=Join(2, "1"))]
+
+
 def _ended(world: World, end: State) -> str:
     if end is State.CANCELLED:
         task = world.push()
@@ -195,6 +201,7 @@ MAKES: dict[tuple[str, State | None, State | None], Do] = {
     ("commit", None, CANCELLED): lambda w: w.commit(w.start(), None, _pair_in_one_call(w)),
     ("commit", Q, CANCELLED): lambda w: w.commit(w.start(queue="x"), None, [_replaces(w)]),
     ("commit", S, CANCELLED): lambda w: w.commit(w.start(), None, [_replaces(w, delay_ms=1)]),
+    ("commit", S, Q): lambda w: w.commit(w.start(), None, _last_part(w)),
     ("retry", R, S): lambda w: w.retry(w.start(), 1),
     ("retry", R, Q): lambda w: w.retry(w.start()),
     ("retry", R, CANCELLED): lambda w: w.retry(_asked(w)),
@@ -203,6 +210,12 @@ MAKES: dict[tuple[str, State | None, State | None], Do] = {
     ("release", R, CANCELLED): lambda w: w.release(_asked(w)),
     ("release", R, DEAD): lambda w: w.release(_broken_running(w)),
     ("bury", R, DEAD): lambda w: w.bury(w.start()),
+    ("bury", None, S): lambda w: w.bury(w.start(), "r", [w.new(delay_ms=1)]),
+    ("bury", None, Q): lambda w: w.bury(w.start(), "r", [w.new()]),
+    ("bury", None, CANCELLED): lambda w: w.bury(w.start(), "r", _pair_in_one_call(w)),
+    ("bury", Q, CANCELLED): lambda w: w.bury(w.start(queue="x"), "r", [_replaces(w)]),
+    ("bury", S, CANCELLED): lambda w: w.bury(w.start(), "r", [_replaces(w, delay_ms=1)]),
+    ("bury", S, Q): lambda w: w.bury(w.start(), "r", _last_part(w)),
     ("forfeit", R, Q): lambda w: w.run(w.ledger.forfeit(w.start(), "c")),
     ("forfeit", R, DEAD): lambda w: w.run(w.ledger.forfeit(w.start(on_lost="bury"), "c")),
     ("forfeit", R, CANCELLED): lambda w: w.run(w.ledger.forfeit(_asked(w), "c")),

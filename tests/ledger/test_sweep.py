@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from worlds import DAY, HOUR, World
 
+from relier.ledger.records import Claimed
 from relier.states import State
 
 LEASE = 5000
@@ -141,19 +144,63 @@ def test_in_a_shared_death_all_are_innocent_the_first_time(clocked: World) -> No
         assert (claimed.deaths, claimed.scares, claimed.alone) == (0, 1, False)
 
 
+def scared(clocked: World, times: int) -> list[Claimed]:
+    """All that wait, after so many workers died under them, in the hands of one more."""
+    for _ in range(times):
+        clocked.claim(clocked.join("victim"))
+        clocked.lose("victim")
+    return clocked.claim(clocked.join("next"))
+
+
 def test_at_the_second_scare_a_task_runs_alone_and_convicts_itself(clocked: World) -> None:
-    tasks = running(clocked, "boot", 2, max_resurrections=0)
-    clocked.lose()
-    clocked.join("b2")
-    clocked.claim("b2")
-    clocked.lose("b2")
-    clocked.join("b3")
-    claims = clocked.claim("b3")
+    clocked.push(max_resurrections=0)
+    clocked.push(max_resurrections=0)
+    claims = scared(clocked, 2)
     assert [(one.deaths, one.scares, one.alone) for one in claims] == [(0, 2, True)] * 2
-    assert {state for _, state in clocked.lose("b3").outcomes} == {"dead"}, (
-        "alone in its process, beside others in its boot"
-    )
-    assert clocked.get(tasks[0]).record.reason == "max_resurrections_exceeded"
+    assert clocked.run(clocked.ledger.forfeit(claims[0].lease, "its process was killed")).state == "dead"
+    assert clocked.get(claims[0].record.id).record.reason == "max_resurrections_exceeded"
+
+
+def test_the_death_of_its_worker_does_not_convict_a_suspect(clocked: World) -> None:
+    """It waited there for a process of its own, or had one; the host died under everybody."""
+    clocked.push(max_resurrections=1)
+    clocked.push(max_resurrections=1)
+    claims = scared(clocked, 4)
+    assert [(one.deaths, one.scares, one.alone) for one in claims] == [(0, 4, True)] * 2
+    clocked.commit(claims[0].lease)
+    ((_, state),) = clocked.lose("next").outcomes
+    assert state == "queued"
+    (claimed,) = clocked.claim(clocked.join("last"))
+    assert (claimed.deaths, claimed.scares) == (1, 4), "that worker ran it alone"
+
+
+@pytest.mark.parametrize(("options", "most"), [({}, 12), ({"max_resurrections": 0}, 2), ({"max_resurrections": 3}, 8)])
+def test_a_task_whose_workers_keep_dying_comes_to_an_end(clocked: World, options: dict[str, Any], most: int) -> None:
+    """It takes the worker along though it is isolated. There is always somebody beside it, so nobody is convicted."""
+    task = clocked.push(**options)
+    clocked.push(max_resurrections=99)
+    scared(clocked, most)
+    assert (task, "dead") in clocked.lose("next").outcomes
+    dead = clocked.get(task)
+    assert (dead.record.reason, dead.payload) == ("workers_kept_dying", b'{"n":1}')
+    assert [entry.detail for entry in dead.history] == ["killed"] * (most + 1)
+    clocked.replay(task)
+    claimed = next(one for one in clocked.claim(clocked.join("b")) if one.record.id == task)
+    assert (claimed.deaths, claimed.scares, claimed.alone) == (0, 0, False)
+
+
+@pytest.mark.parametrize(("how", "left"), [("failure", 0), ("putback", 2), ("quiet", 2), ("release", 2)])
+def test_a_failure_of_its_own_wipes_out_scares(clocked: World, how: str, left: int) -> None:
+    """Its worker outlived it. What was handed back may not have run. A suspect stays one: it had no company."""
+    clocked.push()
+    clocked.push()
+    lease = scared(clocked, 2)[0].lease
+    if how == "release":
+        clocked.release(lease)
+    else:
+        clocked.retry(lease, putback=how == "putback", quiet=how == "quiet")
+    (claimed,) = clocked.claim("next")
+    assert (claimed.scares, claimed.alone) == (left, True)
 
 
 def test_a_split_sweep_judges_all_by_what_the_process_ran(clocked: World) -> None:

@@ -217,8 +217,10 @@ class World:
         (answer,) = self.run(self.ledger.release([lease]))
         return answer  # type: ignore[no-any-return]
 
-    def bury(self, lease: Lease, reason: str = "failed") -> Settled:
-        return self.run(self.ledger.bury(lease, reason, "Traceback"))  # type: ignore[no-any-return]
+    def bury(
+        self, lease: Lease, reason: str = "failed", follow_ups: Sequence[Submission] = (), part: bytes = b""
+    ) -> Settled:
+        return self.run(self.ledger.bury(lease, reason, "Traceback", follow_ups, part))  # type: ignore[no-any-return]
 
     def retry(self, lease: Lease, delay_ms: int = 0, **how: Any) -> Settled:
         return self.run(self.ledger.retry(lease, delay_ms, "why", **how))  # type: ignore[no-any-return]

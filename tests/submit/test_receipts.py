@@ -104,8 +104,9 @@ def test_a_hard_timeout_is_told_from_a_timeout_of_the_tasks_own() -> None:
         assert type(cause) is type(error)
 
 
-def test_too_many_deaths_are_told_as_such() -> None:
-    cause = cause_of_death(dead("max_resurrections_exceeded", "its process was killed by signal 9 (SIGKILL)"))
+@pytest.mark.parametrize("reason", ["max_resurrections_exceeded", "workers_kept_dying"])
+def test_too_many_deaths_are_told_as_such(reason: str) -> None:
+    cause = cause_of_death(dead(reason, "its process was killed by signal 9 (SIGKILL)"))
     assert isinstance(cause, MaxResurrectionsExceededError)
     assert "SIGKILL" in cause.message
 

@@ -69,6 +69,8 @@ class WorkerOptions:
 class Worker:
     """One process, one event loop, one boot at a time."""
 
+    engine = "native"
+
     def __init__(self, client: Client, options: WorkerOptions) -> None:
         self._client = client
         self._settings = client.settings
@@ -140,9 +142,7 @@ class Worker:
         self._turn()
         phoenix = Phoenix(self._settings, self._store, self._ledger)
         sweep = loop.create_task(phoenix.run()) if self._options.sweep else None
-        log.info(
-            "worker %s takes %s, %d at once", self.boot, ", ".join(self._options.queues), self._options.concurrency
-        )
+        log.info("worker %s takes %s, %d at once", self.boot, ", ".join(self._queues()), self._options.concurrency)
         try:
             await self._pump()
             return await self._leave()
@@ -159,7 +159,7 @@ class Worker:
     async def _pump(self) -> None:
         rung = False
         while not self._stop.is_set():
-            want = min(self._options.concurrency - len(self._attempts), CLAIM_AT_ONCE)
+            want = min(self._room(), CLAIM_AT_ONCE)
             if want <= 0 or self._pulse.suspect:
                 await self._nap(BELL_S if want > 0 else None)
                 continue
@@ -170,10 +170,18 @@ class Worker:
             if len(claim.tasks) < want and sum(len(task.payload) for task in claim.tasks) < CLAIM_BYTES // 2:
                 rung = await self._bell()
 
+    def _room(self) -> int:
+        """How many more attempts this worker takes now."""
+        return self._options.concurrency - len(self._attempts)
+
+    def _queues(self) -> Sequence[str]:
+        """Where it takes them from, in this order."""
+        return self._options.queues
+
     async def _claim(self, want: int, rung: bool) -> Claim:
         """One claim, sent again under its number until it is answered: then a lost answer is no lost task."""
         boot, self._seq = self._pulse.boot, self._seq + 1
-        call = self._ledger.claim(boot, self._seq, self._options.queues, want, rung=rung)
+        call = self._ledger.claim(boot, self._seq, self._queues(), want, rung=rung)
         pause, last = 0.05, None
         while last is None or time.monotonic() < last:
             self._pulse.polled_ms = time.time_ns() // 1_000_000
@@ -196,7 +204,7 @@ class Worker:
 
     async def _bell(self) -> bool:
         """Wait until a queue rings, or a second has passed, or somebody wants to stop."""
-        keys = [self._ledger.bell(queue) for queue in self._options.queues]
+        keys = [self._ledger.bell(queue) for queue in self._queues()]
         bell = self._loop.create_task(self._store.wait_for_bell(keys, BELL_S))
         stopping = self._loop.create_task(self._stop.wait())
         try:
@@ -232,7 +240,7 @@ class Worker:
         if not isinstance(attempt, Attempt):
             self._settler.settle(claimed, attempt, None, now_ms)
             return
-        if attempt.isolated and not self._isolates.admit():
+        if self._isolates_it(attempt) and not self._isolates.admit():
             self._settler.settle(claimed, Crowded(), None, now_ms)
             return
         if claimed.alone:
@@ -241,13 +249,17 @@ class Worker:
         self._started += 1
         attempt.asyncio_task = self._loop.create_task(self._live(attempt))
 
+    def _isolates_it(self, attempt: Attempt) -> bool:
+        """Whether it gets a process of its own from us."""
+        return attempt.isolated
+
     def _trusted_until(self, owner: str) -> float:
         return self._pulse.trusted_until if self._pulse.boot == owner else 0.0
 
     async def _live(self, attempt: Attempt) -> None:
         """The life of one attempt: keep its times, execute, settle."""
         try:
-            outcome = await (self._run_isolated(attempt) if attempt.isolated else self._run_here(attempt))
+            outcome = await (self._run_isolated(attempt) if self._isolates_it(attempt) else self._run_here(attempt))
         except Exception as error:  # ours, not the task's: it must come to an end nevertheless
             log.exception("task %s could not be run here", attempt.ctx.task_id)
             outcome = PutBack(error)
@@ -407,8 +419,8 @@ class Worker:
         about: dict[str, Any] = {
             "host": platform.node(),
             "pid": os.getpid(),
-            "engine": "native",
-            "queues": self._options.queues,
+            "engine": self.engine,
+            "queues": tuple(self._queues()),
             "concurrency": self._options.concurrency,
             "version": metadata.version("relier"),
         }

@@ -11,7 +11,7 @@ from typing import Any
 
 from relier.errors import IndeterminateError, RelierError, StoreError
 from relier.ledger.ledger import Ledger
-from relier.ledger.records import Claimed, Lease, Settled
+from relier.ledger.records import Claimed, Lease, Settled, Submission
 from relier.options import Retries
 from relier.redact import showing
 from relier.run.outcome import Done, Outcome, plan_of
@@ -42,7 +42,7 @@ class Settler:
         self._ledger = ledger
         self._redact = redact
         self._loop = asyncio.get_running_loop()
-        self._done: dict[tuple[str, Durability], list[tuple[Lease, bytes | None, tuple[()]]]] = {}
+        self._done: dict[tuple[str, Durability], list[tuple[Lease, bytes | None, tuple[Submission, ...]]]] = {}
         self._moves: set[asyncio.Task[None]] = set()
         self.unsettled: dict[tuple[str, str], Lease] = {}
         self.tally = Tally()
@@ -55,7 +55,7 @@ class Settler:
             if not self._done:
                 self._loop.call_soon(self._commit_all)
             level = claimed.record.spec.durability
-            self._done.setdefault((lease.owner, level), []).append((lease, outcome.result, ()))
+            self._done.setdefault((lease.owner, level), []).append((lease, outcome.result, outcome.follow_ups))
             return
         show = showing(self._redact, claimed.record.name)
         plan = plan_of(self._ledger, claimed, outcome, retries, now_ms or claimed.record.moved_ms, show)
@@ -136,11 +136,13 @@ class Settler:
 def _parts(done: list[Any]) -> list[list[Any]]:
     """Cut so that no single script holds the store up."""
     parts: list[list[Any]] = [[]]
-    size = 0
+    tasks = size = 0
     for item in done:
-        size += len(item[1] or b"")
-        if parts[-1] and (len(parts[-1]) == COMMIT_AT_ONCE or size > COMMIT_BYTES):
+        _, result, follow_ups = item
+        more = len(result or b"") + sum(len(task.payload) for task in follow_ups)
+        tasks, size = tasks + 1 + len(follow_ups), size + more
+        if parts[-1] and (tasks > COMMIT_AT_ONCE or size > COMMIT_BYTES):
             parts.append([])
-            size = len(item[1] or b"")
+            tasks, size = 1 + len(follow_ups), more
         parts[-1].append(item)
     return parts

@@ -10,6 +10,7 @@ from relier.ledger.ledger import Ledger, load_scripts
 from relier.ledger.records import (
     Admission,
     Claimed,
+    Join,
     Lease,
     Limit,
     Record,
@@ -24,6 +25,7 @@ from relier.ledger.records import (
 __all__ = [
     "Admission",
     "Claimed",
+    "Join",
     "Lease",
     "Ledger",
     "Limit",

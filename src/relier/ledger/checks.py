@@ -8,10 +8,12 @@ from relier.errors import InvalidSubmissionError, PayloadTooLargeError
 from relier.store.call import Durability
 
 if TYPE_CHECKING:
-    from relier.ledger.records import Limit, Submission
+    from relier.ledger.records import Lease, Limit, Submission
 
 MAX_NAME_BYTES = 512
 PRIORITIES = range(-9, 10)
+MAX_PARTS = 1_000_000
+MAX_PART_BYTES = 64
 
 
 def encoded_size(value: object) -> int:
@@ -59,9 +61,13 @@ def check_number(what: str, value: object, lowest: int = 0, highest: int = 2**53
         raise InvalidSubmissionError(f"{what} must be a whole number from {lowest} to {highest}, not {value!r:.80}")
 
 
-def check_submission(task: Submission, max_payload_bytes: int) -> None:
+def check_submission(task: Submission, max_payload_bytes: int, *, joins: bool = False) -> None:
     """Refuses in the caller's face what a script could not keep."""
     check_word("the task id", task.id)
+    if task.join is not None and not joins:
+        raise InvalidSubmissionError(
+            f"task {task.id} has a join, and only follow-ups of a commit or a bury bring parts; nothing was written"
+        )
     check_name("the task name", task.name)
     check_name("the queue", task.queue)
     check_bytes(f"the payload of {task.id}", task.payload, max_payload_bytes)
@@ -86,6 +92,34 @@ def check_submission(task: Submission, max_payload_bytes: int) -> None:
             f"on_lost is retry, bury or hold and on_conflict return or replace, not {task.on_lost!r:.40} and "
             f"{task.on_conflict!r:.40}"
         )
+
+
+def check_follow_up(task: Submission, max_payload_bytes: int) -> None:
+    """What enters with the end of another task, and may wait for parts."""
+    check_submission(task, max_payload_bytes, joins=True)
+    if task.join is None:
+        return
+    check_number(f"the size of join {task.id}", getattr(task.join, "size", None), 1, MAX_PARTS)
+    check_word(f"the part of join {task.id}", getattr(task.join, "part", None), MAX_PART_BYTES)
+    if task.key or task.nonce or not (task.eta_ms or task.delay_ms):
+        raise InvalidSubmissionError(
+            f"join {task.id} needs an eta or a delay, which is its deadline, and can have neither key nor nonce; "
+            f"nothing was written"
+        )
+
+
+def check_replacement(lease: Lease, task: Submission, max_payload_bytes: int) -> None:
+    """What a record goes on as: under its own id, and with what was settled when it entered."""
+    check_submission(task, max_payload_bytes)
+    if task.id != lease.task_id:
+        raise InvalidSubmissionError(
+            f"task {lease.task_id} goes on under its own id, not as {task.id!r:.60}; nothing was written"
+        )
+    for what in ("key", "nonce", "eta_ms", "delay_ms", "expires_at_ms", "expires_in_ms"):
+        if getattr(task, what):
+            raise InvalidSubmissionError(
+                f"what task {task.id} goes on as can have no {what}: the record keeps its own; nothing was written"
+            )
 
 
 def check_fits(limit: Limit, tasks: int, extra: int) -> None:

@@ -49,7 +49,15 @@ SCHEMA: tuple[Key, ...] = (
     Key("more", "m:", "id", "hash", "what few records need: key, reason, counts, …", "task", "reap, discard"),
     Key("history", "h:", "id", "list", "a JSON array per attempt that did not commit", "task", "reap, discard"),
     Key("checkpoint", "c:", "id", "string", "the last checkpoint", "task", "commit, cancel, reap, discard"),
-    Key("steps", "s:", "id", "hash", "step name -> recorded result", "task", "commit, cancel, reap, discard"),
+    Key(
+        "steps",
+        "s:",
+        "id",
+        "hash",
+        "step name -> recorded result; part -> value of a join",
+        "task",
+        "commit, cancel, reap, discard",
+    ),
     # where a task is: a live one in exactly one of due, ready, owned; an ended one in ended
     Key("due", "due", None, "zset", "scheduled ids by the time they are due (TIME, ms)", "namespace", "never"),
     Key(

@@ -19,9 +19,11 @@ from relier.ledger import keys, replies
 from relier.ledger.checks import (
     check_bytes,
     check_fits,
+    check_follow_up,
     check_key,
     check_name,
     check_number,
+    check_replacement,
     check_submission,
     check_word,
 )
@@ -194,7 +196,8 @@ class Ledger:
         done: Sequence[tuple[Lease, bytes | None, Sequence[Submission]]],
         durability: Durability = Durability.MEMORY,
     ) -> Call[list[Settled]]:
-        """Ends attempts as done: for each its lease, its result, and the tasks that follow from it."""
+        """Ends attempts as done: for each its lease, its result, and the tasks that follow from it. A follow-up with a
+        `join` gets the result as its part."""
         args: list[Arg] = [_flag(durability), *_owner_of([lease for lease, _, _ in done])]
         if sum(1 + len(follow_ups) for _, _, follow_ups in done) > COMMIT_TASKS:
             raise InvalidSubmissionError(f"one commit takes {COMMIT_TASKS} tasks and follow-ups at the most; split it")
@@ -202,9 +205,8 @@ class Ledger:
             if result is not None:
                 check_bytes(f"the result of {lease.task_id}", result, self._max_bytes)
             args += (lease.task_id, lease.fence, "" if result is None else "1", result or b"", len(follow_ups))
-            for task in follow_ups:
-                check_submission(task, self._max_bytes)
-                args += task.args()
+            if follow_ups:
+                args += self._following(follow_ups)
         parse = partial(replies.committed, [lease.fence for lease, _, _ in done])
         call: Call[list[Settled]] = self._call("commit", args, parse, durability)
         return call.when_indeterminate(
@@ -214,13 +216,28 @@ class Ledger:
         )
 
     def retry(
-        self, lease: Lease, delay_ms: int, detail: str = "", *, putback: bool = False, quiet: bool = False
+        self,
+        lease: Lease,
+        delay_ms: int,
+        detail: str = "",
+        *,
+        putback: bool = False,
+        quiet: bool = False,
+        replace: Submission | None = None,
     ) -> Call[Settled]:
         """Run again after a delay. `putback`: not for this worker; burns no attempt and counts as no failure. `quiet`:
-        the same, and leaves no trace: there was only no room."""
+        the same, and leaves no trace: there was only no room.
+
+        `replace`: the record goes on under its id with the name, queue, priority, options and payload of this. When it
+        entered, when it expires, its key and what admission took for it stay, and so do its checkpoint and steps.
+        """
         check_number("delay_ms", delay_ms)
         kind = "quiet" if quiet else "putback" if putback else "failure"
-        return self._settle("retry", lease, delay_ms, kind, plain(detail))
+        args: list[Arg] = [delay_ms, kind, plain(detail)]
+        if replace is not None:
+            check_replacement(lease, replace, self._max_bytes)
+            args.append(replace.args()[-1])
+        return self._settle("retry", lease, *args)
 
     def release(self, leases: Sequence[Lease]) -> Call[list[Settled]]:
         """Hands tasks back unfinished, without burning an attempt."""
@@ -229,10 +246,29 @@ class Ledger:
             args += (lease.task_id, lease.fence)
         return self._call("release", args, partial(replies.all_settled, len(leases)))
 
-    def bury(self, lease: Lease, reason: str, detail: str = "") -> Call[Settled]:
-        """Ends the task as dead, with a reason one can replay from."""
+    def bury(
+        self,
+        lease: Lease,
+        reason: str,
+        detail: str = "",
+        follow_ups: Sequence[Submission] = (),
+        part: bytes = b"",
+    ) -> Call[Settled]:
+        """Ends the task as dead, with a reason one can replay from, and enters the tasks that follow from that. A
+        follow-up with a `join` gets `part`."""
         check_name("the reason", reason)
-        return self._settle("bury", lease, reason, plain(detail))
+        check_bytes(f"the part of {lease.task_id}", part, self._max_bytes)
+        if 1 + len(follow_ups) > COMMIT_TASKS:
+            raise InvalidSubmissionError(f"one bury takes {COMMIT_TASKS - 1} follow-ups at the most")
+        items = self._following(follow_ups)
+        return self._settle("bury", lease, reason, plain(detail), part, len(follow_ups), *items)
+
+    def _following(self, follow_ups: Sequence[Submission]) -> list[Arg]:
+        args: list[Arg] = []
+        for task in follow_ups:
+            check_follow_up(task, self._max_bytes)
+            args += task.args()
+        return args
 
     def forfeit(self, lease: Lease, cause: str) -> Call[Settled]:
         """The process that ran exactly this task is gone: revive it now, and count the death."""

@@ -41,8 +41,19 @@ def new_boot() -> str:
     return "".join(place.split()) + secrets.token_hex(12)[: 24 - len(place)]
 
 
+class Join(msgspec.Struct, frozen=True):
+    """What a follow-up waits for: `size` parts, of which whoever names it brings one, called `part`."""
+
+    size: int
+    part: str
+
+
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """One task to accept. `key` is its idempotency key; `nonce` tells this push from another one of the same id."""
+    """One task to accept. `key` is its idempotency key; `nonce` tells this push from another one of the same id.
+
+    `join`: of follow-ups alone. Such a task waits for its parts, until its eta at the longest, and finds them in its
+    steps. An id that may still be named after its record has expired needs a `tomb_ttl_ms`, or it enters once more.
+    """
 
     id: str
     name: str
@@ -63,6 +74,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     dead_ttl_ms: int | None = None
     tomb_ttl_ms: int | None = None
     durability: Durability = Durability.MEMORY
+    join: Join | None = None
 
     def options(self) -> str:
         """The end of the record's line 2: what differs from the default."""
@@ -87,7 +99,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
             -self.delay_ms if self.delay_ms else self.eta_ms,
             -self.expires_in_ms if self.expires_in_ms else self.expires_at_ms,
             short_key(self.key),
-            self.on_conflict,
+            self.on_conflict if self.join is None else f"join {self.join.size} {self.join.part}",
             self.nonce,
             "" if options == DEFAULT_OPTIONS else "1",
             f"{self.priority} {options}\n{self.queue}\n{self.name}\n".encode() + self.payload,

@@ -27,6 +27,7 @@ class Tasks:
         self.world = world
         self.queues = QUEUES[: world.rng.randint(*world.profile.queues)]
         self.poison: set[str] = set()
+        self.hogs: set[str] = set()  # poison that takes its worker along, isolated as it may be
         self.n = 0
 
     def make(self, task_id: str = "") -> Submission:
@@ -60,6 +61,9 @@ class Tasks:
         if chance() < p.poison:
             self.poison.add(task_id)
             more["max_resurrections"] = rng.randint(0, 2)
+            if chance() < 0.3:
+                self.hogs.add(task_id)
+                more["max_resurrections"] = rng.randint(0, 1)
         elif chance() < p.fragile:
             more["on_lost"] = rng.choice(("bury", "hold"))
         elif chance() < 0.3:
@@ -283,8 +287,8 @@ class Worker:
             yield from ask(world.ledger.step(lease, rng.choice("xy"), b"s%d" % rng.randrange(99), level), 2)
 
     def die(self, claimed: Claimed) -> Steps:
-        """A poison task takes its process with it: a suspect its own, others the whole worker."""
-        if claimed.alone:
+        """A poison task takes its process with it: a suspect its own, others and hogs the whole worker."""
+        if claimed.alone and claimed.lease.task_id not in self.tasks.hogs:
             yield from self.finish([claimed.lease], self.world.ledger.forfeit(claimed.lease, "exit 139"))
         else:
             self.world.faults.kill(self)

@@ -102,6 +102,53 @@ def outage(stage: Stage) -> None:
     stage.run(ledger.commit([(lease, None, ())]))
 
 
+def _lose_host(stage: Stage, boot: str, *company: str) -> None:
+    """A boot takes what there is, and dies with its host."""
+    ledger = stage.ledger
+    stage.run(ledger.register(boot, 2000))
+    taken = {lease.task_id for lease in stage.claim(boot, 1, want=9)}
+    if not taken >= set(company):
+        raise AssertionError(f"the schedule missed its point: {boot} took {taken}, not {company}")
+    stage.run(ledger.revive(boot=boot, cause="host down"))
+
+
+def hosts_die(stage: Stage) -> None:
+    """Hosts die under a task that does no harm, as often as it may be scared. Then it fails by itself, which wipes that
+    out, and they go on dying: once too often, and it is dead of it, and may be replayed."""
+    ledger, tasks = stage.ledger, ("t", "u")
+    stage.run(ledger.register("Z", 60_000))
+    stage.push(stage.submission("t", max_resurrections=1), stage.submission("u", max_resurrections=9))
+    for n in range(4):
+        _lose_host(stage, f"A{n}", *tasks)
+    leases = {lease.task_id: lease for lease in stage.claim("Z", 1, want=9)}
+    stage.run(ledger.retry(leases["t"], 0, "it failed"), ledger.retry(leases["u"], 0, "not for me", putback=True))
+    for n in range(5):
+        _lose_host(stage, f"B{n}", *tasks)
+    dead = stage.world.backend.model.tasks["t"]
+    if dead.state != "dead":
+        raise Violation("everything-ends", f"t is {dead.state} after {dead.more} and goes round for ever")
+    stage.run(ledger.replay("t", dead.version, "again"))
+    for n in range(4):
+        _lose_host(stage, f"C{n}", *tasks)
+
+
+def suspect_convicts_itself(stage: Stage) -> None:
+    """Two suspects in one worker, each in its process. The worker testifies the death of one, which counts; then it
+    dies itself, which does not; and the death of a boot that ran nothing else does again."""
+    ledger = stage.ledger
+    stage.run(ledger.register("Z", 60_000))
+    stage.push(stage.submission("t", max_resurrections=1), stage.submission("u"))
+    for n in range(2):
+        _lose_host(stage, f"A{n}", "t", "u")
+    lease = next(lease for lease in stage.claim("Z", 1, want=9) if lease.task_id == "t")
+    stage.run(ledger.forfeit(lease, "exit 139"))
+    stage.run(ledger.revive(boot="Z", cause="host down"))
+    _lose_host(stage, "B", "t", "u")
+    stage.run(ledger.register("C", 2000))
+    stage.claim("C", 1)
+    stage.run(ledger.revive(boot="C", cause="exit 137"))
+
+
 def tombstone(stage: Stage) -> None:
     """An outbox row sent again after its record was discarded: its tombstone answers."""
     ledger = stage.ledger
@@ -217,6 +264,8 @@ SCHEDULES: dict[str, Callable[[World], Violation | None]] = {
         own_zombie,
         lost_acts,
         outage,
+        hosts_die,
+        suspect_convicts_itself,
         tombstone,
         burst,
         follow_up_twice,

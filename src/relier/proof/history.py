@@ -144,8 +144,10 @@ class History:
         else:
             ghost.scares += 1
         most = ghost.sub.max_resurrections
-        if ghost.deaths > (MAX_RESURRECTIONS if most is None else most):
+        most = MAX_RESURRECTIONS if most is None else most
+        if ghost.deaths > most or ghost.scares > 2 + 2 * most:
             ghost.state = "dead"
+            ghost.reason = "max_resurrections_exceeded" if ghost.deaths > most else "workers_kept_dying"
             return
         ghost.state = "queued"
         ghost.alone = ghost.alone or ghost.scares >= 2
@@ -240,7 +242,9 @@ def _settled(history: History, move: str, ghost: Ghost) -> None:
 
 def _retry(history: History, task_id: str, ghost: Ghost) -> None:
     _, _, delay, kind, _ = history.runs[task_id]
-    if kind != "failure":
+    if kind == "failure":
+        ghost.scares = 0
+    else:
         ghost.attempt -= 1
     ghost.state = "scheduled" if delay else "queued"
     ghost.due = history.time_ms + delay
@@ -269,7 +273,7 @@ def _revive(history: History, task_id: str, ghost: Ghost) -> None:
     boot = history.fallen.get(ghost.owner) or history.memory.boots.get(ghost.owner)
     if boot is None or not boot.lost:
         raise Violation("live-lease-not-stolen", f"{task_id} was taken from {ghost.owner}, which is not lost")
-    alone = boot.ran == 1 or ghost.alone
+    alone = boot.ran == 1
     if history.loose:
         # A record removed underneath still counted as running: believe the ledger.
         alone = int(history.world.backend.model.tasks[task_id].more.get("deaths", 0)) > ghost.deaths

@@ -84,7 +84,7 @@ def _check_place(model: Model, task_id: str, rec: Rec, ghost: Ghost) -> None:
         raise Violation("live-has-no-expiry", f"{task_id} is {rec.state}, expiry {rec.expiry}")
     if rec.state == "dead":
         reason = rec.more.get("reason", "")
-        expected_reason = "lost" if ghost.lost else ghost.reason or "max_resurrections_exceeded"
+        expected_reason = "lost" if ghost.lost else ghost.reason
         if reason != expected_reason:
             raise Violation("dead-has-a-reason", f"{task_id}: {reason!r}, not {expected_reason!r}")
 

@@ -84,9 +84,18 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
     LuaMutant(
         "one_life_more",
         "lib/resurrect",
-        "if deaths > (r.max_resurrections or MAX_RESURRECTIONS) then",
-        "if deaths > (r.max_resurrections or MAX_RESURRECTIONS) + 1 then",
+        "if deaths > most or",
+        "if deaths > most + 1 or",
     ),
+    LuaMutant(
+        "suspect_convicted_by_its_worker",
+        "revive",
+        "resurrect(id, r, alone, why)",
+        "resurrect(id, r, alone or has(r, 'a'), why)",
+    ),
+    LuaMutant("scares_unlimited", "lib/resurrect", " or scares > 2 + 2 * most then", " then"),
+    LuaMutant("one_scare_more", "lib/resurrect", "scares > 2 + 2 * most", "scares > 3 + 2 * most"),
+    LuaMutant("scares_for_ever", "retry", ", 'since', 'scares')", ", 'since')"),
     LuaMutant("revived_go_last", "lib/resurrect", "requeue(id, r, r.at - REVIVED)", "requeue(id, r, r.at)"),
     LuaMutant(
         "key_stays_after_death", "lib/loose_ends", "if not lost then redis.call", "if state == 'x' then redis.call"

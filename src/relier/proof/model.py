@@ -272,6 +272,7 @@ class Model(Operate, Locks):
             else:
                 rec.more["retries"] = str(int(rec.more.get("retries", 0)) + 1)
                 rec.more.pop("since", None)
+                rec.more.pop("scares", None)
             self.count("retried")
             answer.append(self.reschedule(task_id, rec, delay) if delay else self.requeue(task_id, rec, self.time_us))
         return self.answered()
@@ -350,7 +351,7 @@ class Model(Operate, Locks):
             sweep.deferred += 1
         else:
             self.leave(task_id, rec)
-            state = self.resurrect(task_id, rec, boot.ran == 1 or "a" in rec.flags, boot.cause)
+            state = self.resurrect(task_id, rec, boot.ran == 1, boot.cause)
             sweep.outcomes.append(f"{task_id} {state}".encode())
 
     def revived_in(self, queue: str) -> int:

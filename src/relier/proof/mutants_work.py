@@ -241,10 +241,46 @@ class DeathsCountForAll(Model):
         return super().resurrect(task_id, rec, True, cause)
 
 
-@_bug("no death ever counts, so a poison task goes round for ever", "poison")
+@_bug("no death ever counts, not even in a process of its own", "poison")
 class NobodyIsConvicted(Model):
     def resurrect(self, task_id: str, rec: Rec, alone: bool, cause: str) -> str:
         return super().resurrect(task_id, rec, False, cause)
+
+
+@_bug("a suspect is convicted by the death of its whole worker", "poison", "hosts_die")
+class SuspectConvictedByItsWorker(Model):
+    def rescue(self, name: str, boot: Boot, task_id: str, sweep: Sweep) -> None:
+        ran, rec = boot.ran, self.tasks.get(task_id)
+        if rec is not None and "a" in rec.flags:
+            boot.ran = 1
+        super().rescue(name, boot, task_id, sweep)
+        boot.ran = ran
+
+
+@_bug("scares have no limit, so a task that takes its worker along goes round for ever", "poison", "hosts_die")
+class ScaresUnlimited(Model):
+    def most_scares(self, most_deaths: int) -> int:
+        return 10**9
+
+
+@_bug("a failure of its own does not wipe out a task's scares", "hosts_die", "crash")
+class ScaresForEver(Model):
+    def _retry(self, args: list[bytes]) -> Any:
+        scares = {i: rec.more["scares"] for i, rec in self.tasks.items() if "scares" in rec.more}
+        answer = super()._retry(args)
+        for task_id, n in scares.items():
+            self.tasks[task_id].more["scares"] = n
+        return answer
+
+
+@_bug("whatever hands a task back wipes out its scares", "hosts_die", "crash")
+class EveryReturnForgives(Model):
+    def _retry(self, args: list[bytes]) -> Any:
+        answer = super()._retry(args)
+        for said, run in zip(answer, range(2, len(args), 5), strict=True):
+            if said[0] == b"ok":
+                self.tasks[args[run].decode()].more.pop("scares", None)
+        return answer
 
 
 @_bug("one resurrection more than allowed", "poison")

@@ -147,13 +147,21 @@ class Pieces(Namespace):
         scares = int(rec.more.get("scares", 0)) + (0 if alone else 1)
         self.note(rec, deaths=deaths, scares=scares)
         rec.more.pop("since", None)
-        if deaths > (MAX_RESURRECTIONS if rec.max_resurrections is None else rec.max_resurrections):
+        most = MAX_RESURRECTIONS if rec.max_resurrections is None else rec.max_resurrections
+        if deaths > most:
             self.finish_dead(task_id, rec, "max_resurrections_exceeded")
+            return "dead"
+        if scares > self.most_scares(most):
+            self.finish_dead(task_id, rec, "workers_kept_dying")
             return "dead"
         if scares >= 2:
             rec.mark("a")
         self.count("revived")
         return self.requeue(task_id, rec, rec.at - REVIVED)
+
+    def most_scares(self, most_deaths: int) -> int:
+        """So many deaths that convict nobody it may see: two that make it a suspect, and two for each of its own."""
+        return 2 + 2 * most_deaths
 
     def leave(self, task_id: str, rec: Rec) -> None:
         """An attempt leaves its owner."""

@@ -1,7 +1,8 @@
 """Attempts in processes of their own: those that ask for it, and suspects, whose company has died around them twice.
 
-Each process runs one attempt at a time, so its death convicts exactly that one; between attempts it is kept for the
-next. The parent alone speaks to the ledger. Parent and child exchange messages over a socket: a length, then msgpack.
+Each process runs one attempt at a time, so its death convicts exactly that one, and the death of a worker that had
+several convicts none; between attempts it is kept for the next. The parent alone speaks to the ledger. Parent and child
+exchange messages over a socket: a length, then msgpack.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ class Child:
             return attempt.stop if attempt.stop is not None else Died(cause)
         if self._killer is not None:
             self._process.kill()
-        return _outcome_of(attempt, report)
+        return outcome_of(attempt, report)
 
     def say(self, order: Order) -> None:
         with contextlib.suppress(ConnectionError):
@@ -233,7 +234,7 @@ class Isolates:
         return None
 
 
-def _outcome_of(attempt: Attempt, report: Report) -> Outcome:
+def outcome_of(attempt: Attempt, report: Report) -> Outcome:
     if report.failure is None:
         return attempt.stop if isinstance(attempt.stop, Failed) else Done(report.result)
     if attempt.stop is not None:

@@ -8,6 +8,7 @@ Crowded   no process is free      retry without burning an attempt, a moment lat
 Died      its own process died    forfeit: revived at once, and the death counts
 HandBack  told to stop            release: nothing burnt; a task a person cancelled ends there
 Gone      the lease is lost       nothing: another attempt has the task
+Again     it asks to be run again retry, as another call where it says so
 """
 
 from __future__ import annotations
@@ -16,11 +17,17 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from relier.errors import HardTimeoutError, IdempotencyInFlightError, PayloadEncodingError, PayloadTooLargeError
+from relier.errors import (
+    HardTimeoutError,
+    IdempotencyInFlightError,
+    MaxResurrectionsExceededError,
+    PayloadEncodingError,
+    PayloadTooLargeError,
+)
 from relier.failure import Failure, failure_of, redacted, write_failure
 from relier.keyring import NO_KEYS, Keyring
 from relier.ledger.ledger import Ledger
-from relier.ledger.records import Claimed
+from relier.ledger.records import Claimed, Submission
 from relier.options import Retries
 from relier.redact import Show
 from relier.store.call import Call
@@ -36,16 +43,23 @@ IN_FLIGHT_MS, IN_FLIGHT_TIMES = 5_000, 10
 
 @dataclass(frozen=True, slots=True)
 class Done:
+    """`follow_ups`: the tasks that follow from it, and enter with the commit or not at all."""
+
     result: bytes | None
+    follow_ups: tuple[Submission, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """`final`: trying again cannot help. `failure`: what is known of it, where the exception itself is elsewhere."""
+    """`final`: trying again cannot help. `failure`: what is known of it, where the exception itself is elsewhere.
+    `follow_ups`: the tasks that follow if that is its end, and `part` what those who wait for it get instead of a
+    result."""
 
     error: BaseException
     final: bool = False
     failure: Failure | None = None
+    follow_ups: tuple[Submission, ...] = ()
+    part: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +87,17 @@ class Gone:
     pass
 
 
-Outcome = Done | Failed | PutBack | Crowded | Died | HandBack | Gone
+@dataclass(frozen=True, slots=True)
+class Again:
+    """`call`: what to run then, if not the same. `quiet`: it was not run at all, so nothing is counted."""
+
+    delay_ms: int
+    why: str = ""
+    call: Submission | None = None
+    quiet: bool = False
+
+
+Outcome = Done | Failed | PutBack | Crowded | Died | HandBack | Gone | Again
 
 
 def returned(
@@ -101,6 +125,8 @@ def reason_of(failed: Failed) -> str:
     """The dead letter's reason: the exception's class, and TimeoutError for a hard timeout."""
     if isinstance(failed.error, HardTimeoutError):
         return "TimeoutError"
+    if isinstance(failed.error, MaxResurrectionsExceededError):
+        return "max_resurrections_exceeded"
     name = failed.failure.name if failed.failure is not None else type(failed.error).__name__
     return "".join(name.split())[:100] or "Exception"  # a class may have any name, a reason is a short word
 
@@ -133,8 +159,8 @@ def plan_of(
     """What follows from an outcome. `now_ms`: the store's time of the claim; `show`: what may be kept of a failure."""
     lease = claimed.lease
     match outcome:
-        case Done(result):
-            return Plan(ledger.commit([(lease, result, ())], claimed.record.spec.durability))
+        case Done(result, follow_ups):
+            return Plan(ledger.commit([(lease, result, follow_ups)], claimed.record.spec.durability))
         case Failed():
             return _after_failure(ledger, claimed, outcome, retries, show)
         case PutBack(error):
@@ -147,6 +173,8 @@ def plan_of(
             )
         case HandBack():
             return Plan(ledger.release([lease]))
+        case Again(delay_ms, why, call, quiet):
+            return Plan(ledger.retry(lease, delay_ms, why, quiet=quiet, replace=call))
         case Gone():
             return Plan(None, "was taken over by another attempt: its lease is lost")
 
@@ -165,7 +193,7 @@ def _after_failure(
         retries = None
     delay = None if retries is None or failed.final else retries.delay_ms(failures, failed.error)
     if delay is None or retries is None:
-        call = ledger.bury(claimed.lease, reason_of(failed), write_failure(failure))
+        call = ledger.bury(claimed.lease, reason_of(failed), write_failure(failure), failed.follow_ups, failed.part)
         return Plan(call, f"{told}; it is a dead letter now")
     call = ledger.retry(claimed.lease, delay, write_failure(failure))
     return Plan(call, f"{told}; it is tried again in {delay / 1000:.1f} s ({failures} of {retries.attempts} failed)")

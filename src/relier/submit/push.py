@@ -85,14 +85,14 @@ def submission_of(
         nonce="" if push.task_id is None else new_task_id(),  # tells a re-sent push of a chosen id from somebody else's
         max_resurrections=options.max_resurrections,
         on_lost=options.on_lost,
-        result_ttl_ms=_kept_ms(options.result_ttl, settings.result_ttl, RESULT_TTL_S),
-        dead_ttl_ms=_kept_ms(options.dead_ttl, settings.dead_ttl, DEAD_TTL_S),
+        result_ttl_ms=kept_ms(options.result_ttl, settings.result_ttl, RESULT_TTL_S),
+        dead_ttl_ms=kept_ms(options.dead_ttl, settings.dead_ttl, DEAD_TTL_S),
         durability=level,
         **times,
     )
 
 
-def _kept_ms(own: float | None, usual: float, silent: float) -> int | None:
+def kept_ms(own: float | None, usual: float, silent: float) -> int | None:
     """How long an ended record is kept: None where the scripts do that anyway, so that the record stays plain."""
     seconds = usual if own is None else own
     return None if seconds == silent else round(1000 * seconds)

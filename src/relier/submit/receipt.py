@@ -219,7 +219,7 @@ def cause_of_death(task: Task) -> BaseException:
     record = task.record
     failure = next((read_failure(entry.detail) for entry in reversed(task.history)), Failure())
     told = TaskDeadError(record.id, record.reason, failure.message, failure.traceback)
-    if record.reason == "max_resurrections_exceeded":
+    if record.reason in {"max_resurrections_exceeded", "workers_kept_dying"}:
         return MaxResurrectionsExceededError(record.id, record.reason, failure.message, failure.traceback)
     if record.reason == "TimeoutError" and failure.kind.endswith(":HardTimeoutError"):
         return _caused(HardTimeoutError(failure.message), told)

@@ -2,7 +2,8 @@
 -- ARGV: durable ('1' or ''), boot, n, then per task: id, fence, has result ('1' or ''), result,
 --       n follow-ups, then per follow-up: see lib/enter.lua
 -- returns: per task 'ok', or {verdict, state, fence}: repeat | stale | missing | corrupt, and what the record says now
--- A follow-up that is here already is left alone; follow-ups pass no admission.
+-- A follow-up that is here already is left alone; one that joins gets the result as its part (see lib/join.lua). Follow-ups
+-- pass no admission.
 -- use: commit_plain finish lease follow
 local idle = i == 1
 
@@ -13,7 +14,7 @@ for nth = i, n do
   if said == 'ok' then
     leave(id, r)
     finish(id, r, 'done', ARGV[a + 2] == '1' and ARGV[a + 3] or nil)
-    if follow_ups ~= '0' then follow(a + 5, tonumber(follow_ups)) end
+    if follow_ups ~= '0' then follow(a + 5, tonumber(follow_ups), ARGV[a + 3]) end
     idle = false
     answers[nth] = 'ok'
   else

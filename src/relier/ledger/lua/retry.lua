@@ -1,8 +1,9 @@
--- The attempt failed, or was not for this worker: run again after a delay.
--- ARGV: boot, n, then per task: id, fence, delay (ms), kind ('failure' | 'putback' | 'quiet'), detail
+-- The attempt failed, or was not for this worker: run again after a delay, as it is or as another task.
+-- ARGV: boot, 1, id, fence, delay (ms), kind ('failure' | 'putback' | 'quiet'), detail,
+--       and where it goes on as another task: the tail of that (see lib/enter.lua)
 --   failure counts as a retry; putback burns no attempt and remembers since when the task is being put back; quiet burns
 --   no attempt and leaves no trace: nothing is wrong, there was only no room
--- returns: {{verdict, state, fence}, …}
+-- returns: {{verdict, state, fence}}
 -- use: settle requeue log
 return settle('retry', 5, function(id, r, a)
   local delay = tonumber(ARGV[a + 2])
@@ -13,9 +14,13 @@ return settle('retry', 5, function(id, r, a)
     if kind == 'putback' then redis.call('HSETNX', MORE .. id, 'since', now) end
   else
     redis.call('HINCRBY', MORE .. id, 'retries', 1)
-    redis.call('HDEL', MORE .. id, 'since')
+    redis.call('HDEL', MORE .. id, 'since', 'scares')   -- its worker outlived it
   end
   count('retried')
+  if ARGV[8] and not has(r, 'c') then   -- one that was asked to cancel ends as what it was
+    -- here: replace
+    replace(id, r, ARGV[8])
+  end
   if delay > 0 then return reschedule(id, r, now + delay) end
   return requeue(id, r, now_us)
 end)

@@ -15,7 +15,8 @@ local function lost_boots()
   return redis.call('ZRANGEBYSCORE', BOOTS, '-inf', sure)
 end
 
--- The number it ran is written down once, when it is declared lost: only a process that ran one task convicts it.
+-- The number it ran is written down once, when it is declared lost: only a process that ran one task convicts it. A suspect
+-- has a process of its own, whose death its worker testifies (forfeit): the worker's convicts it no more than the others.
 local function declare(boot)
   if redis.call('ZSCORE', BOOTS, boot) ~= '0' then
     redis.call('ZADD', BOOTS, 0, boot)
@@ -41,7 +42,7 @@ local function rescue(boot, id, alone, why)
     deferred = deferred + 1
   else
     leave(id, r)
-    local state = resurrect(id, r, alone or has(r, 'a'), why)
+    local state = resurrect(id, r, alone, why)
     if state == 'queued' then lanes[r.queue] = lanes[r.queue] + 1 end
     outcomes[#outcomes + 1] = id .. ' ' .. state
   end

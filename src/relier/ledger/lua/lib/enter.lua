@@ -1,5 +1,7 @@
--- How a task enters the ledger: by submit, or as a follow-up inside a commit. An item is a run of ITEM values in ARGV:
+-- How a task enters the ledger: by submit, or as a follow-up inside a commit or a bury. An item is a run of ITEM values in
+-- ARGV:
 --   id, queue, priority, eta, expires, key, on_conflict, nonce, options ('1': line 2 holds some), tail
+-- on_conflict: return, replace, or of a follow-up `join <size> <part>` (see join.lua).
 -- eta and expires: 0 none, > 0 a time (TIME, ms), < 0 that many ms from now. tail: the record from `priority` on, with
 -- the payload (see layout.lua).
 -- use: record close order

@@ -1,6 +1,8 @@
--- One attempt whose process is gone. `alone`: the dead process ran exactly this task, so the death counts against it. In
--- a shared death it is innocent the first time; from the second on it is a suspect and runs alone in its own process,
--- where it either ends or convicts itself. The caller has taken it from its owner.
+-- One attempt whose process is gone. `alone`: the dead process ran exactly this task, so the death counts against it. Any
+-- other death is a scare and convicts nobody: at the first the task is innocent; from the second on it is a suspect and
+-- runs alone in its own process, where it either ends or convicts itself. Scares have a limit too, of those since an attempt
+-- last failed by itself: a task that takes worker or host along, isolated as it is, must come to an end. The caller has taken
+-- it from its owner.
 -- use: log requeue
 local MAX_RESURRECTIONS = 5
 local function resurrect(id, r, alone, cause)
@@ -15,8 +17,9 @@ local function resurrect(id, r, alone, cause)
   if alone then deaths = deaths + 1 else scares = scares + 1 end
   note(id, r, 'deaths', deaths, 'scares', scares)
   redis.call('HDEL', MORE .. id, 'since')   -- it did run: the time it was being put back is over
-  if deaths > (r.max_resurrections or MAX_RESURRECTIONS) then
-    finish_dead(id, r, 'max_resurrections_exceeded')
+  local most = r.max_resurrections or MAX_RESURRECTIONS
+  if deaths > most or scares > 2 + 2 * most then
+    finish_dead(id, r, deaths > most and 'max_resurrections_exceeded' or 'workers_kept_dying')
     return 'dead'
   end
   if scares >= 2 then mark(r, 'a') end

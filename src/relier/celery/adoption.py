@@ -1,0 +1,194 @@
+"""Which tasks of an app are ours, and their way into the ledger. One `Adoption` per app, made by `install`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from kombu.serialization import loads, prepare_accept_content
+from msgspec.structs import replace
+
+from relier import registry
+from relier.celery.collect import running, settle_after, settle_during
+from relier.celery.messages import Message, message_from_broker, submission_of
+from relier.celery.publish import queue_of
+from relier.errors import (
+    ConfigurationError,
+    CorruptRecordError,
+    IllegalMoveError,
+    TaskNotFoundError,
+    VersionConflictError,
+)
+from relier.ledger.records import Submission
+from relier.options import PushOptions, TaskOptions
+from relier.settings import Settings
+from relier.states import State
+from relier.store.call import Durability
+from relier.submit.client import Client, default_client
+from relier.submit.push import submission_of as push_of
+from relier.task import RlTask
+
+log = logging.getLogger("relier.celery")
+
+STRATEGY = "relier.celery.request:strategy"
+CANCEL_TRIES = 5
+WAITING = (State.SCHEDULED, State.QUEUED)
+NEVER = ("celery.chord_unlock",)  # joins are the ledger's
+
+
+class AdoptedTask(RlTask[Any, Any]):
+    """A task of Celery's in our registry. Its one argument is the message."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(celery_message, TaskOptions(name=name))
+
+
+def celery_message(message: dict[str, Any]) -> Any:
+    """What the payload of an adopted task is a call of. It is never called: Celery runs the message."""
+    raise ConfigurationError(f"the Celery task {message['headers']['task']!r} runs in Celery workers only")
+
+
+class Adoption:
+    """Of one app."""
+
+    def __init__(self, app: Any, adopt: bool | Sequence[str], settings: Settings | None) -> None:
+        self.app = app
+        self._settings = settings
+        self._patterns = ("*",) if adopt is True else tuple(adopt or ())
+        if isinstance(adopt, str) or not all(isinstance(pattern, str) and pattern for pattern in self._patterns):
+            raise ConfigurationError(
+                f"adopt is True, or a list of task names, * for anything: ['proj.billing.*']; not {adopt!r}"
+            )
+
+    def covers(self, name: str) -> bool:
+        """Whether a Celery task is ours."""
+        if name in NEVER:
+            return False
+        return name.startswith("relier.") or any(fnmatchcase(name, pattern) for pattern in self._patterns)
+
+    @cached_property
+    def client(self) -> Client:
+        return default_client() if self._settings is None else Client(self._settings)
+
+    @property
+    def level(self) -> Durability:
+        return Durability(self.client.settings.durability)
+
+    # --- the way out ---------------------------------------------------------------------------------------------
+
+    def send(self, message: Message, queue: str, priority: int | None) -> None:
+        """Into the ledger; or, where an attempt ends, into what it leaves behind."""
+        task = self.submission(message, queue, priority)
+        collector = running()
+        if collector is not None and collector.takes(message, task):
+            return
+        self.submit(task)
+
+    def submission(self, message: Message, queue: str, priority: int | None) -> Submission:
+        client = self.client
+        ours = registry.find(message.task)
+        if ours is not None and not isinstance(ours, AdoptedTask):
+            return self._push_of(ours, message, queue)
+        return submission_of(message, queue, self._order(priority or 0), self.level, client.settings, client.keyring)
+
+    def _push_of(self, task: RlTask[Any, Any], message: Message, queue: str) -> Submission:
+        """An `@rl_task` that was sent by its name, as Celery sends: pushed as its own `push` would."""
+        accept = prepare_accept_content(self.app.conf.accept_content)
+        args, kwargs, embed = loads(message.body, message.content_type, message.content_encoding, accept=accept)
+        linked = [name for name, value in (embed or {}).items() if value]
+        if linked:
+            raise ConfigurationError(
+                f"{task.name} is an rl_task and cannot have Celery's {', '.join(linked)}; push what follows in its body"
+            )
+        client = self.client
+        level = task.options.durability or self.level
+        options = PushOptions(task_id=message.record_id, queue=queue)
+        pushed = push_of(task, tuple(args), dict(kwargs), options, level, client.settings, client.keyring)
+        return replace(pushed, eta_ms=message.eta_ms, expires_at_ms=message.expires_ms)
+
+    def take_in(self, received: Any, payload: Any) -> None:
+        """A message that came by the broker becomes a record."""
+        message = message_from_broker(received, payload, self.app.conf.task_serializer)
+        where = {"exchange": message.exchange, "routing_key": message.routing_key}
+        queue = queue_of(self.app, where) or self.app.conf.task_default_queue
+        self.submit(self.submission(message, queue, message.properties.get("priority")))
+
+    def cancel(self, task_id: str, *, running: bool) -> bool:
+        """Cancel what waits; with `running`, ask what runs to end, too. False: there is nothing to cancel."""
+        client = self.client
+        for _ in range(CANCEL_TRIES):
+            try:
+                record = client.run(client.ledger.get(task_id)).record
+                if record.state in WAITING or (running and record.state is State.RUNNING):
+                    client.run(client.ledger.cancel(task_id, record.version))
+                    return True
+            except VersionConflictError:
+                continue
+            except (TaskNotFoundError, IllegalMoveError):
+                pass
+            return False
+        return False
+
+    def submit(self, task: Submission) -> None:
+        (answer,) = self.client.submit([task], None, task.durability)
+        if answer.status == "corrupt":
+            raise CorruptRecordError(
+                f"{task.name} {task.id} was not accepted: something that is no task holds its key; look at it"
+            )
+        if answer.status != "new":
+            log.info("%s %s was sent before, and is one task: it is %s", task.name, task.id, answer.state)
+
+    def _order(self, priority: int) -> int:
+        """Our priority grows with urgency, as RabbitMQ's does; on Redis Celery's 0 comes first."""
+        return -priority if self._low_is_first else priority
+
+    @cached_property
+    def _low_is_first(self) -> bool:
+        scheme = str(self.app.conf.broker_url or self.app.conf.broker_write_url or "").partition("://")[0]
+        return scheme.partition("+")[0] in ("redis", "rediss", "sentinel", "valkey", "valkeys")
+
+    # --- the way in ----------------------------------------------------------------------------------------------
+
+    def take_over(self) -> None:
+        """Before a worker starts: the tasks of the app go our way. Again: only those that are new."""
+        for name, task in list(self.app.tasks.items()):
+            if self.covers(name) and task.Strategy != STRATEGY:
+                task.Strategy = STRATEGY
+                task.run = settle_after(task.run)
+                task.replace = settle_during(task.replace)
+                registry.register(AdoptedTask(name))
+        for ours in list(registry.known_tasks()):
+            if not isinstance(ours, AdoptedTask) and ours.name not in self.app.tasks:
+                self.app.register_task(self._carrier(ours.name))
+
+    def _carrier(self, name: str) -> Any:
+        """A task of Celery's for one of ours, so that its worker can carry it."""
+
+        def run(*_: Any, **__: Any) -> None:
+            raise ConfigurationError(f"{name} is an rl_task: push it with {name.rpartition('.')[2]}.push(…)")
+
+        fields = {"name": name, "run": staticmethod(run), "Strategy": STRATEGY, "ignore_result": True}
+        return type("Carrier", (self.app.Task,), {**fields, "__module__": __name__})()
+
+
+_adoptions: WeakKeyDictionary[Any, Adoption] = WeakKeyDictionary()
+
+
+def adoption_of(app: Any) -> Adoption:
+    """The app's, if Relier was installed into it."""
+    found = _adoptions.get(app)
+    if found is None:
+        raise ConfigurationError(f"Relier is not installed into {app!r}; call relier.celery.install(app)")
+    return found
+
+
+def adopted(app: Any) -> Adoption | None:
+    return _adoptions.get(app)
+
+
+def keep(adoption: Adoption) -> None:
+    _adoptions[adoption.app] = adoption

@@ -1,0 +1,85 @@
+"""Inside the pool: one attempt in the hands of Celery's own tracer.
+
+The tracer does all that Celery does around a task: signals, states in the result backend, callbacks, retries. What it
+sends meanwhile is gathered (collect.py) and goes back to the worker with the outcome. Only the worker speaks to the
+ledger about the attempt, so there is one lease and one beat per worker, whatever the pool.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from billiard.einfo import ExceptionInfo
+from celery import current_app, states
+from celery.app.trace import trace_task
+from celery.exceptions import Reject
+from kombu.serialization import loads, prepare_accept_content
+
+from relier.celery.adoption import adoption_of
+from relier.celery.collect import Collector, collecting
+from relier.celery.report import Report, write_report, write_result
+from relier.failure import failure_of
+
+log = logging.getLogger("relier.celery")
+
+Traced = tuple[int, Any, float | None]  # what Celery's own pool function returns: failed, result or exception, run time
+Order = tuple[str, str, str, dict[str, bytes]]  # the task, its record, its queue, the parts it waited for
+
+
+def run_message(order: Order, request: dict[str, Any], body: Any, content: tuple[str, str]) -> tuple[bytes, Traced]:
+    """Run a message. The report for the ledger, and what Celery's request wants to know."""
+    app = current_app._get_current_object()  # noqa: SLF001 - as Celery's own pool function does
+    name, record_id, queue, parts = order
+    collector = Collector(record_id, queue, parts)
+    try:
+        with collecting(collector):
+            args, kwargs, embed = loads(body, *content, accept=prepare_accept_content(app.conf.accept_content))
+            request.update({"args": args, "kwargs": kwargs, "is_eager": False}, **embed or {})
+            told, info, runtime, shown = trace_task(app.tasks[name], request["id"], args, kwargs, request, app=app)
+            report = report_of(app, collector, told, info, keeps=not request.get("ignore_result"))
+            return write_report(report), ((1, told, runtime) if info else (0, shown, runtime))
+    except Reject as error:
+        return write_report(rejected(error)), (1, ExceptionInfo(), None)
+    except Exception as error:  # no attempt may vanish: whatever it is, it is an outcome
+        log.exception("task %s could not be traced", record_id)
+        return write_report(Report(states.FAILURE, failure=failure_of(error))), (1, ExceptionInfo(), None)
+
+
+def report_of(app: Any, collector: Collector, told: Any, info: Any, *, keeps: bool) -> Report:
+    """What the tracer's answer means. `info` is None for a success, whose result `told` is."""
+    state = states.SUCCESS if info is None else info.state
+    follow_ups = tuple(collector.follow_ups)
+    if collector.again is not None:
+        for task in follow_ups:  # `retry(throw=False)`, and then the body came to an end: both happen, as in Celery
+            adoption_of(app).submit(task)
+        message, again = collector.again
+        cause = None if info is None else getattr(info.retval, "exc", None) or info.retval
+        return Report(
+            states.RETRY,
+            failure=None if cause is None else failure_of(cause),
+            again=again,
+            delay_ms=message.due_in_ms,
+        )
+    if state == states.SUCCESS:
+        joins = any(task.join is not None for task in follow_ups)
+        return Report(state, _result(app, collector, told) if keeps or joins else None, follow_ups=follow_ups)
+    if state == states.REJECTED:
+        return rejected(info.retval)
+    if state == states.IGNORED:
+        return Report(state, follow_ups=follow_ups)
+    return Report(state, failure=failure_of(info.retval), follow_ups=follow_ups, part=collector.part)
+
+
+def rejected(error: Reject) -> Report:
+    return Report(states.REJECTED, failure=failure_of(error), requeue=bool(error.requeue))
+
+
+def _result(app: Any, collector: Collector, value: Any) -> bytes | None:
+    try:
+        raw = write_result(value, app.conf.result_serializer)
+    except Exception:  # a serializer may raise anything; whoever wants results has a backend, and that has complained
+        log.info("the result of %s cannot be serialized and is not kept", collector.record_id, exc_info=True)
+        return None
+    keyring = adoption_of(app).client.keyring
+    return keyring.wrap(raw, collector.record_id, "result") if raw is not None and keyring.encrypts else raw

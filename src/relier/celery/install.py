@@ -1,0 +1,92 @@
+"""`install(app)`: the one line that makes a Celery app keep its tasks in the ledger."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from celery import signals
+from kombu.utils.imports import symbol_by_name
+
+from relier.celery.adoption import Adoption, adopted, keep
+from relier.celery.backend import JOIN_TASK, backend_class, run_join
+from relier.celery.control import control_class
+from relier.celery.pools import offer_asyncio_pool
+from relier.celery.publish import amqp_class
+from relier.celery.worker import ConsumerStep, LedgerStep
+from relier.settings import Settings
+from relier.submit.client import use_client
+
+log = logging.getLogger("relier.celery")
+
+# What `install` sets where the app has not, and why. Nothing else of the app's configuration is touched.
+BROKER_OPTIONS = {
+    # With kombu's defaults a broker that freezes (a Sentinel's dead master) leaves the worker's main thread in a read
+    # for ever; with these it reconnects by itself.
+    "socket_timeout": 5.0,
+    "socket_connect_timeout": 3.0,
+    "socket_keepalive": True,
+    "health_check_interval": 5,
+}
+
+
+def install(app: Any, *, adopt: bool | Sequence[str] = (), settings: Settings | None = None) -> Any:
+    """Make `app` keep tasks in the ledger: its `@rl_task`s, and with `adopt` its own tasks, all of them (True) or those
+    whose names match (`["proj.billing.*"]`). Call it once, where the app is made. Returns the app."""
+    if adopted(app) is not None:
+        return app
+    adoption = Adoption(app, adopt, settings)
+    keep(adoption)
+    if settings is not None:
+        use_client(adoption.client)
+    _send_to_ledger(app, adoption)
+    _join_in_ledger(app)
+    offer_asyncio_pool()
+    app.steps["worker"].add(LedgerStep)
+    app.steps["consumer"].add(ConsumerStep)
+    if app.configured:
+        _configure(app)
+    else:
+        app.on_after_configure.connect(_configure_later, weak=False)
+    return app
+
+
+def _send_to_ledger(app: Any, adoption: Adoption) -> None:
+    app.amqp_cls = amqp_class(symbol_by_name(app.amqp_cls), adoption)
+    app.control_cls = control_class(symbol_by_name(app.control_cls), adoption)
+    for made in ("amqp", "control"):  # before: the next use makes ours
+        app.__dict__.pop(made, None)
+
+
+def _join_in_ledger(app: Any) -> None:
+    make = app._get_backend  # noqa: SLF001 - the one place where an app makes its backends
+
+    def make_ours() -> Any:
+        backend = make()
+        backend.__class__ = backend_class(type(backend))
+        return backend
+
+    app._get_backend = make_ours  # noqa: SLF001
+    app.task(name=JOIN_TASK, bind=True, max_retries=None, ignore_result=True)(run_join)
+
+
+def _configure_later(sender: Any = None, **_: Any) -> None:
+    _configure(sender)
+
+
+def _configure(app: Any) -> None:
+    scheme = str(app.conf.broker_url or "").partition("://")[0]
+    if scheme.partition("+")[0] in ("redis", "rediss", "sentinel"):
+        options = app.conf.broker_transport_options
+        for name, value in BROKER_OPTIONS.items():
+            options.setdefault(name, value)
+
+
+def _wait_for_the_thread(sender: Any = None, **_: Any) -> None:
+    step = getattr(sender, "ledger_step", None)
+    if step is not None:
+        step.join()
+
+
+signals.worker_shutdown.connect(_wait_for_the_thread, weak=False)

@@ -1,0 +1,142 @@
+"""A Celery message as the ledger keeps it: one record whose payload is the message, byte for byte.
+
+What plain Celery would have put on the wire (headers, properties, the serialized and perhaps compressed body) travels
+inside our envelope as the one argument of a call, so that signing, encryption, `rl` and dead letters treat it like any
+other payload, and the worker hands Celery the message it would have received.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from celery.worker.strategy import proto1_to_proto2
+from kombu.serialization import dumps
+
+from relier.codec import ENCODER, encode, pack
+from relier.envelope import seal
+from relier.keyring import Keyring
+from relier.ledger.checks import PRIORITIES
+from relier.ledger.records import Submission
+from relier.settings import Settings
+from relier.store.call import Durability
+from relier.submit.push import DEAD_TTL_S, RESULT_TTL_S, kept_ms
+from relier.trace import current_trace
+
+
+class Message(msgspec.Struct):
+    """One task message of protocol 2. `body` is text, or bytes where the serializer or a compression makes some."""
+
+    headers: dict[str, Any]
+    properties: dict[str, Any]
+    content_type: str
+    content_encoding: str
+    body: str | bytes
+    exchange: str = ""
+    routing_key: str = ""
+
+    @property
+    def task(self) -> str:
+        return str(self.headers["task"])
+
+    @property
+    def record_id(self) -> str:
+        """The id of its record: Celery's, and for what `Task.replace` put in its place one of its own, because the id
+        of what it replaces has come to an end by then."""
+        nesting = self.headers.get("replaced_task_nesting") or 0
+        return f"{self.headers['id']}.{nesting}" if nesting else str(self.headers["id"])
+
+    @property
+    def eta_ms(self) -> int:
+        return milliseconds(self.headers.get("eta"))
+
+    @property
+    def expires_ms(self) -> int:
+        return milliseconds(self.headers.get("expires"))
+
+    @property
+    def due_in_ms(self) -> int:
+        """How long until its eta."""
+        return max(0, self.eta_ms - time.time_ns() // 1_000_000) if self.eta_ms else 0
+
+
+def milliseconds(moment: Any) -> int:
+    """An ISO 8601 time of a header; 0 where there is none. Without a zone it is UTC, as Celery means it."""
+    if not moment:
+        return 0
+    at = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return max(1, (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1))
+
+
+def message_from_broker(message: Any, payload: Any, serializer: str) -> Message:
+    """A message as kombu received it: decompressed by then. One of the old protocol 1 is rewritten."""
+    headers = {name: value for name, value in (message.headers or {}).items() if name != "compression"}
+    body, content_type, encoding = message.body, message.content_type, message.content_encoding
+    if "task" not in headers:
+        call, headers, _, _ = proto1_to_proto2(message, payload)
+        headers = {name: value for name, value in headers.items() if name not in ("args", "kwargs", "headers")}
+        content_type, encoding, body = dumps(call, serializer=serializer)
+    told = message.delivery_info or {}
+    return Message(
+        headers,
+        dict(message.properties or {}),
+        content_type,
+        encoding,
+        body if isinstance(body, str) else readable(bytes(body), encoding),
+        told.get("exchange") or "",
+        told.get("routing_key") or "",
+    )
+
+
+def readable(body: bytes, encoding: str) -> str | bytes:
+    """Text where it is some."""
+    try:
+        return body.decode(encoding) if encoding != "binary" else body
+    except (LookupError, UnicodeDecodeError):
+        return body
+
+
+def read_message(given: Mapping[str, Any]) -> Message:
+    """A message out of a decoded payload."""
+    return Message(**given)
+
+
+def write_call(message: Message) -> bytes:
+    """The message as the one argument of a call."""
+    fields = {name: getattr(message, name) for name in message.__struct_fields__}
+    try:
+        return ENCODER.encode(([pack(fields)], {}))
+    except (ValueError, RecursionError):
+        return b"[[" + encode(fields, "the message") + b"],{}]"  # says which value cannot travel
+
+
+def submission_of(
+    message: Message, queue: str, priority: int, level: Durability, settings: Settings, keyring: Keyring
+) -> Submission:
+    """The record of a message."""
+    task_id = message.record_id
+    payload = seal(
+        write_call(message),
+        schema_version=1,
+        pushed_ms=time.time_ns() // 1_000_000,
+        trace=current_trace(),
+        task_id=task_id,
+        name=message.task,
+        keyring=keyring,
+    )
+    return Submission(
+        id=task_id,
+        name=message.task,
+        payload=payload,
+        queue=queue,
+        priority=min(max(priority, PRIORITIES[0]), PRIORITIES[-1]),
+        eta_ms=message.eta_ms,
+        expires_at_ms=message.expires_ms,
+        result_ttl_ms=kept_ms(None, settings.result_ttl, RESULT_TTL_S),
+        dead_ttl_ms=kept_ms(None, settings.dead_ttl, DEAD_TTL_S),
+        durability=level,
+    )

@@ -1,0 +1,122 @@
+"""The way out: a task message of an adopted task becomes a record instead of a message.
+
+Everything Celery sends (`.delay()`, `apply_async`, canvas, `self.retry()`, beat) passes `app.amqp.send_task_message`.
+There the producer is ours: with routing done and signals sent, its `publish` submits to the ledger. No broker is asked,
+so a push succeeds while the broker is away.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kombu import Exchange
+
+from relier.celery.messages import Message
+from relier.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from relier.celery.adoption import Adoption
+
+log = logging.getLogger("relier.celery")
+
+# Properties of a message that are the broker's business and mean nothing to a worker.
+_DELIVERY = frozenset({"declare", "retry", "retry_policy", "timeout", "confirm_timeout", "mandatory", "immediate"})
+DELAYED_EXCHANGE = "celery_delayed_27"
+DELAY_BITS = 28
+
+
+def amqp_class(base: type[Any], adoption: Adoption) -> type[Any]:
+    """The app's own AMQP class, with our sender."""
+
+    class LedgerAMQP(base):
+        def _create_task_sender(self) -> Callable[..., Any]:
+            send = super()._create_task_sender()
+
+            def send_task_message(producer: Any, name: str, message: Any, **options: Any) -> Any:
+                if adoption.covers(name):
+                    producer = LedgerProducer(producer, adoption)
+                return send(producer, name, message, **options)
+
+            return send_task_message
+
+    return LedgerAMQP
+
+
+class LedgerProducer:
+    """Stands in for kombu's producer while one task message is sent. What it does not do itself is the real one's."""
+
+    def __init__(self, producer: Any, adoption: Adoption) -> None:
+        self._producer = producer
+        self._adoption = adoption
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._producer, name)
+
+    def publish(self, body: Any, **options: Any) -> Any:
+        queue = queue_of(self._adoption.app, options)
+        if queue is None:
+            log.warning(
+                "%s is sent to exchange %r, which leads to no one queue; it goes to the broker, unprotected",
+                options["headers"].get("task"),
+                name_of(options.get("exchange")),
+            )
+            return self._producer.publish(body, **options)
+        self._adoption.send(self._message(body, options), queue, options.get("priority"))
+        return None
+
+    def _message(self, body: Any, options: dict[str, Any]) -> Message:
+        headers = dict(options.pop("headers"))
+        if "task" not in headers:
+            raise ConfigurationError(
+                "adopted tasks need task_protocol 2, Celery's default; protocol 1 is not supported"
+            )
+        exchange, routing_key = name_of(options.pop("exchange", "")), options.pop("routing_key", "") or ""
+        serializer, compression = options.pop("serializer", None), options.pop("compression", None)
+        body, content_type, encoding = self._producer._prepare(  # noqa: SLF001 - what its publish does first
+            body, serializer, None, None, compression, headers
+        )
+        properties = {name: value for name, value in options.items() if name not in _DELIVERY}
+        return Message(headers, properties, content_type, encoding, body, exchange, routing_key)
+
+
+def name_of(exchange: Any) -> str:
+    return exchange.name if isinstance(exchange, Exchange) else str(exchange or "")
+
+
+def queue_of(app: Any, options: dict[str, Any]) -> str | None:
+    """The one queue a message would have gone to; None: none, or several."""
+    exchange, key = name_of(options.get("exchange")), options.get("routing_key") or ""
+    if not exchange:
+        return key or None
+    if exchange == DELAYED_EXCHANGE:  # the delay as bits, then the key it would have had
+        key = ".".join(key.split(".")[DELAY_BITS:])
+        return key if key in app.amqp.queues else None
+    declared = list(options.get("declare") or ())
+    if len(declared) == 1 and getattr(declared[0], "name", None):
+        return str(declared[0].name)
+    bound = [q.name for q in app.amqp.queues.values() if leads(q, exchange, key)]
+    return bound[0] if len(bound) == 1 else None
+
+
+def leads(queue: Any, exchange: str, key: str) -> bool:
+    """Whether a message to that exchange with that key ends in this queue."""
+    if queue.exchange is None or queue.exchange.name != exchange:
+        return False
+    if queue.exchange.type == "fanout":
+        return True
+    return topic_matches(queue.routing_key or "", key) if queue.exchange.type == "topic" else queue.routing_key == key
+
+
+def topic_matches(pattern: str, key: str) -> bool:
+    """AMQP's topics: `*` is one word, `#` any number of them."""
+
+    def match(ps: list[str], ks: list[str]) -> bool:
+        if not ps:
+            return not ks
+        if ps[0] == "#":
+            return any(match(ps[1:], ks[i:]) for i in range(len(ks) + 1))
+        return bool(ks) and ps[0] in ("*", ks[0]) and match(ps[1:], ks[1:])
+
+    return match(pattern.split("."), key.split("."))

@@ -1,0 +1,69 @@
+"""What a pool process says of an attempt, and what that means for the ledger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from kombu import serialization
+
+from relier import codec
+from relier.errors import RelierError
+from relier.failure import Failure
+from relier.ledger.records import Submission
+from relier.run.outcome import Again, Done, Failed, Outcome
+
+_WRAPPED = "celery:result"
+
+
+class CeleryTaskError(RelierError):
+    """A failure of an adopted task whose class is not known here."""
+
+
+class Report(msgspec.Struct, omit_defaults=True):
+    """`state` is Celery's. `again`: what to run next under the same id, and when; `requeue`: as it is, at once."""
+
+    state: str
+    result: bytes | None = None
+    failure: Failure | None = None
+    follow_ups: tuple[Submission, ...] = ()
+    part: bytes = b""
+    again: Submission | None = None
+    delay_ms: int = 0
+    requeue: bool = False
+
+    def outcome(self) -> Outcome:
+        if self.again is not None or self.requeue:
+            why = f"{self.failure.name}: {self.failure.message}" if self.failure else ""
+            return Again(self.delay_ms, why, self.again, quiet=self.requeue)
+        if self.failure is None:
+            return Done(self.result, self.follow_ups)
+        error = self.failure.rebuild() or CeleryTaskError(f"{self.failure.name}: {self.failure.message}")
+        return Failed(error, True, self.failure, self.follow_ups, self.part)
+
+
+def write_report(report: Report) -> bytes:
+    return msgspec.msgpack.encode(report)
+
+
+def read_report(raw: bytes) -> Report:
+    return msgspec.msgpack.decode(raw, type=Report)
+
+
+def write_result(value: Any, serializer: str) -> bytes | None:
+    """A result by Celery's serializer: JSON as it is, anything else wrapped. None where it is None."""
+    if value is None:
+        return None
+    content_type, encoding, body = serialization.dumps(value, serializer=serializer)
+    if content_type == "application/json":
+        return body.encode() if isinstance(body, str) else bytes(body)
+    return codec.encode({_WRAPPED: [content_type, encoding, body]})
+
+
+def read_result(raw: bytes | None) -> Any:
+    if not raw:
+        return None
+    content_type, encoding, body = "application/json", "utf-8", raw
+    if raw.startswith(b'{"' + _WRAPPED.encode()):
+        content_type, encoding, body = codec.decode(raw)[_WRAPPED]
+    return serialization.loads(body, content_type, encoding, accept=[content_type])

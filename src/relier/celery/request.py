@@ -1,0 +1,258 @@
+"""Celery's request of an attempt: from the worker's main thread into the pool, and back as an outcome.
+
+`strategy` is what an adopted task's messages are handled by. Those from the ledger run; those from the broker, sent by
+producers that do not have Relier yet, become records first, and are acknowledged when they are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+from weakref import ref
+
+import msgspec
+from billiard.einfo import ExceptionInfo
+from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
+from celery import signals
+from celery.app import trace as celery_trace
+from celery.exceptions import TaskRevokedError
+from celery.worker.request import Request
+from celery.worker.state import task_ready, task_reserved
+from kombu.message import Message as KombuMessage
+
+from relier.celery.adoption import AdoptedTask, adoption_of
+from relier.celery.child import run_message
+from relier.celery.collect import Collector, collecting
+from relier.celery.jobs import Job
+from relier.celery.messages import Message, read_message
+from relier.celery.report import read_report
+from relier.celery.rl_child import run_claimed
+from relier.errors import HardTimeoutError, MaxResurrectionsExceededError, RelierError
+from relier.run.isolate import Report, outcome_of
+from relier.run.outcome import Died, Failed, HandBack
+
+log = logging.getLogger("relier.celery")
+received = logging.getLogger("celery.worker.strategy")
+
+GRACE_S = 10.0  # past its hard timeout a task of ours has this long to end
+
+
+class JobMessage(KombuMessage):
+    """A message out of the ledger."""
+
+    def __init__(self, job: Job, message: Message, accept: Any) -> None:
+        super().__init__(
+            body=message.body,
+            content_type=message.content_type,
+            content_encoding=message.content_encoding,
+            headers=dict(message.headers),
+            properties=dict(message.properties),
+            delivery_info={"exchange": message.exchange, "routing_key": message.routing_key, "redelivered": False},
+            accept=accept,
+        )
+        self.job = job
+
+
+def message_of(job: Job) -> Message:
+    """What Celery is given for an attempt. An `@rl_task` has no message: it gets an empty one."""
+    attempt = job.attempt
+    if attempt.args and isinstance(attempt.args[0], dict) and "headers" in attempt.args[0]:
+        message = read_message(attempt.args[0])
+        message.headers["retries"] = max(int(message.headers.get("retries") or 0), 0)
+        return message
+    record = attempt.claimed.record
+    headers = {
+        "task": record.name,
+        "id": record.id,
+        "root_id": record.id,
+        "lang": "py",
+        "argsrepr": "",
+        "kwargsrepr": "",
+    }
+    return Message(
+        headers, {"correlation_id": record.id}, "application/json", "utf-8", "[[], {}, {}]", "", record.queue
+    )
+
+
+class LedgerRequest(Request):
+    """One attempt. It has no message to acknowledge: what came of it is told to the ledger, by its job."""
+
+    job: Job
+
+    def execute_using_pool(self, pool: Any, **_: Any) -> Any:
+        if self.revoked():
+            raise TaskRevokedError(self.id)
+        run, args, limits = self._order()
+        result = pool.apply_async(
+            run,
+            args=args,
+            accept_callback=self.on_accepted,
+            timeout_callback=self.on_timeout,
+            callback=self.on_success,
+            error_callback=self.on_failure,
+            correlation_id=self.id,
+            **limits,
+        )
+        self._apply_result = None if result is None else ref(result)
+        return result
+
+    def _order(self) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+        """What the pool is to call, with what, and within which time."""
+        claimed, task = self.job.attempt.claimed, self.job.attempt.task
+        if not isinstance(task, AdoptedTask):
+            hard = task.options.hard_timeout  # it stops itself; this is for one that does not
+            limits = {"timeout": None if hard is None else hard + GRACE_S}
+            return run_claimed, (msgspec.msgpack.encode(claimed),), limits
+        time_limit, soft_time_limit = self.time_limits
+        order = (self.type, claimed.record.id, claimed.record.queue, dict(claimed.steps))
+        limits = {
+            "timeout": time_limit or self.task.time_limit,
+            "soft_timeout": soft_time_limit or self.task.soft_time_limit,
+        }
+        content = (self.content_type, self.content_encoding)
+        return run_message, (order, self.request_dict, self.body, content), limits
+
+    def on_accepted(self, pid: int, time_accepted: float) -> None:
+        self.job.started(pid)
+        super().on_accepted(pid, time_accepted)
+
+    def on_success(self, answer: Any, **_: Any) -> None:
+        if isinstance(answer, ExceptionInfo):  # the pool's way to tell of an exit
+            self.on_failure(answer)
+            return
+        raw, traced = answer
+        attempt = self.job.attempt
+        if isinstance(attempt.task, AdoptedTask):
+            self.job.settle(read_report(raw).outcome())
+        else:
+            self.job.settle(outcome_of(attempt, msgspec.msgpack.decode(raw, type=Report)))
+        super().on_success(traced)
+
+    def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:
+        if return_ok:  # the tracer has done what there is to do; this only tells it
+            super().on_failure(exc_info, send_failed_event, return_ok)
+            return
+        error = getattr(exc_info.exception, "exc", exc_info.exception)
+        if isinstance(error, Terminated):
+            super().on_failure(exc_info, send_failed_event, return_ok)
+        elif isinstance(error, WorkerLostError | SystemExit | KeyboardInterrupt):
+            task_ready(self)
+            self.job.settle(Died(str(error)))
+        else:
+            self._fail(error, lambda: super(LedgerRequest, self).on_failure(exc_info, send_failed_event, return_ok))
+
+    def on_timeout(self, soft: bool, timeout: float) -> None:
+        if soft:
+            super().on_timeout(soft, timeout)
+        else:
+            self._fail(self._too_long(timeout), lambda: super(LedgerRequest, self).on_timeout(soft, timeout))
+
+    def lost_for_good(self, cause: str) -> Failed:
+        """Its process died under it once too often: Celery is told of a failure, and what it sends on that is kept."""
+        error = WorkerLostError(f"{cause}, once too often")
+        try:
+            raise error
+        except WorkerLostError:
+            info = ExceptionInfo()
+        with collecting(self._collector()) as collector:
+            super().on_failure(info)
+        dead = MaxResurrectionsExceededError(self.job.record_id, "max_resurrections_exceeded", str(error))
+        return Failed(dead, True, None, tuple(collector.follow_ups), collector.part)
+
+    def _collector(self) -> Collector:
+        record = self.job.attempt.claimed.record
+        return Collector(record.id, record.queue, settling=True)
+
+    def _too_long(self, timeout: float) -> BaseException:
+        limit = self.job.attempt.task.options.hard_timeout
+        if limit is None:
+            return TimeLimitExceeded(timeout)
+        return HardTimeoutError(f"it ran longer than its hard timeout of {limit:g} s, did not stop, and was killed")
+
+    def _fail(self, error: BaseException, tell: Callable[[], None]) -> None:
+        """It failed without a word from the tracer. What Celery sends on that, error callbacks, is part of its end."""
+        collector = self._collector()
+        try:
+            with collecting(collector):
+                tell()
+        finally:
+            self.job.settle(Failed(error, True, None, tuple(collector.follow_ups), collector.part))
+
+    def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> None:
+        super()._announce_revoked(reason, terminated, signum, expired)
+        self.job.settle(Revoked())
+
+    def acknowledge(self) -> None:
+        self.acknowledged = True
+
+    def reject(self, requeue: bool = False) -> None:  # noqa: ARG002 - the report says what follows
+        self.acknowledged = True
+
+
+class Revoked(HandBack):
+    """A person, or its expiry, ended it: it is cancelled, and then handed back."""
+
+
+def strategy(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Any]:
+    """How one task's messages are handled: for `task.Strategy`."""
+    adoption = adoption_of(app)
+    revoked = consumer.controller.state.revoked
+
+    def handle(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:
+        if not isinstance(message, JobMessage):
+            take_in(message, body, ack, reject)
+            return
+        req = LedgerRequest(
+            message,
+            app=app,
+            hostname=consumer.hostname,
+            eventer=consumer.event_dispatcher,
+            task=task,
+            connection_errors=consumer.connection_errors,
+            body=message.body,
+            headers=message.headers,
+        )
+        req.job = message.job
+        message.job.request = req
+        announce(req)
+        if (req.expires or req.id in revoked) and req.revoked():
+            return
+        signals.task_received.send(sender=consumer, request=req)
+        req.send_event(
+            "task-received",
+            name=req.name,
+            args=req.argsrepr,
+            kwargs=req.kwargsrepr,
+            root_id=req.root_id,
+            parent_id=req.parent_id,
+            retries=req.request_dict.get("retries", 0),
+            eta=req.eta and req.eta.isoformat(),
+            expires=req.expires and req.expires.isoformat(),
+        )
+        bucket = None if consumer.disable_rate_limits else consumer.task_buckets[task.name]
+        if bucket:
+            consumer._limit_task(req, bucket, 1)  # noqa: SLF001 - as Celery's own strategy does
+            return
+        task_reserved(req)
+        for callback in callbacks or ():
+            callback(req)
+        consumer.on_task_request(req)
+
+    def take_in(message: Any, body: Any, ack: Any, reject: Any) -> None:
+        """A message of a producer without Relier: accepted once it is a record."""
+        try:
+            adoption.take_in(message, body)
+        except RelierError as error:
+            log.warning("a message of %s could not be taken in, and goes back to the broker: %s", task.name, error)
+            reject(log, consumer.connection_errors, True)
+            return
+        ack(log, consumer.connection_errors)
+
+    return handle
+
+
+def announce(req: Any) -> None:
+    if received.isEnabledFor(logging.INFO):
+        context = {"id": req.id, "name": req.name, "args": req.argsrepr, "kwargs": req.kwargsrepr, "eta": req.eta}
+        received.info(celery_trace.LOG_RECEIVED, context, extra={"data": context})

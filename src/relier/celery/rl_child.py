@@ -1,0 +1,128 @@
+"""Inside a pool process: an attempt of an `@rl_task`. One event loop for the process' life, made after the fork."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from functools import cache, partial
+from typing import Any
+
+import msgspec
+from billiard.einfo import ExceptionInfo
+from celery import signals
+from celery.utils.serialization import get_pickleable_exception
+
+from relier import registry
+from relier.celery.adoption import AdoptedTask
+from relier.celery.board import board
+from relier.celery.child import Traced
+from relier.errors import HardTimeoutError, RelierError
+from relier.ledger.records import Claimed
+from relier.run.attempt import Attempt, open_attempt
+from relier.run.execute import execute, run_soft_hook, stop
+from relier.run.isolated import report_of
+from relier.run.line import Line
+from relier.run.outcome import Failed, HandBack, Outcome, PutBack
+from relier.run.threads import Threads
+from relier.submit.client import default_client
+
+STOP = signal.SIGUSR2  # what the worker sends to cancel what runs; SIGUSR1 is Celery's
+
+
+class Inside:
+    """Runs one attempt at a time."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._threads = Threads()
+        self._line = self._loop.run_until_complete(_open())
+        self._attempt: Attempt | None = None
+        self._loop.add_signal_handler(STOP, self._stop)
+
+    def _stop(self) -> None:
+        if self._attempt is not None:
+            stop(self._attempt, HandBack())
+
+    def run(self, claimed: Claimed) -> Outcome:
+        attempt = open_attempt(claimed, self._line, board.trusted_until)
+        if not isinstance(attempt, Attempt):
+            return attempt
+        self._attempt = attempt
+        try:
+            return self._loop.run_until_complete(self._run(attempt))
+        finally:
+            self._attempt = None
+
+    async def _run(self, attempt: Attempt) -> Outcome:
+        current = asyncio.current_task()
+        if attempt.task.is_async and current is not None:
+            attempt.stopper = current.cancel
+        timers = [*self._timers(attempt)]
+        try:
+            return await execute(attempt, self._threads, self._line)
+        finally:
+            for timer in timers:
+                timer.cancel()
+
+    def _timers(self, attempt: Attempt) -> Any:
+        options = attempt.task.options
+        if options.soft_timeout is not None:
+            yield self._loop.call_later(options.soft_timeout, self._warn, attempt)
+        if options.hard_timeout is not None:
+            error = HardTimeoutError(
+                f"it ran longer than its hard timeout of {options.hard_timeout:g} s and was stopped"
+            )
+            yield self._loop.call_later(options.hard_timeout, partial(stop, attempt, Failed(error)))
+
+    def _warn(self, attempt: Attempt) -> None:
+        self._warning = self._loop.create_task(run_soft_hook(attempt))
+
+
+async def _open() -> Line:
+    client = default_client()
+    await client.aopen()
+    return Line(client)
+
+
+@cache
+def _inside(pid: int) -> Inside:  # noqa: ARG001 - one per process, also after a fork
+    return Inside()
+
+
+@signals.worker_process_init.connect(weak=False)
+def warm_up(**_: Any) -> None:
+    """A process of the pool has started: its loop runs and its connection stands before the first task comes."""
+    signal.signal(STOP, signal.SIG_IGN)
+    if any(not isinstance(task, AdoptedTask) for task in registry.known_tasks()):
+        with contextlib.suppress(RelierError):  # a store that is away is no reason not to start
+            _inside(os.getpid())
+
+
+def run_claimed(raw: bytes) -> tuple[bytes, Traced]:
+    """Run a claimed task of ours. The report for the worker, and what Celery's request wants to know."""
+    claimed = msgspec.msgpack.decode(raw, type=Claimed)
+    begun = time.monotonic()
+    try:
+        outcome = _inside(os.getpid()).run(claimed)
+    except Exception as error:  # noqa: BLE001 - ours, not the task's: it must come to an end nevertheless
+        outcome = PutBack(error)
+    report = msgspec.msgpack.encode(report_of(outcome))
+    took = time.monotonic() - begun
+    if isinstance(outcome, Failed | PutBack):
+        return report, (1, _info(outcome.error), took)
+    return report, (0, "", took)
+
+
+def _info(error: BaseException) -> ExceptionInfo:
+    """With a traceback, which one that was never raised does not have."""
+    try:
+        _raise(get_pickleable_exception(error))
+    except BaseException:  # noqa: BLE001 - whatever it is
+        return ExceptionInfo()
+
+
+def _raise(error: BaseException) -> None:
+    raise error

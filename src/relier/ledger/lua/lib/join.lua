@@ -1,0 +1,29 @@
+-- A task that waits for parts: an item whose on_conflict says `join <size> <part>`. Whoever names it first enters it, as
+-- scheduled at its eta, which is its deadline; each leaves its part among the steps of it, under the part's name. With
+-- `size` of them it is queued at once. What has not ended well takes parts also later, so that a replay sees them all;
+-- what is done, cancelled, gone or broken takes none: steps never stand without their record.
+-- use: enter notes spec
+local function join(a, nth, value)
+  local id = ARGV[a]
+  local size, part = string.match(ARGV[a + 6], '^join (%d+) (%S+)$')
+  if not look(a) then enter(a, nth, false, true) end
+  local r = read(id)
+  if not r.state or r.state == 'done' or r.state == 'cancelled' then return end
+  beside('HSET', STEPS .. id, part, value)
+  local first = not has(r, 's')
+  mark(r, 's')
+  if r.state == 'scheduled' and redis.call('HLEN', STEPS .. id) >= tonumber(size) then
+    with_spec(r)
+    redis.call('ZREM', DUE, id)
+    r.state = 'queued'
+    save(id, r)
+    redis.call('ZADD', READY .. r.queue, order(now_us, r.priority), id)
+    ring(r.queue)
+  elseif first then
+    redis.call('SETRANGE', TASK .. id, 0, core(r))
+  end
+  if r.state == 'dead' then
+    local left = redis.call('PTTL', TASK .. id)
+    if left > 0 then redis.call('PEXPIRE', STEPS .. id, left) end   -- no longer than its record
+  end
+end

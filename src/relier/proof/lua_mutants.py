@@ -127,13 +127,13 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
     LuaMutant(
         "short_submit_over_the_depth", "lib/submit_one", "redis.call('ZCARD', index) < tonumber(ARGV[2])", "true"
     ),
-    LuaMutant("bury_drops_its_follow_ups", "bury", "if ARGV[a + 5] ~= '0' then follow", "if false then follow"),
+    LuaMutant("bury_drops_its_follow_ups", "bury", "if ARGV[a + 5] ~= '0' then", "if false then"),
     LuaMutant(
         "repeated_bury_follows",
         "bury",
         "return settle('bury', 6,",
         "if ask('HGET', MORE .. ARGV[3], 'settled') == 'bury:' .. ARGV[4] then\n"
-        "  follow(9, tonumber(ARGV[8]), ARGV[7])\nend\nreturn settle('bury', 6,",
+        "  -- here: follow\n  follow(9, tonumber(ARGV[8]), ARGV[7])\nend\nreturn settle('bury', 6,",
     ),
     LuaMutant("bury_brings_nothing", "bury", "tonumber(ARGV[a + 5]), ARGV[a + 4])", "tonumber(ARGV[a + 5]), '')"),
     LuaMutant(

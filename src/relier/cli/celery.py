@@ -61,6 +61,6 @@ def _tell(session: Session, drained: Drained, *, dry_run: bool) -> None:
         click.echo(f"Still running: {many(drained.running, 'task')}; let them end before you stop the workers.")
     if drained.kept:
         click.echo(
-            f"{many(len(drained.kept), 'task')} stayed behind: rl_tasks, or chords that wait for their parts, which plain "
-            f"Celery cannot run: {', '.join(drained.kept[:3])}"
+            f"{many(len(drained.kept), 'task')} stayed behind, rl_tasks or chords that wait for their parts, which "
+            f"plain Celery cannot run: {', '.join(drained.kept[:3])}"
         )

@@ -336,10 +336,15 @@ class Timed:
 
 
 def report_load(table: Table, loaded: dict[str, list[float]]) -> None:
+    """The median decides. The least of all rounds is told beside it: on a machine that is shared, the median has the
+    time in it for which Redis had to wait for a core."""
     bare = loaded[BARE]
-    table.line("submit, bare: time in its script", statistics.median(bare), "µs")
+    table.line("submit, bare: time in its script", round(statistics.median(bare), 2), "µs")
+    table.line("submit, bare: the least of all rounds", min(bare), "µs")
     for name, each in loaded.items():
         more = statistics.median(mine - its for mine, its in zip(each, bare, strict=True))
+        if name != BARE:
+            table.line(f"{name}: by the least of all rounds", round(min(each) - min(bare), 2), "µs")
         if name in ADMISSIONS:
             table.most(f"{name}: Redis, time in the script", round(more, 2), REDIS_MOST_US, "µs")
         elif name != BARE:
@@ -363,7 +368,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         url = f"embedded://{folder}/store"
         every = guards(url)
-        measure(every, 3 if short else 21)
+        measure(every, 3 if short else 11)
         loaded = under_load(
             [one for one in every if one.name in {BARE, NOISE, *ADMISSIONS, *KEYED}], 21 if short else 201
         )

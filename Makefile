@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-native bench-recovery bench-zombies bench-drain bench-delayed clean
+.PHONY: setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards clean
 
 setup: $(VENV)/.ready
 $(VENV)/.ready: requirements/dev.lock pyproject.toml
@@ -73,6 +73,9 @@ bench-recovery: setup  ## how soon the tasks of killed workers run again
 	$(BIN)/python bench/recovery.py
 
 bench-zombies bench-drain bench-delayed: setup  ## late commits, drains at random moments, a million delayed tasks
+bench-storms bench-deploy bench-steps: setup    ## the guards under kill -9: push storms, a deploy, ten-step tasks
+bench-guards: setup                             ## what each guard costs per task, beside the bare one
+bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards:
 	$(BIN)/python bench/$(@:bench-%=%).py
 
 lock:                  ## rewrite the lock files from pyproject.toml

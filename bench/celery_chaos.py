@@ -12,7 +12,6 @@ import argparse
 import os
 import random
 import signal
-import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -48,9 +47,9 @@ class Chaos:
 
     def start_worker(self) -> None:
         name = f"w{len(self.fleet.members)}@chaos"
-        command = [sys.executable, "-m", "celery", "-A", "celery_chaos_app", "worker", "-c", "2", "-n", name]
+        command = ["-m", "celery", "-A", "celery_chaos_app", "worker", "-c", "2", "-n", name]
         command += ["--without-mingle", "--without-gossip", "-l", "INFO"]
-        self.workers.append(self.fleet.launch(command, ROOT / "bench", **self.env))
+        self.workers.append(self.fleet.python(*command, cwd=ROOT / "bench", **self.env))
 
     def send(self) -> list[str]:
         """Everything at once. The ids that must end as done."""

@@ -87,8 +87,11 @@ class Fuzzer:
         return task_id, (rec.version if rec else 1) + self.rng.choice([0, 0, 0, 0, 1, -1])
 
     def submit(self) -> Call[Any]:
-        rng = self.rng
-        limits = (Limit.per_window("l", 4, 2_000),) if rng.random() < 0.2 else ()
+        rng, limit = self.rng, Limit.per_window("l", 4, 2_000)
+        if rng.random() < 0.1:  # one plain task, which has a way of its own through the script
+            plain = Submission(id=rng.choice(IDS), name="plain", payload=b"plain")
+            return self.ledger.submit([plain], Admission((limit.weighing(2),), rng.choice([0, 0, 3])))
+        limits = (limit,) if rng.random() < 0.2 else ()
         depth, most_bytes = rng.choice([0, 0, 0, 3]), rng.choice([0, 0, 0, 1_500])
         guard = Admission(limits, depth, most_bytes, rng.choice([0, 0, 1]))
         return self.ledger.submit([self.submission() for _ in range(rng.choice([1, 1, 3]))], guard)

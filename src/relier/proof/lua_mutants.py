@@ -132,7 +132,9 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
         "ARGV[item + 5] == '' and ARGV[item + 7] == '' and ARGV[item + 8] == ''",
         "true",
     ),
-    LuaMutant("short_submit_over_a_limit", "lib/submit_one", "arrivals[i] - tolerance <= now_us", "true"),
+    LuaMutant("short_submit_over_a_limit", "lib/submit_one", "if wait > 0 then", "if false then"),
+    LuaMutant("short_refusal_of_what_is_here", "lib/submit_one", "redis.call('EXISTS', TASK .. id) == 0", "true"),
+    LuaMutant("short_refusal_too_short", "lib/submit_one", "string.format('%.0f', wait)", "'1'"),
     LuaMutant(
         "short_submit_over_the_depth", "lib/submit_one", "redis.call('ZCARD', index) < tonumber(ARGV[2])", "true"
     ),

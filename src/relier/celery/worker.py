@@ -26,6 +26,7 @@ from kombu.serialization import prepare_accept_content
 
 from relier.celery.adoption import AdoptedTask, Adoption, adoption_of
 from relier.celery.board import board
+from relier.celery.coroutines import shared_loop
 from relier.celery.garbage import Parking, guard_consumer, guard_redis_channels
 from relier.celery.jobs import Job, Jobs
 from relier.celery.request import JobMessage, Revoked, message_of
@@ -221,6 +222,8 @@ class LedgerStep(bootsteps.StartStopStep):
     async def _work(self, parent: Any) -> None:
         worker = self.worker = CeleryWorker(self.adoption, parent, self.jobs, self._ready.set)
         self._loop = asyncio.get_running_loop()
+        if not worker.forks:
+            shared_loop.share(self._loop)
         self.park = Parking(self.adoption, self._loop, lambda: worker.boot)
         await self.worker.run()
 

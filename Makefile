@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards clean
+.PHONY: setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-celery bench-celery-chaos bench-celery-outages test-celery clean
 
 setup: $(VENV)/.ready
 $(VENV)/.ready: requirements/dev.lock pyproject.toml

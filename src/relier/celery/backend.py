@@ -22,6 +22,7 @@ from relier.ledger.records import Join
 
 JOIN_TASK = "relier.chord"
 DEADLINE_S = 3600.0  # a join that is not complete by then looks again, and waits on
+TOMB_MS = 7 * 86_400_000  # a member that is replayed later than that would open the join again
 FAILED = b"!"  # no result begins so: a result is JSON
 
 
@@ -64,7 +65,9 @@ def join_part(app: Any, collector: Collector, request: Any, state: str, result: 
     )
     (task,) = collector.follow_ups[before:]
     part = f"{request.group_index or 0:09d}.{collector.record_id}"
-    collector.follow_ups[before] = msgspec.structs.replace(task, join=Join(int(body["chord_size"]), part))
+    collector.follow_ups[before] = msgspec.structs.replace(
+        task, join=Join(int(body["chord_size"]), part), tomb_ttl_ms=TOMB_MS
+    )
     if state != states.SUCCESS:
         collector.part = FAILED + codec.encode([request.id, repr(result)])
 

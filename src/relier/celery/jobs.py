@@ -62,6 +62,7 @@ class Jobs:
         os.set_blocking(self._write, False)
         self._given = time.monotonic()
         self.under_way: set[Job] = set()
+        self.died: set[int] = set()  # pool processes that Celery has not missed yet
 
     def fileno(self) -> int:
         return self._read
@@ -71,6 +72,9 @@ class Jobs:
         if not self._waiting:
             self._given = time.monotonic()
         self._waiting.append(job)
+        self.wake()
+
+    def wake(self) -> None:
         with contextlib.suppress(BlockingIOError):  # full of wake-ups: one more makes no difference
             os.write(self._write, b"1")
 

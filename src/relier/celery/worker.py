@@ -46,6 +46,7 @@ DEAF_S = 2.0  # a main thread that takes nothing for so long gets nothing more
 KILL_AFTER_S = 2.0
 RESULT_GRACE_S = 0.1  # a process that was killed may have told its result just before
 EXIT_GRACE_S = 2.0  # one that left by itself surely has
+REAP_EVERY_S = 0.01
 PREFETCH_S = 0.05  # so much work may wait in a pool of processes, that they need not
 
 
@@ -180,6 +181,8 @@ class Children:
         self._gone(pid, cause, grace)
 
     def _gone(self, pid: int, cause: str, grace: float) -> None:
+        self._jobs.died.add(pid)
+        self._jobs.wake()
         for job in [job for job in self._jobs.under_way if job.pid == pid]:
             asyncio.get_running_loop().call_later(grace, job.settle, Died(cause))
 
@@ -232,6 +235,8 @@ class LedgerStep(bootsteps.StartStopStep):
 
     def deliver(self, parent: Any) -> None:
         """In Celery's main thread: hand over what was given."""
+        if self.jobs.died:
+            self._bury_children(parent)
         for job in self.jobs.take():
             try:
                 strategies = parent.consumer.strategies
@@ -239,6 +244,15 @@ class LedgerStep(bootsteps.StartStopStep):
             except Exception as error:  # no attempt may vanish here
                 log.exception("task %s could not be given to the pool", job.record_id)
                 job.settle(PutBack(error))
+
+    def _bury_children(self, parent: Any) -> None:
+        """Celery looks for dead processes every five seconds, and as long their slots are taken. Here it looks at once,
+        and again until they can be reaped."""
+        parent.pool.maintain_pool()
+        processes = getattr(getattr(parent.pool, "_pool", None), "_pool", ())
+        self.jobs.died &= {process.pid for process in processes}
+        if self.jobs.died and parent.hub is not None:
+            parent.hub.call_later(REAP_EVERY_S, self._bury_children, parent)
 
     def close(self, parent: Any) -> None:  # noqa: ARG002 - a bootstep's signature
         self._drain()

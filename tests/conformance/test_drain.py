@@ -10,6 +10,7 @@ from relier import TaskState
 
 
 def test_a_worker_told_to_stop_lets_running_tasks_finish_and_leaves_clean(stage: Stage) -> None:
+    stage.needs(at_once=len(tasks.WAITS))
     worker = stage.start_worker()
     receipts = [task.push(stage.place) for task in tasks.WAITS.values()]
     stage.wait_for_notes("runs", len(receipts))
@@ -45,6 +46,7 @@ def test_an_idle_worker_told_to_stop_leaves_at_once(stage: Stage) -> None:
 
 def test_what_does_not_finish_in_time_is_handed_back_and_runs_elsewhere(stage: Stage) -> None:
     """Without burning an attempt, whatever way it ran."""
+    stage.needs(at_once=len(tasks.WAITS))
     worker = stage.start_worker(graceful_shutdown_timeout=0.1)
     receipts = [task.push(stage.place) for task in tasks.WAITS.values()]
     stage.wait_for_notes("runs", len(receipts))
@@ -92,6 +94,7 @@ def test_a_hook_that_was_called_is_not_called_again_at_a_drain(stage: Stage) -> 
 
 
 def test_a_second_interrupt_leaves_now_and_still_hands_back(stage: Stage) -> None:
+    stage.needs(at_once=2)
     worker = stage.start_worker(graceful_shutdown_timeout=3600)
     receipts = [tasks.wait.push(stage.place), tasks.wait_def.push(stage.place)]
     stage.wait_for_notes("runs", 2)
@@ -112,7 +115,7 @@ def test_one_interrupt_drains_as_sigterm_does(stage: Stage) -> None:
     stage.wait_for_notes("runs")
     worker.interrupt()
     stage.go()
-    assert worker.exit_code() == stage.engine.clean
+    assert worker.exit_code() == stage.engine.interrupted
     assert receipt.result() == "attempt 1"
 
 

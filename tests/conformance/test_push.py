@@ -134,6 +134,7 @@ def test_a_task_can_push_tasks(shared: Stage, kind: str) -> None:
 
 @pytest.mark.parametrize("task", [tasks.parent_that_waits, tasks.parent_that_waits_alone], ids=["async", "isolated"])
 def test_a_task_can_wait_for_what_it_pushed(shared: Stage, task: RlTask[[int], int]) -> None:
+    shared.needs(at_once=2)
     assert task.push(41).result(PATIENCE_S) == 42
 
 

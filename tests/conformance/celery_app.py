@@ -1,0 +1,33 @@
+"""The app of the Celery engines: a worker is `celery -A conformance.celery_app worker …`. Which tasks it has and where
+its broker is, the environment says; the tasks are imported after `install`, as in a project of anybody's."""
+
+from __future__ import annotations
+
+import os
+
+from celery import Celery
+
+from relier import registry
+from relier.celery import install
+
+
+def broker_url() -> str:
+    """Another database of the ledger's own server, where nobody says otherwise."""
+    told = os.environ.get("CONFORMANCE_BROKER")
+    if told:
+        return told
+    store = os.environ["RELIER_REDIS_URL"]
+    return store.replace("unix://", "redis+socket://") + "?virtual_host=1" if store.startswith("unix") else f"{store}/1"
+
+
+app = Celery("conformance", broker=broker_url())
+app.conf.update(broker_connection_retry_on_startup=True, worker_hijack_root_logger=True)
+install(app, adopt=["conformance.*"])
+
+
+@app.task(name="conformance.double")
+def double(number: int) -> int:
+    return 2 * number
+
+
+registry.load(os.environ.get("CONFORMANCE_MODULES", "conformance.tasks").split())

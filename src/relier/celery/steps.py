@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from celery import bootsteps, signals
+from celery import bootsteps
 from celery.worker import state
 from celery.worker.components import Pool
 from kombu.serialization import prepare_accept_content
@@ -56,7 +56,6 @@ class LedgerStep(bootsteps.StartStopStep):
         parent.ledger_step = self
         self.adoption.take_over()
         board.open()
-        signals.worker_shutting_down.connect(self._told, sender=parent.hostname, weak=False)
 
     def start(self, parent: Any) -> None:
         self._accept = prepare_accept_content(parent.app.conf.accept_content)
@@ -113,10 +112,6 @@ class LedgerStep(bootsteps.StartStopStep):
             self.deliver(parent)
 
     # --- the end -------------------------------------------------------------------------------------------------
-
-    def _told(self, **_: Any) -> None:
-        """In the signal's handler: from now on nothing is claimed, whenever Celery's main thread comes to notice."""
-        self.drain()
 
     def close(self, parent: Any) -> None:  # noqa: ARG002 - a bootstep's signature
         self.drain()

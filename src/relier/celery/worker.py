@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from billiard.pool import EX_RECYCLE
+from celery.worker import state
 
 from relier import registry
 from relier.celery.adoption import AdoptedTask, Adoption
@@ -31,6 +32,7 @@ from relier.engines.heart import News, Overdue, Pulse
 from relier.engines.native import Worker, WorkerOptions
 from relier.errors import RelierError
 from relier.failure import how_it_ended
+from relier.ledger.records import Claimed
 from relier.run.attempt import Attempt
 from relier.run.outcome import Died, HandBack, Outcome
 
@@ -101,8 +103,19 @@ class CeleryWorker(Worker):
             return False
         return self._jobs.listening
 
+    def _start(self, claimed: Claimed, now_ms: int) -> None:
+        self._notice_the_end()
+        super()._start(claimed, now_ms)
+
+    def _notice_the_end(self) -> None:
+        """A signal has told Celery to stop: nothing is taken from then on, whenever its main thread comes to see it.
+        (Not by Celery's `worker_shutting_down`: a second signal amid the first one's would wait for its lock.)"""
+        if not self.draining and any(told not in (None, False) for told in (state.should_stop, state.should_terminate)):
+            self.drain()
+
     def _turn(self) -> None:
         super()._turn()
+        self._notice_the_end()
         self._hears()
         self._wake.set()  # the main thread may listen again, or the pool have grown
 

@@ -7,6 +7,7 @@ import os
 
 from celery import Celery
 
+from conformance.signals import block_until_noted, note
 from relier import registry
 from relier.celery import install
 
@@ -28,6 +29,19 @@ install(app, adopt=["conformance.*"])
 @app.task(name="conformance.double")
 def double(number: int) -> int:
     return 2 * number
+
+
+@app.task(name="plain.note")
+def plain_note(folder: str, text: str) -> None:
+    """Not adopted: it comes by the broker."""
+    note(folder, "plain", text)
+
+
+@app.task(name="conformance.wait_by_celery")
+def wait_by_celery(folder: str) -> str:
+    note(folder, "runs", "celery")
+    block_until_noted(folder, "go")
+    return "went"
 
 
 registry.load(os.environ.get("CONFORMANCE_MODULES", "conformance.tasks").split())

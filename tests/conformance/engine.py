@@ -83,8 +83,9 @@ class Celery:
     forced = 3
     interrupted = 1
 
-    def __init__(self, pool: str, at_once: int, alone: int) -> None:
-        self.name = f"celery-{pool}"
+    def __init__(self, pool: str, at_once: int, alone: int, broker: str = "") -> None:
+        self.name = f"celery-{pool}{'-rabbitmq' if broker else ''}"
+        self._broker = {"CONFORMANCE_BROKER": broker} if broker else {}
         self.at_once = at_once
         self.alone = alone
         self.holds_a_line = alone < at_once
@@ -97,7 +98,7 @@ class Celery:
         return [*command, "--loglevel", "INFO", "--without-mingle", "--without-gossip", "--without-heartbeat"]
 
     def environment(self, modules: Sequence[str]) -> dict[str, str]:
-        return {"CONFORMANCE_MODULES": " ".join(modules)}
+        return {"CONFORMANCE_MODULES": " ".join(modules)} | self._broker
 
 
 ENGINES: tuple[Engine, ...] = (

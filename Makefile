@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-native bench-recovery bench-zombies bench-drain bench-delayed clean
+.PHONY: setup lock demo test test-celery test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-native bench-recovery bench-zombies bench-drain bench-delayed clean
 
 setup: $(VENV)/.ready
 $(VENV)/.ready: requirements/dev.lock pyproject.toml
@@ -25,6 +25,9 @@ $(VENV)/.matrix: $(VENV)/.ready requirements/matrix.lock
 
 test: setup            ## the tests, on the embedded server
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+
+test-celery: setup     ## every behaviour on every Celery pool, and on RabbitMQ
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --engines tests/conformance
 
 SUITES ?= tests/ledger tests/store
 test-matrix: $(VENV)/.matrix  ## the store and ledger suites on every server we support

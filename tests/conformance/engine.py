@@ -38,6 +38,7 @@ class Engine(Protocol):
     clean, forced, interrupted     exit codes of a worker whose tasks all finished, or not; and of one that Ctrl-C ended
     at_once, alone                 how many tasks it runs at once at the most, and how many with isolate=True
     holds_a_line                   whether it claims isolated tasks that must wait for a process; else they stay queued
+    whole                          whether it runs every behaviour by default, or only the core (--engines: all do)
     """
 
     name: str
@@ -47,6 +48,7 @@ class Engine(Protocol):
     at_once: int
     alone: int
     holds_a_line: bool
+    whole: bool
 
     def command(self, modules: Sequence[str], queues: Sequence[str], concurrency: int) -> list[str]:
         """How a worker is started: in the foreground, by one process that SIGTERM drains."""
@@ -67,6 +69,7 @@ class Native:
     at_once = 50
     alone = 4
     holds_a_line = True
+    whole = True
 
     def command(self, modules: Sequence[str], queues: Sequence[str], concurrency: int) -> list[str]:
         command = [sys.executable, "-m", "relier.cli", "worker", *modules]
@@ -89,6 +92,7 @@ class Celery:
         self.at_once = at_once
         self.alone = alone
         self.holds_a_line = alone < at_once
+        self.whole = pool == "prefork"
         self._pool = pool
 
     def command(self, modules: Sequence[str], queues: Sequence[str], concurrency: int) -> list[str]:
@@ -103,7 +107,7 @@ class Celery:
 
 ENGINES: tuple[Engine, ...] = (
     Native(),
-    Celery("prefork", 10, 10),
+    Celery("prefork", 5, 5),
     Celery("threads", 50, 4),
     Celery("solo", 1, 1),
     Celery("asyncio", 50, 4),

@@ -30,6 +30,7 @@ def test_a_scheduled_task_that_is_cancelled_never_runs(shared: Stage) -> None:
     assert shared.command("ZSCORE", shared.key("due"), receipt.id) is None
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("kind", tasks.WAITS)
 def test_a_running_task_that_is_cancelled_is_stopped(shared: Stage, kind: str) -> None:
     receipt = tasks.WAITS[kind].push(shared.place)
@@ -139,6 +140,7 @@ def test_a_task_that_was_asked_to_end_and_died_of_something_else_can_be_replayed
     assert receipt.result(PATIENCE_S) == "attempt 1"
 
 
+@pytest.mark.core
 def test_a_worker_goes_on_after_many_cancels(shared: Stage) -> None:
     count = min(10, shared.engine.at_once)
     receipts = tasks.wait_def.push_many([(shared.place,)] * count)

@@ -29,6 +29,7 @@ def test_a_task_knows_what_it_is(shared: Stage, where: str) -> None:
     assert 0 <= record.moved_ms - told["metadata"]["pushed_at_ms"] < 60_000
 
 
+@pytest.mark.core
 def test_each_of_many_tasks_at_once_sees_its_own_context(shared: Stage) -> None:
     shared.needs(at_once=2)
     count = min(20, shared.engine.at_once)

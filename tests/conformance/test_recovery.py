@@ -16,6 +16,7 @@ from servers import Boot, Server, wait_until
 SHORT = 1.0  # the lease of a worker that is to be lost
 
 
+@pytest.mark.core
 def test_the_tasks_of_a_killed_worker_run_again_on_another(stage: Stage) -> None:
     stage.needs(at_once=3)
     victim = stage.start_worker(heartbeat_ttl=SHORT)
@@ -107,6 +108,7 @@ def test_a_frozen_workers_late_commit_is_refused_and_its_task_knows_it_is_lost(s
     assert stage.count("done") == 1
 
 
+@pytest.mark.core
 def test_a_worker_that_was_declared_lost_works_on_under_a_new_boot(stage: Stage) -> None:
     stage.needs(at_once=2)
     worker = stage.start_worker(heartbeat_ttl=SHORT)
@@ -137,6 +139,7 @@ def own_store(engine: Engine, stage: Stage, boot: Boot) -> Iterator[tuple[Stage,
     own.client.close()
 
 
+@pytest.mark.core
 def test_everything_ends_though_the_store_is_killed_in_the_middle(own_store: tuple[Stage, Server]) -> None:
     stage, server = own_store
     stage.needs(at_once=len(tasks.WAITS) + 1)

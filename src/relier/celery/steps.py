@@ -25,7 +25,7 @@ from relier.celery.adoption import adoption_of
 from relier.celery.board import board
 from relier.celery.jobs import Jobs
 from relier.celery.request import JobMessage, message_of
-from relier.celery.worker import CeleryWorker
+from relier.celery.worker import CeleryWorker, is_told
 from relier.engines.native import CONFIRM_S, EXIT_FORCED, STOP_GRACE_S
 from relier.errors import RelierError
 from relier.run.outcome import PutBack
@@ -144,7 +144,7 @@ class LedgerStep(bootsteps.StartStopStep):
         until = time.monotonic() + self.adoption.client.settings.graceful_shutdown_timeout + LEAVE_S
         turn = turns_of(parent.hub)
         while self._alive() and time.monotonic() < until:
-            if state.should_terminate not in (None, False):
+            if is_told(state.should_terminate):
                 self.drain(now=True)
             turn()
         if self._code == EXIT_FORCED:

@@ -110,8 +110,9 @@ class CeleryWorker(Worker):
     def _notice_the_end(self) -> None:
         """A signal has told Celery to stop: nothing is taken from then on, whenever its main thread comes to see it.
         (Not by Celery's `worker_shutting_down`: a second signal amid the first one's would wait for its lock.)"""
-        if not self.draining and any(told not in (None, False) for told in (state.should_stop, state.should_terminate)):
+        if not self.draining and (is_told(state.should_stop) or is_told(state.should_terminate)):
             self.drain()
+            self._jobs.wake()  # it may be asleep for seconds: a signal does not wake its poll
 
     def _turn(self) -> None:
         super()._turn()
@@ -212,6 +213,11 @@ class CeleryWorker(Worker):
         """Nobody starts a Celery worker over: a process that would not end is killed, a thread stays behind."""
         if not self.forks:
             log.error("worker %s goes on, with a thread less: %s", self.boot, why)
+
+
+def is_told(code: Any) -> bool:
+    """Celery's way to say it: the exit code, 0 among them."""
+    return code is not None and code is not False
 
 
 def _show(pulse: Pulse) -> None:

@@ -26,6 +26,9 @@ $(VENV)/.matrix: $(VENV)/.ready requirements/matrix.lock
 test: setup            ## the tests, on the embedded server
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
+test-celery: setup     ## every behaviour on every Celery pool, and on RabbitMQ
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --engines tests/conformance
+
 SUITES ?= tests/ledger tests/store
 test-matrix: $(VENV)/.matrix  ## the store and ledger suites on every server we support
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --matrix $(SUITES)

@@ -23,6 +23,7 @@ _numbers = itertools.count()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--matrix", action="store_true", help="run on every supported server, not only the embedded one")
+    parser.addoption("--engines", action="store_true", help="run every behaviour on every engine, not only the core")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

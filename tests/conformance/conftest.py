@@ -19,6 +19,23 @@ QUICK: dict[str, Any] = {"heartbeat_ttl": 3, "resurrection_check_interval": 0.05
 QUEUES = ("default", "other", "held")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Native and prefork run every behaviour. The other pools run `@rl_task`s as native does, in the worker's process:
+    the core is enough for them, and --engines is for all of them."""
+    if config.getoption("--engines"):
+        return
+    left = [item for item in items if _is_beyond_the_core(item)]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in set(left)]
+
+
+def _is_beyond_the_core(item: pytest.Item) -> bool:
+    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    engine = params.get("engine")
+    return engine is not None and not engine.whole and item.get_closest_marker("core") is None
+
+
 @pytest.fixture(scope="session", params=ENGINES, ids=lambda engine: engine.name)
 def engine(request: pytest.FixtureRequest) -> Engine:
     found: Engine = request.param

@@ -33,14 +33,29 @@ UNHANDLED = (
 
 
 class Engine(Protocol):
-    """One way to run tasks. `clean` and `forced`: exit codes of a worker whose tasks all finished, or not."""
+    """One way to run tasks.
+
+    clean, forced, interrupted     exit codes of a worker whose tasks all finished, or not; and of one that Ctrl-C ended
+    at_once, alone                 how many tasks it runs at once at the most, and how many with isolate=True
+    holds_a_line                   whether it claims isolated tasks that must wait for a process; else they stay queued
+    whole                          whether it runs every behaviour by default, or only the core (--engines: all do)
+    """
 
     name: str
     clean: int
     forced: int
+    interrupted: int
+    at_once: int
+    alone: int
+    holds_a_line: bool
+    whole: bool
 
     def command(self, modules: Sequence[str], queues: Sequence[str], concurrency: int) -> list[str]:
         """How a worker is started: in the foreground, by one process that SIGTERM drains."""
+        ...
+
+    def environment(self, modules: Sequence[str]) -> dict[str, str]:
+        """What its process must find in its environment."""
         ...
 
 
@@ -50,13 +65,53 @@ class Native:
     name = "native"
     clean = 0
     forced = 3
+    interrupted = 0
+    at_once = 50
+    alone = 4
+    holds_a_line = True
+    whole = True
 
     def command(self, modules: Sequence[str], queues: Sequence[str], concurrency: int) -> list[str]:
         command = [sys.executable, "-m", "relier.cli", "worker", *modules]
         return [*command, "--queues", ",".join(queues), "--concurrency", str(concurrency)]
 
+    def environment(self, modules: Sequence[str]) -> dict[str, str]:
+        return {}
 
-ENGINES: tuple[Engine, ...] = (Native(),)
+
+class Celery:
+    """`celery -A conformance.celery_app worker` with one of its pools. Ctrl-C ends it with Celery's own code, 1."""
+
+    clean = 0
+    forced = 3
+    interrupted = 1
+
+    def __init__(self, pool: str, at_once: int, alone: int, broker: str = "") -> None:
+        self.name = f"celery-{pool}{'-rabbitmq' if broker else ''}"
+        self._broker = {"CONFORMANCE_BROKER": broker} if broker else {}
+        self.at_once = at_once
+        self.alone = alone
+        self.holds_a_line = alone < at_once
+        self.whole = pool == "prefork"
+        self._pool = pool
+
+    def command(self, modules: Sequence[str], queues: Sequence[str], concurrency: int) -> list[str]:
+        command = [sys.executable, "-m", "celery", "--quiet", "-A", "conformance.celery_app", "worker"]
+        command += ["--pool", self._pool]
+        command += ["--queues", ",".join(queues), "--concurrency", str(min(concurrency, self.at_once))]
+        return [*command, "--loglevel", "INFO", "--without-mingle", "--without-gossip", "--without-heartbeat"]
+
+    def environment(self, modules: Sequence[str]) -> dict[str, str]:
+        return {"CONFORMANCE_MODULES": " ".join(modules)} | self._broker
+
+
+ENGINES: tuple[Engine, ...] = (
+    Native(),
+    Celery("prefork", 5, 5),
+    Celery("threads", 50, 4),
+    Celery("solo", 1, 1),
+    Celery("asyncio", 50, 4),
+)
 
 
 class Worker:

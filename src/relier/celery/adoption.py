@@ -200,5 +200,10 @@ def adopted(app: Any) -> Adoption | None:
     return _adoptions.get(app)
 
 
+def all_adoptions() -> list[Adoption]:
+    """Of every app in this process."""
+    return list(_adoptions.values())
+
+
 def keep(adoption: Adoption) -> None:
     _adoptions[adoption.app] = adoption

@@ -2,7 +2,7 @@
 
 A `Job` is one attempt on its way through Celery: given in the loop, taken in the main thread, settled from wherever
 Celery reports its end. The first end counts. Celery forgets what its pool has not begun when it loses its broker; such
-jobs are handed back to the ledger.
+jobs are handed back to the ledger, and so are those that its main thread does not take.
 """
 
 from __future__ import annotations
@@ -16,16 +16,21 @@ from collections.abc import Callable
 from typing import Any
 
 from relier.run.attempt import Attempt
-from relier.run.outcome import HandBack, Outcome
+from relier.run.outcome import Died, HandBack, Outcome
+
+RESULT_GRACE_S = 0.1  # a process that is gone may have told its result just before
 
 
 class Job:
-    """`pid`: the pool process that runs it, once one does. `request`: Celery's, once there is one."""
+    """`pid`: the pool process that runs it, once one does. `request`: Celery's, once there is one. `ended`: it has come
+    to an end, and must not begin any more. `cause`: how its process ended, where the system has told."""
 
     def __init__(self, attempt: Attempt, loop: asyncio.AbstractEventLoop, on_start: Callable[[Job], None]) -> None:
         self.attempt = attempt
         self.pid = 0
         self.request: Any = None
+        self.ended = False
+        self.cause = ""
         self.future: asyncio.Future[Outcome] = loop.create_future()
         self._loop = loop
         self._on_start = on_start
@@ -41,26 +46,39 @@ class Job:
 
     def settle(self, outcome: Outcome) -> None:
         """It has come to this end; from any thread."""
+        self.ended = True
         self._call(self._settle, outcome)
+
+    def died(self, cause: str, grace: float = RESULT_GRACE_S) -> None:
+        """Its process is gone. What that process told before counts, and the system's word on it more than Celery's."""
+        self._call(self._loop.call_later, grace, self._die, cause)
+
+    def _die(self, cause: str) -> None:
+        self.ended = True
+        self._settle(Died(self.cause or cause))
 
     def _settle(self, outcome: Outcome) -> None:
         if not self.future.done():
             self.future.set_result(outcome)
 
-    def _call(self, act: Callable[..., None], *args: Any) -> None:
+    def _call(self, act: Callable[..., Any], *args: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended: the attempt is handed back, or its lease runs out
             self._loop.call_soon_threadsafe(act, *args)
 
 
 class Jobs:
-    """Those on their way. `give` in the loop, `take` in Celery's main thread, which `fileno` wakes."""
+    """Those on their way. `give` in the loop, `take` in Celery's main thread, which `fileno` wakes.
+
+    `listening`: the main thread has come so far that it will take some.
+    """
 
     def __init__(self) -> None:
         self._waiting: deque[Job] = deque()
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
-        self._given = time.monotonic()
+        self._asked: float | None = None
+        self.listening = False
         self.under_way: set[Job] = set()
         self.died: set[int] = set()  # pool processes that Celery has not missed yet
 
@@ -69,12 +87,13 @@ class Jobs:
 
     def give(self, job: Job) -> None:
         self.under_way.add(job)
-        if not self._waiting:
-            self._given = time.monotonic()
         self._waiting.append(job)
+        if self._asked is None:
+            self._asked = time.monotonic()
         self.wake()
 
     def wake(self) -> None:
+        """Make the main thread look; from any thread."""
         with contextlib.suppress(BlockingIOError):  # full of wake-ups: one more makes no difference
             os.write(self._write, b"1")
 
@@ -83,25 +102,38 @@ class Jobs:
         with contextlib.suppress(BlockingIOError):
             while os.read(self._read, 4096):
                 pass
-        taken = []
-        while self._waiting:
-            taken.append(self._waiting.popleft())
-        return taken
+        self._asked = None
+        return self._pop_all()
 
-    def waits_since(self, seconds: float) -> bool:
-        """Whether nobody has taken anything for so long, though there was something."""
-        return bool(self._waiting) and time.monotonic() - self._given > seconds
+    def take_back(self) -> list[Job]:
+        """In the loop: what the main thread has not taken. It stays deaf until it takes something."""
+        return self._pop_all()
+
+    def _pop_all(self) -> list[Job]:
+        popped = []
+        while True:
+            try:
+                popped.append(self._waiting.popleft())
+            except IndexError:  # both sides may be at it
+                return popped
+
+    def deaf_since(self, seconds: float) -> bool:
+        """Whether the main thread has taken nothing for so long, though it was asked."""
+        asked = self._asked
+        return asked is not None and time.monotonic() - asked > seconds
 
     def done(self, job: Job) -> None:
         self.under_way.discard(job)
 
     def forget_unstarted(self) -> None:
-        """Celery has: whoever has not begun goes back to the ledger."""
-        self.take()
+        """Celery leaves: whoever has not begun goes back to the ledger. In the loop."""
+        self.take_back()
         for job in list(self.under_way):
             if not job.pid:
                 job.settle(HandBack())
 
-    def close(self) -> None:
-        os.close(self._read)
-        os.close(self._write)
+    def forget_taken(self) -> None:
+        """Celery has forgotten what it took and its pool has not begun. In its main thread."""
+        for job in list(self.under_way):
+            if job.request is not None and not job.pid:
+                job.settle(HandBack())

@@ -7,6 +7,7 @@ producers that do not have Relier yet, become records first, and are acknowledge
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from typing import Any
 from weakref import ref
@@ -31,7 +32,7 @@ from relier.celery.report import read_report
 from relier.celery.rl_child import run_claimed
 from relier.errors import HardTimeoutError, MaxResurrectionsExceededError, RelierError
 from relier.run.isolate import Report, outcome_of
-from relier.run.outcome import Died, Failed, HandBack
+from relier.run.outcome import Failed, HandBack, Outcome, PutBack
 
 log = logging.getLogger("relier.celery")
 received = logging.getLogger("celery.worker.strategy")
@@ -82,10 +83,24 @@ class LedgerRequest(Request):
     job: Job
 
     def execute_using_pool(self, pool: Any, **_: Any) -> Any:
-        if self.revoked():
+        if self.job.ended or self.revoked():  # it was handed back, or cancelled, while it waited for its turn
+            task_ready(self)
             raise TaskRevokedError(self.id)
+        try:
+            result = self._apply(pool)
+        except Exception as error:
+            log.exception("task %s could not be given to the pool", self.id)
+            task_ready(self)
+            self.job.settle(PutBack(error))
+            raise TaskRevokedError(self.id) from error  # Celery's worker frees the place for the next
+        self._apply_result = None if result is None else ref(result)
+        if result is None:  # the pool is closed; or it is a solo pool, which has run it by now
+            self.job.settle(HandBack())
+        return result
+
+    def _apply(self, pool: Any) -> Any:
         run, args, limits = self._order()
-        result = pool.apply_async(
+        return pool.apply_async(
             run,
             args=args,
             accept_callback=self.on_accepted,
@@ -95,8 +110,6 @@ class LedgerRequest(Request):
             correlation_id=self.id,
             **limits,
         )
-        self._apply_result = None if result is None else ref(result)
-        return result
 
     def _order(self) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
         """What the pool is to call, with what, and within which time."""
@@ -106,7 +119,7 @@ class LedgerRequest(Request):
             limits = {"timeout": None if hard is None else hard + GRACE_S}
             return run_claimed, (msgspec.msgpack.encode(claimed),), limits
         time_limit, soft_time_limit = self.time_limits
-        order = (self.type, claimed.record.id, claimed.record.queue, dict(claimed.steps))
+        order = (self.type, self.job.attempt.key, claimed.record.queue, dict(claimed.steps))
         limits = {
             "timeout": time_limit or self.task.time_limit,
             "soft_timeout": soft_time_limit or self.task.soft_time_limit,
@@ -115,20 +128,35 @@ class LedgerRequest(Request):
         return run_message, (order, self.request_dict, self.body, content), limits
 
     def on_accepted(self, pid: int, time_accepted: float) -> None:
+        if self.job.ended and pid == os.getpid():  # a thread: it has not begun yet, and need not
+            raise TaskRevokedError(self.id)
         self.job.started(pid)
-        super().on_accepted(pid, time_accepted)
+        try:
+            super().on_accepted(pid, time_accepted)
+        except Exception:  # an event that cannot be sent, say; a thread pool would not run the task for it
+            log.warning("the start of task %s could not be told", self.id, exc_info=True)
 
     def on_success(self, answer: Any, **_: Any) -> None:
         if isinstance(answer, ExceptionInfo):  # the pool's way to tell of an exit
             self.on_failure(answer)
             return
         raw, traced = answer
+        try:
+            outcome = self._outcome(raw)
+        except Exception as error:  # no attempt may vanish: whatever it is, it is an outcome
+            log.exception("what came of task %s cannot be read", self.id)
+            outcome = PutBack(error)
+        self.job.settle(outcome)
+        super().on_success(traced)
+
+    def _outcome(self, raw: bytes) -> Outcome:
         attempt = self.job.attempt
         if isinstance(attempt.task, AdoptedTask):
-            self.job.settle(read_report(raw).outcome())
-        else:
-            self.job.settle(outcome_of(attempt, msgspec.msgpack.decode(raw, type=Report)))
-        super().on_success(traced)
+            return read_report(raw).outcome()
+        report = msgspec.msgpack.decode(raw, type=Report)
+        if isinstance(attempt.stop, HandBack) and not report.handback:  # it came to an end of its own all the same
+            attempt.stop = None
+        return outcome_of(attempt, report)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:
         if return_ok:  # the tracer has done what there is to do; this only tells it
@@ -139,7 +167,7 @@ class LedgerRequest(Request):
             super().on_failure(exc_info, send_failed_event, return_ok)
         elif isinstance(error, WorkerLostError | SystemExit | KeyboardInterrupt):
             task_ready(self)
-            self.job.settle(Died(str(error)))
+            self.job.died(str(error))
         else:
             self._fail(error, lambda: super(LedgerRequest, self).on_failure(exc_info, send_failed_event, return_ok))
 
@@ -183,6 +211,9 @@ class LedgerRequest(Request):
     def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> None:
         super()._announce_revoked(reason, terminated, signum, expired)
         self.job.settle(Revoked())
+
+    def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:
+        """Celery has lost its broker, or leaves: that is no reason, the ledger is there."""
 
     def acknowledge(self) -> None:
         self.acknowledged = True

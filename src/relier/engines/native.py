@@ -143,7 +143,6 @@ class Worker:
         phoenix = Phoenix(self._settings, self._store, self._ledger)
         sweep = loop.create_task(phoenix.run()) if self._options.sweep else None
         log.info("worker %s takes %s, %d at once", self.boot, ", ".join(self._queues()), self._options.concurrency)
-        self._joined()
         try:
             await self._pump()
             return await self._leave()
@@ -154,9 +153,6 @@ class Worker:
             self._heart.end()
             await self._isolates.close()
             self._threads.close()
-
-    def _joined(self) -> None:
-        """The boot is registered; it begins to claim."""
 
     # --- claim ---------------------------------------------------------------------------------------------------
 

@@ -72,6 +72,12 @@ bench-ledger: setup    ## Redis CPU, commands, round trips and bytes per move, b
 bench-native: $(VENV)-bench/.ready  ## our worker beside Celery, dramatiq and taskiq, in one run
 	$(VENV)-bench/bin/python -m bench.native
 
+bench-celery: $(VENV)-bench/.ready  ## Celery with Relier beside plain Celery, in one run
+	$(VENV)-bench/bin/python -m bench.celery_engine
+
+bench-celery-chaos bench-celery-outages: setup  ## kills at random under canvas; dead children, brokers that forget or freeze
+	$(BIN)/python bench/$(subst -,_,$(@:bench-%=%)).py
+
 bench-recovery: setup  ## how soon the tasks of killed workers run again
 	$(BIN)/python bench/recovery.py
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import select
 import threading
@@ -59,6 +60,8 @@ class LedgerStep(bootsteps.StartStopStep):
         parent.ledger_step = self
         self.adoption.take_over()
         board.open()
+        gc.collect()
+        gc.freeze()  # the pool's processes are forked next: what is here stays shared, as no collection touches it
 
     def start(self, parent: Any) -> None:
         self._accept = prepare_accept_content(parent.app.conf.accept_content)

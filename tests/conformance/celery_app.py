@@ -37,6 +37,11 @@ def plain_note(folder: str, text: str) -> None:
     note(folder, "plain", text)
 
 
+@app.task(name="conformance.once_a_minute", rate_limit="1/m")
+def once_a_minute(folder: str) -> None:
+    note(folder, "runs", "limited")
+
+
 @app.task(name="conformance.wait_by_celery")
 def wait_by_celery(folder: str) -> str:
     note(folder, "runs", "celery")

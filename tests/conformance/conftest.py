@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _is_beyond_the_core(item: pytest.Item) -> bool:
     params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     engine = params.get("engine")
-    return engine is not None and not engine.whole and item.get_closest_marker("core") is None
+    return not getattr(engine, "whole", True) and item.get_closest_marker("core") is None
 
 
 @pytest.fixture(scope="session", params=ENGINES, ids=lambda engine: engine.name)

@@ -86,7 +86,7 @@ class Celery:
     forced = 3
     interrupted = 1
 
-    def __init__(self, pool: str, at_once: int, alone: int, broker: str = "") -> None:
+    def __init__(self, pool: str, at_once: int, alone: int, broker: str = "", options: Sequence[str] = ()) -> None:
         self.name = f"celery-{pool}{'-rabbitmq' if broker else ''}"
         self._broker = {"CONFORMANCE_BROKER": broker} if broker else {}
         self.at_once = at_once
@@ -94,12 +94,14 @@ class Celery:
         self.holds_a_line = alone < at_once
         self.whole = pool == "prefork"
         self._pool = pool
+        self._options = options
 
     def command(self, modules: Sequence[str], queues: Sequence[str], concurrency: int) -> list[str]:
         command = [sys.executable, "-m", "celery", "--quiet", "-A", "conformance.celery_app", "worker"]
         command += ["--pool", self._pool]
         command += ["--queues", ",".join(queues), "--concurrency", str(min(concurrency, self.at_once))]
-        return [*command, "--loglevel", "INFO", "--without-mingle", "--without-gossip", "--without-heartbeat"]
+        command += ["--loglevel", "INFO", "--without-mingle", "--without-gossip", "--without-heartbeat"]
+        return [*command, *self._options]
 
     def environment(self, modules: Sequence[str]) -> dict[str, str]:
         return {"CONFORMANCE_MODULES": " ".join(modules)} | self._broker
@@ -123,7 +125,7 @@ class Worker:
             self._process = subprocess.Popen(
                 command,
                 cwd=TESTS,
-                env=os.environ | environment_of(settings) | dict(env),
+                env=os.environ | {"PYTHONFAULTHANDLER": "1"} | environment_of(settings) | dict(env),
                 stdout=file,
                 stderr=file,
                 stdin=subprocess.DEVNULL,
@@ -161,6 +163,8 @@ class Worker:
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
+            self._process.send_signal(signal.SIGABRT)  # where it hangs is in its log then
+            self._process.wait(10)
             raise AssertionError(f"the worker has not left within {seconds:g} s") from None
 
     def end(self) -> None:

@@ -18,18 +18,26 @@ from typing import Any
 from relier.run.attempt import Attempt
 from relier.run.outcome import Died, HandBack, Outcome
 
+ACCEPT_S = 0.5  # so long a pool may take to tell that it has begun
 RESULT_GRACE_S = 0.1  # a process that is gone may have told its result just before
 
 
 class Job:
-    """`pid`: the pool process that runs it, once one does. `request`: Celery's, once there is one. `ended`: it has come
-    to an end, and must not begin any more. `cause`: how its process ended, where the system has told."""
+    """One attempt on its way.
+
+    request   Celery's, once there is one
+    applied   it is with the pool
+    pid       of the process, or of the one whose thread it is, that has begun with it
+    ended     it has come to an end, and must not begin any more
+    cause     how its process ended, where the system has told
+    """
 
     def __init__(self, attempt: Attempt, loop: asyncio.AbstractEventLoop, on_start: Callable[[Job], None]) -> None:
         self.attempt = attempt
         self.pid = 0
         self.request: Any = None
         self.ended = False
+        self.applied = False
         self.cause = ""
         self.future: asyncio.Future[Outcome] = loop.create_future()
         self._loop = loop
@@ -126,11 +134,19 @@ class Jobs:
         self.under_way.discard(job)
 
     def forget_unstarted(self) -> None:
-        """Celery leaves: whoever has not begun goes back to the ledger. In the loop."""
+        """Celery leaves: whoever has not begun goes back to the ledger. In the loop. The pool may have begun with what
+        it has, and not told yet."""
         self.take_back()
         for job in list(self.under_way):
-            if not job.pid:
+            if not job.applied:
                 job.settle(HandBack())
+            elif not job.pid:
+                asyncio.get_running_loop().call_later(ACCEPT_S, self._forget, job)
+
+    @staticmethod
+    def _forget(job: Job) -> None:
+        if not job.pid:
+            job.settle(HandBack())
 
     def forget_taken(self) -> None:
         """Celery has forgotten what it took and its pool has not begun. In its main thread."""

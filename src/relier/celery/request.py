@@ -87,6 +87,7 @@ class LedgerRequest(Request):
             task_ready(self)
             raise TaskRevokedError(self.id)
         try:
+            self.job.applied = True
             result = self._apply(pool)
         except Exception as error:
             log.exception("task %s could not be given to the pool", self.id)

@@ -109,8 +109,8 @@ class LedgerStep(bootsteps.StartStopStep):
             if job.ended:
                 continue
             try:
-                strategies = parent.consumer.strategies
-                strategies[job.attempt.task.name](JobMessage(job, message_of(job), self._accept), None, None, None, ())
+                handle, callbacks = parent.consumer.strategies[job.attempt.task.name], parent.consumer.on_task_message
+                handle(JobMessage(job, message_of(job), self._accept), None, None, None, callbacks)
             except Exception as error:  # no attempt may vanish here
                 log.exception("task %s could not be given to the pool", job.record_id)
                 job.settle(PutBack(error))

@@ -17,17 +17,11 @@ from relier.celery.collect import running, settle_after, settle_during
 from relier.celery.coroutines import ContextStack, awaited, is_coroutine_task
 from relier.celery.messages import Message, message_from_broker, submission_of
 from relier.celery.publish import queue_of
-from relier.errors import (
-    ConfigurationError,
-    CorruptRecordError,
-    IllegalMoveError,
-    TaskNotFoundError,
-    VersionConflictError,
-)
+from relier.errors import ConfigurationError, CorruptRecordError
+from relier.ledger.checks import check_submission
 from relier.ledger.records import Submission
 from relier.options import PushOptions, TaskOptions
 from relier.settings import Settings
-from relier.states import State
 from relier.store.call import Durability
 from relier.submit.client import Client, default_client
 from relier.submit.push import submission_of as push_of
@@ -36,8 +30,6 @@ from relier.task import RlTask
 log = logging.getLogger("relier.celery")
 
 STRATEGY = "relier.celery.request:strategy"
-CANCEL_TRIES = 5
-WAITING = (State.SCHEDULED, State.QUEUED)
 NEVER = ("celery.chord_unlock",)  # joins are the ledger's
 
 
@@ -94,7 +86,9 @@ class Adoption:
         ours = registry.find(message.task)
         if ours is not None and not isinstance(ours, AdoptedTask):
             return self._push_of(ours, message, queue)
-        return submission_of(message, queue, self._order(priority or 0), self.level, client.settings, client.keyring)
+        task = submission_of(message, queue, self._order(priority or 0), self.level, client.settings, client.keyring)
+        check_submission(task, client.settings.max_payload_bytes)  # here, where its sender hears of it
+        return task
 
     def _push_of(self, task: RlTask[Any, Any], message: Message, queue: str) -> Submission:
         """An `@rl_task` that was sent by its name, as Celery sends: pushed as its own `push` would."""
@@ -118,22 +112,6 @@ class Adoption:
         queue = queue_of(self.app, where) or self.app.conf.task_default_queue
         self.submit(self.submission(message, queue, message.properties.get("priority")))
 
-    def cancel(self, task_id: str, *, running: bool) -> bool:
-        """Cancel what waits; with `running`, ask what runs to end, too. False: there is nothing to cancel."""
-        client = self.client
-        for _ in range(CANCEL_TRIES):
-            try:
-                record = client.run(client.ledger.get(task_id)).record
-                if record.state in WAITING or (running and record.state is State.RUNNING):
-                    client.run(client.ledger.cancel(task_id, record.version))
-                    return True
-            except VersionConflictError:
-                continue
-            except (TaskNotFoundError, IllegalMoveError):
-                pass
-            return False
-        return False
-
     def submit(self, task: Submission) -> None:
         (answer,) = self.client.submit([task], None, task.durability)
         if answer.status == "corrupt":
@@ -145,10 +123,10 @@ class Adoption:
 
     def _order(self, priority: int) -> int:
         """Our priority grows with urgency, as RabbitMQ's does; on Redis Celery's 0 comes first."""
-        return -priority if self._low_is_first else priority
+        return -priority if self.low_is_first else priority
 
     @cached_property
-    def _low_is_first(self) -> bool:
+    def low_is_first(self) -> bool:
         scheme = str(self.app.conf.broker_url or self.app.conf.broker_write_url or "").partition("://")[0]
         return scheme.partition("+")[0] in ("redis", "rediss", "sentinel", "valkey", "valkeys")
 

@@ -3,11 +3,15 @@ is replaced, because a count that is made before the commit is made twice when a
 
 Each member of the header brings its result as a part of a record of its own, `<group>.chord`, with its commit; the
 commit that brings the last part lets that record run, and it starts the body. A member that fails for good brings its
-failure instead, and the body is told by its error callbacks, as Celery does it.
+failure instead, and the body is told by its error callbacks, as Celery does it. A member may add members to its chord:
+then its part says how many, and the join waits for as many more. A member that is not adopted has no commit: its part
+is brought by a task `relier.part`, which does nothing else.
 """
 
 from __future__ import annotations
 
+import base64
+import logging
 from typing import Any
 
 import msgspec
@@ -16,13 +20,22 @@ from celery.canvas import maybe_signature
 from celery.exceptions import ChordError
 
 from relier import codec
+from relier.celery.adoption import adoption_of
 from relier.celery.collect import Collector, running
-from relier.celery.report import read_result
+from relier.celery.messages import internal_message
+from relier.celery.publish import queue_of
+from relier.celery.report import IN_BACKEND, Report, read_result, write_result
+from relier.celery.spread import spread
+from relier.failure import failure_of
 from relier.ledger.records import Join
 
+log = logging.getLogger("relier.celery")
+
 JOIN_TASK = "relier.chord"
+PART_TASK = "relier.part"
 DEADLINE_S = 3600.0  # a join that is not complete by then looks again, and waits on
 TOMB_MS = 7 * 86_400_000  # a member that is replayed later than that would open the join again
+LOOK_AGAIN_S = 60.0
 FAILED = b"!"  # no result begins so: a result is JSON
 
 
@@ -41,9 +54,19 @@ def backend_class(base: type[Any]) -> type[Any]:
         def on_chord_part_return(self, request: Any, state: str, result: Any, **kwargs: Any) -> Any:
             collector = running()
             size = (request.chord or {}).get("chord_size")
-            if collector is None or not request.group or not size:
+            if not request.group or not size:
                 return super().on_chord_part_return(request, state, result, **kwargs)
-            join_part(self.app, collector, request, state, result)
+            if collector is None:
+                send_part(self.app, request, state, result)
+            else:
+                join_part(self.app, collector, request, state, result)
+            return None
+
+        def add_to_chord(self, group_id: str, result: Any) -> Any:
+            collector = running()
+            if collector is None:
+                return super().add_to_chord(group_id, result)
+            collector.added += 1
             return None
 
     return LedgerBackend
@@ -57,48 +80,103 @@ def leaves(result: Any) -> int:
 
 def join_part(app: Any, collector: Collector, request: Any, state: str, result: Any) -> None:
     """This attempt is a part of a chord: its end brings it there."""
-    collector.settling = True
-    body = request.chord
-    before = len(collector.follow_ups)
-    app.tasks[JOIN_TASK].apply_async(
-        (body,), task_id=f"{request.group}.chord", queue=collector.queue, countdown=DEADLINE_S, ignore_result=True
-    )
-    (task,) = collector.follow_ups[before:]
-    part = f"{request.group_index or 0:09d}.{collector.record_id}"
-    collector.follow_ups[before] = msgspec.structs.replace(
-        task, join=Join(int(body["chord_size"]), part), tomb_ttl_ms=TOMB_MS
-    )
+    told = [request.group, request.group_index or 0, request.id, request.root_id]
+    _bring(app, collector, request.chord, *told)
     if state != states.SUCCESS:
-        collector.part = FAILED + codec.encode([request.id, repr(result)])
+        collector.part = failed_part(request.id, result)
 
 
-def run_join(task: Any, body: Any) -> Any:
-    """The body of `relier.chord`: start the chord's body, or tell that it cannot be."""
-    collector = running()
-    callback = maybe_signature(body, app=task.app)
-    if collector is None:
-        raise ChordError(f"{JOIN_TASK} runs from the ledger only")
-    if len(collector.parts) < int(callback["chord_size"]):
-        raise task.retry(countdown=DEADLINE_S / 60, max_retries=None)
-    collector.settling = True
-    parts = sorted(collector.parts.items())
-    failed = [codec.decode(raw[len(FAILED) :]) for _, raw in parts if raw.startswith(FAILED)]
-    if not failed:
-        return callback.delay([_value(task.app, name, raw) for name, raw in parts]).id
+def send_part(app: Any, request: Any, state: str, result: Any) -> None:
+    """A part of a chord that is no task of ours."""
+    record_id = f"{request.id}.part"
+    value = (
+        kept_result(app, record_id, result, joins=True) if state == states.SUCCESS else failed_part(request.id, result)
+    )
+    told = [request.group, request.group_index or 0, request.id, request.root_id]
+    args = (base64.b64encode(value or b"").decode(), request.chord, *told)
+    adoption = adoption_of(app)
+    message = internal_message(PART_TASK, record_id, args, request.root_id, request.id, app.conf.task_serializer)
+    queue = queue_of(app, request.delivery_info or {}) or app.conf.task_default_queue
+    adoption.submit(adoption.submission(message, queue, None))
+
+
+def run_part(app: Any, collector: Collector, request: dict[str, Any], value: str, body: Any, *told: Any) -> Report:  # noqa: ARG001
+    """What `relier.part` does: bring what it holds."""
+    _bring(app, collector, body, *told)
+    return Report(states.SUCCESS, base64.b64decode(value) or None, follow_ups=tuple(collector.follow_ups))
+
+
+def failed_part(member: str, error: Any) -> bytes:
+    return FAILED + codec.encode([member, repr(error)])
+
+
+def kept_result(app: Any, record_id: str, value: Any, *, joins: bool) -> bytes | None:
+    """A result as the ledger keeps it."""
     try:
-        _blame(*failed[0])
-    except ChordError as error:
-        task.app.backend.chord_error_from_stack(callback=callback, exc=error)
-        raise
+        raw = write_result(value, app.conf.result_serializer)
+    except Exception:  # a serializer may raise anything; whoever wants results has a backend, and that has complained
+        log.info("the result of %s cannot be serialized and is not kept", record_id, exc_info=True)
+        return None
+    client = adoption_of(app).client
+    if raw is not None and client.keyring.encrypts:
+        raw = client.keyring.wrap(raw, record_id, "result")
+    if raw is not None and len(raw) > client.settings.max_payload_bytes:
+        log.info("the result of %s is larger than RELIER_MAX_PAYLOAD_BYTES and not kept", record_id)
+        return IN_BACKEND if joins else None
+    return raw
 
 
-def _blame(member: str, why: str) -> None:
-    raise ChordError(f"Dependency {member} raised {why}")
+def _bring(app: Any, collector: Collector, body: Any, group: str, index: int, member: str, root: str | None) -> None:
+    """With its end an attempt names the join, and leaves its part."""
+    message = internal_message(JOIN_TASK, f"{group}.chord", (body,), root, member, app.conf.task_serializer)
+    task = adoption_of(app).submission(message, collector.queue, None)
+    part = f"{index:09d}.{collector.record_id}"
+    if collector.added:
+        part = f"{part}+{collector.added}"
+    join = Join(int(body["chord_size"]) + collector.added, part)
+    delay_ms = int(DEADLINE_S * 1000)
+    collector.follow_ups.append(msgspec.structs.replace(task, delay_ms=delay_ms, join=join, tomb_ttl_ms=TOMB_MS))
+
+
+def run_join(app: Any, collector: Collector, request: dict[str, Any], body: Any) -> Report:
+    """What `relier.chord` does: start the chord's body, or tell that it cannot be."""
+    parts = sorted(collector.parts.items())
+    added = sum(int(name.partition("+")[2] or 0) for name, _ in parts)
+    if len(parts) < int(body["chord_size"]) + added:
+        return Report(states.RETRY, requeue=True, delay_ms=int(LOOK_AGAIN_S * 1000))
+    callback = maybe_signature(body, app=app)
+    try:
+        values = _values(app, parts)
+        callback.apply_async((values,), root_id=request.get("root_id"), parent_id=request.get("parent_id"))
+    except Exception as error:  # whatever it is, the body will not run, and who waits for it is told
+        if not isinstance(error, ChordError):
+            log.exception("the chord of %s cannot start its body", request["id"])
+        app.backend.chord_error_from_stack(callback=callback, exc=error)
+        return Report(states.FAILURE, failure=failure_of(error), follow_ups=spread(adoption_of(app), collector))
+    return Report(states.SUCCESS, follow_ups=spread(adoption_of(app), collector))
+
+
+def _values(app: Any, parts: list[tuple[str, bytes]]) -> list[Any]:
+    failed = [codec.decode(raw[len(FAILED) :]) for _, raw in parts if raw.startswith(FAILED)]
+    if failed:
+        member, why = failed[0]
+        raise ChordError(f"Dependency {member} raised {why}")
+    return [_value(app, name, raw) for name, raw in parts]
 
 
 def _value(app: Any, part: str, raw: bytes) -> Any:
-    from relier.celery.adoption import adoption_of
-
     keyring = adoption_of(app).client.keyring
-    member = part.partition(".")[2]
+    member = part.partition(".")[2].partition("+")[0]
+    if raw == IN_BACKEND:
+        return _from_backend(app, member)
     return read_result(keyring.unwrap(raw, member, "result") if raw else raw)
+
+
+def _from_backend(app: Any, member: str) -> Any:
+    result = app.AsyncResult(member.partition(".")[0])
+    if result.state != states.SUCCESS:
+        raise ChordError(
+            f"the result of {member} is larger than RELIER_MAX_PAYLOAD_BYTES, and the result backend does not have it; "
+            f"raise the limit, or do not ignore the results of this chord's tasks"
+        )
+    return result.result

@@ -17,14 +17,17 @@ from typing import Any
 from billiard.einfo import ExceptionInfo
 from billiard.process import current_process
 from celery import current_app, signals, states
-from celery.app.trace import trace_task
+from celery.app.trace import build_tracer
 from celery.exceptions import Reject
 from kombu.serialization import loads, prepare_accept_content
 
 from relier.celery.adoption import adoption_of
+from relier.celery.backend import kept_result
 from relier.celery.board import STOP, Key, board
 from relier.celery.collect import Collector, collecting
-from relier.celery.report import Report, write_report, write_result
+from relier.celery.internal import is_internal, run_internal
+from relier.celery.report import Report, write_report
+from relier.celery.spread import spread
 from relier.failure import failure_of
 
 log = logging.getLogger("relier.celery")
@@ -73,23 +76,36 @@ def run_message(order: Order, request: dict[str, Any], body: Any, content: tuple
         with collecting(collector), obeying(obey) if in_pool_process() else nullcontext():
             args, kwargs, embed = loads(body, *content, accept=prepare_accept_content(app.conf.accept_content))
             request.update({"args": args, "kwargs": kwargs, "is_eager": False}, **embed or {})
-            told, info, runtime, shown = trace_task(app.tasks[name], request["id"], args, kwargs, request, app=app)
+            if is_internal(name):
+                return write_report(run_internal(app, collector, name, request)), (0, "", 0.0)
+            told, info, runtime, shown = tracer_of(app, name)(request["id"], args, kwargs, request)
             report = report_of(app, collector, told, info, keeps=not request.get("ignore_result"))
             return write_report(report), ((1, told, runtime) if info else (0, shown, runtime))
     except Reject as error:
         return write_report(rejected(error)), (1, ExceptionInfo(), None)
     except Exception as error:  # no attempt may vanish: whatever it is, it is an outcome
         log.exception("task %s could not be traced", record_id)
-        return write_report(Report(states.FAILURE, failure=failure_of(error))), (1, ExceptionInfo(), None)
+        follow_ups = spread(adoption_of(app), collector)
+        report = Report(states.FAILURE, failure=failure_of(error), follow_ups=follow_ups, part=collector.part)
+        return write_report(report), (1, ExceptionInfo(), None)
+
+
+def tracer_of(app: Any, name: str) -> Callable[..., Any]:
+    """Celery's, which a worker has built for every task; one that was registered later has none yet."""
+    task = app.tasks[name]
+    if task.__trace__ is None:
+        task.__trace__ = build_tracer(name, task, app.loader, app=app)
+    return task.__trace__
 
 
 def report_of(app: Any, collector: Collector, told: Any, info: Any, *, keeps: bool) -> Report:
     """What the tracer's answer means. `info` is None for a success, whose result `told` is."""
     state = states.SUCCESS if info is None else info.state
-    follow_ups = tuple(collector.follow_ups)
+    follow_ups = spread(adoption_of(app), collector)
     if collector.again is not None:
         for task in follow_ups:  # `retry(throw=False)`, and then the body came to an end: both happen, as in Celery
-            adoption_of(app).submit(task)
+            if task.join is None:  # a chord waits for the next run
+                adoption_of(app).submit(task)
         message, again = collector.again
         cause = None if info is None else getattr(info.retval, "exc", None) or info.retval
         return Report(
@@ -100,7 +116,8 @@ def report_of(app: Any, collector: Collector, told: Any, info: Any, *, keeps: bo
         )
     if state == states.SUCCESS:
         joins = any(task.join is not None for task in follow_ups)
-        return Report(state, _result(app, collector, told) if keeps or joins else None, follow_ups=follow_ups)
+        result = kept_result(app, collector.record_id, told, joins=joins) if keeps or joins else None
+        return Report(state, result, follow_ups=follow_ups)
     if state == states.REJECTED:
         return rejected(info.retval)
     if state == states.IGNORED:
@@ -110,13 +127,3 @@ def report_of(app: Any, collector: Collector, told: Any, info: Any, *, keeps: bo
 
 def rejected(error: Reject) -> Report:
     return Report(states.REJECTED, failure=failure_of(error), requeue=bool(error.requeue))
-
-
-def _result(app: Any, collector: Collector, value: Any) -> bytes | None:
-    try:
-        raw = write_result(value, app.conf.result_serializer)
-    except Exception:  # a serializer may raise anything; whoever wants results has a backend, and that has complained
-        log.info("the result of %s cannot be serialized and is not kept", collector.record_id, exc_info=True)
-        return None
-    keyring = adoption_of(app).client.keyring
-    return keyring.wrap(raw, collector.record_id, "result") if raw is not None and keyring.encrypts else raw

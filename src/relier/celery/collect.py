@@ -32,6 +32,7 @@ class Collector:
     follow_ups: list[Submission] = field(default_factory=list)
     again: tuple[Message, Submission] | None = None
     part: bytes = b""  # what those who wait for it get, if it fails
+    added: int = 0  # how many members it has added to the chord it is in
 
     def takes(self, message: Message, task: Submission) -> bool:
         """Keep what is not to be sent now."""

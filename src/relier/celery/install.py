@@ -9,8 +9,9 @@ from typing import Any
 from kombu.utils.imports import symbol_by_name
 
 from relier.celery.adoption import Adoption, adopted, keep
-from relier.celery.backend import JOIN_TASK, backend_class, run_join
+from relier.celery.backend import backend_class
 from relier.celery.control import control_class
+from relier.celery.internal import register_internal
 from relier.celery.pools import offer_asyncio_pool
 from relier.celery.publish import amqp_class
 from relier.celery.steps import ConsumerStep, LedgerStep
@@ -67,7 +68,7 @@ def _join_in_ledger(app: Any) -> None:
         return backend
 
     app._get_backend = make_ours  # noqa: SLF001
-    app.task(name=JOIN_TASK, bind=True, max_retries=None, ignore_result=True)(run_join)
+    register_internal(app)
 
 
 def _configure_later(sender: Any = None, **_: Any) -> None:

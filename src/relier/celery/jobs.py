@@ -12,7 +12,7 @@ import contextlib
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from relier.run.attempt import Attempt
@@ -29,12 +29,14 @@ class Job:
     applied   it is with the pool
     pid       of the process, or of the one whose thread it is, that has begun with it
     ended     it has come to an end, and must not begin any more
+    limited   it waits for its rate limit, not for the pool
     cause     how its process ended, where the system has told
     """
 
     def __init__(self, attempt: Attempt, loop: asyncio.AbstractEventLoop, on_start: Callable[[Job], None]) -> None:
         self.attempt = attempt
         self.pid = 0
+        self.limited = False
         self.request: Any = None
         self.ended = False
         self.applied = False
@@ -82,6 +84,7 @@ class Jobs:
 
     def __init__(self) -> None:
         self._waiting: deque[Job] = deque()
+        self._calls: deque[Callable[[], None]] = deque()
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
@@ -100,10 +103,19 @@ class Jobs:
             self._asked = time.monotonic()
         self.wake()
 
+    def call(self, act: Callable[[], None]) -> None:
+        """Let Celery's main thread do this, before it takes what is given later."""
+        self._calls.append(act)
+        self.wake()
+
     def wake(self) -> None:
         """Make the main thread look; from any thread."""
         with contextlib.suppress(BlockingIOError):  # full of wake-ups: one more makes no difference
             os.write(self._write, b"1")
+
+    def calls(self) -> Iterator[Callable[[], None]]:
+        while self._calls:
+            yield self._calls.popleft()
 
     def take(self) -> list[Job]:
         """What was given since; never blocks."""
@@ -129,6 +141,10 @@ class Jobs:
         """Whether the main thread has taken nothing for so long, though it was asked."""
         asked = self._asked
         return asked is not None and time.monotonic() - asked > seconds
+
+    def limited(self) -> int:
+        """How many wait for their rate limit."""
+        return sum(job.limited and not job.pid for job in self.under_way)
 
     def done(self, job: Job) -> None:
         self.under_way.discard(job)

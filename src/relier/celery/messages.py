@@ -8,7 +8,7 @@ other payload, and the worker hands Celery the message it would have received.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -37,6 +37,7 @@ class Message(msgspec.Struct):
     body: str | bytes
     exchange: str = ""
     routing_key: str = ""
+    redelivered: bool = False
 
     @property
     def task(self) -> str:
@@ -70,6 +71,15 @@ def milliseconds(moment: Any) -> int:
     at = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
     at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
     return max(1, (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1))
+
+
+def internal_message(
+    task: str, task_id: str, args: Sequence[Any], root_id: str | None, parent_id: str | None, serializer: str = "json"
+) -> Message:
+    """A message of a task of ours, which no producer of Celery's has sent."""
+    headers = {"lang": "py", "task": task, "id": task_id, "root_id": root_id, "parent_id": parent_id, "retries": 0}
+    content_type, encoding, body = dumps((args, {}, {}), serializer=serializer)
+    return Message(headers, {"correlation_id": task_id}, content_type, encoding, body)
 
 
 def message_from_broker(message: Any, payload: Any, serializer: str) -> Message:
@@ -117,7 +127,8 @@ def write_call(message: Message) -> bytes:
 def submission_of(
     message: Message, queue: str, priority: int, level: Durability, settings: Settings, keyring: Keyring
 ) -> Submission:
-    """The record of a message."""
+    """The record of a message. When it expires is not told to the ledger: a worker has to see it, for Celery's events,
+    signals and states."""
     task_id = message.record_id
     payload = seal(
         write_call(message),
@@ -135,7 +146,6 @@ def submission_of(
         queue=queue,
         priority=min(max(priority, PRIORITIES[0]), PRIORITIES[-1]),
         eta_ms=message.eta_ms,
-        expires_at_ms=message.expires_ms,
         result_ttl_ms=kept_ms(None, settings.result_ttl, RESULT_TTL_S),
         dead_ttl_ms=kept_ms(None, settings.dead_ttl, DEAD_TTL_S),
         durability=level,

@@ -55,6 +55,8 @@ class LedgerProducer:
         return getattr(self._producer, name)
 
     def publish(self, body: Any, **options: Any) -> Any:
+        if not is_task(body, options):  # `task-sent` goes this way, too
+            return self._producer.publish(body, **options)
         queue = queue_of(self._adoption.app, options)
         if queue is None:
             log.warning(
@@ -78,7 +80,16 @@ class LedgerProducer:
             body, serializer, None, None, compression, headers
         )
         properties = {name: value for name, value in options.items() if name not in _DELIVERY}
+        if properties.get("expiration") is not None:  # as its publish does
+            properties["expiration"] = str(int(properties["expiration"] * 1000))
+        if self._adoption.low_is_first:  # kombu's Redis transport gives every message one
+            properties["priority"] = properties.get("priority") or 0
         return Message(headers, properties, content_type, encoding, body, exchange, routing_key)
+
+
+def is_task(body: Any, options: dict[str, Any]) -> bool:
+    """Whether a message is a task's, of either protocol."""
+    return "task" in options.get("headers", ()) or (isinstance(body, dict) and "task" in body)
 
 
 def name_of(exchange: Any) -> str:

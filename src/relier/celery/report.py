@@ -13,6 +13,7 @@ from relier.failure import Failure
 from relier.ledger.records import Submission
 from relier.run.outcome import Again, Done, Failed, Outcome
 
+IN_BACKEND = b'{"celery:result":"in the backend"}'  # for a chord whose part is too large for the ledger
 _WRAPPED = "celery:result"
 
 

@@ -15,22 +15,27 @@ from weakref import ref
 import msgspec
 from billiard.einfo import ExceptionInfo
 from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
-from celery import signals
+from celery import signals, states
 from celery.app import trace as celery_trace
 from celery.exceptions import InvalidTaskError, TaskRevokedError
 from celery.worker.request import Request
 from celery.worker.state import task_ready, task_reserved
 from kombu.message import Message as KombuMessage
+from msgspec.structs import replace
 
 from relier.celery.adoption import AdoptedTask, adoption_of
 from relier.celery.child import run_message
 from relier.celery.collect import Collector, collecting
 from relier.celery.garbage import UNREADABLE
+from relier.celery.internal import is_internal
 from relier.celery.jobs import Job
 from relier.celery.messages import Message, read_message
+from relier.celery.report import Report as CeleryReport
 from relier.celery.report import read_report
 from relier.celery.rl_child import run_claimed
+from relier.celery.spread import spread
 from relier.errors import HardTimeoutError, MaxResurrectionsExceededError, RelierError
+from relier.ledger.records import Submission
 from relier.run.isolate import Report, outcome_of
 from relier.run.outcome import Failed, HandBack, Outcome, PutBack
 
@@ -50,7 +55,11 @@ class JobMessage(KombuMessage):
             content_encoding=message.content_encoding,
             headers=dict(message.headers),
             properties=dict(message.properties),
-            delivery_info={"exchange": message.exchange, "routing_key": message.routing_key, "redelivered": False},
+            delivery_info={
+                "exchange": message.exchange,
+                "routing_key": message.routing_key,
+                "redelivered": message.redelivered or job.attempt.claimed.deaths > 0,
+            },
             accept=accept,
         )
         self.job = job
@@ -81,6 +90,7 @@ class LedgerRequest(Request):
     """One attempt. It has no message to acknowledge: what came of it is told to the ledger, by its job."""
 
     job: Job
+    _failed = False
 
     def execute_using_pool(self, pool: Any, **_: Any) -> Any:
         if self.job.ended or self.revoked():  # it was handed back, or cancelled, while it waited for its turn
@@ -119,14 +129,17 @@ class LedgerRequest(Request):
             hard = task.options.hard_timeout  # it stops itself; this is for one that does not
             limits = {"timeout": None if hard is None else hard + GRACE_S}
             return run_claimed, (msgspec.msgpack.encode(claimed),), limits
-        time_limit, soft_time_limit = self.time_limits
+        time_limit, soft_time_limit = self._limits()
         order = (self.type, self.job.attempt.key, claimed.record.queue, dict(claimed.steps))
-        limits = {
-            "timeout": time_limit or self.task.time_limit,
-            "soft_timeout": soft_time_limit or self.task.soft_time_limit,
-        }
+        limits = {"timeout": time_limit, "soft_timeout": soft_time_limit}
         content = (self.content_type, self.content_encoding)
         return run_message, (order, self.request_dict, self.body, content), limits
+
+    def _limits(self) -> tuple[float | None, float | None]:
+        if is_internal(self.type):  # the app's limits are for its own tasks
+            return None, None
+        hard, soft = self.time_limits
+        return hard or self.task.time_limit, soft or self.task.soft_time_limit
 
     def on_accepted(self, pid: int, time_accepted: float) -> None:
         if self.job.ended and pid == os.getpid():  # a thread: it has not begun yet, and need not
@@ -143,21 +156,43 @@ class LedgerRequest(Request):
             return
         raw, traced = answer
         try:
-            outcome = self._outcome(raw)
+            told = self._read(raw)
         except Exception as error:  # no attempt may vanish: whatever it is, it is an outcome
             log.exception("what came of task %s cannot be read", self.id)
-            outcome = PutBack(error)
-        self.job.settle(outcome)
+            told = PutBack(error)
+        if isinstance(told, CeleryReport) and told.state == states.REJECTED:
+            self._reject_it(told, traced)
+            return
+        self.job.settle(told.outcome() if isinstance(told, CeleryReport) else told)
         super().on_success(traced)
 
-    def _outcome(self, raw: bytes) -> Outcome:
+    def _read(self, raw: bytes) -> CeleryReport | Outcome:
         attempt = self.job.attempt
         if isinstance(attempt.task, AdoptedTask):
-            return read_report(raw).outcome()
+            return read_report(raw)
         report = msgspec.msgpack.decode(raw, type=Report)
         if isinstance(attempt.stop, HandBack) and not report.handback:  # it came to an end of its own all the same
             attempt.stop = None
         return outcome_of(attempt, report)
+
+    def _reject_it(self, report: CeleryReport, traced: Any) -> None:
+        """The body has rejected it: Celery's worker, not the tracer, says what follows from that."""
+        try:
+            with collecting(self._collector()) as collector:
+                super().on_success(traced)
+        finally:
+            if report.requeue:
+                report.again = self._delivered_again()
+            report.follow_ups, report.part = self._following(collector), collector.part
+            self.job.settle(report.outcome())
+
+    def _delivered_again(self) -> Submission:
+        """The same message, as one that was rejected and comes once more."""
+        record = self.job.attempt.claimed.record
+        message = message_of(self.job)
+        message.redelivered = True
+        task = adoption_of(self.app).submission(message, record.queue, None)
+        return replace(task, id=record.id, priority=record.spec.priority, eta_ms=0)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:
         if return_ok:  # the tracer has done what there is to do; this only tells it
@@ -170,6 +205,8 @@ class LedgerRequest(Request):
             task_ready(self)
             self.job.died(str(error))
         else:
+            if isinstance(error, TimeLimitExceeded):
+                error = self._too_long(error.args[0])
             self._fail(error, lambda: super(LedgerRequest, self).on_failure(exc_info, send_failed_event, return_ok))
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
@@ -177,6 +214,10 @@ class LedgerRequest(Request):
             super().on_timeout(soft, timeout)
         else:
             self._fail(self._too_long(timeout), lambda: super(LedgerRequest, self).on_timeout(soft, timeout))
+
+    def tell_lost(self) -> None:
+        """Its process died under it, and it is run again: as Celery tells of `reject_on_worker_lost`."""
+        self.send_event("task-rejected", requeue=True)
 
     def lost_for_good(self, cause: str) -> Failed:
         """Its process died under it once too often: Celery is told of a failure, and what it sends on that is kept."""
@@ -188,11 +229,14 @@ class LedgerRequest(Request):
         with collecting(self._collector()) as collector:
             super().on_failure(info)
         dead = MaxResurrectionsExceededError(self.job.record_id, "max_resurrections_exceeded", str(error))
-        return Failed(dead, True, None, tuple(collector.follow_ups), collector.part)
+        return Failed(dead, True, None, self._following(collector), collector.part)
 
     def _collector(self) -> Collector:
         record = self.job.attempt.claimed.record
         return Collector(record.id, record.queue, settling=True)
+
+    def _following(self, collector: Collector) -> tuple[Submission, ...]:
+        return spread(adoption_of(self.app), collector)
 
     def _too_long(self, timeout: float) -> BaseException:
         limit = self.job.attempt.task.options.hard_timeout
@@ -201,26 +245,32 @@ class LedgerRequest(Request):
         return HardTimeoutError(f"it ran longer than its hard timeout of {limit:g} s, did not stop, and was killed")
 
     def _fail(self, error: BaseException, tell: Callable[[], None]) -> None:
-        """It failed without a word from the tracer. What Celery sends on that, error callbacks, is part of its end."""
+        """It failed without a word from the tracer. What Celery sends on that, error callbacks, is part of its end.
+
+        The pool tells of a hard time limit twice, and Celery's events and handlers need both; its error callbacks do
+        not."""
+        if self._failed:
+            self._context.errbacks = None
+        self._failed = True
         collector = self._collector()
         try:
             with collecting(collector):
                 tell()
         finally:
-            self.job.settle(Failed(error, True, None, tuple(collector.follow_ups), collector.part))
+            self.job.settle(Failed(error, True, None, self._following(collector), collector.part))
 
     def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> None:
-        super()._announce_revoked(reason, terminated, signum, expired)
-        self.job.settle(Revoked())
+        """A chord it is a part of hears of it; and for that it must end as dead: what is cancelled leaves nothing."""
+        with collecting(self._collector()) as collector:
+            super()._announce_revoked(reason, terminated, signum, expired)
+        if collector.follow_ups:
+            revoked = TaskRevokedError(reason)
+            self.job.settle(Failed(revoked, True, None, self._following(collector), collector.part))
+        else:
+            self.job.settle(Revoked())
 
     def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:
         """Celery has lost its broker, or leaves: that is no reason, the ledger is there."""
-
-    def acknowledge(self) -> None:
-        self.acknowledged = True
-
-    def reject(self, requeue: bool = False) -> None:  # noqa: ARG002 - the report says what follows
-        self.acknowledged = True
 
 
 class Revoked(HandBack):
@@ -230,6 +280,7 @@ class Revoked(HandBack):
 def strategy(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Any]:
     """How one task's messages are handled: for `task.Strategy`."""
     adoption = adoption_of(app)
+    quiet = is_internal(task.name)
     revoked = consumer.controller.state.revoked
 
     def handle(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:
@@ -248,6 +299,10 @@ def strategy(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Any]
         )
         req.job = message.job
         message.job.request = req
+        if quiet:
+            task_reserved(req)
+            consumer.on_task_request(req)
+            return
         announce(req)
         if (req.expires or req.id in revoked) and req.revoked():
             return
@@ -265,6 +320,7 @@ def strategy(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Any]
         )
         bucket = None if consumer.disable_rate_limits else consumer.task_buckets[task.name]
         if bucket:
+            message.job.limited = True
             consumer._limit_task(req, bucket, 1)  # noqa: SLF001 - as Celery's own strategy does
             return
         task_reserved(req)

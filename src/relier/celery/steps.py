@@ -105,7 +105,13 @@ class LedgerStep(bootsteps.StartStopStep):
         """In Celery's main thread: hand over what was given."""
         if self.jobs.died:
             self._bury_children(parent)
-        for job in self.jobs.take():
+        given = self.jobs.take()
+        for act in self.jobs.calls():
+            try:
+                act()
+            except Exception:
+                log.exception("Celery could not be told")
+        for job in given:
             if job.ended:
                 continue
             try:

@@ -42,6 +42,7 @@ MAX_RESURRECTIONS = 5  # what the scripts allow where a record does not say
 DEAF_S = 2.0  # a main thread that takes nothing for so long gets nothing more
 KILL_AFTER_S = 5.0  # a task that was told to stop has this long to clean up, in a process of the pool's
 EXIT_GRACE_S = 2.0  # a process that left by itself has told its result
+LIMITED_AHEAD = 16  # so many per hand may wait for their rate limit beside those that do not
 PREFETCH_S = 0.05  # so much work may wait in a pool of processes, that they need not
 
 
@@ -93,7 +94,8 @@ class CeleryWorker(Worker):
             return 0
         hands = self._hands
         ahead = min(16 * hands, int(hands * PREFETCH_S / max(self._mean_s, 1e-4))) if self.forks else 0
-        return hands + ahead - len(self._attempts)
+        limited = min(self._jobs.limited(), LIMITED_AHEAD * hands)
+        return hands + ahead + limited - len(self._attempts)
 
     def _hears(self) -> bool:
         """Whether Celery's main thread takes what is claimed for it. What it does not take goes back to others."""
@@ -142,6 +144,8 @@ class CeleryWorker(Worker):
             await self._cancel(attempt)
         if isinstance(outcome, Died) and attempt.stop is None and self._is_last_death(attempt):
             return await asyncio.to_thread(job.request.lost_for_good, outcome.cause)
+        if isinstance(outcome, Died) and attempt.stop is None and job.request is not None:
+            self._jobs.call(job.request.tell_lost)
         return outcome if attempt.stop is None or not isinstance(outcome, Died | HandBack) else attempt.stop
 
     def _begun(self, job: Job) -> None:

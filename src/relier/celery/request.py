@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 from weakref import ref
@@ -30,6 +31,7 @@ from relier.celery.messages import Message, read_message
 from relier.celery.report import read_report
 from relier.celery.rl_child import run_claimed
 from relier.errors import HardTimeoutError, MaxResurrectionsExceededError, RelierError
+from relier.failure import how_it_ended
 from relier.run.isolate import Report, outcome_of
 from relier.run.outcome import Failed, HandBack, Outcome, PutBack
 
@@ -167,7 +169,7 @@ class LedgerRequest(Request):
             super().on_failure(exc_info, send_failed_event, return_ok)
         elif isinstance(error, WorkerLostError | SystemExit | KeyboardInterrupt):
             task_ready(self)
-            self.job.died(str(error))
+            self.job.died(how_it_was_lost(error))
         else:
             self._fail(error, lambda: super(LedgerRequest, self).on_failure(exc_info, send_failed_event, return_ok))
 
@@ -220,6 +222,12 @@ class LedgerRequest(Request):
 
     def reject(self, requeue: bool = False) -> None:  # noqa: ARG002 - the report says what follows
         self.acknowledged = True
+
+
+def how_it_was_lost(error: BaseException) -> str:
+    """Billiard's word on a process that ended, in ours."""
+    code = re.search(r"exitcode (-?\d+)", str(error))
+    return how_it_ended(int(code[1])) if code else str(error)
 
 
 class Revoked(HandBack):

@@ -8,8 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from billiard.exceptions import WorkerLostError
 
 from relier.celery.jobs import Job, Jobs
+from relier.celery.request import how_it_was_lost
 from relier.run.outcome import Died, Done, HandBack
 
 pytestmark = pytest.mark.anyio
@@ -48,11 +50,25 @@ async def test_what_a_process_told_before_it_died_counts() -> None:
     assert await job.future == Done(b"1")
 
 
-async def test_the_systems_word_on_a_death_counts_more_than_celerys() -> None:
+async def test_who_knows_how_a_process_ended_is_heard_also_if_another_knew_of_its_end_first() -> None:
     job = job_of()
-    job.died("Worker exited prematurely", grace=0.01)
-    job.cause = "exited with code 9"
-    assert await job.future == Died("exited with code 9")
+    job.died("", grace=0.05)
+    job.died("it exited with code 9", grace=0)
+    assert await job.future == Died("it exited with code 9")
+    other = job_of()
+    other.died("", grace=0)
+    assert await other.future == Died("its process is gone")
+
+
+@pytest.mark.parametrize(
+    ("said", "means"),
+    [
+        ("Worker exited prematurely: exitcode 9 Job: 39.", "exited with code 9"),
+        ("Worker exited prematurely: signal 9 (SIGKILL) Job: 39.", "signal 9 (SIGKILL)"),
+    ],
+)
+async def test_billiards_word_on_an_end_is_put_into_ours(said: str, means: str) -> None:
+    assert means in how_it_was_lost(WorkerLostError(said))
 
 
 async def test_a_main_thread_that_takes_nothing_is_deaf_until_it_does() -> None:

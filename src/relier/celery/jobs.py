@@ -30,7 +30,7 @@ class Job:
     pid       of the process, or of the one whose thread it is, that has begun with it
     ended     it has come to an end, and must not begin any more
     limited   it waits for its rate limit, not for the pool
-    cause     how its process ended, where the system has told
+    cause     how its process ended, where somebody has told
     """
 
     def __init__(self, attempt: Attempt, loop: asyncio.AbstractEventLoop, on_start: Callable[[Job], None]) -> None:
@@ -60,12 +60,13 @@ class Job:
         self._call(self._settle, outcome)
 
     def died(self, cause: str, grace: float = RESULT_GRACE_S) -> None:
-        """Its process is gone. What that process told before counts, and the system's word on it more than Celery's."""
-        self._call(self._loop.call_later, grace, self._die, cause)
+        """Its process is gone; who tells may know how. What that process told before counts."""
+        self.cause = cause or self.cause
+        self._call(self._loop.call_later, grace, self._die)
 
-    def _die(self, cause: str) -> None:
+    def _die(self) -> None:
         self.ended = True
-        self._settle(Died(self.cause or cause))
+        self._settle(Died(self.cause or "its process is gone"))
 
     def _settle(self, outcome: Outcome) -> None:
         if not self.future.done():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 from weakref import ref
@@ -35,6 +36,7 @@ from relier.celery.report import read_report
 from relier.celery.rl_child import run_claimed
 from relier.celery.spread import spread
 from relier.errors import HardTimeoutError, MaxResurrectionsExceededError, RelierError
+from relier.failure import how_it_ended
 from relier.ledger.records import Submission
 from relier.run.isolate import Report, outcome_of
 from relier.run.outcome import Failed, HandBack, Outcome, PutBack
@@ -203,7 +205,7 @@ class LedgerRequest(Request):
             super().on_failure(exc_info, send_failed_event, return_ok)
         elif isinstance(error, WorkerLostError | SystemExit | KeyboardInterrupt):
             task_ready(self)
-            self.job.died(str(error))
+            self.job.died(how_it_was_lost(error))
         else:
             if isinstance(error, TimeLimitExceeded):
                 error = self._too_long(error.args[0])
@@ -271,6 +273,12 @@ class LedgerRequest(Request):
 
     def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:
         """Celery has lost its broker, or leaves: that is no reason, the ledger is there."""
+
+
+def how_it_was_lost(error: BaseException) -> str:
+    """Billiard's word on a process that ended, in ours."""
+    code = re.search(r"exitcode (-?\d+)", str(error))
+    return how_it_ended(int(code[1])) if code else str(error)
 
 
 class Revoked(HandBack):

@@ -41,7 +41,7 @@ log = logging.getLogger("relier.celery")
 MAX_RESURRECTIONS = 5  # what the scripts allow where a record does not say
 DEAF_S = 2.0  # a main thread that takes nothing for so long gets nothing more
 KILL_AFTER_S = 5.0  # a task that was told to stop has this long to clean up, in a process of the pool's
-EXIT_GRACE_S = 2.0  # a process that left by itself has told its result
+EXIT_GRACE_S = 2.0  # a process that left by itself has told its result, and Celery will tell of one it has reaped
 LIMITED_AHEAD = 16  # so many per hand may wait for their rate limit beside those that do not
 PREFETCH_S = 0.05  # so much work may wait in a pool of processes, that they need not
 
@@ -263,7 +263,7 @@ class Children:
         try:
             fd = os.pidfd_open(job.pid)
         except OSError:  # gone already
-            self._gone(job.pid, "", RESULT_GRACE_S)
+            self._gone(job.pid, "", EXIT_GRACE_S)
             return
         self._watched[job.pid] = fd
         asyncio.get_running_loop().add_reader(fd, self._ended, job.pid)
@@ -287,8 +287,8 @@ class Children:
     def _ended(self, pid: int) -> None:
         fd = self._watched.pop(pid)
         asyncio.get_running_loop().remove_reader(fd)
-        cause, grace = "", RESULT_GRACE_S
-        with contextlib.suppress(OSError):  # reaped meanwhile
+        cause, grace = "", EXIT_GRACE_S
+        with contextlib.suppress(OSError):  # reaped by Celery meanwhile, which then tells at once how it ended
             told = os.waitid(os.P_PIDFD, fd, os.WEXITED | os.WNOWAIT)
             if told is not None:
                 by_itself = told.si_code == os.CLD_EXITED
@@ -302,5 +302,4 @@ class Children:
         self._jobs.wake()
         last = self._last_of(pid)
         for job in [job for job in self._jobs.under_way if job.pid == pid]:
-            job.cause = cause
-            job.died("its process is gone", grace if job is last else EXIT_GRACE_S)
+            job.died(cause, grace if job is last else EXIT_GRACE_S)

@@ -37,7 +37,7 @@ class Engine(Protocol):
 
     clean, forced, interrupted     exit codes of a worker whose tasks all finished, or not; and of one that Ctrl-C ended
     at_once, alone                 how many tasks it runs at once at the most, and how many with isolate=True
-    holds_a_line                   whether it claims isolated tasks that must wait for a process; else they stay queued
+    holds_a_line                   whether it surely claims isolated tasks that must wait for a process; else, at times
     whole                          whether it runs every behaviour by default, or only the core (--engines: all do)
     """
 

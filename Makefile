@@ -27,7 +27,7 @@ test: setup            ## the tests, on the embedded server
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 test-celery: setup     ## every behaviour on every Celery pool, and on RabbitMQ
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --engines tests/conformance
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --engines tests/conformance tests/celery tests/celery_engine
 
 SUITES ?= tests/ledger tests/store
 test-matrix: $(VENV)/.matrix  ## the store and ledger suites on every server we support

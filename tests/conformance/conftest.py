@@ -20,20 +20,19 @@ QUEUES = ("default", "other", "held")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Native and prefork run every behaviour. The other pools run `@rl_task`s as native does, in the worker's process:
-    the core is enough for them, and --engines is for all of them."""
+    """Native runs every behaviour, prefork and asyncio the core, the rest nothing; with --engines all of them all."""
     if config.getoption("--engines"):
         return
-    left = [item for item in items if _is_beyond_the_core(item)]
+    left = [item for item in items if _is_for_later(item)]
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in set(left)]
 
 
-def _is_beyond_the_core(item: pytest.Item) -> bool:
+def _is_for_later(item: pytest.Item) -> bool:
     params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    engine = params.get("engine")
-    return not getattr(engine, "whole", True) and item.get_closest_marker("core") is None
+    share = getattr(params.get("engine"), "share", "all")
+    return share == "none" or (share == "core" and item.get_closest_marker("core") is None)
 
 
 @pytest.fixture(scope="session", params=ENGINES, ids=lambda engine: engine.name)

@@ -38,7 +38,7 @@ class Engine(Protocol):
     clean, forced, interrupted     exit codes of a worker whose tasks all finished, or not; and of one that Ctrl-C ended
     at_once, alone                 how many tasks it runs at once at the most, and how many with isolate=True
     holds_a_line                   whether it surely claims isolated tasks that must wait for a process; else, at times
-    whole                          whether it runs every behaviour by default, or only the core (--engines: all do)
+    share                          which behaviours it runs by default: all, the core, none (--engines: all of them)
     """
 
     name: str
@@ -48,7 +48,7 @@ class Engine(Protocol):
     at_once: int
     alone: int
     holds_a_line: bool
-    whole: bool
+    share: str
 
     def command(self, modules: Sequence[str], queues: Sequence[str], concurrency: int) -> list[str]:
         """How a worker is started: in the foreground, by one process that SIGTERM drains."""
@@ -69,7 +69,7 @@ class Native:
     at_once = 50
     alone = 4
     holds_a_line = True
-    whole = True
+    share = "all"
 
     def command(self, modules: Sequence[str], queues: Sequence[str], concurrency: int) -> list[str]:
         command = [sys.executable, "-m", "relier.cli", "worker", *modules]
@@ -92,7 +92,7 @@ class Celery:
         self.at_once = at_once
         self.alone = alone
         self.holds_a_line = alone < at_once
-        self.whole = pool == "prefork"
+        self.share = "core" if pool in ("prefork", "asyncio") else "none"
         self._pool = pool
         self._options = options
 

@@ -16,7 +16,7 @@ from relier import SyncTaskReceipt, TaskState, use_client
 from relier.celery import install
 from servers import wait_until
 
-pytestmark = pytest.mark.xdist_group("rabbitmq")  # one node for all of them
+pytestmark = [pytest.mark.engines, pytest.mark.xdist_group("rabbitmq")]  # one node for all of them
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ struck out. One line of JSON in, one out.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -25,7 +24,6 @@ from parity_app import app, notes
 
 ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 KEY = re.compile(r"k[0-9a-f]{32}")
-LAST_WORDS_S = 1.5
 ENDS = {"task-succeeded", "task-failed", "task-revoked"}
 FIELDS = {  # what is told of an event besides its type
     "task-received": ("retries",),
@@ -107,18 +105,17 @@ class Stage:
         told = self.listener.of_roots(self.roots)
         return sum(any(event["type"] in ENDS for event in events) for events in told.values())
 
-    def let_end(self) -> None:
-        """Until what began has ended; but for what was killed, and never will."""
-        until = time.monotonic() + LAST_WORDS_S
-        with contextlib.suppress(AssertionError):
-            self.wait(lambda: not self._runs(), "the last words", until - time.monotonic())
+    def quiet(self) -> bool:
+        """Whether all that began has come to an end."""
+        return all(map(self._is_over, self.listener.of_roots(self.roots).items()))
 
-    def _runs(self) -> bool:
-        told = [notes().lrange(f"signals:{task_id}", 0, -1) for task_id in self.listener.of_roots(self.roots)]
-        return any(
-            sum(each.startswith("task_prerun") for each in one) > sum(each.startswith("task_postrun") for each in one)
-            for one in told
-        )
+    @staticmethod
+    def _is_over(told: tuple[str, list[dict[str, Any]]]) -> bool:
+        task_id, events = told
+        heard = notes().lrange(f"signals:{task_id}", 0, -1)
+        over = sum(each.startswith("task_postrun") for each in heard)
+        killed = sum(event["type"] in ("task-rejected", "task-failed", "task-revoked") for event in events)
+        return heard.count("task_prerun") <= over + killed
 
     def story(self) -> list[Any]:
         """Every task of the scenario: its label, its events, its signals."""
@@ -168,7 +165,7 @@ class Driver:
         try:
             value = json.loads(json.dumps(scenario.play(stage)))
             stage.wait(lambda: stage.ended() >= scenario.ends, f"{scenario.ends} ends", 15)
-            stage.let_end()
+            stage.wait(stage.quiet, "quiet", 15)
             expected = scenario.value
             foreseen = scenario.alone or not os.environ.get("PARITY_ADOPT")
             if expected is not parity_scenarios.ANY and foreseen:

@@ -13,7 +13,7 @@ from kombu.serialization import loads, prepare_accept_content
 from msgspec.structs import replace
 
 from relier import registry
-from relier.celery.collect import running, settle_after, settle_during
+from relier.celery.collect import mark_added, running, settle_after, settle_during
 from relier.celery.coroutines import ContextStack, awaited, is_coroutine_task
 from relier.celery.messages import Message, message_from_broker, submission_of
 from relier.celery.publish import queue_of
@@ -151,6 +151,7 @@ class Adoption:
         task.Strategy = STRATEGY
         task.run = settle_after(task.run)
         task.replace = settle_during(task.replace)
+        task.add_to_chord = mark_added(task.add_to_chord)
         registry.register(AdoptedTask(task.name))
 
     def _carrier(self, name: str) -> Any:

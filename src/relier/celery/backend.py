@@ -4,8 +4,8 @@ is replaced, because a count that is made before the commit is made twice when a
 Each member of the header brings its result as a part of a record of its own, `<group>.chord`, with its commit; the
 commit that brings the last part lets that record run, and it starts the body. A member that fails for good brings its
 failure instead, and the body is told by its error callbacks, as Celery does it. A member may add members to its chord:
-then its part says how many, and the join waits for as many more. A member that is not adopted has no commit: its part
-is brought by a task `relier.part`, which does nothing else.
+then its part says how many, theirs say that they were added, and the join waits for as many more. A member that is not
+adopted has no commit: its part is brought by a task `relier.part`, which does nothing else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from celery.exceptions import ChordError
 
 from relier import codec
 from relier.celery.adoption import adoption_of
-from relier.celery.collect import Collector, running
+from relier.celery.collect import ADDED, Collector, running
 from relier.celery.messages import internal_message
 from relier.celery.publish import queue_of
 from relier.celery.report import IN_BACKEND, Report, read_result, write_result
@@ -81,6 +81,7 @@ def leaves(result: Any) -> int:
 def join_part(app: Any, collector: Collector, request: Any, state: str, result: Any) -> None:
     """This attempt is a part of a chord: its end brings it there."""
     told = [request.group, request.group_index or 0, request.id, request.root_id]
+    collector.is_added = bool(request.get(ADDED))
     _bring(app, collector, request.chord, *told)
     if state != states.SUCCESS:
         collector.part = failed_part(request.id, result)
@@ -130,9 +131,8 @@ def _bring(app: Any, collector: Collector, body: Any, group: str, index: int, me
     """With its end an attempt names the join, and leaves its part."""
     message = internal_message(JOIN_TASK, f"{group}.chord", (body,), root, member, app.conf.task_serializer)
     task = adoption_of(app).submission(message, collector.queue, None)
-    part = f"{index:09d}.{collector.record_id}"
-    if collector.added:
-        part = f"{part}+{collector.added}"
+    suffix = f"{'x' * collector.is_added}{collector.added or ''}"
+    part = f"{index:09d}.{collector.record_id}{suffix and '+' + suffix}"
     join = Join(int(body["chord_size"]) + collector.added, part)
     delay_ms = int(DEADLINE_S * 1000)
     collector.follow_ups.append(msgspec.structs.replace(task, delay_ms=delay_ms, join=join, tomb_ttl_ms=TOMB_MS))
@@ -141,8 +141,7 @@ def _bring(app: Any, collector: Collector, body: Any, group: str, index: int, me
 def run_join(app: Any, collector: Collector, request: dict[str, Any], body: Any) -> Report:
     """What `relier.chord` does: start the chord's body, or tell that it cannot be."""
     parts = sorted(collector.parts.items())
-    added = sum(int(name.partition("+")[2] or 0) for name, _ in parts)
-    if len(parts) < int(body["chord_size"]) + added:
+    if len(parts) < int(body["chord_size"]) + _added([name for name, _ in parts]):
         return Report(states.RETRY, requeue=True, delay_ms=int(LOOK_AGAIN_S * 1000))
     callback = maybe_signature(body, app=app)
     try:
@@ -154,6 +153,12 @@ def run_join(app: Any, collector: Collector, request: dict[str, Any], body: Any)
         app.backend.chord_error_from_stack(callback=callback, exc=error)
         return Report(states.FAILURE, failure=failure_of(error), follow_ups=spread(adoption_of(app), collector))
     return Report(states.SUCCESS, follow_ups=spread(adoption_of(app), collector))
+
+
+def _added(parts: list[str]) -> int:
+    """How many members are known to have been added: by those who did it, or by themselves, whoever came first."""
+    told = [name.partition("+")[2] for name in parts]
+    return max(sum(int(suffix.lstrip("x") or 0) for suffix in told), sum(suffix.startswith("x") for suffix in told))
 
 
 def _values(app: Any, parts: list[tuple[str, bytes]]) -> list[Any]:

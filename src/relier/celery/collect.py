@@ -18,6 +18,8 @@ from msgspec.structs import replace
 from relier.celery.messages import Message
 from relier.ledger.records import Submission
 
+ADDED = "relier_added"  # a header
+
 
 @dataclass(eq=False)
 class Collector:
@@ -33,6 +35,7 @@ class Collector:
     again: tuple[Message, Submission] | None = None
     part: bytes = b""  # what those who wait for it get, if it fails
     added: int = 0  # how many members it has added to the chord it is in
+    is_added: bool = False  # and whether it is such a one
 
     def takes(self, message: Message, task: Submission) -> bool:
         """Keep what is not to be sent now."""
@@ -88,5 +91,17 @@ def settle_during(method: Callable[..., Any]) -> Callable[..., Any]:
         if collector is not None:
             collector.settling = True
         return method(*args, **kwargs)
+
+    return run
+
+
+def mark_added(method: Callable[..., Any]) -> Callable[..., Any]:
+    """`Task.add_to_chord`, whose signature tells that it was added: it may come to its end before whoever added it."""
+
+    @wraps(method)
+    def run(sig: Any, *args: Any, **kwargs: Any) -> Any:
+        if _running.get() is not None:
+            sig.set(headers={**(sig.options.get("headers") or {}), ADDED: True})
+        return method(sig, *args, **kwargs)
 
     return run

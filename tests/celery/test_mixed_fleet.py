@@ -16,6 +16,8 @@ from relier.states import State
 from relier.submit.client import Client
 from servers import Server, wait_until
 
+pytestmark = pytest.mark.engines
+
 SENT = [
     "delay",
     "countdown",
@@ -186,4 +188,4 @@ def test_arguments_and_results_cannot_be_read_in_the_ledger(server: Server, seal
     assert strings
     for name in strings:
         held = server.command("GET", name)
-        assert b"4111" not in held, held[:300]
+        assert b"4111-1111" not in held, held[:300]

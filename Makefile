@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-native bench-recovery bench-zombies bench-drain bench-delayed clean
+.PHONY: setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-celery bench-celery-chaos bench-celery-outages test-celery clean
 
 setup: $(VENV)/.ready
 $(VENV)/.ready: requirements/dev.lock pyproject.toml
@@ -25,6 +25,9 @@ $(VENV)/.matrix: $(VENV)/.ready requirements/matrix.lock
 
 test: setup            ## the tests, on the embedded server
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+
+test-celery: setup     ## every behaviour on every Celery pool, and on RabbitMQ
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --engines tests/conformance tests/celery tests/celery_engine
 
 SUITES ?= tests/ledger tests/store
 test-matrix: $(VENV)/.matrix  ## the store and ledger suites on every server we support
@@ -69,10 +72,19 @@ bench-ledger: setup    ## Redis CPU, commands, round trips and bytes per move, b
 bench-native: $(VENV)-bench/.ready  ## our worker beside Celery, dramatiq and taskiq, in one run
 	$(VENV)-bench/bin/python -m bench.native
 
+bench-celery: $(VENV)-bench/.ready  ## Celery with Relier beside plain Celery, in one run
+	$(VENV)-bench/bin/python -m bench.celery_engine
+
+bench-celery-chaos bench-celery-outages: setup  ## kills at random under canvas; dead children, brokers that forget or freeze
+	$(BIN)/python bench/$(subst -,_,$(@:bench-%=%)).py
+
 bench-recovery: setup  ## how soon the tasks of killed workers run again
 	$(BIN)/python bench/recovery.py
 
 bench-zombies bench-drain bench-delayed: setup  ## late commits, drains at random moments, a million delayed tasks
+bench-storms bench-deploy bench-steps: setup    ## the guards under kill -9: push storms, a deploy, ten-step tasks
+bench-guards: setup                             ## what each guard costs per task, beside the bare one
+bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards:
 	$(BIN)/python bench/$(@:bench-%=%).py
 
 lock:                  ## rewrite the lock files from pyproject.toml

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -30,6 +31,7 @@ def a_fleet(lease: float) -> Iterator[Fleet]:
         settings = Settings(
             redis_url=f"embedded://{folder}/store", namespace="bench", heartbeat_ttl=lease, admission_limit=0
         )
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `timeout` ends what was started, too
         fleet = Fleet(settings, Path(folder) / "fleet")
         try:
             yield fleet

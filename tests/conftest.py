@@ -23,6 +23,16 @@ _numbers = itertools.count()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--matrix", action="store_true", help="run on every supported server, not only the embedded one")
+    parser.addoption("--engines", action="store_true", help="run every behaviour on every engine, not only the core")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--engines"):
+        return
+    left = {item for item in items if item.get_closest_marker("engines") is not None}
+    if left:
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [item for item in items if item not in left]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -8,6 +8,7 @@ open, so that no test needs to guess how long something takes.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import signal
@@ -139,6 +140,7 @@ class Fleet:
         self.settings = settings
         self.folder = folder
         self.members: list[Member] = []
+        self._numbers = itertools.count()
         self._client = Client(settings)
         use_client(self._client)
         self._client.open()
@@ -155,10 +157,14 @@ class Fleet:
 
     def start(self, *arguments: str, cwd: Path | None = None, **env: str) -> Member:
         """`rl <arguments>`, not waited for. `env` are further environment variables."""
-        log = self.folder / f"log{len(self.members)}"
+        return self.python("-m", "relier.cli", *arguments, cwd=cwd, **env)
+
+    def python(self, *arguments: str, cwd: Path | None = None, **env: str) -> Member:
+        """Any other program that works on the fleet's namespace: a producer."""
+        log = self.folder / f"log{next(self._numbers)}"
         with log.open("wb") as sink:
             process = subprocess.Popen(
-                [sys.executable, "-m", "relier.cli", *arguments],
+                [sys.executable, *arguments],
                 cwd=cwd or self.folder,
                 env=self._environment(env),
                 stdin=subprocess.DEVNULL,
@@ -166,8 +172,9 @@ class Fleet:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self.members.append(Member(process, log))
-        return self.members[-1]
+        member = Member(process, log)
+        self.members.append(member)
+        return member
 
     def worker(self, *arguments: str, modules: Iterable[str] = ("fleet_jobs",), **env: str) -> Member:
         """A worker that takes tasks: all its processes have joined."""

@@ -175,11 +175,23 @@ def matched(said: list[str], real: list[str]) -> list[tuple[str, str]] | None:
             continue
         while skip and left and plain(line) != plain(left[0]):
             left.pop(0)
-        if not left or plain(line) != plain(left[0]):
+        place = place_of(line, left)
+        if place is None:
             return None
-        pairs.append((line, left.pop(0)))
+        pairs.append((line, left.pop(place)))
         skip = False
     return pairs if skip or not left else None
+
+
+def place_of(line: str, left: list[str]) -> int | None:
+    """Where a line stands: next; or, where it is the row of a task, among the rows that follow. Tasks that ended in one
+    millisecond are listed in any order."""
+    for place, row in enumerate(left):
+        if plain(row) == plain(line):
+            return place
+        if not (plain(line).startswith("<id> ") and plain(row).startswith("<id> ")):
+            return None
+    return None
 
 
 def plain(line: str) -> str:

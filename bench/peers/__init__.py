@@ -20,6 +20,7 @@ producers are driven by one loop. The tasks are `noop()`, `sleep()` (10 ms, in t
 from __future__ import annotations
 
 import importlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from typing import Any, ClassVar, Literal
 
 Kind = Literal["noop", "sleep", "latency"]
 
-SLEEP_SECONDS = 0.01
+SLEEP_SECONDS = float(os.environ.get("BENCH_SLEEP_SECONDS", "0.01"))
 URL_VARIABLE = "BENCH_REDIS_URL"
 LATENESS_VARIABLE = "BENCH_LATENESS_FILE"
 
@@ -83,6 +84,10 @@ _CLASSES = {
     "dramatiq": ("bench.peers.dramatiq", "Dramatiq"),
     "taskiq": ("bench.peers.taskiq", "Taskiq"),
     "relier": ("bench.peers.relier_native", "RelierNative"),
+    # for celery_engine.py: the same pool and concurrency on both sides
+    "plain": ("bench.peers.celery_engine", "Plain"),
+    "adopted": ("bench.peers.celery_engine", "Adopted"),
+    "asyncio": ("bench.peers.celery_engine", "Asyncio"),
 }
 
 

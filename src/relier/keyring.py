@@ -1,14 +1,15 @@
 """The keys of a namespace: what is pushed is signed with them, what is stored is encrypted.
 
     RELIER_SIGNING_KEYS="2026-11:<base64>,2026-05:<base64>"       HMAC-SHA256 over each envelope (see envelope.py)
-    RELIER_ENCRYPTION_KEYS="2026-11:<base64>"                     AES-GCM over payloads, results, checkpoints, steps
+    RELIER_ENCRYPTION_KEYS="2026-11:<base64>"                     AES-GCM over payloads, results, checkpoints, steps,
+                                                                  and the results of locks
 
 The first key of a list signs or encrypts; all of them verify or decrypt, so that keys can be changed while tasks wait.
 What is stored names its key by id.
 
 A wrapped value is `NUL rl:aes: <key id> : <nonce of 12 bytes> <ciphertext, tag>`. What does not begin with `NUL rl:`
-was stored before there were keys, and is read as it is. The task's id and what the value is are bound to it: moved to
-another task or another place it cannot be decrypted. An older value of the same task and place still can.
+was stored before there were keys, and is read as it is. The task's id (a lock's key) and what the value is are bound to
+it: moved to another task or another place it cannot be decrypted. An older value of the same task and place still can.
 
 No key is kept as bytes or text beyond the moment of reading it, and no function that raises has one in its hands:
 neither messages nor the local variables some tools print with a traceback can show a key, or a signature that would
@@ -122,25 +123,27 @@ class Keyring:
     # --- encryption ----------------------------------------------------------------------------------------------
 
     def wrap(self, raw: bytes, task_id: str, what: str) -> bytes:
-        """A value as it is stored. `what` says which of the task's values it is: `result`, `checkpoint`, `step:…`."""
+        """A value as it is stored. `what` says which of the task's values it is: `result`, `checkpoint`, `step:…`; or
+        `lock`, the result of a lock, whose key stands for the task's id."""
         if self.encrypts:
             key_id, sealed = self.encrypt(raw, task_id, what)
             return b"%b%b:%b" % (AES, key_id.encode(), sealed)
         return PLAIN + raw if raw.startswith(HEAD) else raw  # else it would be taken for a wrapped one
 
-    def unwrap(self, raw: bytes, task_id: str, what: str) -> bytes:
-        """What was wrapped; a value that never was, as it is. PayloadIntegrityError where it cannot be decrypted."""
+    def unwrap(self, raw: bytes, task_id: str, what: str, called: str = "") -> bytes:
+        """What was wrapped; a value that never was, as it is. PayloadIntegrityError, about what is `called` so, where
+        it cannot be decrypted."""
         if not raw.startswith(HEAD):
             return raw
         if raw.startswith(PLAIN):
             return raw[len(PLAIN) :]
         if not raw.startswith(AES):
             raise PayloadIntegrityError(
-                f"the {what} of task {task_id} is wrapped in a way that is not known here; a newer Relier wrote it, or "
-                f"it was altered"
+                f"{called or f'the {what} of task {task_id}'} is wrapped in a way that is not known here; a newer "
+                f"Relier wrote it, or it was altered"
             )
         key_id, _, sealed = raw[len(AES) :].partition(b":")
-        return self.decrypt(key_id.decode("utf-8", "replace"), sealed, task_id, what)
+        return self.decrypt(key_id.decode("utf-8", "replace"), sealed, task_id, what, called)
 
     def encrypt(self, raw: bytes, task_id: str, what: str) -> tuple[str, bytes]:
         """The id of the first key, and what it made of the value."""

@@ -38,6 +38,7 @@ from typing import Any, Self, TypeVar
 
 from relier import codec
 from relier.errors import IdempotencyInFlightError, InvalidSubmissionError, LeaseLostError, RelierError
+from relier.keyring import NO_KEYS
 from relier.ledger.checks import check_key
 from relier.ledger.records import Lease, Locked, LockState, Verdict
 from relier.options import seconds_of
@@ -51,6 +52,7 @@ T = TypeVar("T")
 log = logging.getLogger("relier.lock")
 
 NOTHING = b"null"
+WHAT = "lock"  # a result bound to its key: moved to another it cannot be decrypted
 
 
 def idempotency_lock(key: str, ttl: float | timedelta = 3600) -> IdempotencyLock:
@@ -70,6 +72,7 @@ class IdempotencyLock:
         self.state: LockState | None = None
         self._keep_ms = keep_ms
         self._found = NOTHING
+        self._keyring = NO_KEYS
         self._held: Held | None = None
         self._conclusion: Call[Verdict] | None = None
         self._renewal: LoopRenewal | None = None
@@ -83,8 +86,11 @@ class IdempotencyLock:
 
     @property
     def cached_result(self) -> Any:
-        """What the block came to when it was run; None where it was not."""
-        return codec.decode(self._found, f"the result of lock {self.key!r:.80}") if self.already_executed else None
+        """What the block came to when it was run; None where it was not. PayloadIntegrityError where it cannot be
+        decrypted: it was run none the less."""
+        if not self.already_executed:
+            return None
+        return codec.decode(self._keyring.unwrap(self._found, self.key, WHAT, self._called), self._called)
 
     @property
     def lost(self) -> bool:
@@ -98,8 +104,11 @@ class IdempotencyLock:
             return
         if self._held is None:
             raise RelierError(f"set_result of lock {self.key!r:.80} was called outside its block; nothing was kept")
-        raw = codec.encode(value, f"the result of lock {self.key!r:.80}")
-        self._conclusion = self._held.conclude(self._keep_ms, raw)
+        self._conclusion = self._held.conclude(self._keep_ms, codec.encode(value, self._called))
+
+    @property
+    def _called(self) -> str:
+        return f"the result of lock {self.key!r:.80}"
 
     # --- blocking ------------------------------------------------------------------------------------------------
 
@@ -169,7 +178,7 @@ class IdempotencyLock:
 
     def _answered(self, held: Held, answer: Locked) -> bool:
         """Whether the block holds the key now."""
-        self.state, self._found = answer.state, answer.result
+        self.state, self._found, self._keyring = answer.state, answer.result, held.client.keyring
         if answer.state is LockState.IN_FLIGHT:
             who = f"task {answer.task_id} on worker {answer.owner}" if answer.task_id else f"process {answer.owner}"
             raise IdempotencyInFlightError(
@@ -214,7 +223,8 @@ class Held:
         return self.client.ledger.renew(self.key, self.token, self.ms)
 
     def conclude(self, keep_ms: int, result: bytes) -> Call[Verdict]:
-        return self.client.ledger.conclude(self.key, self.token, keep_ms, result)
+        kept = self.client.keyring.wrap(result, self.key, WHAT)
+        return self.client.ledger.conclude(self.key, self.token, keep_ms, kept)
 
     def unlock(self) -> Call[Verdict]:
         return self.client.ledger.unlock(self.key, self.token)

@@ -16,6 +16,8 @@ from relier.states import State
 from relier.submit.client import Client
 from servers import Server, wait_until
 
+pytestmark = pytest.mark.engines
+
 SENT = [
     "delay",
     "countdown",

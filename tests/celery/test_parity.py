@@ -15,6 +15,7 @@ import pytest
 
 from servers import wait_until
 
+pytestmark = pytest.mark.engines
 HERE = Path(__file__).parent
 Told = dict[str, Any]
 

@@ -19,6 +19,22 @@ QUICK: dict[str, Any] = {"heartbeat_ttl": 3, "resurrection_check_interval": 0.05
 QUEUES = ("default", "other", "held")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Native runs every behaviour, prefork and asyncio the core, the rest nothing; with --engines all of them all."""
+    if config.getoption("--engines"):
+        return
+    left = [item for item in items if _is_for_later(item)]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in set(left)]
+
+
+def _is_for_later(item: pytest.Item) -> bool:
+    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    share = getattr(params.get("engine"), "share", "all")
+    return share == "none" or (share == "core" and item.get_closest_marker("core") is None)
+
+
 @pytest.fixture(scope="session", params=ENGINES, ids=lambda engine: engine.name)
 def engine(request: pytest.FixtureRequest) -> Engine:
     found: Engine = request.param

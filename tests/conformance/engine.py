@@ -33,14 +33,29 @@ UNHANDLED = (
 
 
 class Engine(Protocol):
-    """One way to run tasks. `clean` and `forced`: exit codes of a worker whose tasks all finished, or not."""
+    """One way to run tasks.
+
+    clean, forced, interrupted     exit codes of a worker whose tasks all finished, or not; and of one that Ctrl-C ended
+    at_once, alone                 how many tasks it runs at once at the most, and how many with isolate=True
+    holds_a_line                   whether it surely claims isolated tasks that must wait for a process; else, at times
+    share                          which behaviours it runs by default: all, the core, none (--engines: all of them)
+    """
 
     name: str
     clean: int
     forced: int
+    interrupted: int
+    at_once: int
+    alone: int
+    holds_a_line: bool
+    share: str
 
     def command(self, modules: Sequence[str], queues: Sequence[str], concurrency: int) -> list[str]:
         """How a worker is started: in the foreground, by one process that SIGTERM drains."""
+        ...
+
+    def environment(self, modules: Sequence[str]) -> dict[str, str]:
+        """What its process must find in its environment."""
         ...
 
 
@@ -50,13 +65,55 @@ class Native:
     name = "native"
     clean = 0
     forced = 3
+    interrupted = 0
+    at_once = 50
+    alone = 4
+    holds_a_line = True
+    share = "all"
 
     def command(self, modules: Sequence[str], queues: Sequence[str], concurrency: int) -> list[str]:
         command = [sys.executable, "-m", "relier.cli", "worker", *modules]
         return [*command, "--queues", ",".join(queues), "--concurrency", str(concurrency)]
 
+    def environment(self, modules: Sequence[str]) -> dict[str, str]:
+        return {}
 
-ENGINES: tuple[Engine, ...] = (Native(),)
+
+class Celery:
+    """`celery -A conformance.celery_app worker` with one of its pools. Ctrl-C ends it with Celery's own code, 1."""
+
+    clean = 0
+    forced = 3
+    interrupted = 1
+
+    def __init__(self, pool: str, at_once: int, alone: int, broker: str = "", options: Sequence[str] = ()) -> None:
+        self.name = f"celery-{pool}{'-rabbitmq' if broker else ''}"
+        self._broker = {"CONFORMANCE_BROKER": broker} if broker else {}
+        self.at_once = at_once
+        self.alone = alone
+        self.holds_a_line = alone < at_once
+        self.share = "core" if pool in ("prefork", "asyncio") else "none"
+        self._pool = pool
+        self._options = options
+
+    def command(self, modules: Sequence[str], queues: Sequence[str], concurrency: int) -> list[str]:
+        command = [sys.executable, "-m", "celery", "--quiet", "-A", "conformance.celery_app", "worker"]
+        command += ["--pool", self._pool]
+        command += ["--queues", ",".join(queues), "--concurrency", str(min(concurrency, self.at_once))]
+        command += ["--loglevel", "INFO", "--without-mingle", "--without-gossip", "--without-heartbeat"]
+        return [*command, *self._options]
+
+    def environment(self, modules: Sequence[str]) -> dict[str, str]:
+        return {"CONFORMANCE_MODULES": " ".join(modules)} | self._broker
+
+
+ENGINES: tuple[Engine, ...] = (
+    Native(),
+    Celery("prefork", 5, 5),
+    Celery("threads", 50, 4),
+    Celery("solo", 1, 1),
+    Celery("asyncio", 50, 4),
+)
 
 
 class Worker:
@@ -68,7 +125,7 @@ class Worker:
             self._process = subprocess.Popen(
                 command,
                 cwd=TESTS,
-                env=os.environ | environment_of(settings) | dict(env),
+                env=os.environ | {"PYTHONFAULTHANDLER": "1"} | environment_of(settings) | dict(env),
                 stdout=file,
                 stderr=file,
                 stdin=subprocess.DEVNULL,
@@ -106,6 +163,8 @@ class Worker:
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
+            self._process.send_signal(signal.SIGABRT)  # where it hangs is in its log then
+            self._process.wait(10)
             raise AssertionError(f"the worker has not left within {seconds:g} s") from None
 
     def end(self) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
+
 from conformance.engine import Engine, Worker
 from conformance.signals import note, notes
 from relier import Client, Settings, SyncTaskReceipt, TaskReceipt, TaskState
@@ -45,14 +47,20 @@ class Stage:
         """A worker on this namespace; returns when its boot is registered. `settings` differ from the stage's."""
         before = self.boots()
         chosen = Settings(**self.settings.model_dump(exclude_unset=True) | settings)
-        command = self.engine.command(modules or ("conformance.tasks",), queues, concurrency)
+        modules = modules or ("conformance.tasks",)
+        command = self.engine.command(modules, queues, concurrency)
         log = self.folder / f"worker-{len(self.workers)}-{next(_numbers)}.log"
-        worker = Worker(command, chosen, log, env or {})
+        worker = Worker(command, chosen, log, self.engine.environment(modules) | (env or {}))
         self.workers.append(worker)
         if ready:
             wait_until(lambda: not worker.running or self.boots() - before, PATIENCE_S, "the worker is ready")
             assert worker.running, f"the worker ended: {log.read_text()}"
         return worker
+
+    def needs(self, at_once: int) -> None:
+        """Skip what an engine cannot do that runs fewer tasks at once."""
+        if self.engine.at_once < at_once:
+            pytest.skip(f"{self.engine.name} runs {self.engine.at_once} at once, this takes {at_once}")
 
     def boots(self) -> set[str]:
         return {boot.boot for boot in self.stats().boots}

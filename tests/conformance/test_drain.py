@@ -9,7 +9,9 @@ from conformance.stage import PATIENCE_S, Stage
 from relier import TaskState
 
 
+@pytest.mark.core
 def test_a_worker_told_to_stop_lets_running_tasks_finish_and_leaves_clean(stage: Stage) -> None:
+    stage.needs(at_once=len(tasks.WAITS))
     worker = stage.start_worker()
     receipts = [task.push(stage.place) for task in tasks.WAITS.values()]
     stage.wait_for_notes("runs", len(receipts))
@@ -43,8 +45,10 @@ def test_an_idle_worker_told_to_stop_leaves_at_once(stage: Stage) -> None:
     assert stage.boots() == set()
 
 
+@pytest.mark.core
 def test_what_does_not_finish_in_time_is_handed_back_and_runs_elsewhere(stage: Stage) -> None:
     """Without burning an attempt, whatever way it ran."""
+    stage.needs(at_once=len(tasks.WAITS))
     worker = stage.start_worker(graceful_shutdown_timeout=0.1)
     receipts = [task.push(stage.place) for task in tasks.WAITS.values()]
     stage.wait_for_notes("runs", len(receipts))
@@ -60,6 +64,7 @@ def test_what_does_not_finish_in_time_is_handed_back_and_runs_elsewhere(stage: S
     assert [receipt.result(PATIENCE_S) for receipt in receipts] == ["attempt 1"] * len(receipts)
 
 
+@pytest.mark.core
 def test_a_task_that_cannot_be_stopped_does_not_hold_up_the_exit(stage: Stage) -> None:
     worker = stage.start_worker(graceful_shutdown_timeout=0)
     receipt = tasks.sleep_in_c.push(stage.place)
@@ -91,7 +96,9 @@ def test_a_hook_that_was_called_is_not_called_again_at_a_drain(stage: Stage) -> 
     assert len(stage.notes("soft")) == 1
 
 
+@pytest.mark.core
 def test_a_second_interrupt_leaves_now_and_still_hands_back(stage: Stage) -> None:
+    stage.needs(at_once=2)
     worker = stage.start_worker(graceful_shutdown_timeout=3600)
     receipts = [tasks.wait.push(stage.place), tasks.wait_def.push(stage.place)]
     stage.wait_for_notes("runs", 2)
@@ -112,7 +119,7 @@ def test_one_interrupt_drains_as_sigterm_does(stage: Stage) -> None:
     stage.wait_for_notes("runs")
     worker.interrupt()
     stage.go()
-    assert worker.exit_code() == stage.engine.clean
+    assert worker.exit_code() == stage.engine.interrupted
     assert receipt.result() == "attempt 1"
 
 

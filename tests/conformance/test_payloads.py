@@ -58,6 +58,7 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other) and repr(one) == repr(other) if isinstance(one, float | Decimal) else bool(one == other)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("task", [tasks.echo, tasks.echo_alone], ids=["shared process", "isolated"])
 def test_every_type_goes_there_and_back(shared: Stage, task: RlTask[[Any], Any]) -> None:
     receipts = task.push_many([(value,) for value in VALUES.values()])

@@ -20,6 +20,7 @@ from relier.options import TaskOptions
 from relier.task import RlTask
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("task", [tasks.add, tasks.aadd, tasks.add_alone], ids=lambda task: task.__name__)
 def test_what_a_task_returns_is_the_result_of_its_receipt(shared: Stage, task: RlTask[Any, int]) -> None:
     receipt = task.push(2, b=3)
@@ -126,6 +127,7 @@ def test_arguments_that_do_not_fit_are_refused_as_by_a_call(stage: Stage) -> Non
     assert stage.count("submitted") == 0
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("kind", tasks.PARENTS)
 def test_a_task_can_push_tasks(shared: Stage, kind: str) -> None:
     child = tasks.PARENTS[kind].push(41).result(PATIENCE_S)
@@ -134,6 +136,7 @@ def test_a_task_can_push_tasks(shared: Stage, kind: str) -> None:
 
 @pytest.mark.parametrize("task", [tasks.parent_that_waits, tasks.parent_that_waits_alone], ids=["async", "isolated"])
 def test_a_task_can_wait_for_what_it_pushed(shared: Stage, task: RlTask[[int], int]) -> None:
+    shared.needs(at_once=2)
     assert task.push(41).result(PATIENCE_S) == 42
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from conformance import more_tasks, tasks
 from conformance.stage import PATIENCE_S, Receipt, Stage
 from relier import TaskState
@@ -21,6 +23,7 @@ def wait_until_put_back(stage: Stage, receipt: Receipt, why: str = "UnknownTaskE
     assert read_failure(entry.detail).name == why
 
 
+@pytest.mark.core
 def test_a_task_no_worker_knows_goes_back_and_is_run_by_one_that_does(stage: Stage) -> None:
     receipt = tasks.ctx_last.push(1)
     stranger = stage.start_worker("conformance.more_tasks")

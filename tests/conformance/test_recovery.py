@@ -16,7 +16,9 @@ from servers import Boot, Server, wait_until
 SHORT = 1.0  # the lease of a worker that is to be lost
 
 
+@pytest.mark.core
 def test_the_tasks_of_a_killed_worker_run_again_on_another(stage: Stage) -> None:
+    stage.needs(at_once=3)
     victim = stage.start_worker(heartbeat_ttl=SHORT)
     kinds = [tasks.WAITS[kind] for kind in ("async", "def", "isolated async")]
     receipts = [task.push(stage.place) for task in kinds]
@@ -38,6 +40,7 @@ def test_the_tasks_of_a_killed_worker_run_again_on_another(stage: Stage) -> None
 
 def test_a_task_that_may_not_be_retried_when_lost_is_a_dead_letter(stage: Stage) -> None:
     """on_lost = bury has an end, on_lost = hold waits for a person for ever."""
+    stage.needs(at_once=2)
     victim = stage.start_worker(heartbeat_ttl=SHORT)
     buried, held = tasks.wait_or_be_buried.push(stage.place), tasks.wait_or_be_held.push(stage.place)
     stage.wait_for_notes("runs", 2)
@@ -68,6 +71,7 @@ def test_a_task_alone_in_a_process_that_dies_is_dead_after_max_resurrections(sta
 
 
 def test_a_death_in_company_counts_against_nobody(stage: Stage) -> None:
+    stage.needs(at_once=3)
     victim = stage.start_worker(heartbeat_ttl=SHORT)
     receipts = tasks.wait_in_one_life.push_many([(stage.place,)] * 3)
     stage.wait_for_notes("runs", 3)
@@ -104,7 +108,9 @@ def test_a_frozen_workers_late_commit_is_refused_and_its_task_knows_it_is_lost(s
     assert stage.count("done") == 1
 
 
+@pytest.mark.core
 def test_a_worker_that_was_declared_lost_works_on_under_a_new_boot(stage: Stage) -> None:
+    stage.needs(at_once=2)
     worker = stage.start_worker(heartbeat_ttl=SHORT)
     (old,) = stage.boots()
     receipts = [tasks.wait.push(stage.place), tasks.wait_alone.push(stage.place)]
@@ -133,8 +139,10 @@ def own_store(engine: Engine, stage: Stage, boot: Boot) -> Iterator[tuple[Stage,
     own.client.close()
 
 
+@pytest.mark.core
 def test_everything_ends_though_the_store_is_killed_in_the_middle(own_store: tuple[Stage, Server]) -> None:
     stage, server = own_store
+    stage.needs(at_once=len(tasks.WAITS) + 1)
     stage.start_worker(concurrency=20)
     waiting = [task.push(stage.place) for task in tasks.WAITS.values()]
     receipts = tasks.count.push_many([(stage.place, number) for number in range(400)])
@@ -154,6 +162,7 @@ def test_everything_ends_though_the_store_is_killed_in_the_middle(own_store: tup
 def test_a_store_that_does_not_answer_makes_a_worker_suspect_and_not_lost(own_store: tuple[Stage, Server]) -> None:
     """Its task is warned by ctx.guard(), runs on, and commits when the store is back."""
     stage, server = own_store
+    stage.needs(at_once=2)
     stage.start_worker(heartbeat_ttl=SHORT)
     receipts = [tasks.guarded.push(stage.place), tasks.guarded_alone.push(stage.place)]
     stage.wait_for_notes("runs", 2)

@@ -14,6 +14,7 @@ from servers import wait_until
 
 
 def test_a_receipt_tells_every_state_apart(shared: Stage) -> None:
+    shared.needs(at_once=2)
     shared.hold("held")
     queued = tasks.aadd.with_options(queue="held").push(1)
     scheduled = tasks.aadd.with_options(delay=3600).push(1)

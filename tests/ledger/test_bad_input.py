@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from wiretap import Proxy, Puppet
 from worlds import World
 
@@ -21,7 +22,7 @@ from relier.errors import (
     StoreReplyError,
 )
 from relier.ledger.ledger import Ledger
-from relier.ledger.records import Lease, Submission
+from relier.ledger.records import Join, Lease, Submission
 from relier.settings import Settings
 from relier.store import Call, Scripts, SyncStore
 from servers import Server, wait_until
@@ -29,6 +30,7 @@ from servers import Server, wait_until
 Boot = Callable[..., Server]
 SHORT: dict[str, Any] = {"redis_deadline": 0.5, "redis_read_timeout": 0.2, "redis_retries": 1}
 LEASE = Lease("t", "1", "boot")
+JOIN = Submission(id="j", name="n", payload=b"", delay_ms=1, join=Join(2, "0"))
 
 
 @pytest.fixture
@@ -64,10 +66,43 @@ def offline() -> Ledger:
 def test_a_wrong_field_is_refused_in_the_callers_face(offline: Ledger, field: str, value: object) -> None:
     plain: dict[str, Any] = {"id": "t", "name": "n", "payload": b"{}"}
     task = Submission(**plain | {field: value})
-    for make in (lambda: offline.submit([task]), lambda: offline.commit([(LEASE, None, [task])])):
+    for make in (
+        lambda: offline.submit([task]),
+        lambda: offline.commit([(LEASE, None, [task])]),
+        lambda: offline.bury(LEASE, "failed", follow_ups=[task]),
+        lambda: offline.retry(LEASE, 0, replace=task),
+    ):
         with pytest.raises(InvalidSubmissionError, match=r"must be|is retry") as refused:
             make()
         assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *[{"join": Join(size, "0")} for size in (0, -1, 1_000_001, 2.0, "2", None, True)],
+        *[{"join": Join(2, part)} for part in ("", " ", "a b", "x" * 65, 0, None, b"0")],
+        *[{"join": join} for join in (5, "2 0", (2, "0"))],
+        {"delay_ms": 0},
+        {"key": "k"},
+        {"nonce": "n"},
+    ],
+    ids=str,
+)
+def test_a_join_that_could_not_be_kept(offline: Ledger, changed: dict[str, Any]) -> None:
+    offline.commit([(LEASE, None, [JOIN])])
+    wrong = replace(JOIN, **changed)
+    for make in (lambda: offline.commit([(LEASE, None, [wrong])]), lambda: offline.bury(LEASE, "r", "", [wrong])):
+        with pytest.raises(InvalidSubmissionError, match=r"must be|needs an eta"):
+            make()
+
+
+@pytest.mark.parametrize("field", ["key", "nonce", "eta_ms", "delay_ms", "expires_at_ms", "expires_in_ms"])
+def test_what_goes_on_as_another_keeps_its_own(offline: Ledger, field: str) -> None:
+    task = Submission(id="t", name="n", payload=b"")
+    offline.retry(LEASE, 0, replace=task)
+    with pytest.raises(InvalidSubmissionError, match=f"can have no {field}"):
+        offline.retry(LEASE, 0, replace=replace(task, **{field: "x" if field in {"key", "nonce"} else 1}))
 
 
 @pytest.mark.parametrize(
@@ -76,12 +111,18 @@ def test_a_wrong_field_is_refused_in_the_callers_face(offline: Ledger, field: st
         lambda ledger, big: ledger.submit([Submission(id="t", name="n", payload=big)]),
         lambda ledger, big: ledger.commit([(LEASE, big, ())]),
         lambda ledger, big: ledger.commit([(LEASE, None, [Submission(id="f", name="n", payload=big)])]),
+        lambda ledger, big: ledger.bury(LEASE, "r", "", [Submission(id="f", name="n", payload=big)]),
+        lambda ledger, big: ledger.bury(LEASE, "r", part=big),
+        lambda ledger, big: ledger.retry(LEASE, 0, replace=Submission(id="t", name="n", payload=big)),
         lambda ledger, big: ledger.checkpoint(LEASE, 1, big),
         lambda ledger, big: ledger.step(LEASE, "s", big),
         lambda ledger, big: ledger.replay("t", 1, "n", big),
         lambda ledger, big: ledger.conclude("k", "t", 1, big),
     ],
-    ids=["payload", "result", "follow-up", "checkpoint", "step", "edited", "lock"],
+    ids=[
+        *("payload", "result", "follow-up", "follow-up of a burial", "part", "replacement"),
+        *("checkpoint", "step", "edited", "lock"),
+    ],
 )
 def test_twenty_megabytes_are_too_large(offline: Ledger, make: Callable[[Ledger, bytes], Any]) -> None:
     with pytest.raises(
@@ -127,6 +168,11 @@ def test_the_limit_is_inclusive_and_a_setting(worlds: Any) -> None:
         lambda ledger: ledger.retry(LEASE, "soon"),
         lambda ledger: ledger.bury(LEASE, ""),
         lambda ledger: ledger.bury(LEASE, "two\nlines"),
+        lambda ledger: ledger.bury(LEASE, "r", part="text"),
+        lambda ledger: ledger.bury(LEASE, "r", "", [Submission(id="f", name="n", payload=b"")] * 1000),
+        lambda ledger: ledger.submit([JOIN]),
+        lambda ledger: ledger.retry(LEASE, 0, replace=replace(JOIN, id="t", delay_ms=0)),
+        lambda ledger: ledger.retry(LEASE, 0, replace=Submission(id="u", name="n", payload=b"")),
         lambda ledger: ledger.replay("t", 1, ""),
         lambda ledger: ledger.pause("", 0),
         lambda ledger: ledger.list("tasks"),

@@ -10,7 +10,7 @@ import pytest
 from worlds import DAY, World
 
 from relier.errors import StoreFullError
-from relier.ledger.records import Admission, Lease, Limit
+from relier.ledger.records import Admission, Join, Lease, Limit
 from relier.states import State
 from relier.store import Durability
 from servers import Server
@@ -86,6 +86,24 @@ def test_a_commit_brings_its_follow_ups_on_a_full_store(small: FullWorld) -> Non
     with small.full() as world:
         assert world.commit(lease, b"1", [after]).verdict == "ok"
     assert small.world.state(after.id) is State.QUEUED
+
+
+def test_what_an_end_hands_on_enters_a_full_store(small: FullWorld) -> None:
+    world = small.world
+    for _ in range(4):
+        world.push()
+    first, second, third, fourth = (claimed.lease for claimed in world.claim())
+    after = world.new(key="k")
+    join = {"id": "j", "delay_ms": DAY}
+    other = world.new(id=fourth.task_id, queue="there", payload=b"x" * 2000)
+    with small.full():
+        assert world.bury(first, "failed", [after]).verdict == "ok"
+        assert world.bury(second, "failed", [world.new(**join, join=Join(2, "0"))], b"x" * 100).verdict == "ok"
+        assert world.commit(third, b"r", [world.new(**join, join=Join(2, "1"))]).verdict == "ok"
+        assert world.retry(fourth, replace=other).verdict == "ok"
+    assert (world.state(after.id), world.state("j")) == (State.QUEUED, State.QUEUED)
+    assert world.get("j").steps == {"0": b"x" * 100, "1": b"r"}
+    assert world.get(fourth.task_id).payload == b"x" * 2000
 
 
 def test_sweepers_work_on_a_full_store(small: FullWorld) -> None:

@@ -47,11 +47,16 @@ def test_the_trouble_it_promises_happens() -> None:
             seen[what] += 1
             if what == "commit" and rest[1] != "full":
                 verdicts.update("ok" if said == b"ok" else said[0].decode() for said in rest[1])
+            if what in {"commit", "bury"}:
+                seen["join"] += any(str(arg).startswith("join ") for arg in rest[0])
+            seen["follow-up of a burial"] += what == "bury" and rest[0][7] > 0
+            seen["another task"] += what == "retry" and len(rest[0]) > 7
     faults = {"KILL", "FREEZE", "CUT", "OUTAGE", "JUMP", "STALL", "ROLLBACK", "FULL", "HEALED"}
     moves = {"submit", "claim", "commit", "retry", "release", "bury", "forfeit", "revive", "promote", "reap", "replay"}
     marks = {"cancel", "discard", "pause", "resume", "register", "beat", "retire", "checkpoint", "step", "owned", "get"}
     locks = {"lock", "renew", "conclude", "unlock"}
     assert not (faults | moves | marks | locks) - set(seen)
+    assert min(seen[what] for what in ("join", "follow-up of a burial", "another task")) > 2
     assert verdicts["stale"] > 5
     assert verdicts["repeat"] > 5
 

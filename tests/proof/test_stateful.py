@@ -25,7 +25,7 @@ from servers import Server
 MOVES = [
     *("submit", "register", "beat", "retire", "claim", "checkpoint", "step", "commit", "retry", "release", "bury"),
     *("forfeit", "revive", "promote", "reap", "replay", "cancel", "discard", "pause", "resume"),
-    *("get", "owned", "again", "lock", "renew", "conclude", "unlock"),
+    *("get", "owned", "again", "members", "take", "bring", "lock", "renew", "conclude", "unlock"),
 ]
 
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from relier import registry
 from relier.celery.collect import mark_added, running, settle_after, settle_during
+from relier.celery.coroutines import ContextStack, awaited, is_coroutine_task
 from relier.celery.messages import Message, message_from_broker, submission_of
 from relier.celery.publish import queue_of
 from relier.errors import ConfigurationError, CorruptRecordError
@@ -135,14 +136,23 @@ class Adoption:
         """Before a worker starts: the tasks of the app go our way. Again: only those that are new."""
         for name, task in list(self.app.tasks.items()):
             if self.covers(name) and task.Strategy != STRATEGY:
-                task.Strategy = STRATEGY
-                task.run = settle_after(task.run)
-                task.replace = settle_during(task.replace)
-                task.add_to_chord = mark_added(task.add_to_chord)
-                registry.register(AdoptedTask(name))
+                self._take_over(task)
         for ours in list(registry.known_tasks()):
             if not isinstance(ours, AdoptedTask) and ours.name not in self.app.tasks:
                 self.app.register_task(self._carrier(ours.name))
+
+    @staticmethod
+    def _take_over(task: Any) -> None:
+        if is_coroutine_task(task):
+            task.request_stack = ContextStack()
+            if hasattr(task, "_orig_run"):  # what `autoretry_for` calls, and whose exceptions it waits for
+                task._orig_run = awaited(task._orig_run)  # noqa: SLF001
+            task.run = awaited(task.run)
+        task.Strategy = STRATEGY
+        task.run = settle_after(task.run)
+        task.replace = settle_during(task.replace)
+        task.add_to_chord = mark_added(task.add_to_chord)
+        registry.register(AdoptedTask(task.name))
 
     def _carrier(self, name: str) -> Any:
         """A task of Celery's for one of ours, so that its worker can carry it."""
@@ -167,6 +177,11 @@ def adoption_of(app: Any) -> Adoption:
 
 def adopted(app: Any) -> Adoption | None:
     return _adoptions.get(app)
+
+
+def all_adoptions() -> list[Adoption]:
+    """Of every app in this process."""
+    return list(_adoptions.values())
 
 
 def keep(adoption: Adoption) -> None:

@@ -26,6 +26,7 @@ from relier.celery.messages import internal_message
 from relier.celery.publish import queue_of
 from relier.celery.report import IN_BACKEND, Report, read_result, write_result
 from relier.celery.spread import spread
+from relier.failure import failure_of
 from relier.ledger.records import Join
 
 log = logging.getLogger("relier.celery")
@@ -33,6 +34,7 @@ log = logging.getLogger("relier.celery")
 JOIN_TASK = "relier.chord"
 PART_TASK = "relier.part"
 DEADLINE_S = 3600.0  # a join that is not complete by then looks again, and waits on
+TOMB_MS = 7 * 86_400_000  # a member that is replayed later than that would open the join again
 LOOK_AGAIN_S = 60.0  # at the latest
 FAILED = b"!"  # no result begins so: a result is JSON
 
@@ -133,7 +135,7 @@ def _bring(app: Any, collector: Collector, body: Any, group: str, index: int, me
     part = f"{index:09d}.{collector.record_id}{suffix and '+' + suffix}"
     join = Join(int(body["chord_size"]) + collector.added, part)
     delay_ms = int(DEADLINE_S * 1000)
-    collector.follow_ups.append(msgspec.structs.replace(task, delay_ms=delay_ms, join=join))
+    collector.follow_ups.append(msgspec.structs.replace(task, delay_ms=delay_ms, join=join, tomb_ttl_ms=TOMB_MS))
 
 
 def run_join(app: Any, collector: Collector, request: dict[str, Any], body: Any, looked: int = 0) -> Report:
@@ -149,6 +151,7 @@ def run_join(app: Any, collector: Collector, request: dict[str, Any], body: Any,
         if not isinstance(error, ChordError):
             log.exception("the chord of %s cannot start its body", request["id"])
         app.backend.chord_error_from_stack(callback=callback, exc=error)
+        return Report(states.FAILURE, failure=failure_of(error), follow_ups=spread(adoption_of(app), collector))
     return Report(states.SUCCESS, follow_ups=spread(adoption_of(app), collector))
 
 

@@ -8,17 +8,22 @@ ledger about the attempt, so there is one lease and one beat per worker, whateve
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from billiard.einfo import ExceptionInfo
-from celery import current_app, states
+from billiard.process import current_process
+from celery import current_app, signals, states
 from celery.app.trace import build_tracer
 from celery.exceptions import Reject
 from kombu.serialization import loads, prepare_accept_content
 
 from relier.celery.adoption import adoption_of
 from relier.celery.backend import kept_result
+from relier.celery.board import STOP, Key, board
 from relier.celery.collect import Collector, collecting
 from relier.celery.internal import is_internal, run_internal
 from relier.celery.report import Report, write_report
@@ -28,16 +33,47 @@ from relier.failure import failure_of
 log = logging.getLogger("relier.celery")
 
 Traced = tuple[int, Any, float | None]  # what Celery's own pool function returns: failed, result or exception, run time
-Order = tuple[str, str, str, dict[str, bytes]]  # the task, its record, its queue, the parts it waited for
+Order = tuple[str, Key, str, dict[str, bytes]]  # the task, its attempt, its queue, the parts it waited for
+
+LOOK = signal.SIGUSR2  # what the worker sends when there is something on the board; SIGUSR1 is Celery's
+_obey: Callable[[], Any] | None = None  # what the attempt that runs does then
+
+
+@contextmanager
+def obeying(obey: Callable[[], Any]) -> Iterator[None]:
+    """While an attempt runs here: `obey` is called, in the main thread, when the worker has an order for it."""
+    global _obey
+    _obey = obey
+    try:
+        yield
+    finally:
+        _obey = None
+
+
+def in_pool_process() -> bool:
+    return bool(current_process().name != "MainProcess")
+
+
+@signals.worker_process_init.connect(weak=False)
+def watch_the_board(**_: Any) -> None:
+    """A process of the pool has started."""
+    if in_pool_process():
+        signal.signal(LOOK, lambda *_: _obey() if _obey is not None else None)
 
 
 def run_message(order: Order, request: dict[str, Any], body: Any, content: tuple[str, str]) -> tuple[bytes, Traced]:
     """Run a message. The report for the ledger, and what Celery's request wants to know."""
     app = current_app._get_current_object()  # noqa: SLF001 - as Celery's own pool function does
-    name, record_id, queue, parts = order
+    name, attempt, queue, parts = order
+    record_id = attempt[0]
     collector = Collector(record_id, queue, parts)
+
+    def obey() -> None:
+        if board.orders_for(os.getpid(), attempt) & STOP:
+            signal.raise_signal(signal.SIGTERM)  # as Celery's own `terminate`
+
     try:
-        with collecting(collector):
+        with collecting(collector), obeying(obey) if in_pool_process() else nullcontext():
             args, kwargs, embed = loads(body, *content, accept=prepare_accept_content(app.conf.accept_content))
             request.update({"args": args, "kwargs": kwargs, "is_eager": False}, **embed or {})
             if is_internal(name):

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from celery import signals
 from kombu.utils.imports import symbol_by_name
 
 from relier.celery.adoption import Adoption, adopted, keep
@@ -15,7 +14,7 @@ from relier.celery.control import control_class
 from relier.celery.internal import register_internal
 from relier.celery.pools import offer_asyncio_pool
 from relier.celery.publish import amqp_class
-from relier.celery.worker import ConsumerStep, LedgerStep
+from relier.celery.steps import ConsumerStep, LedgerStep
 from relier.settings import Settings
 from relier.submit.client import use_client
 
@@ -82,12 +81,3 @@ def _configure(app: Any) -> None:
         options = app.conf.broker_transport_options
         for name, value in BROKER_OPTIONS.items():
             options.setdefault(name, value)
-
-
-def _wait_for_the_thread(sender: Any = None, **_: Any) -> None:
-    step = getattr(sender, "ledger_step", None)
-    if step is not None:
-        step.join()
-
-
-signals.worker_shutdown.connect(_wait_for_the_thread, weak=False)

@@ -2,7 +2,7 @@
 
 A `Job` is one attempt on its way through Celery: given in the loop, taken in the main thread, settled from wherever
 Celery reports its end. The first end counts. Celery forgets what its pool has not begun when it loses its broker; such
-jobs are handed back to the ledger.
+jobs are handed back to the ledger, and so are those that its main thread does not take.
 """
 
 from __future__ import annotations
@@ -16,18 +16,31 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from relier.run.attempt import Attempt
-from relier.run.outcome import HandBack, Outcome
+from relier.run.outcome import Died, HandBack, Outcome
+
+ACCEPT_S = 0.5  # so long a pool may take to tell that it has begun
+RESULT_GRACE_S = 0.1  # a process that is gone may have told its result just before
 
 
 class Job:
-    """`pid`: the pool process that runs it, once one does. `request`: Celery's, once there is one. `limited`: it waits
-    for its rate limit, not for the pool."""
+    """One attempt on its way.
+
+    request   Celery's, once there is one
+    applied   it is with the pool
+    pid       of the process, or of the one whose thread it is, that has begun with it
+    ended     it has come to an end, and must not begin any more
+    limited   it waits for its rate limit, not for the pool
+    cause     how its process ended, where somebody has told
+    """
 
     def __init__(self, attempt: Attempt, loop: asyncio.AbstractEventLoop, on_start: Callable[[Job], None]) -> None:
         self.attempt = attempt
         self.pid = 0
         self.limited = False
         self.request: Any = None
+        self.ended = False
+        self.applied = False
+        self.cause = ""
         self.future: asyncio.Future[Outcome] = loop.create_future()
         self._loop = loop
         self._on_start = on_start
@@ -43,19 +56,32 @@ class Job:
 
     def settle(self, outcome: Outcome) -> None:
         """It has come to this end; from any thread."""
+        self.ended = True
         self._call(self._settle, outcome)
+
+    def died(self, cause: str, grace: float = RESULT_GRACE_S) -> None:
+        """Its process is gone; who tells may know how. What that process told before counts."""
+        self.cause = cause or self.cause
+        self._call(self._loop.call_later, grace, self._die)
+
+    def _die(self) -> None:
+        self.ended = True
+        self._settle(Died(self.cause or "its process is gone"))
 
     def _settle(self, outcome: Outcome) -> None:
         if not self.future.done():
             self.future.set_result(outcome)
 
-    def _call(self, act: Callable[..., None], *args: Any) -> None:
+    def _call(self, act: Callable[..., Any], *args: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended: the attempt is handed back, or its lease runs out
             self._loop.call_soon_threadsafe(act, *args)
 
 
 class Jobs:
-    """Those on their way. `give` in the loop, `take` in Celery's main thread, which `fileno` wakes."""
+    """Those on their way. `give` in the loop, `take` in Celery's main thread, which `fileno` wakes.
+
+    `listening`: the main thread has come so far that it will take some.
+    """
 
     def __init__(self) -> None:
         self._waiting: deque[Job] = deque()
@@ -63,25 +89,28 @@ class Jobs:
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
-        self._given = time.monotonic()
+        self._asked: float | None = None
+        self.listening = False
         self.under_way: set[Job] = set()
+        self.died: set[int] = set()  # pool processes that Celery has not missed yet
 
     def fileno(self) -> int:
         return self._read
 
     def give(self, job: Job) -> None:
         self.under_way.add(job)
-        if not self._waiting:
-            self._given = time.monotonic()
         self._waiting.append(job)
-        self._wake()
+        if self._asked is None:
+            self._asked = time.monotonic()
+        self.wake()
 
     def call(self, act: Callable[[], None]) -> None:
         """Let Celery's main thread do this, before it takes what is given later."""
         self._calls.append(act)
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Make the main thread look; from any thread."""
         with contextlib.suppress(BlockingIOError):  # full of wake-ups: one more makes no difference
             os.write(self._write, b"1")
 
@@ -94,14 +123,25 @@ class Jobs:
         with contextlib.suppress(BlockingIOError):
             while os.read(self._read, 4096):
                 pass
-        taken = []
-        while self._waiting:
-            taken.append(self._waiting.popleft())
-        return taken
+        self._asked = None
+        return self._pop_all()
 
-    def waits_since(self, seconds: float) -> bool:
-        """Whether nobody has taken anything for so long, though there was something."""
-        return bool(self._waiting) and time.monotonic() - self._given > seconds
+    def take_back(self) -> list[Job]:
+        """In the loop: what the main thread has not taken. It stays deaf until it takes something."""
+        return self._pop_all()
+
+    def _pop_all(self) -> list[Job]:
+        popped = []
+        while True:
+            try:
+                popped.append(self._waiting.popleft())
+            except IndexError:  # both sides may be at it
+                return popped
+
+    def deaf_since(self, seconds: float) -> bool:
+        """Whether the main thread has taken nothing for so long, though it was asked."""
+        asked = self._asked
+        return asked is not None and time.monotonic() - asked > seconds
 
     def limited(self) -> int:
         """How many wait for their rate limit."""
@@ -111,12 +151,22 @@ class Jobs:
         self.under_way.discard(job)
 
     def forget_unstarted(self) -> None:
-        """Celery has: whoever has not begun goes back to the ledger."""
-        self.take()
+        """Celery leaves: whoever has not begun goes back to the ledger. In the loop. The pool may have begun with what
+        it has, and not told yet."""
+        self.take_back()
         for job in list(self.under_way):
-            if not job.pid:
+            if not job.applied:
                 job.settle(HandBack())
+            elif not job.pid:
+                asyncio.get_running_loop().call_later(ACCEPT_S, self._forget, job)
 
-    def close(self) -> None:
-        os.close(self._read)
-        os.close(self._write)
+    @staticmethod
+    def _forget(job: Job) -> None:
+        if not job.pid:
+            job.settle(HandBack())
+
+    def forget_taken(self) -> None:
+        """Celery has forgotten what it took and its pool has not begun. In its main thread."""
+        for job in list(self.under_way):
+            if job.request is not None and not job.pid:
+                job.settle(HandBack())

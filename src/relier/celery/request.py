@@ -7,6 +7,8 @@ producers that do not have Relier yet, become records first, and are acknowledge
 from __future__ import annotations
 
 import logging
+import os
+import re
 from collections.abc import Callable
 from typing import Any
 from weakref import ref
@@ -16,7 +18,7 @@ from billiard.einfo import ExceptionInfo
 from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
 from celery import signals, states
 from celery.app import trace as celery_trace
-from celery.exceptions import TaskRevokedError
+from celery.exceptions import InvalidTaskError, TaskRevokedError
 from celery.worker.request import Request
 from celery.worker.state import task_ready, task_reserved
 from kombu.message import Message as KombuMessage
@@ -25,6 +27,7 @@ from msgspec.structs import replace
 from relier.celery.adoption import AdoptedTask, adoption_of
 from relier.celery.child import run_message
 from relier.celery.collect import Collector, collecting
+from relier.celery.garbage import UNREADABLE
 from relier.celery.internal import is_internal
 from relier.celery.jobs import Job
 from relier.celery.messages import Message, read_message
@@ -33,9 +36,10 @@ from relier.celery.report import read_report
 from relier.celery.rl_child import run_claimed
 from relier.celery.spread import spread
 from relier.errors import HardTimeoutError, MaxResurrectionsExceededError, RelierError
+from relier.failure import how_it_ended
 from relier.ledger.records import Submission
 from relier.run.isolate import Report, outcome_of
-from relier.run.outcome import Died, Failed, HandBack
+from relier.run.outcome import Failed, HandBack, Outcome, PutBack
 
 log = logging.getLogger("relier.celery")
 received = logging.getLogger("celery.worker.strategy")
@@ -91,10 +95,25 @@ class LedgerRequest(Request):
     _failed = False
 
     def execute_using_pool(self, pool: Any, **_: Any) -> Any:
-        if self.revoked():
+        if self.job.ended or self.revoked():  # it was handed back, or cancelled, while it waited for its turn
+            task_ready(self)
             raise TaskRevokedError(self.id)
+        try:
+            self.job.applied = True
+            result = self._apply(pool)
+        except Exception as error:
+            log.exception("task %s could not be given to the pool", self.id)
+            task_ready(self)
+            self.job.settle(PutBack(error))
+            raise TaskRevokedError(self.id) from error  # Celery's worker frees the place for the next
+        self._apply_result = None if result is None else ref(result)
+        if result is None:  # the pool is closed; or it is a solo pool, which has run it by now
+            self.job.settle(HandBack())
+        return result
+
+    def _apply(self, pool: Any) -> Any:
         run, args, limits = self._order()
-        result = pool.apply_async(
+        return pool.apply_async(
             run,
             args=args,
             accept_callback=self.on_accepted,
@@ -104,8 +123,6 @@ class LedgerRequest(Request):
             correlation_id=self.id,
             **limits,
         )
-        self._apply_result = None if result is None else ref(result)
-        return result
 
     def _order(self) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
         """What the pool is to call, with what, and within which time."""
@@ -115,7 +132,7 @@ class LedgerRequest(Request):
             limits = {"timeout": None if hard is None else hard + GRACE_S}
             return run_claimed, (msgspec.msgpack.encode(claimed),), limits
         time_limit, soft_time_limit = self._limits()
-        order = (self.type, claimed.record.id, claimed.record.queue, dict(claimed.steps))
+        order = (self.type, self.job.attempt.key, claimed.record.queue, dict(claimed.steps))
         limits = {"timeout": time_limit, "soft_timeout": soft_time_limit}
         content = (self.content_type, self.content_encoding)
         return run_message, (order, self.request_dict, self.body, content), limits
@@ -127,24 +144,38 @@ class LedgerRequest(Request):
         return hard or self.task.time_limit, soft or self.task.soft_time_limit
 
     def on_accepted(self, pid: int, time_accepted: float) -> None:
+        if self.job.ended and pid == os.getpid():  # a thread: it has not begun yet, and need not
+            raise TaskRevokedError(self.id)
         self.job.started(pid)
-        super().on_accepted(pid, time_accepted)
+        try:
+            super().on_accepted(pid, time_accepted)
+        except Exception:  # an event that cannot be sent, say; a thread pool would not run the task for it
+            log.warning("the start of task %s could not be told", self.id, exc_info=True)
 
     def on_success(self, answer: Any, **_: Any) -> None:
         if isinstance(answer, ExceptionInfo):  # the pool's way to tell of an exit
             self.on_failure(answer)
             return
         raw, traced = answer
+        try:
+            told = self._read(raw)
+        except Exception as error:  # no attempt may vanish: whatever it is, it is an outcome
+            log.exception("what came of task %s cannot be read", self.id)
+            told = PutBack(error)
+        if isinstance(told, CeleryReport) and told.state == states.REJECTED:
+            self._reject_it(told, traced)
+            return
+        self.job.settle(told.outcome() if isinstance(told, CeleryReport) else told)
+        super().on_success(traced)
+
+    def _read(self, raw: bytes) -> CeleryReport | Outcome:
         attempt = self.job.attempt
         if isinstance(attempt.task, AdoptedTask):
-            report = read_report(raw)
-            if report.state == states.REJECTED:
-                self._reject_it(report, traced)
-                return
-            self.job.settle(report.outcome())
-        else:
-            self.job.settle(outcome_of(attempt, msgspec.msgpack.decode(raw, type=Report)))
-        super().on_success(traced)
+            return read_report(raw)
+        report = msgspec.msgpack.decode(raw, type=Report)
+        if isinstance(attempt.stop, HandBack) and not report.handback:  # it came to an end of its own all the same
+            attempt.stop = None
+        return outcome_of(attempt, report)
 
     def _reject_it(self, report: CeleryReport, traced: Any) -> None:
         """The body has rejected it: Celery's worker, not the tracer, says what follows from that."""
@@ -174,7 +205,7 @@ class LedgerRequest(Request):
             super().on_failure(exc_info, send_failed_event, return_ok)
         elif isinstance(error, WorkerLostError | SystemExit | KeyboardInterrupt):
             task_ready(self)
-            self.job.settle(Died(str(error)))
+            self.job.died(how_it_was_lost(error))
         else:
             if isinstance(error, TimeLimitExceeded):
                 error = self._too_long(error.args[0])
@@ -240,6 +271,15 @@ class LedgerRequest(Request):
         else:
             self.job.settle(Revoked())
 
+    def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:
+        """Celery has lost its broker, or leaves: that is no reason, the ledger is there."""
+
+
+def how_it_was_lost(error: BaseException) -> str:
+    """Billiard's word on a process that ended, in ours."""
+    code = re.search(r"exitcode (-?\d+)", str(error))
+    return how_it_ended(int(code[1])) if code else str(error)
+
 
 class Revoked(HandBack):
     """A person, or its expiry, ended it: it is cancelled, and then handed back."""
@@ -304,6 +344,8 @@ def strategy(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Any]
             log.warning("a message of %s could not be taken in, and goes back to the broker: %s", task.name, error)
             reject(log, consumer.connection_errors, True)
             return
+        except UNREADABLE as error:
+            raise InvalidTaskError(f"{type(error).__name__}: {error}") from error
         ack(log, consumer.connection_errors)
 
     return handle

@@ -12,13 +12,16 @@ from typing import Any
 
 import msgspec
 from billiard.einfo import ExceptionInfo
+from billiard.exceptions import Terminated
 from celery import signals
+from celery.exceptions import CeleryError, TaskPredicate
 from celery.utils.serialization import get_pickleable_exception
 
 from relier import registry
 from relier.celery.adoption import AdoptedTask
-from relier.celery.board import board
-from relier.celery.child import Traced
+from relier.celery.board import STOP, WARN, board
+from relier.celery.child import Traced, in_pool_process, obeying
+from relier.celery.report import CeleryTaskError
 from relier.errors import HardTimeoutError, RelierError
 from relier.ledger.records import Claimed
 from relier.run.attempt import Attempt, open_attempt
@@ -29,7 +32,8 @@ from relier.run.outcome import Failed, HandBack, Outcome, PutBack
 from relier.run.threads import Threads
 from relier.submit.client import default_client
 
-STOP = signal.SIGUSR2  # what the worker sends to cancel what runs; SIGUSR1 is Celery's
+SOFT_LIMIT = signal.SIGUSR1  # Celery's soft time limit, which raises wherever it hits
+HOOK_S = 1.0  # a hook that was called late may take so long
 
 
 class Inside:
@@ -39,33 +43,41 @@ class Inside:
         self._loop = asyncio.new_event_loop()
         self._threads = Threads()
         self._line = self._loop.run_until_complete(_open())
-        self._attempt: Attempt | None = None
-        self._loop.add_signal_handler(STOP, self._stop)
-
-    def _stop(self) -> None:
-        if self._attempt is not None:
-            stop(self._attempt, HandBack())
+        self._warning: asyncio.Task[None] | None = None
 
     def run(self, claimed: Claimed) -> Outcome:
-        attempt = open_attempt(claimed, self._line, board.trusted_until)
+        attempt = open_attempt(claimed, self._line, partial(board.trusted_until, claimed.lease.owner))
         if not isinstance(attempt, Attempt):
             return attempt
-        self._attempt = attempt
+        celerys = signal.signal(SOFT_LIMIT, signal.SIG_IGN)
         try:
-            return self._loop.run_until_complete(self._run(attempt))
+            with obeying(lambda: self._loop.call_soon_threadsafe(self._obey, attempt)):
+                return self._loop.run_until_complete(self._run(attempt))
         finally:
-            self._attempt = None
+            signal.signal(SOFT_LIMIT, celerys)
+
+    def _obey(self, attempt: Attempt) -> None:
+        """What the worker has written on the board, before it sent its signal."""
+        orders = board.orders_for(os.getpid(), attempt.key)
+        if orders & WARN:
+            self._warn(attempt)
+        if orders & STOP:
+            if board.is_lost(attempt.lease.owner):
+                attempt.ctx.lose()
+            stop(attempt, HandBack())
 
     async def _run(self, attempt: Attempt) -> Outcome:
         current = asyncio.current_task()
         if attempt.task.is_async and current is not None:
             attempt.stopper = current.cancel
         timers = [*self._timers(attempt)]
+        self._obey(attempt)
         try:
             return await execute(attempt, self._threads, self._line)
         finally:
             for timer in timers:
                 timer.cancel()
+            await self._end_warning()
 
     def _timers(self, attempt: Attempt) -> Any:
         options = attempt.task.options
@@ -78,7 +90,14 @@ class Inside:
             yield self._loop.call_later(options.hard_timeout, partial(stop, attempt, Failed(error)))
 
     def _warn(self, attempt: Attempt) -> None:
-        self._warning = self._loop.create_task(run_soft_hook(attempt))
+        if self._warning is None:
+            self._warning = self._loop.create_task(run_soft_hook(attempt))
+
+    async def _end_warning(self) -> None:
+        warning, self._warning = self._warning, None
+        if warning is not None:
+            await asyncio.wait([warning], timeout=HOOK_S)
+            warning.cancel()
 
 
 async def _open() -> Line:
@@ -95,8 +114,7 @@ def _inside(pid: int) -> Inside:  # noqa: ARG001 - one per process, also after a
 @signals.worker_process_init.connect(weak=False)
 def warm_up(**_: Any) -> None:
     """A process of the pool has started: its loop runs and its connection stands before the first task comes."""
-    signal.signal(STOP, signal.SIG_IGN)
-    if any(not isinstance(task, AdoptedTask) for task in registry.known_tasks()):
+    if in_pool_process() and any(not isinstance(task, AdoptedTask) for task in registry.known_tasks()):
         with contextlib.suppress(RelierError):  # a store that is away is no reason not to start
             _inside(os.getpid())
 
@@ -117,7 +135,10 @@ def run_claimed(raw: bytes) -> tuple[bytes, Traced]:
 
 
 def _info(error: BaseException) -> ExceptionInfo:
-    """With a traceback, which one that was never raised does not have."""
+    """With a traceback, which one that was never raised does not have. What would make Celery do more than tell of a
+    failure (an exit would end its worker) is told as a plain one."""
+    if not isinstance(error, Exception) or isinstance(error, MemoryError | CeleryError | TaskPredicate | Terminated):
+        error = CeleryTaskError(f"{type(error).__name__}: {error}")
     try:
         _raise(get_pickleable_exception(error))
     except BaseException:  # noqa: BLE001 - whatever it is

@@ -1,11 +1,10 @@
 """The Celery worker's side of the ledger: claims for the pool's free hands, beats, commits, in a thread of its own.
 
-LedgerStep      a bootstep of the worker: starts the thread, gives Celery's main thread what to run
-ConsumerStep    a bootstep of the consumer: when Celery loses its broker, what its pool has not begun goes back
 CeleryWorker    the native worker, whose tasks run in Celery's pool
 Children        the pool's processes: one that dies has its task back at once, without asking Celery's main thread
 
-The broker is not asked for adopted tasks: the ledger's own doorbell says that there is something to claim.
+The broker is not asked for adopted tasks: the ledger's own doorbell says that there is something to claim. How the
+thread starts and ends with Celery's worker, and how its main thread takes the jobs: steps.py.
 """
 
 from __future__ import annotations
@@ -15,61 +14,69 @@ import contextlib
 import logging
 import os
 import signal
-import threading
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from celery import bootsteps
-from celery.worker.components import Pool
-from kombu.serialization import prepare_accept_content
+from billiard.pool import EX_RECYCLE
+from celery.worker import state
 
-from relier.celery.adoption import AdoptedTask, Adoption, adoption_of
-from relier.celery.board import board
-from relier.celery.jobs import Job, Jobs
-from relier.celery.request import JobMessage, Revoked, message_of
-from relier.celery.rl_child import STOP
-from relier.engines.heart import News
+from relier import registry
+from relier.celery.adoption import AdoptedTask, Adoption
+from relier.celery.board import STOP, WARN, board
+from relier.celery.child import LOOK
+from relier.celery.jobs import RESULT_GRACE_S, Job, Jobs
+from relier.celery.request import Revoked
+from relier.engines.heart import News, Overdue, Pulse
 from relier.engines.native import Worker, WorkerOptions
 from relier.errors import RelierError
 from relier.failure import how_it_ended
+from relier.ledger.records import Claimed
 from relier.run.attempt import Attempt
-from relier.run.outcome import Died, Failed, HandBack, Outcome, PutBack
+from relier.run.outcome import Died, Failed, HandBack, Outcome
 
 log = logging.getLogger("relier.celery")
 
 MAX_RESURRECTIONS = 5  # what the scripts allow where a record does not say
-START_S = 30.0
 DEAF_S = 2.0  # a main thread that takes nothing for so long gets nothing more
-KILL_AFTER_S = 2.0
-RESULT_GRACE_S = 0.1  # a process that was killed may have told its result just before
-EXIT_GRACE_S = 2.0  # one that left by itself surely has
+KILL_AFTER_S = 5.0  # a task that was told to stop has this long to clean up, in a process of the pool's
+EXIT_GRACE_S = 2.0  # a process that left by itself has told its result, and Celery will tell of one it has reaped
 LIMITED_AHEAD = 16  # so many per hand may wait for their rate limit beside those that do not
 PREFETCH_S = 0.05  # so much work may wait in a pool of processes, that they need not
 
 
 class CeleryWorker(Worker):
-    """One Celery worker, seen from the ledger. It has its own thread and loop, and is reached by jobs."""
+    """One Celery worker, seen from the ledger. It has its own thread and loop, and is reached by jobs.
+
+    `forks`: each task runs in a process of the pool's. `on_ready`: called when it is registered and begins to claim.
+    """
 
     engine = "celery"
 
-    def __init__(self, adoption: Adoption, worker: Any, jobs: Jobs) -> None:
+    def __init__(self, adoption: Adoption, worker: Any, jobs: Jobs, on_ready: Callable[[], None]) -> None:
         self._adoption = adoption
         self._celery = worker
         self._jobs = jobs
+        self._on_ready = on_ready
         self._children = Children(jobs)
         self._mean_s = 1.0  # how long a task takes, lately
-        self._taken_at = time.monotonic()
-        options = WorkerOptions(concurrency=worker.pool.num_processes or 1, give_up=lambda: os._exit(1))
-        super().__init__(adoption.client, options)
+        self.forks = worker.pool.uses_semaphore
+        super().__init__(
+            adoption.client,
+            WorkerOptions(
+                concurrency=self._hands,
+                modules=modules_of(adoption.app),
+                on_beat=_show,
+                give_up=lambda: os._exit(1),
+            ),
+        )
 
     @property
-    def forks(self) -> bool:
-        """Whether each task runs in a process of the pool's."""
-        return getattr(self._celery.pool, "_pool", None) is not None and not getattr(
-            self._celery.pool, "is_green", False
-        )
+    def _hands(self) -> int:
+        """How many tasks the pool runs at once; where it may grow, how many then."""
+        return self._celery.max_concurrency or self._celery.pool.num_processes or 1
 
     def _queues(self) -> Sequence[str]:
         """What the worker consumes; the default queue has two names, Celery's and ours."""
@@ -77,13 +84,46 @@ class CeleryWorker(Worker):
         names = list(app.amqp.queues.consume_from)
         return [*names, "default"] if app.conf.task_default_queue in names and "default" not in names else names
 
+    # --- claim ---------------------------------------------------------------------------------------------------
+
+    async def _pump(self) -> None:
+        self._on_ready()
+        await super()._pump()
+
     def _room(self) -> int:
-        hands = self._celery.pool.num_processes or 1
-        ahead = min(16 * hands, int(hands * PREFETCH_S / max(self._mean_s, 1e-4))) if self.forks else 0
-        if self._jobs.waits_since(DEAF_S):
+        if not self._hears():
             return 0
+        hands = self._hands
+        ahead = min(16 * hands, int(hands * PREFETCH_S / max(self._mean_s, 1e-4))) if self.forks else 0
         limited = min(self._jobs.limited(), LIMITED_AHEAD * hands)
         return hands + ahead + limited - len(self._attempts)
+
+    def _hears(self) -> bool:
+        """Whether Celery's main thread takes what is claimed for it. What it does not take goes back to others."""
+        if self._jobs.deaf_since(DEAF_S):
+            for job in self._jobs.take_back():
+                job.settle(HandBack())
+            return False
+        return self._jobs.listening
+
+    def _start(self, claimed: Claimed, now_ms: int) -> None:
+        self._notice_the_end()
+        super()._start(claimed, now_ms)
+
+    def _notice_the_end(self) -> None:
+        """A signal has told Celery to stop: nothing is taken from then on, whenever its main thread comes to see it.
+        (Not by Celery's `worker_shutting_down`: a second signal amid the first one's would wait for its lock.)"""
+        if not self.draining and (is_told(state.should_stop) or is_told(state.should_terminate)):
+            self.drain()
+            self._jobs.wake()  # it may be asleep for seconds: a signal does not wake its poll
+
+    def _turn(self) -> None:
+        super()._turn()
+        self._notice_the_end()
+        self._hears()
+        self._wake.set()  # the main thread may listen again, or the pool have grown
+
+    # --- one attempt ---------------------------------------------------------------------------------------------
 
     def _isolates_it(self, attempt: Attempt) -> bool:
         """In a pool of processes every task has one to itself, suspects too."""
@@ -92,15 +132,15 @@ class CeleryWorker(Worker):
     async def _run_here(self, attempt: Attempt) -> Outcome:
         if not self.forks and not isinstance(attempt.task, AdoptedTask):
             return await super()._run_here(attempt)
-        job = Job(attempt, self._loop, self._children.watch)
+        job = Job(attempt, self._loop, self._begun)
         attempt.stopper = lambda: self._stop_job(job)
         self._jobs.give(job)
-        begun = time.monotonic()
+        given = time.monotonic()
         try:
             outcome = await job.future
         finally:
             self._jobs.done(job)
-            self._mean_s += (time.monotonic() - begun - self._mean_s) / 20
+            self._mean_s += (time.monotonic() - given - self._mean_s) / 20
         if isinstance(outcome, Revoked):
             await self._cancel(attempt)
         if isinstance(outcome, Died) and attempt.stop is None and self._is_last_death(attempt):
@@ -126,16 +166,18 @@ class CeleryWorker(Worker):
         self._jobs.call(run)
         return await done
 
-    def _hear(self, news: News) -> None:
-        super()._hear(news)
-        board.show(self._pulse.trusted_until)
+    def _begun(self, job: Job) -> None:
+        """A process, or a thread, has it now. In the loop."""
+        job.attempt.began = time.monotonic()
+        if self.forks:
+            self._children.watch(job)
+            if job.future.done():  # it was handed back, or cancelled, just when the pool began with it
+                self._stop_job(job)
 
     async def _cancel(self, attempt: Attempt) -> None:
         """Celery has revoked it: so it is cancelled, which its hand-back then carries out."""
         record = attempt.claimed.record
-        with contextlib.suppress(
-            RelierError
-        ):  # somebody else has asked for it, or the store is away: then it runs again
+        with contextlib.suppress(RelierError):  # somebody else has asked for it, or the store is away: it runs again
             await self._store.run(self._ledger.cancel(record.id, record.version))
 
     def _is_last_death(self, attempt: Attempt) -> bool:
@@ -144,26 +186,85 @@ class CeleryWorker(Worker):
         limit = MAX_RESURRECTIONS if most is None else most
         return isinstance(attempt.task, AdoptedTask) and attempt.claimed.deaths >= limit
 
+    async def _warn(self, attempt: Attempt) -> None:
+        job = self._job_of(attempt)
+        if job is not None:
+            self._order(job, WARN)
+        elif not self.forks:
+            await super()._warn(attempt)
+
     def _stop_job(self, job: Job) -> None:
-        """Told to stop: what has not begun does not, a process is ended, a thread cannot be."""
+        """Told to stop: what has not begun does not, what runs in a process is told, and killed if it does not obey. A
+        thread of Celery's cannot be stopped."""
         if not job.pid:
             job.settle(HandBack())
         elif self.forks:
-            if job.attempt.ctx.lost or isinstance(job.attempt.task, AdoptedTask):
-                _signal(job.pid, signal.SIGTERM)
-            else:
-                _signal(job.pid, STOP)
-            self._loop.call_later(KILL_AFTER_S, self._kill_job, job)
+            self._order(job, STOP)
+            self._loop.call_later(KILL_AFTER_S, self._children.kill, job)
 
-    @staticmethod
-    def _kill_job(job: Job) -> None:
-        if not job.future.done():
-            _signal(job.pid, signal.SIGKILL)
+    def _order(self, job: Job, what: int) -> None:
+        if self.forks and job.pid:
+            board.order(job.pid, job.attempt.key, what)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(job.pid, LOOK)
+
+    def _job_of(self, attempt: Attempt) -> Job | None:
+        return next((job for job in self._jobs.under_way if job.attempt is attempt), None)
+
+    # --- the end -------------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        super().drain()
+        self._jobs.forget_unstarted()
+
+    async def _leave(self) -> int:
+        try:
+            return await super()._leave()
+        finally:
+            for job in list(self._jobs.under_way):  # it was handed back: nobody may wait for it any more
+                self._children.kill(job)
+
+    def _hear(self, news: News) -> None:
+        super()._hear(news)
+        if isinstance(news, Overdue):
+            job = self._job_of(news.attempt)
+            if job is not None:
+                self._children.kill(job)
+
+    def recycle(self, why: str) -> None:
+        """Nobody starts a Celery worker over: a process that would not end is killed, a thread stays behind."""
+        if not self.forks:
+            log.error("worker %s goes on, with a thread less: %s", self.boot, why)
 
 
-def _signal(pid: int, what: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, what)
+def is_told(code: Any) -> bool:
+    """Celery's way to say it: the exit code, 0 among them."""
+    return code is not None and code is not False
+
+
+def _show(pulse: Pulse) -> None:
+    board.show(pulse.boot, pulse.trusted_until)
+
+
+def modules_of(app: Any) -> tuple[str, ...]:
+    """What a process of its own must import to know the app's tasks: the app, what it imports, what holds tasks."""
+    holds = [name for name, module in list(sys.modules.items()) if _holds(module, app)]
+    tasks = [task.fn.__module__ for task in registry.known_tasks() if not isinstance(task, AdoptedTask)]
+    return tuple(dict.fromkeys(_importable(name) for name in [*holds[:1], "relier.celery.imports", *tasks]))
+
+
+def _holds(module: Any, app: Any) -> bool:
+    if getattr(module, "__name__", "").startswith("celery."):  # there every app is known
+        return False
+    return any(value is app for value in list(getattr(module, "__dict__", {}).values()))
+
+
+def _importable(name: str) -> str:
+    """A script that is run is imported by its file."""
+    if name != "__main__":
+        return name
+    main = sys.modules[name]
+    return main.__spec__.name if main.__spec__ is not None else str(getattr(main, "__file__", name))
 
 
 class Children:
@@ -180,123 +281,43 @@ class Children:
         try:
             fd = os.pidfd_open(job.pid)
         except OSError:  # gone already
-            self._gone(job.pid, "its process is gone", RESULT_GRACE_S)
+            self._gone(job.pid, "", EXIT_GRACE_S)
             return
         self._watched[job.pid] = fd
         asyncio.get_running_loop().add_reader(fd, self._ended, job.pid)
 
+    def kill(self, job: Job) -> None:
+        """End its process, if it still runs that job and nothing else."""
+        if not job.pid or job.pid == os.getpid() or self._last_of(job.pid) is not job:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            fd = self._watched.get(job.pid)
+            if fd is None:
+                os.kill(job.pid, signal.SIGKILL)
+            else:
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+
+    def _last_of(self, pid: int) -> Job | None:
+        """The one it runs, or ran last: those before have come to an end, and it has told of that."""
+        mine = [job for job in self._jobs.under_way if job.pid == pid]
+        return max(mine, key=lambda job: job.attempt.began or 0.0, default=None)
+
     def _ended(self, pid: int) -> None:
         fd = self._watched.pop(pid)
         asyncio.get_running_loop().remove_reader(fd)
-        cause, grace = "its process is gone", RESULT_GRACE_S
-        with contextlib.suppress(OSError):  # reaped meanwhile
+        cause, grace = "", EXIT_GRACE_S
+        with contextlib.suppress(OSError):  # reaped by Celery meanwhile, which then tells at once how it ended
             told = os.waitid(os.P_PIDFD, fd, os.WEXITED | os.WNOWAIT)
             if told is not None:
                 by_itself = told.si_code == os.CLD_EXITED
                 cause = how_it_ended(told.si_status if by_itself else -told.si_status)
-                grace = EXIT_GRACE_S if by_itself and told.si_status == 0 else RESULT_GRACE_S
+                grace = EXIT_GRACE_S if by_itself and told.si_status in (0, EX_RECYCLE) else RESULT_GRACE_S
         os.close(fd)
         self._gone(pid, cause, grace)
 
     def _gone(self, pid: int, cause: str, grace: float) -> None:
+        self._jobs.died.add(pid)
+        self._jobs.wake()
+        last = self._last_of(pid)
         for job in [job for job in self._jobs.under_way if job.pid == pid]:
-            asyncio.get_running_loop().call_later(grace, job.settle, Died(cause))
-
-
-class LedgerStep(bootsteps.StartStopStep):
-    """Starts after the pool and stops before it: while the pool finishes the thread goes on, and is waited for last."""
-
-    requires = (Pool,)
-
-    def __init__(self, parent: Any, **kwargs: Any) -> None:
-        super().__init__(parent, **kwargs)
-        self.adoption = adoption_of(parent.app)
-        self.jobs = Jobs()
-        self.worker: CeleryWorker | None = None
-        self._thread: threading.Thread | None = None
-        self._ready = threading.Event()
-        self._trouble: BaseException | None = None
-        parent.ledger_step = self
-        self.adoption.take_over()
-        board.open()
-
-    def start(self, parent: Any) -> None:
-        self._accept = prepare_accept_content(parent.app.conf.accept_content)
-        self._thread = threading.Thread(target=self._run, args=(parent,), name="relier", daemon=True)
-        self._thread.start()
-        if not self._ready.wait(START_S) or self._trouble is not None:
-            raise self._trouble or RelierError(f"the ledger was not reached within {START_S:g} s")
-
-    def _run(self, parent: Any) -> None:
-        try:
-            asyncio.run(self._work(parent))
-        except BaseException as error:  # the main thread raises it, or tells
-            self._trouble = error
-            log.exception("the ledger's thread ended")
-        finally:
-            self._ready.set()
-
-    async def _work(self, parent: Any) -> None:
-        self.worker = CeleryWorker(self.adoption, parent, self.jobs)
-        self._loop = asyncio.get_running_loop()
-        self._loop.call_later(0, self._ready.set)
-        await self.worker.run()
-
-    def register_with_event_loop(self, parent: Any, hub: Any) -> None:
-        hub.add_reader(self.jobs.fileno(), self.deliver, parent)
-
-    def deliver(self, parent: Any) -> None:
-        """In Celery's main thread: hand over what was given."""
-        given = self.jobs.take()
-        for act in self.jobs.calls():
-            try:
-                act()
-            except Exception:
-                log.exception("Celery could not be told")
-        for job in given:
-            try:
-                strategies = parent.consumer.strategies
-                strategies[job.attempt.task.name](JobMessage(job, message_of(job), self._accept), None, None, None, ())
-            except Exception as error:  # no attempt may vanish here
-                log.exception("task %s could not be given to the pool", job.record_id)
-                job.settle(PutBack(error))
-
-    def close(self, parent: Any) -> None:  # noqa: ARG002 - a bootstep's signature
-        self._drain()
-
-    def stop(self, parent: Any) -> None:  # noqa: ARG002
-        self._drain()
-
-    def terminate(self, parent: Any) -> None:  # noqa: ARG002
-        self._drain(now=True)
-
-    def _drain(self, *, now: bool = False) -> None:
-        """Nothing more is claimed, what has not begun goes back; what runs has its time."""
-        worker = self.worker
-        if worker is not None:
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(worker.leave_now if now else worker.drain)
-        self.jobs.forget_unstarted()
-
-    def join(self) -> None:
-        """The last thing a worker does: what its tasks left is told."""
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(self.adoption.client.settings.graceful_shutdown_timeout + 15)
-
-
-class ConsumerStep(bootsteps.StartStopStep):
-    """Between two connections to the broker Celery forgets what its pool has not begun."""
-
-    requires = ("celery.worker.consumer:Tasks",)
-
-    def __init__(self, parent: Any, **kwargs: Any) -> None:
-        super().__init__(parent, **kwargs)
-        self._step: LedgerStep = parent.controller.ledger_step
-
-    def start(self, parent: Any) -> None:  # noqa: ARG002
-        self._step.adoption.take_over()
-
-    def stop(self, parent: Any) -> None:  # noqa: ARG002
-        self._step.jobs.forget_unstarted()
-
-    shutdown = stop
+            job.died(cause, grace if job is last else EXIT_GRACE_S)

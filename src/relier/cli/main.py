@@ -32,6 +32,7 @@ COMMANDS: dict[str, Entry] = {
     "workers": Entry("relier.cli.workers:workers", "Who works, and who stopped giving signs of life."),
     "schema": Entry("relier.cli.schema:schema", "Check, before a deploy, what new code could not run."),
     "audit": Entry("relier.cli.audit:audit_command", "Prove that no task was lost and no key leaks."),
+    "celery": Entry("relier.cli.celery:celery", "Celery apps with Relier installed: the way back."),
     "doctor": Entry("relier.cli.doctor:doctor", "Check settings, store, workers and queues."),
 }
 

@@ -12,86 +12,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from relier.errors import RelierError
-from relier.ledger.records import Accepted, Admission, Beat, Claim, Claimed, ClaimStatus, Lease, Limit, Submission
+from relier.ledger.records import Accepted, Admission, Beat, Claim, Claimed, ClaimStatus, Lease, Limit
 from relier.proof.lockers import under_lock
+from relier.proof.tasks import Tasks
 from relier.proof.world import LOST, MS, SECOND, Node, Steps, World, ask
-from relier.store.call import Call, Durability
-
-QUEUES = ("a", "b", "c")
-
-
-class Tasks:
-    """Makes submissions of every kind, and knows the fate of each: what becomes of an attempt is drawn once it runs."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.queues = QUEUES[: world.rng.randint(*world.profile.queues)]
-        self.poison: set[str] = set()
-        self.hogs: set[str] = set()  # poison that takes its worker along, isolated as it may be
-        self.n = 0
-
-    def make(self, task_id: str = "") -> Submission:
-        self.n += 1
-        task_id = task_id or f"t{self.n}"
-        more = self._when() | self._ends(task_id) | self._kept()
-        queue = self.world.rng.choice(self.queues)
-        sub = Submission(id=task_id, name="work", payload=b"p%d" % self.n, queue=queue, **more)
-        self.world.subs[task_id] = sub
-        return sub
-
-    def _when(self) -> dict[str, Any]:
-        rng, p = self.world.rng, self.world.profile
-        more: dict[str, Any] = {}
-        chance = rng.random
-        if chance() < p.keyed:
-            more.update(key=rng.choice("kl"), key_ttl_ms=rng.choice((0, 1500, 60_000)))
-            more["on_conflict"] = "replace" if chance() < 0.3 else "return"
-        if chance() < p.delayed:
-            more["delay_ms"] = rng.randint(1, 3000)
-        if chance() < p.expiring:
-            more["expires_in_ms"] = rng.randint(300, 6000)
-        if chance() < 0.3:
-            more["priority"] = rng.randint(-2, 2)
-        return more
-
-    def _ends(self, task_id: str) -> dict[str, Any]:
-        rng, p = self.world.rng, self.world.profile
-        more: dict[str, Any] = {}
-        chance = rng.random
-        if chance() < p.poison:
-            self.poison.add(task_id)
-            more["max_resurrections"] = rng.randint(0, 2)
-            if chance() < 0.3:
-                self.hogs.add(task_id)
-                more["max_resurrections"] = rng.randint(0, 1)
-        elif chance() < p.fragile:
-            more["on_lost"] = rng.choice(("bury", "hold"))
-        elif chance() < 0.3:
-            more["max_resurrections"] = rng.randint(0, 2)
-        return more
-
-    def _kept(self) -> dict[str, Any]:
-        rng, p = self.world.rng, self.world.profile
-        more: dict[str, Any] = {}
-        chance = rng.random
-        if chance() < p.short:
-            more.update(result_ttl_ms=rng.randint(0, 2000), dead_ttl_ms=rng.randint(500, 3000))
-        if chance() < 0.1:
-            more["tomb_ttl_ms"] = 60_000
-        if chance() < 0.2:
-            more["nonce"] = f"n{self.n}"
-        if chance() < p.strong:
-            more["durability"] = rng.choice((Durability.FSYNC, Durability.REPLICATED))
-        return more
-
-    def following(self, task_id: str) -> list[Submission]:
-        """What follows from a task: the same ids whoever commits it."""
-        follow_id = f"{task_id}f"
-        if follow_id in self.world.subs:
-            return [self.world.subs[follow_id]]
-        if "f" in task_id or self.world.rng.random() >= self.world.profile.follow:
-            return []
-        return [self.make(follow_id)]
+from relier.store.call import Call
 
 
 def producer(world: World, tasks: Tasks, n: int) -> Steps:
@@ -263,7 +188,7 @@ class Worker:
             if not self.mine(lease):
                 # A thread that does not look at ctx.lost writes on: the ledger must refuse it.
                 if rng.random() < 0.5:
-                    yield from ask(world.ledger.commit([(lease, b"late", ())]), 1)
+                    yield from ask(world.ledger.commit([(lease, b"late", self.tasks.following(lease.task_id))]), 1)
                 return
             if poison:
                 yield from self.die(claimed)
@@ -303,13 +228,15 @@ class Worker:
             return world.ledger.commit(done, world.subs[lease.task_id].durability)
         delay = rng.choice((0, 300, 1500))
         if roll < 0.8:
-            return world.ledger.retry(lease, delay, "it failed")
+            return world.ledger.retry(lease, delay, "it failed", replace=self.tasks.other(lease.task_id))
         if roll < 0.86:
-            return world.ledger.retry(lease, delay, "not for me", putback=True)
+            other = self.tasks.other(lease.task_id)
+            return world.ledger.retry(lease, delay, "not for me", putback=True, replace=other)
         if roll < 0.92:
             return world.ledger.release([lease])
         if roll < 0.97:
-            return world.ledger.bury(lease, "gave_up", "it will not work")
+            after = self.tasks.following(lease.task_id)
+            return world.ledger.bury(lease, "gave_up", "it will not work", after, b"b%d" % rng.randrange(9))
         return world.ledger.forfeit(lease, "killed")
 
     def together(self, batch: Sequence[Claimed]) -> Steps:
@@ -333,7 +260,7 @@ class Worker:
         if call.script != "commit" and self.world.rng.random() < 0.15:
             # A thread that nobody could stop: it finishes what is not its own any more.
             yield self.world.rng.randint(1, 1500) * MS
-            yield self.world.ledger.commit([(leases[0], b"late", ())])
+            yield self.world.ledger.commit([(leases[0], b"late", self.tasks.following(leases[0].task_id))])
 
 
 def sweeper(world: World) -> Steps:

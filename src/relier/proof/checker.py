@@ -127,13 +127,15 @@ class Checker(History):
                 self._notes(call.args[1])
             return
         changed = self._differences(script, said)
+        for task_id in self.named:
+            self._notes(task_id)
         if changed:
             check_places(self, changed)
             check_keys(self)
             check_counts(self)
         if script == "claim":
             self.order_kept(said)
-        elif script == "commit" and self.offered:
+        elif script in {"commit", "bury"} and self.offered:
             self._followed()
         elif script == "revive":
             self.thorough(call, raw)
@@ -173,7 +175,7 @@ class Checker(History):
         self.memory.ghosts[task_id] = self.enter_ghost(task_id, rec)
 
     def _followed(self) -> None:
-        """What follows from a commit is there, unless its id or key says that it has been."""
+        """What follows from an end is there, unless its id or key says that it has been."""
         memory = self.memory
         for task_id, sub in self.offered.items():
             gone = memory.tombs.get(task_id, 0) > self.time_ms or task_id in self.exempt
@@ -204,6 +206,12 @@ class Checker(History):
             raise Violation("attempts-count", f"{task_id} after {script}: {rec.attempt} attempts, not {ghost.attempt}")
         if rec.owner != ghost.owner:
             raise Violation("owner-as-told", f"{task_id} after {script}: owner {rec.owner}, not {ghost.owner}")
+        told = (ghost.sub.name, ghost.sub.queue, ghost.sub.priority)
+        kept = rec.body == ghost.payload or rec.state in {"done", "cancelled"}
+        if (rec.name, rec.queue, rec.priority) != told or not kept:
+            raise Violation(
+                "goes-on-as-told", f"{task_id} after {script}: {rec.text()!r}, not {told} {ghost.payload!r}"
+            )
         self._counts_of(script, task_id, rec, ghost)
 
     def _counts_of(self, script: str, task_id: str, rec: Rec, ghost: Ghost) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from relier.proof.actors import Tasks, Worker, operator, producer, sweeper
+from relier.proof.actors import Worker, operator, producer, sweeper
 from relier.proof.lockers import locker
+from relier.proof.tasks import Tasks
 from relier.proof.world import MS, SECOND, Node, Steps, World, ask
 from relier.store.call import Durability
 

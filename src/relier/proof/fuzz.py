@@ -10,13 +10,17 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from relier.ledger.ledger import Ledger
-from relier.ledger.records import Admission, Lease, Limit, Submission, short_key
+from relier.ledger.records import Admission, Join, Lease, Limit, Submission, short_key
 from relier.proof.model import Model
 from relier.settings import Settings
 from relier.store.call import Call, Durability
 
 IDS = [f"t{n}" for n in range(8)]
+MEMBERS = [f"m{n}" for n in range(40)]
+JOINS = ["t0", "j0", "j1", "j2", "j3"]
 BOOTS = [f"b{n}" for n in range(4)]
 QUEUES = ["alpha", "beta"]
 KEYS = ["", "k1", "k2"]
@@ -83,8 +87,11 @@ class Fuzzer:
         return task_id, (rec.version if rec else 1) + self.rng.choice([0, 0, 0, 0, 1, -1])
 
     def submit(self) -> Call[Any]:
-        rng = self.rng
-        limits = (Limit.per_window("l", 4, 2_000),) if rng.random() < 0.2 else ()
+        rng, limit = self.rng, Limit.per_window("l", 4, 2_000)
+        if rng.random() < 0.1:  # one plain task, which has a way of its own through the script
+            plain = Submission(id=rng.choice(IDS), name="plain", payload=b"plain")
+            return self.ledger.submit([plain], Admission((limit.weighing(2),), rng.choice([0, 0, 3])))
+        limits = (limit,) if rng.random() < 0.2 else ()
         depth, most_bytes = rng.choice([0, 0, 0, 3]), rng.choice([0, 0, 0, 1_500])
         guard = Admission(limits, depth, most_bytes, rng.choice([0, 0, 1]))
         return self.ledger.submit([self.submission() for _ in range(rng.choice([1, 1, 3]))], guard)
@@ -122,17 +129,29 @@ class Fuzzer:
         return self.ledger.commit(done, self.rng.choice([Durability.MEMORY, Durability.MEMORY, Durability.FSYNC]))
 
     def follow_ups(self) -> list[Submission]:
-        return [self.submission() for _ in range(self.rng.choice([0, 0, 2]))]
+        rng = self.rng
+        return [self.join() if rng.random() < 0.5 else self.submission() for _ in range(rng.choice([0, 0, 2]))]
+
+    def join(self) -> Submission:
+        """A part for a task that waits for some, or for one that never did. Its deadline may be over."""
+        rng = self.rng
+        plain = replace(self.submission(rng.choice(JOINS)), key="", nonce="")
+        when = {"delay_ms": 0, "eta_ms": 1} if rng.random() < 0.1 else {"delay_ms": rng.choice([700, 20_000])}
+        return replace(plain, **when, join=Join(rng.choice([1, 2, 3]), rng.choice("012")))
 
     def retry(self) -> Call[Any]:
         delay, putback, quiet = self.rng.choice([0, 900]), self.rng.random() < 0.3, self.rng.random() < 0.3
-        return self.ledger.retry(self.lease(), delay, 'it/failed "so"', putback=putback, quiet=quiet)
+        lease, other = self.lease(), None
+        if self.rng.random() < 0.4:
+            other = replace(self.submission(lease.task_id), key="", nonce="", delay_ms=0, expires_in_ms=0)
+        return self.ledger.retry(lease, delay, 'it/failed "so"', putback=putback, quiet=quiet, replace=other)
 
     def release(self) -> Call[Any]:
         return self.ledger.release(self.leases())
 
     def bury(self) -> Call[Any]:
-        return self.ledger.bury(self.lease(), "ValueError", "{}")
+        part = self.rng.choice([b"", b"part", self.rng.randbytes(3)])
+        return self.ledger.bury(self.lease(), "ValueError", "{}", self.follow_ups(), part)
 
     def forfeit(self) -> Call[Any]:
         return self.ledger.forfeit(self.lease(), "signal 9")
@@ -199,6 +218,27 @@ class Fuzzer:
         hold = self.model.holds.get(short_key(key))
         return key, hold.token if hold is not None and self.rng.random() < 0.6 else self.rng.choice(TOKENS)
 
+    def members(self) -> Call[Any]:
+        """Plain tasks, mostly new: whatever follows needs something to follow from."""
+        fresh = [task_id for task_id in MEMBERS if task_id not in self.model.tasks] or MEMBERS
+        some = self.rng.sample(fresh, min(3, len(fresh)))
+        return self.ledger.submit([Submission(id=i, name="app.part", payload=b"", queue=QUEUES[0]) for i in some])
+
+    def take(self) -> Call[Any]:
+        """A claim that mostly gets something."""
+        boot = self.rng.choice([name for name, boot in self.model.boots.items() if boot.lease_end] or BOOTS)
+        last = (
+            max((seq for seq, _ in self.model.boots[boot].lanes.values()), default=0) if boot in self.model.boots else 0
+        )
+        return self.ledger.claim(boot, last + 1, QUEUES, 3, rung=False)
+
+    def bring(self) -> Call[Any]:
+        """The end of something that runs brings a part."""
+        lease, joins = self.lease(), [self.join() for _ in range(self.rng.choice([1, 1, 2]))]
+        if self.rng.random() < 0.4:
+            return self.ledger.bury(lease, "ValueError", "{}", joins, self.rng.randbytes(2))
+        return self.ledger.commit([(lease, self.rng.choice([None, self.rng.randbytes(2)]), joins)])
+
     def again(self) -> Call[Any]:
         """Something sent before, once more: a lost reply, or a request that arrives late."""
         return self.rng.choice(self.kept) if self.kept else self.get()
@@ -226,6 +266,10 @@ class Fuzzer:
         moves = (self.lock, self.lock, self.renew, self.conclude, self.unlock, self.again)
         return self.keep(self.rng.choice(moves)())
 
+    def pick_part(self) -> Call[Any]:
+        moves = (self.members, self.take, self.bring, self.bring, self.retry, self.bury, self.replay, self.again)
+        return self.keep(self.rng.choice(moves)())
+
     def keep(self, call: Call[Any]) -> Call[Any]:
         self.kept = [*self.kept[-20:], call]
         return call
@@ -234,9 +278,11 @@ class Fuzzer:
 def calls(rng: random.Random, model: Model, steps: int) -> Iterator[Call[Any] | None]:
     """A stream of calls, the model's time moving on between them; None: the store gets full, or empty again.
 
-    Locks and tasks do not meet, but for boots and leases, so locks are a second stream beside the first.
+    Locks and tasks do not meet, but for boots and leases, so locks are a second stream beside the first; the third
+    brings enough that ends well for something to follow from it.
     """
     fuzzer, locks = Fuzzer(rng, model), Fuzzer(random.Random(rng.random()), model)
+    parts = Fuzzer(random.Random(rng.random()), model)
     yield fuzzer.ledger.open()
     for boot in BOOTS[:2]:
         yield fuzzer.ledger.register(boot, LEASE_MS)
@@ -247,3 +293,5 @@ def calls(rng: random.Random, model: Model, steps: int) -> Iterator[Call[Any] | 
         yield fuzzer.pick()
         if locks.rng.random() < 0.3:
             yield locks.pick_lock()
+        while parts.rng.random() < 0.4:
+            yield parts.pick_part()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from relier.ledger.records import Submission
 
 PRIORITY_STEP_US = 60_000_000
@@ -54,6 +56,12 @@ class Ghost:
 
     def line_up(self, at_us: int) -> None:
         self.order = at_us - self.sub.priority * PRIORITY_STEP_US
+
+    def goes_on_as(self, other: Submission) -> None:
+        """Another task under the same id: the key stays, with its time, and so does what tells a repeated push."""
+        old = self.sub
+        self.sub = replace(other, key=old.key, key_ttl_ms=old.key_ttl_ms, nonce=old.nonce)
+        self.payload = other.payload
 
     def end(self, state: str, now: int) -> None:
         """How long it must be kept now that it ended."""

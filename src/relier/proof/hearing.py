@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from relier.proof.admission import heard_submit
 from relier.proof.ghost import Ghost, GhostBoot, Violation, holds_key
 from relier.proof.locking import heard_holder, heard_lock
+from relier.proof.state import ITEM
 
 if TYPE_CHECKING:
     from relier.proof.history import History
@@ -52,9 +53,47 @@ def _settle(history: History, raw: Any, move: str, width: int) -> Said:
     return said
 
 
+def _bury(history: History, raw: Any) -> Said:
+    said = _settle(history, raw, "bury", 6)
+    task_id, part, n = history.args[2], history.args[6], history.args[7]
+    _follow(history, said, 8, n, part, ok=_ends(history, task_id, raw[0][0].decode(), task_id in said))
+    return said
+
+
+def _ends(history: History, task_id: str, verdict: str, mine: bool) -> bool:
+    return mine or (verdict == "ok" and task_id in history.exempt)
+
+
+def _follow(history: History, said: Said, first: int, n: int, value: bytes, *, ok: bool) -> None:
+    """What follows from an end that is `ok`, and from no other."""
+    for i in range(n):
+        task_id, _, _, _, _, _, on_conflict, *_ = history.args[first + ITEM * i : first + ITEM * (i + 1)]
+        word, *rest = str(on_conflict).split(" ")
+        if word == "join":
+            history.named.add(task_id)
+        if ok:
+            history.offered[task_id] = history.world.subs[task_id]
+            if word == "join":
+                _bring(history, said, task_id, (int(rest[0]), rest[1], value))
+
+
+def _bring(history: History, said: Said, task_id: str, brought: tuple[int, str, bytes]) -> None:
+    size, part, value = brought
+    ghost = history.memory.ghosts.get(task_id)
+    if ghost is None:
+        history.parts.setdefault(task_id, []).append(brought)
+        return
+    state = said.get(task_id, ghost.state)
+    if state in {"done", "cancelled"}:
+        return
+    ghost.steps[part] = value
+    if state == "scheduled" and len(ghost.steps) >= size:
+        said[task_id] = "queued"
+        history.joined.add(task_id)
+
+
 def _commit(history: History, raw: Any) -> Said:
-    args, said, a = history.args, {}, 3
-    subs = history.world.subs
+    args, said, a = history.args, dict[str, str](), 3
     for answer in raw:
         task_id, fence, _, value, n = args[a : a + 5]
         verdict = "ok" if answer == b"ok" else answer[0].decode()
@@ -62,9 +101,8 @@ def _commit(history: History, raw: Any) -> Said:
         if mine:
             said[task_id] = "done"
             history.runs[task_id] = (value,)
-        if mine or (verdict == "ok" and task_id in history.exempt):
-            history.offered |= {args[a + 5 + 10 * i]: subs[args[a + 5 + 10 * i]] for i in range(n)}
-        a += 5 + 10 * n
+        _follow(history, said, a + 5, n, value, ok=_ends(history, task_id, verdict, mine))
+        a += 5 + ITEM * n
     return said
 
 
@@ -160,6 +198,10 @@ def _handed_over(history: History, task_id: str, item: Any, queues: list[str]) -
         raise Violation("payload-kept", f"{task_id} was handed over without {ghost.payload!r}")
     if (item[2][0] if item[2] else None) != ghost.checkpoint:
         raise Violation("checkpoints-advance", f"{task_id} was handed over with {item[2]}, not {ghost.checkpoint!r}")
+    flat = item[2][1] if item[2] else []
+    steps = {flat[i].decode(): flat[i + 1] for i in range(0, len(flat), 2)}
+    if steps != ghost.steps:
+        raise Violation("steps-stand", f"{task_id} was handed over with {steps}, not {ghost.steps}")
     history.claimed[task_id] = fence
 
 
@@ -263,7 +305,7 @@ OF: dict[str, Callable[[History, Any], Said]] = {
     "commit": _commit,
     "retry": lambda history, raw: _settle(history, raw, "retry", 5),
     "release": lambda history, raw: _settle(history, raw, "release", 2),
-    "bury": lambda history, raw: _settle(history, raw, "bury", 4),
+    "bury": _bury,
     "forfeit": lambda history, raw: _settle(history, raw, "forfeit", 3),
     "checkpoint": _checkpoint,
     "step": _step,

@@ -36,11 +36,15 @@ class History:
         self.fallen: dict[str, GhostBoot] = {}
         self.repeated_claim = False
         self.handed = 0
+        self.named: set[str] = set()  # tasks that some end of this call has a part for, taken or not
+        self.parts: dict[str, list[tuple[int, str, bytes]]] = {}  # of tasks that enter: size, part, value
+        self.joined: set[str] = set()  # tasks that wait no more
 
     def told(self, call: Call[Any], raw: Any) -> dict[str, str]:
         """What the reply says has changed: id -> its new state. Every verdict is compared with the history's."""
         self.args = call.args
         self.offered, self.runs, self.claimed, self.fallen = {}, {}, {}, {}
+        self.named, self.parts, self.joined = set(), {}, set()
         hear = hearing.OF.get(call.script)
         return hear(self, raw) if hear else {}
 
@@ -111,17 +115,22 @@ class History:
             ghost.end("cancelled", now)
             self.memory.ended += 1
             return ghost
+        ghost.line_up(rec.at)
+        for size, part, value in self.parts.get(task_id, ()):
+            ghost.steps[part] = value
+            if ghost.state == "scheduled" and len(ghost.steps) >= size:
+                ghost.state, ghost.version = "queued", 2
+                ghost.line_up(self.time_us)
         if rec.state != ghost.state or rec.body != sub.payload or rec.queue != sub.queue:
             raise Violation(
                 "enters-as-asked", f"{task_id} entered as {rec.state} {rec.queue} {rec.body!r}, not {ghost}"
             )
-        ghost.line_up(rec.at)
         return ghost
 
     def follow_ghost(self, script: str, task_id: str, rec: Rec, ghost: Ghost) -> None:
         """One legal change: what must be true of the task after it."""
         was, ghost.state, ghost.version = ghost.state, rec.state, rec.version
-        follow = _FOLLOW.get(script)
+        follow = _joined if task_id in self.joined else _FOLLOW.get(script)
         if follow is not None:
             follow(self, task_id, ghost)
         if ghost.state != rec.state:
@@ -160,7 +169,7 @@ class History:
             return
         if script == "promote" and ghost.due <= self.time_ms and expired == (new == "cancelled"):
             return
-        if script in {"submit", "commit"} and new == "cancelled" and ghost.sub.key:
+        if script in {"submit", "commit", "bury"} and new == "cancelled" and ghost.sub.key:
             heirs = (sub for i, sub in self.offered.items() if sub and i != task_id and sub.key == ghost.sub.key)
             if any(heir.on_conflict == "replace" for heir in heirs):
                 return
@@ -246,10 +255,16 @@ def _retry(history: History, task_id: str, ghost: Ghost) -> None:
         ghost.scares = 0
     else:
         ghost.attempt -= 1
+    if len(history.args) > 7 and not ghost.asked:
+        ghost.goes_on_as(history.world.others[history.args[7]])
     ghost.state = "scheduled" if delay else "queued"
     ghost.due = history.time_ms + delay
     ghost.line_up(history.time_us)
     _settled(history, "retry", ghost)
+
+
+def _joined(history: History, task_id: str, ghost: Ghost) -> None:
+    ghost.line_up(history.time_us)
 
 
 def _release(history: History, task_id: str, ghost: Ghost) -> None:
@@ -260,8 +275,9 @@ def _release(history: History, task_id: str, ghost: Ghost) -> None:
 
 
 def _bury(history: History, task_id: str, ghost: Ghost) -> None:
-    ghost.state, ghost.reason = "dead", str(history.runs[task_id][2])
-    _settled(history, "bury", ghost)
+    if task_id in history.runs:
+        ghost.state, ghost.reason = "dead", str(history.runs[task_id][2])
+        _settled(history, "bury", ghost)
 
 
 def _forfeit(history: History, task_id: str, ghost: Ghost) -> None:

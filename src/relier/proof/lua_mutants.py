@@ -132,10 +132,57 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
         "ARGV[item + 5] == '' and ARGV[item + 7] == '' and ARGV[item + 8] == ''",
         "true",
     ),
-    LuaMutant("short_submit_over_a_limit", "lib/submit_one", "arrivals[i] - tolerance <= now_us", "true"),
+    LuaMutant("short_submit_over_a_limit", "lib/submit_one", "if wait > 0 then", "if false then"),
+    LuaMutant("short_refusal_of_what_is_here", "lib/submit_one", "redis.call('EXISTS', TASK .. id) == 0", "true"),
+    LuaMutant("short_refusal_too_short", "lib/submit_one", "string.format('%.0f', wait)", "'1'"),
     LuaMutant(
         "short_submit_over_the_depth", "lib/submit_one", "redis.call('ZCARD', index) < tonumber(ARGV[2])", "true"
     ),
+    LuaMutant("bury_drops_its_follow_ups", "bury", "if ARGV[a + 5] ~= '0' then", "if false then"),
+    LuaMutant(
+        "repeated_bury_follows",
+        "bury",
+        "return settle('bury', 6,",
+        "if ask('HGET', MORE .. ARGV[3], 'settled') == 'bury:' .. ARGV[4] then\n"
+        "  -- here: follow\n  follow(9, tonumber(ARGV[8]), ARGV[7])\nend\nreturn settle('bury', 6,",
+    ),
+    LuaMutant("bury_brings_nothing", "bury", "tonumber(ARGV[a + 5]), ARGV[a + 4])", "tonumber(ARGV[a + 5]), '')"),
+    LuaMutant(
+        "stale_commit_brings_its_part",
+        "commit",
+        "if not r.state then let_go(id, r, boot) end",
+        "if said == 'stale' and follow_ups ~= '0' then follow(a + 5, tonumber(follow_ups), ARGV[a + 3]) end",
+    ),
+    LuaMutant(
+        "replaced_in_the_old_queue",
+        "lib/replace",
+        "local function replace(id, r, tail)\n",
+        "local function replace(id, r, tail)\n  with_spec(r)\n",
+    ),
+    LuaMutant(
+        "replaced_keeps_its_payload",
+        "lib/replace",
+        "local rest = ",
+        "local lines = string.match(after, '^[^\\n]*\\n[^\\n]*\\n[^\\n]*\\n')\n"
+        "  after = lines .. string.sub(redis.call('GET', TASK .. id), r.body)\n  local rest = ",
+    ),
+    LuaMutant("replaced_forgets_key_ttl", "lib/replace", "before .. key_ttl .. after", "before .. '-' .. after"),
+    LuaMutant("replaced_keeps_its_flag", "lib/replace", "r.flags = string.gsub(r.flags, 'o', '') else", "else"),
+    LuaMutant("replaced_though_asked_to_cancel", "retry", "if ARGV[8] and not has(r, 'c') then", "if ARGV[8] then"),
+    LuaMutant("joined_too_early", "lib/join", ">= tonumber(size) then", ">= tonumber(size) - 1 then"),
+    LuaMutant("complete_join_waits", "lib/join", ">= tonumber(size) then", "> tonumber(size) then"),
+    LuaMutant("complete_join_stays_due", "lib/join", "redis.call('ZREM', DUE, id)", "redis.call('ZREM', DUE, '')"),
+    LuaMutant("complete_join_rings_nobody", "lib/join", "    ring(r.queue)\n", ""),
+    LuaMutant("part_for_the_done", "lib/join", "r.state == 'done' or r.state == 'cancelled'", "r.state == 'cancelled'"),
+    LuaMutant(
+        "part_counted_twice",
+        "lib/join",
+        "beside('HSET', STEPS .. id, part,",
+        "beside('HSET', STEPS .. id, part .. now,",
+    ),
+    LuaMutant("first_part_stands", "lib/join", "beside('HSET', STEPS", "beside('HSETNX', STEPS"),
+    LuaMutant("parts_without_their_flag", "lib/join", "  mark(r, 's')\n", ""),
+    LuaMutant("parts_outlive_the_dead", "lib/join", "if left > 0 then", "if false then"),
     LuaMutant("lock_given_away", "lock", "if not outlived and not (", "if false and not ("),
     LuaMutant(
         "lost_boots_hold_locks", "lock", "hold.task ~= '-' and is_lost(hold.owner)", "hold.task == '' and is_lost(task)"

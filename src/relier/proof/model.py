@@ -226,17 +226,20 @@ class Model(Operate, Locks):
             if said == "ok" and rec is not None:
                 self.leave(task_id, rec)
                 self.finish(task_id, rec, "done", args[a + 3] if args[a + 2] == b"1" else None)
-                self.follow([Item.read(args, a + 5 + ITEM * i) for i in range(n)])
+                self.follow(_items(args, a + 5, n), args[a + 3])
                 answers.append(b"ok")
             else:
                 answers.append(_settled(said, rec))
             a += 5 + ITEM * n
         return answers
 
-    def follow(self, items: list[Item]) -> None:
+    def follow(self, items: list[Item], value: bytes) -> None:
+        """What follows from an end; `value` is what the end has to say to a task that joins several."""
         for nth, item in enumerate(items):
             if self.look(item) is None:
                 self.enter(item, nth, False)
+            if item.join:
+                self.bring(item.id, *item.join, value)
         self.ring_lined_up()
 
     def settle(self, args: list[bytes], move: str, width: int) -> Iterator[tuple[str, Rec, list[bytes], list[Any]]]:
@@ -261,7 +264,7 @@ class Model(Operate, Locks):
         return answers
 
     def _retry(self, args: list[bytes]) -> Any:
-        for task_id, rec, run, answer in self.settle(args, "retry", 5):
+        for task_id, rec, run, answer in self.settle(args, "retry", 5):  # of one task, if it goes on as another
             delay = int(run[2])
             if run[3] != b"quiet":
                 self.log(rec, "retry", run[4].decode())
@@ -274,6 +277,8 @@ class Model(Operate, Locks):
                 rec.more.pop("since", None)
                 rec.more.pop("scares", None)
             self.count("retried")
+            if len(args) > 7 and "c" not in rec.flags:
+                self.replace(rec, args[7])
             answer.append(self.reschedule(task_id, rec, delay) if delay else self.requeue(task_id, rec, self.time_us))
         return self.answered()
 
@@ -293,9 +298,10 @@ class Model(Operate, Locks):
         return self.answered()
 
     def _bury(self, args: list[bytes]) -> Any:
-        for task_id, rec, run, answer in self.settle(args, "bury", 4):
+        for task_id, rec, run, answer in self.settle(args, "bury", 6):
             self.log(rec, "bury", run[3].decode())
             self.finish_dead(task_id, rec, run[2].decode())
+            self.follow(_items(args, 8, int(run[5])), run[4])
             answer.append("dead")
         return self.answered()
 
@@ -393,6 +399,10 @@ class Model(Operate, Locks):
 
 def _word(arg: bytes | str | int) -> bytes:
     return arg if isinstance(arg, bytes) else str(arg).encode()
+
+
+def _items(args: list[bytes], first: int, n: int) -> list[Item]:
+    return [Item.read(args, first + ITEM * i) for i in range(n)]
 
 
 def _settled(said: str, rec: Rec | None) -> list[Any]:

@@ -12,13 +12,14 @@ import sys
 from dataclasses import dataclass
 
 from relier.proof.directed import SCHEDULES
+from relier.proof.mutants_follow import MUTANTS as FOLLOWING
 from relier.proof.mutants_locks import MUTANTS as LOCKING
 from relier.proof.mutants_settle import MUTANTS as SETTLING
 from relier.proof.mutants_work import MUTANTS as WORKING
 from relier.proof.simulate import ModelBackend, run_schedule
 from relier.proof.world import World
 
-MUTANTS = (*WORKING, *SETTLING, *LOCKING)
+MUTANTS = (*WORKING, *SETTLING, *FOLLOWING, *LOCKING)
 SEEDS = 3000
 
 

@@ -315,7 +315,7 @@ class StepsLostAtRevival(Model):
 
 @_bug("a follow-up that is here is entered again", "network", "follow_up_twice")
 class FollowUpsTwice(Model):
-    def follow(self, items: list[Item]) -> None:
+    def follow(self, items: list[Item], value: bytes) -> None:
         for nth, item in enumerate(items):
             self.enter(item, nth, False)
 
@@ -325,11 +325,11 @@ class RepeatFollows(Model):
     def _commit(self, args: list[bytes]) -> Any:
         answer = super()._commit(args)
         if answer[0] != b"ok" and answer[0][0] == b"repeat":
-            self.follow([Item.read(args, 8 + 10 * i) for i in range(int(args[7]))])
+            self.follow([Item.read(args, 8 + 10 * i) for i in range(int(args[7]))], args[6])
         return answer
 
 
 @_bug("follow-ups are dropped", "calm")
 class FollowUpsDropped(Model):
-    def follow(self, items: list[Item]) -> None:
+    def follow(self, items: list[Item], value: bytes) -> None:
         """Enters none."""

@@ -240,6 +240,35 @@ class Pieces(Namespace):
             self.count("bytes", len(item.tail))
         return rec.state.encode()
 
+    def bring(self, task_id: str, size: int, part: str, value: bytes) -> None:
+        """A part for a task that waits for so many: with the last of them it is queued."""
+        rec = self.tasks.get(task_id)
+        if rec is None or not self.takes_parts(rec):
+            return
+        rec.steps[part] = value
+        rec.mark("s")
+        if rec.state == "scheduled" and len(rec.steps) >= size:
+            self.complete(task_id, rec)
+
+    def takes_parts(self, rec: Rec) -> bool:
+        return rec.state not in {"done", "cancelled"}
+
+    def complete(self, task_id: str, rec: Rec) -> None:
+        """All parts are there."""
+        self.due.pop(task_id, None)
+        self.moved(rec, "queued")
+        self.line_up(task_id, rec, self.time_us)
+        self.ring(rec.queue)
+
+    def replace(self, rec: Rec, tail: bytes) -> None:
+        """The record goes on as another task, under the key it has."""
+        key_ttl = rec.key_ttl
+        rec.say(tail)
+        rec.key_ttl = key_ttl
+        rec.flags = rec.flags if rec.optional() else rec.flags.replace("o", "")
+        if rec.optional():
+            rec.mark("o")
+
     def ring_lined_up(self) -> None:
         for queue in self.lined_up:
             self.ring(queue)

@@ -42,6 +42,8 @@ class Profile:
     limited: float = 0.1
     strong: float = 0.3
     short: float = 0.1
+    joined: float = 0.0  # brings a part to a task that waits for some
+    replaced: float = 0.0  # goes on as another task when it is retried
     # of user code's locks: per step of an attempt, and processes outside tasks
     locked: float = 0.0
     lockers: Span = (0, 0)
@@ -53,7 +55,7 @@ class Profile:
 
 
 PROFILES: tuple[Profile, ...] = (
-    Profile("mixed", jump=0.02, stall=0.03, fill=0.02, wreck=0.002),
+    Profile("mixed", jump=0.02, stall=0.03, fill=0.02, wreck=0.002, joined=0.2, replaced=0.2),
     Profile("calm", lost=0, unanswered=0, late=0, twice=0, kill=0, freeze=0, cut=0, outage=0, poison=0, brake=0),
     Profile("crash", kill=0.2, supervised=0.5, tasks=(3, 8), poison=0),
     Profile("zombie", freeze=0.2, kill=0.02, workers=(2, 3), poison=0),
@@ -68,6 +70,24 @@ PROFILES: tuple[Profile, ...] = (
     ),
     Profile("full", fill=0.15, limited=0.4, tasks=(3, 7)),
     Profile("locks", locked=0.5, lockers=(1, 3), kill=0.1, freeze=0.08, jump=0.03, stall=0.05, fill=0.05, poison=0),
+    Profile(
+        "joins",
+        joined=0.8,
+        replaced=0.6,
+        follow=0.3,
+        short=0.3,
+        limited=0.3,
+        unanswered=0.06,
+        late=0.08,
+        twice=0.05,
+        stall=0.06,
+        jump=0.02,
+        fill=0.03,
+        wreck=0.002,
+        operators=(1, 2),
+        tasks=(4, 9),
+        poison=0.02,
+    ),
     Profile("crowd", tasks=(10, 16), slots=(3, 6), queues=(1, 2), crowd=0.1, limited=0.3, poison=0.02),
 )
 BY_NAME = {profile.name: profile for profile in PROFILES}

@@ -43,6 +43,22 @@ class Rec:
         if flag not in self.flags:
             self.flags += flag
 
+    def say(self, tail: bytes) -> None:
+        """What a submission says of a task, from its priority on."""
+        line, queue, name, self.body = tail.split(b"\n", 3)
+        priority, *numbers, on_lost, durability = line.decode().split(" ")
+        ttls = [None if word == "-" else int(word) for word in numbers]
+        self.queue, self.name, self.priority = queue.decode(), name.decode(), int(priority)
+        self.result_ttl, self.dead_ttl, self.key_ttl, self.tomb_ttl, self.max_resurrections = ttls
+        self.on_lost = None if on_lost == "-" else on_lost
+        self.durability = None if durability == "-" else durability
+
+    def optional(self) -> bool:
+        """Whether anything is not as it is by default."""
+        ttls = (self.result_ttl, self.dead_ttl, self.key_ttl, self.tomb_ttl, self.max_resurrections)
+        words = (self.expires, self.held, *ttls, self.on_lost, self.durability)
+        return any(word is not None for word in words)
+
     def text(self) -> bytes:
         """The record as the store keeps it."""
         core = f"{self.state} {self.version} {self.fence} {self.owner} {self.attempt} {self.flags or '-'} {self.moved}"
@@ -80,15 +96,15 @@ class Item:
         """0 none, above it a time, below it that many ms from now."""
         return now - number if number < 0 else number
 
+    @property
+    def join(self) -> tuple[int, str] | None:
+        """How many parts it waits for, and which one this end brings."""
+        word, *rest = self.on_conflict.split(" ")
+        return (int(rest[0]), rest[1]) if word == "join" else None
+
     def record(self, at: int, now: int, charged: bool) -> Rec:
-        line, queue, name, body = self.tail.split(b"\n", 3)
-        _, *ttls, on_lost, durability = line.decode().split(" ")
-        result_ttl, dead_ttl, key_ttl, tomb_ttl, most = (None if word == "-" else int(word) for word in ttls)
-        rec = Rec("queued", queue.decode(), name.decode(), at, self.priority, body)
-        rec.result_ttl, rec.dead_ttl, rec.key_ttl, rec.tomb_ttl = result_ttl, dead_ttl, key_ttl, tomb_ttl
-        rec.max_resurrections = most
-        rec.on_lost = None if on_lost == "-" else on_lost
-        rec.durability = None if durability == "-" else durability
+        rec = Rec("queued", self.queue, "", at, self.priority, b"")
+        rec.say(self.tail)
         rec.expires = self.absolute(self.expires, now) if self.expires else None
         rec.held = len(self.tail) if charged else None
         rec.more = {name: value for name, value in (("key", self.key), ("nonce", self.nonce)) if value}

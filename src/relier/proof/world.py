@@ -32,7 +32,7 @@ from relier.proof.ghost import Violation
 from relier.proof.model import Model
 from relier.proof.profiles import Profile, profile_of
 from relier.settings import Settings
-from relier.store.call import Call, Durability, parsed
+from relier.store.call import Arg, Call, Durability, parsed
 
 if TYPE_CHECKING:
     from relier.proof.faults import Faults
@@ -160,6 +160,7 @@ class World:
         self.ledger = ledger(namespace)
         self.faults: Faults
         self.subs: dict[str, Submission] = {}
+        self.others: dict[Arg, Submission] = {}  # what tasks go on as, by how it travels
         self.checker = Checker(self)
         self.now = 0
         self.skew = self.foremost = 0

@@ -4,10 +4,13 @@
 --       n follow-ups, then per follow-up: see lib/enter.lua
 -- returns: {{verdict, state, fence}}
 -- A follow-up that is here already is left alone; one that joins gets the part. Follow-ups pass no admission.
--- use: settle finish_why log follow
+-- use: settle finish_why log
 return settle('bury', 6, function(id, r, a)
   log(id, r, 'bury', ARGV[a + 3])
   finish_dead(id, r, ARGV[a + 2])
-  if ARGV[a + 5] ~= '0' then follow(a + 6, tonumber(ARGV[a + 5]), ARGV[a + 4]) end
+  if ARGV[a + 5] ~= '0' then
+    -- here: follow
+    follow(a + 6, tonumber(ARGV[a + 5]), ARGV[a + 4])
+  end
   return 'dead'
 end)

@@ -1,0 +1,93 @@
+"""Adopted tasks that are `async def`, which plain Celery cannot run: their body runs on an event loop, while the thread
+or process that Celery gave them waits.
+
+In a pool of processes each has a loop for its life. In the others the bodies share the worker's own loop, so that as
+many run at once as the pool has slots; `self.request` is then found by the coroutine's context, not by its thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
+from functools import cache, wraps
+from typing import Any
+
+
+class ContextStack:
+    """Celery's LocalStack, local to a context: a coroutine sees what its caller pushed."""
+
+    def __init__(self) -> None:
+        self._items: ContextVar[tuple[Any, ...]] = ContextVar("relier_celery_requests", default=())
+
+    def push(self, item: Any) -> list[Any]:
+        self._items.set((*self._items.get(), item))
+        return self.stack
+
+    def pop(self) -> Any:
+        *rest, last = self._items.get() or (None,)
+        self._items.set(tuple(rest))
+        return last
+
+    @property
+    def stack(self) -> list[Any]:
+        return list(self._items.get())
+
+    @property
+    def top(self) -> Any:
+        items = self._items.get()
+        return items[-1] if items else None
+
+    def __len__(self) -> int:
+        return len(self._items.get())
+
+
+class SharedLoop:
+    """The worker's loop, where tasks run in its own process."""
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0
+
+    def share(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop, self._pid = loop, os.getpid()
+
+    @property
+    def here(self) -> asyncio.AbstractEventLoop | None:
+        return self.loop if self._pid == os.getpid() else None
+
+
+shared_loop = SharedLoop()
+
+
+@cache
+def _own_loop(pid: int) -> asyncio.AbstractEventLoop:  # noqa: ARG001 - one per process, also after a fork
+    return asyncio.new_event_loop()
+
+
+def wait_for(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine to its end, from a thread that may wait."""
+    loop = shared_loop.here
+    if loop is not None:
+        return asyncio.run_coroutine_threadsafe(work, loop).result()
+    return _own_loop(os.getpid()).run_until_complete(work)
+
+
+def awaited(body: Callable[..., Any]) -> Callable[..., Any]:
+    """A body whose coroutine is run, as its caller expects a result."""
+
+    @wraps(body)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        result = body(*args, **kwargs)
+        return wait_for(result) if inspect.iscoroutine(result) else result
+
+    return run
+
+
+def is_coroutine_task(task: Any) -> bool:
+    """`autoretry_for` wraps the function in a plain one, and keeps the original."""
+    return any(
+        inspect.iscoroutinefunction(inspect.unwrap(fn)) for fn in (task.run, getattr(task, "_orig_run", None)) if fn
+    )

@@ -1,0 +1,66 @@
+"""rl celery: an app that Relier is installed into."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from relier.cli.session import Exit, Failure, Session, with_session
+from relier.cli.show import many, print_json
+from relier.errors import RelierError
+from relier.submit.client import Client, use_client
+
+if TYPE_CHECKING:
+    from relier.celery.drain import Drained
+
+
+@click.group()
+def celery() -> None:
+    """Celery apps that keep their tasks in the ledger."""
+
+
+@celery.command()
+@click.option("-A", "--app", "where", required=True, metavar="APP", help="The app, as `celery -A` takes it.")
+@click.option("--dry-run", is_flag=True, help="Only count: send nothing, pause nothing.")
+@with_session
+def drain(session: Session, where: str, dry_run: bool) -> Exit:
+    """Send what waits in the ledger to the broker, as plain messages: the way back to Celery without Relier.
+
+    All queues are paused first and stay so; what runs comes to its end. Then take `install` out of the app, and
+    restart its workers. Exit code 1 where tasks stayed behind that no plain worker could run.
+    """
+    try:
+        from celery.app.utils import find_app
+
+        from relier.celery.adoption import adoption_of
+        from relier.celery.drain import drain as send_all
+    except ImportError as error:
+        raise Failure(f"{error}; install Celery: pip install relier[celery]", Exit.USAGE) from error
+    use_client(Client(session.settings))
+    try:
+        app = find_app(where)
+    except (ImportError, AttributeError) as error:
+        raise Failure(f"there is no Celery app {where!r} to import from here: {error}", Exit.USAGE) from error
+    try:
+        drained = send_all(adoption_of(app), dry_run=dry_run)
+    except RelierError:
+        raise
+    except OSError as error:
+        raise Failure(f"the broker cannot be reached: {error}; nothing is lost, run it again", Exit.STORE) from error
+    _tell(session, drained, dry_run=dry_run)
+    return Exit.PROBLEM if drained.kept else Exit.OK
+
+
+def _tell(session: Session, drained: Drained, *, dry_run: bool) -> None:
+    if session.as_json:
+        print_json({"sent": drained.sent, "kept": drained.kept, "running": drained.running, "dry_run": dry_run})
+        return
+    click.echo(f"{many(drained.sent, 'task')} {'would go' if dry_run else 'went'} to the broker.")
+    if drained.running:
+        click.echo(f"Still running: {many(drained.running, 'task')}; let them end before you stop the workers.")
+    if drained.kept:
+        click.echo(
+            f"{many(len(drained.kept), 'task')} stayed behind, rl_tasks or chords that wait for their parts, which "
+            f"plain Celery cannot run: {', '.join(drained.kept[:3])}"
+        )

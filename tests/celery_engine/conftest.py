@@ -1,0 +1,63 @@
+"""An adopted app on a broker of its own: one real worker, and this process as its producer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleet import Fleet, Member
+from relier.settings import Settings
+from servers import Server
+
+HERE = Path(__file__).parent
+
+
+class Shop:
+    """The worker of `shop_app.py`, the fleet it belongs to, and the broker it listens to."""
+
+    def __init__(self, server: Server, namespace: str, folder: Path, broker: Server) -> None:
+        settings = Settings(redis_url=server.url, namespace=namespace, heartbeat_ttl=5)
+        self.fleet = Fleet(settings, folder)
+        self.broker = broker
+        self.env = {"SHOP_BROKER": f"{broker.tcp_url}/0", "SHOP_FOLDER": str(folder)}
+        self.env["PYTHONPATH"] = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH", "")])])
+
+    def worker(self, *options: str) -> Member:
+        command = ["-m", "celery", "-A", "shop_app", "worker", "-l", "INFO", "--without-mingle", "--without-gossip"]
+        member = self.fleet.python(*command, *(options or ("-c", "2")), cwd=HERE, **self.env)
+        member.wait_said(" ready.", 1, 60)
+        return member
+
+    def run(self, code: str) -> str:
+        """In a process of its own, as an app knows one broker: what it printed."""
+        member = self.fleet.python("-c", f"from shop_app import *\n{code}", cwd=HERE, **self.env)
+        assert member.wait(60) == 0, member.said()
+        return member.said()
+
+    def rl(self, *arguments: str) -> tuple[int, str]:
+        member = self.fleet.python("-m", "relier.cli", *arguments, cwd=HERE, **self.env)
+        return member.wait(60), member.said()
+
+    def printed(self) -> list[str]:
+        file = self.fleet.folder / "printed"
+        return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Server]:
+    running = Server(tmp_path / "broker")
+    yield running.start()
+    running.kill()
+
+
+@pytest.fixture
+def shop(server: Server, namespace: str, tmp_path: Path, broker: Server) -> Iterator[Shop]:
+    made = Shop(server, namespace, tmp_path / "shop", broker)
+    try:
+        yield made
+        made.fleet.check()
+    finally:
+        made.fleet.close()

@@ -1,0 +1,26 @@
+"""Adopted tasks that are `async def`."""
+
+from __future__ import annotations
+
+import pytest
+
+from celery_engine.conftest import Shop
+from fleet import wait_until
+from relier.states import State
+
+
+@pytest.mark.parametrize("pool", [("-c", "2"), ("-P", "asyncio", "-c", "50")], ids=["prefork", "asyncio"])
+def test_a_coroutine_runs_with_its_own_request(shop: Shop, pool: tuple[str, ...]) -> None:
+    shop.worker(*pool)
+    ids = shop.run("for i in range(20): print(order.delay(i).id)").split()
+    shop.fleet.wait_done(ids)
+    assert sorted(shop.printed()) == sorted(f"ordered {i} as {task_id}" for i, task_id in enumerate(ids))
+
+
+def test_autoretry_waits_for_what_the_coroutine_raises(shop: Shop) -> None:
+    shop.worker("-P", "asyncio", "-c", "10")
+    (task_id,) = shop.run("print(order_in_vain.delay().id)").split()
+    (task,) = shop.fleet.wait_ended([task_id])
+    assert task.record.state is State.DEAD
+    assert task.record.reason == "ValueError"
+    wait_until(lambda: shop.printed() == ["try 0", "try 1", "try 2"], 5, "three tries")

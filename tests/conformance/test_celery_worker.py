@@ -1,0 +1,80 @@
+"""What only a Celery worker can do, and must not cost a task: recycled and growing pools, limits, adopted tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import celery
+import pytest
+
+from conformance import tasks
+from conformance.engine import Celery, Engine
+from conformance.stage import PATIENCE_S, Stage
+from relier import SyncTaskReceipt, TaskState, use_client
+from relier.celery import install
+from servers import Server
+
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "recycled": ("--max-tasks-per-child", "1"),
+    "growing": ("--autoscale", "3,1"),
+}
+
+
+@pytest.fixture(scope="module", params=["plain"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return Celery("prefork", 3, 3, options=OPTIONS.get(request.param, ()))
+
+
+@pytest.fixture
+def producer(stage: Stage, server: Server) -> Iterator[Any]:
+    app = celery.Celery("producer", broker="memory://", set_as_current=False)
+    install(app, adopt=["conformance.*"], settings=stage.settings)
+    use_client(stage.client)
+    yield app
+    app.close()
+
+
+def send(producer: Any, name: str, *args: Any) -> SyncTaskReceipt[Any]:
+    return SyncTaskReceipt[Any](producer.send_task(f"conformance.{name}", args, queue="default").id)
+
+
+def test_an_adopted_task_that_is_cancelled_is_ended_and_its_worker_goes_on(stage: Stage, producer: Any) -> None:
+    stage.start_worker()
+    receipt = send(producer, "wait_by_celery", stage.place)
+    stage.wait_for_notes("runs")
+    assert receipt.cancel() is True
+    assert stage.wait_for_end(receipt).record.state.value == "cancelled"
+    sent = [send(producer, "double", number) for number in range(6)]
+    assert [stage.wait_for_end(one).result for one in sent] == [b"0", b"2", b"4", b"6", b"8", b"10"]
+    assert stage.count("revived") == 0
+
+
+def test_what_a_rate_limit_holds_up_goes_back_at_a_drain(stage: Stage, producer: Any) -> None:
+    worker = stage.start_worker()
+    receipts = [send(producer, "once_a_minute", stage.place) for _ in range(2)]
+    stage.wait_for_notes("runs")
+    for receipt in receipts:
+        stage.wait_for_state(receipt, TaskState.RUNNING, TaskState.DONE)
+    worker.stop()
+    assert worker.exit_code() == stage.engine.clean
+    assert sorted(stage.record(one).state.value for one in receipts) == ["done", "queued"]
+    assert {stage.record(one).attempt for one in receipts} == {0, 1}
+
+
+@pytest.mark.parametrize("engine", ["recycled"], indirect=True)
+def test_a_process_that_is_recycled_after_its_task_is_no_death(stage: Stage) -> None:
+    stage.start_worker()
+    receipts = tasks.count.push_many([(stage.place, number) for number in range(12)])
+    assert [one.result(PATIENCE_S) for one in receipts] == [*range(12)]
+    assert len(stage.notes("counted")) == 12
+    assert stage.count("revived") == 0
+
+
+@pytest.mark.parametrize("engine", ["growing"], indirect=True)
+def test_a_pool_that_may_grow_does(stage: Stage) -> None:
+    stage.start_worker()
+    receipts = tasks.wait.push_many([(stage.place,)] * 3)
+    stage.wait_for_notes("runs", 3)
+    stage.go()
+    assert [one.result(PATIENCE_S) for one in receipts] == ["attempt 1"] * 3

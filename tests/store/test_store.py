@@ -20,7 +20,7 @@ from relier.errors import RedisConnectionError, StoreReplyError, TaskNotFoundErr
 from relier.settings import Settings
 from relier.store import AsyncStore, Call, Scripts, SyncStore
 from relier.store.policy import Deadline
-from servers import Server, wait_until
+from servers import Boot, Server, wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.matrix]
 
@@ -150,16 +150,19 @@ async def test_a_bell(open_store: OpenStore, server: Server, namespace: str) -> 
     assert await store.wait_for_bell(bells, 0) is None
 
 
-async def test_a_cancelled_bell_hangs_up(store: AsyncStore, server: Server, namespace: str) -> None:
-    waiting = asyncio.create_task(store.wait_for_bell([f"rl:{{{namespace}}}:bell"], 1))
-    await asyncio.to_thread(wait_until, lambda: int(server.info("clients")["blocked_clients"]) == 1)
-    waiting.cancel()
-    await asyncio.to_thread(wait_until, lambda: int(server.info("clients")["blocked_clients"]) == 0)
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
+async def test_a_cancelled_bell_hangs_up(settings: Settings, scripts: Scripts, boot: Boot, namespace: str) -> None:
+    server = boot()  # nobody else waits for a bell there
+    async with AsyncStore(settings.model_copy(update={"redis_url": server.url}), scripts) as store:
+        waiting = asyncio.create_task(store.wait_for_bell([f"rl:{{{namespace}}}:bell"], 30))
+        await asyncio.to_thread(wait_until, lambda: int(server.info("clients")["blocked_clients"]) == 1)
+        waiting.cancel()
+        await asyncio.to_thread(wait_until, lambda: int(server.info("clients")["blocked_clients"]) == 0)
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
 
 
-async def test_who_finds_no_free_connection_waits(open_store: OpenStore, server: Server, namespace: str) -> None:
+async def test_who_finds_no_free_connection_waits(open_store: OpenStore, boot: Boot, namespace: str) -> None:
+    server = boot()
     store = open_store(server.url, redis_pool_size=2, redis_read_timeout=10, redis_deadline=20)
     bell = f"rl:{{{namespace}}}:list"
     await store.run(echo())

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from relier.errors import IndeterminateError, RelierError, StoreError
+from relier.failure import failure_of, write_failure
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Claimed, Lease, Settled, Submission
 from relier.options import Retries
@@ -85,7 +86,23 @@ class Settler:
         groups, self._done = self._done, {}
         for (_, level), done in groups.items():
             for part in _parts(done):
-                self._begin(self._ledger.commit(part, level), [lease for lease, _, _ in part], "Done")
+                self._commit(part, level)
+
+    def _commit(self, part: list[Any], level: Durability) -> None:
+        """One script for all; where one of them cannot be committed at all, each for itself, and that one is buried."""
+        leases = [lease for lease, _, _ in part]
+        try:
+            call = self._ledger.commit(part, level)
+        except RelierError as error:
+            if len(part) > 1:
+                for item in part:
+                    self._commit([item], level)
+                return
+            log.exception("task %s cannot be committed; it is buried", leases[0].task_id)
+            detail = write_failure(failure_of(error))
+            self._begin(self._ledger.bury(leases[0], type(error).__name__, detail), leases, "Failed")
+            return
+        self._begin(call, leases, "Done")
 
     def _begin(self, call: Call[Any], leases: list[Lease], what: str) -> None:
         move = self._loop.create_task(self._tell(call, leases, what))

@@ -9,7 +9,13 @@ from fleet import wait_until
 from relier.states import State
 
 
-@pytest.mark.parametrize("pool", [("-c", "2"), ("-P", "asyncio", "-c", "50")], ids=["prefork", "asyncio"])
+@pytest.mark.parametrize(
+    "pool",
+    [
+        pytest.param(("-c", "2"), marks=pytest.mark.engines, id="prefork"),
+        pytest.param(("-P", "asyncio", "-c", "50"), id="asyncio"),
+    ],
+)
 def test_a_coroutine_runs_with_its_own_request(shop: Shop, pool: tuple[str, ...]) -> None:
     shop.worker(*pool)
     ids = shop.run("for i in range(20): print(order.delay(i).id)").split()

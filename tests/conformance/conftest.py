@@ -20,7 +20,7 @@ QUEUES = ("default", "other", "held")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Native runs every behaviour, prefork and asyncio the core, the rest nothing; with --engines all of them all."""
+    """Native runs every behaviour, prefork the core, the other pools nothing; with --engines all of them all."""
     if config.getoption("--engines"):
         return
     left = [item for item in items if _is_for_later(item)]

@@ -92,7 +92,7 @@ class Celery:
         self.at_once = at_once
         self.alone = alone
         self.holds_a_line = alone < at_once
-        self.share = "core" if pool in ("prefork", "asyncio") else "none"
+        self.share = "core" if pool == "prefork" else "none"
         self._pool = pool
         self._options = options
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import ref
 
@@ -287,59 +287,17 @@ class Revoked(HandBack):
 
 def strategy(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Any]:
     """How one task's messages are handled: for `task.Strategy`."""
-    adoption = adoption_of(app)
-    quiet = is_internal(task.name)
-    revoked = consumer.controller.state.revoked
 
     def handle(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:
-        if not isinstance(message, JobMessage):
+        if isinstance(message, JobMessage):
+            take_up(message, request_of(message, task, app, consumer), consumer, callbacks or ())
+        else:
             take_in(message, body, ack, reject)
-            return
-        req = LedgerRequest(
-            message,
-            app=app,
-            hostname=consumer.hostname,
-            eventer=consumer.event_dispatcher,
-            task=task,
-            connection_errors=consumer.connection_errors,
-            body=message.body,
-            headers=message.headers,
-        )
-        req.job = message.job
-        message.job.request = req
-        if quiet:
-            task_reserved(req)
-            consumer.on_task_request(req)
-            return
-        announce(req)
-        if (req.expires or req.id in revoked) and req.revoked():
-            return
-        signals.task_received.send(sender=consumer, request=req)
-        req.send_event(
-            "task-received",
-            name=req.name,
-            args=req.argsrepr,
-            kwargs=req.kwargsrepr,
-            root_id=req.root_id,
-            parent_id=req.parent_id,
-            retries=req.request_dict.get("retries", 0),
-            eta=req.eta and req.eta.isoformat(),
-            expires=req.expires and req.expires.isoformat(),
-        )
-        bucket = None if consumer.disable_rate_limits else consumer.task_buckets[task.name]
-        if bucket:
-            message.job.limited = True
-            consumer._limit_task(req, bucket, 1)  # noqa: SLF001 - as Celery's own strategy does
-            return
-        task_reserved(req)
-        for callback in callbacks or ():
-            callback(req)
-        consumer.on_task_request(req)
 
     def take_in(message: Any, body: Any, ack: Any, reject: Any) -> None:
         """A message of a producer without Relier: accepted once it is a record."""
         try:
-            adoption.take_in(message, body)
+            adoption_of(app).take_in(message, body)
         except RelierError as error:
             log.warning("a message of %s could not be taken in, and goes back to the broker: %s", task.name, error)
             reject(log, consumer.connection_errors, True)
@@ -349,6 +307,58 @@ def strategy(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Any]
         ack(log, consumer.connection_errors)
 
     return handle
+
+
+def request_of(message: JobMessage, task: Any, app: Any, consumer: Any) -> LedgerRequest:
+    """Celery's request of a message out of the ledger, and its job; each knows the other."""
+    req = LedgerRequest(
+        message,
+        app=app,
+        hostname=consumer.hostname,
+        eventer=consumer.event_dispatcher,
+        task=task,
+        connection_errors=consumer.connection_errors,
+        body=message.body,
+        headers=message.headers,
+    )
+    req.job = message.job
+    message.job.request = req
+    return req
+
+
+def take_up(message: JobMessage, req: LedgerRequest, consumer: Any, callbacks: Iterable[Callable[[Any], Any]]) -> None:
+    """As Celery's own strategy does: tell of it, look whether it was revoked, mind its rate limit, give it to the pool.
+    Tasks of ours behind the scenes are only given to it."""
+    name = req.task.name
+    if not is_internal(name):
+        announce(req)
+        if (req.expires or req.id in consumer.controller.state.revoked) and req.revoked():
+            return
+        tell_received(req, consumer)
+        bucket = None if consumer.disable_rate_limits else consumer.task_buckets[name]
+        if bucket:
+            message.job.limited = True
+            consumer._limit_task(req, bucket, 1)  # noqa: SLF001 - as Celery's own strategy does
+            return
+    task_reserved(req)
+    for callback in callbacks:
+        callback(req)
+    consumer.on_task_request(req)
+
+
+def tell_received(req: LedgerRequest, consumer: Any) -> None:
+    signals.task_received.send(sender=consumer, request=req)
+    req.send_event(
+        "task-received",
+        name=req.name,
+        args=req.argsrepr,
+        kwargs=req.kwargsrepr,
+        root_id=req.root_id,
+        parent_id=req.parent_id,
+        retries=req.request_dict.get("retries", 0),
+        eta=req.eta and req.eta.isoformat(),
+        expires=req.expires and req.expires.isoformat(),
+    )
 
 
 def announce(req: Any) -> None:

@@ -113,7 +113,7 @@ class Settler:
         try:
             answer = await self._until_answered(call)
         except RelierError:
-            log.exception("%s of %d tasks was refused; their lease will run out", call.script, len(leases))
+            log.exception("%s of %d tasks was refused; they will be handed back", call.script, len(leases))
             return
         finally:
             for lease in leases:

@@ -218,3 +218,13 @@ def test_no_window_ever_sees_more_than_limit_and_burst(
     for begin, _ in came:
         inside = sum(n for at, n in came if begin <= at < begin + window * 1000)
         assert inside <= 2 * limit
+
+
+def test_a_limit_is_kept_until_it_is_idle_and_half_a_minute_longer(worlds: Any) -> None:
+    """Single submits push the limit on in place, and its expiry only now and then: it never falls behind."""
+    world: World = worlds()
+    admission = limited(Limit.per_window("l", 720, 3_600_000))
+    for _ in range(60):
+        world.submit(world.new(), admission=admission)
+        ahead_ms = (int(world.command("GET", world.key("rate", "l"))) - world.now_us) // 1000
+        assert ahead_ms + 30_000 <= world.pttl("rate", "l") <= ahead_ms + 60_000

@@ -8,14 +8,14 @@ local item = 7 + 4 * n_limits
 if ARGV[3] == '0' and ARGV[item - 1] == '1' and ARGV[item + 3] == '0' and ARGV[item + 4] == '0' and
   ARGV[item + 5] == '' and ARGV[item + 7] == '' and ARGV[item + 8] == '' then
   local id, index = ARGV[item], READY .. ARGV[item + 1]
-  local plain, refused, arrivals = true, nil, {}
+  local plain, refused, idle, arrivals = true, nil, {}, {}
   for i = 1, n_limits do
     local a = 2 + 4 * i
-    local tolerance = tonumber(ARGV[a + 2])
-    local idle_at = tonumber(redis.call('GET', RATE .. ARGV[a]) or 0)
-    plain = idle_at and idle_at >= 0 and idle_at <= now_us + tolerance
+    local tolerance, found = tonumber(ARGV[a + 2]), redis.call('GET', RATE .. ARGV[a]) or '0'
+    local idle_at = string.find(found, '^%d+$') and tonumber(found)
+    plain = idle_at and idle_at <= now_us + tolerance
     if not plain then break end
-    arrivals[i] = math.max(idle_at, now_us) + (ARGV[a + 3] + ARGV[4]) * ARGV[a + 1]
+    idle[i], arrivals[i] = idle_at, math.max(idle_at, now_us) + (ARGV[a + 3] + ARGV[4]) * ARGV[a + 1]
     local wait = arrivals[i] - tolerance - now_us
     if wait > 0 then
       refused = {'refused', ARGV[a], string.format('%.0f', wait)}
@@ -31,8 +31,12 @@ if ARGV[3] == '0' and ARGV[item - 1] == '1' and ARGV[item + 3] == '0' and ARGV[i
     redis.call('ZADD', index, priority == '0' and at or at - priority * 60000000, id)
     redis.call('HINCRBY', COUNTS, 'submitted', 1)
     for i = 1, n_limits do
-      local ahead = math.ceil((arrivals[i] - now_us) / 1000) + 60000
-      redis.call('SET', RATE .. ARGV[2 + 4 * i], string.format('%.0f', arrivals[i]), 'PX', ahead)
+      -- Pushed on in place, the cheapest write there is. The expiry is a minute behind it when set, and set again before
+      -- it has moved half a minute.
+      redis.call('INCRBY', RATE .. ARGV[2 + 4 * i], arrivals[i] - idle[i])
+      if math.floor(arrivals[i] / 30000000) > math.floor(idle[i] / 30000000) then
+        redis.call('PEXPIRE', RATE .. ARGV[2 + 4 * i], math.ceil((arrivals[i] - now_us) / 1000) + 60000)
+      end
     end
     local bell = BELL .. ARGV[item + 1]
     if redis.call('ZCARD', index) == 1 and redis.call('LLEN', bell) == 0 then

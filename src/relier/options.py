@@ -213,10 +213,13 @@ class PushOptions:
     queue: str | None = None
     durability: Durability | None = None
     idempotency_key: str | None = None
+    order_key: str | None = None
 
     def __post_init__(self) -> None:
         if self.durability is not None:
             object.__setattr__(self, "durability", durability_of(self.durability))
+        if self.order_key is not None and (not isinstance(self.order_key, str) or len(self.order_key) > 255):
+            raise InvalidSubmissionError(f"order_key is text of at most 255 characters, not {self.order_key!r:.60}")
         if self.delay is not None and self.eta is not None:
             raise InvalidSubmissionError("give delay or eta, not both; nothing was pushed")
 

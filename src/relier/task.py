@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 from relier import registry
 from relier.arguments import Arguments
 from relier.errors import ConfigurationError
+from relier.ledger.checks import check_submission
 from relier.ledger.records import Accepted, Admission, Submission
 from relier.options import PushOptions, TaskOptions, durability_of, task_options
+from relier.outbox.row import NewRow, new_row
+from relier.outbox.write import Writer, outbox_of
 from relier.store.call import Durability
 from relier.submit.client import Client, default_client
 from relier.submit.guards import Guards
@@ -76,6 +79,36 @@ class Pushable(Generic[P, R]):
             bulk.heard(client.submit(chunk, bulk.price(), level))
         pairs = bulk.accepted(client.sync_store.run_many(bulk.rest(client.ledger, level)))
         return [SyncTaskReceipt(answer.id, **self._about(client, level, task, answer)) for task, answer in pairs]
+
+    def push_in(self, where: Any, /, *args: P.args, **kwargs: P.kwargs) -> SyncTaskReceipt[R]:
+        """Accept one call if and when a transaction commits: of a SQLAlchemy session or connection, or of a Django
+        database, by its alias (None: the default one). Its id is known at once; a relay sends it after the commit."""
+        return self.write_to(outbox_of(where), where, args, kwargs)
+
+    async def apush_in(self, where: Any, /, *args: P.args, **kwargs: P.kwargs) -> TaskReceipt[R]:
+        """The same, for async code."""
+        return await self.awrite_to(outbox_of(where), where, args, kwargs)
+
+    def write_to(self, outbox: Writer, where: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SyncTaskReceipt[R]:
+        """`push_in` into this outbox."""
+        client = default_client()
+        row, about = self._row(client, args, kwargs)
+        outbox.write(where, [row])
+        return SyncTaskReceipt(row.task_id, **about)
+
+    async def awrite_to(
+        self, outbox: Writer, where: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> TaskReceipt[R]:
+        client = default_client()
+        row, about = self._row(client, args, kwargs)
+        await outbox.awrite(where, [row])
+        return TaskReceipt(row.task_id, **about)
+
+    def _row(self, client: Client, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[NewRow, dict[str, Any]]:
+        level, task, admission = self._one(client, args, kwargs)
+        check_submission(task, client.settings.max_payload_bytes)  # here, where the caller hears of it
+        about = {"durability": level, "read_result": self._task.arguments.decode_result, "client": client}
+        return new_row(task, admission, self._push.order_key or ""), about
 
     def _one(
         self, client: Client, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -142,10 +175,14 @@ class RlTask(Pushable[P, R]):
         queue: str | None = None,
         durability: Durability | str | None = None,
         idempotency_key: str | None = None,
+        order_key: str | None = None,
     ) -> Pushable[P, R]:
-        """The same task, pushed otherwise: `await t.with_options(delay=60).apush(…)`."""
+        """The same task, pushed otherwise: `await t.with_options(delay=60).apush(…)`. `order_key`: rows of an outbox
+        with the same one are sent in their order, by a relay with `--ordered`."""
         level = None if durability is None else durability_of(durability)
-        return Pushable(self, PushOptions(task_id, delay, eta, expires, priority, queue, level, idempotency_key))
+        return Pushable(
+            self, PushOptions(task_id, delay, eta, expires, priority, queue, level, idempotency_key, order_key)
+        )
 
     def migration(self, *, from_version: int) -> Callable[[Migration], Migration]:
         """Declare how a payload of `from_version` becomes one of the next version: `{"args": […], "kwargs": {…}}` in,

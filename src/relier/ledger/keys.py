@@ -101,6 +101,7 @@ SCHEMA: tuple[Key, ...] = (
         "their settling; retire, revive",
     ),
     Key("bell", "b:", "queue", "list", "empty or one element: there may be work", "queue", "taken by a worker"),
+    Key("outbox", "ob", None, "list", "empty or one element: an outbox may have rows", "namespace", "taken by a relay"),
     # guards
     Key(
         "idem",

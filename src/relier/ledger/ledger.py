@@ -384,6 +384,15 @@ class Ledger:
         """Counts, queues, boots: numbers for people and metrics, at one moment."""
         return self._call("stats", [], replies.stats)
 
+    def ring_outbox(self) -> Call[None]:
+        """Rows were committed to an outbox: a relay wakes."""
+        return self._call("ring_outbox", [], lambda _: None)
+
+    @property
+    def outbox_bell(self) -> str:
+        """The key a relay waits at."""
+        return keys.spell(self.prefix, "outbox")
+
     def bell(self, queue: str) -> str:
         """The key a worker blocks on while a queue is empty."""
         return keys.spell(self.prefix, "bell", queue)

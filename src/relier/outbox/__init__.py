@@ -1,0 +1,34 @@
+"""The outbox: tasks that commit with the user's own transaction.
+
+write        a task becomes a row of the user's database, inside the user's transaction
+relay        another process turns committed rows into records of the ledger, under the ids they already have
+inbox        the other way round: a task's effects in a database, and the mark that it ran, commit together
+
+row.py          what a row holds                       rows.py         every statement on the table, for three databases
+sqlalchemy.py   the table, and the way in, for SQLAlchemy; Django's are in relier.django
+target.py       where rows go                          relay.py        claim, publish, close; outages, poison, shutdown
+members.py      relays know which of them live         bell.py         a commit wakes a relay
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from relier.outbox.relay import Relay, RelayOptions
+    from relier.outbox.sqlalchemy import Outbox
+
+_HOMES = {
+    "Outbox": "relier.outbox.sqlalchemy",
+    "Relay": "relier.outbox.relay",
+    "RelayOptions": "relier.outbox.relay",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'relier.outbox' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+__all__ = ["Outbox", "Relay", "RelayOptions"]

@@ -1,0 +1,76 @@
+"""A commit wakes a relay, through the ledger's store. A ring may be lost, or come too early: polling finds the row."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+
+from relier.errors import RelierError
+from relier.ledger.ledger import Ledger
+from relier.settings import Settings
+from relier.store import Scripts, SyncStore
+from relier.submit.client import Client
+
+log = logging.getLogger("relier.outbox")
+
+WAIT_S = 1.0
+
+
+class Ringer:
+    """Rings in a thread of its own: a commit neither waits for the store nor fails by it. Rings while one is under way
+    are one."""
+
+    def __init__(self, client: Callable[[], Client]) -> None:
+        self._client = client
+        self._due = threading.Event()
+        self._lock = threading.Lock()
+        self._pid = 0
+
+    def ring(self) -> None:
+        """There are rows; from any thread, also after a fork."""
+        if self._pid != os.getpid():
+            with self._lock:
+                if self._pid != os.getpid():
+                    self._due = threading.Event()
+                    self._pid = os.getpid()
+                    threading.Thread(target=self._run, args=(self._due,), name="relier-rings", daemon=True).start()
+        self._due.set()
+
+    def _run(self, due: threading.Event) -> None:
+        while due.wait():
+            due.clear()
+            try:
+                client = self._client()
+                client.run(client.ledger.ring_outbox())
+            except RelierError as error:
+                log.debug("no relay was woken; one that polls will find the rows: %s", error)
+
+
+class Listener(threading.Thread):
+    """Waits for the bell, and calls `wake` when it rings. `hears`: the store can be reached."""
+
+    def __init__(self, settings: Settings, scripts: Scripts, wake: Callable[[], None]) -> None:
+        super().__init__(name="relier-relay-ear", daemon=True)
+        self._store = SyncStore(settings, scripts)
+        self._key = Ledger(settings).outbox_bell
+        self._wake = wake
+        self._ending = threading.Event()
+        self.hears = False
+
+    def run(self) -> None:
+        while not self._ending.is_set():
+            try:
+                rung = self._store.wait_for_bell([self._key], WAIT_S)
+            except RelierError:
+                self.hears = False
+                self._ending.wait(WAIT_S)
+                continue
+            self.hears = True
+            if rung is not None:
+                self._wake()
+        self._store.close()
+
+    def end(self) -> None:
+        self._ending.set()

@@ -1,0 +1,92 @@
+"""A relay is a member of the cluster: it beats in the ledger, so that the others know within seconds when it is gone,
+and take its rows. Without the ledger they wait for the stale timeout."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from relier.errors import RelierError
+from relier.ledger.ledger import Ledger
+from relier.ledger.records import new_boot
+from relier.outbox.rows import Members
+from relier.settings import Settings
+from relier.store import Scripts, SyncStore
+
+log = logging.getLogger("relier.outbox")
+
+LEASE_S = 3.0
+ENGINE = "relay"
+
+
+class Membership(threading.Thread):
+    """Beats, and looks who else lives: in a thread of its own, for a relay may wait long for its target."""
+
+    def __init__(self, settings: Settings, scripts: Scripts, about: Callable[[], dict[str, object]]) -> None:
+        super().__init__(name="relier-relay-heart", daemon=True)
+        self._lease = min(LEASE_S, settings.heartbeat_ttl)
+        self._store = SyncStore(settings.model_copy(update={"redis_deadline": self._lease / 2}), scripts)
+        self._ledger = Ledger(settings)
+        self._about = about
+        self._ending = threading.Event()
+        self._registered = False
+        self._live: frozenset[str] = frozenset()
+        self._seen_at = 0.0
+        self.boot = new_boot()
+
+    def begin(self) -> None:
+        """Register, if the ledger answers; beat from now on."""
+        self._turn()
+        self.start()
+
+    def run(self) -> None:
+        while not self._ending.wait(self._lease / 4):
+            self._turn()
+        try:
+            if self._registered:
+                self._store.run(self._ledger.retire(self.boot))
+        except RelierError as error:
+            log.info("relay %s leaves without a word to the ledger: %s", self.boot, error)
+        self._store.close()
+
+    def end(self) -> None:
+        self._ending.set()
+        if self.is_alive():
+            self.join(2 * self._lease)
+
+    def members(self) -> Members | None:
+        """Who lives; None where that is not known, or this relay itself is not among them."""
+        age = time.monotonic() - self._seen_at
+        if not self._seen_at or age > self._lease or self.boot not in self._live:
+            return None
+        return Members(self._live, round(1000 * age) + 1)
+
+    def _turn(self) -> None:
+        try:
+            self._beat()
+            seen_at = time.monotonic()  # whoever registered since may be missing in the answer
+            boots = self._store.run(self._ledger.stats()).boots
+            self._live = frozenset(one.boot for one in boots if one.lease_left_ms > 0 and is_relay(one.about))
+            self._seen_at = seen_at
+        except RelierError as error:
+            log.info("relay %s does not reach the ledger: %s", self.boot, error)
+
+    def _beat(self) -> None:
+        lease_ms = round(1000 * self._lease)
+        if self._registered and not self._store.run(self._ledger.beat(self.boot, lease_ms)).alive:
+            self._registered = False
+            self.boot = new_boot()
+            log.warning("this relay was declared lost; it goes on as %s", self.boot)
+        if not self._registered:
+            about = json.dumps({"engine": ENGINE, **self._about()})
+            self._registered = self._store.run(self._ledger.register(self.boot, lease_ms, about))
+
+
+def is_relay(about: str) -> bool:
+    try:
+        return bool(json.loads(about).get("engine") == ENGINE)
+    except (ValueError, AttributeError):
+        return False

@@ -1,0 +1,396 @@
+"""The relay: committed rows become tasks.
+
+turn      close what was published, claim the next rows, publish them; sleep only if there were none
+publish   in a window of parcels; threads only publish, and what came of it is judged and written here
+
+A row is claimed under a lease that names this relay; every closing write checks it. Whatever dies, the row is there
+until it was sent, and sending it twice is one task. An outage spends no row's retries; a row that fails alone does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from relier.errors import ConfigurationError
+from relier.ledger.records import new_boot
+from relier.outbox.bell import Listener
+from relier.outbox.breaker import Breaker
+from relier.outbox.members import Membership
+from relier.outbox.row import Row
+from relier.outbox.rows import Database, Rows, Transaction
+from relier.outbox.target import Deferred, Failed, LedgerTarget, Outage, Outcome, Sent, Target
+from relier.outbox.write import DEFAULT_TABLE
+from relier.submit.client import Client
+
+log = logging.getLogger("relier.outbox")
+
+SOONEST_S = 0.002  # after something was found, or the bell rang: so soon, then less and less often
+ALONE = 5  # a relay that no bell wakes looks so many times as often
+OUTAGE_DEFER_S = 1.0  # a row that met an outage lets others try first
+
+
+@dataclass(frozen=True, slots=True)
+class RelayOptions:
+    """Named as on the command line; times in seconds."""
+
+    batch_size: int = 100
+    idle_time: float = 1.0
+    publish_concurrency: int = 1
+    send_timeout: float = 10.0
+    shutdown_timeout: float = 30.0
+    broker_outage_cooldown: float = 30.0
+    max_retries: int = 5
+    backoff_time: float = 120.0
+    max_backoff: float = 3600.0
+    stale_timeout_seconds: float = 300.0
+    liveness_file: str | None = None
+    table: str = DEFAULT_TABLE
+    ordered: bool = False
+
+    def __post_init__(self) -> None:
+        for what in ("batch_size", "publish_concurrency"):
+            if getattr(self, what) < 1:
+                raise ConfigurationError(f"{what} must be at least 1, not {getattr(self, what)}")
+        for what in ("idle_time", "send_timeout", "stale_timeout_seconds"):
+            if getattr(self, what) <= 0:
+                raise ConfigurationError(f"{what} must be more than 0 seconds, not {getattr(self, what)}")
+        for what in ("shutdown_timeout", "broker_outage_cooldown", "max_retries", "backoff_time", "max_backoff"):
+            if getattr(self, what) < 0:
+                raise ConfigurationError(f"{what} must not be negative, but is {getattr(self, what)}")
+        if self.stale_timeout_seconds <= self.send_timeout:
+            raise ConfigurationError(
+                f"stale_timeout_seconds ({self.stale_timeout_seconds:g}) must be longer than send_timeout "
+                f"({self.send_timeout:g}): a row would be given to another relay while this one sends it"
+            )
+
+    def backoff(self, retries: int) -> float:
+        """How long a row waits that has failed so often before."""
+        return float(min(self.max_backoff, self.backoff_time * 2 ** min(retries, 60)))
+
+
+@dataclass(slots=True)
+class Counts:
+    """What this relay has done. `lag_ms`: the age of the last row it sent."""
+
+    published: int = 0
+    failed: int = 0
+    dead: int = 0
+    deferred: int = 0
+    outages: int = 0
+    lag_ms: int = 0
+
+
+@dataclass(slots=True)
+class Batch:
+    """Rows of one claim, and what came of those that were tried. The others are given back."""
+
+    boot: str
+    rows: Sequence[Row] = ()
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+
+
+class Relay:
+    """One relay. `run` blocks until `stop`; `arun` is the same inside an asyncio application."""
+
+    def __init__(
+        self,
+        database: Database,
+        targets: Sequence[Target],
+        options: RelayOptions | None = None,
+        membership: Membership | None = None,
+        listener: Callable[[Callable[[], None]], Listener] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.options = options or RelayOptions()
+        self.counts = Counts()
+        self.breaker = Breaker(self.options.broker_outage_cooldown, clock)
+        self._database = database
+        self._rows = Rows(database.dialect, self.options.table, ordered=self.options.ordered)
+        self._targets = {target.kind: target for target in targets}
+        self._membership = membership
+        self._own_boot = new_boot()  # for one that is no member
+        self._listener = None if listener is None else listener(self.wake)
+        self._clock = clock
+        self._stop = threading.Event()
+        self._woken = threading.Event()
+        self._calm = 0
+        self._met_outage: dict[int, int] = {}  # row -> how many had been published when it last met one
+        self._pool: ThreadPoolExecutor | None = None
+        if self.options.publish_concurrency > 1:
+            self._pool = ThreadPoolExecutor(self.options.publish_concurrency, "relier-publishes")
+
+    # --- the loop ------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        if self._membership is not None:
+            self._membership.begin()
+        if self._listener is not None:
+            self._listener.start()
+        done = Batch(self._boot)
+        try:
+            while not self._stop.is_set():
+                done = self.turn(done)
+            self._exchange(done, 0)
+        finally:
+            self.close()
+
+    async def arun(self) -> None:
+        """As a task of an application: cancel it, and it drains."""
+        running = asyncio.create_task(asyncio.to_thread(self.run))
+        try:
+            await asyncio.shield(running)
+        except asyncio.CancelledError:
+            self.stop()
+            await running
+            raise
+
+    def stop(self) -> None:
+        """Drain: what is being sent is waited for, nothing else begins. From any thread, or a signal handler."""
+        self._stop.set()
+        self._woken.set()
+
+    def wake(self) -> None:
+        """There may be rows."""
+        self._woken.set()
+
+    def turn(self, done: Batch) -> Batch:
+        """Close one batch, claim and publish the next; where there is none, wait. Answers with what is to be closed."""
+        self._touch()
+        state = self.breaker.state
+        want = {"closed": self.options.batch_size, "half-open": 1, "open": 0}[state]
+        try:
+            batch = self._exchange(done, want)
+        except Exception as error:  # noqa: BLE001 - the database is away: nothing is lost, its rows are there
+            log.warning("the database did not answer, and is asked again: %s", error)
+            self._rest(self.options.idle_time)
+            return done
+        if not batch.rows:
+            self._rest(self.breaker.wait or self._pause())
+            return batch
+        self._calm = 0
+        self._publish(batch)
+        return batch
+
+    def drain(self) -> int:
+        """Send all that is due, and answer how many were sent: for tests and scripts. The breaker ends it, too."""
+        before, done = self.counts.published, Batch(self._boot)
+        while True:
+            done = self._exchange(done, self.options.batch_size if self.breaker.state == "closed" else 0)
+            if not done.rows:
+                return self.counts.published - before
+            self._publish(done)
+
+    def close(self) -> None:
+        if self._listener is not None:
+            self._listener.end()
+        if self._membership is not None:
+            self._membership.end()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        for target in self._targets.values():
+            target.close()
+        self._database.close()
+
+    @property
+    def _boot(self) -> str:
+        return self._own_boot if self._membership is None else self._membership.boot
+
+    def _pause(self) -> float:
+        """Short after something happened, longer and longer when nothing does."""
+        hears = self._listener is not None and self._listener.hears
+        longest = self.options.idle_time if hears else self.options.idle_time / ALONE
+        self._calm += 1
+        return float(min(longest, SOONEST_S * 2 ** min(self._calm, 30)))
+
+    def _rest(self, seconds: float) -> None:
+        if self._woken.wait(min(seconds, self.options.idle_time)):
+            self._woken.clear()
+            self._calm = 0
+
+    def _touch(self) -> None:
+        if self.options.liveness_file:
+            try:
+                Path(self.options.liveness_file).touch()
+            except OSError as error:
+                log.warning("the liveness file cannot be touched: %s", error)
+
+    # --- the database: this thread alone -------------------------------------------------------------------------
+
+    def _exchange(self, done: Batch, want: int) -> Batch:
+        """Close a batch and claim the next, in one transaction."""
+        if not done.rows and not want:
+            return Batch(self._boot)
+        members = self._membership.members() if self._membership is not None else None
+        stale_ms = round(1000 * self.options.stale_timeout_seconds)
+        batch = Batch(self._boot)
+        with self._database.begin() as tx:
+            self._close(tx, done)
+            if want:
+                batch.rows = self._rows.claim(tx, batch.boot, want, stale_ms, members)
+        return batch
+
+    def _close(self, tx: Transaction, batch: Batch) -> None:
+        sent: list[int] = []
+        waits: dict[int, list[int]] = {}
+        for row in batch.rows:
+            outcome = batch.outcomes.get(row.id)
+            if isinstance(outcome, Sent):
+                sent.append(row.id)
+            elif isinstance(outcome, Failed):
+                self._charge(tx, batch.boot, row, outcome)
+            else:
+                later = _later_ms(outcome)
+                waits.setdefault(later, []).append(row.id)
+        self._rows.delete(tx, batch.boot, sent)
+        for later, ids in waits.items():
+            self._rows.release(tx, batch.boot, ids, later)
+
+    def _charge(self, tx: Transaction, boot: str, row: Row, failed: Failed) -> None:
+        """It is the row's own fault: it waits longer each time, and is dead after the last."""
+        why = _told(failed.error)
+        if failed.final or row.retries >= self.options.max_retries:
+            log.error("%s %s is dead in the outbox: %s", row.name, row.task_id, failed.error)
+            self._rows.bury(tx, boot, row.id, why)
+        else:
+            later = self.options.backoff(row.retries)
+            log.warning("%s %s could not be sent, again in %.0f s: %s", row.name, row.task_id, later, failed.error)
+            self._rows.fail(tx, boot, row.id, round(1000 * later), why)
+
+    def _renew(self, batch: Batch) -> None:
+        try:
+            with self._database.begin() as tx:
+                self._rows.renew(tx, batch.boot, [row.id for row in batch.rows])
+        except Exception as error:  # noqa: BLE001 - then another relay may send them too, which is one task
+            log.warning("the lease of %d rows could not be renewed: %s", len(batch.rows), error)
+
+    # --- publishing ----------------------------------------------------------------------------------------------
+
+    def _publish(self, batch: Batch) -> None:
+        """Every row gets its outcome, or none if it was not begun: the breaker opened, or the relay shall stop."""
+        parcels = self._parcels(batch.rows)
+        if self._pool is None:
+            for parcel in parcels:
+                if not self._goes_on():
+                    break
+                self._heard(batch, parcel, self._send(parcel))
+        else:
+            self._publish_in_window(batch, parcels, self._pool)
+
+    def _publish_in_window(self, batch: Batch, parcels: Iterator[Sequence[Row]], pool: ThreadPoolExecutor) -> None:
+        under_way: dict[Future[list[Outcome]], Sequence[Row]] = {}
+        renew_s = self.options.stale_timeout_seconds / 3
+        renewed, stopped_at = self._clock(), None
+        while True:
+            while len(under_way) < self.options.publish_concurrency and self._goes_on():
+                parcel = next(parcels, None)
+                if parcel is None:
+                    break
+                under_way[pool.submit(self._send, parcel)] = parcel
+            if not under_way:
+                return
+            ended, _ = wait(under_way, timeout=min(1.0, renew_s), return_when=FIRST_COMPLETED)
+            for future in ended:
+                self._heard(batch, under_way.pop(future), future.result())
+            self._touch()
+            now = self._clock()
+            if now - renewed > renew_s:
+                self._renew(batch)
+                renewed = now
+            if self._stop.is_set():
+                stopped_at = now if stopped_at is None else stopped_at
+                if now - stopped_at > self.options.shutdown_timeout:
+                    log.warning("%d publishes did not end in time; their rows stay leased", len(under_way))
+                    batch.rows = [row for row in batch.rows if not any(row in parcel for parcel in under_way.values())]
+                    return
+
+    def _goes_on(self) -> bool:
+        return not self._stop.is_set() and self.breaker.state != "open"
+
+    def _parcels(self, rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+        """What is published in one go: rows of one kind, so few that every thread has some."""
+        share = -(-len(rows) // self.options.publish_concurrency)
+        start = 0
+        for i in range(1, len(rows) + 1):
+            target = self._targets.get(rows[start].kind)
+            size = min(share, target.parcel) if target else 1
+            if i == len(rows) or rows[i].kind != rows[start].kind or i - start >= size:
+                yield rows[start:i]
+                start = i
+
+    def _send(self, parcel: Sequence[Row]) -> list[Outcome]:
+        target = self._targets.get(parcel[0].kind)
+        if target is None:
+            unknown = ConfigurationError(
+                f"this relay has no way to send rows of kind {parcel[0].kind!r}; start one that has: for Celery "
+                f"messages `rl outbox relay --celery-app module:app`"
+            )
+            return [Failed(unknown)] * len(parcel)
+        return target.publish(parcel)
+
+    def _heard(self, batch: Batch, parcel: Sequence[Row], outcomes: Sequence[Outcome]) -> None:
+        """Judge what a thread has told; in the main thread, one at a time."""
+        outages = [outcome for outcome in outcomes if isinstance(outcome, Outage)]
+        sent = sum(isinstance(outcome, Sent) for outcome in outcomes)
+        if sent and self.breaker.sent():
+            log.warning("the target answers again; the relay goes on")
+        if outages and self.breaker.outage():
+            cooldown = self.options.broker_outage_cooldown
+            log.warning("the target is away; nothing is tried for %g s: %s", cooldown, outages[0].error)
+        self.counts.published += sent
+        for row, outcome in zip(parcel, outcomes, strict=True):
+            batch.outcomes[row.id] = self._judged(row, outcome)
+
+    def _judged(self, row: Row, outcome: Outcome) -> Outcome:
+        counts = self.counts
+        if isinstance(outcome, Outage):
+            counts.outages += 1
+            before = self._met_outage.get(row.id)
+            if before is None or before == counts.published:
+                self._met_outage[row.id] = counts.published
+                return outcome
+            outcome = Failed(outcome.error)  # others got through since: it is this row alone
+        self._met_outage.pop(row.id, None)
+        if isinstance(outcome, Sent):
+            counts.lag_ms = row.age_ms
+        elif isinstance(outcome, Deferred):
+            counts.deferred += 1
+        elif isinstance(outcome, Failed):
+            final = outcome.final or row.retries >= self.options.max_retries
+            counts.dead, counts.failed = counts.dead + final, counts.failed + (not final)
+        return outcome
+
+
+def relay_to_ledger(
+    database: Database, client: Client, options: RelayOptions | None = None, others: Sequence[Target] = ()
+) -> Relay:
+    """A relay whose rows become records: a member of the cluster, woken by commits. `others`: targets of other kinds."""
+    options = options or RelayOptions()
+    settings = client.settings
+    sending = Client(settings.model_copy(update={"redis_deadline": options.send_timeout}))
+    return Relay(
+        database,
+        [LedgerTarget(sending), *others],
+        options,
+        Membership(settings, client.scripts, lambda: {"table": options.table}),
+        lambda wake: Listener(settings, client.scripts, wake),
+    )
+
+
+def _later_ms(outcome: Outcome | None) -> int:
+    """When a row that was not sent is due again: at once, if it was not even tried."""
+    if isinstance(outcome, Deferred):
+        return max(1, round(1000 * outcome.seconds))
+    return round(1000 * OUTAGE_DEFER_S) if isinstance(outcome, Outage) else 0
+
+
+def _told(error: BaseException) -> str:
+    trace = "".join(traceback.format_exception(error))
+    return f"{type(error).__name__}: {error}\n\n{trace}"

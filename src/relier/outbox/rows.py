@@ -1,0 +1,246 @@
+"""Every statement on the outbox table, for PostgreSQL, MySQL / MariaDB and SQLite.
+
+A `Database` runs them: SQLAlchemy's engines or Django's connections. Times are the database's own, in ms, so that no
+two clocks are compared. Every closing write names the relay that must still hold the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from relier.errors import ConfigurationError
+from relier.outbox.row import Row
+
+NOW_MS = {
+    "postgresql": "CAST(extract(epoch FROM now()) * 1000 AS bigint)",
+    "mysql": "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)",
+    "sqlite": "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
+}
+CLAIMED = "r.id, r.task_id, r.kind, r.name, r.queue, r.body, {now} - r.created_at, r.claims, r.retries"
+SEEN = "r.id, r.task_id, r.kind, r.name, r.queue, {now} - r.created_at, r.claims, r.retries, r.error, r.died_at"
+COUNT_MOST = 10_000  # above that a depth is an estimate
+ERROR_CHARS = 8_000
+
+
+class Transaction(Protocol):
+    """One transaction of a relay's or a tool's. Names in a statement are written `:name`."""
+
+    def run(self, sql: str, values: Mapping[str, Any]) -> Sequence[Any]:
+        """The rows it returns, if it returns any."""
+
+    def change(self, sql: str, values: Mapping[str, Any]) -> int:
+        """How many rows it changed."""
+
+
+class Database(Protocol):
+    """How to reach the outbox table. `dialect`: postgresql, mysql (MariaDB too) or sqlite."""
+
+    dialect: str
+
+    def begin(self) -> AbstractContextManager[Transaction]: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The relays that live, as they were `age_ms` ago."""
+
+    boots: frozenset[str]
+    age_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """`waiting`: rows that are to be sent, an estimate above 10,000; `oldest_ms`: the age of the oldest of them."""
+
+    waiting: int
+    exact: bool
+    oldest_ms: int
+    dead: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A row as people look at it."""
+
+    id: int
+    task_id: str
+    kind: str
+    name: str
+    queue: str
+    age_ms: int
+    claims: int
+    retries: int
+    error: str
+    died_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which rows a person means: those that fit everything that is given."""
+
+    task_id: str = ""
+    name: str = ""
+    queue: str = ""
+    older_than_ms: int = 0
+
+    def sql(self) -> tuple[str, dict[str, Any]]:
+        words = {"task_id": self.task_id, "name": self.name, "queue": self.queue}
+        given = {column: word for column, word in words.items() if word}
+        clauses = [f"{column} = :want_{column}" for column in given]
+        values: dict[str, Any] = {f"want_{column}": word for column, word in given.items()}
+        if self.older_than_ms:
+            clauses.append("created_at <= {now} - :want_age")
+            values["want_age"] = self.older_than_ms
+        return "".join(f" AND {clause}" for clause in clauses), values
+
+
+class Rows:
+    """The table, as a relay and `rl outbox` see it."""
+
+    def __init__(self, dialect: str, table: str, *, ordered: bool = False) -> None:
+        now = NOW_MS.get(dialect)
+        if now is None:
+            raise ConfigurationError(
+                f"the outbox knows PostgreSQL, MySQL, MariaDB and SQLite, not {dialect!r}; use one of those"
+            )
+        self._dialect = dialect
+        self._table = table
+        self._now = now
+        self._ordered = ordered
+
+    def _sql(self, text: str) -> str:
+        return text.replace("{t}", self._table).replace("{now}", self._now)
+
+    # --- a relay -------------------------------------------------------------------------------------------------
+
+    def claim(self, tx: Transaction, boot: str, most: int, stale_ms: int, members: Members | None) -> list[Row]:
+        """Rows that are due and that no living relay holds; they are this boot's from now on."""
+        where, values = self._claimable(boot, stale_ms, members)
+        values |= {"boot": boot, "most": most}
+        pick = f"SELECT r.id FROM {{t}} r WHERE {where} ORDER BY r.due_at, r.id LIMIT :most"
+        take = "leased_by = :boot, leased_at = {now}, claims = claims + 1"
+        if self._dialect == "mysql":
+            return self._claim_in_two(tx, pick, take, values)
+        lock = " FOR UPDATE SKIP LOCKED" if self._dialect == "postgresql" else ""
+        returned = CLAIMED.replace("r.", "") if self._dialect == "sqlite" else CLAIMED
+        alias = "" if self._dialect == "sqlite" else " AS r"
+        sql = f"UPDATE {{t}}{alias} SET {take} WHERE id IN ({pick}{lock}) RETURNING {returned}"
+        return sorted((_row(found) for found in tx.run(self._sql(sql), values)), key=lambda row: row.id)
+
+    def _claim_in_two(self, tx: Transaction, pick: str, take: str, values: dict[str, Any]) -> list[Row]:
+        """MySQL cannot update what it selects from, nor return what it updated."""
+        ids = [found[0] for found in tx.run(self._sql(f"{pick} FOR UPDATE SKIP LOCKED"), values)]
+        if not ids:
+            return []
+        among, chosen = _among("id", ids)
+        tx.change(self._sql(f"UPDATE {{t}} SET {take} WHERE {among}"), {**chosen, "boot": values["boot"]})
+        among, chosen = _among("r.id", ids)
+        return [
+            _row(found)
+            for found in tx.run(self._sql(f"SELECT {CLAIMED} FROM {{t}} r WHERE {among} ORDER BY r.id"), chosen)
+        ]
+
+    def _claimable(self, boot: str, stale_ms: int, members: Members | None) -> tuple[str, dict[str, Any]]:
+        """Not dead, due, and free: never held, held for too long, or held by a relay that is gone."""
+        free, values = "r.leased_by = '' OR r.leased_at <= {now} - :stale", {"stale": stale_ms}
+        if members is not None:
+            among, chosen = _among("r.leased_by", sorted(members.boots | {boot}), "live")
+            free += f" OR (r.leased_at < {{now}} - :unseen AND NOT {among})"
+            values |= {**chosen, "unseen": members.age_ms}
+        where = f"r.dead = 0 AND r.due_at <= {{now}} AND ({free})"
+        if self._ordered:
+            where += (
+                " AND (r.order_key = '' OR NOT EXISTS (SELECT 1 FROM {t} b WHERE b.order_key = r.order_key"
+                " AND b.dead = 0 AND b.id < r.id))"
+            )
+        return where, values
+
+    def renew(self, tx: Transaction, boot: str, ids: Sequence[int]) -> None:
+        self._own(tx, boot, ids, "UPDATE {t} SET leased_at = {now}")
+
+    def delete(self, tx: Transaction, boot: str, ids: Sequence[int]) -> int:
+        """They were sent. Answers how many were still this boot's."""
+        return self._own(tx, boot, ids, "DELETE FROM {t}")
+
+    def release(self, tx: Transaction, boot: str, ids: Sequence[int], later_ms: int = 0) -> None:
+        """They were not sent, which is nobody's fault: again, as soon as that."""
+        due = "" if not later_ms else ", due_at = {now} + :later"
+        self._own(tx, boot, ids, f"UPDATE {{t}} SET leased_by = ''{due}", later=later_ms)
+
+    def fail(self, tx: Transaction, boot: str, row: int, later_ms: int, error: str) -> None:
+        """It was not sent by a fault of its own: one retry less."""
+        change = "UPDATE {t} SET leased_by = '', retries = retries + 1, due_at = {now} + :later, error = :error"
+        self._own(tx, boot, [row], change, later=later_ms, error=error[:ERROR_CHARS])
+
+    def bury(self, tx: Transaction, boot: str, row: int, error: str) -> None:
+        """It will not be sent any more, until a person says so."""
+        change = "UPDATE {t} SET leased_by = '', dead = 1, died_at = {now}, error = :error"
+        self._own(tx, boot, [row], change, error=error[:ERROR_CHARS])
+
+    def _own(self, tx: Transaction, boot: str, ids: Sequence[int], change: str, **values: Any) -> int:
+        if not ids:
+            return 0
+        among, chosen = _among("id", ids)
+        used = {name: value for name, value in values.items() if f":{name}" in change}
+        return tx.change(self._sql(f"{change} WHERE {among} AND leased_by = :boot"), {**chosen, **used, "boot": boot})
+
+    # --- people --------------------------------------------------------------------------------------------------
+
+    def depth(self, tx: Transaction) -> Depth:
+        """Cheap however many rows there are: nothing is counted beyond 10,000."""
+
+        def count(dead: int) -> int:
+            sql = f"SELECT count(*) FROM (SELECT 1 FROM {{t}} WHERE dead = :dead LIMIT {COUNT_MOST + 1}) counted"
+            return int(tx.run(self._sql(sql), {"dead": dead})[0][0])
+
+        waiting = count(0)
+        oldest = tx.run(self._sql("SELECT {now} - created_at FROM {t} WHERE dead = 0 ORDER BY id LIMIT 1"), {})
+        exact = waiting <= COUNT_MOST
+        if not exact:
+            first, last = tx.run(self._sql("SELECT min(id), max(id) FROM {t}"), {})[0]
+            waiting = max(waiting, int(last) - int(first) + 1)
+        return Depth(waiting, exact, int(oldest[0][0]) if oldest else 0, count(1))
+
+    def dead(self, tx: Transaction, wanted: Wanted, most: int) -> list[Seen]:
+        where, values = wanted.sql()
+        sql = f"SELECT {SEEN} FROM {{t}} r WHERE dead = 1{where} ORDER BY id LIMIT :most"
+        return [_seen(found) for found in tx.run(self._sql(sql), {**values, "most": most})]
+
+    def body(self, tx: Transaction, row: int) -> bytes:
+        found = tx.run(self._sql("SELECT body FROM {t} WHERE id = :id"), {"id": row})
+        return bytes(found[0][0]) if found else b""
+
+    def replay(self, tx: Transaction, wanted: Wanted) -> int:
+        """Dead rows are sent once more, with all their retries."""
+        where, values = wanted.sql()
+        change = "dead = 0, retries = 0, claims = 0, leased_by = '', due_at = {now}, error = '', died_at = 0"
+        return tx.change(self._sql(f"UPDATE {{t}} SET {change} WHERE dead = 1{where}"), values)
+
+    def purge(self, tx: Transaction, wanted: Wanted) -> int:
+        """Dead rows go for good."""
+        where, values = wanted.sql()
+        return tx.change(self._sql(f"DELETE FROM {{t}} WHERE dead = 1{where}"), values)
+
+    def count_dead(self, tx: Transaction, wanted: Wanted) -> int:
+        where, values = wanted.sql()
+        return int(tx.run(self._sql(f"SELECT count(*) FROM {{t}} WHERE dead = 1{where}"), values)[0][0])
+
+
+def _among(column: str, values: Iterable[Any], prefix: str = "id") -> tuple[str, dict[str, Any]]:
+    chosen = {f"{prefix}{i}": value for i, value in enumerate(values)}
+    return f"{column} IN ({', '.join(f':{name}' for name in chosen)})", chosen
+
+
+def _row(found: Sequence[Any]) -> Row:
+    number, task_id, kind, name, queue, body, age, claims, retries = found
+    return Row(int(number), task_id, kind, name, queue, bytes(body), int(age), int(claims), int(retries))
+
+
+def _seen(found: Sequence[Any]) -> Seen:
+    number, task_id, kind, name, queue, age, claims, retries, error, died = found
+    return Seen(int(number), task_id, kind, name, queue, int(age), int(claims), int(retries), error or "", int(died))

@@ -1,0 +1,404 @@
+"""The outbox for SQLAlchemy: the table in the user's MetaData, the way in for sessions and connections, and the
+databases a relay works on.
+
+    outbox = Outbox(Base.metadata)
+    with Session(engine) as session, session.begin():
+        session.add(order)
+        outbox.add(session, send_receipt, order.id)     # or: send_receipt.push_in(session, order.id)
+
+Rows of a Session are gathered and become one insert just before its commit (or the release of a savepoint); what is
+rolled back takes its rows along. Rows of a Connection are inserted at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary, WeakSet, ref
+
+import msgspec
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    TextClause,
+    create_engine,
+    event,
+    insert,
+    inspect,
+    text,
+)
+from sqlalchemy.dialects.mysql import LONGBLOB
+from sqlalchemy.engine import make_url
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session, create_async_engine
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.orm import Session, SessionTransaction, scoped_session
+from sqlalchemy.pool import StaticPool
+from sqlalchemy.sql.functions import FunctionElement
+
+from relier.errors import ConfigurationError, OutsideTransactionError
+from relier.outbox.bell import Ringer
+from relier.outbox.row import NewRow
+from relier.outbox.rows import NOW_MS
+from relier.outbox.write import DEFAULT_TABLE, use_outbox
+from relier.submit.client import default_client
+
+if TYPE_CHECKING:
+    from sqlalchemy.sql.compiler import SQLCompiler
+
+    from relier.submit.receipt import SyncTaskReceipt, TaskReceipt
+    from relier.task import Pushable
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class NowMs(FunctionElement[int]):
+    """The database's own time, in ms."""
+
+    type = BigInteger()
+    inherit_cache = True
+
+
+@compiles(NowMs)
+def _now_ms(_: NowMs, compiler: SQLCompiler, **__: Any) -> str:
+    return NOW_MS[_dialect(compiler.dialect.name)].replace("%", "%%")
+
+
+def _dialect(name: str) -> str:
+    return "mysql" if name == "mariadb" else name
+
+
+BLOB = LargeBinary().with_variant(LONGBLOB(), "mysql", "mariadb")
+NUMBER = BigInteger().with_variant(Integer(), "sqlite")  # SQLite counts up by itself for INTEGER alone
+
+
+def outbox_table(metadata: MetaData, name: str = DEFAULT_TABLE) -> Table:
+    """The table of an outbox."""
+    return Table(
+        name,
+        metadata,
+        Column("id", NUMBER, primary_key=True, autoincrement=True),
+        Column("task_id", String(64), nullable=False),
+        Column("kind", String(16), nullable=False),
+        Column("name", String(255), nullable=False),
+        Column("queue", String(255), nullable=False),
+        Column("order_key", String(255), nullable=False, server_default=""),
+        Column("body", BLOB, nullable=False),
+        Column("created_at", BigInteger, nullable=False, default=NowMs()),
+        Column("due_at", BigInteger, nullable=False, default=NowMs()),
+        Column("leased_by", String(64), nullable=False, server_default=""),
+        Column("leased_at", BigInteger, nullable=False, server_default="0"),
+        Column("claims", Integer, nullable=False, server_default="0"),
+        Column("retries", Integer, nullable=False, server_default="0"),
+        Column("dead", SmallInteger, nullable=False, server_default="0"),
+        Column("died_at", BigInteger, nullable=False, server_default="0"),
+        Column("error", Text, nullable=True),
+        Index(f"ix_{name}_due", "dead", "due_at", "id"),
+        Index(f"ix_{name}_order", "order_key", "id"),
+        Index(f"ix_{name}_task", "task_id"),
+    )
+
+
+class Outbox:
+    """One outbox: a table in `metadata`. `strict`: what would commit by itself is refused. `wake`: commits wake a relay."""
+
+    def __init__(
+        self, metadata: MetaData, *, table: str = DEFAULT_TABLE, strict: bool = True, wake: bool = True
+    ) -> None:
+        self.table = outbox_table(metadata, table)
+        self._strict = strict
+        self._ringer = Ringer(default_client) if wake else None
+        self._gathered: WeakKeyDictionary[Session, Gathered] = WeakKeyDictionary()
+        self._armed: WeakSet[Connection] = WeakSet()
+        self._using: ContextVar[Any] = ContextVar("relier_outbox", default=None)
+        use_outbox(self)
+
+    # --- writing -------------------------------------------------------------------------------------------------
+
+    def add(self, where: Any, task: Pushable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> SyncTaskReceipt[R]:
+        """A call of a task, accepted if and when the transaction of `where` commits."""
+        return task.write_to(self, where, args, kwargs)
+
+    async def aadd(self, where: Any, task: Pushable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> TaskReceipt[R]:
+        """The same, for async code; an AsyncConnection needs it."""
+        return await task.awrite_to(self, where, args, kwargs)
+
+    def write(self, where: Any, rows: Sequence[NewRow]) -> None:
+        """Rows for the transaction of `where`."""
+        target = plain(where)
+        if isinstance(target, AsyncConnection):
+            raise ConfigurationError(
+                "an AsyncConnection has to be awaited: use `await task.apush_in(connection, …)`, or "
+                "`await outbox.aadd(connection, task, …)`; nothing was written"
+            )
+        if isinstance(target, Session):
+            self._gathering(target).add(rows)
+        else:
+            self.insert(target, rows)
+            self._ring_after(target)
+
+    async def awrite(self, where: Any, rows: Sequence[NewRow]) -> None:
+        target = plain(where)
+        if isinstance(target, AsyncConnection):
+            await target.run_sync(lambda connection: self.write(connection, rows))
+        else:
+            self.write(target, rows)
+
+    def insert(self, connection: Connection, rows: Sequence[NewRow]) -> None:
+        """One statement for all of them."""
+        if self._strict and commits_by_itself(connection):
+            raise OutsideTransactionError(
+                f"the connection is in AUTOCOMMIT mode, so {rows[0].name} would be sent whatever becomes of the rest; "
+                f"nothing was written; begin a transaction, or make the outbox with strict=False"
+            )
+        connection.execute(insert(self.table).values([msgspec.structs.asdict(row) for row in rows]))
+
+    @contextmanager
+    def using(self, where: Any) -> Iterator[None]:
+        """Inside, what `.delay()` and `.apply_async()` of a Celery app with this outbox send is in the transaction."""
+        token = self._using.set(plain(where))
+        try:
+            yield
+        finally:
+            self._using.reset(token)
+
+    def current(self) -> Any:
+        """The session or connection of `using`, if there is one."""
+        return self._using.get()
+
+    def ring(self) -> None:
+        if self._ringer is not None:
+            self._ringer.ring()
+
+    def _gathering(self, session: Session) -> Gathered:
+        if session not in self._gathered:
+            self._gathered[session] = Gathered(self, session)
+        return self._gathered[session]
+
+    def _ring_after(self, connection: Connection) -> None:
+        """SQLAlchemy tells of a commit just before it: the relay that wakes looks a few times."""
+        if self._ringer is None or connection in self._armed:
+            return
+        self._armed.add(connection)
+
+        def committing(committed: Connection) -> None:
+            self._armed.discard(committed)
+            self.ring()
+
+        event.listen(connection, "commit", committing, once=True)
+
+    # --- the schema ----------------------------------------------------------------------------------------------
+
+    def validate_schema(self, bind: Engine | Connection) -> None:
+        """Raises a ConfigurationError that says what of the table is missing or different, and what to do."""
+        wrong = list(self._mismatches(bind))
+        if wrong:
+            raise ConfigurationError(
+                f"the outbox table {self.table.name!r} does not fit: {'; '.join(wrong)}; migrate it: with Alembic, "
+                f"`alembic revision --autogenerate` sees the difference"
+            )
+
+    def _mismatches(self, bind: Engine | Connection) -> Iterator[str]:
+        inspector = inspect(bind)
+        if not inspector.has_table(self.table.name, schema=self.table.schema):
+            yield "it does not exist"
+            return
+        found = {column["name"]: column for column in inspector.get_columns(self.table.name, schema=self.table.schema)}
+        for column in self.table.columns:
+            there = found.get(column.name)
+            if there is None:
+                yield f"column {column.name} ({column.type!r}) is missing"
+            elif there["type"].python_type is not column.type.python_type:
+                yield f"column {column.name} is {there['type']!r}, and should be {column.type!r}"
+        required = {column.name for column in self.table.columns}
+        for name, column_found in found.items():
+            if name not in required and not column_found["nullable"] and column_found.get("default") is None:
+                yield f"column {name} is not one of the outbox's, and may not be empty: no push could be written"
+        indexed = {tuple(index["column_names"]) for index in inspector.get_indexes(self.table.name)}
+        for index in self.table.indexes:
+            columns = tuple(column.name for column in index.columns)
+            if columns not in indexed:
+                yield f"the index on ({', '.join(columns)}) is missing"
+
+
+class Gathered:
+    """Rows of one session that are not inserted yet, by the transaction they were added in."""
+
+    def __init__(self, outbox: Outbox, session: Session) -> None:
+        self._outbox = ref(outbox)
+        self._rows: dict[SessionTransaction, list[NewRow]] = {}
+        self._inserted = False
+        event.listen(session, "before_commit", self._insert)
+        event.listen(session, "after_commit", self._committed)
+        event.listen(session, "after_soft_rollback", self._rolled_back)
+        self._session = ref(session)
+
+    def add(self, rows: Sequence[NewRow]) -> None:
+        session = self._session()
+        if session is None:
+            return
+        if not session.in_transaction():
+            if not session.autobegin:
+                raise OutsideTransactionError(
+                    f"the session has not begun a transaction, and does not begin by itself; {rows[0].name} was not "
+                    f"written; use `with session.begin():`"
+                )
+            session.begin()  # as `session.add` does
+        transaction = session.get_nested_transaction() or session.get_transaction()
+        if transaction is not None:
+            self._rows.setdefault(transaction, []).extend(rows)
+
+    def _insert(self, session: Session) -> None:
+        rows = [row for each in self._rows.values() for row in each]
+        outbox = self._outbox()
+        self._rows.clear()
+        if rows and outbox is not None:
+            outbox.insert(session.connection(bind_arguments={"clause": outbox.table}), rows)
+            self._inserted = True
+
+    def _committed(self, session: Session) -> None:
+        outbox = self._outbox()
+        if self._inserted and not session.in_nested_transaction() and outbox is not None:
+            self._inserted = False
+            outbox.ring()
+
+    def _rolled_back(self, session: Session, ended: SessionTransaction) -> None:
+        for transaction in [one for one in self._rows if one is ended or _is_inside(one, ended)]:
+            del self._rows[transaction]
+        if not session.in_transaction():
+            self._inserted = False
+
+
+def _is_inside(transaction: SessionTransaction, outer: SessionTransaction) -> bool:
+    parent = transaction.parent
+    while parent is not None and parent is not outer:
+        parent = parent.parent
+    return parent is outer
+
+
+def plain(where: Any) -> Any:
+    """The session or connection itself: async ones have a plain one inside, scoped ones know the current one."""
+    if isinstance(where, scoped_session):
+        return where()
+    if isinstance(where, async_scoped_session):
+        return where().sync_session
+    if isinstance(where, AsyncSession):
+        return where.sync_session
+    if isinstance(where, Session | Connection | AsyncConnection):
+        return where
+    raise ConfigurationError(
+        f"a Session, AsyncSession, Connection or AsyncConnection is needed, not {where!r:.60}; nothing was written"
+    )
+
+
+def commits_by_itself(connection: Connection) -> bool:
+    options = connection.get_execution_options()
+    driver = connection.connection.dbapi_connection
+    return options.get("isolation_level") == "AUTOCOMMIT" or getattr(driver, "autocommit", False) is True
+
+
+# --- what a relay works on -------------------------------------------------------------------------------------------
+
+
+@lru_cache(512)
+def _text(sql: str) -> TextClause:
+    return text(sql)
+
+
+class EngineTransaction:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def run(self, sql: str, values: Mapping[str, Any]) -> Sequence[Any]:
+        return self._connection.execute(_text(sql), values).all()
+
+    def change(self, sql: str, values: Mapping[str, Any]) -> int:
+        return self._connection.execute(_text(sql), values).rowcount
+
+
+class EngineDatabase:
+    """By an engine of the user's, or one of its own from a URL."""
+
+    def __init__(self, engine: Engine | str) -> None:
+        self._owned = isinstance(engine, str)
+        made = create_engine(engine) if isinstance(engine, str) else engine
+        self.dialect = _dialect(made.dialect.name)
+        # MySQL's default locks the gaps between rows, and pushes would wait for a relay.
+        self._engine = made.execution_options(isolation_level="READ COMMITTED") if self.dialect == "mysql" else made
+
+    @contextmanager
+    def begin(self) -> Iterator[EngineTransaction]:
+        with self._engine.begin() as connection:
+            yield EngineTransaction(connection)
+
+    def close(self) -> None:
+        if self._owned:
+            self._engine.dispose()
+
+
+class AsyncEngineDatabase:
+    """By an async driver, for applications that have no other: in a loop of its own, which the relay's thread runs."""
+
+    def __init__(self, engine: AsyncEngine | str) -> None:
+        url = make_url(engine) if isinstance(engine, str) else engine.url
+        self._runner = asyncio.Runner()
+        self._engine = create_async_engine(url, poolclass=StaticPool)
+        self.dialect = _dialect(self._engine.dialect.name)
+        if self.dialect == "mysql":
+            self._engine = self._engine.execution_options(isolation_level="READ COMMITTED")
+
+    @contextmanager
+    def begin(self) -> Iterator[AsyncTransaction]:
+        run = self._runner.run
+        connection = run(self._open())
+        try:
+            yield AsyncTransaction(connection, run)
+        except BaseException:
+            run(connection.rollback())
+            raise
+        else:
+            run(connection.commit())
+        finally:
+            run(connection.close())
+
+    async def _open(self) -> AsyncConnection:
+        return await self._engine.connect()
+
+    def close(self) -> None:
+        self._runner.run(self._engine.dispose())
+        self._runner.close()
+
+
+class AsyncTransaction:
+    def __init__(self, connection: AsyncConnection, run: Callable[[Any], Any]) -> None:
+        self._connection = connection
+        self._run = run
+
+    def run(self, sql: str, values: Mapping[str, Any]) -> Sequence[Any]:
+        return self._run(self._connection.execute(_text(sql), values)).all()  # type: ignore[no-any-return]
+
+    def change(self, sql: str, values: Mapping[str, Any]) -> int:
+        return int(self._run(self._connection.execute(_text(sql), values)).rowcount)
+
+
+def database_of(given: Engine | AsyncEngine | str) -> EngineDatabase | AsyncEngineDatabase:
+    """The database behind an engine or a URL, by a driver that blocks or one that awaits."""
+    if isinstance(given, AsyncEngine):
+        return AsyncEngineDatabase(given)
+    if isinstance(given, str) and make_url(given).get_dialect().is_async:
+        return AsyncEngineDatabase(given)
+    return EngineDatabase(given)

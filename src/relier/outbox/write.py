@@ -1,0 +1,52 @@
+"""Which outbox a push goes into, by what it is given: a session or connection of SQLAlchemy, a database of Django."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, Protocol
+from weakref import WeakSet
+
+from relier.errors import ConfigurationError
+from relier.outbox.row import NewRow
+
+DEFAULT_TABLE = "relier_outbox"
+
+
+class Writer(Protocol):
+    """Puts rows into a transaction of the user's."""
+
+    def write(self, where: Any, rows: Sequence[NewRow]) -> None: ...
+
+    async def awrite(self, where: Any, rows: Sequence[NewRow]) -> None: ...
+
+
+_outboxes: WeakSet[Any] = WeakSet()  # of SQLAlchemy; Django has one
+
+
+def use_outbox(outbox: Writer) -> None:
+    """`push_in` finds it, as long as it is the only one."""
+    _outboxes.add(outbox)
+
+
+def outbox_of(where: Any) -> Writer:
+    """The outbox for this session, connection or database."""
+    if where is None or isinstance(where, str) or _is_from("django", where):
+        writer: Writer = import_module("relier.django.outbox").outbox
+        return writer
+    if not _is_from("sqlalchemy", where):
+        raise ConfigurationError(
+            f"push_in takes a Session, AsyncSession, Connection or AsyncConnection of SQLAlchemy, or the name of a "
+            f"Django database, not {where!r:.60}; nothing was written"
+        )
+    if len(_outboxes) == 1:
+        return next(iter(_outboxes))  # type: ignore[no-any-return]
+    found = f"there are {len(_outboxes)}: say which, with `outbox.add(session, task, …)`"
+    raise ConfigurationError(
+        f"push_in needs the one outbox of this process, and "
+        f"{found if len(_outboxes) else 'there is none: make one with `Outbox(Base.metadata)`'}; nothing was written"
+    )
+
+
+def _is_from(package: str, value: Any) -> bool:
+    return any(cls.__module__.partition(".")[0] == package for cls in type(value).__mro__)

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ import pytest
 from servers import free_port, wait_until
 
 START_S = 60.0
-USER = "relier"  # of the database; it may do everything, and needs no password
+USER = "relier"  # PostgreSQL's administrator, as root is MariaDB's: neither has a password
 WATCHED = Path(__file__).parent / "watched.py"
 GONE = 1094  # MariaDB: there is no such connection
 
@@ -52,8 +52,9 @@ MARIADB_CONFIG = {
     "innodb-buffer-pool-size": "16M",
     "innodb-log-file-size": "8M",
     "innodb-log-buffer-size": "2M",
-    "innodb-flush-log-at-trx-commit": "2",  # with nosync, as fsync=off above: a crash of the server loses nothing
+    "innodb-flush-log-at-trx-commit": "2",  # with the next two, as fsync=off above: a crash of the server loses nothing
     "innodb-flush-method": "nosync",
+    "debug-no-sync": "ON",
     "key-buffer-size": "64K",
     "aria-pagecache-buffer-size": "1M",
     "max-connections": "200",
@@ -208,8 +209,7 @@ class Postgres(_Server):
 
     def command(self) -> list[str]:
         config = POSTGRES_CONFIG | {"port": str(self.port), "unix_socket_directories": str(self.folder)}
-        options = [f"--{name}={value}" for name, value in config.items()]
-        return [self._binary("postgres"), "-D", str(self.folder / "data"), *options]
+        return [self._binary("postgres"), "-D", str(self.folder / "data"), *_options(config)]
 
     def database(self, name: str) -> Database:
         where = f"{USER}@127.0.0.1:{self.port}/{name}"
@@ -261,8 +261,8 @@ class MariaDB(_Server):
     def make(self) -> None:
         script = _which("mariadb-install-db", "mysql_install_db")
         assert script is not None, "mariadbd without mariadb-install-db"
-        options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
-        self._run(script, "--no-defaults", f"--datadir={self.folder / 'data'}", *options)
+        options = ["--auth-root-authentication-method=normal", "--skip-test-db", f"--datadir={self.folder / 'data'}"]
+        self._run(script, "--no-defaults", *options, *_options(MARIADB_CONFIG))
 
     def command(self) -> list[str]:
         own = {
@@ -274,7 +274,7 @@ class MariaDB(_Server):
         }
         found = mariadbd()
         assert found is not None
-        return [found, "--no-defaults", *(f"--{name}={value}" for name, value in (MARIADB_CONFIG | own).items())]
+        return [found, "--no-defaults", *_options(MARIADB_CONFIG | own)]
 
     def database(self, name: str) -> Database:
         where = f"root@127.0.0.1:{self.port}/{name}?charset=utf8mb4"
@@ -342,6 +342,10 @@ def require_mariadb() -> None:
 
 def mariadbd() -> str | None:
     return _which("mariadbd", "mysqld")
+
+
+def _options(config: Mapping[str, object]) -> list[str]:
+    return [f"--{name}={value}" for name, value in config.items()]
 
 
 def _which(*names: str) -> str | None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+
 from databases import Database, MariaDB, Postgres, SQLite
+from relier import Client, Settings, use_client
+from shop import Shop
 
 
 @pytest.fixture(scope="session")
@@ -52,3 +57,26 @@ def sqlite(tmp_path: Path) -> Database:
 def database(request: pytest.FixtureRequest) -> Database:
     one: Database = request.getfixturevalue(request.param)
     return one
+
+
+@pytest.fixture
+def client(settings: Settings) -> Iterator[Client]:
+    """The ledger of the test: without limits, but for those a test sets itself."""
+    own = Client(settings.model_copy(update={"admission_limit": 0}))
+    use_client(own)
+    yield own
+    use_client(None)
+    own.close()
+
+
+@pytest.fixture
+def shop(database: Database, client: Client) -> Iterator[Shop]:
+    """A shop with an outbox, on each database in turn."""
+    with Shop(database.url, client) as made:
+        yield made
+
+
+@pytest.fixture
+def pg_shop(postgres: Database, client: Client) -> Iterator[Shop]:
+    with Shop(postgres.url, client) as made:
+        yield made

@@ -1,0 +1,188 @@
+"""A push inside a transaction exists exactly when the transaction commits."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
+
+from databases import Database
+from relier import ConfigurationError, OutsideTransactionError, PayloadTooLargeError
+from relier.outbox.row import TOMB_MS, Row, kept_of
+from relier.outbox.sqlalchemy import Outbox
+from shop import Shop, receipt
+
+
+def kept(shop: Shop, n: int = 0):
+    row = shop.rows()[n]
+    return kept_of(Row(row.id, row.task_id, row.kind, row.name, row.queue, row.body, 0, 1, 0)).task
+
+
+def test_what_commits_is_there_and_what_is_rolled_back_is_not(shop: Shop) -> None:
+    ids = shop.place(1, 2)
+    with shop.session() as session:
+        session.add(shop.order(id=3))
+        receipt.push_in(session, 3)
+        session.rollback()
+    assert [row.task_id for row in shop.rows()] == ids
+    assert [row.name for row in shop.rows()] == ["shop.receipt"] * 2
+
+
+def test_a_savepoint_takes_its_rows_along(shop: Shop) -> None:
+    with shop.session() as session, session.begin():
+        outer = shop.outbox.add(session, receipt, 1).id
+        with pytest.raises(ZeroDivisionError), session.begin_nested():
+            shop.outbox.add(session, receipt, 2)
+            raise ZeroDivisionError
+        with session.begin_nested():
+            inner = shop.outbox.add(session, receipt, 3).id
+            with pytest.raises(ZeroDivisionError), session.begin_nested():
+                shop.outbox.add(session, receipt, 4)
+                session.flush()
+                raise ZeroDivisionError
+        last = shop.outbox.add(session, receipt, 5).id
+    assert [row.task_id for row in shop.rows()] == sorted([outer, inner, last], key=[outer, inner, last].index)
+
+
+def test_a_savepoint_that_was_released_goes_with_its_outer_transaction(shop: Shop) -> None:
+    with shop.session() as session:
+        session.begin()
+        with session.begin_nested():
+            shop.outbox.add(session, receipt, 1)
+        session.rollback()
+        assert shop.count() == 0
+        shop.outbox.add(session, receipt, 2)
+        session.commit()
+    assert shop.count() == 1
+
+
+def test_many_pushes_are_one_insert_and_nothing_else_is_flushed(shop: Shop) -> None:
+    statements: list[str] = []
+    with shop.session() as session:
+        session.autoflush = False
+        session.begin()
+        event.listen(shop.engine, "before_cursor_execute", lambda *a: statements.append(a[2]))
+        for order in range(50):
+            shop.outbox.add(session, receipt, order)
+        assert statements == []
+        session.commit()
+    assert len([one for one in statements if "relier_outbox" in one]) == 1
+    assert shop.count() == 50
+
+
+def test_a_session_that_is_used_again_writes_again(shop: Shop) -> None:
+    with shop.session() as session:
+        for order in (1, 2, 3):
+            shop.outbox.add(session, receipt, order)
+            session.commit()
+    assert shop.count() == 3
+
+
+def test_a_commit_that_fails_writes_nothing(shop: Shop) -> None:
+    shop.place(1)
+    with pytest.raises(Exception, match="(?i)unique|duplicate"), shop.session() as session, session.begin():
+        shop.outbox.add(session, receipt, 1)
+        session.add(shop.order(id=1))
+    assert shop.count() == 1
+
+
+def test_connections_write_at_once(shop: Shop) -> None:
+    with shop.engine.begin() as connection:
+        receipt.push_in(connection, 1)
+        with pytest.raises(ZeroDivisionError), connection.begin_nested():
+            receipt.push_in(connection, 2)
+            raise ZeroDivisionError
+    with shop.engine.connect() as connection:
+        receipt.push_in(connection, 3)
+    assert shop.count() == 1
+
+
+def test_scoped_sessions(shop: Shop) -> None:
+    session = scoped_session(sessionmaker(shop.engine))
+    receipt.push_in(session, 1)
+    session.commit()
+    session.remove()
+    assert shop.count() == 1
+
+
+@pytest.mark.anyio
+async def test_async_sessions_and_connections(shop: Shop, database: Database) -> None:
+    engine = create_async_engine(database.async_url)
+    async with AsyncSession(engine) as session, session.begin():
+        first = await receipt.apush_in(session, 1)
+        second = shop.outbox.add(session, receipt, 2)
+    async with engine.begin() as connection:
+        third = await shop.outbox.aadd(connection, receipt, 3)
+        with pytest.raises(ConfigurationError, match="awaited"):
+            receipt.push_in(connection, 4)
+    with pytest.raises(ZeroDivisionError):
+        async with AsyncSession(engine) as session, session.begin():
+            await receipt.apush_in(session, 5)
+            raise ZeroDivisionError
+    await engine.dispose()
+    assert [row.task_id for row in shop.rows()] == [first.id, second.id, third.id]
+
+
+def test_strict_refuses_what_would_commit_by_itself(pg_shop: Shop) -> None:
+    with pg_shop.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        with pytest.raises(OutsideTransactionError, match="AUTOCOMMIT"):
+            receipt.push_in(connection, 1)
+        pg_shop.outbox._strict = False
+        receipt.push_in(connection, 2)
+    session = Session(pg_shop.engine, autobegin=False)
+    with pytest.raises(OutsideTransactionError, match="not begun"):
+        receipt.push_in(session, 3)
+    assert pg_shop.count() == 1
+
+
+def test_delays_and_expiries_count_from_the_push(shop: Shop) -> None:
+    before = time.time_ns() // 1_000_000
+    with shop.session() as session, session.begin():
+        receipt.with_options(delay=60, expires=90, priority=3, queue="slow").push_in(session, 1)
+    after = time.time_ns() // 1_000_000
+    task = kept(shop)
+    assert before + 60_000 <= task.eta_ms <= after + 60_000
+    assert before + 90_000 <= task.expires_at_ms <= after + 90_000
+    assert (task.delay_ms, task.expires_in_ms, task.priority, task.queue) == (0, 0, 3, "slow")
+    assert task.tomb_ttl_ms == TOMB_MS
+
+
+def test_what_cannot_travel_is_refused_where_it_is_pushed(shop: Shop) -> None:
+    with shop.session() as session, session.begin():
+        with pytest.raises(PayloadTooLargeError):
+            shop.outbox.add(session, receipt, 1, "x" * (shop.client.settings.max_payload_bytes + 1))
+        with pytest.raises(TypeError):
+            shop.outbox.add(session, receipt, object())
+        with pytest.raises(ConfigurationError, match="not 'elsewhere'|Django|django"):
+            receipt.push_in(3, 1)  # type: ignore[arg-type]
+    assert shop.count() == 0
+
+
+def test_the_schema_is_explained(shop: Shop) -> None:
+    shop.outbox.validate_schema(shop.engine)
+    with shop.engine.begin() as connection:
+        shop.outbox.table.drop(connection)
+    with pytest.raises(ConfigurationError, match="does not exist"):
+        shop.outbox.validate_schema(shop.engine)
+    with shop.engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE relier_outbox (id integer primary key, queue integer, more integer not null)")
+    with pytest.raises(ConfigurationError) as told:
+        shop.outbox.validate_schema(shop.engine)
+    assert "column body" in str(told.value)
+    assert "column queue is" in str(told.value)
+    assert "column more is not one" in str(told.value)
+    assert "index on (dead, due_at, id)" in str(told.value)
+
+
+def test_two_outboxes_must_be_told_apart(shop: Shop) -> None:
+    other = Outbox(shop.metadata, table="second_outbox")
+    other.table.create(shop.engine)
+    with shop.session() as session, session.begin():
+        with pytest.raises(ConfigurationError, match="say which"):
+            receipt.push_in(session, 1)
+        other.add(session, receipt, 1)
+        shop.outbox.add(session, receipt, 2)
+    assert shop.count() == 1

@@ -197,8 +197,8 @@ def revival(n: int = 10_000) -> tuple[float, float, int]:
 
 
 def sweep_costs(running: int) -> tuple[Bench, Bench]:
-    """Sweeps that find nothing, in a namespace without a running task and in one with so many healthy ones: of one server,
-    and in turns, so that both see the same machine."""
+    """Sweeps that find nothing, in a namespace without a running task and in one with so many healthy ones: of one
+    server, and in turns, so that both see the same machine."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         store, calm = open_bench(folder)
         with store:

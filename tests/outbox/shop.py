@@ -12,6 +12,7 @@ from relier.outbox.relay import Relay, RelayOptions
 from relier.outbox.row import NewRow
 from relier.outbox.sqlalchemy import EngineDatabase, Outbox
 from relier.outbox.target import LedgerTarget, Outcome
+from relier.outbox.write import forget_outbox
 from relier.states import State
 
 
@@ -43,9 +44,11 @@ class Shop:
 
         class Order(Base):
             __tablename__ = "orders"
-            id: Mapped[int] = mapped_column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True)
+            id: Mapped[int] = mapped_column(
+                BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False
+            )
 
-        self.url = url
+        self._relays: list[Relay] = []
         self.client = client
         self.order: Any = Order
         self.metadata = Base.metadata
@@ -57,6 +60,9 @@ class Shop:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for relay in self._relays:
+            relay.close()
+        forget_outbox(self.outbox)
         self.engine.dispose()
 
     def session(self) -> Session:
@@ -88,7 +94,9 @@ class Shop:
         """One that is driven by hand: no member, no bell."""
         more = {} if clock is None else {"clock": clock}
         chosen = targets or [LedgerTarget(Client(self.client.settings))]
-        return Relay(EngineDatabase(self.url), chosen, RelayOptions(**options), **more)
+        relay = Relay(EngineDatabase(self.engine), chosen, RelayOptions(**options), **more)
+        self._relays.append(relay)
+        return relay
 
     def state(self, task_id: str) -> State:
         return self.client.run(self.client.ledger.get(task_id)).record.state

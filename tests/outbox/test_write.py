@@ -13,6 +13,7 @@ from databases import Database
 from relier import ConfigurationError, OutsideTransactionError, PayloadTooLargeError
 from relier.outbox.row import TOMB_MS, Row, kept_of
 from relier.outbox.sqlalchemy import Outbox
+from relier.outbox.write import forget_outbox
 from shop import Shop, receipt
 
 
@@ -168,7 +169,9 @@ def test_the_schema_is_explained(shop: Shop) -> None:
     with pytest.raises(ConfigurationError, match="does not exist"):
         shop.outbox.validate_schema(shop.engine)
     with shop.engine.begin() as connection:
-        connection.exec_driver_sql("CREATE TABLE relier_outbox (id integer primary key, queue integer, more integer not null)")
+        connection.exec_driver_sql(
+            "CREATE TABLE relier_outbox (id integer primary key, queue integer, more integer not null)"
+        )
     with pytest.raises(ConfigurationError) as told:
         shop.outbox.validate_schema(shop.engine)
     assert "column body" in str(told.value)
@@ -185,4 +188,5 @@ def test_two_outboxes_must_be_told_apart(shop: Shop) -> None:
             receipt.push_in(session, 1)
         other.add(session, receipt, 1)
         shop.outbox.add(session, receipt, 2)
+    forget_outbox(other)
     assert shop.count() == 1

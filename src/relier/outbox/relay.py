@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 import time
 import traceback
@@ -65,6 +66,8 @@ class RelayOptions:
         for what in ("shutdown_timeout", "broker_outage_cooldown", "max_retries", "backoff_time", "max_backoff"):
             if getattr(self, what) < 0:
                 raise ConfigurationError(f"{what} must not be negative, but is {getattr(self, what)}")
+        if re.fullmatch(r"[A-Za-z_][\w$]*(\.[A-Za-z_][\w$]*)?", self.table, re.ASCII) is None:
+            raise ConfigurationError(f"table is a name, or schema.name, not {self.table!r:.60}")
         if self.stale_timeout_seconds <= self.send_timeout:
             raise ConfigurationError(
                 f"stale_timeout_seconds ({self.stale_timeout_seconds:g}) must be longer than send_timeout "
@@ -356,8 +359,10 @@ class Relay:
             if before is None or before == counts.published:
                 self._met_outage[row.id] = counts.published
                 return outcome
+            self._met_outage[row.id] = -1
             outcome = Failed(outcome.error)  # others got through since: it is this row alone
-        self._met_outage.pop(row.id, None)
+        else:
+            self._met_outage.pop(row.id, None)
         if isinstance(outcome, Sent):
             counts.lag_ms = row.age_ms
         elif isinstance(outcome, Deferred):

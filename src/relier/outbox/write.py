@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Protocol
-from weakref import WeakSet
 
 from relier.errors import ConfigurationError
 from relier.outbox.row import NewRow
@@ -21,12 +20,17 @@ class Writer(Protocol):
     async def awrite(self, where: Any, rows: Sequence[NewRow]) -> None: ...
 
 
-_outboxes: WeakSet[Any] = WeakSet()  # of SQLAlchemy; Django has one
+_outboxes: set[Writer] = set()  # of SQLAlchemy; Django has one
 
 
 def use_outbox(outbox: Writer) -> None:
     """`push_in` finds it, as long as it is the only one."""
     _outboxes.add(outbox)
+
+
+def forget_outbox(outbox: Writer) -> None:
+    """`push_in` does not find it any more."""
+    _outboxes.discard(outbox)
 
 
 def outbox_of(where: Any) -> Writer:
@@ -40,7 +44,7 @@ def outbox_of(where: Any) -> Writer:
             f"Django database, not {where!r:.60}; nothing was written"
         )
     if len(_outboxes) == 1:
-        return next(iter(_outboxes))  # type: ignore[no-any-return]
+        return next(iter(_outboxes))
     found = f"there are {len(_outboxes)}: say which, with `outbox.add(session, task, …)`"
     raise ConfigurationError(
         f"push_in needs the one outbox of this process, and "

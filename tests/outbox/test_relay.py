@@ -1,0 +1,419 @@
+"""Committed rows become tasks: once each, whatever is away, whoever dies, and whatever one of them holds."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from databases import Database
+from relier import Client, ConfigurationError, Settings
+from relier.errors import RedisConnectionError, TaskNotFoundError
+from relier.ledger.records import Admission, Limit, Submission, new_task_id
+from relier.outbox.members import Membership
+from relier.outbox.relay import Batch, Relay, RelayOptions, relay_to_ledger
+from relier.outbox.row import TOMB_MS, NewRow, new_row
+from relier.outbox.rows import Members, Rows, Wanted
+from relier.outbox.sqlalchemy import AsyncEngineDatabase, EngineDatabase, database_of
+from relier.outbox.target import SENT, Deferred, Failed, LedgerTarget, Outage
+from relier.states import State
+from shop import Scripted, Shop, receipt, unique
+
+AWAY = Outage(RedisConnectionError("away"))
+POISON = Failed(ValueError("poison"))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def due_now(shop: Shop) -> None:
+    """Time passes: whatever was put off is due."""
+    shop.change(due_at=0)
+
+
+def test_committed_rows_become_records_under_their_ids(shop: Shop) -> None:
+    ids = shop.place(*range(250))
+    relay = shop.relay()
+    assert relay.drain() == 250
+    assert shop.count() == 0
+    assert all(shop.state(one) is State.QUEUED for one in ids)
+
+
+def test_a_row_that_is_sent_again_is_no_second_task(shop: Shop) -> None:
+    """Also long after the task has ended, and was discarded."""
+    (one,) = shop.place(1)
+    (row,) = shop.rows()
+    shop.relay().drain()
+    again = NewRow(row.task_id, row.kind, row.name, row.queue, "", bytes(row.body))
+    shop.write(again, again)
+    shop.relay().drain()
+    assert shop.accepted() == 1
+    run, ledger = shop.client.run, shop.client.ledger
+    run(ledger.cancel(one, run(ledger.get(one)).record.version))
+    run(ledger.discard(one, run(ledger.get(one)).record.version))
+    with pytest.raises(TaskNotFoundError):
+        run(ledger.get(one))
+    shop.write(again)
+    shop.relay().drain()
+    assert shop.accepted() == 1
+    assert shop.count() == 0
+
+
+def test_a_row_older_than_the_memory_of_its_id_is_parked(shop: Shop) -> None:
+    shop.place(1)
+    shop.change(created_at=0, claims=1)
+    shop.relay().drain()
+    (row,) = shop.rows()
+    assert row.dead == 1
+    assert "MayHaveRunError" in row.error
+    assert shop.accepted() == 0
+    rows, database = Rows(EngineDatabase(shop.engine).dialect, "relier_outbox"), EngineDatabase(shop.engine)
+    with database.begin() as tx:
+        assert rows.replay(tx, Wanted(task_id=row.task_id)) == 1
+    assert shop.relay().drain() == 1
+    assert TOMB_MS == 7 * 86_400_000
+
+
+def test_the_same_idempotency_key_twice_is_one_task(shop: Shop) -> None:
+    with shop.session() as session, session.begin():
+        shop.outbox.add(session, unique, 7)
+        shop.outbox.add(session, unique, 7)
+    assert shop.relay().drain() == 2
+    assert shop.accepted() == 1
+
+
+def test_poison_spends_its_retries_and_the_rows_behind_it_go_out_at_once(shop: Shop) -> None:
+    poison = new_row(Submission(id="bad id", name="shop.receipt", payload=b"x"), None)
+    shop.write(poison, NewRow(new_task_id(), "ledger", "shop.receipt", "default", "", b"\xc1 no msgpack"))
+    ids = shop.place(*range(50))
+    relay = shop.relay(max_retries=2)
+    assert relay.drain() == 50
+    assert all(shop.state(one) is State.QUEUED for one in ids)
+    first, second = shop.rows()
+    assert (first.retries, first.dead, second.dead) == (1, 0, 1)
+    assert "PayloadIntegrityError" in second.error
+    for _ in range(2):
+        due_now(shop)
+        relay.drain()
+    first, _ = shop.rows()
+    assert first.dead == 1
+    assert "InvalidSubmissionError" in first.error
+    assert "Traceback" in first.error
+    assert (relay.counts.failed, relay.counts.dead) == (2, 2)
+
+
+def test_backoff_doubles_up_to_its_limit(shop: Shop) -> None:
+    shop.place(1)
+    relay = shop.relay(Scripted(POISON), backoff_time=100, max_backoff=250, max_retries=9)
+    waits = []
+    for _ in range(4):
+        relay.drain()
+        with shop.engine.connect() as connection:
+            (row,) = shop.rows()
+            waits.append(row.due_at - row.leased_at)
+            connection.rollback()
+        due_now(shop)
+    assert [round(wait / 1000) for wait in waits] == [100, 200, 250, 250]
+
+
+def test_an_admission_refusal_defers_by_its_retry_after(shop: Shop) -> None:
+    """It is neither a failure nor an outage."""
+    admission = Admission((Limit.per_window("l", 3, 60_000),))
+    tasks = [Submission(id=new_task_id(), name="shop.receipt", payload=b"x") for _ in range(5)]
+    shop.write(*(new_row(task, admission) for task in tasks))
+    relay = shop.relay()
+    assert relay.drain() == 3
+    left = shop.rows()
+    assert [row.task_id for row in left] == [task.id for task in tasks[3:]]
+    assert all((row.retries, row.dead, row.leased_by) == (0, 0, "") for row in left)
+    assert all(15_000 < row.due_at - row.leased_at <= 20_100 for row in left)
+    assert relay.breaker.state == "closed"
+
+
+def test_an_outage_spends_no_retries_and_opens_the_breaker(shop: Shop) -> None:
+    clock = Clock()
+    target = Scripted(AWAY, AWAY, AWAY, SENT)
+    relay = shop.relay(target, clock=clock, broker_outage_cooldown=30)
+    ids = shop.place(*range(5))
+    assert relay.drain() == 0
+    assert len(target.seen) == 2
+    assert relay.breaker.state == "open"
+    assert [row.retries for row in shop.rows()] == [0] * 5
+    assert [row.leased_by for row in shop.rows()] == [""] * 5
+    due_now(shop)
+    done = relay.turn(Batch("x"))
+    assert len(target.seen) == 2
+    clock.now += 31
+    assert relay.breaker.state == "half-open"
+    done = relay.turn(done)
+    assert len(done.rows) == 1
+    assert relay.breaker.state == "open"
+    clock.now += 31
+    due_now(shop)
+    done = relay.turn(done)
+    assert relay.breaker.state == "closed"
+    relay._exchange(done, 0)
+    due_now(shop)
+    assert relay.drain() == 4
+    assert set(target.seen) == set(ids)
+    assert shop.count() == 0
+
+
+def test_a_row_that_alone_meets_outages_is_poison(shop: Shop) -> None:
+    bad = shop.place(0)[0]
+    shop.place(*range(1, 10))
+    relay = shop.relay(Scripted(lambda row: AWAY if row.task_id == bad else SENT), max_retries=1)
+    assert relay.drain() == 9
+    for expected in (1, 1):
+        due_now(shop)
+        shop.place(*range(100 * expected + relay.counts.published, 100 * expected + relay.counts.published + 1))
+        relay.drain()
+    (row,) = shop.rows()
+    assert row.dead == 1
+    assert "RedisConnectionError" in row.error
+    assert relay.breaker.state == "closed"
+
+
+def test_a_store_that_is_away_is_an_outage(pg_shop: Shop, settings: Settings) -> None:
+    ids = pg_shop.place(*range(150))
+    dead = settings.model_copy(update={"redis_url": "redis://127.0.0.1:1", "redis_deadline": 0.2})
+    away = pg_shop.relay(LedgerTarget(Client(dead)))
+    assert away.drain() == 0
+    assert away.counts.outages == 150
+    assert [row.retries for row in pg_shop.rows()] == [0] * 150
+    due_now(pg_shop)
+    assert pg_shop.relay().drain() == 150
+    assert all(pg_shop.state(one) is State.QUEUED for one in ids)
+
+
+def test_a_lease_that_was_lost_closes_nothing(shop: Shop) -> None:
+    """A relay that stood still: another took its rows meanwhile."""
+    shop.place(1, 2)
+    slow, quick = shop.relay(Scripted(SENT)), shop.relay(Scripted(POISON))
+    batch = slow._exchange(Batch(slow._boot), 10)
+    assert len(batch.rows) == 2
+    slow._publish(batch)
+    assert quick.drain() == 0
+    assert quick.counts.failed == 0
+    shop.change(leased_at=0)
+    quick.drain()
+    assert [row.retries for row in shop.rows()] == [1, 1]
+    slow._exchange(batch, 0)
+    assert [row.retries for row in shop.rows()] == [1, 1]
+
+
+def test_rows_of_a_relay_that_is_gone_are_free(shop: Shop) -> None:
+    """By the members of the ledger; without them by the stale timeout, which the tests above use."""
+    shop.place(1)
+    gone = shop.relay(Scripted(SENT))
+    assert len(gone._exchange(Batch(gone._boot), 10).rows) == 1
+    rows, database = Rows(EngineDatabase(shop.engine).dialect, "relier_outbox"), EngineDatabase(shop.engine)
+    with database.begin() as tx:
+        assert rows.claim(tx, "other", 10, 300_000, Members(frozenset({gone._boot}), 0)) == []
+        assert rows.claim(tx, "other", 10, 300_000, Members(frozenset({"other"}), 3_600_000)) == []
+    shop.change(leased_at=1)
+    with database.begin() as tx:
+        assert len(rows.claim(tx, "other", 10, 2**60, Members(frozenset({"other"}), 5))) == 1
+
+
+def test_members_know_each_other(client: Client) -> None:
+    one, two = (Membership(client.settings, client.scripts, dict) for _ in range(2))
+    client.open()
+    one.begin()
+    two.begin()
+    seen = two.members()
+    assert seen is not None
+    assert seen.boots == {one.boot, two.boot}
+    one.end()
+    two._turn()
+    assert two.members().boots == {two.boot}  # type: ignore[union-attr]
+    two.end()
+
+
+def test_two_relays_share_the_rows(shop: Shop) -> None:
+    shop.place(*range(40))
+    one, two = shop.relay(batch_size=10), shop.relay(batch_size=10)
+    first, second = one._exchange(Batch(one._boot), 10), two._exchange(Batch(two._boot), 10)
+    assert not {row.id for row in first.rows} & {row.id for row in second.rows}
+    one._publish(first)
+    two._publish(second)
+    one._exchange(first, 0)
+    two._exchange(second, 0)
+    assert one.drain() == 20
+    assert shop.accepted() == 40
+
+
+def test_in_a_window_threads_publish_and_the_rest_is_given_back_on_stop(shop: Shop) -> None:
+    shop.place(*range(20))
+    relay: Relay
+    both = threading.Barrier(2, timeout=30)
+
+    def publish(_: object) -> object:
+        both.wait()
+        relay.stop()
+        return SENT
+
+    relay = shop.relay(Scripted(publish), publish_concurrency=2)
+    batch = relay._exchange(Batch(relay._boot), 20)
+    relay._publish(batch)
+    assert len(batch.outcomes) == 2
+    relay._exchange(batch, 0)
+    left = shop.rows()
+    assert len(left) == 18
+    assert all((row.leased_by, row.retries) == ("", 0) for row in left)
+
+
+def test_a_window_is_not_refilled_when_the_breaker_opens(shop: Shop) -> None:
+    shop.place(*range(20))
+    target = Scripted(AWAY)
+    relay = shop.relay(target, publish_concurrency=2)
+    relay.drain()
+    assert len(target.seen) <= 4
+    assert [row.retries for row in shop.rows()] == [0] * 20
+
+
+def test_rows_of_one_key_go_out_in_their_order(shop: Shop) -> None:
+    rows = [new_row(Submission(id=new_task_id(), name="n", payload=b"x"), None, f"k{i % 2}") for i in range(8)]
+    shop.write(*rows)
+    seen: list[str] = []
+
+    def publish(row: object) -> object:
+        seen.append(row.task_id)  # type: ignore[attr-defined]
+        return SENT if len(seen) != 1 else AWAY
+
+    relay = shop.relay(Scripted(publish), ordered=True)
+    relay.drain()
+    due_now(shop)
+    relay.drain()
+    sent = seen[1:]
+    for key in ("k0", "k1"):
+        ids = [row.task_id for row in rows if row.order_key == key]
+        assert [one for one in sent if one in ids] == ids
+
+
+def test_deferred_rows_and_a_refusal_without_a_time(shop: Shop) -> None:
+    shop.place(1)
+    relay = shop.relay(Scripted(Deferred(0.5), SENT))
+    assert relay.drain() == 0
+    due_now(shop)
+    assert relay.drain() == 1
+
+
+def test_depth_is_cheap_and_people_see_the_dead(shop: Shop) -> None:
+    shop.place(1, 2, 3)
+    database = EngineDatabase(shop.engine)
+    rows = Rows(database.dialect, "relier_outbox")
+    with database.begin() as tx:
+        depth = rows.depth(tx)
+    assert (depth.waiting, depth.exact, depth.dead) == (3, True, 0)
+    assert 0 <= depth.oldest_ms < 60_000
+    shop.relay(Scripted(POISON), max_retries=0).drain()
+    with database.begin() as tx:
+        assert rows.depth(tx).dead == 3
+        seen = rows.dead(tx, Wanted(name="shop.receipt"), 2)
+        assert [one.error.splitlines()[0] for one in seen] == ["ValueError: poison"] * 2
+        assert rows.dead(tx, Wanted(name="other"), 2) == []
+        assert rows.dead(tx, Wanted(older_than_ms=3_600_000), 2) == []
+        assert rows.count_dead(tx, Wanted()) == 3
+        assert rows.purge(tx, Wanted(task_id=seen[0].task_id)) == 1
+        assert rows.replay(tx, Wanted(queue="default")) == 2
+    assert shop.relay().drain() == 2
+
+
+def test_a_relay_wakes_when_rows_commit(shop: Shop) -> None:
+    shop.client.open()
+    shop.outbox._ringer = None
+    woken = threading.Event()
+    relay = relay_to_ledger(EngineDatabase(shop.engine), shop.client, RelayOptions(idle_time=60))
+    published, turn = threading.Event(), relay.turn
+
+    def turning(done: Batch) -> Batch:
+        batch = turn(done)
+        (published if relay.counts.published else woken).set()
+        return batch
+
+    relay.turn = turning  # type: ignore[method-assign]
+    running = threading.Thread(target=relay.run)
+    running.start()
+    assert woken.wait(30)
+    (one,) = shop.place(1)
+    shop.client.run(shop.client.ledger.ring_outbox())
+    assert published.wait(30)
+    relay.stop()
+    running.join(30)
+    assert shop.state(one) is State.QUEUED
+    assert shop.count() == 0
+    assert shop.client.run(shop.client.ledger.stats()).boots == ()
+
+
+@pytest.mark.anyio
+async def test_a_relay_inside_an_application(shop: Shop, database: Database) -> None:
+    import asyncio
+
+    ids = shop.place(*range(5))
+    shop.client.open()
+    target = Scripted(SENT)
+    relay = Relay(database_of(database.async_url), [target], RelayOptions(idle_time=0.05))
+    task = asyncio.create_task(relay.arun())
+    while len(target.seen) < 5:
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert sorted(target.seen) == sorted(ids)
+    assert shop.count() == 0
+
+
+def test_a_database_that_goes_away_loses_nothing(pg_shop: Shop, postgres: Database) -> None:
+    ids = pg_shop.place(*range(10))
+    relay = pg_shop.relay(idle_time=0.01)
+    done = relay.turn(Batch(relay._boot))
+    postgres.kill_connections()
+    again = relay.turn(done)
+    assert again is done
+    relay.turn(again)
+    assert pg_shop.count() == 0
+    assert all(pg_shop.state(one) is State.QUEUED for one in ids)
+
+
+def test_the_liveness_file_is_touched_by_every_turn(shop: Shop, tmp_path: Path) -> None:
+    sign = tmp_path / "alive"
+    relay = shop.relay(Scripted(AWAY), liveness_file=str(sign), idle_time=0.001)
+    done = relay.turn(Batch(relay._boot))
+    sign.unlink()
+    relay.turn(done)
+    assert sign.exists()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"batch_size": 0},
+        {"idle_time": 0},
+        {"max_retries": -1},
+        {"stale_timeout_seconds": 5},
+        {"publish_concurrency": 0},
+        {"table": "x; drop"},
+    ],
+)
+def test_options_that_cannot_work_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError):
+        RelayOptions(**wrong)  # type: ignore[arg-type]
+
+
+def test_an_async_database_rolls_back(sqlite: Database) -> None:
+    database = AsyncEngineDatabase(sqlite.async_url)
+    with database.begin() as tx:
+        tx.change("CREATE TABLE t (id integer)", {})
+    with pytest.raises(ZeroDivisionError), database.begin() as tx:
+        tx.change("INSERT INTO t VALUES (:id)", {"id": 1})
+        raise ZeroDivisionError
+    with database.begin() as tx:
+        assert tx.run("SELECT count(*) FROM t", {})[0][0] == 0
+    database.close()

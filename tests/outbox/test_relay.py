@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from shop import Scripted, Shop, unique
 
 from databases import Database
 from relier import Client, ConfigurationError, Settings
@@ -18,7 +19,6 @@ from relier.outbox.rows import Members, Rows, Wanted
 from relier.outbox.sqlalchemy import AsyncEngineDatabase, EngineDatabase, database_of
 from relier.outbox.target import SENT, Deferred, Failed, LedgerTarget, Outage
 from relier.states import State
-from shop import Scripted, Shop, receipt, unique
 
 AWAY = Outage(RedisConnectionError("away"))
 POISON = Failed(ValueError("poison"))

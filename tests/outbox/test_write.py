@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from shop import Shop, receipt
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
@@ -14,7 +15,6 @@ from relier import ConfigurationError, OutsideTransactionError, PayloadTooLargeE
 from relier.outbox.row import TOMB_MS, Row, kept_of
 from relier.outbox.sqlalchemy import Outbox
 from relier.outbox.write import forget_outbox
-from shop import Shop, receipt
 
 
 def kept(shop: Shop, n: int = 0):

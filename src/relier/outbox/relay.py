@@ -376,7 +376,7 @@ class Relay:
 def relay_to_ledger(
     database: Database, client: Client, options: RelayOptions | None = None, others: Sequence[Target] = ()
 ) -> Relay:
-    """A relay whose rows become records: a member of the cluster, woken by commits. `others`: targets of other kinds."""
+    """A relay whose rows become records: a member of the cluster, woken by commits. `others`: for other kinds."""
     options = options or RelayOptions()
     settings = client.settings
     sending = Client(settings.model_copy(update={"redis_deadline": options.send_timeout}))

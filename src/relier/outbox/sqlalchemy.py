@@ -114,7 +114,7 @@ def outbox_table(metadata: MetaData, name: str = DEFAULT_TABLE) -> Table:
 
 
 class Outbox:
-    """One outbox: a table in `metadata`. `strict`: what would commit by itself is refused. `wake`: commits wake a relay."""
+    """One outbox: a table in `metadata`. `strict`: refuses what would commit by itself. `wake`: commits wake relays."""
 
     def __init__(
         self, metadata: MetaData, *, table: str = DEFAULT_TABLE, strict: bool = True, wake: bool = True

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from pathlib import Path
 
 import pytest
-from shop import Scripted, Shop, unique
+from shop import Scripted, Shop, failing, unique
 
 from databases import Database
 from relier import Client, ConfigurationError, Settings
@@ -132,7 +133,7 @@ def test_an_admission_refusal_defers_by_its_retry_after(shop: Shop) -> None:
     left = shop.rows()
     assert [row.task_id for row in left] == [task.id for task in tasks[3:]]
     assert all((row.retries, row.dead, row.leased_by) == (0, 0, "") for row in left)
-    assert all(15_000 < row.due_at - row.leased_at <= 20_100 for row in left)
+    assert all(10_000 < row.due_at - row.leased_at <= 30_000 for row in left)
     assert relay.breaker.state == "closed"
 
 
@@ -354,15 +355,12 @@ def test_a_relay_wakes_when_rows_commit(shop: Shop) -> None:
 
 @pytest.mark.anyio
 async def test_a_relay_inside_an_application(shop: Shop, database: Database) -> None:
-    import asyncio
-
     ids = shop.place(*range(5))
     shop.client.open()
-    target = Scripted(SENT)
+    target = Scripted(SENT, expect=5)
     relay = Relay(database_of(database.async_url), [target], RelayOptions(idle_time=0.05))
     task = asyncio.create_task(relay.arun())
-    while len(target.seen) < 5:
-        await asyncio.sleep(0)
+    assert await asyncio.to_thread(target.all_seen.wait, 30)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -411,7 +409,7 @@ def test_an_async_database_rolls_back(sqlite: Database) -> None:
     database = AsyncEngineDatabase(sqlite.async_url)
     with database.begin() as tx:
         tx.change("CREATE TABLE t (id integer)", {})
-    with pytest.raises(ZeroDivisionError), database.begin() as tx:
+    with failing(), database.begin() as tx:
         tx.change("INSERT INTO t VALUES (:id)", {"id": 1})
         raise ZeroDivisionError
     with database.begin() as tx:

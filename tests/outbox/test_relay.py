@@ -197,7 +197,7 @@ def test_a_lease_that_was_lost_closes_nothing(shop: Shop) -> None:
     """A relay that stood still: another took its rows meanwhile."""
     shop.place(1, 2)
     slow, quick = shop.relay(Scripted(SENT)), shop.relay(Scripted(POISON))
-    batch = slow._exchange(Batch(slow._boot), 10)
+    batch = slow._exchange(Batch(slow.boot), 10)
     assert len(batch.rows) == 2
     slow._publish(batch)
     assert quick.drain() == 0
@@ -213,10 +213,10 @@ def test_rows_of_a_relay_that_is_gone_are_free(shop: Shop) -> None:
     """By the members of the ledger; without them by the stale timeout, which the tests above use."""
     shop.place(1)
     gone = shop.relay(Scripted(SENT))
-    assert len(gone._exchange(Batch(gone._boot), 10).rows) == 1
+    assert len(gone._exchange(Batch(gone.boot), 10).rows) == 1
     rows, database = Rows(EngineDatabase(shop.engine).dialect, "relier_outbox"), EngineDatabase(shop.engine)
     with database.begin() as tx:
-        assert rows.claim(tx, "other", 10, 300_000, Members(frozenset({gone._boot}), 0)) == []
+        assert rows.claim(tx, "other", 10, 300_000, Members(frozenset({gone.boot}), 0)) == []
         assert rows.claim(tx, "other", 10, 300_000, Members(frozenset({"other"}), 3_600_000)) == []
     shop.change(leased_at=1)
     with database.begin() as tx:
@@ -240,7 +240,7 @@ def test_members_know_each_other(client: Client) -> None:
 def test_two_relays_share_the_rows(shop: Shop) -> None:
     shop.place(*range(40))
     one, two = shop.relay(batch_size=10), shop.relay(batch_size=10)
-    first, second = one._exchange(Batch(one._boot), 10), two._exchange(Batch(two._boot), 10)
+    first, second = one._exchange(Batch(one.boot), 10), two._exchange(Batch(two.boot), 10)
     assert not {row.id for row in first.rows} & {row.id for row in second.rows}
     one._publish(first)
     two._publish(second)
@@ -261,7 +261,7 @@ def test_in_a_window_threads_publish_and_the_rest_is_given_back_on_stop(shop: Sh
         return SENT
 
     relay = shop.relay(Scripted(publish), publish_concurrency=2)
-    batch = relay._exchange(Batch(relay._boot), 20)
+    batch = relay._exchange(Batch(relay.boot), 20)
     relay._publish(batch)
     assert len(batch.outcomes) == 2
     relay._exchange(batch, 0)
@@ -371,7 +371,7 @@ async def test_a_relay_inside_an_application(shop: Shop, database: Database) -> 
 def test_a_database_that_goes_away_loses_nothing(pg_shop: Shop, postgres: Database) -> None:
     ids = pg_shop.place(*range(10))
     relay = pg_shop.relay(idle_time=0.01)
-    done = relay.turn(Batch(relay._boot))
+    done = relay.turn(Batch(relay.boot))
     postgres.kill_connections()
     again = relay.turn(done)
     assert again is done
@@ -383,7 +383,7 @@ def test_a_database_that_goes_away_loses_nothing(pg_shop: Shop, postgres: Databa
 def test_the_liveness_file_is_touched_by_every_turn(shop: Shop, tmp_path: Path) -> None:
     sign = tmp_path / "alive"
     relay = shop.relay(Scripted(AWAY), liveness_file=str(sign), idle_time=0.001)
-    done = relay.turn(Batch(relay._boot))
+    done = relay.turn(Batch(relay.boot))
     sign.unlink()
     relay.turn(done)
     assert sign.exists()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kombu import Exchange
 
-from relier.celery.messages import Message
+from relier.celery.messages import Message, is_awaited
 from relier.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ class LedgerProducer:
                 name_of(options.get("exchange")),
             )
             return self._producer.publish(body, **options)
-        self._adoption.send(self._message(body, options), queue, options.get("priority"))
+        awaited = is_awaited(body)
+        self._adoption.send(self._message(body, options), queue, options.get("priority"), awaited=awaited)
         return None
 
     def _message(self, body: Any, options: dict[str, Any]) -> Message:

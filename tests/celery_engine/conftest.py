@@ -37,6 +37,12 @@ class Shop:
         assert member.wait(60) == 0, member.said()
         return member.said()
 
+    def plain(self, code: str) -> str:
+        """By a producer that does not have Relier."""
+        member = self.fleet.python("-c", f"from shop_app import *\n{code}", cwd=HERE, **self.env, SHOP_PLAIN="1")
+        assert member.wait(60) == 0, member.said()
+        return member.said()
+
     def rl(self, *arguments: str) -> tuple[int, str]:
         member = self.fleet.python("-m", "relier.cli", *arguments, cwd=HERE, **self.env)
         return member.wait(60), member.said()

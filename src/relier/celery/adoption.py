@@ -117,7 +117,7 @@ class Adoption:
         where = {"exchange": message.exchange, "routing_key": message.routing_key}
         queue = queue_of(self.app, where) or self.app.conf.task_default_queue
         priority = message.properties.get("priority")
-        self.submit(self.submission(message, queue, priority, awaited=is_awaited(payload)))
+        self.submit(self.submission(message, queue, priority, awaited=_is_awaited(received, payload)))
 
     def submit(self, task: Submission) -> None:
         (answer,) = self.client.submit([task], None, task.durability)
@@ -169,6 +169,14 @@ class Adoption:
 
         fields = {"name": name, "run": staticmethod(run), "Strategy": STRATEGY, "ignore_result": True}
         return type("Carrier", (self.app.Task,), {**fields, "__module__": __name__})()
+
+
+def _is_awaited(received: Any, payload: Any) -> bool:
+    """Celery decodes messages of protocol 2 in its pool only."""
+    try:
+        return is_awaited(received.decode() if payload is None else payload)
+    except Exception:  # noqa: BLE001 - a serializer may raise anything; what cannot be read fails in the pool
+        return False
 
 
 _adoptions: WeakKeyDictionary[Any, Adoption] = WeakKeyDictionary()

@@ -28,7 +28,7 @@ from relier.celery.adoption import AdoptedTask, Adoption, adoption_of
 from relier.celery.child import run_message
 from relier.celery.collect import Collector, collecting
 from relier.celery.control import message_in
-from relier.celery.garbage import UNREADABLE
+from relier.celery.garbage import PASSES, UNREADABLE
 from relier.celery.internal import is_internal
 from relier.celery.jobs import Job
 from relier.celery.messages import LedgerMessage, Message, read_message
@@ -311,11 +311,11 @@ def strategy(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Any]
         """A message of a producer without Relier: accepted once it is a record."""
         try:
             adoption_of(app).take_in(message, body)
-        except RelierError as error:
+        except PASSES as error:
             log.warning("a message of %s could not be taken in, and goes back to the broker: %s", task.name, error)
             reject(log, consumer.connection_errors, True)
             return
-        except UNREADABLE as error:
+        except (RelierError, *UNREADABLE) as error:  # it never will: garbage.py keeps it
             raise InvalidTaskError(f"{type(error).__name__}: {error}") from error
         ack(log, consumer.connection_errors)
 

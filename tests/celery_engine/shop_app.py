@@ -39,6 +39,14 @@ def price(number):
     return number
 
 
+@app.task(bind=True)
+def ask_twice(self):
+    if self.request.retries == 0:
+        self.retry(countdown=0, throw=False)
+    write(f"asked {self.request.retries}")
+    return self.request.retries
+
+
 @app.task(rate_limit="1/h")
 def appraise(number):
     write(f"appraised {number}")

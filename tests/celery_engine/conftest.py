@@ -15,6 +15,14 @@ from servers import Server
 HERE = Path(__file__).parent
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All of these run on every version of Celery."""
+    for item in items:
+        if item.path.parent == HERE:
+            item.add_marker(pytest.mark.smoke)
+
+
 class Shop:
     """The worker of `shop_app.py`, the fleet it belongs to, and the broker it listens to."""
 

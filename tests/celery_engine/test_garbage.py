@@ -124,6 +124,7 @@ def test_a_message_that_the_ledger_never_takes_is_a_dead_letter_with_its_reason(
 def test_somebody_who_waits_for_a_plain_producers_task_is_seen(shop: Shop) -> None:
     (task_id,) = shop.plain("print(sell.apply_async(('tea',), link_error=complain.s()).id)").split()
     shop.worker("-P", "solo")
+    wait_until(lambda: shop.printed() == ["sold tea"], 20, "a sale")
     (task,) = shop.fleet.wait_done([task_id])
     assert task.record.spec.max_resurrections == TELLS_ITSELF
 

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-STRICT = "RELIER_OUTBOX_STRICT"
+# Settings of the project.
+STRICT = "RELIER_OUTBOX_STRICT"  # True: what would commit by itself is refused
+WAKE = "RELIER_OUTBOX_WAKE"  # True: commits wake a relay
 
 
 class DjangoOutbox:
@@ -61,7 +63,7 @@ class DjangoOutbox:
         OutboxRow.objects.using(connection.alias).bulk_create(
             [OutboxRow(**msgspec.structs.asdict(row), created_at=NowMs(), due_at=NowMs()) for row in rows]
         )
-        if not manual:  # Django tells of no commit there: a relay that polls finds the rows
+        if getattr(settings, WAKE, True) and not manual:  # there Django tells of no commit: a relay that polls finds it
             self._ring_after(connection)
 
     async def awrite(self, where: Any, rows: Sequence[NewRow]) -> None:

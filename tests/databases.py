@@ -278,7 +278,7 @@ class MariaDB(_Server):
 
     def database(self, name: str) -> Database:
         where = f"root@127.0.0.1:{self.port}/{name}?charset=utf8mb4"
-        return Database(self, name, f"mysql+pymysql://{where}", f"mysql+aiomysql://{where}")
+        return Database(self, name, f"mysql+pymysql://{where}", f"mysql+asyncmy://{where}")
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
         with (

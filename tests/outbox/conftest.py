@@ -10,9 +10,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from shop import Shop
+
 from databases import Database, MariaDB, Postgres, SQLite
 from relier import Client, Settings, use_client
-from shop import Shop
 
 
 @pytest.fixture(scope="session")

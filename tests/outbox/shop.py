@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from typing import Any, Self
 
 from sqlalchemy import BigInteger, Engine, Integer, MetaData, create_engine, event, func, select
@@ -33,6 +35,11 @@ def engine_of(url: str) -> Engine:
         event.listen(engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
         event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
     return engine
+
+
+def failing() -> Any:
+    """Around a transaction that a body ends by raising ZeroDivisionError."""
+    return contextlib.suppress(ZeroDivisionError)
 
 
 class Shop:
@@ -111,15 +118,19 @@ class Scripted:
     kind = "ledger"
     parcel = 1
 
-    def __init__(self, *plan: Any) -> None:
+    def __init__(self, *plan: Any, expect: int = 0) -> None:
         self.plan = list(plan)  # an Outcome, or a function of the row that makes one; the last one stays
         self.seen: list[str] = []
+        self.expect = expect
+        self.all_seen = threading.Event()
 
     def publish(self, rows: Any) -> list[Outcome]:
         return [self._one(row) for row in rows]
 
     def _one(self, row: Any) -> Outcome:
         self.seen.append(row.task_id)
+        if len(self.seen) == self.expect:
+            self.all_seen.set()
         step = self.plan.pop(0) if len(self.plan) > 1 else self.plan[0]
         outcome: Outcome = step(row) if callable(step) else step
         return outcome

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from pathlib import Path
 
 import pytest
+from shop import Scripted, Shop, failing, unique
 
 from databases import Database
 from relier import Client, ConfigurationError, Settings
@@ -18,7 +20,6 @@ from relier.outbox.rows import Members, Rows, Wanted
 from relier.outbox.sqlalchemy import AsyncEngineDatabase, EngineDatabase, database_of
 from relier.outbox.target import SENT, Deferred, Failed, LedgerTarget, Outage
 from relier.states import State
-from shop import Scripted, Shop, receipt, unique
 
 AWAY = Outage(RedisConnectionError("away"))
 POISON = Failed(ValueError("poison"))
@@ -132,7 +133,7 @@ def test_an_admission_refusal_defers_by_its_retry_after(shop: Shop) -> None:
     left = shop.rows()
     assert [row.task_id for row in left] == [task.id for task in tasks[3:]]
     assert all((row.retries, row.dead, row.leased_by) == (0, 0, "") for row in left)
-    assert all(15_000 < row.due_at - row.leased_at <= 20_100 for row in left)
+    assert all(10_000 < row.due_at - row.leased_at <= 30_000 for row in left)
     assert relay.breaker.state == "closed"
 
 
@@ -196,7 +197,7 @@ def test_a_lease_that_was_lost_closes_nothing(shop: Shop) -> None:
     """A relay that stood still: another took its rows meanwhile."""
     shop.place(1, 2)
     slow, quick = shop.relay(Scripted(SENT)), shop.relay(Scripted(POISON))
-    batch = slow._exchange(Batch(slow._boot), 10)
+    batch = slow._exchange(Batch(slow.boot), 10)
     assert len(batch.rows) == 2
     slow._publish(batch)
     assert quick.drain() == 0
@@ -212,10 +213,10 @@ def test_rows_of_a_relay_that_is_gone_are_free(shop: Shop) -> None:
     """By the members of the ledger; without them by the stale timeout, which the tests above use."""
     shop.place(1)
     gone = shop.relay(Scripted(SENT))
-    assert len(gone._exchange(Batch(gone._boot), 10).rows) == 1
+    assert len(gone._exchange(Batch(gone.boot), 10).rows) == 1
     rows, database = Rows(EngineDatabase(shop.engine).dialect, "relier_outbox"), EngineDatabase(shop.engine)
     with database.begin() as tx:
-        assert rows.claim(tx, "other", 10, 300_000, Members(frozenset({gone._boot}), 0)) == []
+        assert rows.claim(tx, "other", 10, 300_000, Members(frozenset({gone.boot}), 0)) == []
         assert rows.claim(tx, "other", 10, 300_000, Members(frozenset({"other"}), 3_600_000)) == []
     shop.change(leased_at=1)
     with database.begin() as tx:
@@ -239,7 +240,7 @@ def test_members_know_each_other(client: Client) -> None:
 def test_two_relays_share_the_rows(shop: Shop) -> None:
     shop.place(*range(40))
     one, two = shop.relay(batch_size=10), shop.relay(batch_size=10)
-    first, second = one._exchange(Batch(one._boot), 10), two._exchange(Batch(two._boot), 10)
+    first, second = one._exchange(Batch(one.boot), 10), two._exchange(Batch(two.boot), 10)
     assert not {row.id for row in first.rows} & {row.id for row in second.rows}
     one._publish(first)
     two._publish(second)
@@ -260,7 +261,7 @@ def test_in_a_window_threads_publish_and_the_rest_is_given_back_on_stop(shop: Sh
         return SENT
 
     relay = shop.relay(Scripted(publish), publish_concurrency=2)
-    batch = relay._exchange(Batch(relay._boot), 20)
+    batch = relay._exchange(Batch(relay.boot), 20)
     relay._publish(batch)
     assert len(batch.outcomes) == 2
     relay._exchange(batch, 0)
@@ -354,15 +355,12 @@ def test_a_relay_wakes_when_rows_commit(shop: Shop) -> None:
 
 @pytest.mark.anyio
 async def test_a_relay_inside_an_application(shop: Shop, database: Database) -> None:
-    import asyncio
-
     ids = shop.place(*range(5))
     shop.client.open()
-    target = Scripted(SENT)
+    target = Scripted(SENT, expect=5)
     relay = Relay(database_of(database.async_url), [target], RelayOptions(idle_time=0.05))
     task = asyncio.create_task(relay.arun())
-    while len(target.seen) < 5:
-        await asyncio.sleep(0)
+    assert await asyncio.to_thread(target.all_seen.wait, 30)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -373,7 +371,7 @@ async def test_a_relay_inside_an_application(shop: Shop, database: Database) -> 
 def test_a_database_that_goes_away_loses_nothing(pg_shop: Shop, postgres: Database) -> None:
     ids = pg_shop.place(*range(10))
     relay = pg_shop.relay(idle_time=0.01)
-    done = relay.turn(Batch(relay._boot))
+    done = relay.turn(Batch(relay.boot))
     postgres.kill_connections()
     again = relay.turn(done)
     assert again is done
@@ -385,7 +383,7 @@ def test_a_database_that_goes_away_loses_nothing(pg_shop: Shop, postgres: Databa
 def test_the_liveness_file_is_touched_by_every_turn(shop: Shop, tmp_path: Path) -> None:
     sign = tmp_path / "alive"
     relay = shop.relay(Scripted(AWAY), liveness_file=str(sign), idle_time=0.001)
-    done = relay.turn(Batch(relay._boot))
+    done = relay.turn(Batch(relay.boot))
     sign.unlink()
     relay.turn(done)
     assert sign.exists()
@@ -411,7 +409,7 @@ def test_an_async_database_rolls_back(sqlite: Database) -> None:
     database = AsyncEngineDatabase(sqlite.async_url)
     with database.begin() as tx:
         tx.change("CREATE TABLE t (id integer)", {})
-    with pytest.raises(ZeroDivisionError), database.begin() as tx:
+    with failing(), database.begin() as tx:
         tx.change("INSERT INTO t VALUES (:id)", {"id": 1})
         raise ZeroDivisionError
     with database.begin() as tx:

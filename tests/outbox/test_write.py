@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 
 import pytest
+from shop import Shop, failing, receipt
 from sqlalchemy import event
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
@@ -14,7 +16,6 @@ from relier import ConfigurationError, OutsideTransactionError, PayloadTooLargeE
 from relier.outbox.row import TOMB_MS, Row, kept_of
 from relier.outbox.sqlalchemy import Outbox
 from relier.outbox.write import forget_outbox
-from shop import Shop, receipt
 
 
 def kept(shop: Shop, n: int = 0):
@@ -35,12 +36,12 @@ def test_what_commits_is_there_and_what_is_rolled_back_is_not(shop: Shop) -> Non
 def test_a_savepoint_takes_its_rows_along(shop: Shop) -> None:
     with shop.session() as session, session.begin():
         outer = shop.outbox.add(session, receipt, 1).id
-        with pytest.raises(ZeroDivisionError), session.begin_nested():
+        with failing(), session.begin_nested():
             shop.outbox.add(session, receipt, 2)
             raise ZeroDivisionError
         with session.begin_nested():
             inner = shop.outbox.add(session, receipt, 3).id
-            with pytest.raises(ZeroDivisionError), session.begin_nested():
+            with failing(), session.begin_nested():
                 shop.outbox.add(session, receipt, 4)
                 session.flush()
                 raise ZeroDivisionError
@@ -84,16 +85,18 @@ def test_a_session_that_is_used_again_writes_again(shop: Shop) -> None:
 
 def test_a_commit_that_fails_writes_nothing(shop: Shop) -> None:
     shop.place(1)
-    with pytest.raises(Exception, match="(?i)unique|duplicate"), shop.session() as session, session.begin():
+    with shop.session() as session:
         shop.outbox.add(session, receipt, 1)
         session.add(shop.order(id=1))
+        with pytest.raises(IntegrityError):
+            session.commit()
     assert shop.count() == 1
 
 
 def test_connections_write_at_once(shop: Shop) -> None:
     with shop.engine.begin() as connection:
         receipt.push_in(connection, 1)
-        with pytest.raises(ZeroDivisionError), connection.begin_nested():
+        with failing(), connection.begin_nested():
             receipt.push_in(connection, 2)
             raise ZeroDivisionError
     with shop.engine.connect() as connection:
@@ -119,7 +122,7 @@ async def test_async_sessions_and_connections(shop: Shop, database: Database) ->
         third = await shop.outbox.aadd(connection, receipt, 3)
         with pytest.raises(ConfigurationError, match="awaited"):
             receipt.push_in(connection, 4)
-    with pytest.raises(ZeroDivisionError):
+    with failing():
         async with AsyncSession(engine) as session, session.begin():
             await receipt.apush_in(session, 5)
             raise ZeroDivisionError
@@ -157,7 +160,7 @@ def test_what_cannot_travel_is_refused_where_it_is_pushed(shop: Shop) -> None:
             shop.outbox.add(session, receipt, 1, "x" * (shop.client.settings.max_payload_bytes + 1))
         with pytest.raises(TypeError):
             shop.outbox.add(session, receipt, object())
-        with pytest.raises(ConfigurationError, match="not 'elsewhere'|Django|django"):
+        with pytest.raises(ConfigurationError, match="not 3"):
             receipt.push_in(3, 1)  # type: ignore[arg-type]
     assert shop.count() == 0
 

@@ -21,6 +21,7 @@ from relier.errors import ConfigurationError, CorruptRecordError
 from relier.ledger.checks import check_submission
 from relier.ledger.records import Submission
 from relier.options import PushOptions, TaskOptions
+from relier.outbox.row import new_row
 from relier.settings import Settings
 from relier.store.call import Durability
 from relier.submit.client import Client, default_client
@@ -48,8 +49,11 @@ def celery_message(message: dict[str, Any]) -> Any:
 class Adoption:
     """Of one app."""
 
-    def __init__(self, app: Any, adopt: bool | Sequence[str], settings: Settings | None) -> None:
+    def __init__(
+        self, app: Any, adopt: bool | Sequence[str], settings: Settings | None, outbox: Any | None = None
+    ) -> None:
         self.app = app
+        self.outbox = outbox
         self._settings = settings
         self._patterns = ("*",) if adopt is True else tuple(adopt or ())
         if isinstance(adopt, str) or not all(isinstance(pattern, str) and pattern for pattern in self._patterns):
@@ -79,7 +83,11 @@ class Adoption:
         collector = running()
         if collector is not None and collector.takes(message, task):
             return
-        self.submit(task)
+        where = None if self.outbox is None else self.outbox.current()
+        if where is None or self.outbox is None:
+            self.submit(task)
+        else:
+            self.outbox.write(where, [new_row(task, None)])
 
     def submission(self, message: Message, queue: str, priority: int | None) -> Submission:
         client = self.client

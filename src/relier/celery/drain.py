@@ -14,6 +14,7 @@ from typing import Any
 
 from relier.celery.adoption import Adoption
 from relier.celery.messages import Message, read_message
+from relier.celery.publish import publish_message
 from relier.codec import decode
 from relier.envelope import open_envelope
 from relier.errors import LedgerError, VersionConflictError
@@ -86,16 +87,6 @@ def message_of(adoption: Adoption, task_id: str) -> Message | None:
 
 
 def _send(app: Any, message: Message, queue: str) -> None:
-    target = app.amqp.queues[queue]
+    message.routing_key = message.routing_key or queue
     with app.producer_pool.acquire(block=True) as producer:
-        producer.publish(
-            message.body,
-            content_type=message.content_type,
-            content_encoding=message.content_encoding,
-            headers=message.headers,
-            exchange=message.exchange,
-            routing_key=message.routing_key or queue,
-            declare=[target],
-            retry=True,
-            **message.properties,
-        )
+        publish_message(producer, message, [app.amqp.queues[queue]])

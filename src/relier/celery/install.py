@@ -12,6 +12,7 @@ from relier.celery.adoption import Adoption, adopted, keep
 from relier.celery.backend import backend_class
 from relier.celery.control import control_class
 from relier.celery.internal import register_internal
+from relier.celery.outbox import Ambient
 from relier.celery.pools import offer_asyncio_pool
 from relier.celery.publish import amqp_class
 from relier.celery.steps import ConsumerStep, LedgerStep
@@ -31,12 +32,21 @@ BROKER_OPTIONS = {
 }
 
 
-def install(app: Any, *, adopt: bool | Sequence[str] = (), settings: Settings | None = None) -> Any:
+def install(
+    app: Any,
+    *,
+    adopt: bool | Sequence[str] = (),
+    settings: Settings | None = None,
+    outbox: Ambient | None = None,
+) -> Any:
     """Make `app` keep tasks in the ledger: its `@rl_task`s, and with `adopt` its own tasks, all of them (True) or those
-    whose names match (`["proj.billing.*"]`). Call it once, where the app is made. Returns the app."""
+    whose names match (`["proj.billing.*"]`). Call it once, where the app is made. Returns the app.
+
+    `outbox`: adopted tasks that are sent inside a transaction become part of it; a relay sends them when it commits.
+    """
     if adopted(app) is not None:
         return app
-    adoption = Adoption(app, adopt, settings)
+    adoption = Adoption(app, adopt, settings, outbox)
     keep(adoption)
     if settings is not None:
         use_client(adoption.client)

@@ -8,7 +8,7 @@ so a push succeeds while the broker is away.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kombu import Exchange
@@ -65,26 +65,48 @@ class LedgerProducer:
                 name_of(options.get("exchange")),
             )
             return self._producer.publish(body, **options)
-        self._adoption.send(self._message(body, options), queue, options.get("priority"))
+        priority = options.get("priority")
+        message = message_of(self._producer, body, options)
+        if self._adoption.low_is_first:  # kombu's Redis transport gives every message one
+            message.properties["priority"] = message.properties.get("priority") or 0
+        self._adoption.send(message, queue, priority)
         return None
 
-    def _message(self, body: Any, options: dict[str, Any]) -> Message:
-        headers = dict(options.pop("headers"))
-        if "task" not in headers:
-            raise ConfigurationError(
-                "adopted tasks need task_protocol 2, Celery's default; protocol 1 is not supported"
-            )
-        exchange, routing_key = name_of(options.pop("exchange", "")), options.pop("routing_key", "") or ""
-        serializer, compression = options.pop("serializer", None), options.pop("compression", None)
-        body, content_type, encoding = self._producer._prepare(  # noqa: SLF001 - what its publish does first
-            body, serializer, None, None, compression, headers
-        )
-        properties = {name: value for name, value in options.items() if name not in _DELIVERY}
-        if properties.get("expiration") is not None:  # as its publish does
-            properties["expiration"] = str(int(properties["expiration"] * 1000))
-        if self._adoption.low_is_first:  # kombu's Redis transport gives every message one
-            properties["priority"] = properties.get("priority") or 0
-        return Message(headers, properties, content_type, encoding, body, exchange, routing_key)
+
+def message_of(producer: Any, body: Any, options: dict[str, Any]) -> Message:
+    """The message that `producer.publish(body, **options)` would send."""
+    headers = dict(options.pop("headers"))
+    if "task" not in headers:
+        raise ConfigurationError("adopted tasks need task_protocol 2, Celery's default; protocol 1 is not supported")
+    exchange, routing_key = name_of(options.pop("exchange", "")), options.pop("routing_key", "") or ""
+    serializer, compression = options.pop("serializer", None), options.pop("compression", None)
+    body, content_type, encoding = producer._prepare(  # noqa: SLF001 - what its publish does first
+        body, serializer, None, None, compression, headers
+    )
+    properties = {name: value for name, value in options.items() if name not in _DELIVERY}
+    if properties.get("expiration") is not None:  # as its publish does
+        properties["expiration"] = str(int(properties["expiration"] * 1000))
+    return Message(headers, properties, content_type, encoding, body, exchange, routing_key)
+
+
+def publish_message(producer: Any, message: Message, declare: Sequence[Any], timeout: float | None = None) -> None:
+    """Send a message to the broker as it would have been sent."""
+    properties = dict(message.properties)
+    if properties.get("expiration") is not None:  # kombu takes seconds
+        properties["expiration"] = int(properties["expiration"]) / 1000
+    producer.publish(
+        message.body,
+        content_type=message.content_type,
+        content_encoding=message.content_encoding,
+        headers=dict(message.headers),
+        exchange=message.exchange,
+        routing_key=message.routing_key,
+        declare=list(declare),
+        retry=True,
+        retry_policy={"max_retries": 1, "interval_start": 0, "interval_step": 0},
+        timeout=timeout,
+        **properties,
+    )
 
 
 def is_task(body: Any, options: dict[str, Any]) -> bool:

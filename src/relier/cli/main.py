@@ -33,6 +33,7 @@ COMMANDS: dict[str, Entry] = {
     "schema": Entry("relier.cli.schema:schema", "Check, before a deploy, what new code could not run."),
     "audit": Entry("relier.cli.audit:audit_command", "Prove that no task was lost and no key leaks."),
     "celery": Entry("relier.cli.celery:celery", "Celery apps with Relier installed: the way back."),
+    "outbox": Entry("relier.cli.outbox:outbox", "Tasks that commit with a database: their relay."),
     "doctor": Entry("relier.cli.doctor:doctor", "Check settings, store, workers and queues."),
 }
 

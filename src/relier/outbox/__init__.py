@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from relier.outbox.relay import Relay, RelayOptions
-    from relier.outbox.sqlalchemy import Outbox
+    from relier.outbox.sqlalchemy import Outbox, inbox_table, outbox_table
 
 _HOMES = {
     "Outbox": "relier.outbox.sqlalchemy",
     "Relay": "relier.outbox.relay",
     "RelayOptions": "relier.outbox.relay",
+    "inbox_table": "relier.outbox.sqlalchemy",
+    "outbox_table": "relier.outbox.sqlalchemy",
 }
 
 
@@ -31,4 +33,4 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(home), name)
 
 
-__all__ = ["Outbox", "Relay", "RelayOptions"]
+__all__ = ["Outbox", "Relay", "RelayOptions", "inbox_table", "outbox_table"]

@@ -10,6 +10,7 @@ until it was sent, and sending it twice is one task. An outage spends no row's r
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import threading
@@ -26,15 +27,17 @@ from relier.outbox.bell import Listener
 from relier.outbox.breaker import Breaker
 from relier.outbox.members import Membership
 from relier.outbox.row import Row
-from relier.outbox.rows import Database, Rows, Transaction
+from relier.outbox.rows import Database, Depth, Rows, Transaction
 from relier.outbox.target import Deferred, Failed, LedgerTarget, Outage, Outcome, Sent, Target
 from relier.outbox.write import DEFAULT_TABLE
+from relier.redact import shown
 from relier.submit.client import Client
 
 log = logging.getLogger("relier.outbox")
 
 SOONEST_S = 0.002  # after something was found, or the bell rang: so soon, then less and less often
 ALONE = 5  # a relay that no bell wakes looks so many times as often
+DEPTH_EVERY_S = 10.0
 OUTAGE_DEFER_S = 1.0  # a row that met an outage lets others try first
 
 
@@ -101,7 +104,11 @@ class Batch:
 
 
 class Relay:
-    """One relay. `run` blocks until `stop`; `arun` is the same inside an asyncio application."""
+    """One relay. `run` blocks until `stop`; `arun` is the same inside an asyncio application.
+
+    `membership` and `listener`: for one that is to be a member, and to be woken; see `relay_to_ledger`. `show`: what of
+    an error's text, of that task, may be kept and logged.
+    """
 
     def __init__(
         self,
@@ -111,6 +118,7 @@ class Relay:
         membership: Membership | None = None,
         listener: Callable[[Callable[[], None]], Listener] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        show: Callable[[str, str], str] = lambda _, text: text,
     ) -> None:
         self.options = options or RelayOptions()
         self.counts = Counts()
@@ -122,9 +130,13 @@ class Relay:
         self._own_boot = new_boot()  # for one that is no member
         self._listener = None if listener is None else listener(self.wake)
         self._clock = clock
+        self._show = show
         self._stop = threading.Event()
         self._woken = threading.Event()
         self._calm = 0
+        self._depth: Depth | None = None
+        self._shows_depth = False
+        self._looked_at = -DEPTH_EVERY_S
         self._met_outage: dict[int, int] = {}  # row -> how many had been published when it last met one
         self._pool: ThreadPoolExecutor | None = None
         if self.options.publish_concurrency > 1:
@@ -137,7 +149,7 @@ class Relay:
             self._membership.begin()
         if self._listener is not None:
             self._listener.start()
-        done = Batch(self._boot)
+        done = Batch(self.boot)
         try:
             while not self._stop.is_set():
                 done = self.turn(done)
@@ -167,6 +179,7 @@ class Relay:
     def turn(self, done: Batch) -> Batch:
         """Close one batch, claim and publish the next; where there is none, wait. Answers with what is to be closed."""
         self._touch()
+        self._look()
         state = self.breaker.state
         want = {"closed": self.options.batch_size, "half-open": 1, "open": 0}[state]
         try:
@@ -182,9 +195,14 @@ class Relay:
         self._publish(batch)
         return batch
 
+    def depth(self) -> Depth | None:
+        """The table's, as it was lately; None before the first look. Asking for it makes the relay look."""
+        self._shows_depth = True
+        return self._depth
+
     def drain(self) -> int:
         """Send all that is due, and answer how many were sent: for tests and scripts. The breaker ends it, too."""
-        before, done = self.counts.published, Batch(self._boot)
+        before, done = self.counts.published, Batch(self.boot)
         while True:
             done = self._exchange(done, self.options.batch_size if self.breaker.state == "closed" else 0)
             if not done.rows:
@@ -203,7 +221,8 @@ class Relay:
         self._database.close()
 
     @property
-    def _boot(self) -> str:
+    def boot(self) -> str:
+        """Who it is, in the rows it holds and among the members."""
         return self._own_boot if self._membership is None else self._membership.boot
 
     def _pause(self) -> float:
@@ -230,10 +249,10 @@ class Relay:
     def _exchange(self, done: Batch, want: int) -> Batch:
         """Close a batch and claim the next, in one transaction."""
         if not done.rows and not want:
-            return Batch(self._boot)
+            return Batch(self.boot)
         members = self._membership.members() if self._membership is not None else None
         stale_ms = round(1000 * self.options.stale_timeout_seconds)
-        batch = Batch(self._boot)
+        batch = Batch(self.boot)
         with self._database.begin() as tx:
             self._close(tx, done)
             if want:
@@ -258,14 +277,22 @@ class Relay:
 
     def _charge(self, tx: Transaction, boot: str, row: Row, failed: Failed) -> None:
         """It is the row's own fault: it waits longer each time, and is dead after the last."""
-        why = _told(failed.error)
+        why, short = self._show(row.name, _told(failed.error)), self._show(row.name, str(failed.error))
         if failed.final or row.retries >= self.options.max_retries:
-            log.error("%s %s is dead in the outbox: %s", row.name, row.task_id, failed.error)
+            log.error("%s %s is dead in the outbox: %s", row.name, row.task_id, short)
             self._rows.bury(tx, boot, row.id, why)
         else:
             later = self.options.backoff(row.retries)
-            log.warning("%s %s could not be sent, again in %.0f s: %s", row.name, row.task_id, later, failed.error)
+            log.warning("%s %s could not be sent, again in %.0f s: %s", row.name, row.task_id, later, short)
             self._rows.fail(tx, boot, row.id, round(1000 * later), why)
+
+    def _look(self) -> None:
+        now = self._clock()
+        if not self._shows_depth or now < self._looked_at + DEPTH_EVERY_S:
+            return
+        self._looked_at = now
+        with contextlib.suppress(Exception), self._database.begin() as tx:  # the next statement complains
+            self._depth = self._rows.depth(tx)
 
     def _renew(self, batch: Batch) -> None:
         try:
@@ -376,7 +403,7 @@ class Relay:
 def relay_to_ledger(
     database: Database, client: Client, options: RelayOptions | None = None, others: Sequence[Target] = ()
 ) -> Relay:
-    """A relay whose rows become records: a member of the cluster, woken by commits. `others`: targets of other kinds."""
+    """A relay whose rows become records: a member of the cluster, woken by commits. `others`: for other kinds."""
     options = options or RelayOptions()
     settings = client.settings
     sending = Client(settings.model_copy(update={"redis_deadline": options.send_timeout}))
@@ -386,6 +413,7 @@ def relay_to_ledger(
         options,
         Membership(settings, client.scripts, lambda: {"table": options.table}),
         lambda wake: Listener(settings, client.scripts, wake),
+        show=lambda name, text: str(shown(settings, name, text)),
     )
 
 

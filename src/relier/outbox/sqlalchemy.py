@@ -35,6 +35,7 @@ from sqlalchemy import (
     Table,
     Text,
     TextClause,
+    UniqueConstraint,
     create_engine,
     event,
     insert,
@@ -51,6 +52,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from relier.errors import ConfigurationError, OutsideTransactionError
 from relier.outbox.bell import Ringer
+from relier.outbox.inbox import DEFAULT_INBOX
 from relier.outbox.row import NewRow
 from relier.outbox.rows import NOW_MS
 from relier.outbox.write import DEFAULT_TABLE, use_outbox
@@ -113,8 +115,23 @@ def outbox_table(metadata: MetaData, name: str = DEFAULT_TABLE) -> Table:
     )
 
 
+def inbox_table(metadata: MetaData, name: str = DEFAULT_INBOX) -> Table:
+    """The table of the marks that `ctx.exactly_once` writes."""
+    return Table(
+        name,
+        metadata,
+        Column("id", NUMBER, primary_key=True, autoincrement=True),
+        Column("task_id", String(64), nullable=False),
+        Column("revision", Integer, nullable=False),
+        Column("result", BLOB, nullable=True),
+        Column("created_at", BigInteger, nullable=False),
+        UniqueConstraint("task_id", "revision", name=f"uq_{name}_task"),
+        Index(f"ix_{name}_created", "created_at"),
+    )
+
+
 class Outbox:
-    """One outbox: a table in `metadata`. `strict`: what would commit by itself is refused. `wake`: commits wake a relay."""
+    """One outbox: a table in `metadata`. `strict`: refuses what would commit by itself. `wake`: commits wake relays."""
 
     def __init__(
         self, metadata: MetaData, *, table: str = DEFAULT_TABLE, strict: bool = True, wake: bool = True
@@ -309,6 +326,39 @@ def commits_by_itself(connection: Connection) -> bool:
     options = connection.get_execution_options()
     driver = connection.connection.dbapi_connection
     return options.get("isolation_level") == "AUTOCOMMIT" or getattr(driver, "autocommit", False) is True
+
+
+# --- the inbox -------------------------------------------------------------------------------------------------------
+
+
+class SessionBook:
+    """The transaction of a session or a connection: the caller's where one has begun, else its own."""
+
+    def __init__(self, target: Session | Connection) -> None:
+        self._target = target
+        self._own = False
+        bind = target.get_bind() if isinstance(target, Session) else target
+        self.dialect = _dialect(bind.dialect.name)
+
+    def begin(self) -> None:
+        self._own = not self._target.in_transaction()
+
+    def run(self, sql: str, values: Mapping[str, Any]) -> Sequence[Any]:
+        return self._target.execute(_text(sql), values).all()
+
+    def change(self, sql: str, values: Mapping[str, Any]) -> int:
+        return int(self._target.execute(_text(sql), values).rowcount)  # type: ignore[attr-defined]
+
+    def end(self, *, well: bool) -> None:
+        if self._own:
+            (self._target.commit if well else self._target.rollback)()
+
+
+def book_of(where: Any) -> SessionBook:
+    target = plain(where)
+    if isinstance(target, AsyncConnection) or isinstance(where, AsyncSession | async_scoped_session):
+        raise ConfigurationError(f"use `async with ctx.exactly_once(…)` for {type(where).__name__}")
+    return SessionBook(target)
 
 
 # --- what a relay works on -------------------------------------------------------------------------------------------

@@ -11,8 +11,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, TypeVar, cast, overload
 
+from relier import registry
 from relier.errors import LeaseLostError, RelierError, StepJournalError
 from relier.ledger.records import Claimed, Recorded, Settled
+from relier.outbox.inbox import DEFAULT_INBOX, ExactlyOnce
 from relier.redact import shown
 from relier.run.checkpoints import Checkpoints
 from relier.run.line import Line
@@ -169,6 +171,27 @@ class TaskContext:
             settings, keyring = self._line.settings, self._line.keyring
             self._checkpoints = Checkpoints(settings, self.task_id, lease.fence, keyring, kept)
         return self._checkpoints
+
+    # --- the inbox -----------------------------------------------------------------------------------------------
+
+    def exactly_once(self, where: Any, *, table: str = DEFAULT_INBOX) -> ExactlyOnce:
+        """A block whose effects in a database happen once for the life of this task: they and the mark that it ran
+        commit together. `with` for a Session, a Connection or a Django alias, `async with` for SQLAlchemy's async ones.
+
+        Where the mark is there, the task ends here with the `result` an earlier attempt left. See outbox/inbox.py.
+        """
+        task, keyring = registry.find(self.task_name), self._line.keyring
+        if task is None:
+            raise LeaseLostError(f"{self.task_name} is no task of this process, so its marks cannot be read here")
+
+        def encode(value: Any) -> bytes | None:
+            raw: bytes | None = task.arguments.encode_result(value)
+            return keyring.wrap(raw, self.task_id, "inbox") if raw is not None and keyring.encrypts else raw
+
+        def decode(raw: bytes | None) -> Any:
+            return None if raw is None else task.arguments.decode_result(keyring.unwrap(raw, self.task_id, "inbox"))
+
+        return ExactlyOnce(where, self.task_id, self._claimed.revision, encode, decode, table)
 
     # --- steps ---------------------------------------------------------------------------------------------------
 

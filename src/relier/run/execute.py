@@ -11,6 +11,7 @@ from typing import Any
 from relier import trace
 from relier.errors import LeaseLostError
 from relier.failure import message_of
+from relier.outbox.inbox import AlreadyRan
 from relier.run.attempt import Attempt
 from relier.run.context import enter_context
 from relier.run.line import Line
@@ -27,6 +28,8 @@ async def execute(attempt: Attempt, threads: Threads, line: Line) -> Outcome:
     trace.inherited.set(attempt.envelope.trace)
     try:
         value = await _call(attempt, threads)
+    except AlreadyRan as ran:  # an earlier attempt's effects are committed: so its result is this one's
+        value = ran.value
     except BaseException as error:  # noqa: BLE001 - whatever a task raises is its outcome
         return _raised(attempt, error)
     if isinstance(attempt.stop, Failed):  # it swallowed the hard timeout's cancel, and came to an end after all

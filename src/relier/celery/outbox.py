@@ -1,0 +1,142 @@
+"""Celery and the outbox: what is sent inside a transaction waits in its database, and goes out if it commits.
+
+Adopted tasks (`install(app, adopt=…, outbox=…)`) become rows for the ledger, as their records will be: effectively
+once. Without the ledger, `send_through(app, outbox)` keeps Celery's message itself, as it would have been sent; a relay
+with `--celery-app` gives it to the broker, at least once: a relay that dies between the broker's answer and its own
+last write sends it again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from celery.app.utils import find_app
+from kombu.exceptions import OperationalError
+from kombu.utils.imports import symbol_by_name
+
+from relier.celery.messages import Message
+from relier.celery.publish import is_task, message_of, publish_message
+from relier.errors import ConfigurationError, PayloadIntegrityError
+from relier.outbox.row import CELERY, NewRow, Row
+from relier.outbox.target import SENT, Failed, Outage, Outcome
+from relier.outbox.write import Writer
+
+log = logging.getLogger("relier.celery")
+
+
+class Ambient(Writer, Protocol):
+    """An outbox that knows the transaction its caller is in: SQLAlchemy's by `with outbox.using(session)`, Django's by
+    `atomic`."""
+
+    def current(self) -> Any: ...
+
+
+class Parcel(msgspec.Struct):
+    """A message, and the queues that Celery would have declared before it is sent."""
+
+    message: Message
+    declare: tuple[str, ...] = ()
+
+
+def send_through(app: Any, outbox: Ambient) -> Any:
+    """For an app without the ledger: inside a transaction of `outbox`, its task messages are rows. Returns the app."""
+    base = symbol_by_name(app.amqp_cls)
+
+    class OutboxAMQP(base):  # type: ignore[valid-type, misc]
+        def _create_task_sender(self) -> Callable[..., Any]:
+            send = super()._create_task_sender()
+
+            def send_task_message(producer: Any, name: str, message: Any, **options: Any) -> Any:
+                where = outbox.current()
+                if where is not None:
+                    producer = OutboxProducer(producer, outbox, where)
+                return send(producer, name, message, **options)
+
+            return send_task_message
+
+    app.amqp_cls = OutboxAMQP
+    app.__dict__.pop("amqp", None)  # the next use makes ours
+    return app
+
+
+class OutboxProducer:
+    """Stands in for kombu's producer while one task message is sent inside a transaction."""
+
+    def __init__(self, producer: Any, outbox: Ambient, where: Any) -> None:
+        self._producer = producer
+        self._outbox = outbox
+        self._where = where
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._producer, name)
+
+    def publish(self, body: Any, **options: Any) -> Any:
+        if not is_task(body, options):
+            return self._producer.publish(body, **options)
+        declared = tuple(queue.name for queue in options.get("declare") or () if getattr(queue, "name", ""))
+        message = message_of(self._producer, body, options)
+        row = NewRow(
+            str(message.headers["id"])[:64],
+            CELERY,
+            message.task,
+            message.routing_key or (declared[0] if declared else ""),
+            "",
+            msgspec.msgpack.encode(Parcel(message, declared)),
+        )
+        self._outbox.write(self._where, [row])
+        return None
+
+
+class BrokerTarget:
+    """The app's broker: at least once."""
+
+    kind = CELERY
+    parcel = 1
+
+    def __init__(self, app: Any, send_timeout: float) -> None:
+        self._app = app
+        self._timeout = send_timeout
+        app.conf.broker_transport_options.setdefault("confirm_publish", True)  # RabbitMQ: sent is what it has
+
+    def publish(self, rows: Sequence[Row]) -> list[Outcome]:
+        return [self._publish(row) for row in rows]
+
+    def _publish(self, row: Row) -> Outcome:
+        try:
+            parcel = msgspec.msgpack.decode(row.body, type=Parcel)
+        except (msgspec.MsgspecError, ValueError) as error:
+            return Failed(PayloadIntegrityError(f"row {row.id} holds no Celery message: {error}"), final=True)
+        app = self._app
+        try:
+            with app.producer_pool.acquire(block=True, timeout=self._timeout) as producer:
+                declare = [app.amqp.queues[name] for name in parcel.declare]
+                publish_message(producer, parcel.message, declare, self._timeout)
+        except Exception as error:  # noqa: BLE001 - whatever a transport raises is an outcome
+            return Outage(error) if self._is_away(error) else Failed(error)
+        return SENT
+
+    def _is_away(self, error: Exception) -> bool:
+        """A connection that broke may be the row's fault, if the broker answers others."""
+        connection = self._app.connection_for_write()
+        if not isinstance(error, (OperationalError, OSError, *connection.connection_errors)):
+            return False
+        try:
+            with connection:
+                connection.ensure_connection(max_retries=1, interval_start=0, timeout=self._timeout)
+        except Exception:  # noqa: BLE001
+            return True
+        return False
+
+    def close(self) -> None:
+        self._app.pool.force_close_all()
+
+
+def broker_target(app: str, send_timeout: float) -> BrokerTarget:
+    """The target of `--celery-app`."""
+    try:
+        return BrokerTarget(find_app(app), send_timeout)
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(f"there is no Celery app {app!r} to import from here: {error}") from error

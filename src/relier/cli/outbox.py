@@ -1,0 +1,324 @@
+"""rl outbox: rows that wait in a database to become tasks. The relay that sends them; what is done with the dead."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import signal
+from collections.abc import Callable
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from relier.cli.session import Exit, Failure, Session, with_session
+from relier.cli.show import many, one_line, print_json, print_table, span
+from relier.cli.worker import settings_for, start_logging, stays
+from relier.outbox.inbox import DEFAULT_INBOX, Marks
+from relier.outbox.members import is_relay
+from relier.outbox.relay import RelayOptions, relay_to_ledger
+from relier.outbox.rows import Database, Rows, Seen, Transaction, Wanted
+from relier.outbox.write import DEFAULT_TABLE
+from relier.redact import shown
+from relier.settings import Settings
+from relier.submit.client import Client
+
+if TYPE_CHECKING:
+    from relier.outbox.target import Target
+
+log = logging.getLogger("relier.outbox")
+
+UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@click.group()
+def outbox() -> None:
+    """Tasks that were pushed inside database transactions, and wait for a relay.
+
+    The database is given by --database or RELIER_OUTBOX_DATABASE_URL, as an SQLAlchemy URL.
+    """
+
+
+def on_database(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say where the table is."""
+    function = click.option("--table", default=DEFAULT_TABLE, show_default=True, help="The outbox table.")(function)
+    return click.option(
+        "--database",
+        metavar="URL",
+        envvar="RELIER_OUTBOX_DATABASE_URL",
+        required=True,
+        help="The database, as SQLAlchemy writes it: postgresql+psycopg://…  [RELIER_OUTBOX_DATABASE_URL]",
+    )(function)
+
+
+def open_database(url: str) -> Database:
+    try:
+        from relier.outbox.sqlalchemy import database_of
+    except ImportError as error:
+        raise Failure(f"{error}; install it: pip install relier[sqlalchemy,postgres]", Exit.USAGE) from error
+    try:
+        return database_of(url)
+    except Exception as error:  # SQLAlchemy's, of a URL that is none, or a driver's that is not installed
+        raise Failure(f"--database cannot be used: {error}", Exit.USAGE) from error
+
+
+# --- the relay -------------------------------------------------------------------------------------------------------
+
+
+def relay_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Those of RelayOptions, by their names."""
+    for field in reversed(fields(RelayOptions)):
+        name = f"--{field.name.replace('_', '-')}"
+        if field.name == "table":
+            continue
+        if field.name == "ordered":
+            function = click.option(name, is_flag=True, help=RELAY_HELP[field.name])(function)
+        else:
+            kind = {"int": int, "float": float}.get(str(field.type), str)
+            function = click.option(
+                name, type=kind, default=field.default, show_default=True, help=RELAY_HELP[field.name]
+            )(function)
+    return function
+
+
+RELAY_HELP = {
+    "batch_size": "Rows claimed at once.",
+    "idle_time": "The longest pause when there is nothing to send (s); a fifth of it where no commit can wake it.",
+    "publish_concurrency": "Threads that publish.",
+    "send_timeout": "How long one publish may take (s).",
+    "shutdown_timeout": "After SIGTERM, what is being sent may take so long (s).",
+    "broker_outage_cooldown": "After two outages in a row, nothing is tried for so long (s).",
+    "max_retries": "How often a row is tried again that fails alone; then it is dead.",
+    "backoff_time": "How long such a row waits the first time (s); twice as long each time.",
+    "max_backoff": "The longest such wait (s).",
+    "stale_timeout_seconds": "Without the ledger, rows of a dead relay are free after so long (s).",
+    "liveness_file": "Touched by every pass, also an idle one.",
+    "ordered": "Send rows with the same order key in their order.",
+}
+
+
+@outbox.command()
+@on_database
+@relay_options
+@click.option("--celery-app", metavar="APP", help="Also send rows that hold Celery messages, by this app's broker.")
+@click.option("--metrics-port", type=click.IntRange(1, 65_535), help="Serve Prometheus metrics there.")
+@stays
+@click.pass_context
+def relay(ctx: click.Context, /, database: str, url: str | None, namespace: str | None, **given: Any) -> None:
+    """Turn committed rows into tasks, until told to stop (SIGTERM, SIGINT)."""
+    start_logging(given.pop("log_level"))
+    app, port = given.pop("celery_app"), given.pop("metrics_port")
+    settings = settings_for(ctx.parent or ctx, url, namespace)
+    options = RelayOptions(**given)
+    client = Client(settings)
+    made = relay_to_ledger(open_database(database), client, options, _celery_targets(app, options))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: made.stop())
+    if port:
+        from relier.outbox.metrics import serve_metrics
+
+        serve_metrics(made, port)
+    log.info("relay %s sends what is committed to table %s", made.boot, options.table)
+    made.run()
+    log.info("relay %s leaves; it sent %s", made.boot, many(made.counts.published, "row"))
+
+
+def _celery_targets(app: str | None, options: RelayOptions) -> list[Target]:
+    if app is None:
+        return []
+    try:
+        from relier.celery.outbox import broker_target
+    except ImportError as error:
+        raise Failure(f"{error}; install Celery: pip install relier[celery]", Exit.USAGE) from error
+    return [broker_target(app, options.send_timeout)]
+
+
+# --- people ----------------------------------------------------------------------------------------------------------
+
+
+def on_rows(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a command the table, opened, as `database` and `rows`."""
+
+    @on_database
+    @functools.wraps(function)
+    def command(*args: Any, database: str, table: str, **given: Any) -> Any:
+        opened = open_database(database)
+        rows = Rows(opened.dialect, RelayOptions(table=table).table)
+        try:
+            return function(*args, database=opened, rows=rows, **given)
+        except Exception as error:
+            if type(error).__module__.startswith("sqlalchemy."):
+                raise Failure(f"the database said no: {getattr(error, 'orig', error)}", Exit.STORE) from error
+            raise
+        finally:
+            opened.close()
+
+    return command
+
+
+def choosing(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Which of the dead: by id, task, queue or age."""
+
+    @click.argument("task_ids", nargs=-1, metavar="[ID]…")
+    @click.option("--name", default="", metavar="TASK", help="Only rows of this task.")
+    @click.option("--queue", default="", metavar="NAME", help="Only rows for this queue.")
+    @click.option("--older-than", default="", metavar="AGE", help="Only rows so old: 90s, 15m, 6h, 7d.")
+    @functools.wraps(function)
+    def command(*args: Any, task_ids: tuple[str, ...], name: str, queue: str, older_than: str, **given: Any) -> Any:
+        age = age_of(older_than) if older_than else 0
+        wanted = [Wanted(one, name, queue, age) for one in task_ids or ("",)]
+        return function(*args, wanted=wanted, **given)
+
+    return command
+
+
+def age_of(text: str) -> int:
+    number, unit = text[:-1], text[-1:]
+    if unit not in UNITS or not number.isdigit():
+        raise click.UsageError(f"an age is a number and a unit, 90s, 15m, 6h or 7d, not {text!r}")
+    return int(number) * UNITS[unit]
+
+
+@outbox.command()
+@on_rows
+@with_session
+def stats(session: Session, database: Database, rows: Rows) -> None:
+    """How many rows wait, how old the oldest is, how many are dead, and which relays live."""
+    with database.begin() as tx:
+        depth = rows.depth(tx)
+    boots = session.run(session.ledger.stats()).boots
+    relays = [boot.boot for boot in boots if is_relay(boot.about) and boot.lease_left_ms > 0]
+    if session.as_json:
+        print_json(asdict(depth) | {"relays": relays})
+        return
+    about = "" if depth.exact else "about "
+    oldest = f", the oldest for {span(depth.oldest_ms)}" if depth.waiting else ""
+    click.echo(f"Waiting: {about}{depth.waiting:,}{oldest}.")
+    click.echo(f"Dead: {depth.dead:,}{'' if depth.dead <= 10_000 else ' or more'}.")
+    click.echo(f"Relays: {', '.join(relays) or 'none; start one with `rl outbox relay`'}.")
+
+
+@outbox.command()
+@choosing
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many.")
+@on_rows
+@with_session
+def dead(session: Session, database: Database, rows: Rows, wanted: list[Wanted], limit: int) -> None:
+    """Rows that could not be sent, with their exceptions."""
+    with database.begin() as tx:
+        found = [seen for one in wanted for seen in rows.dead(tx, one, limit)][:limit]
+        total = sum(rows.count_dead(tx, one) for one in wanted)
+    if session.as_json:
+        print_json({"total": total, "rows": [_dead_dict(session.settings, seen) for seen in found]})
+        return
+    if not found:
+        click.echo("No dead rows.")
+        return
+    headers = ("ID", "TASK", "QUEUE", "AGE", "TRIES", "DIED OF")
+    table = [
+        (seen.task_id, seen.name, seen.queue, span(seen.age_ms), str(seen.claims), _reason(session.settings, seen))
+        for seen in found
+    ]
+    print_table(headers, table)
+    click.echo(f"{len(found):,} of {many(total, 'dead row')}.")
+
+
+def _dead_dict(settings: Settings, seen: Seen) -> dict[str, Any]:
+    return asdict(seen) | {"error": _error(settings, seen)}
+
+
+def _error(settings: Settings, seen: Seen) -> str:
+    """As far as people may see it."""
+    return str(shown(settings, seen.name, seen.error))
+
+
+def _reason(settings: Settings, seen: Seen) -> str:
+    return one_line((_error(settings, seen).splitlines() or [""])[0])
+
+
+def deciding(function: Callable[..., Any]) -> Callable[..., Any]:
+    """How sure a person is."""
+
+    @click.option("--all", "everything", is_flag=True, help="All of them, without an ID or a filter.")
+    @click.option("--dry-run", is_flag=True, help="Only count.")
+    @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+    @functools.wraps(function)
+    def command(*args: Any, wanted: list[Wanted], everything: bool, **given: Any) -> Any:
+        if wanted == [Wanted()] and not everything:
+            raise click.UsageError("say which: IDs, --name, --queue, --older-than, or --all")
+        return function(*args, wanted=wanted, **given)
+
+    return command
+
+
+@outbox.command()
+@choosing
+@deciding
+@on_rows
+@with_session
+def replay(session: Session, database: Database, rows: Rows, wanted: list[Wanted], dry_run: bool, yes: bool) -> Exit:
+    """Send dead rows once more, with all their retries."""
+    count = _asked(session, database, rows, wanted, "Replay", sure=yes or dry_run)
+    return _carry_out(session, database, wanted, rows.replay, "replayed", count, dry_run=dry_run)
+
+
+@outbox.command()
+@choosing
+@deciding
+@on_rows
+@with_session
+def purge(session: Session, database: Database, rows: Rows, wanted: list[Wanted], dry_run: bool, yes: bool) -> Exit:
+    """Remove dead rows for good."""
+    count = _asked(session, database, rows, wanted, "Remove for good", sure=yes or dry_run)
+    return _carry_out(session, database, wanted, rows.purge, "removed", count, dry_run=dry_run)
+
+
+@outbox.command()
+@click.option(
+    "--older-than",
+    required=True,
+    metavar="AGE",
+    help="Only marks so old: 90d.",
+)
+@click.option("--inbox", default=DEFAULT_INBOX, show_default=True, help="The table of the marks.")
+@on_rows
+@with_session
+def forget(session: Session, database: Database, rows: Rows, older_than: str, inbox: str) -> None:  # noqa: ARG001
+    """Remove the marks of `ctx.exactly_once` that are older than any task that could come back."""
+    with database.begin() as tx:
+        done = Marks(database.dialect, RelayOptions(table=inbox).table).purge(tx, age_of(older_than))
+    if session.as_json:
+        print_json({"removed": done})
+    else:
+        click.echo(f"{many(done, 'mark')} removed.")
+
+
+def _asked(session: Session, database: Database, rows: Rows, wanted: list[Wanted], verb: str, *, sure: bool) -> int:
+    with database.begin() as tx:
+        count = sum(rows.count_dead(tx, one) for one in wanted)
+    if count and not sure and not session.as_json:
+        click.confirm(f"{verb} {many(count, 'dead row')}?", abort=True)
+    return count
+
+
+def _carry_out(
+    session: Session,
+    database: Database,
+    wanted: list[Wanted],
+    act: Callable[[Transaction, Wanted], int],
+    done_word: str,
+    count: int,
+    *,
+    dry_run: bool,
+) -> Exit:
+    done = 0
+    if not dry_run:
+        with database.begin() as tx:
+            done = sum(act(tx, one) for one in wanted)
+    if session.as_json:
+        print_json({"matched": count, "done": done, "dry_run": dry_run})
+    elif dry_run:
+        click.echo(f"{many(count, 'dead row')} would be {done_word}.")
+    else:
+        click.echo(f"{many(done, 'dead row')} {done_word}.")
+    return Exit.OK if count or not any(one.task_id for one in wanted) else Exit.PROBLEM

@@ -1,0 +1,57 @@
+"""What a relay shows to Prometheus: `rl outbox relay --metrics-port`. Needs `pip install relier[metrics]`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from relier.errors import ConfigurationError
+from relier.outbox.relay import Relay
+
+BREAKER = {"closed": 0, "half-open": 1, "open": 2}
+
+
+class RelayCollector:
+    """Reads the relay's counters and the table's depth when it is asked."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+
+    def collect(self) -> Iterator[Any]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        counts = self._relay.counts
+        for name, value, text in (
+            ("published", counts.published, "Rows that were sent."),
+            ("failed", counts.failed, "Times a row failed alone, and is tried again."),
+            ("dead", counts.dead, "Rows that were given up."),
+            ("deferred", counts.deferred, "Times an admission limit put a row off."),
+            ("outages", counts.outages, "Times a row met a target that was away."),
+        ):
+            yield CounterMetricFamily(f"relier_outbox_{name}", text, value=value)
+        depth = self._relay.depth()
+        for name, number, text in (
+            ("lag_seconds", counts.lag_ms / 1000, "The age of the last row that was sent."),
+            ("breaker_state", BREAKER[self._relay.breaker.state], "0 closed, 1 half-open, 2 open."),
+            *(
+                ()
+                if depth is None
+                else (
+                    ("depth", depth.waiting, "Rows that wait; an estimate above 10,000."),
+                    ("oldest_age_seconds", depth.oldest_ms / 1000, "The age of the oldest of them."),
+                    ("dead_rows", depth.dead, "Dead rows in the table, 10,001 at the most."),
+                )
+            ),
+        ):
+            yield GaugeMetricFamily(f"relier_outbox_{name}", text, value=number)
+
+
+def serve_metrics(relay: Relay, port: int) -> None:
+    """Answer on a port, from a thread."""
+    try:
+        from prometheus_client import CollectorRegistry, start_http_server
+    except ImportError as error:
+        raise ConfigurationError(f"{error}; metrics need `pip install relier[metrics]`") from error
+    registry = CollectorRegistry()
+    registry.register(RelayCollector(relay))
+    start_http_server(port, registry=registry)

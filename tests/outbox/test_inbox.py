@@ -1,0 +1,235 @@
+"""Effects and the mark that a task ran commit together: a second attempt, a zombie and a replay find it, and skip."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from shop import engine_of, failing
+from sqlalchemy import Column, Engine, Integer, MetaData, Table, func, insert, select
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from databases import Database
+from relier import Client, ConfigurationError, Durability, Settings, TaskContext, rl_task
+from relier.ledger.records import Claimed, Submission, new_boot, new_task_id
+from relier.outbox.inbox import AlreadyRan, Marks
+from relier.outbox.sqlalchemy import EngineDatabase, inbox_table
+from relier.run.attempt import Attempt, open_attempt
+from relier.run.execute import execute
+from relier.run.line import Line
+from relier.run.outcome import Done, Failed
+from relier.run.threads import Threads
+from relier.submit.push import NO_OPTIONS, submission_of
+
+pytestmark = pytest.mark.anyio
+
+metadata = MetaData()
+paid = Table("paid", metadata, Column("id", Integer, primary_key=True), Column("order_no", Integer))
+marks = inbox_table(metadata)
+where: dict[str, Any] = {}
+
+
+@rl_task(name="inbox.pay")
+def pay(order: int, ctx: TaskContext) -> dict[str, int]:
+    with Session(where["engine"]) as session, ctx.exactly_once(session) as mark:
+        session.execute(insert(paid).values(order_no=order))
+        mark.result = {"paid": order}
+    return {"paid": order}
+
+
+@rl_task(name="inbox.apay")
+async def apay(order: int, ctx: TaskContext) -> dict[str, int]:
+    async with AsyncSession(where["async"]) as session, ctx.exactly_once(session) as mark:
+        await session.execute(insert(paid).values(order_no=order))
+        mark.result = {"paid": order}
+    return {"paid": order}
+
+
+@rl_task(name="inbox.torn")
+def torn(order: int, ctx: TaskContext) -> None:
+    with Session(where["engine"]) as session, ctx.exactly_once(session):
+        session.execute(insert(paid).values(order_no=order))
+        raise ZeroDivisionError
+
+
+class Desk:
+    """Claims and runs attempts of tasks by hand."""
+
+    def __init__(self, client: Client, engine: Engine) -> None:
+        self.client = client
+        self.engine = engine
+        self.line = Line(client)
+        self.threads = Threads()
+
+    def push(self, task: Any, *args: Any) -> Submission:
+        sent = submission_of(task, args, {}, NO_OPTIONS, Durability.MEMORY, self.client.settings)
+        self.client.submit([sent], None, sent.durability)
+        return sent
+
+    def claim(self) -> Claimed:
+        boot, run, ledger = new_boot(), self.client.run, self.client.ledger
+        run(ledger.register(boot, 60_000))
+        (claimed,) = run(ledger.claim(boot, 1, ["default"], 1)).tasks
+        return claimed
+
+    async def run(self, claimed: Claimed) -> Any:
+        attempt = open_attempt(claimed, self.line)
+        assert isinstance(attempt, Attempt)
+        return await execute(attempt, self.threads, self.line)
+
+    def payments(self) -> int:
+        with self.engine.connect() as connection:
+            return int(connection.execute(select(func.count()).select_from(paid)).scalar_one())
+
+
+@pytest.fixture
+async def desk(database: Database, client: Client) -> AsyncIterator[Desk]:
+    engine = where["engine"] = engine_of(database.url)
+    metadata.create_all(engine)
+    yield Desk(client, engine)
+    engine.dispose()
+
+
+async def test_a_second_attempt_returns_the_first_ones_result(desk: Desk) -> None:
+    desk.push(pay, 7)
+    claimed = desk.claim()
+    first, second = await desk.run(claimed), await desk.run(claimed)
+    assert first == second == Done(b'{"paid":7}')
+    assert desk.payments() == 1
+
+
+async def test_async_sessions(desk: Desk, database: Database) -> None:
+    where["async"] = create_async_engine(database.async_url)
+    desk.push(apay, 7)
+    claimed = desk.claim()
+    assert await desk.run(claimed) == await desk.run(claimed) == Done(b'{"paid":7}')
+    assert desk.payments() == 1
+    await where["async"].dispose()
+
+
+async def test_what_raises_leaves_neither_effect_nor_mark(desk: Desk) -> None:
+    desk.push(torn, 7)
+    claimed = desk.claim()
+    for _ in range(2):
+        outcome = await desk.run(claimed)
+        assert isinstance(outcome, Failed)
+        assert isinstance(outcome.error, ZeroDivisionError)
+    assert desk.payments() == 0
+
+
+async def test_an_edited_replay_is_a_new_revision_and_runs_a_plain_one_skips(desk: Desk) -> None:
+    sent = desk.push(pay, 7)
+    claimed = desk.claim()
+    await desk.run(claimed)
+    run, ledger = desk.client.run, desk.client.ledger
+    run(ledger.bury(claimed.lease, "ValueError", "{}"))
+    run(ledger.replay(sent.id, run(ledger.get(sent.id)).record.version, "n1"))
+    again = desk.claim()
+    assert await desk.run(again) == Done(b'{"paid":7}')
+    assert desk.payments() == 1
+    run(ledger.bury(again.lease, "ValueError", "{}"))
+    version = run(ledger.get(sent.id)).record.version
+    edited = submission_of(pay, (8,), {}, NO_OPTIONS, sent.durability, desk.client.settings).payload
+    run(ledger.replay(sent.id, version, "n2", payload=edited))
+    last = desk.claim()
+    assert last.revision == 1
+    # the payload was sealed for another id; what matters here is the revision its mark gets
+    mark = last_mark(desk, last)
+    assert mark
+
+
+def last_mark(desk: Desk, claimed: Claimed) -> bool:
+    """Whether this attempt would run."""
+    ctx = TaskContext(claimed, desk.line)
+    with Session(desk.engine) as session, ctx.exactly_once(session):
+        return True
+    return False
+
+
+async def test_an_attempt_waits_for_one_that_is_at_it(desk: Desk, database: Database) -> None:
+    """A zombie and its heir: whoever commits first has done it, the other skips."""
+    if database.kind == "sqlite":
+        pytest.skip("one writer at a time: the other would wait for the whole database")
+    desk.push(pay, 7)
+    ctx = TaskContext(desk.claim(), desk.line)
+    waiting, ended = threading.Event(), threading.Event()
+    seen: list[Any] = []
+
+    def heir() -> None:
+        with Session(desk.engine) as session:
+            waiting.set()
+            try:
+                with ctx.exactly_once(session):
+                    seen.append("ran")
+            except AlreadyRan as ran:
+                seen.append(ran.value)
+        ended.set()
+
+    with Session(desk.engine) as session, ctx.exactly_once(session) as mark:
+        thread = threading.Thread(target=heir)
+        thread.start()
+        assert waiting.wait(30)
+        session.execute(insert(paid).values(order_no=7))
+        mark.result = {"paid": 7}
+    assert ended.wait(30)
+    thread.join()
+    assert seen == [{"paid": 7}]
+    assert desk.payments() == 1
+
+
+async def test_a_transaction_that_has_begun_is_the_callers(desk: Desk) -> None:
+    desk.push(pay, 7)
+    ctx = TaskContext(desk.claim(), desk.line)
+    with failing(), Session(desk.engine) as session, session.begin():
+        with ctx.exactly_once(session):
+            session.execute(insert(paid).values(order_no=7))
+        raise ZeroDivisionError
+    assert desk.payments() == 0
+    with Session(desk.engine) as session, session.begin(), ctx.exactly_once(session):
+        session.execute(insert(paid).values(order_no=7))
+    assert desk.payments() == 1
+    with desk.engine.connect() as connection, pytest.raises(AlreadyRan), ctx.exactly_once(connection):
+        pass
+
+
+async def test_the_wrong_kind_of_with_says_so(desk: Desk, database: Database) -> None:
+    desk.push(pay, 7)
+    ctx = TaskContext(desk.claim(), desk.line)
+    engine = create_async_engine(database.async_url)
+    async with AsyncSession(engine) as session:
+        with pytest.raises(ConfigurationError, match="async with"), ctx.exactly_once(session):
+            pass
+    with Session(desk.engine) as plain_session, pytest.raises(ConfigurationError, match="AsyncSession"):
+        async with ctx.exactly_once(plain_session):
+            pass
+    await engine.dispose()
+
+
+async def test_marks_are_purged_by_their_age(desk: Desk) -> None:
+    database = EngineDatabase(desk.engine)
+    table = Marks(database.dialect, "relier_inbox")
+    with desk.engine.begin() as connection:
+        connection.execute(insert(marks).values(task_id=new_task_id(), revision=0, created_at=5))
+    with database.begin() as tx:
+        assert table.purge(tx, 10**15) == 0
+        assert table.purge(tx, 3_600_000) == 1
+
+
+async def test_results_are_encrypted_where_there_are_keys(desk: Desk, settings: Settings) -> None:
+    keys = settings.model_copy(update={"encryption_keys": type(settings.encryption_keys)("a:" + "A" * 43 + "=")})
+    client = Client(keys)
+    sealed = Desk(client, desk.engine)
+    desk.push(pay, 7)
+    ctx = TaskContext(sealed.claim(), sealed.line)
+    with Session(desk.engine) as session, ctx.exactly_once(session) as mark:
+        mark.result = {"secret": 1}
+    with desk.engine.connect() as connection:
+        (raw,) = connection.execute(select(marks.c.result)).scalars()
+    assert b"secret" not in raw
+    with Session(desk.engine) as session, pytest.raises(AlreadyRan) as ran, ctx.exactly_once(session):
+        pass
+    assert ran.value.value == {"secret": 1}
+    client.close()

@@ -1,0 +1,132 @@
+"""rl outbox: the relay as a process, and what people do with the dead."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from shop import Scripted, Shop
+
+from relier.cli.main import rl
+from relier.outbox.relay import Relay
+from relier.outbox.sqlalchemy import EngineDatabase
+from relier.outbox.target import Failed
+from relier.settings import environment
+from relier.states import State
+from servers import free_port, wait_until
+
+
+def run(shop: Shop, *args: str, **how: Any) -> Result:
+    settings = shop.client.settings
+    options = ["--url", settings.redis_url, "--namespace", settings.namespace]
+    where = ["--database", shop.engine.url.render_as_string(hide_password=False)]
+    result = CliRunner().invoke(rl, [*options, "outbox", *args, *where], **how)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def bury(shop: Shop, *orders: int) -> list[str]:
+    ids = shop.place(*orders)
+    shop.relay(Scripted(Failed(ValueError("poison"))), max_retries=0).drain()
+    return ids
+
+
+def test_stats(shop: Shop) -> None:
+    shop.client.open()
+    bury(shop, 1)
+    shop.place(2, 3)
+    told = run(shop, "stats").output
+    assert "Waiting: 2, the oldest for" in told
+    assert "Dead: 1." in told
+    assert "none; start one" in told
+    numbers = json.loads(run(shop, "stats", "--json").output)
+    assert (numbers["waiting"], numbers["exact"], numbers["dead"], numbers["relays"]) == (2, True, 1, [])
+
+
+def test_dead_rows_are_listed_replayed_and_purged(shop: Shop) -> None:
+    first, second, third = bury(shop, 1, 2, 3)
+    listed = run(shop, "dead")
+    assert "ValueError: poison" in listed.output
+    assert "3 of 3 dead rows." in listed.output
+    assert json.loads(run(shop, "dead", first, "--json").output)["rows"][0]["task_id"] == first
+    assert "No dead rows." in run(shop, "dead", "--name", "other").output
+    refused = run(shop, "replay")
+    assert refused.exit_code == 2
+    assert "say which" in refused.output
+    assert "1 dead row would be replayed." in run(shop, "replay", first, "--dry-run").output
+    assert "1 dead row replayed." in run(shop, "replay", first, input="y\n").output
+    assert shop.relay().drain() == 1
+    assert shop.state(first) is State.QUEUED
+    assert run(shop, "purge", "absent", "--yes").exit_code == 1
+    assert json.loads(run(shop, "purge", second, "--json").output) == {"matched": 1, "done": 1, "dry_run": False}
+    assert "0 dead rows removed" in run(shop, "purge", "--older-than", "7d", "--yes").output
+    assert "1 dead row removed" in run(shop, "purge", "--all", "--yes").output
+    assert shop.count() == 0
+    assert third
+
+
+def test_ages_and_databases_that_cannot_be_understood(pg_shop: Shop) -> None:
+    assert "an age is a number" in run(pg_shop, "purge", "--older-than", "week").output
+    told = CliRunner().invoke(rl, ["outbox", "stats", "--database", "nonsense"])
+    assert told.exit_code == 2
+    assert "--database cannot be used" in told.output
+    missing = run(pg_shop, "stats", "--table", "not_there")
+    assert missing.exit_code == 3
+    assert "not_there" in missing.output
+    assert "Traceback" not in missing.output
+
+
+def test_what_people_see_goes_through_the_redaction_hook(pg_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RELIER_REDACT", "operator:truediv")  # any function of two: it hides, by raising
+    bury(pg_shop, 1)
+    told = run(pg_shop, "dead").output
+    assert "poison" not in told
+    assert "hidden" in told
+
+
+def test_a_relay_keeps_and_logs_no_more_than_may_be_seen(pg_shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    pg_shop.place(1, 2)
+    target = Scripted(Failed(ValueError("poison"), final=True), Failed(ValueError("poison")))
+    relay = Relay(EngineDatabase(pg_shop.engine), [target], show=lambda name, text: f"{name}: {len(text)} letters")
+    relay.drain()
+    assert all(row.error.startswith("shop.receipt: ") for row in pg_shop.rows())
+    assert "poison" not in caplog.text
+    relay.close()
+
+
+def test_a_relay_as_a_process(shop: Shop, tmp_path: Path) -> None:
+    shop.client.open()
+    ids = shop.place(*range(1, 251))
+    sign, port = tmp_path / "alive", free_port()
+    command = [sys.executable, "-m", "relier.cli", "outbox", "relay", "--liveness-file", str(sign)]
+    command += ["--database", shop.engine.url.render_as_string(hide_password=False), "--metrics-port", str(port)]
+    environ = {**os.environ, **environment(shop.client.settings)}
+    with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            wait_until(lambda: shop.count() == 0, 30)
+            assert shop.accepted() == 250
+            assert sign.exists()
+            assert "relier_outbox_published_total 250.0" in scrape(port)
+            stats = json.loads(run(shop, "stats", "--json").output)
+            assert len(stats["relays"]) == 1
+        finally:
+            process.send_signal(signal.SIGTERM)
+            told = process.communicate(timeout=30)[1]
+    assert process.returncode == 0, told
+    assert "it sent 250 rows" in told
+    assert shop.state(ids[0]) is State.QUEUED
+    assert json.loads(run(shop, "stats", "--json").output)["relays"] == []
+
+
+def scrape(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return str(answer.read().decode())

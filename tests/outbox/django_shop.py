@@ -98,17 +98,18 @@ class DjangoShop:
         self._relays: list[Relay] = []
 
     def __enter__(self) -> Self:
+        self._before = connections.settings
         self._use({alias: entry_of(url) for alias, url in self._urls.items()})
         return self
 
     def __exit__(self, *_: object) -> None:
         for relay in self._relays:
             relay.close()
-        self._use(dict.fromkeys(self._urls, NOWHERE))
+        self._use(self._before)
 
     def _use(self, databases: dict[str, dict[str, Any]]) -> None:
         connections.close_all()
-        connections.settings = connections.configure_settings(databases)
+        connections.settings = connections.configure_settings(dict(databases))
         for alias in databases:
             if hasattr(connections._connections, alias):
                 delattr(connections._connections, alias)

@@ -5,7 +5,9 @@ A savepoint that is rolled back takes its rows along, for they were written insi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import msgspec
@@ -40,6 +42,7 @@ class DjangoOutbox:
     """
 
     def __init__(self) -> None:
+        self._using: ContextVar[str | None] = ContextVar("relier_django_outbox", default=None)
         self._ring = Ringer(default_client).ring  # one bound method: `on_commit` is asked whether it is there
 
     def add(self, where: Any, task: Pushable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> SyncTaskReceipt[R]:
@@ -69,6 +72,31 @@ class DjangoOutbox:
     async def awrite(self, where: Any, rows: Sequence[NewRow]) -> None:
         """In the thread that the surrounding `atomic` was entered in: a connection is its thread's."""
         await sync_to_async(self.write, thread_sensitive=True)(where, rows)
+
+    @contextmanager
+    def using(self, where: Any) -> Iterator[None]:
+        """Inside, what `.delay()` and `.apply_async()` of a Celery app with this outbox send is in this database."""
+        token = self._using.set(connection_of(where).alias)
+        try:
+            yield
+        finally:
+            self._using.reset(token)
+
+    def current(self) -> str | None:
+        """The database whose transaction a Celery message is to be part of: that of `using`; the default one, if a
+        transaction is open there; the only other one where one is. In async code, which has none, there is only
+        `using`."""
+        if self._using.get() is not None:
+            return self._using.get()
+        begun = [alias for alias in connections if connections[alias].in_atomic_block]
+        if DEFAULT_DB_ALIAS in begun or not begun:
+            return DEFAULT_DB_ALIAS if begun else None
+        if len(begun) > 1:
+            raise ConfigurationError(
+                f"transactions are open on {', '.join(map(repr, begun))}; say which one this message is part of, with "
+                f"`with outbox.using(alias):`; nothing was sent"
+            )
+        return str(begun[0])
 
     def _ring_after(self, connection: BaseDatabaseWrapper) -> None:
         """Once a transaction. A ring that is planned already is taken back only by a rollback that takes these rows

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
+
 from relier.django.models import OutboxRow
 from relier.envelope import open_envelope
 from relier.errors import PayloadIntegrityError, RelierError
-from relier.outbox.row import LEDGER, Row, kept_of
+from relier.outbox.row import CELERY, Row, kept_of
 from relier.redact import shown
 from relier.submit.client import default_client
 
@@ -16,8 +18,8 @@ from relier.submit.client import default_client
 def payload_of(row: OutboxRow) -> str:
     """The call, as JSON; or why it cannot be read."""
     body = bytes(row.body)
-    if row.kind != LEDGER:
-        return _text(row, _plain(body))
+    if row.kind == CELERY:
+        return _text(row, _plain(_message_in(body)))
     try:
         task = kept_of(Row(row.id, row.task_id, row.kind, row.name, row.queue, body, 0, row.claims, row.retries)).task
     except RelierError as error:
@@ -31,6 +33,15 @@ def payload_of(row: OutboxRow) -> str:
 
 def error_of(row: OutboxRow) -> str:
     return _text(row, row.error) if row.error else ""
+
+
+def _message_in(body: bytes) -> bytes:
+    """The arguments of a Celery message, as its serializer wrote them."""
+    try:
+        found = msgspec.msgpack.decode(body)["message"]["body"]
+    except (msgspec.MsgspecError, ValueError, TypeError, LookupError):
+        return body
+    return found if isinstance(found, bytes) else str(found).encode()
 
 
 def _plain(raw: bytes) -> Any:

@@ -16,7 +16,9 @@ from django.db.utils import DEFAULT_DB_ALIAS
 from relier.django.checks import tables_of
 from relier.django.database import DjangoDatabase
 from relier.errors import RelierError
+from relier.outbox.metrics import serve_metrics
 from relier.outbox.relay import Relay, RelayOptions, relay_to_ledger
+from relier.outbox.target import Target
 from relier.submit.client import default_client
 
 HELP = {
@@ -42,6 +44,10 @@ class Command(BaseCommand):
         parser.add_argument(
             "--database", default=DEFAULT_DB_ALIAS, metavar="ALIAS", help="The database whose outbox it is."
         )
+        parser.add_argument(
+            "--celery-app", metavar="APP", help="Also send rows that hold Celery messages, by this app's broker."
+        )
+        parser.add_argument("--metrics-port", type=int, metavar="N", help="Serve Prometheus metrics there.")
         defaults = RelayOptions()
         for option in fields(RelayOptions):
             if option.name not in HELP:
@@ -63,7 +69,10 @@ class Command(BaseCommand):
             options = RelayOptions(**{name: given[name] for name in HELP})
             database = DjangoDatabase(alias)
             self._look_at_tables(alias)
-            relay = relay_to_ledger(database, default_client(), options)
+            others = broker_of(given["celery_app"], options) if given["celery_app"] else []
+            relay = relay_to_ledger(database, default_client(), options, others)
+            if given["metrics_port"]:
+                serve_metrics(relay, given["metrics_port"])
         except RelierError as error:
             raise CommandError(str(error)) from error
         self.stdout.write(f"The relay sends what is committed to {options.table} in {alias!r} ({database.dialect}).")
@@ -82,6 +91,14 @@ class Command(BaseCommand):
             return
         if wrong:
             raise CommandError("\n".join(f"{one.msg}. {one.hint}" for one in wrong))
+
+
+def broker_of(app: str, options: RelayOptions) -> list[Target]:
+    try:
+        from relier.celery.outbox import broker_target
+    except ImportError as error:
+        raise CommandError(f"{error}; install Celery: pip install relier[celery]") from error
+    return [broker_target(app, options.send_timeout)]
 
 
 @contextmanager

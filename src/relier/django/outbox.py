@@ -101,7 +101,7 @@ class DjangoOutbox:
     def _ring_after(self, connection: BaseDatabaseWrapper) -> None:
         """Once a transaction. A ring that is planned already is taken back only by a rollback that takes these rows
         along, too: it was planned in the same savepoints, or in some that are released."""
-        if not any(planned is self._ring for _, planned, _ in connection.run_on_commit):
+        if not any(planned[1] is self._ring for planned in connection.run_on_commit):
             transaction.on_commit(self._ring, using=connection.alias, robust=True)
 
 

@@ -71,7 +71,7 @@ def relay_options(function: Callable[..., Any]) -> Callable[..., Any]:
         name = f"--{field.name.replace('_', '-')}"
         if field.name == "table":
             continue
-        if field.name == "ordered":
+        if field.default is False:
             function = click.option(name, is_flag=True, help=RELAY_HELP[field.name])(function)
         else:
             kind = {"int": int, "float": float}.get(str(field.type), str)
@@ -94,6 +94,7 @@ RELAY_HELP = {
     "stale_timeout_seconds": "Without the ledger, rows of a dead relay are free after so long (s).",
     "liveness_file": "Touched by every pass, also an idle one.",
     "ordered": "Send rows with the same order key in their order.",
+    "no_wake": "Do not listen for commits, only poll: where those who push cannot reach the store.",
 }
 
 

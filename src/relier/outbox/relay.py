@@ -58,6 +58,7 @@ class RelayOptions:
     liveness_file: str | None = None
     table: str = DEFAULT_TABLE
     ordered: bool = False
+    no_wake: bool = False
 
     def __post_init__(self) -> None:
         for what in ("batch_size", "publish_concurrency"):
@@ -412,7 +413,7 @@ def relay_to_ledger(
         [LedgerTarget(sending), *others],
         options,
         Membership(settings, client.scripts, lambda: {"table": options.table}),
-        lambda wake: Listener(settings, client.scripts, wake),
+        None if options.no_wake else lambda wake: Listener(settings, client.scripts, wake),
         show=lambda name, text: str(shown(settings, name, text)),
     )
 

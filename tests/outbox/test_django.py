@@ -273,6 +273,27 @@ def test_outages_deferrals_poison_and_order_work_on_djangos_connections(shop: Dj
     assert away.counts.outages == 1
 
 
+def test_relays_pass_over_rows_that_others_are_at(shop: DjangoShop, database: Database) -> None:
+    if database.kind == "sqlite":
+        pytest.skip("on SQLite relays take turns")
+    ids = [place(order) for order in range(4)]
+    rows = Rows(connection.vendor, "relier_outbox")
+    claimed: list[str] = []
+
+    def other() -> None:
+        database = DjangoDatabase()
+        with database.begin() as tx:
+            claimed.extend(row.task_id for row in rows.claim(tx, "two", 10, 1000, None))
+        database.close()
+
+    with DjangoDatabase().begin() as tx:
+        assert [row.task_id for row in rows.claim(tx, "one", 2, 1000, None)] == ids[:2]
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join(30)
+        assert claimed == ids[2:]
+
+
 def test_a_relay_survives_that_its_connection_is_cut(shop: DjangoShop, database: Database) -> None:
     if database.kind == "sqlite":
         pytest.skip("SQLite has no connection that could be cut")

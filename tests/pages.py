@@ -5,7 +5,8 @@
 
 `export NAME=…` holds for all commands below it.
 
-`rl worker` and `rl dev` are started and left running, as in a terminal of their own; what they print is not compared.
+What stays (`rl worker`, `rl dev`, relays) is started and left running, as in a terminal of its own, until the next one
+of its kind; what it prints is not compared. A file in a folder is part of a framework's project, which imports it.
 Ids, workers, processes, times and folders differ from run to run. They are compared as such, and a later command that
 names one of the page's gets the real one.
 """
@@ -23,7 +24,12 @@ from pathlib import Path
 
 PATIENCE_S = 30.0
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-STAYS = ("rl worker", "rl dev")
+STAYS = {  # what it says when it is ready
+    "rl worker": " takes ",
+    "rl dev": " takes ",
+    "rl outbox relay": " sends what is committed ",
+    "python manage.py relier_relay": " sends what is committed ",
+}
 CHANGES = re.compile(r"rl (dlq replay|dlq discard|tasks cancel|queues pause|queues resume)|python|kill|echo|cat")
 
 ID = re.compile(r"\b[0-9a-f]{32}\b")
@@ -74,7 +80,7 @@ class Terminal:
         self._environment = {k: v for k, v in os.environ.items() if not k.startswith("RELIER_")}
         self._environment |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONUNBUFFERED": "1"}
         self._log = folder / "worker.log"
-        self._worker: subprocess.Popen[bytes] | None = None
+        self._staying: dict[str, subprocess.Popen[bytes]] = {}  # by what they say
         self._reloads = False
         self._real: dict[str, str] = {}  # what the page calls it -> what it is here
 
@@ -82,7 +88,7 @@ class Terminal:
         for step in steps_of(page):
             if step.file:
                 self._write(step)
-            elif step.command.startswith(STAYS):
+            elif step.command.startswith(tuple(STAYS)):
                 self._stay(step.command)
             elif step.command.startswith("export "):
                 self._export(step.command)
@@ -90,19 +96,25 @@ class Terminal:
                 self._compare(step)
 
     def close(self) -> None:
-        if self._worker is not None and self._worker.poll() is None:
-            self._worker.terminate()
+        for word in list(self._staying):
+            self._end(word)
+
+    def _end(self, word: str) -> None:
+        staying = self._staying.pop(word, None)
+        if staying is not None and staying.poll() is None:
+            staying.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._worker.wait(15)
-            self._worker.kill()
-            self._worker.wait()
+                staying.wait(15)
+            staying.kill()
+            staying.wait()
 
     def _write(self, step: Step) -> None:
-        began = self._began()
-        (self.folder / step.file).write_text(step.lines[0])
-        self._compare(Step(command=f"python -c 'import {Path(step.file).stem}'"))
+        began, file = self._began(" takes "), Path(step.file)
+        (self.folder / file).write_text(step.lines[0])
+        alone = file.parent == Path()
+        self._compare(Step(command=f"python -c 'import {file.stem}'" if alone else f"python -m py_compile {file}"))
         if self._reloads:
-            self._wait_for_worker(began + 1)
+            self._wait_for(" takes ", began + 1)
 
     def _export(self, command: str) -> None:
         name = command.removeprefix("export ").partition("=")[0]
@@ -111,21 +123,23 @@ class Terminal:
         self._environment[name] = said
 
     def _stay(self, command: str) -> None:
-        self.close()
-        self._reloads = command.startswith("rl dev")
+        word = next(said for kind, said in STAYS.items() if command.startswith(kind))
+        self._end(word)
+        began = self._began(word)
+        self._reloads = command.startswith("rl dev") or (self._reloads and word != " takes ")
         with self._log.open("ab") as log:
-            self._worker = subprocess.Popen(
+            self._staying[word] = subprocess.Popen(
                 ["/bin/sh", "-c", f"exec {command}"], cwd=self.folder, env=self._environment, stdout=log, stderr=log
             )
-        self._wait_for_worker(self._began() + 1)
+        self._wait_for(word, began + 1)
 
-    def _began(self) -> int:
-        return self._log.read_text().count(" takes ") if self._log.exists() else 0
+    def _began(self, word: str) -> int:
+        return self._log.read_text().count(word) if self._log.exists() else 0
 
-    def _wait_for_worker(self, count: int) -> None:
+    def _wait_for(self, word: str, count: int) -> None:
         until = time.monotonic() + PATIENCE_S
-        while self._began() < count:
-            assert time.monotonic() < until, f"no worker started:\n{self._log.read_text()}"
+        while self._began(word) < count:
+            assert time.monotonic() < until, f"nothing started:\n{self._log.read_text()}"
             time.sleep(0.1)
 
     def _compare(self, step: Step) -> None:

@@ -216,6 +216,17 @@ class Rows:
         found = tx.run(self._sql("SELECT body FROM {t} WHERE id = :id"), {"id": row})
         return bytes(found[0][0]) if found else b""
 
+    def waiting(self, tx: Transaction) -> list[Row]:
+        """All that is not dead, whoever holds it: for tests."""
+        sql = f"SELECT {CLAIMED} FROM {{t}} r WHERE dead = 0 ORDER BY id"
+        return [_row(found) for found in tx.run(self._sql(sql), {})]
+
+    def remove(self, tx: Transaction, ids: Sequence[int]) -> None:
+        """They go, whoever holds them: for tests."""
+        if ids:
+            among, chosen = _among("id", ids)
+            tx.change(self._sql(f"DELETE FROM {{t}} WHERE {among}"), chosen)
+
     def replay(self, tx: Transaction, wanted: Wanted) -> int:
         """Dead rows are sent once more, with all their retries."""
         where, values = wanted.sql()

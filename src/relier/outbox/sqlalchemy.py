@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
@@ -54,7 +55,7 @@ from relier.errors import ConfigurationError, OutsideTransactionError
 from relier.outbox.bell import Ringer
 from relier.outbox.inbox import DEFAULT_INBOX
 from relier.outbox.row import NewRow
-from relier.outbox.rows import NOW_MS
+from relier.outbox.rows import NOW_MS, Transaction
 from relier.outbox.write import DEFAULT_TABLE, use_outbox
 from relier.submit.client import default_client
 
@@ -193,6 +194,12 @@ class Outbox:
         finally:
             self._using.reset(token)
 
+    def pending(self, where: Any) -> list[NewRow]:
+        """Rows of a session that its next commit will insert."""
+        target = None if isinstance(where, Engine | AsyncEngine) else plain(where)
+        gathered = self._gathered.get(target) if isinstance(target, Session) else None
+        return [] if gathered is None else gathered.rows
+
     def current(self) -> Any:
         """The session or connection of `using`, if there is one."""
         return self._using.get()
@@ -279,8 +286,12 @@ class Gathered:
         if transaction is not None:
             self._rows.setdefault(transaction, []).extend(rows)
 
+    @property
+    def rows(self) -> list[NewRow]:
+        return [row for each in self._rows.values() for row in each]
+
     def _insert(self, session: Session) -> None:
-        rows = [row for each in self._rows.values() for row in each]
+        rows = self.rows
         outbox = self._outbox()
         self._rows.clear()
         if rows and outbox is not None:
@@ -452,3 +463,35 @@ def database_of(given: Engine | AsyncEngine | str) -> EngineDatabase | AsyncEngi
     if isinstance(given, str) and make_url(given).get_dialect().is_async:
         return AsyncEngineDatabase(given)
     return EngineDatabase(given)
+
+
+def looking_through(bind: Any, look: Callable[[Transaction, str], R]) -> R:
+    """What `look` answers, given a transaction of `bind` and its dialect: for tests. A session or connection sees what
+    is not committed yet; async ones are looked at from outside, and see what is."""
+    if isinstance(bind, async_scoped_session):
+        bind = bind()
+    if isinstance(bind, AsyncSession | AsyncConnection):
+        bind = bind.bind if isinstance(bind, AsyncSession) else bind.engine
+    if isinstance(bind, AsyncEngine):
+        with ThreadPoolExecutor(1) as pool:  # the caller may be on an event loop: this needs another
+            return pool.submit(_looking_into, bind, look).result()
+    if isinstance(bind, Engine):
+        return _looking_into(bind, look)
+    book = book_of(bind)
+    book.begin()
+    try:
+        found = look(book, book.dialect)
+    except BaseException:
+        book.end(well=False)
+        raise
+    book.end(well=True)
+    return found
+
+
+def _looking_into(engine: Engine | AsyncEngine, look: Callable[[Transaction, str], R]) -> R:
+    database = database_of(engine)
+    try:
+        with database.begin() as tx:
+            return look(tx, database.dialect)
+    finally:
+        database.close()

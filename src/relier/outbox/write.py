@@ -33,6 +33,11 @@ def forget_outbox(outbox: Writer) -> None:
     _outboxes.discard(outbox)
 
 
+def known_outboxes() -> list[Writer]:
+    """Those of SQLAlchemy."""
+    return [*_outboxes]
+
+
 def outbox_of(where: Any) -> Writer:
     """The outbox for this session, connection or database."""
     if where is None or isinstance(where, str) or _is_from("django", where):

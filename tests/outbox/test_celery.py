@@ -1,4 +1,4 @@
-"""Celery inside transactions: what plain Celery would have sent is what is sent, if and when the transaction commits."""
+"""Celery inside transactions: what plain Celery would have sent is what is sent, if and when they commit."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from celery import Celery, chain, chord, group
 from kombu import Exchange, Queue
+from shop import Shop
 from sqlalchemy.orm import Session
 
 from relier.celery import install
@@ -21,7 +22,6 @@ from relier.outbox.row import CELERY, Row
 from relier.outbox.target import Failed, Outage
 from relier.states import State
 from servers import Boot, Server
-from shop import Shop
 
 WHEN = dt.datetime(2031, 5, 4, 3, 2, 1, 5, tzinfo=dt.UTC)
 Call = dict[str, Any]
@@ -72,6 +72,7 @@ def plain(*args: Any, **kwargs: Any) -> None:
 @pytest.fixture
 def app(server: Server, namespace: str) -> Iterator[Celery]:
     made = plain_app(server, f"celery{namespace}")
+    received(made)  # declares its queues
     yield made
     made.close()
 
@@ -114,7 +115,7 @@ def wire(queue: str, message: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("case", CASES)
 def test_what_plain_celery_would_have_sent_is_what_is_sent(case: str, pg_shop: Shop, app: Celery) -> None:
     call = {"args": (1, 2), "task_id": "11111111-1111-4111-8111-111111111111", **CASES[case]}
-    app.send_task("shop.plain", **signature(app, call))
+    app.tasks["shop.plain"].apply_async(**signature(app, call))
     ((queue, message),) = received(app)
     send_through(app, pg_shop.outbox)
     with Session(pg_shop.engine) as session, session.begin(), pg_shop.outbox.using(session):
@@ -125,6 +126,8 @@ def test_what_plain_celery_would_have_sent_is_what_is_sent(case: str, pg_shop: S
     assert pg_shop.relay(BrokerTarget(app, 5)).drain() == 1
     ((late_queue, late),) = received(app)
     expected, found = wire(queue, message), wire(late_queue, late)
+    lives = [int(one["properties"].pop("expiration", 0)) for one in (expected, found)]
+    assert lives[0] - 60_000 <= lives[1] <= lives[0]
     for one in (expected, found):
         one["headers"].pop("origin", None)
     assert found == expected

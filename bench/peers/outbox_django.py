@@ -6,54 +6,19 @@ Run with BENCH_DATABASE (an SQLAlchemy URL) and BENCH_BROKER. The last line of i
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 import sys
 import time
-from urllib.parse import urlsplit
 
-import django
-from django.conf import settings
-
-where = urlsplit(os.environ["BENCH_DATABASE"])
-settings.configure(
-    INSTALLED_APPS=["django_celery_outbox"],
-    DATABASES={
-        "default": {
-            "ENGINE": "django.db.backends.postgresql",
-            "NAME": where.path.lstrip("/"),
-            "USER": where.username,
-            "HOST": where.hostname,
-            "PORT": where.port,
-        }
-    },
-    CELERY_OUTBOX_APP="bench.peers.outbox_django.app",
-    USE_TZ=True,
-)
-django.setup()
-
-from django.core.management import call_command  # noqa: E402
-from django.db import transaction  # noqa: E402
-from django_celery_outbox import OutboxCelery  # noqa: E402
-
-app = OutboxCelery("bench", broker=os.environ["BENCH_BROKER"], task_ignore_result=True)
-
-
-@app.task(name="bench.receipt")
-def receipt(order: int) -> None:
-    """Never run: only its message counts."""
-
-
-def length() -> int:
-    with app.connection_for_read() as connection:
-        return int(connection.default_channel.client.llen("celery"))
+from bench.peers.outbox_django_app import app, receipt
+from django.core.management import call_command
+from django.db import transaction
 
 
 def relay() -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "bench.peers.outbox_django", "relay"],
-        env={**os.environ, "DJANGO_SETTINGS_MODULE": ""},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

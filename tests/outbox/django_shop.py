@@ -13,7 +13,8 @@ from django.db import connections
 from sqlalchemy.engine import make_url
 
 from relier import Client
-from relier.outbox.relay import Relay, RelayOptions
+from relier.outbox.options import RelayOptions
+from relier.outbox.relay import Relay
 from relier.outbox.target import LedgerTarget
 from relier.states import State
 

@@ -58,7 +58,7 @@ def plain_app(server: Server, name: str) -> Celery:
         task_queues=[
             Queue(name, Exchange(name), routing_key=name),
             Queue("slow", Exchange("slow"), routing_key="slow"),
-            Queue("wire", Exchange("wires", type="topic"), routing_key="wire.*"),
+            Queue("wire", Exchange("wires"), routing_key="wire.a"),
         ],
     )
     app.task(name="shop.plain")(plain)

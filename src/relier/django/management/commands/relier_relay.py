@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -17,24 +13,10 @@ from relier.django.checks import tables_of
 from relier.django.database import DjangoDatabase
 from relier.errors import RelierError
 from relier.outbox.metrics import serve_metrics
-from relier.outbox.relay import Relay, RelayOptions, relay_to_ledger
+from relier.outbox.options import OPTION_HELP, RelayOptions
+from relier.outbox.relay import relay_to_ledger, stopped_by_signals
 from relier.outbox.target import Target
 from relier.submit.client import default_client
-
-HELP = {
-    "batch_size": "Rows that are claimed at once.",
-    "idle_time": "The longest pause between two looks at the table (s).",
-    "publish_concurrency": "Threads that publish.",
-    "send_timeout": "How long one publish may take (s).",
-    "shutdown_timeout": "How long publishes under way may take after a signal to stop (s).",
-    "broker_outage_cooldown": "How long nothing is tried once the target is away (s).",
-    "max_retries": "A row that failed so often by its own fault is dead at the next failure.",
-    "backoff_time": "The wait before a row's first retry (s); it doubles with each.",
-    "max_backoff": "The longest wait of that kind (s).",
-    "stale_timeout_seconds": "After so long (s) a row is taken from a relay that says nothing.",
-    "liveness_file": "A file that is touched every pass; a probe checks its age.",
-    "ordered": "Rows with the same order_key go out one after the other.",
-}
 
 
 class Command(BaseCommand):
@@ -50,10 +32,10 @@ class Command(BaseCommand):
         parser.add_argument("--metrics-port", type=int, metavar="N", help="Serve Prometheus metrics there.")
         defaults = RelayOptions()
         for option in fields(RelayOptions):
-            if option.name not in HELP:
+            if option.name not in OPTION_HELP:
                 continue
             default, flag = getattr(defaults, option.name), f"--{option.name.replace('_', '-')}"
-            told = HELP[option.name]
+            told = OPTION_HELP[option.name]
             if isinstance(default, bool):
                 parser.add_argument(flag, action="store_true", default=default, help=told)
             elif default is None:
@@ -66,7 +48,7 @@ class Command(BaseCommand):
     def handle(self, **given: Any) -> None:
         alias = given["database"]
         try:
-            options = RelayOptions(**{name: given[name] for name in HELP})
+            options = RelayOptions(**{name: given[name] for name in OPTION_HELP})
             database = DjangoDatabase(alias)
             self._look_at_tables(alias)
             others = broker_of(given["celery_app"], options) if given["celery_app"] else []
@@ -99,22 +81,3 @@ def broker_of(app: str, options: RelayOptions) -> list[Target]:
     except ImportError as error:
         raise CommandError(f"{error}; install Celery: pip install relier[celery]") from error
     return [broker_target(app, options.send_timeout)]
-
-
-@contextmanager
-def stopped_by_signals(relay: Relay) -> Iterator[None]:
-    """SIGTERM and SIGINT let it drain. The handler only starts a thread: it may interrupt the relay while that holds
-    the very lock that `stop` needs."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(*_: Any) -> None:
-        threading.Thread(target=relay.stop, name="relier-relay-stops").start()
-
-    before = {one: signal.signal(one, stop) for one in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)

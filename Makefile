@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-celery bench-celery-chaos bench-celery-outages test-celery clean
+.PHONY: setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-celery bench-celery-chaos bench-celery-outages test-celery test-celery-matrix clean
 
 setup: $(VENV)/.ready
 $(VENV)/.ready: requirements/dev.lock pyproject.toml
@@ -28,6 +28,26 @@ test: setup            ## the tests, on the embedded server
 
 test-celery: setup     ## every behaviour on every Celery pool, and on RabbitMQ
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --engines tests/conformance tests/celery tests/celery_engine
+
+# The newest is whatever pip finds; the others are locked.
+CELERIES ?= 5.4 5.5 5.6 newest
+.venvs/celery-newest/.ready: requirements/dev.lock pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.lock
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'celery[redis]'
+	@touch $@
+.venvs/celery-%/.ready: requirements/celery-%.lock pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+test-celery-matrix: $(CELERIES:%=.venvs/celery-%/.ready)  ## the smoke of the Celery engine on every version of Celery we support
+	set -e; for version in $(CELERIES); do \
+	  echo "Celery $$version: $$(.venvs/celery-$$version/bin/celery --version)"; \
+	  .venvs/celery-$$version/bin/python -m pytest -q -n $(JOBS) --dist loadgroup --engines -m smoke tests/celery tests/celery_engine; \
+	done
 
 SUITES ?= tests/ledger tests/store
 test-matrix: $(VENV)/.matrix  ## the store and ledger suites on every server we support
@@ -92,8 +112,11 @@ lock:                  ## rewrite the lock files from pyproject.toml
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group dev pyproject.toml -o requirements/dev.lock
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group matrix -c requirements/dev.lock pyproject.toml -o requirements/matrix.lock
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group bench -c requirements/dev.lock pyproject.toml -o requirements/bench.lock
+	set -e; for version in 5.4 5.5 5.6; do \
+	  $(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group celery-$$(echo $$version | tr . -) pyproject.toml -o requirements/celery-$$version.lock; \
+	done
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --all-extras pyproject.toml -o requirements/constraints.txt
 	rm -rf $(VENV)-lock
 
 clean:
-	rm -rf $(VENV) $(VENV)-bench $(VENV)-wheel $(VENV)-lock dist build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venvs $(VENV) $(VENV)-bench $(VENV)-wheel $(VENV)-lock dist build .pytest_cache .mypy_cache .ruff_cache

@@ -146,6 +146,10 @@ class Fleet:
         self._client.open()
 
     @property
+    def client(self) -> Client:
+        return self._client
+
+    @property
     def store(self) -> SyncStore:
         return self._client.sync_store
 

@@ -6,7 +6,8 @@
 `export NAME=…` holds for all commands below it.
 
 What stays (`rl worker`, `rl dev`, relays, web servers) is started and left running, as in a terminal of its own, until
-the next one of its kind; what it prints is not compared. A file in a folder is part of a framework's project, which imports it.
+the next one of its kind; what it prints is not compared. A file in a folder is part of a framework's project, which
+imports it.
 Ids, workers, processes, times and folders differ from run to run. They are compared as such, and a later command that
 names one of the page's gets the real one.
 """

@@ -15,9 +15,8 @@ import tempfile
 from pathlib import Path
 
 import kombu
-import pytest
 
-from servers import free_port, wait_until
+from servers import free_port, skip_without, wait_until
 
 URL = "RELIER_TEST_AMQP_URL"
 SERVER = (
@@ -29,13 +28,12 @@ USER = "rabbitmq"
 
 
 def require_rabbitmq() -> None:
-    """Skip where there is none; in CI there must be one."""
+    """Skip where there is none; in CI there must be one, unless it could not be installed."""
     if os.environ.get(URL) or binary() is not None:
         return
-    reason = f"no rabbitmq-server here: apt-get install rabbitmq-server, or name one that runs in {URL}"
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
+    skip_without(
+        "rabbitmq", f"no rabbitmq-server here: apt-get install rabbitmq-server, or name one that runs in {URL}"
+    )
 
 
 def binary() -> str | None:

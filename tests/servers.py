@@ -49,6 +49,13 @@ def require_binary(flavour: str) -> Path:
     return binary
 
 
+def skip_without(server: str, reason: str) -> None:
+    """A server that comes by no wheel is not here. That fails in CI, unless .ci/run could not install it."""
+    if os.environ.get("CI") == "true" and server not in os.environ.get("RELIER_TESTS_WITHOUT", "").split():
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
 def free_port() -> int:
     """A free port, low enough for a cluster's bus (port + 10,000)."""
     while True:

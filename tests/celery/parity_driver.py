@@ -18,9 +18,13 @@ from collections.abc import Callable
 from typing import Any
 
 import parity_scenarios
-from celery import signals
+from celery import VERSION, signals
 from celery.events import EventReceiver
+from celery.result import AsyncResult
 from parity_app import app, notes
+
+if VERSION < (5, 5):  # collected amid a read, it waits for a lock of redis-py's that its own thread holds
+    del AsyncResult.__del__
 
 ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 KEY = re.compile(r"k[0-9a-f]{32}")

@@ -15,6 +15,14 @@ from servers import Server
 HERE = Path(__file__).parent
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All of these run on every version of Celery."""
+    for item in items:
+        if item.path.parent == HERE:
+            item.add_marker(pytest.mark.smoke)
+
+
 class Shop:
     """The worker of `shop_app.py`, the fleet it belongs to, and the broker it listens to."""
 
@@ -34,6 +42,12 @@ class Shop:
     def run(self, code: str) -> str:
         """In a process of its own, as an app knows one broker: what it printed."""
         member = self.fleet.python("-c", f"from shop_app import *\n{code}", cwd=HERE, **self.env)
+        assert member.wait(60) == 0, member.said()
+        return member.said()
+
+    def plain(self, code: str) -> str:
+        """By a producer that does not have Relier."""
+        member = self.fleet.python("-c", f"from shop_app import *\n{code}", cwd=HERE, **self.env, SHOP_PLAIN="1")
         assert member.wait(60) == 0, member.said()
         return member.said()
 

@@ -11,7 +11,7 @@ from celery import Celery
 from relier import rl_task
 from relier.celery import install
 
-app = Celery("shop", broker=os.environ["SHOP_BROKER"])
+app = Celery("shop", broker=os.environ["SHOP_BROKER"], backend=os.environ.get("SHOP_BACKEND"))
 app.conf.update(task_ignore_result=True, broker_connection_retry_on_startup=True)
 if not os.environ.get("SHOP_PLAIN"):
     install(app, adopt=True)
@@ -26,6 +26,40 @@ def write(text: str) -> None:
 @app.task
 def sell(what):
     write(f"sold {what}")
+
+
+@app.task
+def add_up(numbers):
+    write(f"added up {numbers}")
+
+
+@app.task
+def price(number):
+    write(f"priced {number}")
+    return number
+
+
+@app.task(bind=True)
+def ask_twice(self):
+    if self.request.retries == 0:
+        self.retry(countdown=0, throw=False)
+    write(f"asked {self.request.retries}")
+    return self.request.retries
+
+
+@app.task(rate_limit="1/h")
+def appraise(number):
+    write(f"appraised {number}")
+
+
+@app.task(ignore_result=False, acks_late=True, reject_on_worker_lost=True)
+def weigh(what):
+    write(f"weighed {what}")
+
+
+@app.task
+def complain(task_id):
+    write(f"complained of {task_id}")
 
 
 @app.task(bind=True)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from relier import registry
 from relier.celery.collect import mark_added, running, settle_after, settle_during
 from relier.celery.coroutines import ContextStack, awaited, is_coroutine_task
-from relier.celery.messages import Message, message_from_broker, submission_of
+from relier.celery.messages import Message, is_awaited, message_from_broker, submission_of
 from relier.celery.publish import queue_of
 from relier.errors import ConfigurationError, CorruptRecordError
 from relier.ledger.checks import check_submission
@@ -31,6 +31,9 @@ from relier.task import RlTask
 log = logging.getLogger("relier.celery")
 
 STRATEGY = "relier.celery.request:strategy"
+# A sweep can bury a task, but not tell Celery's chords and error callbacks. Those that have some come back from it so
+# often, and the worker that gets one which has died more than the usual number of times tells of its end (worker.py).
+TELLS_ITSELF = 100
 NEVER = ("celery.chord_unlock",)  # joins are the ledger's
 
 
@@ -77,9 +80,9 @@ class Adoption:
 
     # --- the way out ---------------------------------------------------------------------------------------------
 
-    def send(self, message: Message, queue: str, priority: int | None) -> None:
+    def send(self, message: Message, queue: str, priority: int | None, *, awaited: bool) -> None:
         """Into the ledger; or, where an attempt ends, into what it leaves behind."""
-        task = self.submission(message, queue, priority)
+        task = self.submission(message, queue, priority, awaited=awaited)
         collector = running()
         if collector is not None and collector.takes(message, task):
             return
@@ -89,12 +92,15 @@ class Adoption:
         else:
             self.outbox.write(where, [new_row(task, None)])
 
-    def submission(self, message: Message, queue: str, priority: int | None) -> Submission:
+    def submission(self, message: Message, queue: str, priority: int | None, *, awaited: bool = False) -> Submission:
+        """`awaited`: somebody has to be told if it fails."""
         client = self.client
         ours = registry.find(message.task)
         if ours is not None and not isinstance(ours, AdoptedTask):
             return self._push_of(ours, message, queue)
-        task = submission_of(message, queue, self._order(priority or 0), self.level, client.settings, client.keyring)
+        most = TELLS_ITSELF if awaited or message.task.startswith("relier.") else None
+        order = self._order(priority or 0)
+        task = submission_of(message, queue, order, self.level, client.settings, client.keyring, most)
         check_submission(task, client.settings.max_payload_bytes)  # here, where its sender hears of it
         return task
 
@@ -118,7 +124,8 @@ class Adoption:
         message = message_from_broker(received, payload, self.app.conf.task_serializer)
         where = {"exchange": message.exchange, "routing_key": message.routing_key}
         queue = queue_of(self.app, where) or self.app.conf.task_default_queue
-        self.submit(self.submission(message, queue, message.properties.get("priority")))
+        priority = message.properties.get("priority")
+        self.submit(self.submission(message, queue, priority, awaited=_is_awaited(received, payload)))
 
     def submit(self, task: Submission) -> None:
         (answer,) = self.client.submit([task], None, task.durability)
@@ -170,6 +177,14 @@ class Adoption:
 
         fields = {"name": name, "run": staticmethod(run), "Strategy": STRATEGY, "ignore_result": True}
         return type("Carrier", (self.app.Task,), {**fields, "__module__": __name__})()
+
+
+def _is_awaited(received: Any, payload: Any) -> bool:
+    """Celery decodes messages of protocol 2 in its pool only."""
+    try:
+        return is_awaited(received.decode() if payload is None else payload)
+    except Exception:  # noqa: BLE001 - a serializer may raise anything; what cannot be read fails in the pool
+        return False
 
 
 _adoptions: WeakKeyDictionary[Any, Adoption] = WeakKeyDictionary()

@@ -27,7 +27,7 @@ from relier.celery.board import STOP, Key, board
 from relier.celery.collect import Collector, collecting
 from relier.celery.internal import is_internal, run_internal
 from relier.celery.report import Report, write_report
-from relier.celery.spread import spread
+from relier.celery.spread import hand_on, spread
 from relier.failure import failure_of
 
 log = logging.getLogger("relier.celery")
@@ -103,10 +103,10 @@ def report_of(app: Any, collector: Collector, told: Any, info: Any, *, keeps: bo
     state = states.SUCCESS if info is None else info.state
     follow_ups = spread(adoption_of(app), collector)
     if collector.again is not None:
-        for task in follow_ups:  # `retry(throw=False)`, and then the body came to an end: both happen, as in Celery
-            if task.join is None:  # a chord waits for the next run
-                adoption_of(app).submit(task)
         message, again = collector.again
+        run = f"{collector.record_id}.run{message.headers.get('retries')}"
+        # `retry(throw=False)`, and then the body came to an end: both happen, as in Celery. A chord waits for the next.
+        hand_on(adoption_of(app), collector.queue, [task for task in follow_ups if task.join is None], run)
         cause = None if info is None else getattr(info.retval, "exc", None) or info.retval
         return Report(
             states.RETRY,

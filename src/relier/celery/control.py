@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import base64
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from celery.app.task import Context
+from celery.exceptions import TaskRevokedError
 from celery.signals import task_revoked
-from kombu.serialization import loads, prepare_accept_content
+from kombu.serialization import prepare_accept_content
 from kombu.utils.functional import maybe_list
 
-from relier.celery.messages import Message, read_message
+from relier.celery.adoption import TELLS_ITSELF
+from relier.celery.backend import PART_TASK, failed_part
+from relier.celery.messages import LedgerMessage, Message, internal_message, read_message, submission_of
 from relier.codec import decode
 from relier.envelope import open_envelope
 from relier.errors import IllegalMoveError, RelierError, TaskNotFoundError, VersionConflictError
-from relier.ledger.records import Task
+from relier.keyring import Keyring
+from relier.ledger.records import Submission, Task
+from relier.settings import Settings
 from relier.states import ENDED, State
 
 if TYPE_CHECKING:
     from relier.celery.adoption import Adoption
 
 CANCEL_TRIES = 5
+PLAIN_CONTENT = ("json", "yaml", "msgpack")  # what cannot do anything when it is read
 
 
 def control_class(base: type[Any], adoption: Adoption) -> type[Any]:
@@ -47,8 +54,8 @@ def cancel(adoption: Adoption, task_id: str, *, running: bool) -> Message | None
             if task is None:
                 return None
             waits = task.record.state is not State.RUNNING
-            message = _message_of(adoption, task)
-            if (waits and _in_chord(adoption, message)) or not (waits or running):
+            message = message_in(task, client.keyring)
+            if (waits and chord_of(message, adoption.app.conf.accept_content)) or not (waits or running):
                 return None
             client.run(client.ledger.cancel(task.record.id, task.record.version))
         except VersionConflictError:
@@ -68,28 +75,44 @@ def _under(adoption: Adoption, task_id: str) -> Iterator[Task]:
         nesting += 1
 
 
-def _message_of(adoption: Adoption, task: Task) -> Message:
+def message_in(task: Task, keyring: Keyring) -> Message:
     """The message of a record; of an `@rl_task`, and of one that cannot be read, as much as is known."""
     record = task.record
     try:
-        opened = open_envelope(
-            task.payload or b"", task_id=record.id, name=record.name, keyring=adoption.client.keyring
-        )
+        opened = open_envelope(task.payload or b"", task_id=record.id, name=record.name, keyring=keyring)
         args, _ = decode(opened.body)
         return read_message(args[0])
     except (RelierError, TypeError, ValueError, LookupError):
         return Message({"task": record.name, "id": record.id}, {}, "", "", "")
 
 
-def _in_chord(adoption: Adoption, message: Message) -> bool:
+def chord_of(message: Message, accept: Sequence[str]) -> Any:
+    """The body of the chord it is a part of, if it is."""
     if not message.content_type:
-        return False
-    accept = prepare_accept_content(adoption.app.conf.accept_content)
+        return None
+    received = LedgerMessage(message, prepare_accept_content(accept), redelivered=False)
     try:
-        _, _, embed = loads(message.body, message.content_type, message.content_encoding, accept=accept)
+        _, _, embed = received.decode()
     except Exception:  # noqa: BLE001 - a serializer may raise anything; what cannot be read cannot be run either
-        return False
-    return bool((embed or {}).get("chord"))
+        return None
+    return (embed or {}).get("chord")
+
+
+def part_of_cancelled(task: Task, settings: Settings, keyring: Keyring) -> Submission | None:
+    """What brings its chord the news that a waiting task was cancelled, by a person who has no app at hand; None where
+    there is no chord, or none that can be read without one."""
+    message = message_in(task, keyring)
+    body = chord_of(message, PLAIN_CONTENT)
+    if not body or not body.get("chord_size"):
+        return None
+    headers, record = message.headers, task.record
+    value = base64.b64encode(failed_part(headers["id"], TaskRevokedError("revoked"))).decode()
+    root = headers.get("root_id")
+    args = (value, body, headers.get("group"), headers.get("group_index") or 0, headers["id"], root)
+    part = internal_message(PART_TASK, f"{record.id}.part", args, root, headers["id"])
+    return submission_of(
+        part, record.queue, record.spec.priority, record.spec.durability, settings, keyring, TELLS_ITSELF
+    )
 
 
 def announce(app: Any, task_id: str, message: Message) -> None:

@@ -31,6 +31,8 @@ class Job:
     ended     it has come to an end, and must not begin any more
     limited   it waits for its rate limit, not for the pool
     cause     how its process ended, where somebody has told
+    lost      why it is not to run any more: it has died too often; Celery is told of its end instead
+    cancelled a person asked for it to end, before the pool had begun with it
     """
 
     def __init__(self, attempt: Attempt, loop: asyncio.AbstractEventLoop, on_start: Callable[[Job], None]) -> None:
@@ -41,6 +43,8 @@ class Job:
         self.ended = False
         self.applied = False
         self.cause = ""
+        self.lost = ""
+        self.cancelled = False
         self.future: asyncio.Future[Outcome] = loop.create_future()
         self._loop = loop
         self._on_start = on_start

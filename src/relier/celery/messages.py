@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 from celery.worker.strategy import proto1_to_proto2
+from kombu.message import Message as KombuMessage
 from kombu.serialization import dumps
 
 from relier.codec import ENCODER, encode, pack
@@ -64,6 +65,25 @@ class Message(msgspec.Struct):
         return max(0, self.eta_ms - time.time_ns() // 1_000_000) if self.eta_ms else 0
 
 
+class LedgerMessage(KombuMessage):
+    """A message out of the ledger, as kombu would have received it."""
+
+    def __init__(self, message: Message, accept: Any, *, redelivered: bool) -> None:
+        super().__init__(
+            body=message.body,
+            content_type=message.content_type,
+            content_encoding=message.content_encoding,
+            headers=dict(message.headers),
+            properties=dict(message.properties),
+            delivery_info={
+                "exchange": message.exchange,
+                "routing_key": message.routing_key,
+                "redelivered": message.redelivered or redelivered,
+            },
+            accept=accept,
+        )
+
+
 def milliseconds(moment: Any) -> int:
     """An ISO 8601 time of a header; 0 where there is none. Without a zone it is UTC, as Celery means it."""
     if not moment:
@@ -102,6 +122,20 @@ def message_from_broker(message: Any, payload: Any, serializer: str) -> Message:
     )
 
 
+def is_awaited(body: Any) -> bool:
+    """Whether somebody has to be told if it fails: its chord, the chord that its chain leads to, its error callbacks.
+    `body` is a message's, decoded, of either protocol."""
+    embed = body if isinstance(body, dict) else body[2] if isinstance(body, list | tuple) and len(body) == 3 else None
+    if not isinstance(embed, Mapping):
+        return False
+    steps = embed.get("chain") or ()
+    return bool(embed.get("chord") or embed.get("errbacks") or any(_is_in_chord(step) for step in steps))
+
+
+def _is_in_chord(step: Any) -> bool:
+    return isinstance(step, Mapping) and bool((step.get("options") or {}).get("chord"))
+
+
 def readable(body: bytes, encoding: str) -> str | bytes:
     """Text where it is some."""
     try:
@@ -125,7 +159,13 @@ def write_call(message: Message) -> bytes:
 
 
 def submission_of(
-    message: Message, queue: str, priority: int, level: Durability, settings: Settings, keyring: Keyring
+    message: Message,
+    queue: str,
+    priority: int,
+    level: Durability,
+    settings: Settings,
+    keyring: Keyring,
+    max_resurrections: int | None = None,
 ) -> Submission:
     """The record of a message. When it expires is not told to the ledger: a worker has to see it, for Celery's events,
     signals and states."""
@@ -146,6 +186,7 @@ def submission_of(
         queue=queue,
         priority=min(max(priority, PRIORITIES[0]), PRIORITIES[-1]),
         eta_ms=message.eta_ms,
+        max_resurrections=max_resurrections,
         result_ttl_ms=kept_ms(None, settings.result_ttl, RESULT_TTL_S),
         dead_ttl_ms=kept_ms(None, settings.dead_ttl, DEAD_TTL_S),
         durability=level,

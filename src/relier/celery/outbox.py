@@ -110,7 +110,7 @@ class BrokerTarget:
     def _publish(self, row: Row) -> Outcome:
         try:
             parcel = msgspec.msgpack.decode(row.body, type=Parcel)
-            message = read_message(parcel.message)
+            message = aged(read_message(parcel.message), row.age_ms)
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
             return Failed(PayloadIntegrityError(f"row {row.id} holds no Celery message: {error}"), final=True)
         app = self._app
@@ -136,6 +136,14 @@ class BrokerTarget:
 
     def close(self) -> None:
         """The pool of connections is the app's, which may go on: a relay may be a part of it."""
+
+
+def aged(message: Message, age_ms: int) -> Message:
+    """The broker counts a message's time to live from when it gets it; it counts from the push."""
+    lives = message.properties.get("expiration")
+    if lives is not None:
+        message.properties["expiration"] = str(max(1, int(lives) - age_ms))
+    return message
 
 
 def broker_target(app: str, send_timeout: float) -> BrokerTarget:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kombu import Exchange
 
-from relier.celery.messages import Message
+from relier.celery.messages import Message, is_awaited
 from relier.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -65,11 +65,11 @@ class LedgerProducer:
                 name_of(options.get("exchange")),
             )
             return self._producer.publish(body, **options)
-        priority = options.get("priority")
+        awaited, priority = is_awaited(body), options.get("priority")
         message = message_of(self._producer, body, options)
         if self._adoption.low_is_first:  # kombu's Redis transport gives every message one
             message.properties["priority"] = message.properties.get("priority") or 0
-        self._adoption.send(message, queue, priority)
+        self._adoption.send(message, queue, priority, awaited=awaited)
         return None
 
 

@@ -21,49 +21,39 @@ from celery.app import trace as celery_trace
 from celery.exceptions import InvalidTaskError, TaskRevokedError
 from celery.worker.request import Request
 from celery.worker.state import task_ready, task_reserved
-from kombu.message import Message as KombuMessage
+from kombu.serialization import prepare_accept_content
 from msgspec.structs import replace
 
-from relier.celery.adoption import AdoptedTask, adoption_of
+from relier.celery.adoption import AdoptedTask, Adoption, adoption_of
 from relier.celery.child import run_message
 from relier.celery.collect import Collector, collecting
-from relier.celery.garbage import UNREADABLE
+from relier.celery.control import message_in
+from relier.celery.garbage import PASSES, UNREADABLE
 from relier.celery.internal import is_internal
 from relier.celery.jobs import Job
-from relier.celery.messages import Message, read_message
+from relier.celery.messages import LedgerMessage, Message, read_message
 from relier.celery.report import Report as CeleryReport
 from relier.celery.report import read_report
 from relier.celery.rl_child import run_claimed
 from relier.celery.spread import spread
 from relier.errors import HardTimeoutError, MaxResurrectionsExceededError, RelierError
 from relier.failure import how_it_ended
-from relier.ledger.records import Submission
+from relier.ledger.records import Submission, Task
 from relier.run.isolate import Report, outcome_of
 from relier.run.outcome import Failed, HandBack, Outcome, PutBack
 
 log = logging.getLogger("relier.celery")
 received = logging.getLogger("celery.worker.strategy")
 
+TOO_MANY_DEATHS, TOO_MANY_SCARES = "max_resurrections_exceeded", "workers_kept_dying"
 GRACE_S = 10.0  # past its hard timeout a task of ours has this long to end
 
 
-class JobMessage(KombuMessage):
-    """A message out of the ledger."""
+class JobMessage(LedgerMessage):
+    """The message of an attempt."""
 
     def __init__(self, job: Job, message: Message, accept: Any) -> None:
-        super().__init__(
-            body=message.body,
-            content_type=message.content_type,
-            content_encoding=message.content_encoding,
-            headers=dict(message.headers),
-            properties=dict(message.properties),
-            delivery_info={
-                "exchange": message.exchange,
-                "routing_key": message.routing_key,
-                "redelivered": message.redelivered or job.attempt.claimed.deaths > 0,
-            },
-            accept=accept,
-        )
+        super().__init__(message, accept, redelivered=job.attempt.claimed.deaths > 0)
         self.job = job
 
 
@@ -194,7 +184,8 @@ class LedgerRequest(Request):
         message = message_of(self.job)
         message.redelivered = True
         task = adoption_of(self.app).submission(message, record.queue, None)
-        return replace(task, id=record.id, priority=record.spec.priority, eta_ms=0)
+        spec = record.spec
+        return replace(task, id=record.id, priority=spec.priority, eta_ms=0, max_resurrections=spec.max_resurrections)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:
         if return_ok:  # the tracer has done what there is to do; this only tells it
@@ -221,17 +212,32 @@ class LedgerRequest(Request):
         """Its process died under it, and it is run again: as Celery tells of `reject_on_worker_lost`."""
         self.send_event("task-rejected", requeue=True)
 
-    def lost_for_good(self, cause: str) -> Failed:
+    def lost_for_good(self, cause: str, reason: str = TOO_MANY_DEATHS) -> Failed:
         """Its process died under it once too often: Celery is told of a failure, and what it sends on that is kept."""
         error = WorkerLostError(f"{cause}, once too often")
+        with collecting(self._collector()) as collector:
+            self.tell_failed(error)
+        dead = MaxResurrectionsExceededError(self.job.record_id, reason, str(error))
+        return Failed(dead, True, None, self._following(collector), collector.part)
+
+    def tell_failed(self, error: WorkerLostError) -> None:
+        """As Celery tells of a lost process: backend, chord and error callbacks, signal, event. Not by `on_failure`, as
+        that may find that the task is to be tried again (`reject_on_worker_lost`), or had a result before its process
+        died, and then tells nobody."""
         try:
             raise error
         except WorkerLostError:
             info = ExceptionInfo()
-        with collecting(self._collector()) as collector:
-            super().on_failure(info)
-        dead = MaxResurrectionsExceededError(self.job.record_id, "max_resurrections_exceeded", str(error))
-        return Failed(dead, True, None, self._following(collector), collector.part)
+        task_ready(self)
+        self.task.backend.mark_as_failure(self.id, error, request=self._context, store_result=self.store_errors)
+        told = {"task_id": self.id, "exception": error, "args": self.args, "kwargs": self.kwargs}
+        self.task.request_stack.push(self._context)
+        try:
+            signals.task_failure.send(sender=self.task, traceback=info.traceback, einfo=info, **told)
+        finally:
+            self.task.request_stack.pop()
+        self.send_event("task-failed", exception=repr(error), traceback=info.traceback)
+        log.error("Task %s[%s] is lost: %r", self.name, self.id, error)
 
     def _collector(self) -> Collector:
         record = self.job.attempt.claimed.record
@@ -271,6 +277,11 @@ class LedgerRequest(Request):
         else:
             self.job.settle(Revoked())
 
+    def cancel_unstarted(self) -> None:
+        """A person asked for it to end, by `rl cancel`, before the pool began with it."""
+        if not self._already_revoked:
+            self._announce_revoked("revoked", False, None, False)
+
     def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:
         """Celery has lost its broker, or leaves: that is no reason, the ledger is there."""
 
@@ -290,7 +301,9 @@ def strategy(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Any]
 
     def handle(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:
         if isinstance(message, JobMessage):
-            take_up(message, request_of(message, task, app, consumer), consumer, callbacks or ())
+            req = request_of(message, task, app, consumer)
+            req.job, message.job.request = message.job, req
+            take_up(message.job, req, consumer, callbacks or ())
         else:
             take_in(message, body, ack, reject)
 
@@ -298,20 +311,20 @@ def strategy(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Any]
         """A message of a producer without Relier: accepted once it is a record."""
         try:
             adoption_of(app).take_in(message, body)
-        except RelierError as error:
+        except PASSES as error:
             log.warning("a message of %s could not be taken in, and goes back to the broker: %s", task.name, error)
             reject(log, consumer.connection_errors, True)
             return
-        except UNREADABLE as error:
+        except (RelierError, *UNREADABLE) as error:  # it never will: garbage.py keeps it
             raise InvalidTaskError(f"{type(error).__name__}: {error}") from error
         ack(log, consumer.connection_errors)
 
     return handle
 
 
-def request_of(message: JobMessage, task: Any, app: Any, consumer: Any) -> LedgerRequest:
-    """Celery's request of a message out of the ledger, and its job; each knows the other."""
-    req = LedgerRequest(
+def request_of(message: LedgerMessage, task: Any, app: Any, consumer: Any) -> LedgerRequest:
+    """Celery's request of a message out of the ledger."""
+    return LedgerRequest(
         message,
         app=app,
         hostname=consumer.hostname,
@@ -321,15 +334,29 @@ def request_of(message: JobMessage, task: Any, app: Any, consumer: Any) -> Ledge
         body=message.body,
         headers=message.headers,
     )
-    req.job = message.job
-    message.job.request = req
-    return req
 
 
-def take_up(message: JobMessage, req: LedgerRequest, consumer: Any, callbacks: Iterable[Callable[[Any], Any]]) -> None:
+def tell_dead(adoption: Adoption, consumer: Any, dead: Task) -> None:
+    """Celery hears of a task that a sweep has buried. In its main thread."""
+    message, app = message_in(dead, adoption.client.keyring), adoption.app
+    if not message.content_type:  # nobody can read it
+        return
+    accept = prepare_accept_content(app.conf.accept_content)
+    received = LedgerMessage(message, accept, redelivered=True)
+    req = request_of(received, app.tasks[message.task], app, consumer)
+    req.tell_failed(WorkerLostError("its worker died under it, once too often"))
+
+
+def take_up(job: Job, req: LedgerRequest, consumer: Any, callbacks: Iterable[Callable[[Any], Any]]) -> None:
     """As Celery's own strategy does: tell of it, look whether it was revoked, mind its rate limit, give it to the pool.
     Tasks of ours behind the scenes are only given to it."""
     name = req.task.name
+    if job.lost:
+        job.settle(req.lost_for_good("its worker died under it", job.lost))
+        return
+    if job.cancelled:
+        req.cancel_unstarted()
+        return
     if not is_internal(name):
         announce(req)
         if (req.expires or req.id in consumer.controller.state.revoked) and req.revoked():
@@ -337,7 +364,7 @@ def take_up(message: JobMessage, req: LedgerRequest, consumer: Any, callbacks: I
         tell_received(req, consumer)
         bucket = None if consumer.disable_rate_limits else consumer.task_buckets[name]
         if bucket:
-            message.job.limited = True
+            job.limited = True
             consumer._limit_task(req, bucket, 1)  # noqa: SLF001 - as Celery's own strategy does
             return
     task_reserved(req)

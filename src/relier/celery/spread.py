@@ -44,6 +44,15 @@ def spread(adoption: Adoption, collector: Collector) -> tuple[Submission, ...]:
     return (*joins, *rest)
 
 
+def hand_on(adoption: Adoption, queue: str, tasks: Sequence[Submission], name: str) -> None:
+    """Send what follows from a run that is not the task's last, and so has no commit. Under a name: if the process dies
+    before the retry is told, the next one comes here again, and what was sent is not sent twice."""
+    most = int(adoption.client.settings.max_payload_bytes * ROOM)
+    for number, batch in enumerate(_batches(tasks, most)):
+        alone = len(batch) == 1 and len(batch[0].payload) + OVERHEAD > most  # no other message has room for it
+        adoption.submit(batch[0] if alone else _packed(adoption, queue, batch, f"{name}.{number}"))
+
+
 def run_spread(app: Any, collector: Collector, request: dict[str, Any], packed: str) -> Report:  # noqa: ARG001
     """The body of `relier.spread`: hand on what it holds."""
     held = msgspec.msgpack.decode(base64.b64decode(packed), type=tuple[Submission, ...])
@@ -65,7 +74,9 @@ def _batches(tasks: Sequence[Submission], most: int) -> Iterator[list[Submission
 
 
 def _pack(adoption: Adoption, queue: str, batch: list[Submission]) -> Submission:
-    if len(batch) == 1:
-        return batch[0]
+    return batch[0] if len(batch) == 1 else _packed(adoption, queue, batch, new_task_id())
+
+
+def _packed(adoption: Adoption, queue: str, batch: list[Submission], task_id: str) -> Submission:
     packed = base64.b64encode(msgspec.msgpack.encode(tuple(batch))).decode()
-    return adoption.submission(internal_message(SPREAD_TASK, new_task_id(), (packed,), None, None), queue, None)
+    return adoption.submission(internal_message(SPREAD_TASK, task_id, (packed,), None, None), queue, None)

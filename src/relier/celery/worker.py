@@ -27,9 +27,10 @@ from relier import registry
 from relier.celery.adoption import AdoptedTask, Adoption
 from relier.celery.board import STOP, WARN, board
 from relier.celery.child import LOOK
+from relier.celery.internal import is_internal
 from relier.celery.jobs import RESULT_GRACE_S, Job, Jobs
-from relier.celery.request import Revoked
-from relier.engines.heart import News, Overdue, Pulse
+from relier.celery.request import TOO_MANY_DEATHS, TOO_MANY_SCARES, Revoked, tell_dead
+from relier.engines.heart import Heard, News, Overdue, Pulse
 from relier.engines.native import Worker, WorkerOptions
 from relier.errors import RelierError
 from relier.failure import how_it_ended
@@ -39,7 +40,8 @@ from relier.run.outcome import Died, Failed, HandBack, Outcome
 
 log = logging.getLogger("relier.celery")
 
-MAX_RESURRECTIONS = 5  # what the scripts allow where a record does not say
+MAX_RESURRECTIONS = 5  # what the scripts allow where a record does not say: lib/resurrect.lua
+MAX_SCARES = 2 + 2 * MAX_RESURRECTIONS
 DEAF_S = 2.0  # a main thread that takes nothing for so long gets nothing more
 KILL_AFTER_S = 5.0  # a task that was told to stop has this long to clean up, in a process of the pool's
 EXIT_GRACE_S = 2.0  # a process that left by itself has told its result, and Celery will tell of one it has reaped
@@ -133,6 +135,7 @@ class CeleryWorker(Worker):
         if not self.forks and not isinstance(attempt.task, AdoptedTask):
             return await super()._run_here(attempt)
         job = Job(attempt, self._loop, self._begun)
+        job.lost = why_not_again(attempt)
         attempt.stopper = lambda: self._stop_job(job)
         self._jobs.give(job)
         given = time.monotonic()
@@ -141,7 +144,7 @@ class CeleryWorker(Worker):
         finally:
             self._jobs.done(job)
             self._mean_s += (time.monotonic() - given - self._mean_s) / 20
-        if isinstance(outcome, Revoked):
+        if isinstance(outcome, Revoked) and not job.cancelled:
             await self._cancel(attempt)
         if isinstance(outcome, Died) and attempt.stop is None and self._is_last_death(attempt):
             return await self._in_main_thread(partial(job.request.lost_for_good, outcome.cause))
@@ -181,10 +184,8 @@ class CeleryWorker(Worker):
             await self._store.run(self._ledger.cancel(record.id, record.version))
 
     def _is_last_death(self, attempt: Attempt) -> bool:
-        """Whether the ledger would bury it for this: then Celery's error callbacks are part of its end."""
-        most = attempt.claimed.record.spec.max_resurrections
-        limit = MAX_RESURRECTIONS if most is None else most
-        return isinstance(attempt.task, AdoptedTask) and attempt.claimed.deaths >= limit
+        """Whether it ends with this: then Celery's error callbacks are part of its end."""
+        return is_celerys(attempt) and attempt.claimed.deaths >= MAX_RESURRECTIONS
 
     async def _warn(self, attempt: Attempt) -> None:
         job = self._job_of(attempt)
@@ -196,7 +197,9 @@ class CeleryWorker(Worker):
     def _stop_job(self, job: Job) -> None:
         """Told to stop: what has not begun does not, what runs in a process is told, and killed if it does not obey. A
         thread of Celery's cannot be stopped."""
-        if not job.pid:
+        if not job.pid and job.cancelled:
+            self._jobs.call(partial(cancel_unstarted, job))
+        elif not job.pid:
             job.settle(HandBack())
         elif self.forks:
             self._order(job, STOP)
@@ -210,6 +213,23 @@ class CeleryWorker(Worker):
 
     def _job_of(self, attempt: Attempt) -> Job | None:
         return next((job for job in self._jobs.under_way if job.attempt is attempt), None)
+
+    # --- what the sweep does -------------------------------------------------------------------------------------
+
+    def _mourn(self, ids: Sequence[str]) -> None:
+        self._loop.create_task(self._tell_dead(ids))
+
+    async def _tell_dead(self, ids: Sequence[str]) -> None:
+        """A sweep has buried these, which no worker could tell Celery of: so this one does, as far as it can. Those
+        whose end others wait for come back from a sweep (adoption.py) and are no matter of luck."""
+        for task_id in ids:
+            try:
+                dead = await self._store.run(self._ledger.get(task_id))
+            except RelierError as error:
+                log.warning("Celery is not told of the end of task %s: %s", task_id, error)
+                continue
+            if isinstance(registry.find(dead.record.name), AdoptedTask) and not is_internal(dead.record.name):
+                self._jobs.call(partial(tell_dead, self._adoption, self._celery.consumer, dead))
 
     # --- the end -------------------------------------------------------------------------------------------------
 
@@ -225,6 +245,9 @@ class CeleryWorker(Worker):
                 self._children.kill(job)
 
     def _hear(self, news: News) -> None:
+        if isinstance(news, Heard):
+            for waiting in [job for job in self._jobs.under_way if not job.pid and is_celerys(job.attempt)]:
+                waiting.cancelled = waiting.cancelled or waiting.attempt.key in news.beat.asked
         super()._hear(news)
         if isinstance(news, Overdue):
             job = self._job_of(news.attempt)
@@ -235,6 +258,26 @@ class CeleryWorker(Worker):
         """Nobody starts a Celery worker over: a process that would not end is killed, a thread stays behind."""
         if not self.forks:
             log.error("worker %s goes on, with a thread less: %s", self.boot, why)
+
+
+def is_celerys(attempt: Attempt) -> bool:
+    """Whether it is a task of the app's: neither an `@rl_task`, nor one of ours behind the scenes."""
+    return isinstance(attempt.task, AdoptedTask) and not is_internal(attempt.task.name)
+
+
+def why_not_again(attempt: Attempt) -> str:
+    """Why it must not run any more, if so: a sweep gave it back only because somebody has to be told of its end."""
+    if not is_celerys(attempt):
+        return ""
+    if attempt.claimed.deaths > MAX_RESURRECTIONS:
+        return TOO_MANY_DEATHS
+    return TOO_MANY_SCARES if attempt.claimed.scares > MAX_SCARES else ""
+
+
+def cancel_unstarted(job: Job) -> None:
+    """In Celery's main thread. It hears of one that it has not taken yet when it does."""
+    if job.request is not None and not job.ended:
+        job.request.cancel_unstarted()
 
 
 def is_told(code: Any) -> bool:

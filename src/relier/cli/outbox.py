@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import signal
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,8 @@ from relier.cli.worker import settings_for, start_logging, stays
 from relier.errors import RedisConnectionError
 from relier.outbox.inbox import DEFAULT_INBOX, Marks
 from relier.outbox.members import is_relay
-from relier.outbox.relay import RelayOptions, relay_to_ledger
+from relier.outbox.options import OPTION_HELP, RelayOptions
+from relier.outbox.relay import relay_to_ledger, stopped_by_signals
 from relier.outbox.rows import Database, Rows, Seen, Transaction, Wanted
 from relier.outbox.write import DEFAULT_TABLE
 from relier.redact import shown
@@ -72,30 +72,14 @@ def relay_options(function: Callable[..., Any]) -> Callable[..., Any]:
         name = f"--{field.name.replace('_', '-')}"
         if field.name == "table":
             continue
-        if field.name == "ordered":
-            function = click.option(name, is_flag=True, help=RELAY_HELP[field.name])(function)
+        if field.default is False:
+            function = click.option(name, is_flag=True, help=OPTION_HELP[field.name])(function)
         else:
             kind = {"int": int, "float": float}.get(str(field.type), str)
             function = click.option(
-                name, type=kind, default=field.default, show_default=True, help=RELAY_HELP[field.name]
+                name, type=kind, default=field.default, show_default=True, help=OPTION_HELP[field.name]
             )(function)
     return function
-
-
-RELAY_HELP = {
-    "batch_size": "Rows claimed at once.",
-    "idle_time": "The longest pause when there is nothing to send (s); a fifth of it where no commit can wake it.",
-    "publish_concurrency": "Threads that publish.",
-    "send_timeout": "How long one publish may take (s).",
-    "shutdown_timeout": "After SIGTERM, what is being sent may take so long (s).",
-    "broker_outage_cooldown": "After two outages in a row, nothing is tried for so long (s).",
-    "max_retries": "How often a row is tried again that fails alone; then it is dead.",
-    "backoff_time": "How long such a row waits the first time (s); twice as long each time.",
-    "max_backoff": "The longest such wait (s).",
-    "stale_timeout_seconds": "Without the ledger, rows of a dead relay are free after so long (s).",
-    "liveness_file": "Touched by every pass, also an idle one.",
-    "ordered": "Send rows with the same order key in their order.",
-}
 
 
 @outbox.command()
@@ -113,14 +97,13 @@ def relay(ctx: click.Context, /, database: str, url: str | None, namespace: str 
     options = RelayOptions(**given)
     client = Client(settings)
     made = relay_to_ledger(open_database(database), client, options, _celery_targets(app, options))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: made.stop())
     if port:
         from relier.outbox.metrics import serve_metrics
 
         serve_metrics(made, port)
     log.info("relay %s sends what is committed to table %s", made.boot, options.table)
-    made.run()
+    with stopped_by_signals(made):
+        made.run()
     log.info("relay %s leaves; it sent %s", made.boot, many(made.counts.published, "row"))
 
 

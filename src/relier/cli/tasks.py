@@ -10,7 +10,7 @@ from relier.cli.listing import ORDER, Wanted, as_dict, list_options, list_tasks,
 from relier.cli.session import Exit, Session, exit_code_of, with_session
 from relier.cli.show import print_json, print_table, when
 from relier.errors import RelierError, VersionConflictError
-from relier.ledger.records import Operated, Record
+from relier.ledger.records import Operated, Record, Task
 from relier.states import State
 
 TRIES = 5
@@ -89,13 +89,28 @@ def cancel(session: Session, ids: tuple[str, ...]) -> Exit:
 def cancel_one(session: Session, task_id: str) -> Operated:
     """A person wants it ended whatever it does meanwhile: where it moved on since it was read, read it again."""
     for left in reversed(range(TRIES)):
-        version = session.run(session.ledger.get(task_id)).record.version
+        task = session.run(session.ledger.get(task_id))
         try:
-            return session.run(session.ledger.cancel(task_id, version))
+            done = session.run(session.ledger.cancel(task_id, task.record.version))
         except VersionConflictError:
             if not left:
                 raise
+            continue
+        if done.verdict == "ok" and task.record.spec.max_resurrections is not None:  # as every part of a chord has
+            _tell_chord(session, task)
+        return done
     raise AssertionError("unreachable")
+
+
+def _tell_chord(session: Session, task: Task) -> None:
+    """A Celery chord hears that a part of it will not come; whoever runs a part hears of it by its worker."""
+    try:
+        from relier.celery.control import part_of_cancelled
+    except ImportError:  # where nobody has Celery there are no chords
+        return
+    part = part_of_cancelled(task, session.settings, session.keyring)
+    if part is not None:
+        session.run(session.ledger.submit([part]))
 
 
 def _tell(row: dict[str, Any]) -> None:

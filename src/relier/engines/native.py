@@ -140,7 +140,7 @@ class Worker:
         )
         await asyncio.to_thread(self._heart.join_namespace)
         self._turn()
-        phoenix = Phoenix(self._settings, self._store, self._ledger)
+        phoenix = Phoenix(self._settings, self._store, self._ledger, self._mourn)
         sweep = loop.create_task(phoenix.run()) if self._options.sweep else None
         log.info("worker %s takes %s, %d at once", self.boot, ", ".join(self._queues()), self._options.concurrency)
         try:
@@ -351,6 +351,9 @@ class Worker:
                 if not self._attempts:
                     self._emptied.set()
                 self.recycle(f"task {attempt.ctx.task_id} would not end")
+
+    def _mourn(self, ids: Sequence[str]) -> None:
+        """The sweep has buried these."""
 
     def _turn(self) -> None:
         self._pulse.turned = time.monotonic()

@@ -14,13 +14,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from relier.outbox.relay import Relay, RelayOptions
+    from relier.outbox.options import RelayOptions
+    from relier.outbox.relay import Relay
     from relier.outbox.sqlalchemy import Outbox, inbox_table, outbox_table
 
 _HOMES = {
     "Outbox": "relier.outbox.sqlalchemy",
     "Relay": "relier.outbox.relay",
-    "RelayOptions": "relier.outbox.relay",
+    "RelayOptions": "relier.outbox.options",
     "inbox_table": "relier.outbox.sqlalchemy",
     "outbox_table": "relier.outbox.sqlalchemy",
 }

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
+import signal
 import threading
 import time
 import traceback
@@ -20,16 +20,17 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from relier.errors import ConfigurationError
 from relier.ledger.records import new_boot
 from relier.outbox.bell import Listener
 from relier.outbox.breaker import Breaker
 from relier.outbox.members import Membership
+from relier.outbox.options import RelayOptions
 from relier.outbox.row import Row
 from relier.outbox.rows import Database, Depth, Rows, Transaction
 from relier.outbox.target import Deferred, Failed, LedgerTarget, Outage, Outcome, Sent, Target
-from relier.outbox.write import DEFAULT_TABLE
 from relier.redact import shown
 from relier.submit.client import Client
 
@@ -39,47 +40,6 @@ SOONEST_S = 0.002  # after something was found, or the bell rang: so soon, then 
 ALONE = 5  # a relay that no bell wakes looks so many times as often
 DEPTH_EVERY_S = 10.0
 OUTAGE_DEFER_S = 1.0  # a row that met an outage lets others try first
-
-
-@dataclass(frozen=True, slots=True)
-class RelayOptions:
-    """Named as on the command line; times in seconds."""
-
-    batch_size: int = 100
-    idle_time: float = 1.0
-    publish_concurrency: int = 1
-    send_timeout: float = 10.0
-    shutdown_timeout: float = 30.0
-    broker_outage_cooldown: float = 30.0
-    max_retries: int = 5
-    backoff_time: float = 120.0
-    max_backoff: float = 3600.0
-    stale_timeout_seconds: float = 300.0
-    liveness_file: str | None = None
-    table: str = DEFAULT_TABLE
-    ordered: bool = False
-
-    def __post_init__(self) -> None:
-        for what in ("batch_size", "publish_concurrency"):
-            if getattr(self, what) < 1:
-                raise ConfigurationError(f"{what} must be at least 1, not {getattr(self, what)}")
-        for what in ("idle_time", "send_timeout", "stale_timeout_seconds"):
-            if getattr(self, what) <= 0:
-                raise ConfigurationError(f"{what} must be more than 0 seconds, not {getattr(self, what)}")
-        for what in ("shutdown_timeout", "broker_outage_cooldown", "max_retries", "backoff_time", "max_backoff"):
-            if getattr(self, what) < 0:
-                raise ConfigurationError(f"{what} must not be negative, but is {getattr(self, what)}")
-        if re.fullmatch(r"[A-Za-z_][\w$]*(\.[A-Za-z_][\w$]*)?", self.table, re.ASCII) is None:
-            raise ConfigurationError(f"table is a name, or schema.name, not {self.table!r:.60}")
-        if self.stale_timeout_seconds <= self.send_timeout:
-            raise ConfigurationError(
-                f"stale_timeout_seconds ({self.stale_timeout_seconds:g}) must be longer than send_timeout "
-                f"({self.send_timeout:g}): a row would be given to another relay while this one sends it"
-            )
-
-    def backoff(self, retries: int) -> float:
-        """How long a row waits that has failed so often before."""
-        return float(min(self.max_backoff, self.backoff_time * 2 ** min(retries, 60)))
 
 
 @dataclass(slots=True)
@@ -168,7 +128,7 @@ class Relay:
             raise
 
     def stop(self) -> None:
-        """Drain: what is being sent is waited for, nothing else begins. From any thread, or a signal handler."""
+        """Drain: what is being sent is waited for, nothing else begins. From any thread; see `stopped_by_signals`."""
         self._stop.set()
         self._woken.set()
 
@@ -412,9 +372,28 @@ def relay_to_ledger(
         [LedgerTarget(sending), *others],
         options,
         Membership(settings, client.scripts, lambda: {"table": options.table}),
-        lambda wake: Listener(settings, client.scripts, wake),
+        None if options.no_wake else lambda wake: Listener(settings, client.scripts, wake),
         show=lambda name, text: str(shown(settings, name, text)),
     )
+
+
+@contextlib.contextmanager
+def stopped_by_signals(relay: Relay) -> Iterator[None]:
+    """SIGTERM and SIGINT let it drain. The handler only starts a thread: it may interrupt the relay while that holds the
+    very lock that `stop` needs."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: Any) -> None:
+        threading.Thread(target=relay.stop, name="relier-relay-stops").start()
+
+    before = {one: signal.signal(one, stop) for one in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def _later_ms(outcome: Outcome | None) -> int:

@@ -16,7 +16,8 @@ from relier.outbox.row import Row
 
 NOW_MS = {
     "postgresql": "CAST(extract(epoch FROM now()) * 1000 AS bigint)",
-    "mysql": "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)",
+    # From UTC: UNIX_TIMESTAMP(NOW()) goes back an hour when the session's summer time ends.
+    "mysql": "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000",
     "sqlite": "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
 }
 CLAIMED = "r.id, r.task_id, r.kind, r.name, r.queue, r.body, {now} - r.created_at, r.claims, r.retries"

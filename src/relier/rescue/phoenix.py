@@ -13,11 +13,13 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import Callable, Sequence
 
 from relier.errors import ConfigurationError, RelierError
 from relier.ledger.ledger import SWEEP_TASKS, Ledger
 from relier.rescue.janitor import Janitor
 from relier.settings import Settings
+from relier.states import State
 from relier.store import AsyncStore
 
 log = logging.getLogger("relier.phoenix")
@@ -28,12 +30,19 @@ MOST_AT_ONCE = 5_000  # due or ended tasks moved in one round, so that a round h
 
 
 class Phoenix:
-    """Sweeps until it is told to end."""
+    """Sweeps until it is told to end. `mourn` is told of those that a pass has buried."""
 
-    def __init__(self, settings: Settings, store: AsyncStore, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: AsyncStore,
+        ledger: Ledger,
+        mourn: Callable[[Sequence[str]], None] = lambda _: None,
+    ) -> None:
         self._settings = settings
         self._store = store
         self._ledger = ledger
+        self._mourn = mourn
         self._janitor = Janitor(settings, store, ledger)
         self._ending = asyncio.Event()
         self._reaped_at = 0.0
@@ -95,6 +104,8 @@ class Phoenix:
         for task_id, state in outcomes:
             log.info("revived task %s: its worker is gone; it is %s now", task_id, state)
         self.revived += len(outcomes)
+        if dead := [task_id for task_id, state in outcomes if state == State.DEAD]:
+            self._mourn(dead)
         if deferred and not self._braked:
             log.warning(
                 "Resurrection scan deferred: recovery queue backlog too deep (%d tasks wait; the limit is "

@@ -125,9 +125,9 @@ def reason_of(failed: Failed) -> str:
     """The dead letter's reason: the exception's class, and TimeoutError for a hard timeout."""
     if isinstance(failed.error, HardTimeoutError):
         return "TimeoutError"
-    if isinstance(failed.error, MaxResurrectionsExceededError):
-        return "max_resurrections_exceeded"
     name = failed.failure.name if failed.failure is not None else type(failed.error).__name__
+    if isinstance(failed.error, MaxResurrectionsExceededError):
+        name = failed.error.reason
     return "".join(name.split())[:100] or "Exception"  # a class may have any name, a reason is a short word
 
 

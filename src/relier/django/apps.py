@@ -1,0 +1,20 @@
+"""The app. Its label, `relier`, is part of the tables' history: it stays."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+from django.core.checks import Tags, register
+
+from relier.django import checks
+
+
+class RelierConfig(AppConfig):
+    name = "relier.django"
+    label = "relier"
+    verbose_name = "Relier"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        register(checks.check_settings, "relier")
+        register(checks.check_engines, "relier")
+        register(checks.check_tables, Tags.database)

@@ -1,0 +1,68 @@
+"""What a relay works on: a database of Django's settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.utils import DEFAULT_DB_ALIAS
+
+from relier.errors import ConfigurationError
+
+NAME = re.compile(r"(?<![:\w]):([A-Za-z_]\w*)")
+READ_COMMITTED = "read committed"
+
+
+class DjangoTransaction:
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
+        self._connection = connection
+
+    def run(self, sql: str, values: Mapping[str, Any]) -> Sequence[Any]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(translated(sql), values)
+            return cursor.fetchall() if cursor.description else []
+
+    def change(self, sql: str, values: Mapping[str, Any]) -> int:
+        with self._connection.cursor() as cursor:
+            cursor.execute(translated(sql), values)
+            return int(cursor.rowcount)
+
+
+class DjangoDatabase:
+    """By an alias. Each thread that begins has its own connection."""
+
+    def __init__(self, alias: str = DEFAULT_DB_ALIAS) -> None:
+        if alias not in connections:
+            raise ConfigurationError(
+                f"DATABASES has no {alias!r}; there are: {', '.join(repr(one) for one in connections)}"
+            )
+        self.alias = alias
+        self.dialect: str = connections[alias].vendor
+
+    @contextmanager
+    def begin(self) -> Iterator[DjangoTransaction]:
+        connection = connections[self.alias]
+        if not connection.settings_dict["CONN_MAX_AGE"]:
+            connection.close_at = None  # "a new one for each request" would be a new one for each look of a relay
+        connection.close_if_unusable_or_obsolete()  # the database was away since
+        with transaction.atomic(using=self.alias, durable=True):
+            if self.dialect == "mysql" and connection.isolation_level != READ_COMMITTED:
+                # What users may have set instead locks the gaps between rows, and pushes would wait for a relay.
+                with connection.cursor() as cursor:
+                    cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            yield DjangoTransaction(connection)
+
+    def close(self) -> None:
+        if not connections[self.alias].in_atomic_block:
+            connections[self.alias].close()
+
+
+@lru_cache(512)
+def translated(sql: str) -> str:
+    """`:name` as Django wants it."""
+    return NAME.sub(r"%(\1)s", sql.replace("%", "%%"))

@@ -1,0 +1,79 @@
+"""The tables: the same as `outbox_table` and the inbox make for SQLAlchemy, so that every relay and tool reads them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.db import models
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from relier.errors import ConfigurationError
+from relier.outbox.rows import NOW_MS
+from relier.outbox.write import DEFAULT_TABLE
+
+
+class NowMs(models.Func):
+    """The database's own time, in ms."""
+
+    output_field = models.BigIntegerField()
+
+    def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper, **_: Any) -> tuple[str, list[Any]]:  # noqa: ARG002
+        now = NOW_MS.get(connection.vendor)
+        if now is None:
+            raise ConfigurationError(
+                f"the outbox knows PostgreSQL, MySQL, MariaDB and SQLite, and database {connection.alias!r} is "
+                f"{connection.display_name}; keep the outbox in one of those"
+            )
+        return now.replace("%", "%%"), []
+
+
+class OutboxRow(models.Model):
+    """A task that waits for its relay. Times are the database's, in ms."""
+
+    id = models.BigAutoField(primary_key=True)
+    task_id = models.CharField(max_length=64)
+    kind = models.CharField(max_length=16)
+    name = models.CharField(max_length=255)
+    queue = models.CharField(max_length=255)
+    order_key = models.CharField(max_length=255, db_default="")
+    body = models.BinaryField()
+    created_at = models.BigIntegerField()
+    due_at = models.BigIntegerField()
+    leased_by = models.CharField(max_length=64, db_default="")
+    leased_at = models.BigIntegerField(db_default=0)
+    claims = models.IntegerField(db_default=0)
+    retries = models.IntegerField(db_default=0)
+    dead = models.SmallIntegerField(db_default=0)
+    died_at = models.BigIntegerField(db_default=0)
+    error = models.TextField(null=True)
+
+    class Meta:
+        app_label = "relier"
+        db_table = DEFAULT_TABLE
+        verbose_name = "outbox row"
+        indexes: ClassVar = [
+            models.Index(fields=["dead", "due_at", "id"], name=f"ix_{DEFAULT_TABLE}_due"),
+            models.Index(fields=["order_key", "id"], name=f"ix_{DEFAULT_TABLE}_order"),
+            models.Index(fields=["task_id"], name=f"ix_{DEFAULT_TABLE}_task"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.task_id}"
+
+
+class InboxMark(models.Model):
+    """A task ran, and what it did here is committed."""
+
+    pk = models.CompositePrimaryKey("task_id", "revision")
+    task_id = models.CharField(max_length=64)
+    revision = models.IntegerField()
+    result = models.BinaryField(null=True)
+    created_at = models.BigIntegerField()
+
+    class Meta:
+        app_label = "relier"
+        db_table = "relier_inbox"
+        verbose_name = "inbox mark"
+
+    def __str__(self) -> str:
+        return f"{self.task_id} {self.revision}"

@@ -1,0 +1,63 @@
+"""A row's payload and error as people may see them: decrypted with this machine's keys, passed by RELIER_REDACT."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from relier.django.models import OutboxRow
+from relier.envelope import open_envelope
+from relier.errors import PayloadIntegrityError, RelierError
+from relier.outbox.row import CELERY, Row, kept_of
+from relier.redact import shown
+from relier.submit.client import default_client
+
+
+def payload_of(row: OutboxRow) -> str:
+    """The call, as JSON; or why it cannot be read."""
+    body = bytes(row.body)
+    if row.kind == CELERY:
+        return _text(row, _plain(_message_in(body)))
+    try:
+        task = kept_of(Row(row.id, row.task_id, row.kind, row.name, row.queue, body, 0, row.claims, row.retries)).task
+    except RelierError as error:
+        return f"({error})"
+    try:
+        opened = open_envelope(task.payload, task_id=task.id, name=task.name, keyring=default_client().keyring)
+    except PayloadIntegrityError as error:
+        return f"({error})\n\n{_text(row, _plain(task.payload))}"
+    return _text(row, json.loads(opened.body))
+
+
+def error_of(row: OutboxRow) -> str:
+    return _text(row, row.error) if row.error else ""
+
+
+def _message_in(body: bytes) -> bytes:
+    """The arguments of a Celery message, as its serializer wrote them."""
+    try:
+        found = msgspec.msgpack.decode(body)["message"]["body"]
+    except (msgspec.MsgspecError, ValueError, TypeError, LookupError):
+        return body
+    return found if isinstance(found, bytes) else str(found).encode()
+
+
+def _plain(raw: bytes) -> Any:
+    """What the redaction hook gets of bytes: plain data where they are that, else a text."""
+    try:
+        return json.loads(raw)
+    except ValueError:
+        return raw.decode("utf-8", "backslashreplace")
+
+
+def _text(row: OutboxRow, value: Any) -> str:
+    settings = default_client().settings
+    told = shown(settings, row.name, value)
+    if isinstance(told, str):
+        return told
+    try:
+        return json.dumps(told, indent=2, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        return f"(hidden: {settings.redact} returned what is no plain data)"

@@ -1,0 +1,68 @@
+"""The options of a relay, by the names they have on the command line and in Django's."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from relier.errors import ConfigurationError
+from relier.outbox.write import DEFAULT_TABLE
+
+
+@dataclass(frozen=True, slots=True)
+class RelayOptions:
+    """Named as on the command line; times in seconds."""
+
+    batch_size: int = 100
+    idle_time: float = 1.0
+    publish_concurrency: int = 1
+    send_timeout: float = 10.0
+    shutdown_timeout: float = 30.0
+    broker_outage_cooldown: float = 30.0
+    max_retries: int = 5
+    backoff_time: float = 120.0
+    max_backoff: float = 3600.0
+    stale_timeout_seconds: float = 300.0
+    liveness_file: str | None = None
+    table: str = DEFAULT_TABLE
+    ordered: bool = False
+    no_wake: bool = False
+
+    def __post_init__(self) -> None:
+        for what in ("batch_size", "publish_concurrency"):
+            if getattr(self, what) < 1:
+                raise ConfigurationError(f"{what} must be at least 1, not {getattr(self, what)}")
+        for what in ("idle_time", "send_timeout", "stale_timeout_seconds"):
+            if getattr(self, what) <= 0:
+                raise ConfigurationError(f"{what} must be more than 0 seconds, not {getattr(self, what)}")
+        for what in ("shutdown_timeout", "broker_outage_cooldown", "max_retries", "backoff_time", "max_backoff"):
+            if getattr(self, what) < 0:
+                raise ConfigurationError(f"{what} must not be negative, but is {getattr(self, what)}")
+        if re.fullmatch(r"[A-Za-z_][\w$]*(\.[A-Za-z_][\w$]*)?", self.table, re.ASCII) is None:
+            raise ConfigurationError(f"table is a name, or schema.name, not {self.table!r:.60}")
+        if self.stale_timeout_seconds <= self.send_timeout:
+            raise ConfigurationError(
+                f"stale_timeout_seconds ({self.stale_timeout_seconds:g}) must be longer than send_timeout "
+                f"({self.send_timeout:g}): a row would be given to another relay while this one sends it"
+            )
+
+    def backoff(self, retries: int) -> float:
+        """How long a row waits that has failed so often before."""
+        return float(min(self.max_backoff, self.backoff_time * 2 ** min(retries, 60)))
+
+
+OPTION_HELP = {
+    "batch_size": "Rows claimed at once.",
+    "idle_time": "The longest pause when there is nothing to send (s); a fifth of it where no commit can wake it.",
+    "publish_concurrency": "Threads that publish.",
+    "send_timeout": "How long one publish may take (s).",
+    "shutdown_timeout": "After SIGTERM, what is being sent may take so long (s).",
+    "broker_outage_cooldown": "After two outages in a row, nothing is tried for so long (s).",
+    "max_retries": "How often a row is tried again that fails alone; then it is dead.",
+    "backoff_time": "How long such a row waits the first time (s); twice as long each time.",
+    "max_backoff": "The longest such wait (s).",
+    "stale_timeout_seconds": "Without the ledger, rows of a dead relay are free after so long (s).",
+    "liveness_file": "Touched by every pass, also an idle one.",
+    "ordered": "Send rows with the same order key in their order.",
+    "no_wake": "Do not listen for commits, only poll: where those who push cannot reach the store.",
+}

@@ -379,8 +379,8 @@ def relay_to_ledger(
 
 @contextlib.contextmanager
 def stopped_by_signals(relay: Relay) -> Iterator[None]:
-    """SIGTERM and SIGINT let it drain. The handler only starts a thread: it may interrupt the relay while that holds the
-    very lock that `stop` needs."""
+    """SIGTERM and SIGINT let it drain. The handler only starts a thread: it may interrupt the relay while that holds
+    the very lock that `stop` needs."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

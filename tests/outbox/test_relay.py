@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,11 @@ from relier.errors import RedisConnectionError, TaskNotFoundError
 from relier.ledger.records import Admission, Limit, Submission, new_task_id
 from relier.outbox.members import Membership
 from relier.outbox.options import RelayOptions
+from relier.outbox.postgres import NoticeListener
 from relier.outbox.relay import Batch, Relay, relay_to_ledger
 from relier.outbox.row import TOMB_MS, NewRow, new_row
 from relier.outbox.rows import Members, Rows, Wanted
-from relier.outbox.sqlalchemy import AsyncEngineDatabase, EngineDatabase, database_of
+from relier.outbox.sqlalchemy import AsyncEngineDatabase, EngineDatabase, database_of, notice_connector
 from relier.outbox.target import SENT, Deferred, Failed, LedgerTarget, Outage
 from relier.states import State
 
@@ -352,6 +354,28 @@ def test_a_relay_wakes_when_rows_commit(shop: Shop) -> None:
     assert shop.state(one) is State.QUEUED
     assert shop.count() == 0
     assert shop.client.run(shop.client.ledger.stats()).boots == ()
+
+
+def test_postgresql_wakes_a_relay_itself(postgres: Database, client: Client) -> None:
+    """Without a ledger: NOTIFY is part of the transaction, and is told when that commits."""
+    with Shop(postgres.url, client) as shop:
+        shop.outbox._notify = True
+        target = Scripted(SENT, expect=3)
+        ready = threading.Event()
+        ear = partial(NoticeListener, notice_connector(postgres.url), "relier_outbox")
+        relay = Relay(EngineDatabase(shop.engine), [target], RelayOptions(idle_time=60), listener=ear)
+        wake = relay.wake
+        relay._listener._wake = lambda: (wake(), ready.set())  # type: ignore[union-attr]
+        running = threading.Thread(target=relay.run)
+        running.start()
+        assert ready.wait(30)
+        shop.place(1, 2, 3)
+        assert target.all_seen.wait(30)
+        relay.stop()
+        running.join(30)
+        assert shop.count() == 0
+    with pytest.raises(ConfigurationError, match="for PostgreSQL"):
+        notice_connector("sqlite://")
 
 
 @pytest.mark.anyio

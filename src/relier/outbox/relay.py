@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from relier.errors import ConfigurationError
 from relier.ledger.records import new_boot
@@ -63,6 +63,16 @@ class Batch:
     outcomes: dict[int, Outcome] = field(default_factory=dict)
 
 
+class Ear(Protocol):
+    """What wakes a relay: a thread. `hears`: it would."""
+
+    hears: bool
+
+    def start(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
 class Relay:
     """One relay. `run` blocks until `stop`; `arun` is the same inside an asyncio application.
 
@@ -76,7 +86,7 @@ class Relay:
         targets: Sequence[Target],
         options: RelayOptions | None = None,
         membership: Membership | None = None,
-        listener: Callable[[Callable[[], None]], Listener] | None = None,
+        listener: Callable[[Callable[[], None]], Ear] | None = None,
         clock: Callable[[], float] = time.monotonic,
         show: Callable[[str, str], str] = lambda _, text: text,
     ) -> None:
@@ -361,9 +371,14 @@ class Relay:
 
 
 def relay_to_ledger(
-    database: Database, client: Client, options: RelayOptions | None = None, others: Sequence[Target] = ()
+    database: Database,
+    client: Client,
+    options: RelayOptions | None = None,
+    others: Sequence[Target] = (),
+    listener: Callable[[Callable[[], None]], Ear] | None = None,
 ) -> Relay:
-    """A relay whose rows become records: a member of the cluster, woken by commits. `others`: for other kinds."""
+    """A relay whose rows become records: a member of the cluster, woken by commits through the ledger's store, or by
+    `listener`. `others`: targets for other kinds of rows."""
     options = options or RelayOptions()
     settings = client.settings
     sending = Client(settings.model_copy(update={"redis_deadline": options.send_timeout}))
@@ -372,15 +387,15 @@ def relay_to_ledger(
         [LedgerTarget(sending), *others],
         options,
         Membership(settings, client.scripts, lambda: {"table": options.table}),
-        None if options.no_wake else lambda wake: Listener(settings, client.scripts, wake),
+        None if options.no_wake else listener or (lambda wake: Listener(settings, client.scripts, wake)),
         show=lambda name, text: str(shown(settings, name, text)),
     )
 
 
 @contextlib.contextmanager
 def stopped_by_signals(relay: Relay) -> Iterator[None]:
-    """SIGTERM and SIGINT let it drain. The handler only starts a thread: it may interrupt the relay while that holds the
-    very lock that `stop` needs."""
+    """SIGTERM and SIGINT let it drain. The handler only starts a thread: it may interrupt the relay while that holds
+    the very lock that `stop` needs."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -5,8 +5,9 @@
 
 `export NAME=…` holds for all commands below it.
 
-What stays (`rl worker`, `rl dev`, relays) is started and left running, as in a terminal of its own, until the next one
-of its kind; what it prints is not compared. A file in a folder is part of a framework's project, which imports it.
+What stays (`rl worker`, `rl dev`, relays, web servers) is started and left running, as in a terminal of its own, until
+the next one of its kind; what it prints is not compared. A file in a folder is part of a framework's project, which
+imports it.
 Ids, workers, processes, times and folders differ from run to run. They are compared as such, and a later command that
 names one of the page's gets the real one.
 """
@@ -29,8 +30,12 @@ STAYS = {  # what it says when it is ready
     "rl dev": " takes ",
     "rl outbox relay": " sends what is committed ",
     "python manage.py relier_relay": " sends what is committed ",
+    "uvicorn": "Application startup complete",
 }
-CHANGES = re.compile(r"rl (dlq replay|dlq discard|tasks cancel|queues pause|queues resume)|python|kill|echo|cat")
+CHANGES = re.compile(
+    r"rl (dlq replay|dlq discard|tasks cancel|queues pause|queues resume|outbox replay|outbox purge|outbox forget)"
+    r"|python|kill|echo|cat|curl|for |pytest"
+)
 
 ID = re.compile(r"\b[0-9a-f]{32}\b")
 BOOT = re.compile(r"\b([\w-]+)\.(\d+)\.[0-9a-f]{5,}\b")
@@ -40,6 +45,7 @@ VARIES = [
     (re.compile(r"\d\d:\d\d:\d\d(?:,\d+)?"), "<time>"),
     (re.compile(rf"just now|in {SPAN}|{SPAN} ago"), "<ago>"),
     (re.compile(SPAN), "<span>"),
+    (re.compile(r"\bin \d+\.\d\ds\b"), "<ago>"),
     (re.compile(r"embedded:///\S+"), "<store>"),
     (re.compile(r'"[^"\s]*/([^/"\s]+\.py)"'), r'"\1"'),
     (ID, "<id>"),

@@ -24,6 +24,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     opened.close()
 
 
+@pytest.mark.timeout(300)  # dozens of commands, each a process of its own
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_shows_what_happens(page: Path, terminal: Terminal) -> None:
     """Its files are written, its commands typed, on an embedded store and with a real worker."""
@@ -34,6 +35,12 @@ def test_the_readme_fits_fifteen_lines_of_code_and_two_commands() -> None:
     code, *commands = steps_of(ROOT / "README.md")
     assert len([line for line in code.lines[0].splitlines()[1:] if line.strip()]) <= 15
     assert [step.command.split()[0] for step in commands] == ["rl", "python"]
+
+
+def test_the_files_of_the_outbox_tutorial_are_the_example() -> None:
+    for step in steps_of(ROOT / "docs" / "tutorial-outbox.md"):
+        if step.file:
+            assert (ROOT / "examples" / "outbox_shop" / step.file).read_text() == step.lines[0]
 
 
 def test_the_reference_is_what_the_code_says() -> None:

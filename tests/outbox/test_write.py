@@ -6,7 +6,7 @@ import time
 
 import pytest
 from shop import Shop, failing, receipt
-from sqlalchemy import event
+from sqlalchemy import MetaData, event
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
@@ -181,6 +181,18 @@ def test_the_schema_is_explained(shop: Shop) -> None:
     assert "column queue is" in str(told.value)
     assert "column more is not one" in str(told.value)
     assert "index on (dead, due_at, id)" in str(told.value)
+
+
+def test_a_schema_of_its_own(pg_shop: Shop) -> None:
+    other = Outbox(MetaData(schema="other"), wake=False)
+    with pg_shop.engine.begin() as connection:
+        connection.exec_driver_sql("CREATE SCHEMA other")
+    other.table.create(pg_shop.engine)
+    other.validate_schema(pg_shop.engine)
+    with pg_shop.session() as session, session.begin():
+        other.add(session, receipt, 1)
+    assert pg_shop.relay(table="other.relier_outbox").drain() == 1
+    forget_outbox(other)
 
 
 def test_two_outboxes_must_be_told_apart(shop: Shop) -> None:

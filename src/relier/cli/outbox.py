@@ -14,6 +14,7 @@ import click
 from relier.cli.session import Exit, Failure, Session, with_session
 from relier.cli.show import many, one_line, print_json, print_table, span
 from relier.cli.worker import settings_for, start_logging, stays
+from relier.errors import RedisConnectionError
 from relier.outbox.inbox import DEFAULT_INBOX, Marks
 from relier.outbox.members import is_relay
 from relier.outbox.options import OPTION_HELP, RelayOptions
@@ -186,8 +187,7 @@ def stats(session: Session, database: Database, rows: Rows) -> None:
     """How many rows wait, how old the oldest is, how many are dead, and which relays live."""
     with database.begin() as tx:
         depth = rows.depth(tx)
-    boots = session.run(session.ledger.stats()).boots
-    relays = [boot.boot for boot in boots if is_relay(boot.about) and boot.lease_left_ms > 0]
+    relays = _relays(session)
     if session.as_json:
         print_json(asdict(depth) | {"relays": relays})
         return
@@ -195,7 +195,19 @@ def stats(session: Session, database: Database, rows: Rows) -> None:
     oldest = f", the oldest for {span(depth.oldest_ms)}" if depth.waiting else ""
     click.echo(f"Waiting: {about}{depth.waiting:,}{oldest}.")
     click.echo(f"Dead: {depth.dead:,}{'' if depth.dead <= 10_000 else ' or more'}.")
-    click.echo(f"Relays: {', '.join(relays) or 'none; start one with `rl outbox relay`'}.")
+    if relays is None:
+        click.echo("Relays: not known, for the store does not answer.")
+    else:
+        click.echo(f"Relays: {', '.join(relays) or 'none; start one with `rl outbox relay`'}.")
+
+
+def _relays(session: Session) -> list[str] | None:
+    """Those that live; None where the store is away, which is just when people want to know how many rows wait."""
+    try:
+        boots = session.run(session.ledger.stats()).boots
+    except RedisConnectionError:
+        return None
+    return [boot.boot for boot in boots if is_relay(boot.about) and boot.lease_left_ms > 0]
 
 
 @outbox.command()

@@ -263,7 +263,8 @@ class Outbox:
         for name, column_found in found.items():
             if name not in required and not column_found["nullable"] and column_found.get("default") is None:
                 yield f"column {name} is not one of the outbox's, and may not be empty: no push could be written"
-        indexed = {tuple(index["column_names"]) for index in inspector.get_indexes(self.table.name)}
+        indexes = inspector.get_indexes(self.table.name, schema=self.table.schema)
+        indexed = {tuple(index["column_names"]) for index in indexes}
         for index in self.table.indexes:
             columns = tuple(column.name for column in index.columns)
             if columns not in indexed:

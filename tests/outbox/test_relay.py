@@ -226,6 +226,40 @@ def test_rows_of_a_relay_that_is_gone_are_free(shop: Shop) -> None:
         assert len(rows.claim(tx, "other", 10, 2**60, Members(frozenset({"other"}), 5))) == 1
 
 
+def test_a_claim_whose_answer_was_lost_is_made_again(shop: Shop) -> None:
+    """The database has the lease, the relay does not know: it finds its rows at the next claim."""
+    shop.place(1, 2)
+    relay = shop.relay(Scripted(SENT))
+    assert len(relay._exchange(Batch(relay.boot), 10).rows) == 2
+    assert len(relay._exchange(Batch(relay.boot), 10).rows) == 2
+    assert relay.drain() == 2
+
+
+def test_rows_of_another_kind_are_left_alone(shop: Shop) -> None:
+    shop.place(1)
+    shop.write(NewRow(new_task_id(), "celery", "n", "q", "", b"x"))
+    assert shop.relay().drain() == 1
+    (row,) = shop.rows()
+    assert (row.kind, row.claims, row.retries) == ("celery", 0, 0)
+
+
+def test_leases_are_renewed_while_rows_are_sent(shop: Shop) -> None:
+    shop.place(1, 2, 3)
+    clock = Clock()
+    held: list[int] = []
+
+    def publish(_: object) -> object:
+        held.append(shop.rows()[-1].leased_at)
+        shop.change(leased_at=5)
+        clock.now += 200
+        return SENT
+
+    relay = shop.relay(Scripted(publish), clock=clock)
+    relay.drain()
+    assert held[1] > 5
+    assert held[2] > 5
+
+
 def test_members_know_each_other(client: Client) -> None:
     one, two = (Membership(client.settings, client.scripts, dict) for _ in range(2))
     client.open()

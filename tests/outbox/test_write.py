@@ -61,6 +61,25 @@ def test_a_savepoint_that_was_released_goes_with_its_outer_transaction(shop: Sho
     assert shop.count() == 1
 
 
+def test_what_was_pushed_before_a_close_does_not_come_back(shop: Shop) -> None:
+    """A session that is closed rolls back, and may be used again."""
+    with shop.session() as session:
+        shop.outbox.add(session, receipt, 1)
+        session.close()
+        with session.begin_nested():
+            shop.outbox.add(session, receipt, 2)
+        session.close()
+        kept = shop.outbox.add(session, receipt, 3).id
+        session.commit()
+    assert [row.task_id for row in shop.rows()] == [kept]
+
+
+def test_thousands_of_pushes_in_one_transaction(shop: Shop) -> None:
+    with shop.session() as session, session.begin():
+        ids = [shop.outbox.add(session, receipt, order).id for order in range(6_000)]
+    assert [row.task_id for row in shop.rows()] == ids
+
+
 def test_many_pushes_are_one_insert_and_nothing_else_is_flushed(shop: Shop) -> None:
     statements: list[str] = []
     with shop.session() as session:

@@ -207,7 +207,7 @@ def _relays(session: Session) -> list[str] | None:
         boots = session.run(session.ledger.stats()).boots
     except RedisConnectionError:
         return None
-    return [boot.boot for boot in boots if is_relay(boot.about) and boot.lease_left_ms > 0]
+    return [boot.boot for boot in boots if is_relay(boot.boot) and boot.lease_left_ms > 0]
 
 
 @outbox.command()

@@ -86,6 +86,7 @@ def _dialect(name: str) -> str:
     return "mysql" if name == "mariadb" else name
 
 
+AT_ONCE = 500
 BLOB = LargeBinary().with_variant(LONGBLOB(), "mysql", "mariadb")
 NUMBER = BigInteger().with_variant(Integer(), "sqlite")  # SQLite counts up by itself for INTEGER alone
 
@@ -186,13 +187,15 @@ class Outbox:
             self.write(target, rows)
 
     def insert(self, connection: Connection, rows: Sequence[NewRow]) -> None:
-        """One statement for all of them."""
+        """One statement for all of them, or one for every 500: databases take only so many values at once."""
         if self._strict and commits_by_itself(connection):
             raise OutsideTransactionError(
                 f"the connection is in AUTOCOMMIT mode, so {rows[0].name} would be sent whatever becomes of the rest; "
                 f"nothing was written; begin a transaction, or make the outbox with strict=False"
             )
-        connection.execute(insert(self.table).values([msgspec.structs.asdict(row) for row in rows]))
+        for i in range(0, len(rows), AT_ONCE):
+            values = [msgspec.structs.asdict(row) for row in rows[i : i + AT_ONCE]]
+            connection.execute(insert(self.table).values(values))
         if self._notify and connection.dialect.name == "postgresql":
             connection.execute(_text(NOTIFY), {"channel": channel_of(self.table.name)})
 
@@ -280,7 +283,7 @@ class Gathered:
         self._inserted = False
         event.listen(session, "before_commit", self._insert)
         event.listen(session, "after_commit", self._committed)
-        event.listen(session, "after_soft_rollback", self._rolled_back)
+        event.listen(session, "after_transaction_end", self._ended)
         self._session = ref(session)
 
     def add(self, rows: Sequence[NewRow]) -> None:
@@ -316,18 +319,11 @@ class Gathered:
             self._inserted = False
             outbox.ring()
 
-    def _rolled_back(self, session: Session, ended: SessionTransaction) -> None:
-        for transaction in [one for one in self._rows if one is ended or _is_inside(one, ended)]:
-            del self._rows[transaction]
-        if not session.in_transaction():
+    def _ended(self, _: Session, ended: SessionTransaction) -> None:
+        """However it ended: what it had not inserted by then is gone with it."""
+        self._rows.pop(ended, None)
+        if ended.parent is None:
             self._inserted = False
-
-
-def _is_inside(transaction: SessionTransaction, outer: SessionTransaction) -> bool:
-    parent = transaction.parent
-    while parent is not None and parent is not outer:
-        parent = parent.parent
-    return parent is outer
 
 
 def plain(where: Any) -> Any:

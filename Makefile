@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-celery bench-celery-chaos bench-celery-outages test-celery test-celery-matrix clean
+.PHONY: setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-celery bench-celery-chaos bench-celery-outages bench-outbox bench-outbox-chaos test-celery test-celery-matrix clean
 
 setup: $(VENV)/.ready
 $(VENV)/.ready: requirements/dev.lock pyproject.toml
@@ -97,6 +97,12 @@ bench-celery: $(VENV)-bench/.ready  ## Celery with Relier beside plain Celery, i
 
 bench-celery-chaos bench-celery-outages: setup  ## kills at random under canvas; dead children, brokers that forget or freeze
 	$(BIN)/python bench/$(subst -,_,$(@:bench-%=%)).py
+
+bench-outbox: $(VENV)-bench/.ready  ## the outbox beside django-celery-outbox: how soon, how fast, what trouble costs
+	$(VENV)-bench/bin/python bench/outbox.py
+
+bench-outbox-chaos: setup  ## relays killed at 200 random moments: every committed row is one record
+	$(BIN)/python bench/outbox_chaos.py
 
 bench-recovery: setup  ## how soon the tasks of killed workers run again
 	$(BIN)/python bench/recovery.py

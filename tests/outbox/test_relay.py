@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,11 @@ from relier.errors import RedisConnectionError, TaskNotFoundError
 from relier.ledger.records import Admission, Limit, Submission, new_task_id
 from relier.outbox.members import Membership
 from relier.outbox.options import RelayOptions
+from relier.outbox.postgres import NoticeListener
 from relier.outbox.relay import Batch, Relay, relay_to_ledger
 from relier.outbox.row import TOMB_MS, NewRow, new_row
 from relier.outbox.rows import Members, Rows, Wanted
-from relier.outbox.sqlalchemy import AsyncEngineDatabase, EngineDatabase, database_of
+from relier.outbox.sqlalchemy import AsyncEngineDatabase, EngineDatabase, database_of, notice_connector
 from relier.outbox.target import SENT, Deferred, Failed, LedgerTarget, Outage
 from relier.states import State
 
@@ -224,6 +226,40 @@ def test_rows_of_a_relay_that_is_gone_are_free(shop: Shop) -> None:
         assert len(rows.claim(tx, "other", 10, 2**60, Members(frozenset({"other"}), 5))) == 1
 
 
+def test_a_claim_whose_answer_was_lost_is_made_again(shop: Shop) -> None:
+    """The database has the lease, the relay does not know: it finds its rows at the next claim."""
+    shop.place(1, 2)
+    relay = shop.relay(Scripted(SENT))
+    assert len(relay._exchange(Batch(relay.boot), 10).rows) == 2
+    assert len(relay._exchange(Batch(relay.boot), 10).rows) == 2
+    assert relay.drain() == 2
+
+
+def test_rows_of_another_kind_are_left_alone(shop: Shop) -> None:
+    shop.place(1)
+    shop.write(NewRow(new_task_id(), "celery", "n", "q", "", b"x"))
+    assert shop.relay().drain() == 1
+    (row,) = shop.rows()
+    assert (row.kind, row.claims, row.retries) == ("celery", 0, 0)
+
+
+def test_leases_are_renewed_while_rows_are_sent(shop: Shop) -> None:
+    shop.place(1, 2, 3)
+    clock = Clock()
+    held: list[int] = []
+
+    def publish(_: object) -> object:
+        held.append(shop.rows()[-1].leased_at)
+        shop.change(leased_at=5)
+        clock.now += 200
+        return SENT
+
+    relay = shop.relay(Scripted(publish), clock=clock)
+    relay.drain()
+    assert held[1] > 5
+    assert held[2] > 5
+
+
 def test_members_know_each_other(client: Client) -> None:
     one, two = (Membership(client.settings, client.scripts, dict) for _ in range(2))
     client.open()
@@ -352,6 +388,28 @@ def test_a_relay_wakes_when_rows_commit(shop: Shop) -> None:
     assert shop.state(one) is State.QUEUED
     assert shop.count() == 0
     assert shop.client.run(shop.client.ledger.stats()).boots == ()
+
+
+def test_postgresql_wakes_a_relay_itself(postgres: Database, client: Client) -> None:
+    """Without a ledger: NOTIFY is part of the transaction, and is told when that commits."""
+    with Shop(postgres.url, client) as shop:
+        shop.outbox._notify = True
+        target = Scripted(SENT, expect=3)
+        ready = threading.Event()
+        ear = partial(NoticeListener, notice_connector(postgres.url), "relier_outbox")
+        relay = Relay(EngineDatabase(shop.engine), [target], RelayOptions(idle_time=60), listener=ear)
+        wake = relay.wake
+        relay._listener._wake = lambda: (wake(), ready.set())  # type: ignore[union-attr]
+        running = threading.Thread(target=relay.run)
+        running.start()
+        assert ready.wait(30)
+        shop.place(1, 2, 3)
+        assert target.all_seen.wait(30)
+        relay.stop()
+        running.join(30)
+        assert shop.count() == 0
+    with pytest.raises(ConfigurationError, match="for PostgreSQL"):
+        notice_connector("sqlite://")
 
 
 @pytest.mark.anyio

@@ -82,16 +82,6 @@ def test_a_commit_of_the_whole_takes_open_savepoints_along(shop: Shop) -> None:
     assert [row.task_id for row in shop.rows()] == ids
 
 
-def test_a_session_that_was_closed_takes_nothing_along(shop: Shop) -> None:
-    session = shop.session()
-    receipt.push_in(session, 1)
-    session.close()
-    kept_one = receipt.push_in(session, 2).id
-    session.commit()
-    session.close()
-    assert [row.task_id for row in shop.rows()] == [kept_one]
-
-
 def test_what_a_flush_pushes_while_it_is_committed_is_written(shop: Shop) -> None:
     def inserted(mapper: object, connection: object, order: Any) -> None:
         receipt.push_in(object_session(order), order.id)
@@ -107,6 +97,25 @@ def test_what_a_flush_pushes_while_it_is_committed_is_written(shop: Shop) -> Non
         session.commit()
     assert [kept(shop, n).name for n in range(3)] == ["shop.receipt"] * 3
     assert shop.count() == 3
+
+
+def test_what_was_pushed_before_a_close_does_not_come_back(shop: Shop) -> None:
+    """A session that is closed rolls back, and may be used again."""
+    with shop.session() as session:
+        shop.outbox.add(session, receipt, 1)
+        session.close()
+        with session.begin_nested():
+            shop.outbox.add(session, receipt, 2)
+        session.close()
+        kept = shop.outbox.add(session, receipt, 3).id
+        session.commit()
+    assert [row.task_id for row in shop.rows()] == [kept]
+
+
+def test_thousands_of_pushes_in_one_transaction(shop: Shop) -> None:
+    with shop.session() as session, session.begin():
+        ids = [shop.outbox.add(session, receipt, order).id for order in range(6_000)]
+    assert [row.task_id for row in shop.rows()] == ids
 
 
 def test_many_pushes_are_one_insert_and_nothing_else_is_flushed(shop: Shop) -> None:

@@ -6,6 +6,7 @@ import functools
 import logging
 from collections.abc import Callable
 from dataclasses import asdict, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +18,8 @@ from relier.errors import RedisConnectionError
 from relier.outbox.inbox import DEFAULT_INBOX, Marks
 from relier.outbox.members import is_relay
 from relier.outbox.options import OPTION_HELP, RelayOptions
-from relier.outbox.relay import relay_to_ledger, stopped_by_signals
+from relier.outbox.postgres import NoticeListener
+from relier.outbox.relay import Ear, Relay, relay_to_ledger, stopped_by_signals
 from relier.outbox.rows import Database, Rows, Seen, Transaction, Wanted
 from relier.outbox.write import DEFAULT_TABLE
 from relier.redact import shown
@@ -86,17 +88,26 @@ def relay_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @on_database
 @relay_options
 @click.option("--celery-app", metavar="APP", help="Also send rows that hold Celery messages, by this app's broker.")
+@click.option("--no-ledger", is_flag=True, help="With --celery-app: only its broker. Rows for the ledger stay.")
+@click.option("--listen", is_flag=True, help="Be woken by PostgreSQL's NOTIFY, of outboxes with notify=True.")
 @click.option("--metrics-port", type=click.IntRange(1, 65_535), help="Serve Prometheus metrics there.")
 @stays
 @click.pass_context
 def relay(ctx: click.Context, /, database: str, url: str | None, namespace: str | None, **given: Any) -> None:
     """Turn committed rows into tasks, until told to stop (SIGTERM, SIGINT)."""
     start_logging(given.pop("log_level"))
-    app, port = given.pop("celery_app"), given.pop("metrics_port")
-    settings = settings_for(ctx.parent or ctx, url, namespace)
+    app, port, listen, alone = (given.pop(name) for name in ("celery_app", "metrics_port", "listen", "no_ledger"))
+    if alone and not app:
+        raise click.UsageError("--no-ledger leaves nowhere to send to: give --celery-app, too")
     options = RelayOptions(**given)
-    client = Client(settings)
-    made = relay_to_ledger(open_database(database), client, options, _celery_targets(app, options))
+    targets = _celery_targets(app, options)
+    opened = open_database(database)
+    ear = _notices(database, options) if listen else None
+    if alone:
+        made = Relay(opened, targets, options, listener=ear)
+    else:
+        client = Client(settings_for(ctx.parent or ctx, url, namespace))
+        made = relay_to_ledger(opened, client, options, targets, ear)
     if port:
         from relier.outbox.metrics import serve_metrics
 
@@ -105,6 +116,12 @@ def relay(ctx: click.Context, /, database: str, url: str | None, namespace: str 
     with stopped_by_signals(made):
         made.run()
     log.info("relay %s leaves; it sent %s", made.boot, many(made.counts.published, "row"))
+
+
+def _notices(database: str, options: RelayOptions) -> Callable[[Callable[[], None]], Ear]:
+    from relier.outbox.sqlalchemy import notice_connector
+
+    return partial(NoticeListener, notice_connector(database), options.table)
 
 
 def _celery_targets(app: str | None, options: RelayOptions) -> list[Target]:
@@ -190,7 +207,7 @@ def _relays(session: Session) -> list[str] | None:
         boots = session.run(session.ledger.stats()).boots
     except RedisConnectionError:
         return None
-    return [boot.boot for boot in boots if is_relay(boot.about) and boot.lease_left_ms > 0]
+    return [boot.boot for boot in boots if is_relay(boot.boot) and boot.lease_left_ms > 0]
 
 
 @outbox.command()

@@ -7,7 +7,7 @@ inbox        the other way round: a task's effects in a database, and the mark t
 row.py          what a row holds                       rows.py         every statement on the table, for three databases
 sqlalchemy.py   the table, and the way in, for SQLAlchemy; Django's are in relier.django
 target.py       where rows go                          relay.py        claim, publish, close; outages, poison, shutdown
-members.py      relays know which of them live         bell.py         a commit wakes a relay
+members.py      relays know which of them live         bell.py         a commit wakes a relay; postgres.py: by NOTIFY
 """
 
 from importlib import import_module

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable
 
 from relier.errors import RelierError
+from relier.ledger.keys import spell
 from relier.ledger.ledger import Ledger
-from relier.ledger.records import new_boot
 from relier.outbox.rows import Members
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
@@ -35,7 +36,7 @@ class Membership(threading.Thread):
         self._registered = False
         self._live: frozenset[str] = frozenset()
         self._seen_at = 0.0
-        self.boot = new_boot()
+        self.boot = new_relay()
 
     def begin(self) -> None:
         """Register, if the ledger answers; beat from now on."""
@@ -68,8 +69,9 @@ class Membership(threading.Thread):
         try:
             self._beat()
             seen_at = time.monotonic()  # whoever registered since may be missing in the answer
-            boots = self._store.run(self._ledger.stats()).boots
-            self._live = frozenset(one.boot for one in boots if one.lease_left_ms > 0 and is_relay(one.about))
+            ends = self._lease_ends()
+            now_ms = ends.get(self.boot, 0) - round(1000 * self._lease)  # the ledger's clock, when it beat
+            self._live = frozenset(boot for boot, end in ends.items() if end > now_ms and is_relay(boot))
             self._seen_at = seen_at
         except RelierError as error:
             log.info("relay %s does not reach the ledger: %s", self.boot, error)
@@ -78,15 +80,22 @@ class Membership(threading.Thread):
         lease_ms = round(1000 * self._lease)
         if self._registered and not self._store.run(self._ledger.beat(self.boot, lease_ms)).alive:
             self._registered = False
-            self.boot = new_boot()
+            self.boot = new_relay()
             log.warning("this relay was declared lost; it goes on as %s", self.boot)
         if not self._registered:
             about = json.dumps({"engine": ENGINE, **self._about()})
             self._registered = self._store.run(self._ledger.register(self.boot, lease_ms, about))
 
+    def _lease_ends(self) -> dict[str, int]:
+        """Every boot's: one cheap read, however many queues and tasks there are."""
+        flat = self._store.command("ZRANGE", spell(self._ledger.prefix, "boots"), 0, -1, "WITHSCORES", retry=True)
+        return {boot.decode(): int(float(end)) for boot, end in zip(flat[::2], flat[1::2], strict=True)}
 
-def is_relay(about: str) -> bool:
-    try:
-        return bool(json.loads(about).get("engine") == ENGINE)
-    except (ValueError, AttributeError):
-        return False
+
+def new_relay() -> str:
+    """A fresh id for one start of one relay: such that it is known as one."""
+    return f"{ENGINE}.{secrets.token_hex(9)}"
+
+
+def is_relay(boot: str) -> bool:
+    return boot.startswith(f"{ENGINE}.")

@@ -20,13 +20,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from relier.errors import ConfigurationError
-from relier.ledger.records import new_boot
 from relier.outbox.bell import Listener
 from relier.outbox.breaker import Breaker
-from relier.outbox.members import Membership
+from relier.outbox.members import Membership, new_relay
 from relier.outbox.options import RelayOptions
 from relier.outbox.row import Row
 from relier.outbox.rows import Database, Depth, Rows, Transaction
@@ -39,6 +37,8 @@ log = logging.getLogger("relier.outbox")
 SOONEST_S = 0.002  # after something was found, or the bell rang: so soon, then less and less often
 ALONE = 5  # a relay that no bell wakes looks so many times as often
 DEPTH_EVERY_S = 10.0
+REMEMBERED = 10_000
+GLANCE_S = 0.5  # how often it looks around while others publish
 OUTAGE_DEFER_S = 1.0  # a row that met an outage lets others try first
 
 
@@ -61,6 +61,17 @@ class Batch:
     boot: str
     rows: Sequence[Row] = ()
     outcomes: dict[int, Outcome] = field(default_factory=dict)
+    renewed_at: float = 0.0
+
+
+class Ear(Protocol):
+    """What wakes a relay: a thread. `hears`: it would."""
+
+    hears: bool
+
+    def start(self) -> None: ...
+
+    def end(self) -> None: ...
 
 
 class Relay:
@@ -76,7 +87,7 @@ class Relay:
         targets: Sequence[Target],
         options: RelayOptions | None = None,
         membership: Membership | None = None,
-        listener: Callable[[Callable[[], None]], Listener] | None = None,
+        listener: Callable[[Callable[[], None]], Ear] | None = None,
         clock: Callable[[], float] = time.monotonic,
         show: Callable[[str, str], str] = lambda _, text: text,
     ) -> None:
@@ -84,10 +95,10 @@ class Relay:
         self.counts = Counts()
         self.breaker = Breaker(self.options.broker_outage_cooldown, clock)
         self._database = database
-        self._rows = Rows(database.dialect, self.options.table, ordered=self.options.ordered)
         self._targets = {target.kind: target for target in targets}
+        self._rows = Rows(database.dialect, self.options.table, self._targets, ordered=self.options.ordered)
         self._membership = membership
-        self._own_boot = new_boot()  # for one that is no member
+        self._own_boot = new_relay()  # for one that is no member
         self._listener = None if listener is None else listener(self.wake)
         self._clock = clock
         self._show = show
@@ -113,9 +124,15 @@ class Relay:
         try:
             while not self._stop.is_set():
                 done = self.turn(done)
-            self._exchange(done, 0)
+            self._leave(done)
         finally:
             self.close()
+
+    def _leave(self, done: Batch) -> None:
+        try:
+            self._exchange(done, 0)
+        except Exception as error:  # noqa: BLE001 - what was sent is sent again, which is one task
+            log.warning("the database did not answer at the end; %d rows stay leased: %s", len(done.rows), error)
 
     async def arun(self) -> None:
         """As a task of an application: cancel it, and it drains."""
@@ -216,6 +233,7 @@ class Relay:
         with self._database.begin() as tx:
             self._close(tx, done)
             if want:
+                batch.renewed_at = self._clock()
                 batch.rows = self._rows.claim(tx, batch.boot, want, stale_ms, members)
         return batch
 
@@ -254,7 +272,13 @@ class Relay:
         with contextlib.suppress(Exception), self._database.begin() as tx:  # the next statement complains
             self._depth = self._rows.depth(tx)
 
-    def _renew(self, batch: Batch) -> None:
+    def _keep(self, batch: Batch) -> None:
+        """While it publishes: it lives, and its rows stay its own."""
+        self._touch()
+        now = self._clock()
+        if now < batch.renewed_at + self.options.stale_timeout_seconds / 3:
+            return
+        batch.renewed_at = now
         try:
             with self._database.begin() as tx:
                 self._rows.renew(tx, batch.boot, [row.id for row in batch.rows])
@@ -271,13 +295,13 @@ class Relay:
                 if not self._goes_on():
                     break
                 self._heard(batch, parcel, self._send(parcel))
+                self._keep(batch)
         else:
             self._publish_in_window(batch, parcels, self._pool)
 
     def _publish_in_window(self, batch: Batch, parcels: Iterator[Sequence[Row]], pool: ThreadPoolExecutor) -> None:
         under_way: dict[Future[list[Outcome]], Sequence[Row]] = {}
-        renew_s = self.options.stale_timeout_seconds / 3
-        renewed, stopped_at = self._clock(), None
+        stopped_at: float | None = None
         while True:
             while len(under_way) < self.options.publish_concurrency and self._goes_on():
                 parcel = next(parcels, None)
@@ -286,15 +310,12 @@ class Relay:
                 under_way[pool.submit(self._send, parcel)] = parcel
             if not under_way:
                 return
-            ended, _ = wait(under_way, timeout=min(1.0, renew_s), return_when=FIRST_COMPLETED)
+            ended, _ = wait(under_way, timeout=GLANCE_S, return_when=FIRST_COMPLETED)
             for future in ended:
                 self._heard(batch, under_way.pop(future), future.result())
-            self._touch()
-            now = self._clock()
-            if now - renewed > renew_s:
-                self._renew(batch)
-                renewed = now
+            self._keep(batch)
             if self._stop.is_set():
+                now = self._clock()
                 stopped_at = now if stopped_at is None else stopped_at
                 if now - stopped_at > self.options.shutdown_timeout:
                     log.warning("%d publishes did not end in time; their rows stay leased", len(under_way))
@@ -309,27 +330,20 @@ class Relay:
         share = -(-len(rows) // self.options.publish_concurrency)
         start = 0
         for i in range(1, len(rows) + 1):
-            target = self._targets.get(rows[start].kind)
-            size = min(share, target.parcel) if target else 1
+            size = min(share, self._targets[rows[start].kind].parcel)
             if i == len(rows) or rows[i].kind != rows[start].kind or i - start >= size:
                 yield rows[start:i]
                 start = i
 
     def _send(self, parcel: Sequence[Row]) -> list[Outcome]:
-        target = self._targets.get(parcel[0].kind)
-        if target is None:
-            unknown = ConfigurationError(
-                f"this relay has no way to send rows of kind {parcel[0].kind!r}; start one that has: for Celery "
-                f"messages `rl outbox relay --celery-app module:app`"
-            )
-            return [Failed(unknown)] * len(parcel)
-        return target.publish(parcel)
+        return self._targets[parcel[0].kind].publish(parcel)
 
     def _heard(self, batch: Batch, parcel: Sequence[Row], outcomes: Sequence[Outcome]) -> None:
         """Judge what a thread has told; in the main thread, one at a time."""
         outages = [outcome for outcome in outcomes if isinstance(outcome, Outage)]
         sent = sum(isinstance(outcome, Sent) for outcome in outcomes)
-        if sent and self.breaker.sent():
+        answered = any(isinstance(outcome, Sent | Deferred) for outcome in outcomes)
+        if answered and self.breaker.sent():
             log.warning("the target answers again; the relay goes on")
         if outages and self.breaker.outage():
             cooldown = self.options.broker_outage_cooldown
@@ -344,6 +358,8 @@ class Relay:
             counts.outages += 1
             before = self._met_outage.get(row.id)
             if before is None or before == counts.published:
+                if len(self._met_outage) >= REMEMBERED:  # others have sent most of them by now
+                    self._met_outage.clear()
                 self._met_outage[row.id] = counts.published
                 return outcome
             self._met_outage[row.id] = -1
@@ -361,9 +377,14 @@ class Relay:
 
 
 def relay_to_ledger(
-    database: Database, client: Client, options: RelayOptions | None = None, others: Sequence[Target] = ()
+    database: Database,
+    client: Client,
+    options: RelayOptions | None = None,
+    others: Sequence[Target] = (),
+    listener: Callable[[Callable[[], None]], Ear] | None = None,
 ) -> Relay:
-    """A relay whose rows become records: a member of the cluster, woken by commits. `others`: for other kinds."""
+    """A relay whose rows become records: a member of the cluster, woken by commits through the ledger's store, or by
+    `listener`. `others`: targets for other kinds of rows."""
     options = options or RelayOptions()
     settings = client.settings
     sending = Client(settings.model_copy(update={"redis_deadline": options.send_timeout}))
@@ -372,7 +393,7 @@ def relay_to_ledger(
         [LedgerTarget(sending), *others],
         options,
         Membership(settings, client.scripts, lambda: {"table": options.table}),
-        None if options.no_wake else lambda wake: Listener(settings, client.scripts, wake),
+        None if options.no_wake else listener or (lambda wake: Listener(settings, client.scripts, wake)),
         show=lambda name, text: str(shown(settings, name, text)),
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from relier.errors import ConfigurationError
-from relier.outbox.row import Row
+from relier.outbox.row import CELERY, LEDGER, Row
 
 NOW_MS = {
     "postgresql": "CAST(extract(epoch FROM now()) * 1000 AS bigint)",
@@ -22,6 +22,7 @@ NOW_MS = {
 }
 CLAIMED = "r.id, r.task_id, r.kind, r.name, r.queue, r.body, {now} - r.created_at, r.claims, r.retries"
 SEEN = "r.id, r.task_id, r.kind, r.name, r.queue, {now} - r.created_at, r.claims, r.retries, r.error, r.died_at"
+KINDS = (LEDGER, CELERY)
 COUNT_MOST = 10_000  # above that a depth is an estimate
 ERROR_CHARS = 8_000
 
@@ -103,7 +104,7 @@ class Wanted:
 class Rows:
     """The table, as a relay and `rl outbox` see it."""
 
-    def __init__(self, dialect: str, table: str, *, ordered: bool = False) -> None:
+    def __init__(self, dialect: str, table: str, kinds: Iterable[str] = KINDS, *, ordered: bool = False) -> None:
         now = NOW_MS.get(dialect)
         if now is None:
             raise ConfigurationError(
@@ -112,6 +113,7 @@ class Rows:
         self._dialect = dialect
         self._table = table
         self._now = now
+        self._kinds = tuple(kinds)
         self._ordered = ordered
 
     def _sql(self, text: str) -> str:
@@ -120,7 +122,8 @@ class Rows:
     # --- a relay -------------------------------------------------------------------------------------------------
 
     def claim(self, tx: Transaction, boot: str, most: int, stale_ms: int, members: Members | None) -> list[Row]:
-        """Rows that are due and that no living relay holds; they are this boot's from now on."""
+        """Rows that are due and that no living relay holds; they are this boot's from now on. What it holds already it
+        has forgotten: a claim whose answer was lost."""
         where, values = self._claimable(boot, stale_ms, members)
         values |= {"boot": boot, "most": most}
         pick = f"SELECT r.id FROM {{t}} r WHERE {where} ORDER BY r.due_at, r.id LIMIT :most"
@@ -148,12 +151,14 @@ class Rows:
 
     def _claimable(self, boot: str, stale_ms: int, members: Members | None) -> tuple[str, dict[str, Any]]:
         """Not dead, due, and free: never held, held for too long, or held by a relay that is gone."""
-        free, values = "r.leased_by = '' OR r.leased_at <= {now} - :stale", {"stale": stale_ms}
+        free = "r.leased_by IN ('', :boot) OR r.leased_at <= {now} - :stale"
+        among_kinds, values = _among("r.kind", self._kinds, "kind")
+        values["stale"] = stale_ms
         if members is not None:
             among, chosen = _among("r.leased_by", sorted(members.boots | {boot}), "live")
             free += f" OR (r.leased_at < {{now}} - :unseen AND NOT {among})"
             values |= {**chosen, "unseen": members.age_ms}
-        where = f"r.dead = 0 AND r.due_at <= {{now}} AND ({free})"
+        where = f"r.dead = 0 AND r.due_at <= {{now}} AND ({free}) AND {among_kinds}"
         if self._ordered:
             where += (
                 " AND (r.order_key = '' OR NOT EXISTS (SELECT 1 FROM {t} b WHERE b.order_key = r.order_key"

@@ -55,6 +55,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from relier.errors import ConfigurationError, OutsideTransactionError
 from relier.outbox.bell import Ringer
 from relier.outbox.inbox import DEFAULT_INBOX
+from relier.outbox.postgres import NOTIFY, channel_of
 from relier.outbox.row import NewRow
 from relier.outbox.rows import NOW_MS, Transaction
 from relier.outbox.write import DEFAULT_TABLE, use_outbox
@@ -86,6 +87,7 @@ def _dialect(name: str) -> str:
     return "mysql" if name == "mariadb" else name
 
 
+AT_ONCE = 500
 BLOB = LargeBinary().with_variant(LONGBLOB(), "mysql", "mariadb")
 NUMBER = BigInteger().with_variant(Integer(), "sqlite")  # SQLite counts up by itself for INTEGER alone
 
@@ -133,12 +135,20 @@ def inbox_table(metadata: MetaData, name: str = DEFAULT_INBOX) -> Table:
 
 
 class Outbox:
-    """One outbox: a table in `metadata`. `strict`: refuses what would commit by itself. `wake`: commits wake relays."""
+    """One outbox: a table in `metadata`. `strict`: refuses what would commit by itself. `wake`: commits wake relays,
+    through the ledger's store; `notify`: by PostgreSQL, those that listen."""
 
     def __init__(
-        self, metadata: MetaData, *, table: str = DEFAULT_TABLE, strict: bool = True, wake: bool = True
+        self,
+        metadata: MetaData,
+        *,
+        table: str = DEFAULT_TABLE,
+        strict: bool = True,
+        wake: bool = True,
+        notify: bool = False,
     ) -> None:
         self.table = outbox_table(metadata, table)
+        self._notify = notify
         self._strict = strict
         self._ringer = Ringer(default_client) if wake else None
         self._gathered: WeakKeyDictionary[Session, Gathered] = WeakKeyDictionary()
@@ -178,13 +188,17 @@ class Outbox:
             self.write(target, rows)
 
     def insert(self, connection: Connection, rows: Sequence[NewRow]) -> None:
-        """One statement for all of them."""
+        """One statement for all of them, or one for every 500: databases take only so many values at once."""
         if self._strict and commits_by_itself(connection):
             raise OutsideTransactionError(
                 f"the connection is in AUTOCOMMIT mode, so {rows[0].name} would be sent whatever becomes of the rest; "
                 f"nothing was written; begin a transaction, or make the outbox with strict=False"
             )
-        connection.execute(insert(self.table).values([msgspec.structs.asdict(row) for row in rows]))
+        for i in range(0, len(rows), AT_ONCE):
+            values = [msgspec.structs.asdict(row) for row in rows[i : i + AT_ONCE]]
+            connection.execute(insert(self.table).values(values))
+        if self._notify and connection.dialect.name == "postgresql":
+            connection.execute(_text(NOTIFY), {"channel": channel_of(self.table.name)})
 
     @contextmanager
     def using(self, where: Any) -> Iterator[None]:
@@ -492,6 +506,19 @@ class AsyncTransaction:
 
     def change(self, sql: str, values: Mapping[str, Any]) -> int:
         return int(self._run(self._connection.execute(_text(sql), values)).rowcount)
+
+
+def notice_connector(url: str) -> Callable[[], Any]:
+    """How a `NoticeListener` connects to the database of a URL."""
+    parsed = make_url(url)
+    if parsed.get_backend_name() != "postgresql":
+        raise ConfigurationError(f"--listen is for PostgreSQL, not for {parsed.get_backend_name()}; leave it out")
+    try:
+        import psycopg
+    except ImportError as error:
+        raise ConfigurationError(f"{error}; --listen needs `pip install relier[postgres]`") from error
+    address = parsed.set(drivername="postgresql").render_as_string(hide_password=False)
+    return lambda: psycopg.connect(address, autocommit=True)
 
 
 def database_of(given: Engine | AsyncEngine | str) -> EngineDatabase | AsyncEngineDatabase:

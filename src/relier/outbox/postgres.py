@@ -1,0 +1,60 @@
+"""PostgreSQL wakes a relay itself: a push says NOTIFY in its transaction, which is told when that commits.
+
+For outboxes made with `notify=True` and relays with `--listen`: where no ledger is there to ring, or not to be asked.
+PostgreSQL tells equal notices of one transaction once, and a relay that is awake hears no more of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import psycopg
+
+log = logging.getLogger("relier.outbox")
+
+WAIT_S = 1.0
+NOTIFY = "SELECT pg_notify(:channel, '')"
+
+
+def channel_of(table: str) -> str:
+    """Where notices of that table are heard."""
+    return table.rpartition(".")[2]
+
+
+class NoticeListener(threading.Thread):
+    """Calls `wake` when a transaction with rows has committed. `hears`: it is connected."""
+
+    def __init__(self, connect: Callable[[], psycopg.Connection[Any]], table: str, wake: Callable[[], None]) -> None:
+        super().__init__(name="relier-relay-ear", daemon=True)
+        self._connect = connect
+        self._channel = channel_of(table)
+        self._wake = wake
+        self._ending = threading.Event()
+        self.hears = False
+
+    def run(self) -> None:
+        while not self._ending.is_set():
+            try:
+                with self._connect() as connection:
+                    self._listen(connection)
+            except Exception as error:  # noqa: BLE001 - the database is away: polling goes on, and this tries again
+                log.info("PostgreSQL's notices are not heard: %s", error)
+            self.hears = False
+            self._ending.wait(WAIT_S)
+
+    def _listen(self, connection: psycopg.Connection[Any]) -> None:
+        from psycopg import sql
+
+        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+        self.hears = True
+        self._wake()  # something may have been committed before it listened
+        while not self._ending.is_set():
+            for _ in connection.notifies(timeout=WAIT_S, stop_after=1):
+                self._wake()
+
+    def end(self) -> None:
+        self._ending.set()

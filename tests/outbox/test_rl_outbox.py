@@ -52,6 +52,17 @@ def test_stats(shop: Shop) -> None:
     assert (numbers["waiting"], numbers["exact"], numbers["dead"], numbers["relays"]) == (2, True, 1, [])
 
 
+def test_stats_tell_of_rows_while_the_store_is_away(pg_shop: Shop) -> None:
+    pg_shop.place(1, 2)
+    where = pg_shop.engine.url.render_as_string(hide_password=False)
+    away = ["--url", f"redis://127.0.0.1:{free_port()}", "outbox", "stats", "--database", where]
+    told = CliRunner().invoke(rl, away)
+    assert told.exit_code == 0
+    assert "Waiting: 2" in told.output
+    assert "Relays: not known" in told.output
+    assert json.loads(CliRunner().invoke(rl, [*away, "--json"]).output)["relays"] is None
+
+
 def test_dead_rows_are_listed_replayed_and_purged(shop: Shop) -> None:
     first, second, third = bury(shop, 1, 2, 3)
     listed = run(shop, "dead")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 from shop import Shop, failing, receipt
 from sqlalchemy import MetaData, event
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.orm import Session, object_session, scoped_session, sessionmaker
 
 from databases import Database
 from relier import ConfigurationError, OutsideTransactionError, PayloadTooLargeError
@@ -59,6 +60,43 @@ def test_a_savepoint_that_was_released_goes_with_its_outer_transaction(shop: Sho
         shop.outbox.add(session, receipt, 2)
         session.commit()
     assert shop.count() == 1
+
+
+def test_a_savepoint_takes_no_rows_along_that_were_added_before_it(shop: Shop) -> None:
+    with shop.session() as session, session.begin():
+        first = shop.outbox.add(session, receipt, 1).id
+        with failing(), session.begin_nested():
+            with session.begin_nested():
+                shop.outbox.add(session, receipt, 2)
+            raise ZeroDivisionError
+    assert [row.task_id for row in shop.rows()] == [first]
+
+
+def test_a_commit_of_the_whole_takes_open_savepoints_along(shop: Shop) -> None:
+    with shop.session() as session:
+        outer = session.begin()
+        ids = [shop.outbox.add(session, receipt, 1).id]
+        session.begin_nested()
+        ids.append(shop.outbox.add(session, receipt, 2).id)
+        outer.commit()
+    assert [row.task_id for row in shop.rows()] == ids
+
+
+def test_what_a_flush_pushes_while_it_is_committed_is_written(shop: Shop) -> None:
+    def inserted(mapper: object, connection: object, order: Any) -> None:
+        receipt.push_in(object_session(order), order.id)
+
+    event.listen(shop.order, "after_insert", inserted)
+    with shop.session() as session:
+        session.add(shop.order(id=1))
+        session.commit()
+        session.add(shop.order(id=2))
+        session.flush()
+        session.rollback()
+        session.add_all([shop.order(id=3), shop.order(id=4)])
+        session.commit()
+    assert [kept(shop, n).name for n in range(3)] == ["shop.receipt"] * 3
+    assert shop.count() == 3
 
 
 def test_what_was_pushed_before_a_close_does_not_come_back(shop: Shop) -> None:

@@ -235,6 +235,52 @@ async def relier_outbox_bind(anyio_backend):
     )
 
 
+def test_django(project: pytest.Pytester) -> None:
+    project.makeconftest(
+        """
+import django
+import pytest
+from django.conf import settings
+
+settings.configure(
+    INSTALLED_APPS=["relier.django"],
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "django.db"}},
+)
+django.setup()
+
+from django.core.management import call_command
+from django.db import connections
+
+@pytest.fixture(autouse=True)
+def tables():
+    call_command("migrate", verbosity=0)
+    yield
+    connections.close_all()
+"""
+    )
+    project.makepyfile(
+        """
+        from django.db import transaction
+        from relier import rl_task
+
+        @rl_task(name="pay")
+        def pay(order: int) -> str:
+            return f"{order} paid"
+
+        def test_it(outbox, assert_task_sent, drain_outbox):
+            with transaction.atomic():
+                pay.push_in("default", 1)
+                assert_task_sent(pay, 1)
+                outbox.add(None, pay, 2)
+            assert_task_sent(pay, times=2)
+            assert [call.run() for call in drain_outbox()] == ["1 paid", "2 paid"]
+            assert_task_sent(pay, times=0)
+        """
+    )
+    done = project.runpytest_subprocess("-p", "no:relier", "-p", "relier.testing.plugin", "-Werror")
+    assert done.ret == 0, done.stdout.str()
+
+
 def test_without_a_bind_it_says_what_to_do(project: pytest.Pytester) -> None:
     project.makeconftest(CONFTEST)
     project.makepyfile("def test_it(drain_outbox): ...")

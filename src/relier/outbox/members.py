@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import secrets
 import threading
 import time
@@ -93,8 +94,9 @@ class Membership(threading.Thread):
 
 
 def new_relay() -> str:
-    """A fresh id for one start of one relay: such that it is known as one."""
-    return f"{ENGINE}.{secrets.token_hex(9)}"
+    """A boot that tells what it is, and for people which process."""
+    place = f"{ENGINE}.{os.getpid()}."
+    return place + secrets.token_hex(12)[: 24 - len(place)]
 
 
 def is_relay(boot: str) -> bool:

@@ -63,6 +63,7 @@ class CeleryWorker(Worker):
         self._jobs = jobs
         self._on_ready = on_ready
         self._children = Children(jobs)
+        self._telling: set[asyncio.Task[None]] = set()
         self._mean_s = 1.0  # how long a task takes, lately
         self.forks = worker.pool.uses_semaphore
         super().__init__(
@@ -217,7 +218,9 @@ class CeleryWorker(Worker):
     # --- what the sweep does -------------------------------------------------------------------------------------
 
     def _mourn(self, ids: Sequence[str]) -> None:
-        self._loop.create_task(self._tell_dead(ids))
+        telling = self._loop.create_task(self._tell_dead(ids))
+        self._telling.add(telling)  # a loop holds its tasks by weak references only
+        telling.add_done_callback(self._telling.discard)
 
     async def _tell_dead(self, ids: Sequence[str]) -> None:
         """A sweep has buried these, which no worker could tell Celery of: so this one does, as far as it can. Those

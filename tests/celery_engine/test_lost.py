@@ -65,7 +65,7 @@ def test_an_error_callback_is_called_for_a_task_whose_workers_died_too_often(sho
     assert (dead.record.state, dead.record.reason) == (State.DEAD, "max_resurrections_exceeded")
 
 
-def test_one_more_death_than_a_sweep_saw_is_told_by_the_worker_that_saw_it(shop: Shop) -> None:
+def test_after_as_many_deaths_as_it_may_have_it_still_runs(shop: Shop) -> None:
     (task_id,) = shop.run("print(weigh.apply_async(('tea',), link_error=complain.s()).id)").split()
     die(shop, MAX_RESURRECTIONS)
     shop.worker("-P", "solo")

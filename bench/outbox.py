@@ -26,16 +26,16 @@ from sqlalchemy import text
 from databases import Postgres
 from relier.ledger import keys
 from relier.ledger.records import Submission
+from relier.outbox.engines import EngineDatabase
 from relier.outbox.row import new_row
 from relier.outbox.rows import Rows, Wanted
-from relier.outbox.sqlalchemy import EngineDatabase
 from servers import Server, wait_until
 
 PEER = "bench.peers.outbox_django"
 HOLDER = """
 import sys, time
 from relier.outbox.relay import Batch, relay_to_ledger
-from relier.outbox.sqlalchemy import EngineDatabase
+from relier.outbox.engines import EngineDatabase
 from relier.submit.client import default_client
 relay = relay_to_ledger(EngineDatabase(sys.argv[1]), default_client())
 relay._membership.begin()

@@ -10,10 +10,11 @@ from sqlalchemy import BigInteger, Engine, Integer, MetaData, create_engine, eve
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from relier import Client, rl_task
+from relier.outbox.engines import EngineDatabase
 from relier.outbox.options import RelayOptions
 from relier.outbox.relay import Relay
 from relier.outbox.row import NewRow
-from relier.outbox.sqlalchemy import EngineDatabase, Outbox
+from relier.outbox.sqlalchemy import Outbox
 from relier.outbox.target import LedgerTarget, Outcome
 from relier.outbox.write import forget_outbox
 from relier.states import State

@@ -15,8 +15,9 @@ from sqlalchemy.orm import Session
 from databases import Database
 from relier import Client, ConfigurationError, Durability, Settings, TaskContext, rl_task
 from relier.ledger.records import Claimed, Submission, new_boot, new_task_id
+from relier.outbox.engines import EngineDatabase
 from relier.outbox.inbox import AlreadyRan, Marks
-from relier.outbox.sqlalchemy import EngineDatabase, inbox_table
+from relier.outbox.tables import inbox_table
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.execute import execute
 from relier.run.line import Line

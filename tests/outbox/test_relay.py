@@ -14,13 +14,13 @@ from databases import Database
 from relier import Client, ConfigurationError, Settings
 from relier.errors import RedisConnectionError, TaskNotFoundError
 from relier.ledger.records import Admission, Limit, Submission, new_task_id
+from relier.outbox.engines import AsyncEngineDatabase, EngineDatabase, database_of, notice_connector
 from relier.outbox.members import Membership
 from relier.outbox.options import RelayOptions
 from relier.outbox.postgres import NoticeListener
 from relier.outbox.relay import Batch, Relay, relay_to_ledger
 from relier.outbox.row import TOMB_MS, NewRow, new_row
 from relier.outbox.rows import Members, Rows, Wanted
-from relier.outbox.sqlalchemy import AsyncEngineDatabase, EngineDatabase, database_of, notice_connector
 from relier.outbox.target import SENT, Deferred, Failed, LedgerTarget, Outage
 from relier.states import State
 

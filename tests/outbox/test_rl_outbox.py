@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 from shop import Scripted, Shop
 
 from relier.cli.main import rl
+from relier.outbox.engines import EngineDatabase
 from relier.outbox.relay import Relay
-from relier.outbox.sqlalchemy import EngineDatabase
 from relier.outbox.target import Failed
 from relier.settings import environment
 from relier.states import State

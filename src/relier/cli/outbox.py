@@ -56,7 +56,7 @@ def on_database(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def open_database(url: str) -> Database:
     try:
-        from relier.outbox.sqlalchemy import database_of
+        from relier.outbox.engines import database_of
     except ImportError as error:
         raise Failure(f"{error}; install it: pip install relier[sqlalchemy,postgres]", Exit.USAGE) from error
     try:
@@ -119,7 +119,7 @@ def relay(ctx: click.Context, /, database: str, url: str | None, namespace: str 
 
 
 def _notices(database: str, options: RelayOptions) -> Callable[[Callable[[], None]], Ear]:
-    from relier.outbox.sqlalchemy import notice_connector
+    from relier.outbox.engines import notice_connector
 
     return partial(NoticeListener, notice_connector(database), options.table)
 

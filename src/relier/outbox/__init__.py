@@ -5,7 +5,7 @@ relay        another process turns committed rows into records of the ledger, un
 inbox        the other way round: a task's effects in a database, and the mark that it ran, commit together
 
 row.py          what a row holds                       rows.py         every statement on the table, for three databases
-sqlalchemy.py   the table, and the way in, for SQLAlchemy; Django's are in relier.django
+sqlalchemy.py   the way in for SQLAlchemy (tables.py, gathered.py), engines.py for relays; Django's: relier.django
 target.py       where rows go                          relay.py        claim, publish, close; outages, poison, shutdown
 members.py      relays know which of them live         bell.py         a commit wakes a relay; postgres.py: by NOTIFY
 """
@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from relier.outbox.options import RelayOptions
     from relier.outbox.relay import Relay
-    from relier.outbox.sqlalchemy import Outbox, inbox_table, outbox_table
+    from relier.outbox.sqlalchemy import Outbox
+    from relier.outbox.tables import inbox_table, outbox_table
 
 _HOMES = {
     "Outbox": "relier.outbox.sqlalchemy",
     "Relay": "relier.outbox.relay",
     "RelayOptions": "relier.outbox.options",
-    "inbox_table": "relier.outbox.sqlalchemy",
-    "outbox_table": "relier.outbox.sqlalchemy",
+    "inbox_table": "relier.outbox.tables",
+    "outbox_table": "relier.outbox.tables",
 }
 
 

@@ -1,0 +1,122 @@
+"""The databases a relay and its tools work on, by engines of SQLAlchemy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, TextClause, create_engine, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import StaticPool
+
+from relier.errors import ConfigurationError
+from relier.outbox.tables import dialect_of
+
+R = TypeVar("R")
+
+
+@lru_cache(512)
+def statement(sql: str) -> TextClause:
+    return text(sql)
+
+
+class EngineTransaction:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def run(self, sql: str, values: Mapping[str, Any]) -> Sequence[Any]:
+        return self._connection.execute(statement(sql), values).all()
+
+    def change(self, sql: str, values: Mapping[str, Any]) -> int:
+        return self._connection.execute(statement(sql), values).rowcount
+
+
+class EngineDatabase:
+    """By an engine of the user's, or one of its own from a URL."""
+
+    def __init__(self, engine: Engine | str) -> None:
+        self._owned = isinstance(engine, str)
+        made = create_engine(engine) if isinstance(engine, str) else engine
+        self.dialect = dialect_of(made.dialect.name)
+        # MySQL's default locks the gaps between rows, and pushes would wait for a relay.
+        self._engine = made.execution_options(isolation_level="READ COMMITTED") if self.dialect == "mysql" else made
+
+    @contextmanager
+    def begin(self) -> Iterator[EngineTransaction]:
+        with self._engine.begin() as connection:
+            yield EngineTransaction(connection)
+
+    def close(self) -> None:
+        if self._owned:
+            self._engine.dispose()
+
+
+class AsyncEngineDatabase:
+    """By an async driver, for applications that have no other: in a loop of its own, which the relay's thread runs."""
+
+    def __init__(self, engine: AsyncEngine | str) -> None:
+        url = make_url(engine) if isinstance(engine, str) else engine.url
+        self._runner = asyncio.Runner()
+        self._engine = create_async_engine(url, poolclass=StaticPool)
+        self.dialect = dialect_of(self._engine.dialect.name)
+        if self.dialect == "mysql":
+            self._engine = self._engine.execution_options(isolation_level="READ COMMITTED")
+
+    @contextmanager
+    def begin(self) -> Iterator[AsyncTransaction]:
+        run = self._runner.run
+        connection = run(self._open())
+        try:
+            yield AsyncTransaction(connection, run)
+        except BaseException:
+            run(connection.rollback())
+            raise
+        else:
+            run(connection.commit())
+        finally:
+            run(connection.close())
+
+    async def _open(self) -> AsyncConnection:
+        return await self._engine.connect()
+
+    def close(self) -> None:
+        self._runner.run(self._engine.dispose())
+        self._runner.close()
+
+
+class AsyncTransaction:
+    def __init__(self, connection: AsyncConnection, run: Callable[[Any], Any]) -> None:
+        self._connection = connection
+        self._run = run
+
+    def run(self, sql: str, values: Mapping[str, Any]) -> Sequence[Any]:
+        return self._run(self._connection.execute(statement(sql), values)).all()  # type: ignore[no-any-return]
+
+    def change(self, sql: str, values: Mapping[str, Any]) -> int:
+        return int(self._run(self._connection.execute(statement(sql), values)).rowcount)
+
+
+def notice_connector(url: str) -> Callable[[], Any]:
+    """How a `NoticeListener` connects to the database of a URL."""
+    parsed = make_url(url)
+    if parsed.get_backend_name() != "postgresql":
+        raise ConfigurationError(f"--listen is for PostgreSQL, not for {parsed.get_backend_name()}; leave it out")
+    try:
+        import psycopg
+    except ImportError as error:
+        raise ConfigurationError(f"{error}; --listen needs `pip install relier[postgres]`") from error
+    address = parsed.set(drivername="postgresql").render_as_string(hide_password=False)
+    return lambda: psycopg.connect(address, autocommit=True)
+
+
+def database_of(given: Engine | AsyncEngine | str) -> EngineDatabase | AsyncEngineDatabase:
+    """The database behind an engine or a URL, by a driver that blocks or one that awaits."""
+    if isinstance(given, AsyncEngine):
+        return AsyncEngineDatabase(given)
+    if isinstance(given, str) and make_url(given).getdialect_of().is_async:
+        return AsyncEngineDatabase(given)
+    return EngineDatabase(given)

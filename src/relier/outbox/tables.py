@@ -1,0 +1,92 @@
+"""The tables of the outbox and the inbox, for the user's MetaData: Alembic sees them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.dialects.mysql import LONGBLOB
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+from relier.outbox.inbox import DEFAULT_INBOX
+from relier.outbox.rows import NOW_MS
+from relier.outbox.write import DEFAULT_TABLE
+
+if TYPE_CHECKING:
+    from sqlalchemy.sql.compiler import SQLCompiler
+
+
+class NowMs(FunctionElement[int]):
+    """The database's own time, in ms."""
+
+    type = BigInteger()
+    inherit_cache = True
+
+
+@compiles(NowMs)
+def _now_ms(_: NowMs, compiler: SQLCompiler, **__: Any) -> str:
+    return NOW_MS[dialect_of(compiler.dialect.name)].replace("%", "%%")
+
+
+def dialect_of(name: str) -> str:
+    return "mysql" if name == "mariadb" else name
+
+
+AT_ONCE = 500
+BLOB = LargeBinary().with_variant(LONGBLOB(), "mysql", "mariadb")
+NUMBER = BigInteger().with_variant(Integer(), "sqlite")  # SQLite counts up by itself for INTEGER alone
+
+
+def outbox_table(metadata: MetaData, name: str = DEFAULT_TABLE) -> Table:
+    """The table of an outbox."""
+    return Table(
+        name,
+        metadata,
+        Column("id", NUMBER, primary_key=True, autoincrement=True),
+        Column("task_id", String(64), nullable=False),
+        Column("kind", String(16), nullable=False),
+        Column("name", String(255), nullable=False),
+        Column("queue", String(255), nullable=False),
+        Column("order_key", String(255), nullable=False, server_default=""),
+        Column("body", BLOB, nullable=False),
+        Column("created_at", BigInteger, nullable=False, default=NowMs()),
+        Column("due_at", BigInteger, nullable=False, default=NowMs()),
+        Column("leased_by", String(64), nullable=False, server_default=""),
+        Column("leased_at", BigInteger, nullable=False, server_default="0"),
+        Column("claims", Integer, nullable=False, server_default="0"),
+        Column("retries", Integer, nullable=False, server_default="0"),
+        Column("dead", SmallInteger, nullable=False, server_default="0"),
+        Column("died_at", BigInteger, nullable=False, server_default="0"),
+        Column("error", Text, nullable=True),
+        Index(f"ix_{name}_due", "dead", "due_at", "id"),
+        Index(f"ix_{name}_order", "order_key", "id"),
+        Index(f"ix_{name}_task", "task_id"),
+    )
+
+
+def inbox_table(metadata: MetaData, name: str = DEFAULT_INBOX) -> Table:
+    """The table of the marks that `ctx.exactly_once` writes."""
+    return Table(
+        name,
+        metadata,
+        Column("id", NUMBER, primary_key=True, autoincrement=True),
+        Column("task_id", String(64), nullable=False),
+        Column("revision", Integer, nullable=False),
+        Column("result", BLOB, nullable=True),
+        Column("created_at", BigInteger, nullable=False),
+        UniqueConstraint("task_id", "revision", name=f"uq_{name}_task"),
+        Index(f"ix_{name}_created", "created_at"),
+    )

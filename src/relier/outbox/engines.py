@@ -117,6 +117,6 @@ def database_of(given: Engine | AsyncEngine | str) -> EngineDatabase | AsyncEngi
     """The database behind an engine or a URL, by a driver that blocks or one that awaits."""
     if isinstance(given, AsyncEngine):
         return AsyncEngineDatabase(given)
-    if isinstance(given, str) and make_url(given).getdialect_of().is_async:
+    if isinstance(given, str) and make_url(given).get_dialect().is_async:
         return AsyncEngineDatabase(given)
     return EngineDatabase(given)

@@ -54,7 +54,6 @@ class OutboxRow(models.Model):
         indexes: ClassVar = [
             models.Index(fields=["dead", "due_at", "id"], name=f"ix_{DEFAULT_TABLE}_due"),
             models.Index(fields=["order_key", "id"], name=f"ix_{DEFAULT_TABLE}_order"),
-            models.Index(fields=["task_id"], name=f"ix_{DEFAULT_TABLE}_task"),
         ]
 
     def __str__(self) -> str:

@@ -5,6 +5,12 @@ from typing import Any
 from django.db import migrations, models
 
 
+def leave_room(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - Django's signature
+    """On PostgreSQL a claim rewrites a row in its page, and touches no index, where there is room."""
+    if schema_editor.connection.vendor == "postgresql":
+        schema_editor.execute("ALTER TABLE relier_outbox SET (fillfactor = 50)")
+
+
 class Migration(migrations.Migration):
     initial = True
 
@@ -37,7 +43,6 @@ class Migration(migrations.Migration):
                 "indexes": [
                     models.Index(fields=["dead", "due_at", "id"], name="ix_relier_outbox_due"),
                     models.Index(fields=["order_key", "id"], name="ix_relier_outbox_order"),
-                    models.Index(fields=["task_id"], name="ix_relier_outbox_task"),
                 ],
             },
         ),
@@ -57,4 +62,5 @@ class Migration(migrations.Migration):
             ],
             options={"verbose_name": "inbox mark", "db_table": "relier_inbox"},
         ),
+        migrations.RunPython(leave_room, migrations.RunPython.noop),
     ]

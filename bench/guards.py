@@ -336,20 +336,21 @@ class Timed:
 
 
 def report_load(table: Table, loaded: dict[str, list[float]]) -> None:
-    """The median decides. The least of all rounds is told beside it: on a machine that is shared, the median has the
-    time in it for which Redis had to wait for a core."""
+    """The least of all rounds decides, as in bench/ledger.py: that is what the code costs. The median is told beside it:
+    on a machine that is shared it has the time in it for which Redis had to wait for a core."""
     bare = loaded[BARE]
-    table.line("submit, bare: time in its script", round(statistics.median(bare), 2), "µs")
     table.line("submit, bare: the least of all rounds", min(bare), "µs")
+    table.line("submit, bare: median", round(statistics.median(bare), 2), "µs")
     for name, each in loaded.items():
+        least = min(each) - min(bare)
         more = statistics.median(mine - its for mine, its in zip(each, bare, strict=True))
-        if name != BARE:
-            table.line(f"{name}: by the least of all rounds", round(min(each) - min(bare), 2), "µs")
         if name in ADMISSIONS:
-            per_limit = more / (1 + ADMISSIONS.index(name))
-            table.most(f"{name}: Redis, per limit", round(per_limit, 2), REDIS_MOST_US, "µs")
+            limits = 1 + ADMISSIONS.index(name)
+            table.most(f"{name}: Redis, per limit", round(least / limits, 2), REDIS_MOST_US, "µs")
+            table.line(f"{name}: median, per limit", round(more / limits, 2), "µs")
         elif name != BARE:
-            table.line(f"{name}: Redis, time in the script", round(more, 2), "µs")
+            table.line(f"{name}: Redis", round(least, 2), "µs")
+            table.line(f"{name}: median", round(more, 2), "µs")
 
 
 def report_times(table: Table, took: dict[str, list[float]]) -> None:

@@ -8,15 +8,16 @@ local item = 7 + 4 * n_limits
 if ARGV[3] == '0' and ARGV[item - 1] == '1' and ARGV[item + 3] == '0' and ARGV[item + 4] == '0' and
   ARGV[item + 5] == '' and ARGV[item + 7] == '' and ARGV[item + 8] == '' then
   local id, index = ARGV[item], READY .. ARGV[item + 1]
-  local plain, refused, idle, arrivals = true, nil, {}, {}
+  local plain, refused, limits = true, nil, {}    -- of each limit: its key, when it would be idle, when it will be then
   for i = 1, n_limits do
     local a = 2 + 4 * i
-    local tolerance, found = tonumber(ARGV[a + 2]), redis.call('GET', RATE .. ARGV[a]) or '0'
-    local idle_at = string.find(found, '^%d+$') and tonumber(found)
-    plain = idle_at and idle_at <= now_us + tolerance
+    local key, tolerance = RATE .. ARGV[a], tonumber(ARGV[a + 2])
+    local idle_at = tonumber(redis.call('GET', key) or 0)
+    plain = idle_at and idle_at >= 0 and idle_at <= now_us + tolerance
     if not plain then break end
-    idle[i], arrivals[i] = idle_at, math.max(idle_at, now_us) + (ARGV[a + 3] + ARGV[4]) * ARGV[a + 1]
-    local wait = arrivals[i] - tolerance - now_us
+    local arrival = (idle_at > now_us and idle_at or now_us) + (ARGV[a + 3] + ARGV[4]) * ARGV[a + 1]
+    limits[3 * i - 2], limits[3 * i - 1], limits[3 * i] = key, idle_at, arrival
+    local wait = arrival - tolerance - now_us
     if wait > 0 then
       refused = {'refused', ARGV[a], string.format('%.0f', wait)}
       break
@@ -30,12 +31,15 @@ if ARGV[3] == '0' and ARGV[item - 1] == '1' and ARGV[item + 3] == '0' and ARGV[i
     local priority = ARGV[item + 2]
     redis.call('ZADD', index, priority == '0' and at or at - priority * 60000000, id)
     redis.call('HINCRBY', COUNTS, 'submitted', 1)
-    for i = 1, n_limits do
+    for i = 3, 3 * n_limits, 3 do
       -- Pushed on in place, the cheapest write there is. The expiry is a minute behind it when set, and set again before
       -- it has moved half a minute.
-      redis.call('INCRBY', RATE .. ARGV[2 + 4 * i], arrivals[i] - idle[i])
-      if math.floor(arrivals[i] / 30000000) > math.floor(idle[i] / 30000000) then
-        redis.call('PEXPIRE', RATE .. ARGV[2 + 4 * i], math.ceil((arrivals[i] - now_us) / 1000) + 60000)
+      local key, idle_at, arrival = limits[i - 2], limits[i - 1], limits[i]
+      local ahead = math.ceil((arrival - now_us) / 1000) + 60000
+      if type(redis.pcall('INCRBY', key, arrival - idle_at)) ~= 'number' then   -- a number, but written by another hand
+        redis.call('SET', key, string.format('%.0f', arrival), 'PX', ahead)
+      elseif math.floor(arrival / 30000000) > math.floor(idle_at / 30000000) then
+        redis.call('PEXPIRE', key, ahead)
       end
     end
     local bell = BELL .. ARGV[item + 1]

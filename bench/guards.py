@@ -336,8 +336,8 @@ class Timed:
 
 
 def report_load(table: Table, loaded: dict[str, list[float]]) -> None:
-    """The least of all rounds decides, as in bench/ledger.py: that is what the code costs. The median is told beside it:
-    on a machine that is shared it has the time in it for which Redis had to wait for a core."""
+    """The least of all rounds decides, as in bench/ledger.py: that is what the code costs. The median is told beside
+    it: on a machine that is shared it has the time in it for which Redis had to wait for a core."""
     bare = loaded[BARE]
     table.line("submit, bare: the least of all rounds", min(bare), "µs")
     table.line("submit, bare: median", round(statistics.median(bare), 2), "µs")

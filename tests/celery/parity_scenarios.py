@@ -1197,8 +1197,8 @@ def inspect_reserved(stage: Any) -> Any:
     stage.noted(f"holding:{gate}", 2)
 
     def reserved() -> int:
-        (found,) = app.control.inspect(timeout=5, limit=1).reserved().values()
-        return len(found)
+        told = app.control.inspect(timeout=5, limit=1).reserved() or {}  # None: the worker was too busy to answer
+        return sum(map(len, told.values()))
 
     seen = stage.wait(lambda: reserved() == 4) if not os.environ.get("PARITY_ADOPT") else reserved() == 4
     stage.open_gate(gate, 6)

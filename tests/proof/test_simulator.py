@@ -25,6 +25,11 @@ def test_two_boots_that_leave_in_one_sweep() -> None:
     assert not run_schedule(962486, "failover").violation
 
 
+def test_what_follows_from_a_join_is_no_part_of_it() -> None:
+    """One schedule of half a million had such a pair, which was forgotten and began anew, and anew."""
+    assert not run_schedule(50528803, "joins").violation
+
+
 @pytest.mark.parametrize("profile", [profile.name for profile in PROFILES])
 def test_a_seed_is_a_history(profile: str) -> None:
     first, second = World(7, profile, trace=True), World(7, profile, trace=True)

@@ -14,8 +14,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from relier.outbox.engines import database_of
     from relier.outbox.options import RelayOptions
-    from relier.outbox.relay import Relay
+    from relier.outbox.relay import Relay, relay_to_ledger
     from relier.outbox.sqlalchemy import Outbox
     from relier.outbox.tables import inbox_table, outbox_table
 
@@ -23,6 +24,8 @@ _HOMES = {
     "Outbox": "relier.outbox.sqlalchemy",
     "Relay": "relier.outbox.relay",
     "RelayOptions": "relier.outbox.options",
+    "database_of": "relier.outbox.engines",
+    "relay_to_ledger": "relier.outbox.relay",
     "inbox_table": "relier.outbox.tables",
     "outbox_table": "relier.outbox.tables",
 }
@@ -35,4 +38,12 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(home), name)
 
 
-__all__ = ["Outbox", "Relay", "RelayOptions", "inbox_table", "outbox_table"]
+__all__ = [
+    "Outbox",
+    "Relay",
+    "RelayOptions",
+    "database_of",
+    "inbox_table",
+    "outbox_table",
+    "relay_to_ledger",
+]

@@ -10,6 +10,7 @@ from functools import partial
 from relier.proof.simulate import Outcome, run_schedule
 
 CHUNK = 200
+SHOWN = 3
 
 
 def say(line: str) -> None:
@@ -37,12 +38,12 @@ def simulate(seeds: int, start: int = 0, profile: str | None = None, jobs: int =
         work = partial(_chunk_of, profile)
         for chunk_steps, chunk_bad in pool.imap(work, runs):
             steps += chunk_steps
+            for outcome in chunk_bad[: max(0, SHOWN - len(bad))]:  # at once: a long run may be cut short
+                say(outcome.report)
             bad += chunk_bad
             done += CHUNK
             if done % 50_000 == 0:
                 say(f"  … up to seed {start + done:,}, {len(bad)} violations, {time.perf_counter() - began:.0f} s")
-    for outcome in bad[:3]:
-        say(outcome.report)
     took = time.perf_counter() - began
     rate = f"{took:.1f} s, {seeds / took:,.0f} schedules a second"
     say(f"simulate: {seeds:,} schedules from seed {start}, {steps:,} calls, {rate}: {len(bad)} violations")

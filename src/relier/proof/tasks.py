@@ -33,7 +33,11 @@ class Tasks:
         sub = Submission(id=task_id, name="work", payload=b"p%d" % self.n, queue=queue, **more)
         self.world.subs[task_id] = sub
         if self.world.profile.joined and self.world.rng.random() < self.world.profile.joined:
-            self.parts[task_id] = self._part()
+            part = self._part()
+            if task_id == f"{part.id}f":  # what follows from a join cannot be a part of it: the two would never end
+                self.open.append(part)
+            else:
+                self.parts[task_id] = part
         return sub
 
     def _part(self) -> Submission:

@@ -163,7 +163,7 @@ class Worker:
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
-            self._process.send_signal(signal.SIGABRT)  # where it hangs is in its log then
+            os.killpg(self._process.pid, signal.SIGABRT)  # where it hangs, or a process of its pool, is in its log then
             self._process.wait(10)
             raise AssertionError(f"the worker has not left within {seconds:g} s") from None
 

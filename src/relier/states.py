@@ -65,6 +65,6 @@ MOVES: dict[str, Move] = {
 # Scripts that change no task's state.
 MARKS = frozenset(
     {"checkpoint", "step", "progress", "register", "beat", "retire", "pause", "resume", "open"}
-    | {"lock", "renew", "conclude", "unlock"}
+    | {"lock", "renew", "conclude", "unlock", "ring_outbox"}
 )
 READS = frozenset({"get", "list", "owned", "stats"})

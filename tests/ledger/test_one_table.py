@@ -71,6 +71,7 @@ def test_every_method_runs_the_script_of_its_name(clocked: World) -> None:
         "renew": ("k", "token", 1),
         "conclude": ("k", "token", 1, b""),
         "unlock": ("k", "token"),
+        "ring_outbox": (),
     }
     assert arguments.keys() == {path.stem for path in FILES}
     for name, values in arguments.items():

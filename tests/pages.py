@@ -83,7 +83,7 @@ class Terminal:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / "pyproject.toml").touch()  # the embedded store lives with the project
-        self._environment = {k: v for k, v in os.environ.items() if not k.startswith("RELIER_")}
+        self._environment = {k: v for k, v in os.environ.items() if not k.startswith(("RELIER_", "PYTEST_"))}
         self._environment |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONUNBUFFERED": "1"}
         self._log = folder / "worker.log"
         self._staying: dict[str, subprocess.Popen[bytes]] = {}  # by what they say

@@ -15,11 +15,12 @@ from relier.cli.session import Exit, Failure, Session, with_session
 from relier.cli.show import many, one_line, print_json, print_table, span
 from relier.cli.worker import settings_for, start_logging, stays
 from relier.errors import RedisConnectionError
+from relier.outbox.bell import Ear
 from relier.outbox.inbox import DEFAULT_INBOX, Marks
 from relier.outbox.members import is_relay
 from relier.outbox.options import OPTION_HELP, RelayOptions
 from relier.outbox.postgres import NoticeListener
-from relier.outbox.relay import Ear, Relay, relay_to_ledger, stopped_by_signals
+from relier.outbox.relay import Relay, relay_to_ledger, stopped_by_signals
 from relier.outbox.rows import Database, Rows, Seen, Transaction, Wanted
 from relier.outbox.write import DEFAULT_TABLE
 from relier.redact import shown

@@ -65,16 +65,26 @@ class Ringer:
                 log.debug("no relay was woken; one that polls will find the rows: %s", error)
 
 
-class Listener(threading.Thread):
-    """Waits for the bell, and calls `wake` when it rings. `hears`: the store can be reached."""
+class Ear(threading.Thread):
+    """What wakes a relay. `hears`: whoever rings is heard now."""
 
-    def __init__(self, settings: Settings, scripts: Scripts, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], None]) -> None:
         super().__init__(name="relier-relay-ear", daemon=True)
-        self._store = SyncStore(settings, scripts)
-        self._key = Ledger(settings).outbox_bell
         self._wake = wake
         self._ending = threading.Event()
         self.hears = False
+
+    def end(self) -> None:
+        self._ending.set()
+
+
+class Listener(Ear):
+    """Waits for the bell of the ledger's store."""
+
+    def __init__(self, settings: Settings, scripts: Scripts, wake: Callable[[], None]) -> None:
+        super().__init__(wake)
+        self._store = SyncStore(settings, scripts)
+        self._key = Ledger(settings).outbox_bell
 
     def run(self) -> None:
         while not self._ending.is_set():
@@ -88,6 +98,3 @@ class Listener(threading.Thread):
             if rung is not None:
                 self._wake()
         self._store.close()
-
-    def end(self) -> None:
-        self._ending.set()

@@ -7,9 +7,10 @@ PostgreSQL tells equal notices of one transaction once, and a relay that is awak
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from relier.outbox.bell import Ear
 
 if TYPE_CHECKING:
     import psycopg
@@ -25,16 +26,13 @@ def channel_of(table: str) -> str:
     return table.rpartition(".")[2]
 
 
-class NoticeListener(threading.Thread):
-    """Calls `wake` when a transaction with rows has committed. `hears`: it is connected."""
+class NoticeListener(Ear):
+    """Waits for the notice of a transaction with rows, which comes when it commits."""
 
     def __init__(self, connect: Callable[[], psycopg.Connection[Any]], table: str, wake: Callable[[], None]) -> None:
-        super().__init__(name="relier-relay-ear", daemon=True)
+        super().__init__(wake)
         self._connect = connect
         self._channel = channel_of(table)
-        self._wake = wake
-        self._ending = threading.Event()
-        self.hears = False
 
     def run(self) -> None:
         while not self._ending.is_set():
@@ -55,6 +53,3 @@ class NoticeListener(threading.Thread):
         while not self._ending.is_set():
             for _ in connection.notifies(timeout=WAIT_S, stop_after=1):
                 self._wake()
-
-    def end(self) -> None:
-        self._ending.set()

@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from relier.outbox.bell import Listener
+from relier.outbox.bell import Ear, Listener
 from relier.outbox.breaker import Breaker
 from relier.outbox.members import Membership, new_relay
 from relier.outbox.options import RelayOptions
@@ -62,16 +62,6 @@ class Batch:
     rows: Sequence[Row] = ()
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     renewed_at: float = 0.0
-
-
-class Ear(Protocol):
-    """What wakes a relay: a thread. `hears`: it would."""
-
-    hears: bool
-
-    def start(self) -> None: ...
-
-    def end(self) -> None: ...
 
 
 class Relay:

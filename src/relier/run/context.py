@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import Any, TypeVar, cast, overload
 
 from relier import registry
-from relier.errors import LeaseLostError, RelierError, StepJournalError
+from relier.errors import LeaseLostError, RelierError, StepJournalError, UnknownTaskError
 from relier.ledger.records import Claimed, Recorded, Settled
 from relier.outbox.inbox import DEFAULT_INBOX, ExactlyOnce
 from relier.redact import shown
@@ -182,7 +182,7 @@ class TaskContext:
         """
         task, keyring = registry.find(self.task_name), self._line.keyring
         if task is None:
-            raise LeaseLostError(f"{self.task_name} is no task of this process, so its marks cannot be read here")
+            raise UnknownTaskError(f"{self.task_name} is no task of this process, so its marks cannot be read here")
 
         def encode(value: Any) -> bytes | None:
             raw: bytes | None = task.arguments.encode_result(value)

@@ -132,6 +132,32 @@ def test_a_slow_sweeper_kills_nobody_whose_lease_is_short(worlds: Any) -> None:
             assert world.beat("quick", 1000).alive
 
 
+def test_a_slow_sweeper_alone_comes_to_the_end_of_a_short_lease(worlds: Any) -> None:
+    world: World = worlds()
+    world.join("quick", 1000)
+    world.start("quick")
+    revived = 0
+    for _ in range(3):
+        world.advance(2000)
+        revived += len(world.revive(interval_ms=2000).outcomes)
+    assert revived == 1
+
+
+@pytest.mark.parametrize("jump", [2000, HOUR])
+def test_a_jump_takes_nothing_from_a_long_lease_beside_a_short_one(worlds: Any, jump: int) -> None:
+    """A supervisor's sweep sees the jump first; the long lease is then counted in full."""
+    world: World = worlds()
+    world.join("short", 1600)
+    world.join("long", 3000)
+    world.start("long")
+    world.advance(jump)
+    world.revive(boot="short", interval_ms=500)
+    for _ in range(11):
+        world.advance(250)
+        assert world.revive(interval_ms=250).outcomes == ()
+    assert world.beat("long", 3000).alive
+
+
 def test_a_frozen_store_for_real(boot: Boot, worlds: Any, flavour: str) -> None:
     """Leases of 300 ms on the server's own TIME, frozen for a second: 0 revivals; then one worker stops for real."""
     server = boot(flavour=flavour)

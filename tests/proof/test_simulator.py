@@ -30,6 +30,11 @@ def test_what_follows_from_a_join_is_no_part_of_it() -> None:
     assert not run_schedule(50528803, "joins").violation
 
 
+def test_a_jump_of_time_costs_no_lease_anything() -> None:
+    """In one schedule of 600,000 a supervisor's sweep right after a jump took more than a clamp from a long lease."""
+    assert not run_schedule(50599761, "clock").violation
+
+
 @pytest.mark.parametrize("profile", [profile.name for profile in PROFILES])
 def test_a_seed_is_a_history(profile: str) -> None:
     first, second = World(7, profile, trace=True), World(7, profile, trace=True)

@@ -266,7 +266,7 @@ class Worker:
 def sweeper(world: World) -> Steps:
     """Sweeps for ever: nobody leads, all may."""
     rng = world.rng
-    interval = rng.randint(250, 400)
+    interval = rng.randint(*world.profile.sweep)
     braked = rng.random() < world.profile.brake
     while True:
         yield int(interval * MS * rng.uniform(0.6, 1.4))

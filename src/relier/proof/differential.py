@@ -94,9 +94,10 @@ class RealStore:
 
     def restore(self, snapshot: list[tuple[bytes, int, bytes]]) -> None:
         self.clear()
+        self._limit_memory(False)
         for key, ttl, dump in snapshot:
             self._store.command("RESTORE", key, ttl, dump)
-        self._time_us = 0
+        self._limit_memory(self._full)
 
     def clear(self) -> None:
         present = self._store.command("KEYS", f"{self._prefix}*")
@@ -282,12 +283,13 @@ def fuzz(seed: int, real: RealStore, steps: int = 300) -> int:
     """One seed of the fuzzer; the number of calls compared."""
     rng = random.Random(seed)
     real.clear()
-    twin = Twin(Model(), real)
+    twin, compared = Twin(Model(), real), 0
     try:
         for call in calls(rng, twin.model, steps):
             if call is None:
                 twin.full = not twin.full
                 continue
+            compared += 1
             try:
                 twin.run(call)
             except StoreFullError:
@@ -299,7 +301,7 @@ def fuzz(seed: int, real: RealStore, steps: int = 300) -> int:
         raise DifferenceError(f"seed {seed}: {error}\nreplay: {again}") from None
     finally:
         twin.full = False
-    return steps
+    return compared
 
 
 def schedule(seed: int, real: RealStore) -> int:

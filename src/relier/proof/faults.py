@@ -125,7 +125,7 @@ class Faults:
 
     def _jump(self) -> None:
         rng = self.world.rng
-        delta = rng.choice((1, -1)) * rng.choice((50, 500, 2000, 20_000)) * MS + rng.randint(-9, 9)
+        delta = rng.choice((1, -1)) * rng.choice(self.world.profile.leaps) * MS + rng.randint(-9, 9)
         self.world.skew += delta
         self.world.foremost = max(self.world.foremost, self.world.skew)
         self.world.checker.jumped(delta)

@@ -20,6 +20,7 @@ from relier.store.call import Call, Durability
 
 IDS = [f"t{n}" for n in range(8)]
 MEMBERS = [f"m{n}" for n in range(40)]
+PLAIN = [f"p{n}" for n in range(6)]
 JOINS = ["t0", "j0", "j1", "j2", "j3"]
 BOOTS = [f"b{n}" for n in range(4)]
 QUEUES = ["alpha", "beta"]
@@ -81,8 +82,10 @@ class Fuzzer:
         first = self.lease()
         return [first, *(lease for lease in (self.lease() for _ in range(3)) if lease.owner == first.owner)]
 
-    def some_id(self) -> tuple[str, int]:
-        task_id = self.rng.choice(list(self.model.tasks) or IDS)
+    def some_id(self, state: str = "") -> tuple[str, int]:
+        """An id, mostly of a task in that state, and mostly its version."""
+        ids = [i for i, rec in self.model.tasks.items() if rec.state == state]
+        task_id = self.rng.choice(ids if ids and self.rng.random() < 0.7 else list(self.model.tasks) or IDS)
         rec = self.model.tasks.get(task_id)
         return task_id, (rec.version if rec else 1) + self.rng.choice([0, 0, 0, 0, 1, -1])
 
@@ -135,7 +138,8 @@ class Fuzzer:
     def join(self) -> Submission:
         """A part for a task that waits for some, or for one that never did. Its deadline may be over."""
         rng = self.rng
-        plain = replace(self.submission(rng.choice(JOINS)), key="", nonce="")
+        task_id = rng.choice(JOINS) if rng.random() < 0.9 else self.some_id("dead")[0]
+        plain = replace(self.submission(task_id), key="", nonce="", queue=rng.choice([*QUEUES, "joins"]))
         when = {"delay_ms": 0, "eta_ms": 1} if rng.random() < 0.1 else {"delay_ms": rng.choice([700, 20_000])}
         return replace(plain, **when, join=Join(rng.choice([1, 2, 3]), rng.choice("012")))
 
@@ -158,7 +162,8 @@ class Fuzzer:
 
     def revive(self) -> Call[Any]:
         boot = self.rng.choice(["", "", *BOOTS])
-        return self.ledger.revive(self.rng.choice([1, 3, 200]), self.rng.choice([0, 2, 10_000]), boot=boot)
+        most, deepest = self.rng.choice([1, 3, 200]), self.rng.choice([0, 2, 10_000])
+        return self.ledger.revive(most, deepest, interval_ms=self.rng.choice([500, 4000]), boot=boot)
 
     def promote(self) -> Call[Any]:
         return self.ledger.promote(self.rng.choice([1, 200]))
@@ -167,7 +172,7 @@ class Fuzzer:
         return self.ledger.reap(self.rng.choice([1, 200]))
 
     def replay(self) -> Call[Any]:
-        task_id, version = self.some_id()
+        task_id, version = self.some_id("dead")
         payload = self.rng.choice([None, None, b"edited"])
         nonce = self.rng.choice(["o1", "o2", "o3"])
         return self.ledger.replay(task_id, version, nonce, payload, fresh=self.rng.random() < 0.5)
@@ -195,8 +200,15 @@ class Fuzzer:
         return self.ledger.owned(self.rng.choice(BOOTS))
 
     def holder(self) -> Lease | str:
-        """Mostly the lease of a running attempt, now or earlier; else somebody outside any task."""
-        return self.lease() if self.rng.random() < 0.7 else "place.1"
+        """Mostly an attempt, often another one of a task that holds a lock; else somebody outside any."""
+        rng = self.rng
+        held = [hold for hold in self.model.holds.values() if hold.task_id != "-"]
+        if held and rng.random() < 0.4:
+            hold = rng.choice(held)
+            return Lease(
+                hold.task_id, str(int(hold.fence) + rng.choice([-1, 0, 0, 1])), rng.choice([hold.owner, *BOOTS])
+            )
+        return self.lease() if rng.random() < 0.7 else "place.1"
 
     def lock(self) -> Call[Any]:
         rng = self.rng
@@ -226,11 +238,22 @@ class Fuzzer:
 
     def take(self) -> Call[Any]:
         """A claim that mostly gets something."""
+        return self.ledger.claim(*self.turn(), QUEUES, 3, rung=False)
+
+    def turn(self) -> tuple[str, int]:
+        """A boot that is alive, if one is, and the number of its next claim."""
         boot = self.rng.choice([name for name, boot in self.model.boots.items() if boot.lease_end] or BOOTS)
-        last = (
-            max((seq for seq, _ in self.model.boots[boot].lanes.values()), default=0) if boot in self.model.boots else 0
-        )
-        return self.ledger.claim(boot, last + 1, QUEUES, 3, rung=False)
+        lanes = self.model.boots[boot].lanes.values() if boot in self.model.boots else ()
+        return boot, 1 + max((seq for seq, _ in lanes), default=0)
+
+    def offer(self) -> Call[Any]:
+        """One plain task under a limit that is often reached."""
+        plain = Submission(id=self.rng.choice(PLAIN), name="plain", payload=b"plain", queue="plain")
+        return self.ledger.submit([plain], Admission((Limit.per_window("plain", 3, 2_000),)))
+
+    def grab(self) -> Call[Any]:
+        """A claim of one from one queue."""
+        return self.ledger.claim(*self.turn(), ["plain"], 1, rung=False)
 
     def bring(self) -> Call[Any]:
         """The end of something that runs brings a part."""
@@ -238,6 +261,10 @@ class Fuzzer:
         if self.rng.random() < 0.4:
             return self.ledger.bury(lease, "ValueError", "{}", joins, self.rng.randbytes(2))
         return self.ledger.commit([(lease, self.rng.choice([None, self.rng.randbytes(2)]), joins)])
+
+    def stop(self) -> Call[Any]:
+        """A person wants something that runs to end."""
+        return self.ledger.cancel(*self.some_id("running"))
 
     def again(self) -> Call[Any]:
         """Something sent before, once more: a lost reply, or a request that arrives late."""
@@ -267,7 +294,11 @@ class Fuzzer:
         return self.keep(self.rng.choice(moves)())
 
     def pick_part(self) -> Call[Any]:
-        moves = (self.members, self.take, self.bring, self.bring, self.retry, self.bury, self.replay, self.again)
+        moves = [self.members, self.take, self.bring, self.bring, self.retry, self.bury, self.replay, self.again]
+        return self.keep(self.rng.choice(moves if self.rng.random() < 0.8 else [self.stop, self.retry])())
+
+    def pick_plain(self) -> Call[Any]:
+        moves = (self.offer, self.offer, self.grab, self.commit, self.discard, self.again)
         return self.keep(self.rng.choice(moves)())
 
     def keep(self, call: Call[Any]) -> Call[Any]:
@@ -279,10 +310,10 @@ def calls(rng: random.Random, model: Model, steps: int) -> Iterator[Call[Any] | 
     """A stream of calls, the model's time moving on between them; None: the store gets full, or empty again.
 
     Locks and tasks do not meet, but for boots and leases, so locks are a second stream beside the first; the third
-    brings enough that ends well for something to follow from it.
+    brings enough that ends well for something to follow from it, the fourth goes the scripts' shortest ways.
     """
     fuzzer, locks = Fuzzer(rng, model), Fuzzer(random.Random(rng.random()), model)
-    parts = Fuzzer(random.Random(rng.random()), model)
+    parts, plain = Fuzzer(random.Random(rng.random()), model), Fuzzer(random.Random(rng.random()), model)
     yield fuzzer.ledger.open()
     for boot in BOOTS[:2]:
         yield fuzzer.ledger.register(boot, LEASE_MS)
@@ -295,3 +326,5 @@ def calls(rng: random.Random, model: Model, steps: int) -> Iterator[Call[Any] | 
             yield locks.pick_lock()
         while parts.rng.random() < 0.4:
             yield parts.pick_part()
+        while plain.rng.random() < 0.3:
+            yield plain.pick_plain()

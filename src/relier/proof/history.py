@@ -15,6 +15,8 @@ from relier.store.call import Call
 if TYPE_CHECKING:
     from relier.proof.world import World
 
+SUPERVISORS_SWEEP = 500  # ms: what a supervisor's revive of one boot says of how often it comes
+
 
 class History:
     """Follows ghosts. `told` reads one reply; the checker then judges each difference with the rest."""
@@ -58,7 +60,7 @@ class History:
     # --- boots and time ------------------------------------------------------------------------------------------
 
     def tick(self, interval: int = 0) -> None:
-        """A gap between two ticks larger than the clamp begins a grace, in which nobody may be declared lost."""
+        """A gap too long for a pause between two ticks begins a grace, in which nobody may be declared lost."""
         memory = self.memory
         if memory.last_tick is not None and self.time_ms - memory.last_tick > max(memory.clamp, 2 * interval):
             memory.grace = self.world.now + 2 * memory.clamp * 1000
@@ -69,8 +71,11 @@ class History:
             self.memory.clamp = min(boot.lease for boot in self.memory.boots.values()) // 2
 
     def jumped(self, delta_us: int) -> None:
-        """The store's TIME moved by itself. Forward, it may cost every lease one clamp, and no more."""
-        cost = min(max(delta_us, 0) // 1000 + 1, self.memory.clamp)
+        """The store's TIME moved by itself. What is too far for a pause costs nothing, the rest a clamp at the most."""
+        clamp = self.memory.clamp
+        cost = min(max(delta_us, 0) // 1000 + 1, clamp)
+        if delta_us > 1000 * max(clamp, 2 * self.world.profile.sweep[1], 2 * SUPERVISORS_SWEEP):
+            cost = 0
         self.memory.grace -= cost * 1000
         for boot in self.memory.boots.values():
             boot.credit += cost

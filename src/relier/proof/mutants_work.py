@@ -19,18 +19,40 @@ _bug = partial(register, MUTANTS)
 
 @_bug("a gap counts in full, whatever its length", "clock")
 class ClockJumps(Model):
-    def read_clock(self, interval: int = 0) -> tuple[int, int, int, int]:
+    def read_clock(self, interval: int = 0) -> tuple[int, int, int]:
         before, last, clamp, grace = self.clock or (1, self.now, 0, 0)
-        t = before + max(0, self.now - last)
-        return t, grace, clamp, t
+        return before + max(0, self.now - last), grace, clamp
+
+
+@_bug("an outage counts as one clamp, which a jump of TIME takes from every lease", "clock", "slow")
+class JumpCostsAClamp(Model):
+    def read_clock(self, interval: int = 0) -> tuple[int, int, int]:
+        t, grace, clamp = super().read_clock(interval)
+        begun = grace != (self.clock or (1, 0, 0, 0))[3]
+        return (t + clamp, grace + clamp, clamp) if begun else (t, grace, clamp)
+
+
+@_bug("a slow sweeper moves the clock by its own pause, however short the leases are", "slow")
+class SlowSweeperHurries(Model):
+    def read_clock(self, interval: int = 0) -> tuple[int, int, int]:
+        t, grace, clamp = super().read_clock(interval)
+        before, last, _, _ = self.clock or (1, self.now, 0, 0)
+        gap = self.now - last
+        return (before + gap, grace, clamp) if clamp < gap <= 2 * interval else (t, grace, clamp)
+
+
+@_bug("a slow sweeper's own pauses begin a grace, so that nobody is ever lost", "slow")
+class SlowSweeperWaits(Model):
+    def read_clock(self, interval: int = 0) -> tuple[int, int, int]:
+        return super().read_clock()
 
 
 @_bug("a TIME that goes back takes the ledger clock with it", "clock")
 class ClockGoesBack(Model):
-    def read_clock(self, interval: int = 0) -> tuple[int, int, int, int]:
-        t, grace, clamp, sure = super().read_clock(interval)
+    def read_clock(self, interval: int = 0) -> tuple[int, int, int]:
+        t, grace, clamp = super().read_clock(interval)
         gap = self.now - (self.clock or (1, self.now, 0, 0))[1]
-        return t + min(0, gap), grace, clamp, sure
+        return t + min(0, gap), grace, clamp
 
 
 @_bug("the clock moves with beats alone, so after the last worker died it stands still", "crash")

@@ -24,23 +24,22 @@ class Pieces(Namespace):
 
     # --- time and members ----------------------------------------------------------------------------------------
 
-    def read_clock(self, interval: int = 0) -> tuple[int, int, int, int]:
-        """The ledger clock now: (time, end of grace, clamp, up to when a lease has surely run out)."""
-        before, last, clamp, grace = self.clock or (1, self.now, 0, 0)
-        gap, most = self.now - last, max(clamp, 2 * interval)
-        t = before + max(0, min(gap, most))
-        if gap > most:
-            grace = t + 2 * clamp
-        sure = 0 if t < grace else t if gap <= clamp else before
-        return t, grace, clamp, sure
+    def read_clock(self, interval: int = 0) -> tuple[int, int, int]:
+        """The ledger clock now: (time, end of grace, clamp)."""
+        t, last, clamp, grace = self.clock or (1, self.now, 0, 0)
+        gap = self.now - last
+        if gap > max(clamp, 2 * interval):
+            return t, t + 2 * clamp, clamp
+        return t + max(0, min(gap, clamp)), grace, clamp
 
     def tick(self, interval: int = 0) -> tuple[int, int]:
-        t, grace, clamp, sure = self.read_clock(interval)
+        """The clock, moved on, and up to when a lease that ended is over for sure: in a grace, none is."""
+        t, grace, clamp = self.read_clock(interval)
         self.clock = (t, self.now, clamp, grace)
-        return t, sure
+        return t, 0 if t < grace else t
 
     def reclamp(self) -> None:
-        t, grace, clamp, _ = self.read_clock()
+        t, grace, clamp = self.read_clock()
         shortest = min((boot.lease for boot in self.boots.values()), default=None)
         self.clock = (t, self.now, clamp if shortest is None else shortest // 2, grace)
 

@@ -4,11 +4,12 @@ local function write_clock(t, clamp, grace)
   redis.call('SET', CLOCK, string.format('%.0f %.0f %.0f %.0f', t, now, clamp, grace))
 end
 
+-- returns: the clock, and up to when a lease that ended is over for sure: in a grace, none is
 local function tick(interval)
-  local t, grace, clamp, sure = read_clock(interval)
+  local t, grace, clamp = read_clock(interval)
   redis.call('ZREM', LEASES, '')
   write_clock(t, clamp, grace)
-  return t, sure
+  return t, t < grace and 0 or t
 end
 
 -- After boots came or went.

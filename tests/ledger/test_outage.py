@@ -143,6 +143,14 @@ def test_a_slow_sweeper_alone_comes_to_the_end_of_a_short_lease(worlds: Any) -> 
     assert revived == 1
 
 
+def test_the_shortest_lease_comes_to_its_end(worlds: Any) -> None:
+    world: World = worlds()
+    world.join("blink", 1)
+    world.start("blink")
+    world.advance(500)
+    assert len(world.revive(interval_ms=500).outcomes) == 1
+
+
 @pytest.mark.parametrize("jump", [2000, HOUR])
 def test_a_jump_takes_nothing_from_a_long_lease_beside_a_short_one(worlds: Any, jump: int) -> None:
     """A supervisor's sweep sees the jump first; the long lease is then counted in full."""

@@ -68,7 +68,7 @@ class History:
 
     def reclamp(self) -> None:
         if self.memory.boots:
-            self.memory.clamp = min(boot.lease for boot in self.memory.boots.values()) // 2
+            self.memory.clamp = (min(boot.lease for boot in self.memory.boots.values()) + 1) // 2
 
     def jumped(self, delta_us: int) -> None:
         """The store's TIME moved by itself. What is too far for a pause costs nothing, the rest a clamp at the most."""

@@ -41,7 +41,7 @@ class Pieces(Namespace):
     def reclamp(self) -> None:
         t, grace, clamp = self.read_clock()
         shortest = min((boot.lease for boot in self.boots.values()), default=None)
-        self.clock = (t, self.now, clamp if shortest is None else shortest // 2, grace)
+        self.clock = (t, self.now, clamp if shortest is None else (shortest + 1) // 2, grace)
 
     def remove_boot(self, boot: str) -> None:
         del self.boots[boot]

@@ -16,5 +16,5 @@ end
 local function reclamp()
   local t, grace, clamp = read_clock()
   local shortest = redis.call('ZRANGE', LEASES, 0, 0, 'WITHSCORES')[2]
-  write_clock(t, shortest and math.floor(shortest / 2) or clamp, grace)
+  write_clock(t, shortest and math.ceil(shortest / 2) or clamp, grace)
 end

@@ -18,7 +18,8 @@ from typing import Any
 from relier.run.attempt import Attempt
 from relier.run.outcome import Died, HandBack, Outcome
 
-ACCEPT_S = 0.5  # so long a pool may take to tell that it has begun
+BEGIN_S = 5.0  # so long a process may take to begin with what it was given; mostly it is some milliseconds
+ACCEPT_S = 0.5  # so long a pool of threads may take to tell that it has begun
 RESULT_GRACE_S = 0.1  # a process that is gone may have told its result just before
 
 
@@ -154,15 +155,15 @@ class Jobs:
     def done(self, job: Job) -> None:
         self.under_way.discard(job)
 
-    def forget_unstarted(self) -> None:
+    def forget_unstarted(self, within: float) -> None:
         """Celery leaves: whoever has not begun goes back to the ledger. In the loop. The pool may have begun with what
-        it has, and not told yet."""
+        it has, and has so many seconds to tell."""
         self.take_back()
         for job in list(self.under_way):
             if not job.applied:
                 job.settle(HandBack())
             elif not job.pid:
-                asyncio.get_running_loop().call_later(ACCEPT_S, self._forget, job)
+                asyncio.get_running_loop().call_later(within, self._forget, job)
 
     @staticmethod
     def _forget(job: Job) -> None:

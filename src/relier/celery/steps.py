@@ -26,7 +26,7 @@ from relier.celery.adoption import adoption_of
 from relier.celery.board import board
 from relier.celery.coroutines import shared_loop
 from relier.celery.garbage import Parking, guard_consumer, guard_redis_channels
-from relier.celery.jobs import Jobs
+from relier.celery.jobs import BEGIN_S, Jobs
 from relier.celery.request import JobMessage, message_of
 from relier.celery.worker import CeleryWorker, is_told
 from relier.engines.native import CONFIRM_S, EXIT_FORCED, STOP_GRACE_S
@@ -70,6 +70,8 @@ class LedgerStep(bootsteps.StartStopStep):
         if not self._ready.wait(START_S) or self._trouble is not None:
             raise self._trouble or RelierError(f"the ledger was not reached within {START_S:g} s")
         guard_redis_channels(self.park)
+        if hasattr(getattr(parent.pool, "_pool", None), "outbound_buffer"):  # processes, fed by an event loop
+            hear_before_flush(parent.pool, parent.hub)
         if parent.hub is None:  # this transport has no event loop: a thread takes what is given
             threading.Thread(target=self._deliver_all, args=(parent,), name="relier-jobs", daemon=True).start()
 
@@ -200,6 +202,28 @@ def turns_of(hub: Any) -> Callable[[], None]:
             loop = None
 
     return turn
+
+
+def hear_before_flush(pool: Any, hub: Any) -> None:
+    """Celery forgets what its pool has not said to have begun, though a process may have: that would run on unheard,
+    and at the end wait half a minute to be. So what processes were given is heard of first."""
+    flush = pool.flush
+
+    def hear_and_flush() -> None:
+        processes, turn = pool._pool, turns_of(hub)  # noqa: SLF001 - Celery tells nobody what it wrote to whom
+        processes.outbound_buffer.clear()  # no process was given these
+        given = [job for job in processes._cache.values() if job._write_to is not None]  # noqa: SLF001
+        until = time.monotonic() + BEGIN_S
+        while any(is_unheard(job) for job in given) and time.monotonic() < until:
+            turn()
+        flush()
+
+    pool.flush = hear_and_flush
+
+
+def is_unheard(job: Any) -> bool:
+    """Whether a living process was given it and has not said to have begun."""
+    return not job._accepted and job._write_to._is_alive()  # noqa: SLF001
 
 
 class ConsumerStep(bootsteps.StartStopStep):

@@ -28,7 +28,7 @@ from relier.celery.adoption import AdoptedTask, Adoption
 from relier.celery.board import STOP, WARN, board
 from relier.celery.child import LOOK
 from relier.celery.internal import is_internal
-from relier.celery.jobs import RESULT_GRACE_S, Job, Jobs
+from relier.celery.jobs import ACCEPT_S, BEGIN_S, RESULT_GRACE_S, Job, Jobs
 from relier.celery.request import TOO_MANY_DEATHS, TOO_MANY_SCARES, Revoked, tell_dead
 from relier.engines.heart import Heard, News, Overdue, Pulse
 from relier.engines.native import Worker, WorkerOptions
@@ -238,7 +238,7 @@ class CeleryWorker(Worker):
 
     def drain(self) -> None:
         super().drain()
-        self._jobs.forget_unstarted()
+        self._jobs.forget_unstarted(BEGIN_S if self.forks else ACCEPT_S)
 
     async def _leave(self) -> int:
         try:

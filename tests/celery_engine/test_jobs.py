@@ -94,7 +94,7 @@ async def test_at_the_end_whoever_has_not_begun_goes_back() -> None:
     running.applied = True
     running.started(1)
     jobs.give(waiting)
-    jobs.forget_unstarted()
+    jobs.forget_unstarted(0.05)
     assert [await job.future for job in (waiting, taken)] == [HandBack(), HandBack()]
     assert started == [running]
     assert not running.future.done()
@@ -105,7 +105,7 @@ async def test_what_the_pool_has_may_have_begun_and_is_given_a_moment_to_tell() 
     jobs.give(job)
     jobs.take()
     job.applied = True
-    jobs.forget_unstarted()
+    jobs.forget_unstarted(0.05)
     job.started(1)
     job.settle(Done(b"1"))
     assert await job.future == Done(b"1")

@@ -102,7 +102,7 @@ def adopting(server: Server, namespace: str) -> dict[str, str]:
 def sides(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
     """Plain and adopted, each with a prefork worker of two and a driver."""
     folder = tmp_path_factory.mktemp("parity")
-    plain = Side(server, folder / "plain", (7, 2, 3))  # not 1: workers of tests/conformance would answer `inspect`
+    plain = Side(server, folder / "plain", (1, 2, 3))
     adopted = Side(server, folder / "adopted", (4, 5, 6), **adopting(server, "parity"))
     both = (plain, adopted)
     try:

@@ -32,7 +32,9 @@ os._exit(0)
 
 
 @pytest.mark.parametrize(
-    ("hears", "told"), [("hear_before_flush(pool, hub)", 2), ("", 0)], ids=["ours", "as Celery has it"]
+    ("hears", "told"),
+    [("hear_before_flush(pool, lambda: turns_of(hub))", 2), ("", 0)],
+    ids=["ours", "as Celery has it"],
 )
 def test_a_process_that_was_given_something_is_heard(shop: Shop, hears: str, told: int) -> None:
     """That it has begun, and that it has ended."""

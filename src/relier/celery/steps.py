@@ -15,6 +15,7 @@ import select
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from celery import bootsteps
@@ -71,7 +72,7 @@ class LedgerStep(bootsteps.StartStopStep):
             raise self._trouble or RelierError(f"the ledger was not reached within {START_S:g} s")
         guard_redis_channels(self.park)
         if hasattr(getattr(parent.pool, "_pool", None), "outbound_buffer"):  # processes, fed by an event loop
-            hear_before_flush(parent.pool, parent.hub)
+            hear_before_flush(parent.pool, partial(self.turns, parent))
         if parent.hub is None:  # this transport has no event loop: a thread takes what is given
             threading.Thread(target=self._deliver_all, args=(parent,), name="relier-jobs", daemon=True).start()
 
@@ -171,13 +172,20 @@ class LedgerStep(bootsteps.StartStopStep):
         """The pool's results are taken until the thread has drained: Celery's own waiting for a pool takes half a
         second a process, and does not end before the last task does."""
         until = time.monotonic() + self.adoption.client.settings.graceful_shutdown_timeout + LEAVE_S
-        turn = turns_of(parent.hub)
+        turn = self.turns(parent)
         while self._alive() and time.monotonic() < until:
             if is_told(state.should_terminate):
                 self.drain(now=True)
             turn()
         if self._code == EXIT_FORCED:
             parent.exitcode = EXIT_FORCED
+
+    def turns(self, parent: Any) -> Callable[[], None]:
+        """One turn of Celery's event loop after the other. Celery has emptied it when its broker was lost, and 5.4 and
+        5.5 whenever they leave it: what the pool and our thread say is listened to again."""
+        if parent.hub is not None and self.jobs.fileno() not in parent.hub.readers:
+            parent.register_with_event_loop(parent.hub)
+        return turns_of(parent.hub)
 
     def _alive(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
@@ -204,19 +212,24 @@ def turns_of(hub: Any) -> Callable[[], None]:
     return turn
 
 
-def hear_before_flush(pool: Any, hub: Any) -> None:
+def hear_before_flush(pool: Any, turns: Callable[[], Callable[[], None]]) -> None:
     """Celery forgets what its pool has not said to have begun, though a process may have: that would run on unheard,
-    and at the end wait half a minute to be. So what processes were given is heard of first."""
+    and at the end wait half a minute to be. So what processes were given is heard of first. Celery 5.4 and 5.5 forget
+    also what runs, and which processes are busy: that is kept."""
     flush = pool.flush
 
     def hear_and_flush() -> None:
-        processes, turn = pool._pool, turns_of(hub)  # noqa: SLF001 - Celery tells nobody what it wrote to whom
+        processes, turn = pool._pool, turns()  # noqa: SLF001 - Celery tells nobody what it wrote to whom
         processes.outbound_buffer.clear()  # no process was given these
         given = [job for job in processes._cache.values() if job._write_to is not None]  # noqa: SLF001
         until = time.monotonic() + BEGIN_S
         while any(is_unheard(job) for job in given) and time.monotonic() < until:
             turn()
+        runs = {job._job: job for job in given if job._accepted and not job.ready()}  # noqa: SLF001
+        busy = processes._busy_workers & {job._write_to.inqW_fd for job in runs.values()}  # noqa: SLF001
         flush()
+        processes._cache.update((number, job) for number, job in runs.items() if not job.ready())  # noqa: SLF001
+        processes._busy_workers |= busy  # noqa: SLF001
 
     pool.flush = hear_and_flush
 
@@ -261,10 +274,9 @@ class ConsumerStep(bootsteps.StartStopStep):
 
     def _connect(self, connection: Any) -> Any:
         """Celery's own way to connect, in a thread beside: the main thread lets the pool work on until it succeeds."""
-        hub, done = self._consumer.hub, threading.Event()
-        if hub is None:
+        if self._consumer.hub is None:
             return self._ensure_connected(connection)
-        answer: list[Any] = []
+        done, answer = threading.Event(), list[Any]()
 
         def connect() -> None:
             try:
@@ -276,17 +288,16 @@ class ConsumerStep(bootsteps.StartStopStep):
 
         threading.Thread(target=connect, name="relier-connects", daemon=True).start()
         if not done.wait(CONNECT_S):
-            self._work_on(hub, done)
+            self._work_on(done)
         if isinstance(answer[0], BaseException):
             raise answer[0]
         return answer[0]
 
-    def _work_on(self, hub: Any, done: threading.Event) -> None:
+    def _work_on(self, done: threading.Event) -> None:
         consumer = self._consumer
         if not consumer.strategies:
             consumer.update_strategies()
-        consumer.controller.register_with_event_loop(hub)
-        turn = turns_of(hub)
+        turn = self._step.turns(consumer.controller)
         while not done.is_set():
             state.maybe_shutdown()
             turn()

@@ -47,6 +47,7 @@ test-celery-matrix: $(CELERIES:%=.venvs/celery-%/.ready)  ## the smoke of the Ce
 	set -e; for version in $(CELERIES); do \
 	  echo "Celery $$version: $$(.venvs/celery-$$version/bin/celery --version)"; \
 	  .venvs/celery-$$version/bin/python -m pytest -q -n $(JOBS) --dist loadgroup --engines -m smoke tests/celery tests/celery_engine; \
+	  .venvs/celery-$$version/bin/python -m pytest -q -n $(JOBS) --dist loadgroup --engines -k "celery-prefork-valkey or test_celery_worker" tests/conformance; \
 	done
 
 SUITES ?= tests/ledger tests/store

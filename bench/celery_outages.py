@@ -4,6 +4,7 @@ python bench/celery_outages.py [--quick]
 
 child       a pool process is killed -9: how soon its task runs again
 wiped       FLUSHALL of the broker with thousands of tasks queued: all run
+purged      the same by a queue purge on RabbitMQ, where it is installed
 away        the broker is gone while a worker with a thousand tasks dies: each is revived once, none is buried
 frozen      a Sentinel's master, broker and ledger in one, is stopped under load: workers go on by themselves
 """
@@ -17,13 +18,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import kombu
 from fleets import ROOT, Table, leave, quick
 
 from fleet import Fleet, Member, wait_until
+from rabbit import Rabbit, binary
 from relier.settings import Settings
 from servers import Server
 
@@ -113,16 +117,37 @@ def child(folder: Path, rounds: int) -> Table:
 
 
 def wiped(folder: Path, tasks: int) -> Table:
-    with servers(folder, "store", "broker") as (store, broker):
-        scene = Scene(folder / "scene", store.url, f"{broker.tcp_url}/0")
+    with servers(folder, "broker") as (broker,):
+        wipe, url = partial(broker.command, "FLUSHALL"), f"{broker.tcp_url}/0"
+        return wiped_by(wipe, f"FLUSHALL of the broker with {tasks:,}", folder, url, tasks)
+
+
+def purged(folder: Path, tasks: int) -> Table:
+    rabbit = Rabbit().start()
+
+    def purge() -> None:
+        with kombu.Connection(rabbit.url) as connection:
+            queue = kombu.Queue("celery", kombu.Exchange("celery"), "celery")(connection.default_channel)
+            queue.declare()
+            queue.purge()
+
+    try:
+        return wiped_by(purge, f"queue purge on RabbitMQ with {tasks:,}", folder, rabbit.url, tasks)
+    finally:
+        rabbit.end()
+
+
+def wiped_by(wipe: Callable[[], object], how: str, folder: Path, broker: str, tasks: int) -> Table:
+    with servers(folder, "store") as (store,):
+        scene = Scene(folder / "scene", store.url, broker)
         scene.send(f"for i in range({tasks}): quick.delay(str(i))")
-        broker.command("FLUSHALL")
+        wipe()
         begun = time.monotonic()
         scene.worker("-c", "2", up=False)
         wait_until(lambda: scene.ended() >= tasks / 2, 60, "half of them")
-        broker.command("FLUSHALL")
+        wipe()
         wait_until(lambda: scene.ended() == tasks, 60, "all of them")
-        table = Table(f"the broker wiped with {tasks:,} tasks queued, and again with half of them")
+        table = Table(f"{how} tasks queued, and again with half of them")
         table.most("until all have run, the worker's start included", time.monotonic() - begun, 30, "s")
         table.exactly("run", len({line.key for line in scene.diary("quick")}), tasks)
         scene.fleet.close()
@@ -190,6 +215,7 @@ def main() -> None:
         leave(
             child(folder / "child", 10 if short else 100),
             wiped(folder / "wiped", 500 if short else 5000),
+            *([purged(folder / "purged", 500 if short else 5000)] if binary() else []),
             away(folder / "away", 100 if short else 1000),
             frozen(folder / "frozen"),
         )

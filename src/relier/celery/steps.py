@@ -221,14 +221,13 @@ def hear_before_flush(pool: Any, turns: Callable[[], Callable[[], None]]) -> Non
     def hear_and_flush() -> None:
         processes, turn = pool._pool, turns()  # noqa: SLF001 - Celery tells nobody what it wrote to whom
         processes.outbound_buffer.clear()  # no process was given these
-        given = [job for job in processes._cache.values() if job._write_to is not None]  # noqa: SLF001
-        until = time.monotonic() + BEGIN_S
-        while any(is_unheard(job) for job in given) and time.monotonic() < until:
+        jobs, until = processes._cache, time.monotonic() + BEGIN_S  # noqa: SLF001
+        while any(is_unheard(job) for job in jobs.values()) and time.monotonic() < until:
             turn()
-        runs = {job._job: job for job in given if job._accepted and not job.ready()}  # noqa: SLF001
+        runs = {number: job for number, job in jobs.items() if job._write_to and job._accepted}  # noqa: SLF001
         busy = processes._busy_workers & {job._write_to.inqW_fd for job in runs.values()}  # noqa: SLF001
         flush()
-        processes._cache.update((number, job) for number, job in runs.items() if not job.ready())  # noqa: SLF001
+        jobs.update((number, job) for number, job in runs.items() if not job.ready())
         processes._busy_workers |= busy  # noqa: SLF001
 
     pool.flush = hear_and_flush
@@ -236,7 +235,7 @@ def hear_before_flush(pool: Any, turns: Callable[[], Callable[[], None]]) -> Non
 
 def is_unheard(job: Any) -> bool:
     """Whether a living process was given it and has not said to have begun."""
-    return not job._accepted and job._write_to._is_alive()  # noqa: SLF001
+    return job._write_to is not None and not job._accepted and job._write_to._is_alive()  # noqa: SLF001
 
 
 class ConsumerStep(bootsteps.StartStopStep):

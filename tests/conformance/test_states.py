@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -47,6 +48,25 @@ def test_a_receipt_of_nothing_says_so(stage: Stage) -> None:
     for ask in (receipt.result, receipt.cancel, receipt.info):
         with pytest.raises(TaskNotFoundError, match="nobody"):
             ask()
+
+
+@pytest.mark.anyio
+async def test_a_result_is_waited_for_also_before_its_task_is_here(shared: Stage) -> None:
+    """As that of a task on its way out of an outbox."""
+    task_id = f"{shared.settings.namespace}-comes-later"
+    result = asyncio.create_task(tasks.aadd.receipt(task_id).result(timeout=PATIENCE_S))
+    blocking = asyncio.create_task(asyncio.to_thread(tasks.aadd.sync_receipt(task_id).result, PATIENCE_S))
+    await tasks.aadd.receipt(task_id).state()  # they have looked
+    await tasks.aadd.with_options(task_id=task_id).apush(2, 3)
+    assert (await result, await blocking) == (5, 5)
+
+
+@pytest.mark.anyio
+async def test_what_does_not_come_in_time_is_not_found(stage: Stage) -> None:
+    with pytest.raises(TaskNotFoundError, match="nobody"):
+        SyncTaskReceipt[Any]("nobody").result(timeout=0.01)
+    with pytest.raises(TaskNotFoundError, match="nobody"):
+        await TaskReceipt[Any]("nobody").result(timeout=0.01)
 
 
 def test_a_task_past_its_retention_is_expired_and_not_unknown(shared: Stage) -> None:

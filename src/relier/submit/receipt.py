@@ -86,6 +86,13 @@ class Ticket(Generic[R]):
         known = self.durability is not None or ("has expired" in str(error) and "ended as" in str(error))
         return TaskState.EXPIRED if known else TaskState.NOT_FOUND
 
+    def _until_it_comes(self, look: Looks, error: TaskNotFoundError) -> float:
+        """Seconds to the next look for a task that was never here; raises where it will not come, or not in time."""
+        pause = look.pause() if look.ends and self._missing(error) is TaskState.NOT_FOUND else None
+        if pause is None:
+            raise error
+        return pause
+
     def _result_of(self, task: Task) -> R:
         """The result of an ended task, or what it ended by, raised."""
         record = task.record
@@ -118,10 +125,16 @@ class TaskReceipt(Ticket[R]):
         return await self._client.arun(self._get())
 
     async def result(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - ours names the state it found
-        """What the task returned. Raises what it died of, TaskCancelledError, or ResultTimeoutError after `timeout`."""
+        """What the task returned. Raises what it died of, TaskCancelledError, or ResultTimeoutError after `timeout`.
+
+        With a `timeout` also a task that is not here yet is waited for: it may be on its way out of an outbox."""
         look = Looks(timeout)
         while True:
-            task = await self._client.arun(self._get())
+            try:
+                task = await self._client.arun(self._get())
+            except TaskNotFoundError as error:
+                await asyncio.sleep(self._until_it_comes(look, error))
+                continue
             if task.record.state in ENDED:
                 return self._result_of(task)
             pause = look.pause()
@@ -160,10 +173,16 @@ class SyncTaskReceipt(Ticket[R]):
         return self._client.run(self._get())
 
     def result(self, timeout: float | None = None) -> R:
-        """What the task returned. Raises what it died of, TaskCancelledError, or ResultTimeoutError after `timeout`."""
+        """What the task returned. Raises what it died of, TaskCancelledError, or ResultTimeoutError after `timeout`.
+
+        With a `timeout` also a task that is not here yet is waited for: it may be on its way out of an outbox."""
         look = Looks(timeout)
         while True:
-            task = self._client.run(self._get())
+            try:
+                task = self._client.run(self._get())
+            except TaskNotFoundError as error:
+                time.sleep(self._until_it_comes(look, error))
+                continue
             if task.record.state in ENDED:
                 return self._result_of(task)
             pause = look.pause()
@@ -195,6 +214,11 @@ class Looks:
         self._begun = time.monotonic()
         self._until = None if seconds is None else self._begun + seconds
         self._next = FIRST_LOOK_S
+
+    @property
+    def ends(self) -> bool:
+        """Whether a time was given."""
+        return self._until is not None
 
     @property
     def waited(self) -> float:

@@ -29,7 +29,7 @@ from relier.celery.coroutines import shared_loop
 from relier.celery.garbage import Parking, guard_consumer, guard_redis_channels
 from relier.celery.jobs import BEGIN_S, Jobs
 from relier.celery.request import JobMessage, message_of
-from relier.celery.worker import CeleryWorker, is_told
+from relier.celery.worker import CeleryWorker, is_leaving, is_told
 from relier.engines.native import CONFIRM_S, EXIT_FORCED, STOP_GRACE_S
 from relier.errors import RelierError
 from relier.run.outcome import PutBack
@@ -85,7 +85,7 @@ class LedgerStep(bootsteps.StartStopStep):
             self._trouble = error
             log.exception("the ledger's thread ended")
         finally:
-            if not self._leaving and self._ready.is_set():  # a worker that claims nothing is none
+            if not self._leaving and not is_leaving() and self._ready.is_set():  # a worker that claims nothing is none
                 state.should_stop = EXIT_TROUBLE
             self._ready.set()
             self.jobs.wake()

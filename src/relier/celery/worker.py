@@ -116,7 +116,7 @@ class CeleryWorker(Worker):
     def _notice_the_end(self) -> None:
         """A signal has told Celery to stop: nothing is taken from then on, whenever its main thread comes to see it.
         (Not by Celery's `worker_shutting_down`: a second signal amid the first one's would wait for its lock.)"""
-        if not self.draining and (is_told(state.should_stop) or is_told(state.should_terminate)):
+        if not self.draining and is_leaving():
             self.drain()
             self._jobs.wake()  # it may be asleep for seconds: a signal does not wake its poll
 
@@ -286,6 +286,11 @@ def cancel_unstarted(job: Job) -> None:
 def is_told(code: Any) -> bool:
     """Celery's way to say it: the exit code, 0 among them."""
     return code is not None and code is not False
+
+
+def is_leaving() -> bool:
+    """Whether a signal has told Celery to stop. Our thread may be gone by the time its main thread looks."""
+    return is_told(state.should_stop) or is_told(state.should_terminate)
 
 
 def _show(pulse: Pulse) -> None:

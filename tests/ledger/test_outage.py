@@ -143,6 +143,56 @@ def test_a_slow_sweeper_alone_comes_to_the_end_of_a_short_lease(worlds: Any) -> 
     assert revived == 1
 
 
+def test_beats_of_a_long_lease_do_not_keep_the_dead_alive(worlds: Any) -> None:
+    """A short lease is over, a long one beats every 15 s, and between two beats there is one sweep."""
+    world: World = worlds()
+    world.join("short", 1000)
+    world.join("long", 60_000)
+    world.start("short")
+    revived = 0
+    for _ in range(4):
+        world.advance(14_000)
+        revived += len(world.revive(interval_ms=14_000).outcomes)
+        world.advance(1000)
+        assert world.beat("long", 60_000).alive
+    assert revived == 1
+
+
+def test_an_outage_that_a_long_lease_notices_first_takes_nothing_from_a_short_one(worlds: Any) -> None:
+    """To the one with the long lease 10 s are no outage. The one with the short lease still has what was left of its own."""
+    world: World = worlds()
+    world.join("short", 1000)
+    world.join("long", 60_000)
+    world.start("short")
+    world.advance(250)
+    world.revive(interval_ms=500)
+    world.advance(10_000)
+    assert world.beat("long", 60_000).alive
+    world.advance(490)
+    assert world.revive(interval_ms=500).outcomes == ()
+    world.advance(250)
+    assert world.revive(interval_ms=500).outcomes == ()
+    assert world.beat("short", 1000).alive
+
+
+@pytest.mark.parametrize("comes", ["worker", "supervisor"])
+def test_whoever_comes_and_goes_does_not_keep_the_dead_alive(worlds: Any, comes: str) -> None:
+    """A worker that dies right after its start is started every 10 s, and a sweep comes every 14 s."""
+    world: World = worlds()
+    world.join("dead", LEASE)
+    world.start("dead")
+    revived: list[str] = []
+    for at in range(1000, 71_000, 1000):
+        world.advance(1000)
+        if at % 10_000 == 0:
+            world.join(f"at{at}", LEASE)
+            if comes == "supervisor":
+                world.revive(boot=f"at{at}", cause="exit 1")
+        if at % 14_000 == 0:
+            revived += [task for task, _ in world.revive(interval_ms=14_000).outcomes]
+    assert revived == ["task000"]
+
+
 def test_the_shortest_lease_comes_to_its_end(worlds: Any) -> None:
     world: World = worlds()
     world.join("blink", 1)

@@ -54,7 +54,7 @@ class Worker:
         self.tasks = tasks
         self.name = name
         self.node = Node(name)
-        self.lease = world.rng.choice((1600, 2000, 3000))
+        self.lease = world.rng.choice(world.profile.leases)
         self.slots = world.rng.randint(*world.profile.slots)
         self.queues = (
             tasks.queues if world.rng.random() < 0.7 else tuple(world.rng.sample(tasks.queues, len(tasks.queues)))

@@ -115,6 +115,24 @@ def outage(stage: Stage) -> None:
     stage.run(ledger.commit([(lease, None, ())]))
 
 
+def rare_sweeps(stage: Stage) -> None:
+    """A worker is dead, a sweep comes every 14 s, and between two sweeps come others that cannot tell an outage from that
+    pause: one with a longer lease, which beats, and one that dies whenever it was started. The dead one is found."""
+    ledger, boots = stage.ledger, stage.world.checker.memory.boots
+    stage.run(ledger.register("A", 2000), ledger.register("B", 60_000))
+    stage.push(stage.submission("t"))
+    stage.claim("A", 1)
+    for n in range(4):
+        stage.wait(5)
+        stage.run(ledger.beat("B", 60_000))
+        stage.wait(5)
+        stage.run(ledger.register(f"C{n}", 2000))
+        stage.wait(4)
+        stage.run(ledger.revive(interval_ms=14_000))
+    if "A" in boots:
+        raise Violation("the-dead-are-found", f"A has been dead for 28 leases: {boots['A']}")
+
+
 def _lose_host(stage: Stage, boot: str, *company: str) -> None:
     """A boot takes what there is, and dies with its host."""
     ledger = stage.ledger
@@ -371,6 +389,7 @@ SCHEDULES: dict[str, Callable[[World], Violation | None]] = {
         own_zombie,
         lost_acts,
         outage,
+        rare_sweeps,
         hosts_die,
         suspect_convicts_itself,
         tombstone,

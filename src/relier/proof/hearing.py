@@ -224,7 +224,7 @@ def _register(history: History, raw: Any) -> Said:
 
 def _beat(history: History, raw: Any) -> Said:
     name = history.args[0]
-    history.tick()
+    history.tick(int(history.args[1]) // 4)
     boot = history.memory.boots.get(name)
     if boot is None or boot.lost:
         if raw[0] != b"gone":
@@ -241,7 +241,7 @@ def _beat(history: History, raw: Any) -> Said:
 
 
 def _revive(history: History, raw: Any) -> Said:
-    history.tick(int(history.args[2]))
+    history.tick(None if history.args[3] else int(history.args[2]))
     outcomes = (outcome.decode().rsplit(" ", 1) for outcome in raw[0])
     return {outcome[0]: outcome[1] for outcome in outcomes}
 

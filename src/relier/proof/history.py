@@ -15,9 +15,6 @@ from relier.store.call import Call
 if TYPE_CHECKING:
     from relier.proof.world import World
 
-SUPERVISORS_SWEEP = 500  # ms: what a supervisor's revive of one boot says of how often it comes
-
-
 class History:
     """Follows ghosts. `told` reads one reply; the checker then judges each difference with the rest."""
 
@@ -59,10 +56,11 @@ class History:
 
     # --- boots and time ------------------------------------------------------------------------------------------
 
-    def tick(self, interval: int = 0) -> None:
+    def tick(self, interval: int | None = None) -> None:
         """A gap too long for a pause between two ticks begins a grace, in which nobody may be declared lost."""
         memory = self.memory
-        if memory.last_tick is not None and self.time_ms - memory.last_tick > max(memory.clamp, 2 * interval):
+        gap = 0 if memory.last_tick is None else self.time_ms - memory.last_tick
+        if interval is not None and gap > max(memory.clamp, 2 * interval):
             memory.grace = self.world.now + 2 * memory.clamp * 1000
         memory.last_tick = self.time_ms
 
@@ -74,7 +72,7 @@ class History:
         """The store's TIME moved by itself. What is too far for a pause costs nothing, the rest a clamp at the most."""
         clamp = self.memory.clamp
         cost = min(max(delta_us, 0) // 1000 + 1, clamp)
-        if delta_us > 1000 * max(clamp, 2 * self.world.profile.sweep[1], 2 * SUPERVISORS_SWEEP):
+        if delta_us > 1000 * max(clamp, 2 * self.world.profile.sweep[1]):
             cost = 0
         self.memory.grace -= cost * 1000
         for boot in self.memory.boots.values():

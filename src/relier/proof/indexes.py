@@ -40,7 +40,7 @@ def check_boots(checker: Checker, call: Call[Any], raw: Any) -> None:
 def _last_of_all(checker: Checker) -> None:
     """Whoever leaves last leaves its clamp behind, and in which order a sweep removes boots is its own choice."""
     clock = checker.world.backend.model.clock
-    if clock is not None and clock[2] in {boot.lease // 2 for boot in checker.fallen.values()}:
+    if clock is not None and clock[2] in {(boot.lease + 1) // 2 for boot in checker.fallen.values()}:
         checker.memory.clamp = clock[2]
 
 

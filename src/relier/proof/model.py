@@ -49,12 +49,12 @@ class Model(Operate, Locks):
         return b"ok"
 
     def _beat(self, args: list[bytes]) -> Any:
-        name = args[0].decode()
-        t, _ = self.tick()
+        name, lease = args[0].decode(), int(args[1])
+        t, _ = self.tick(lease // 4)
         boot = self.boots.get(name)
         if boot is None or boot.lease_end == 0:
             return [b"gone"]
-        boot.lease_end = t + int(args[1])
+        boot.lease_end = t + lease
         asked = sorted(f"{task_id} {fence}".encode() for task_id, fence in boot.asked)
         return [b"ok", len(self.owned.get(name, {})), asked]
 
@@ -320,7 +320,7 @@ class Model(Operate, Locks):
             args[3].decode(),
             args[4].decode(),
         )
-        _, till = self.tick(interval)
+        _, till = self.tick() if named else self.tick(interval, sweeps=True)
         lost = [named] if named in self.boots else []
         if not named:
             expired = {name: boot.lease_end for name, boot in self.boots.items() if boot.lease_end <= till}

@@ -19,59 +19,71 @@ _bug = partial(register, MUTANTS)
 
 @_bug("a gap counts in full, whatever its length", "clock")
 class ClockJumps(Model):
-    def read_clock(self, interval: int = 0) -> tuple[int, int, int]:
+    def read_clock(self, interval: int | None = None, *, sweeps: bool = False) -> tuple[int, int, int]:
         before, last, clamp, grace = self.clock or (1, self.now, 0, 0)
         return before + max(0, self.now - last), grace, clamp
 
 
 @_bug("an outage counts as one clamp, which a jump of TIME takes from every lease", "clock", "slow")
 class JumpCostsAClamp(Model):
-    def read_clock(self, interval: int = 0) -> tuple[int, int, int]:
-        t, grace, clamp = super().read_clock(interval)
+    def read_clock(self, interval: int | None = None, *, sweeps: bool = False) -> tuple[int, int, int]:
+        t, grace, clamp = super().read_clock(interval, sweeps=sweeps)
         begun = grace != (self.clock or (1, 0, 0, 0))[3]
         return (t + clamp, grace + clamp, clamp) if begun else (t, grace, clamp)
 
 
 @_bug("a slow sweeper moves the clock by its own pause, however short the leases are", "slow")
 class SlowSweeperHurries(Model):
-    def read_clock(self, interval: int = 0) -> tuple[int, int, int]:
-        t, grace, clamp = super().read_clock(interval)
+    def read_clock(self, interval: int | None = None, *, sweeps: bool = False) -> tuple[int, int, int]:
+        t, grace, clamp = super().read_clock(interval, sweeps=sweeps)
         before, last, _, _ = self.clock or (1, self.now, 0, 0)
         gap = self.now - last
-        return (before + gap, grace, clamp) if clamp < gap <= 2 * interval else (t, grace, clamp)
+        return (before + gap, grace, clamp) if sweeps and clamp < gap <= 2 * (interval or 0) else (t, grace, clamp)
 
 
 @_bug("a slow sweeper's own pauses begin a grace, so that nobody is ever lost", "slow")
 class SlowSweeperWaits(Model):
-    def read_clock(self, interval: int = 0) -> tuple[int, int, int]:
-        return super().read_clock()
+    def read_clock(self, interval: int | None = None, *, sweeps: bool = False) -> tuple[int, int, int]:
+        return super().read_clock(0 if sweeps else interval, sweeps=sweeps)
+
+
+@_bug("the beats of a long lease begin a grace each, so that nobody with a short one is ever lost", "rare_sweeps")
+class LongLeaseRenewsTheGrace(Model):
+    def read_clock(self, interval: int | None = None, *, sweeps: bool = False) -> tuple[int, int, int]:
+        return super().read_clock(interval if sweeps or interval is None else 0, sweeps=sweeps)
+
+
+@_bug("a worker that only came begins a grace, so that one which dies at each start keeps the dead alive", "rare_sweeps")
+class NewcomerBeginsAGrace(Model):
+    def read_clock(self, interval: int | None = None, *, sweeps: bool = False) -> tuple[int, int, int]:
+        return super().read_clock(0 if interval is None else interval, sweeps=sweeps)
 
 
 @_bug("a TIME that goes back takes the ledger clock with it", "clock")
 class ClockGoesBack(Model):
-    def read_clock(self, interval: int = 0) -> tuple[int, int, int]:
-        t, grace, clamp = super().read_clock(interval)
+    def read_clock(self, interval: int | None = None, *, sweeps: bool = False) -> tuple[int, int, int]:
+        t, grace, clamp = super().read_clock(interval, sweeps=sweeps)
         gap = self.now - (self.clock or (1, self.now, 0, 0))[1]
         return t + min(0, gap), grace, clamp
 
 
-@_bug("the clock moves with beats alone, so after the last worker died it stands still", "crash")
+@_bug("the clock moves only when workers come, so after the last one died it stands still", "crash")
 class ClockStandsStill(Model):
-    def tick(self, interval: int = 0) -> tuple[int, int]:
-        return super().tick() if interval == 0 else ((self.clock or (1, 0, 0, 0))[0], 0)
+    def tick(self, interval: int | None = None, *, sweeps: bool = False) -> tuple[int, int]:
+        return ((self.clock or (1, 0, 0, 0))[0], 0) if sweeps else super().tick(interval)
 
 
 @_bug("after an outage nobody gets a grace", "clock", "network")
 class NoGrace(Model):
-    def tick(self, interval: int = 0) -> tuple[int, int]:
-        t, _ = super().tick(interval)
+    def tick(self, interval: int | None = None, *, sweeps: bool = False) -> tuple[int, int]:
+        t, _ = super().tick(interval, sweeps=sweeps)
         return t, t
 
 
 @_bug("a sweep takes every boot for lost", "calm")
 class NoLeaseCheck(Model):
-    def tick(self, interval: int = 0) -> tuple[int, int]:
-        t, _ = super().tick(interval)
+    def tick(self, interval: int | None = None, *, sweeps: bool = False) -> tuple[int, int]:
+        t, _ = super().tick(interval, sweeps=sweeps)
         return t, 2**60
 
 

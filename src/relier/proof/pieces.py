@@ -24,17 +24,19 @@ class Pieces(Namespace):
 
     # --- time and members ----------------------------------------------------------------------------------------
 
-    def read_clock(self, interval: int = 0) -> tuple[int, int, int]:
+    def read_clock(self, interval: int | None = None, *, sweeps: bool = False) -> tuple[int, int, int]:
         """The ledger clock now: (time, end of grace, clamp)."""
         t, last, clamp, grace = self.clock or (1, self.now, 0, 0)
         gap = self.now - last
-        if gap > max(clamp, 2 * interval):
+        if gap <= clamp:
+            return t + max(0, gap), grace, clamp
+        if interval is not None and gap > 2 * interval:
             return t, t + 2 * clamp, clamp
-        return t + max(0, min(gap, clamp)), grace, clamp
+        return (t + clamp if sweeps else t), grace, clamp
 
-    def tick(self, interval: int = 0) -> tuple[int, int]:
+    def tick(self, interval: int | None = None, *, sweeps: bool = False) -> tuple[int, int]:
         """The clock, moved on, and up to when a lease that ended is over for sure: in a grace, none is."""
-        t, grace, clamp = self.read_clock(interval)
+        t, grace, clamp = self.read_clock(interval, sweeps=sweeps)
         self.clock = (t, self.now, clamp, grace)
         return t, 0 if t < grace else t
 

@@ -16,6 +16,7 @@ class Profile:
     workers: Span = (1, 3)
     sweepers: Span = (1, 2)
     sweep: Span = (250, 400)  # ms between two sweeps
+    leases: tuple[int, ...] = (1600, 2000, 3000)  # ms
     slots: Span = (1, 3)
     seconds: Span = (3, 7)
     # per message
@@ -64,7 +65,16 @@ PROFILES: tuple[Profile, ...] = (
     Profile("network", lost=0.08, unanswered=0.12, late=0.12, twice=0.08, cut=0.1, outage=0.05),
     Profile("failover", stall=0.2, strong=0.5, jump=0.02, kill=0.04),
     Profile("clock", jump=0.2, outage=0.05, kill=0.08, fragile=0.05),
-    Profile("slow", sweep=(900, 1500), jump=0.15, leaps=(900, 1500, 2600, 20_000), outage=0.05, kill=0.1, freeze=0.1),
+    Profile(
+        "slow",
+        sweep=(900, 1500),
+        leases=(800, 3000, 6000),
+        jump=0.15,
+        leaps=(900, 1500, 2600, 20_000),
+        outage=0.05,
+        kill=0.1,
+        freeze=0.1,
+    ),
     Profile("poison", poison=0.4, kill=0.03, slots=(2, 4), tasks=(2, 4), fragile=0.05),
     Profile("keys", keyed=0.9, operators=(1, 2), short=0.3, fragile=0.3, tasks=(3, 8)),
     Profile("operators", operators=(2, 3), fragile=0.25, keyed=0.4, tasks=(3, 6)),

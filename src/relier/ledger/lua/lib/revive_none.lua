@@ -1,4 +1,5 @@
 -- The sweep that finds nothing, in one straight line: nearly every one. What the others need is not even set up for it.
 -- use: tick
-local _, sure = tick(tonumber(ARGV[3]))
-if ARGV[4] == '' and redis.call('ZCOUNT', BOOTS, '-inf', sure) == 0 then return {{}, 0, 0, 0} end
+local sweeps = ARGV[4] == ''
+local _, sure = tick(sweeps and tonumber(ARGV[3]), sweeps)
+if sweeps and redis.call('ZCOUNT', BOOTS, '-inf', sure) == 0 then return {{}, 0, 0, 0} end

@@ -5,8 +5,8 @@ local function write_clock(t, clamp, grace)
 end
 
 -- returns: the clock, and up to when a lease that ended is over for sure: in a grace, none is
-local function tick(interval)
-  local t, grace, clamp = read_clock(interval)
+local function tick(interval, sweeps)
+  local t, grace, clamp = read_clock(interval, sweeps)
   redis.call('ZREM', LEASES, '')
   write_clock(t, clamp, grace)
   return t, t < grace and 0 or t

@@ -13,6 +13,7 @@ from billiard.exceptions import WorkerLostError
 from relier.celery.jobs import Job, Jobs
 from relier.celery.request import how_it_was_lost
 from relier.run.outcome import Died, Done, HandBack
+from servers import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -76,8 +77,7 @@ async def test_a_main_thread_that_takes_nothing_is_deaf_until_it_does() -> None:
     jobs, job = Jobs(), job_of()
     assert not jobs.deaf_since(0)
     jobs.give(job)
-    await asyncio.sleep(0.01)
-    assert jobs.deaf_since(0.005)
+    wait_until(lambda: jobs.deaf_since(0.005))
     assert jobs.take_back() == [job]
     assert jobs.deaf_since(0.005)
     assert is_awake(jobs)

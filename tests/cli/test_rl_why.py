@@ -8,7 +8,8 @@ import pytest
 from desk import Desk, Run, RunJson, failure
 
 from relier.cli.story import replay_place, time_of_id
-from relier.ledger.records import HistoryEntry, Record, Task, new_task_id, read_spec
+from relier.ledger.records import HistoryEntry, Record, Task, new_task_id
+from relier.ledger.replies import read_spec
 from relier.states import BY_WORD
 
 

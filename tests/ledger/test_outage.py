@@ -159,7 +159,7 @@ def test_beats_of_a_long_lease_do_not_keep_the_dead_alive(worlds: Any) -> None:
 
 
 def test_an_outage_that_a_long_lease_notices_first_takes_nothing_from_a_short_one(worlds: Any) -> None:
-    """To the one with the long lease 10 s are no outage. The one with the short lease still has what was left of its own."""
+    """To the one with the long lease 10 s are no outage. The one with the short lease has what was left of its own."""
     world: World = worlds()
     world.join("short", 1000)
     world.join("long", 60_000)

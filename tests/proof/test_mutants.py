@@ -9,8 +9,8 @@ from relier.proof.directed import SCHEDULES
 from relier.proof.exhaustive import Search
 from relier.proof.lua_mutants import LUA_MUTANTS, LuaMutant
 from relier.proof.mutants import MUTANTS, hunt
+from relier.proof.mutants_clock import BootRemovedEarly, LostBootClaims
 from relier.proof.mutants_settle import FenceAtMost, FenceNotChecked
-from relier.proof.mutants_work import BootRemovedEarly, LostBootClaims
 from relier.proof.profiles import BY_NAME
 
 

@@ -13,7 +13,8 @@ from relier.cli.selection import Selection, carry_out, choose, confirm, read_rat
 from relier.cli.session import Exit, Failure, Session, with_session
 from relier.cli.show import harmless, print_json, print_table, span, when
 from relier.failure import read_failure
-from relier.ledger.records import HistoryEntry, Record, Task, new_task_id, read_history
+from relier.ledger.records import HistoryEntry, Record, Task, new_task_id
+from relier.ledger.replies import read_history
 from relier.states import State
 
 

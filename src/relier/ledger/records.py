@@ -1,4 +1,4 @@
-"""What goes into the ledger and what comes out: frozen values, and how replies are read.
+"""What goes into the ledger and what comes out: frozen values.
 
 Times are whole milliseconds, on the store's TIME unless a name says otherwise. Fences are text: they have 16 digits.
 """
@@ -6,25 +6,21 @@ Times are whole milliseconds, on the store's TIME unless a name says otherwise. 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-from relier.errors import CorruptRecordError
 from relier.ledger.checks import check_number
-from relier.states import BY_WORD, State
+from relier.states import State
 from relier.store.call import Arg, Durability
 
-CORE_WIDTH = 96
 DEFAULT_OPTIONS = "- - - - - - -"
-DURABILITIES = {level.value.encode(): level for level in Durability}
 
 
 def new_task_id() -> str:
@@ -387,81 +383,3 @@ class Stats(msgspec.Struct, frozen=True):
             State.RUNNING: sum(boot.owned for boot in self.boots),
             **{State(state): n for state, n in self.ended.items()},
         }
-
-
-# --- reading replies ---------------------------------------------------------------------------------------------
-
-
-def text(raw: Any) -> str:
-    return raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)
-
-
-def number(raw: Any) -> int:
-    """A whole number out of a reply or a field; 0 where there is none or it is broken."""
-    try:
-        return int(raw or 0)
-    except ValueError:
-        return 0
-
-
-def pairs(flat: Sequence[Any]) -> Iterable[tuple[str, Any]]:
-    return ((text(flat[i]), flat[i + 1]) for i in range(0, len(flat), 2))
-
-
-def _optional(word: bytes) -> int | None:
-    return int(word) if word.isdigit() else None
-
-
-def read_spec(raw: bytes) -> Spec:
-    at, expires, held, priority, result, dead, key, tomb, most, on_lost, durability = raw.split(b" ")
-    return Spec(
-        int(at),
-        int(priority),
-        _optional(expires),
-        _optional(held),
-        _optional(result),
-        _optional(dead),
-        _optional(key),
-        _optional(tomb),
-        _optional(most),
-        "retry" if on_lost == b"-" else text(on_lost),
-        DURABILITIES.get(durability, Durability.MEMORY),
-    )
-
-
-def read_record(task_id: str, raw: bytes, more: Mapping[str, str] | None = None) -> tuple[Record, bytes]:
-    """A record and what follows it: its payload or result. CorruptRecordError for what is none."""
-    try:
-        core, spec, queue, name, body = raw.split(b"\n", 4)
-        state, version, fence, owner, attempt, flags, moved = core.decode().split()
-        record = Record(
-            task_id,
-            BY_WORD[state],
-            int(version),
-            fence,
-            "" if owner == "-" else owner,
-            int(attempt),
-            "" if flags == "-" else flags,
-            int(moved),
-            read_spec(spec),
-            text(queue),
-            text(name),
-            more or {},
-        )
-    except (ValueError, KeyError) as error:
-        raise CorruptRecordError(_unreadable(task_id)) from error
-    if len(core) != CORE_WIDTH or not queue or not name:
-        raise CorruptRecordError(_unreadable(task_id))
-    return record, body
-
-
-def _unreadable(task_id: str) -> str:
-    return f"the record of task {task_id} cannot be read: something else wrote to it; look at its key, then remove it"
-
-
-def read_history(raw: bytes) -> HistoryEntry:
-    try:
-        move, at, attempt, owner, fence, detail, since = json.loads(raw)
-        return HistoryEntry(move, number(at), number(attempt), owner, fence, detail, number(since))
-    except (ValueError, TypeError):
-        return HistoryEntry("unreadable", 0, 0, "", "0", text(raw))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from relier.errors import (
@@ -22,6 +24,7 @@ from relier.ledger.records import (
     Claim,
     Claimed,
     ClaimStatus,
+    HistoryEntry,
     Lease,
     Locked,
     LockState,
@@ -29,20 +32,20 @@ from relier.ledger.records import (
     Page,
     Promoted,
     QueueStats,
+    Record,
     Recorded,
     Settled,
+    Spec,
     Stats,
     Swept,
     Task,
     Verdict,
-    number,
-    pairs,
-    read_history,
-    read_record,
-    text,
 )
 from relier.states import BY_WORD, State
+from relier.store.call import Durability
 
+CORE_WIDTH = 96
+DURABILITIES = {level.value.encode(): level for level in Durability}
 OPERATED = ("ok", "repeat", "asked", "missing", "conflict", "illegal", "key_taken", "corrupt")
 CORRUPT = "its record cannot be read: something else wrote to its key; look at the key, then remove it by hand"
 
@@ -229,3 +232,81 @@ def _queue(queue: Any, ready: int, revived: int, oldest: Any, paused: Any, versi
 
 def _boot(boot: Any, left: Any, held: int, about: Any, beat_ms: Any, polled: Any, registered: Any) -> BootStats:
     return BootStats(text(boot), int(left), held, text(about), number(beat_ms), text(polled), number(registered))
+
+
+# --- fields ------------------------------------------------------------------------------------------------------
+
+
+def text(raw: Any) -> str:
+    return raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)
+
+
+def number(raw: Any) -> int:
+    """A whole number out of a reply or a field; 0 where there is none or it is broken."""
+    try:
+        return int(raw or 0)
+    except ValueError:
+        return 0
+
+
+def pairs(flat: Sequence[Any]) -> Iterable[tuple[str, Any]]:
+    return ((text(flat[i]), flat[i + 1]) for i in range(0, len(flat), 2))
+
+
+def _optional(word: bytes) -> int | None:
+    return int(word) if word.isdigit() else None
+
+
+def read_spec(raw: bytes) -> Spec:
+    at, expires, held, priority, result, dead, key, tomb, most, on_lost, durability = raw.split(b" ")
+    return Spec(
+        int(at),
+        int(priority),
+        _optional(expires),
+        _optional(held),
+        _optional(result),
+        _optional(dead),
+        _optional(key),
+        _optional(tomb),
+        _optional(most),
+        "retry" if on_lost == b"-" else text(on_lost),
+        DURABILITIES.get(durability, Durability.MEMORY),
+    )
+
+
+def read_record(task_id: str, raw: bytes, more: Mapping[str, str] | None = None) -> tuple[Record, bytes]:
+    """A record and what follows it: its payload or result. CorruptRecordError for what is none."""
+    try:
+        core, spec, queue, name, body = raw.split(b"\n", 4)
+        state, version, fence, owner, attempt, flags, moved = core.decode().split()
+        record = Record(
+            task_id,
+            BY_WORD[state],
+            int(version),
+            fence,
+            "" if owner == "-" else owner,
+            int(attempt),
+            "" if flags == "-" else flags,
+            int(moved),
+            read_spec(spec),
+            text(queue),
+            text(name),
+            more or {},
+        )
+    except (ValueError, KeyError) as error:
+        raise CorruptRecordError(_unreadable(task_id)) from error
+    if len(core) != CORE_WIDTH or not queue or not name:
+        raise CorruptRecordError(_unreadable(task_id))
+    return record, body
+
+
+def _unreadable(task_id: str) -> str:
+    return f"the record of task {task_id} cannot be read: something else wrote to it; look at its key, then remove it"
+
+
+def read_history(raw: bytes) -> HistoryEntry:
+    try:
+        move, at, attempt, owner, fence, detail, since = json.loads(raw)
+        return HistoryEntry(move, number(at), number(attempt), owner, fence, detail, number(since))
+    except (ValueError, TypeError):
+        return HistoryEntry("unreadable", 0, 0, "", "0", text(raw))

@@ -116,8 +116,8 @@ def outage(stage: Stage) -> None:
 
 
 def rare_sweeps(stage: Stage) -> None:
-    """A worker is dead, a sweep comes every 14 s, and between two sweeps come others that cannot tell an outage from that
-    pause: one with a longer lease, which beats, and one that dies whenever it was started. The dead one is found."""
+    """A worker is dead, a sweep comes every 14 s, and between two sweeps come others that cannot tell an outage from
+    that pause: one with a longer lease, which beats, and one that dies at each start. The dead one is found."""
     ledger, boots = stage.ledger, stage.world.checker.memory.boots
     stage.run(ledger.register("A", 2000), ledger.register("B", 60_000))
     stage.push(stage.submission("t"))

@@ -15,6 +15,7 @@ from relier.store.call import Call
 if TYPE_CHECKING:
     from relier.proof.world import World
 
+
 class History:
     """Follows ghosts. `told` reads one reply; the checker then judges each difference with the rest."""
 

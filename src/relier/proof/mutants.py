@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass
 
 from relier.proof.directed import SCHEDULES
+from relier.proof.mutants_clock import MUTANTS as TICKING
 from relier.proof.mutants_follow import MUTANTS as FOLLOWING
 from relier.proof.mutants_locks import MUTANTS as LOCKING
 from relier.proof.mutants_settle import MUTANTS as SETTLING
@@ -19,7 +20,7 @@ from relier.proof.mutants_work import MUTANTS as WORKING
 from relier.proof.simulate import ModelBackend, run_schedule
 from relier.proof.world import World
 
-MUTANTS = (*WORKING, *SETTLING, *FOLLOWING, *LOCKING)
+MUTANTS = (*TICKING, *WORKING, *SETTLING, *FOLLOWING, *LOCKING)
 SEEDS = 3000
 
 

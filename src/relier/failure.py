@@ -21,6 +21,7 @@ from relier.redact import Show
 
 MOST_MESSAGE = 4_000
 MOST_TRACEBACK = 24_000
+MOST_BYTES = 60_000  # of all of it as JSON: the ledger cuts what is longer, anywhere
 MOST_UNCUT = 256_000  # in memory, and on the way from an isolated process
 
 
@@ -70,9 +71,13 @@ def redacted(failure: Failure, show: Show | None) -> Failure:
 
 
 def write_failure(failure: Failure) -> str:
-    """As it is kept, cut to length."""
-    kept = Failure(failure.kind, failure.message[:MOST_MESSAGE], _tail(failure.traceback), failure.args)
-    return msgspec.json.encode(kept).decode()
+    """As it is kept, cut to length. A letter may take six bytes: then less of the traceback is kept."""
+    for most in (MOST_TRACEBACK, MOST_TRACEBACK // 3, MOST_TRACEBACK // 24):
+        traceback = _tail(failure.traceback, most)
+        raw = msgspec.json.encode(Failure(failure.kind, failure.message[:MOST_MESSAGE], traceback, failure.args))
+        if len(raw) <= MOST_BYTES:
+            break
+    return raw.decode()
 
 
 def read_failure(detail: str) -> Failure:
@@ -97,8 +102,8 @@ def _traceback(error: BaseException) -> str:
         return ""
 
 
-def _tail(text: str) -> str:
-    return text if len(text) <= MOST_TRACEBACK else "…" + text[-MOST_TRACEBACK:]
+def _tail(text: str, most: int) -> str:
+    return text if len(text) <= most else "…" + text[-most:]
 
 
 def _users_part(trace: TracebackType | None) -> TracebackType | None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from worlds import DAY, HOUR, World
 
-from relier.errors import CorruptRecordError, LedgerError, TaskNotFoundError
+from relier.errors import CorruptRecordError, InvalidSubmissionError, LedgerError, TaskNotFoundError
 from relier.ledger.records import Lease
 from relier.states import State
 
@@ -251,6 +251,35 @@ def test_a_usurped_side_key_stops_no_move_halfway(clocked: World, side: str, mov
     assert len([rank for rank in places if rank is not None]) == 1, "it stands in exactly one index"
 
 
+@pytest.mark.parametrize("move", ["submit", "commit", "follow up", "cancel", "reap", "replay"])
+def test_a_usurped_mark_of_an_idempotency_key_stops_no_move_halfway(clocked: World, move: str) -> None:
+    keyed = {"key": "k", "key_ttl_ms": 1000}
+    other = clocked.start(queue="other")
+    before = [] if move in {"submit", "follow up"} else [clocked.start(**keyed)]
+    if move == "reap":
+        clocked.commit(before[0])
+        clocked.advance(DAY)
+    elif move == "replay":
+        clocked.bury(before[0])
+    usurp(clocked, "k", "list", "idem")
+    if move == "submit":
+        assert [answer.status for answer in clocked.submit(clocked.new(), clocked.new(**keyed))] == ["new", "new"]
+    elif move == "follow up":
+        assert clocked.commit(other, b"1", [clocked.new(), clocked.new(**keyed)]).verdict == "ok"
+    elif move == "commit":
+        assert clocked.commit(before[0]).verdict == "ok"
+    elif move == "cancel":
+        assert clocked.release(before[0]).verdict == "ok"
+        clocked.cancel(before[0].task_id)
+    elif move == "replay":
+        assert clocked.replay(before[0].task_id).verdict == "ok"
+    else:
+        assert clocked.run(clocked.ledger.reap()) == 1
+    for task, state in clocked.states().items():
+        places = [clocked.rank_of(task, *index) for index in [*PLACES, ("owned", "boot"), ("ready", "other")]]
+        assert any(rank is not None for rank in places), f"{task} is {state} and stands in no index"
+
+
 PLACES = [
     ("due",),
     ("ready", "default"),
@@ -314,6 +343,19 @@ def test_unknown_ids_are_told_so(clocked: World) -> None:
         with pytest.raises(TaskNotFoundError, match="no"):
             clocked.run(call)
     assert clocked.run(ledger.discard("no", 1)).verdict == "missing"
+
+
+@pytest.mark.parametrize("word", ["", "a b", "\ud800", None])
+def test_what_cannot_be_an_id_is_refused(clocked: World, word: Any) -> None:
+    ledger = clocked.ledger
+    for ask in (
+        ledger.get,
+        lambda i: ledger.cancel(i, 1),
+        lambda i: ledger.replay(i, 1, "n"),
+        lambda i: ledger.discard(i, 1),
+    ):
+        with pytest.raises(InvalidSubmissionError, match="the task id must be text"):
+            ask(word)
 
 
 def test_operators_are_told_what_to_do_with_a_ruin(clocked: World) -> None:

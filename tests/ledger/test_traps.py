@@ -239,6 +239,38 @@ def test_one_ms_before_expires_it_runs(clocked: World) -> None:
     assert len(clocked.claim()) == 1
 
 
+@pytest.mark.parametrize("came", ["retried", "released", "revived", "replayed"])
+def test_what_has_begun_goes_on_past_expires(clocked: World, came: str) -> None:
+    """To cancel it would lose what it did, and what a person replays."""
+    lease = clocked.start(expires_in_ms=1000, payload=b"precious")
+    clocked.run(clocked.ledger.checkpoint(lease, 1, b"half"))
+    moves: dict[str, Callable[[], Any]] = {
+        "retried": lambda: clocked.retry(lease, 2000),
+        "released": lambda: clocked.release(lease),
+        "revived": lambda: clocked.lose(),
+        "replayed": lambda: (clocked.bury(lease), clocked.replay(lease.task_id)),
+    }
+    moves[came]()
+    clocked.advance(5000)
+    clocked.run(clocked.ledger.promote())
+    clocked.join("next")
+    (again,) = clocked.claim("next")
+    assert (again.record.id, again.payload, again.checkpoint) == (lease.task_id, b"precious", b"half")
+
+
+def test_expired_tasks_hold_up_nobody_behind_them(clocked: World) -> None:
+    """A claim that put away all it may rings for itself, though no ring was taken for it."""
+    for _ in range(3):
+        clocked.submit(*[clocked.new(expires_in_ms=1) for _ in range(100)])
+    clocked.advance(10)
+    live = clocked.push()
+    clocked.command("DEL", clocked.ledger.bell("default"))
+    assert clocked.claim(want=10, rung=False) == ()
+    assert clocked.command("LLEN", clocked.ledger.bell("default")) == 1
+    (claimed,) = clocked.claim()
+    assert claimed.record.id == live
+
+
 def test_thousands_of_expired_tasks_end_in_good_order(clocked: World) -> None:
     clocked.submit(*[clocked.new(expires_in_ms=1000) for _ in range(100)])
     for _ in range(49):

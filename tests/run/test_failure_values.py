@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from relier.failure import MOST_MESSAGE, MOST_TRACEBACK, Failure, failure_of, how_it_ended, read_failure, write_failure
+from relier.ledger.ledger import plain
 
 
 class OrderError(Exception):
@@ -49,6 +50,18 @@ def raised(error: BaseException) -> BaseException:
 
 def there_and_back(error: BaseException) -> Failure:
     return read_failure(write_failure(failure_of(raised(error))))
+
+
+@pytest.mark.parametrize("letter", ["日", "\0", "a", "\ud800"])
+def test_a_long_failure_fits_into_the_ledger_whatever_its_letters(letter: str) -> None:
+    """It is written as JSON, which nobody could read if it was cut."""
+    told = write_failure(failure_of(raised(ValueError(letter * 40_000))))
+    assert plain(told) == told.encode()
+    assert read_failure(told).kind == "builtins:ValueError"
+
+
+def test_text_for_people_is_cut_between_letters() -> None:
+    assert plain("日" * 40_000).decode() == "日" * (64 * 1024 // 3)
 
 
 @pytest.mark.parametrize(

@@ -306,6 +306,7 @@ class Ledger:
         self, task_id: str, version: int, nonce: str, payload: bytes | None = None, *, fresh: bool = False
     ) -> Call[Operated]:
         """Sends a dead task round again. `fresh` forgets its checkpoint and steps."""
+        check_word("the task id", task_id)
         check_word("the nonce", nonce)
         if payload is not None:
             check_bytes(f"the payload of {task_id}", payload, self._max_bytes)
@@ -315,10 +316,12 @@ class Ledger:
 
     def cancel(self, task_id: str, version: int) -> Call[Operated]:
         """Ends a waiting task; asks a running one to end."""
+        check_word("the task id", task_id)
         return self._call("cancel", [task_id, version], partial(replies.operated, "cancel", task_id))
 
     def discard(self, task_id: str, version: int) -> Call[Operated]:
         """Removes an ended record before its time."""
+        check_word("the task id", task_id)
         return self._call("discard", [task_id, version], partial(replies.operated, "discard", task_id))
 
     def pause(self, queue: str, version: int) -> Call[Operated]:
@@ -365,6 +368,7 @@ class Ledger:
 
     def get(self, task_id: str) -> Call[Task]:
         """One task, whole. TaskNotFoundError, CorruptRecordError."""
+        check_word("the task id", task_id)
         return self._call("get", [task_id], partial(replies.task, task_id))
 
     def list(
@@ -400,7 +404,7 @@ class Ledger:
 
 def plain(text: str) -> bytes:
     """What a person may read later, in bytes: never refused for its letters, cut where it is endless."""
-    return text.encode("utf-8", "backslashreplace")[:MAX_DETAIL_BYTES]
+    return text.encode("utf-8", "backslashreplace")[:MAX_DETAIL_BYTES].decode("utf-8", "ignore").encode()
 
 
 def _named(key: str, token: str) -> list[Arg]:

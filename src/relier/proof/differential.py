@@ -252,7 +252,9 @@ def _expected_members(model: Model) -> dict[str, Any]:
 def _expected_marks(model: Model) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, (task_id, until) in model.idem.items():
-        found[f"i:{key}"] = (f"{task_id}{'' if until is None else f' {until}'}".encode(), until is not None)
+        rec = model.tasks.get(task_id)
+        ends = until is not None or (rec is not None and rec.state == "dead" and rec.expiry)
+        found[f"i:{key}"] = (f"{task_id}{'' if until is None else f' {until}'}".encode(), ends)
     found |= {f"a:{name}": (str(tat).encode(), True) for name, tat in model.rates.items()}
     found |= {f"l:{key}": (hold.text(), True) for key, hold in model.holds.items()}
     found |= {f"t:{i}": (f"ended {until} {state}".encode(), True) for i, (until, state) in model.tombs.items()}

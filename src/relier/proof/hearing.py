@@ -190,7 +190,7 @@ def _handed_over(history: History, task_id: str, item: Any, queues: list[str]) -
         raise Violation("fences-only-grow", f"{task_id} was claimed under {fence} after {ghost.fence}")
     if not history.outgrows(task_id, fence):
         raise Violation("fences-outgrow-rollbacks", f"{task_id} was claimed under {fence}, which the lost suffix had")
-    if 0 < ghost.expires <= history.time_ms:
+    if ghost.fence == 0 and 0 < ghost.expires <= history.time_ms:
         raise Violation("expires-holds", f"{task_id} was handed over after {ghost.expires}")
     if memory.paused.get(ghost.sub.queue) or ghost.sub.queue not in queues:
         raise Violation("pauses-hold", f"{task_id} was handed over from {ghost.sub.queue}")

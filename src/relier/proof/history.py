@@ -168,7 +168,7 @@ class History:
 
     def silent(self, script: str, task_id: str, ghost: Ghost, new: str) -> None:
         """A change the reply does not tell of must be one that the move makes by rule."""
-        expired = 0 < ghost.expires <= self.time_ms
+        expired = ghost.fence == 0 and 0 < ghost.expires <= self.time_ms
         if script == "claim" and new == "cancelled" and expired:
             return
         if script == "promote" and ghost.due <= self.time_ms and expired == (new == "cancelled"):

@@ -70,6 +70,7 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
         "if r.state == 'running' and r.owner == boot and r.fence == words[i + 1] then",
         "if r.state then",
     ),
+    LuaMutant("begun_expires", "lib/expired", " and r.fence == '0'", ""),
     LuaMutant("pause_ignored", "claim", "if not pause or string.sub(pause, 1, 1) == '0' then", "if true then"),
     LuaMutant("clock_jumps", "lib/clock", "if gap <= clamp then", "if gap == gap then"),
     LuaMutant("clock_goes_back", "lib/clock", "math.max(0, gap)", "gap"),

@@ -118,13 +118,14 @@ class Model(Operate, Locks):
             still = [(i, f) for i, f in before if self.verdict_free(i, f, name)]
             return [b"ok", self.now, *(self.hand_over(i, self.tasks[i]) for i, _ in still)]
         taken: list[tuple[str, int]] = []
+        aside: list[str] = []
         full = False
         for queue in (arg.decode() for arg in args[6:]):
             if self.pauses.get(queue, (False, 0))[0]:
                 continue
             if not full:
-                full, room = self.drain(name, queue, want, room, taken)
-            if full and args[5] == b"1" and self.ready.get(queue):
+                full, room = self.drain(name, queue, want, room, taken, aside)
+            if full and (args[5] == b"1" or len(aside) >= MOST_PUT_AWAY) and self.ready.get(queue):
                 self.ring(queue)
         if taken:
             boot.lanes[lane] = (seq, taken)
@@ -134,16 +135,17 @@ class Model(Operate, Locks):
         rec = self.tasks.get(task_id)
         return rec is not None and rec.state == "running" and rec.owner == boot and rec.fence == fence
 
-    def drain(self, boot: str, queue: str, want: int, room: int, taken: list[tuple[str, int]]) -> tuple[bool, int]:
+    def drain(
+        self, boot: str, queue: str, want: int, room: int, taken: list[tuple[str, int]], aside: list[str]
+    ) -> tuple[bool, int]:
         """Takes from one queue until it is empty or the claim is full: (full, room left)."""
-        put_away = 0
-        while len(taken) < want and put_away < MOST_PUT_AWAY:
+        while len(taken) < want and len(aside) < MOST_PUT_AWAY:
             index = self.ready.get(queue)
             if not index:
                 return False, room
             task_id = min(index, key=lambda i: (index[i], i))
             rec = self.tasks.get(task_id)
-            if rec is not None and rec.state == "queued" and not (rec.expires is not None and rec.expires <= self.now):
+            if rec is not None and rec.state == "queued" and not self.expired(rec):
                 size = len(rec.text())
                 if size > room and taken:
                     return True, room
@@ -153,7 +155,7 @@ class Model(Operate, Locks):
                 taken.append((task_id, rec.fence))
                 continue
             self.drop(self.ready, queue, task_id)
-            put_away += 1
+            aside.append(task_id)
             if rec is not None and rec.state == "queued":
                 self.finish(task_id, rec, "cancelled", reason="expired")
             else:
@@ -371,7 +373,7 @@ class Model(Operate, Locks):
             del self.due[task_id]
             if rec is None or rec.state != "scheduled":
                 self.count("strays")
-            elif rec.expires is not None and rec.expires <= self.now:
+            elif self.expired(rec):
                 self.finish(task_id, rec, "cancelled", reason="expired")
             else:
                 self.moved(rec, "queued")

@@ -43,11 +43,17 @@ class LateClaimServed(Model):
 
 @_bug("tasks past their expiry are handed over", "mixed", "crowd")
 class ExpiresIgnored(Model):
-    def drain(self, boot: str, queue: str, want: int, room: int, taken: list[tuple[str, int]]) -> tuple[bool, int]:
+    def drain(self, boot: str, queue: str, *claim: Any) -> tuple[bool, int]:
         for task_id in self.ready.get(queue, {}):
             if task_id in self.tasks:
                 self.tasks[task_id].expires = None
-        return super().drain(boot, queue, want, room, taken)
+        return super().drain(boot, queue, *claim)
+
+
+@_bug("what has begun is cancelled as expired when it comes round again", "mixed", "crowd")
+class BegunExpires(Model):
+    def expired(self, rec: Rec) -> bool:
+        return rec.expires is not None and rec.expires <= self.now
 
 
 @_bug("low priority goes first", "crowd")
@@ -58,12 +64,12 @@ class PriorityReversed(Model):
 
 @_bug("the last of a queue is handed over first", "crowd")
 class LastInFirstOut(Model):
-    def drain(self, boot: str, queue: str, want: int, room: int, taken: list[tuple[str, int]]) -> tuple[bool, int]:
+    def drain(self, boot: str, queue: str, *claim: Any) -> tuple[bool, int]:
         index = self.ready.get(queue, {})
         kept = dict(index)
         for task_id in index:
             index[task_id] = -index[task_id]
-        answer = super().drain(boot, queue, want, room, taken)
+        answer = super().drain(boot, queue, *claim)
         for task_id in self.ready.get(queue, {}):
             self.ready[queue][task_id] = kept[task_id]
         return answer

@@ -49,6 +49,10 @@ class Pieces(Namespace):
         del self.boots[boot]
         self.reclamp()
 
+    def expired(self, rec: Rec) -> bool:
+        """It is too late for it to begin; one that a worker had goes on, however late."""
+        return rec.fence == 0 and rec.expires is not None and rec.expires <= self.now
+
     # --- pieces of moves -----------------------------------------------------------------------------------------
 
     def count(self, field_name: str, n: int = 1) -> None:

@@ -1,5 +1,5 @@
 -- Takes up to `want` tasks for a live boot, queue by queue in the order given, revived tasks first. Paused queues are
--- passed over; a task past `expires` ends as cancelled; one whose record is broken ends as dead, or, where there is no
+-- passed over; a task past `expires` that never ran ends as cancelled; one whose record is broken ends as dead, or, where there is no
 -- record left to end, leaves the index and is counted as a stray.
 -- ARGV: boot, lane, seq, want, max record bytes, rung ('1': a ring was taken for this claim), queue, …
 --   lane and seq: a boot's claims count upwards per lane, one at a time; a re-sent claim gets the same set, and one that
@@ -37,8 +37,8 @@ for i = 7, #ARGV do
   local pause = redis.call('HGET', PAUSES, queue)
   if not pause or string.sub(pause, 1, 1) == '0' then
     if not full then full = not drain(READY .. queue) end
-    -- The ring it took was for whoever has room: ring on for what is left.
-    if full and ARGV[6] == '1' and redis.call('EXISTS', READY .. queue) == 1 then ring(queue) end
+    -- Ring on for what is left: the ring it took was for whoever has room, and one that put away all it may has seen too little.
+    if full and (ARGV[6] == '1' or put_aside >= MOST_PUT_AWAY) and redis.call('EXISTS', READY .. queue) == 1 then ring(queue) end
   end
 end
 if taken > 0 then

@@ -1,7 +1,7 @@
 -- Tasks whose time has come enter their queues, at the place of the time they were due.
 -- ARGV: most tasks in this call
 -- returns: {promoted, when the next is due (TIME, ms; '' none), TIME (ms)}
--- use: order corrupt
+-- use: order corrupt expired
 local promoted = 0
 local rows = redis.call('ZRANGEBYSCORE', DUE, '-inf', now, 'WITHSCORES', 'LIMIT', 0, tonumber(ARGV[1]))
 for i = 1, #rows, 2 do
@@ -10,7 +10,7 @@ for i = 1, #rows, 2 do
   redis.call('ZREM', DUE, id)
   if r.state ~= 'scheduled' then
     bury_corrupt(id, r)
-  elseif with_spec(r).expires and r.expires <= now then
+  elseif expired(r) then
     finish_cancelled(id, r, 'expired')
   else
     r.state = 'queued'

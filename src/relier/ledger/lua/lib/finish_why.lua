@@ -6,7 +6,7 @@ local DEAD_TTL = 2592000000      -- 30 days
 local function finish_dead(id, r, reason, lost)
   local ttl = with_spec(r).dead_ttl or DEAD_TTL
   if lost == 'hold' then ttl = nil end
-  close_key(id, r, 'dead', lost)
+  close_key(id, r, 'dead', lost, ttl)
   note(id, r, 'reason', reason)
   r.state = 'dead'
   save(id, r)

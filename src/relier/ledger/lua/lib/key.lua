@@ -2,7 +2,7 @@
 -- holds nothing.
 -- use: record
 local function holder(key)
-  local id, till = string.match(redis.call('GET', IDEM .. key) or '', '^(%S+) ?(%d*)$')
+  local id, till = string.match(ask('GET', IDEM .. key) or '', '^(%S+) ?(%d*)$')
   if not id or (till ~= '' and tonumber(till) <= now) then return nil end
   local r = read(id)
   if not r.state then return nil end

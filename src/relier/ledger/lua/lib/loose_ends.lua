@@ -1,15 +1,16 @@
 -- What an end means for all that may stand beside a record.
 -- use: notes spec close
 -- The idempotency key: kept for its time after done, freed otherwise. `lost` keeps it: a lost worker's task that is not
--- retried may have had its effect, so a person decides. Returns how long the mark will hold (ms).
-local function close_key(id, r, state, lost)
+-- retried may have had its effect, so a person decides, for `ttl` (ms). Returns how long the mark will hold (ms).
+local function close_key(id, r, state, lost, ttl)
   local key = r.key_ttl and noted(id, r, 'key')
-  if not key or redis.call('GET', IDEM .. key) ~= id then return 0 end
+  if not key or ask('GET', IDEM .. key) ~= id then return 0 end
   if state == 'done' then
     redis.call('SET', IDEM .. key, id .. ' ' .. digits(now + r.key_ttl), 'PX', digits(r.key_ttl + BACKSTOP))
     return r.key_ttl
   end
-  if not lost then redis.call('DEL', IDEM .. key) end
+  if not lost then redis.call('DEL', IDEM .. key)
+  elseif ttl then redis.call('PEXPIRE', IDEM .. key, ttl + BACKSTOP) end
   return 0
 end
 

@@ -2,7 +2,7 @@
 -- use: notes spec
 local function remove(id, r, state)
   local key = noted(id, r, 'key')
-  if key and string.match(redis.call('GET', IDEM .. key) or '', '^%S+') == id then redis.call('DEL', IDEM .. key) end
+  if key and string.match(ask('GET', IDEM .. key) or '', '^%S+') == id then redis.call('DEL', IDEM .. key) end
   redis.call('ZREM', ENDED .. state, id)
   redis.call('DEL', TASK .. id, MORE .. id, HISTORY .. id, CHECKPOINT .. id, STEPS .. id)
   local tomb_ttl = with_spec(r).tomb_ttl

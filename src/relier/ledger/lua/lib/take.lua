@@ -1,5 +1,5 @@
 -- Taking tasks out of a queue, for claim: who claims, how much, and what it has got so far.
--- use: record close
+-- use: record close expired
 local boot, want, room, fence_now, since
 local answer, told, claims, taken, put_aside
 
@@ -19,7 +19,7 @@ end
 local MOST_PUT_AWAY = 200
 local function put_away(id, r)
   -- here: corrupt
-  if r.state == 'queued' and not (with_spec(r).expires and r.expires <= now) then return false end
+  if r.state == 'queued' and not expired(r) then return false end
   put_aside = put_aside + 1
   if r.state == 'queued' then finish_cancelled(id, r, 'expired') else bury_corrupt(id, r) end
   return true

@@ -13,6 +13,7 @@ import asyncio
 import logging
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from relier.errors import ConfigurationError, RelierError
@@ -27,6 +28,26 @@ log = logging.getLogger("relier.phoenix")
 REAP_EVERY_S = 5.0
 TIDY_EVERY_S = 60.0
 MOST_AT_ONCE = 5_000  # due or ended tasks moved in one round, so that a round has an end
+
+
+class Rhythm:
+    """How often sweeps really come (s): as they should or, where the last three were later, the shortest pause.
+
+    The ledger takes a gap of two such intervals for an outage, after which nobody is declared lost for a while. Where
+    rounds are slow (a backlog, a distant store), a sweep that promised more than it keeps would never find the dead.
+    One long pause alone may well have been an outage.
+    """
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        self._pauses: deque[float] = deque([interval] * 3, maxlen=3)
+        self._last: float | None = None
+
+    def sweep(self, now: float) -> float:
+        if self._last is not None:
+            self._pauses.append(now - self._last)
+        self._last = now
+        return max(self._interval, min(self._pauses))
 
 
 class Phoenix:
@@ -44,6 +65,7 @@ class Phoenix:
         self._ledger = ledger
         self._mourn = mourn
         self._janitor = Janitor(settings, store, ledger)
+        self._rhythm = Rhythm(settings.resurrection_check_interval)
         self._ending = asyncio.Event()
         self._reaped_at = 0.0
         self._tidied_at = 0.0
@@ -87,7 +109,7 @@ class Phoenix:
     async def _revive(self) -> bool:
         """Returns orphans. True: there are more, and no brake holds them."""
         settings, left = self._settings, self._settings.resurrection_batch_size
-        interval_ms = round(1000 * settings.resurrection_check_interval)
+        interval_ms = round(1000 * self._rhythm.sweep(time.monotonic()))
         while left > 0:
             swept = await self._store.run(
                 self._ledger.revive(

@@ -102,6 +102,10 @@ def keeper_of(folder: Path) -> int:
     return int((folder / "keeper.lock").read_text())
 
 
+def socket_of(folder: Path) -> str:
+    return (folder / "socket").read_text().splitlines()[0]
+
+
 def alive(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -209,14 +213,31 @@ def test_a_long_path(tmp_path: Path, scripts: Scripts) -> None:
         assert one.run(echo()) == b"hello"
         with SyncStore(Settings(redis_url=f"embedded://{folder}"), scripts) as two:
             assert two.run(echo()) == b"hello"
-        path = (folder / "socket").read_text()
+        path = socket_of(folder)
         assert len(path) < 100
     wait_until(lambda: is_free(folder / "keeper.lock"))
     Path(path).parent.rmdir()  # as after a reboot
     with SyncStore(Settings(redis_url=f"embedded://{folder}"), scripts) as three:
         assert three.run(echo()) == b"hello"
     wait_until(lambda: is_free(folder / "keeper.lock"))
-    Path((folder / "socket").read_text()).parent.rmdir()
+    Path(socket_of(folder)).parent.rmdir()
+
+
+@pytest.mark.parametrize("name", ["data", "long" * 30])
+def test_a_copied_folder_leaves_the_original_alone(tmp_path: Path, scripts: Scripts, name: str) -> None:
+    original, copy = tmp_path / name, tmp_path / f"{name}-copy"
+    theirs, ours = (Settings(redis_url=f"embedded://{folder}") for folder in (original, copy))
+    with SyncStore(theirs, scripts) as first:
+        first.run(count("k", "1"))
+        shutil.copytree(original, copy, ignore=shutil.ignore_patterns("valkey.sock"))
+        with SyncStore(ours, scripts) as second:
+            assert second.command("CONFIG", "GET", "dir")[1] == os.fsencode(copy)
+            assert second.run(count("k", "2")) == 2, "the copy has the data as it was"
+            with SyncStore(theirs, scripts) as third:
+                assert third.command("CONFIG", "GET", "dir")[1] == os.fsencode(original)
+    for folder in (original, copy):
+        wait_until(lambda lock=folder / "keeper.lock": is_free(lock), what="the end of the keeper")  # type: ignore[misc]
+        shutil.rmtree(Path(socket_of(folder)).parent)
 
 
 def test_stale_files_stop_nobody(folder: Path, new_client: NewClient) -> None:

@@ -125,19 +125,21 @@ class EmbeddedServer:
             os.close(keeper)
 
     def _recorded_socket(self) -> str:
+        """The path on record, "" where there is none for this folder: a copied folder brings the original's record."""
         try:
-            path = (self._folder / "socket").read_text()
-        except FileNotFoundError:
+            path, _, owner = os.fsdecode((self._folder / "socket").read_bytes()).partition("\n")
+            ours = os.path.samefile(owner.rstrip("\n") or os.path.dirname(path), self._folder)
+        except OSError:
             return ""
-        return path if Path(path).parent.is_dir() else ""
+        return path if ours and Path(path).parent.is_dir() else ""
 
     def _record_socket(self) -> str:
-        """Choose the socket's path, short enough for the kernel, and leave it in the folder for everyone."""
+        """Choose the socket's path, short enough for the kernel, and leave it, and whose it is, for everyone."""
         path = str(self._folder / "valkey.sock")
         if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
             path = f"{tempfile.mkdtemp(prefix='relier-')}/valkey.sock"
         fresh = self._folder / "socket.new"
-        fresh.write_text(path)
+        fresh.write_bytes(os.fsencode(f"{path}\n{self._folder}\n"))
         fresh.replace(self._folder / "socket")
         return path
 

@@ -348,3 +348,38 @@ def test_a_removed_folder_takes_its_server_along(tmp_path: Path, scripts: Script
         pid = next(int(line.split(":")[1]) for line in told.splitlines() if line.startswith("process_id:"))
         shutil.rmtree(folder)
     wait_until(lambda: not Path(f"/proc/{pid}").exists(), what="the server ends, though its socket is gone")
+
+
+def test_who_leaves_a_removed_folder_takes_nobody_elses_server_along(folder: Path, new_client: NewClient) -> None:
+    first = new_client()
+    old = first.ask("pid")
+    shutil.rmtree(folder)
+    second = new_client()
+    new = second.ask("pid")
+    first.end()
+    wait_until(lambda: not alive(old), what="the end of the server of the removed folder")
+    assert second.ask("pid") == new
+    second.end()
+    wait_until(lambda: not alive(new), what="the end of the new server")
+
+
+def test_a_removed_folder_is_a_fresh_start_for_those_still_up(folder: Path, new_client: NewClient) -> None:
+    first = new_client()
+    assert first.ask("count k 1") == 1
+    old = first.ask("pid")
+    shutil.rmtree(folder)
+    second = new_client()
+    assert second.ask("count k 2") == 1
+    wait_until(lambda: not alive(old), what="the end of the server of the removed folder")
+    assert first.ask("count k 3") == 2, "they meet again"
+    new = first.ask("pid")
+    second.end()
+    assert first.ask("pid") == new, "and both count as clients"
+
+
+def test_a_removed_socket_is_a_restart(folder: Path, new_client: NewClient) -> None:
+    first = new_client()
+    assert first.ask("count k 1") == 1
+    (folder / "valkey.sock").unlink()
+    assert new_client().ask("count k 2") == 2
+    assert first.ask("count k 3") == 3

@@ -11,6 +11,9 @@ waits for the whole of clients.lock: once it has it, everybody has left, and it 
 that moment waits for its share until the keeper is gone, and starts anew. A server that died ends its keeper, so the
 next call starts both again; a keeper that died is replaced by the next process that looks for the server.
 
+Who removes the folder starts afresh, also with processes still up: the keeper stops a server whose folder or socket is
+gone, and its clients are counted anew in the folder of that name.
+
 Not covered: a keeper killed while clients keep their connections is noticed only by the next process to arrive, and
 until then the server outlives its last client. flock must work, so the folder must not be on a network disk without it.
 """
@@ -43,6 +46,7 @@ class EmbeddedServer:
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder).expanduser().absolute() if folder else project_folder(Path.cwd()) / ".relier"
+        self._share = -1  # our descriptor of clients.lock
         self._leave: weakref.finalize[[int], EmbeddedServer] | None = None
 
     def ensure_running(self, seconds: float) -> str:
@@ -73,18 +77,26 @@ class EmbeddedServer:
             self._leave = None
 
     def _enter(self, until: float) -> None:
-        if self._leave is not None:
+        if self._leave is not None and self._is_counted():
             return
-        self._make_folder()
+        self._make_folder(parents=self._leave is None)  # a project that was moved away is not made again
+        self.leave()
         while (share := self._try_lock("clients.lock", fcntl.LOCK_SH)) is None:  # the keeper is stopping the server
             if time.monotonic() >= until:
                 raise AttemptError(f"the embedded server in {self._folder} did not stop in time", sent=False)
             time.sleep(LOOK_AGAIN)
-        self._leave = weakref.finalize(self, os.close, share)
+        self._share, self._leave = share, weakref.finalize(self, os.close, share)
 
-    def _make_folder(self) -> None:
+    def _is_counted(self) -> bool:
+        """False once the folder was removed: our share is of a lock that nobody looks at."""
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return os.path.samestat(os.fstat(self._share), os.stat(self._folder / "clients.lock"))
+        except FileNotFoundError:
+            return False
+
+    def _make_folder(self, *, parents: bool) -> None:
+        try:
+            self._folder.mkdir(mode=0o700, parents=parents, exist_ok=True)
             ignore = self._folder / ".gitignore"
             if not ignore.exists():
                 ignore.write_text("*\n")

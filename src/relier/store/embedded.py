@@ -91,7 +91,7 @@ class EmbeddedServer:
         """False once the folder was removed: our share is of a lock that nobody looks at."""
         try:
             return os.path.samestat(os.fstat(self._share), os.stat(self._folder / "clients.lock"))
-        except FileNotFoundError:
+        except OSError:
             return False
 
     def _make_folder(self, *, parents: bool) -> None:
@@ -101,18 +101,27 @@ class EmbeddedServer:
             if not ignore.exists():
                 ignore.write_text("*\n")
         except OSError as error:
-            raise ConfigurationError(
-                f"the embedded server cannot use the folder {self._folder}: {error}; "
-                f"name a folder you may write to, as in RELIER_REDIS_URL=embedded:///path/to/folder"
-            ) from error
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: OSError) -> ConfigurationError:
+        return ConfigurationError(
+            f"the embedded server cannot use the folder {self._folder}: {error}; "
+            f"name a folder you may write to, as in RELIER_REDIS_URL=embedded:///path/to/folder"
+        )
 
     def _try_lock(self, name: str, how: int) -> int | None:
-        handle = os.open(self._folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = -1
         try:
+            handle = os.open(self._folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(handle, how | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            return None
+        except OSError as error:
+            if handle >= 0:
+                os.close(handle)
+            if isinstance(error, BlockingIOError):
+                return None
+            if isinstance(error, FileNotFoundError):
+                raise AttemptError(f"the folder {self._folder} was removed at this moment", sent=False) from error
+            raise self._unusable(error) from error
         return handle
 
     def _launch(self, keeper: int, until: float) -> str:
@@ -131,6 +140,8 @@ class EmbeddedServer:
             )
         except subprocess.TimeoutExpired:
             return ": the keeper did not come up"
+        except OSError as error:
+            return f": the keeper cannot be started: {error}"
         else:
             return f": {done.stderr.decode(errors='replace').strip()}" if done.returncode else ""
         finally:
@@ -148,11 +159,14 @@ class EmbeddedServer:
     def _record_socket(self) -> str:
         """Choose the socket's path, short enough for the kernel, and leave it, and whose it is, for everyone."""
         path = str(self._folder / "valkey.sock")
-        if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
-            path = f"{tempfile.mkdtemp(prefix='relier-')}/valkey.sock"
         fresh = self._folder / "socket.new"
-        fresh.write_bytes(os.fsencode(f"{path}\n{self._folder}\n"))
-        fresh.replace(self._folder / "socket")
+        try:
+            if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
+                path = f"{tempfile.mkdtemp(prefix='relier-')}/valkey.sock"
+            fresh.write_bytes(os.fsencode(f"{path}\n{self._folder}\n"))
+            fresh.replace(self._folder / "socket")
+        except OSError as error:
+            raise self._unusable(error) from error
         return path
 
 

@@ -107,7 +107,7 @@ class SyncWire:
     async def connect(self, address: Address, seconds: float) -> SyncConnection:
         try:
             return SyncConnection(_open(address, seconds))
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise not_connected(address, error) from error
 
     async def sleep(self, seconds: float) -> None:

@@ -80,12 +80,14 @@ def garbage(error: Exception) -> AttemptError:
     return AttemptError(f"the answer is not RESP ({error})", StoreReplyError)
 
 
-def not_connected(address: Address, error: OSError) -> Exception:
+def not_connected(address: Address, error: OSError | ValueError) -> Exception:
     if isinstance(error, ssl.SSLCertVerificationError):
         return ConfigurationError(
             f"the TLS certificate of {address} is not trusted: {error.verify_message}; give its authority with "
             f"?ssl_ca_certs=file, or, only on a network you trust, ?ssl_cert_reqs=none"
         )
+    if isinstance(error, ValueError):  # UnicodeError, of a name that no lookup takes, is one
+        return ConfigurationError(f"{address} is no address to connect to: {error}; correct it in RELIER_REDIS_URL")
     why = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
     return AttemptError(f"cannot connect to {address}: {why}", sent=False)
 

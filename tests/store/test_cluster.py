@@ -7,7 +7,7 @@ from either import OpenStore
 from toys import put
 from wiretap import Puppet, resp
 
-from relier.errors import RedisConnectionError, StoreReplyError
+from relier.errors import ConfigurationError, RedisConnectionError, StoreReplyError
 from servers import Boot, Server, wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.matrix]
@@ -50,6 +50,17 @@ async def test_a_slot_that_moved(open_store: OpenStore, boot: Boot, flavour: str
         store = open_store(f"redis+cluster://127.0.0.1:{seed.port}")
         assert await store.run(put(key, "v")) == b"OK"
     assert server.command("GET", key) == b"v"
+
+
+async def test_a_node_that_refuses_us_stops_nobody(
+    open_store: OpenStore, boot: Boot, flavour: str, namespace: str
+) -> None:
+    other, server = boot(flavour=flavour, config={"requirepass": "new"}), node(boot, flavour)
+    server.command("CONFIG", "SET", "requirepass", "pw")
+    store = open_store(f"redis+cluster://:pw@127.0.0.1:{other.port},127.0.0.1:{server.port}")
+    assert await store.run(put(f"rl:{{{namespace}}}:k", "v")) == b"OK"
+    with pytest.raises(ConfigurationError, match=r"no node names the master of slot \d+: .* refused AUTH"):
+        await open_store(f"redis+cluster://:pw@127.0.0.1:{other.port}").run(put("k", "v"))
 
 
 async def test_a_key_of_another_slot_is_an_error_not_a_loop(open_store: OpenStore) -> None:

@@ -140,3 +140,27 @@ async def test_the_master_may_want_a_password_sentinel_does_not(open_store: Open
     with Puppet(answer) as sentinel:
         store = open_store(f"sentinel://:pw@127.0.0.1:{sentinel.port}/main/1")
         assert await store.run(put("k", "v")) == b"OK"
+
+
+async def test_a_sentinel_that_refuses_us_stops_nobody(open_store: OpenStore, boot: Boot) -> None:
+    master = boot()
+    clock = Hands()
+    refuses = [False, True]
+
+    def sentinel(number: int) -> Puppet:
+        def answer(command: list[bytes]) -> bytes:
+            if command[0] == b"AUTH":
+                return b"-WRONGPASS no\r\n" if refuses[number] else b"+OK\r\n"
+            return b"-NOAUTH no\r\n" if refuses[number] else sentinel_says(1, master.port)
+
+        return Puppet(answer)
+
+    with sentinel(0) as one, sentinel(1) as two:
+        url = f"{url_of(two.port, one.port)}?sentinel_password=pw"
+        store = open_store(url, clock)
+        assert await store.run(echo("one")) == b"one", "the other one is asked"
+        refuses[0] = True
+        clock.now += 10
+        assert await store.run(echo("none")) == b"none", "the master that is known stays so"
+        with pytest.raises(ConfigurationError, match=r"no Sentinel names the master 'main': .* refused AUTH"):
+            await open_store(url).run(echo())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import binascii
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ from relier.store.address import Address, Target
 from relier.store.embedded import EmbeddedServer
 from relier.store.policy import AttemptError, Clock
 
+PROBLEMS = (AttemptError, ConfigurationError)  # one node's silence, or its refusal, is no reason to doubt the others
 SENTINEL_CHECK = 1.0  # how often the master is confirmed while the store is used
 SENTINEL_PATIENCE = 0.5  # how long one Sentinel may take
 SENTINEL_REST = 5.0  # how long a Sentinel that did not answer is left alone
@@ -36,6 +37,13 @@ class Resolver(Protocol):
 
     async def locate(self, scout: Scout) -> Address: ...
     def close(self) -> None: ...
+
+
+def nobody(what: str, problems: Sequence[str | Exception]) -> Exception:
+    """Why nobody named the master. It is our settings only where all refused us; else asking again may help."""
+    if problems and all(isinstance(problem, ConfigurationError) for problem in problems):
+        return ConfigurationError(f"{what}: {'; '.join(map(str, problems))}")
+    return AttemptError(f"{what} ({'; '.join(map(str, problems))})", sent=False)
 
 
 class FixedResolver:
@@ -90,20 +98,20 @@ class SentinelResolver(FixedResolver):
         now = self._clock()
         awake = [node for node in self._nodes if self._resting.get(node, now) <= now] or list(self._nodes)
         known: list[tuple[int, str, int]] = []
-        problems: list[str] = []
+        problems: list[str | Exception] = []
         for node in awake:
             try:
                 reply = await scout.ask(node, "SENTINEL", "MASTER", self._name, patience=SENTINEL_PATIENCE)
-            except AttemptError as error:
+            except PROBLEMS as error:
                 self._resting[node] = self._clock() + SENTINEL_REST
-                problems.append(str(error))
+                problems.append(error)
             else:
                 if isinstance(reply, ReplyError):
                     problems.append(f"{node} answered {str(reply)!r}")
                 else:
                     known.append(self._read(reply))
         if not known:
-            raise AttemptError(f"no Sentinel names the master {self._name!r} ({'; '.join(problems)})", sent=False)
+            raise nobody(f"no Sentinel names the master {self._name!r}", problems)
         _, host, port = max(known)
         return replace(self._address, host=host, port=port)
 
@@ -122,18 +130,18 @@ class ClusterResolver(FixedResolver):
         self._slot = binascii.crc_hqx(namespace.encode(), 0) % 16384
 
     async def locate(self, scout: Scout) -> Address:
-        problems: list[str] = []
+        problems: list[str | Exception] = []
         for seed in self._seeds:
             try:
                 reply = await scout.ask(seed, "CLUSTER", "SLOTS")
-            except AttemptError as error:
-                problems.append(str(error))
+            except PROBLEMS as error:
+                problems.append(error)
                 continue
             owner = None if isinstance(reply, ReplyError) else self._owner(reply, seed)
             if owner is not None:
                 return owner
             problems.append(f"{seed} answered {str(reply)!r}" if isinstance(reply, ReplyError) else f"{seed}: no owner")
-        raise AttemptError(f"no node names the master of slot {self._slot} ({'; '.join(problems)})", sent=False)
+        raise nobody(f"no node names the master of slot {self._slot}", problems)
 
     def _owner(self, ranges: list[Any], seed: Address) -> Address | None:
         found = None
@@ -186,7 +194,7 @@ class Route:
             self._check_at = self._clock() + self.resolver.check_every
         try:
             found = await self.resolver.locate(scout)
-        except AttemptError:
+        except PROBLEMS:
             if self._address is None:
                 raise
             return self._address

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,6 +30,10 @@ from relier.errors import (
 )
 from relier.settings import Settings
 from relier.store import AsyncStore, Scripts
+from relier.store.address import Address
+from relier.store.policy import AttemptError
+from relier.store.sync_wire import SyncConnection, SyncWire
+from relier.store.wire import complete
 from servers import Boot, Server, free_port, wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.matrix]
@@ -110,6 +116,60 @@ async def test_a_frozen_server(open_store: OpenStore, boot: Boot, flavour: str) 
     with pytest.raises(RedisConnectionError):
         await store.run(echo())
     server.thaw()
+
+
+async def test_the_deadline_cuts_a_longer_read_timeout(open_store: OpenStore, boot: Boot, flavour: str) -> None:
+    server = boot(flavour=flavour)
+    store = open_store(server.url, redis_read_timeout=30, redis_deadline=0.5, redis_retries=0)
+    await store.run(echo())
+    server.freeze()
+    began = time.monotonic()
+    with pytest.raises(RedisConnectionError):
+        await store.run(echo())
+    assert time.monotonic() - began < 5
+    server.thaw()
+
+
+def test_the_addresses_of_a_name_share_the_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    with contextlib.ExitStack() as stack:
+        places = [full_listener(stack, f"127.0.0.{number}") for number in range(2, 6)]
+        places.append(("127.0.0.1", server.port))
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in places]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        began = time.monotonic()
+        complete(SyncWire().connect(Address("name"), 1.0)).close()
+        assert time.monotonic() - began < 1.5
+
+
+def full_listener(stack: contextlib.ExitStack, host: str) -> tuple[str, int]:
+    """It swallows packets, as a firewall does: nobody accepts, and nobody else finds room to wait."""
+    listener = stack.enter_context(socket.create_server((host, 0), backlog=0))
+    place: tuple[str, int] = listener.getsockname()
+    for _ in range(3):
+        client = stack.enter_context(socket.socket())
+        client.setblocking(False)
+        client.connect_ex(place)
+    return place
+
+
+def test_sending_and_waiting_share_the_time() -> None:
+    mine, theirs = socket.socketpair()
+    request = b"x" * 4_000_000
+    began = time.monotonic()
+
+    def read_late() -> None:
+        wait_until(lambda: time.monotonic() > began + 0.8)
+        left = len(request)
+        while left > 0:
+            left -= len(theirs.recv(1 << 20))
+
+    reader = threading.Thread(target=read_late)
+    reader.start()
+    with pytest.raises(AttemptError, match="no answer in time"):
+        complete(SyncConnection(mine).exchange(request, 1, 1.0))
+    assert time.monotonic() - began < 1.6
+    reader.join()
+    theirs.close()
 
 
 async def test_garbage_is_asked_again_and_then_reported(open_store: OpenStore, proxy: Proxy) -> None:

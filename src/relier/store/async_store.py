@@ -67,7 +67,8 @@ class Lane:
             if isinstance(connection, AsyncConnection):
                 self._flying.add(connection)
                 request, replies = batch.encode(0.0)
-                connection.start(request, replies, self.core.read_timeout, partial(self._arrived, batch, connection))
+                seconds = batch.deadline.within(self.core.read_timeout)
+                connection.start(request, replies, seconds, partial(self._arrived, batch, connection))
             else:
                 self._carry_on(batch, None)
 

@@ -55,7 +55,6 @@ class SyncConnection:
         sock.settimeout(seconds)
         sock.sendall(request)
         answer: list[Any] = []
-        first = True
         while len(answer) < replies:
             try:
                 reply = self._reader.gets()
@@ -64,9 +63,7 @@ class SyncConnection:
             if reply is not MORE:
                 answer.append(reply)
                 continue
-            if not first:
-                sock.settimeout(max(until - time.monotonic(), 0.001))
-            first = False
+            sock.settimeout(max(until - time.monotonic(), 0.001))  # sending may have taken its part
             data = sock.recv(CHUNK)
             if not data:
                 raise AttemptError("the connection was lost (closed by the server)")
@@ -119,18 +116,42 @@ class SyncWire:
 
 
 def _open(address: Address, seconds: float) -> socket.socket:
-    if address.path is None:
-        sock = socket.create_connection((address.host, address.port), seconds)
-    else:
-        sock = socket.socket(socket.AF_UNIX)
+    if address.path is not None:
+        return _connected(socket.AF_UNIX, address.path, seconds)
+    until = time.monotonic() + seconds
+    sock = _first_connected(address, until)
     try:
-        if address.path is not None:
-            sock.settimeout(seconds)
-            sock.connect(address.path)
-            return sock
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         keep_alive(sock)
-        return address.tls.context.wrap_socket(sock, server_hostname=address.host) if address.tls else sock
+        if address.tls is None:
+            return sock
+        sock.settimeout(max(until - time.monotonic(), 0.001))
+        return address.tls.context.wrap_socket(sock, server_hostname=address.host)
     except BaseException:
         sock.close()
         raise
+
+
+def _first_connected(address: Address, until: float) -> socket.socket:
+    """Each address of the name has its share of what is left, so that one which swallows packets leaves the others
+    theirs, and all together keep to the time."""
+    places = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    trouble = OSError("the name has no address")
+    for tried, (family, _, _, _, place) in enumerate(places):
+        share = (until - time.monotonic()) / (len(places) - tried)
+        try:
+            return _connected(family, place, max(share, 0.001))
+        except OSError as error:
+            trouble = error
+    raise trouble
+
+
+def _connected(family: int, place: Any, seconds: float) -> socket.socket:
+    sock = socket.socket(family)
+    try:
+        sock.settimeout(seconds)
+        sock.connect(place)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

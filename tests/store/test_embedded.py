@@ -354,6 +354,28 @@ def test_threads_of_one_process(folder: Path, scripts: Scripts) -> None:
         assert sorted(answers) == list(range(1, 9))
 
 
+def test_threads_that_come_first_together_leave_together(folder: Path) -> None:
+    server = EmbeddedServer(str(folder))
+    ready = threading.Barrier(9)
+
+    def enter() -> None:
+        ready.wait(10)
+        server.ensure_running(10)
+
+    threads = [threading.Thread(target=enter) for _ in range(8)]
+    folder.mkdir()
+    with (folder / "clients.lock").open("w") as stopping:  # as a keeper holds it: they wait, all of them
+        fcntl.flock(stopping, fcntl.LOCK_EX)
+        for thread in threads:
+            thread.start()
+        ready.wait(10)
+        wait_until((folder / ".gitignore").exists, what="the first of them on its way in")
+    for thread in threads:
+        thread.join()
+    server.leave()
+    wait_until(lambda: is_free(folder / "server.lock"), what="the end of the server: nobody has a share any more")
+
+
 def test_a_removed_folder_takes_its_server_along(tmp_path: Path, scripts: Scripts) -> None:
     folder = tmp_path / "gone"
     with SyncStore(Settings(redis_url=f"embedded://{folder}"), scripts) as store:

@@ -28,6 +28,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import weakref
 from pathlib import Path
@@ -39,6 +40,7 @@ KEEPER = Path(__file__).with_name("keeper.py")
 PROJECT_MARKS = (".relier", "pyproject.toml", "setup.py", "setup.cfg", "manage.py", ".git")
 LONGEST_SOCKET_PATH = 100  # the kernel's limit is 107 bytes on Linux and 103 on macOS
 LOOK_AGAIN = 0.01
+_entering = threading.Lock()  # a second share of one server would never be given back
 
 
 class EmbeddedServer:
@@ -77,6 +79,14 @@ class EmbeddedServer:
             self._leave = None
 
     def _enter(self, until: float) -> None:
+        if not _entering.acquire(timeout=max(until - time.monotonic(), 0.001)):
+            raise AttemptError("another thread takes long to reach its embedded server", sent=False)
+        try:
+            self._be_counted(until)
+        finally:
+            _entering.release()
+
+    def _be_counted(self, until: float) -> None:
         if self._leave is not None and self._is_counted():
             return
         self._make_folder(parents=self._leave is None)  # a project that was moved away is not made again
@@ -168,6 +178,15 @@ class EmbeddedServer:
         except OSError as error:
             raise self._unusable(error) from error
         return path
+
+
+def _renew_lock() -> None:
+    """A thread that held it is not there in a forked child."""
+    global _entering
+    _entering = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 def project_folder(start: Path) -> Path:

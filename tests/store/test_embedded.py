@@ -164,6 +164,32 @@ def test_a_forked_child_counts_as_a_client(new_client: NewClient) -> None:
     assert client.ask("pid") == server
 
 
+def test_a_child_forked_during_the_start_does_not_keep_the_server_down(
+    folder: Path, scripts: Scripts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    children: list[int] = []
+    until, end = os.pipe()
+    binary = embedded_module.binary
+
+    def fork_meanwhile() -> str:
+        if not children:
+            children.append(os.fork())
+            if not children[0]:
+                os.close(end)
+                os.read(until, 1)  # it never touches the store
+                os._exit(0)
+        return binary()
+
+    monkeypatch.setattr(embedded_module, "binary", fork_meanwhile)
+    with SyncStore(Settings(redis_url=f"embedded://{folder}"), scripts) as store:
+        assert store.run(count("k", "1")) == 1
+        os.kill(int((folder / "server.lock").read_text()), signal.SIGKILL)
+        assert store.run(count("k", "2")) == 2, "a new server, with the child still there"
+    os.close(end)
+    os.close(until)
+    os.waitpid(children[0], 0)
+
+
 def test_a_killed_server_is_started_again(folder: Path, new_client: NewClient) -> None:
     client = new_client()
     assert client.ask("count k 1") == 1

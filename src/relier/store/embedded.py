@@ -41,6 +41,8 @@ PROJECT_MARKS = (".relier", "pyproject.toml", "setup.py", "setup.cfg", "manage.p
 LONGEST_SOCKET_PATH = 100  # the kernel's limit is 107 bytes on Linux and 103 on macOS
 LOOK_AGAIN = 0.01
 _entering = threading.Lock()  # a second share of one server would never be given back
+_launching: set[int] = set()  # descriptors of keeper.lock, each until its keeper has it
+_changing = threading.Lock()  # held while _launching changes, and during every fork
 
 
 class EmbeddedServer:
@@ -57,7 +59,7 @@ class EmbeddedServer:
         self._enter(until)
         launched = ""
         while True:
-            keeper = self._try_lock("keeper.lock", fcntl.LOCK_EX)
+            keeper = self._try_keeper()
             if keeper is not None:
                 launched = self._launch(keeper, until)
             path = self._recorded_socket()
@@ -134,6 +136,13 @@ class EmbeddedServer:
             raise self._unusable(error) from error
         return handle
 
+    def _try_keeper(self) -> int | None:
+        with _changing:
+            keeper = self._try_lock("keeper.lock", fcntl.LOCK_EX)
+            if keeper is not None:
+                _launching.add(keeper)
+        return keeper
+
     def _launch(self, keeper: int, until: float) -> str:
         """Start a keeper; it inherits the lock we hold for it, and lives on its own. What it complained about."""
         try:
@@ -155,7 +164,9 @@ class EmbeddedServer:
         else:
             return f": {done.stderr.decode(errors='replace').strip()}" if done.returncode else ""
         finally:
-            os.close(keeper)
+            with _changing:
+                _launching.discard(keeper)
+                os.close(keeper)
 
     def _recorded_socket(self) -> str:
         """The path on record, "" where there is none for this folder: a copied folder brings the original's record."""
@@ -180,13 +191,18 @@ class EmbeddedServer:
         return path
 
 
-def _renew_lock() -> None:
-    """A thread that held it is not there in a forked child."""
+def _clean_child() -> None:
+    """In a forked child: let go of what other threads were about. With its copy of a descriptor the child would hold
+    keeper.lock for as long as it lives, and nobody could start the server again."""
     global _entering
     _entering = threading.Lock()
+    for handle in _launching:
+        os.close(handle)
+    _launching.clear()
+    _changing.release()
 
 
-os.register_at_fork(after_in_child=_renew_lock)
+os.register_at_fork(before=_changing.acquire, after_in_parent=_changing.release, after_in_child=_clean_child)
 
 
 def project_folder(start: Path) -> Path:

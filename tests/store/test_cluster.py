@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from either import OpenStore
 from toys import put
@@ -61,6 +63,37 @@ async def test_a_node_that_refuses_us_stops_nobody(
     assert await store.run(put(f"rl:{{{namespace}}}:k", "v")) == b"OK"
     with pytest.raises(ConfigurationError, match=r"no node names the master of slot \d+: .* refused AUTH"):
         await open_store(f"redis+cluster://:pw@127.0.0.1:{other.port}").run(put("k", "v"))
+
+
+async def test_nodes_that_are_gone_are_asked_last(open_store: OpenStore, boot: Boot, namespace: str) -> None:
+    server = node(boot, "valkey-9.1")
+    call = put(f"rl:{{{namespace}}}:k", "v")
+    with contextlib.ExitStack() as stack:
+        gone = [stack.enter_context(Puppet(lambda _: None)) for _ in range(6)]
+        url = f"redis+cluster://{','.join(f'127.0.0.1:{port}' for port in [*(one.port for one in gone), server.port])}"
+        store = open_store(url, redis_connect_timeout=0.3, redis_deadline=1.0)
+        with pytest.raises(RedisConnectionError):  # the time is not enough for all of them
+            await store.run(call)
+        assert await store.run(call) == b"OK"
+        asked = [one.connections for one in gone]
+        (await store.core())._route.lost((await store.core())._route.generation)
+        assert await store.run(call) == b"OK"
+        assert [one.connections for one in gone] == asked
+
+
+async def test_a_node_that_left_the_cluster_is_forgotten(open_store: OpenStore, boot: Boot) -> None:
+    server = boot()
+    with Puppet(lambda _: None) as left, Puppet(lambda _: said[0]) as seed:
+        member, former = (["127.0.0.1", port, "id"] for port in (server.port, left.port))
+        said: list[bytes | None] = [resp([[0, 16383, member, former]])]
+        store = open_store(f"redis+cluster://127.0.0.1:{seed.port}", redis_connect_timeout=0.3, redis_retries=0)
+        for reply in (resp([[0, 16383, member]]), None):
+            assert await store.run(put("k", "v")) == b"OK"
+            (await store.core())._route.lost((await store.core())._route.generation)
+            said[0] = reply
+        with pytest.raises(RedisConnectionError, match="no node names the master"):
+            await store.run(put("k", "v"))
+        assert left.connections == 0
 
 
 async def test_a_key_of_another_slot_is_an_error_not_a_loop(open_store: OpenStore) -> None:

@@ -126,15 +126,20 @@ class ClusterResolver(FixedResolver):
 
     def __init__(self, target: Target, namespace: str) -> None:
         super().__init__(target.master)
-        self._seeds = list(target.nodes)
+        self._given = target.nodes
+        self._seeds = list(target.nodes)  # in the order they are asked; shared by threads, so replaced and not changed
         self._slot = binascii.crc_hqx(namespace.encode(), 0) % 16384
 
     async def locate(self, scout: Scout) -> Address:
         problems: list[str | Exception] = []
         for seed in self._seeds:
+            if not scout.left():  # who has not been asked stays where it is, and is the first one next time
+                problems.append("no time is left to ask the others")
+                break
             try:
                 reply = await scout.ask(seed, "CLUSTER", "SLOTS")
             except PROBLEMS as error:
+                self._seeds = [other for other in self._seeds if other != seed] + [seed]
                 problems.append(error)
                 continue
             owner = None if isinstance(reply, ReplyError) else self._owner(reply, seed)
@@ -144,17 +149,20 @@ class ClusterResolver(FixedResolver):
         raise nobody(f"no node names the master of slot {self._slot}", problems)
 
     def _owner(self, ranges: list[Any], seed: Address) -> Address | None:
+        """The slot's master. Whom to ask next time: who answered, those it knows, and last what the URL names."""
         found = None
+        known: list[Address] = []
         for first, last, *nodes in ranges:
-            for host, port, *_ in nodes:
-                self._remember(replace(self._address, host=(host or seed.host.encode()).decode(), port=port))
+            here = [self._node(host or seed.host.encode(), port) for host, port, *_ in nodes]
+            known += here
             if first <= self._slot <= last:
-                found = replace(self._address, host=(nodes[0][0] or seed.host.encode()).decode(), port=nodes[0][1])
+                found = here[0]
+        if found is not None:  # a node that lost its cluster knows nobody
+            self._seeds = list(dict.fromkeys((seed, *known, *self._given)))
         return found
 
-    def _remember(self, node: Address) -> None:
-        if node not in self._seeds:
-            self._seeds.append(node)
+    def _node(self, host: bytes, port: int) -> Address:
+        return replace(self._address, host=host.decode(), port=port)
 
 
 def resolver_of(target: Target, settings: Settings, clock: Clock) -> Resolver:

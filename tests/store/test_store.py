@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import subprocess
+import sys
 import threading
 import time
 import warnings
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -276,3 +280,10 @@ async def test_idle_connections_above_the_minimum_are_closed_in_time(boot: Any, 
             clock.now += 31
             await store.command("PING")
         await asyncio.to_thread(wait_until, lambda: int(server.info("clients")["connected_clients"]) == before - 3)
+
+
+def test_scripts_are_read_alike_in_every_locale(tmp_path: Path) -> None:
+    (tmp_path / "x.lua").write_bytes("-- first → second\nreturn 1\n".encode())
+    program = f"from pathlib import Path; from relier.store import Scripts; Scripts(Path({str(tmp_path)!r}))"
+    plain = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    subprocess.run([sys.executable, "-c", program], env=plain, check=True, timeout=60)

@@ -59,7 +59,7 @@ class Scripts:
 
     def _expand(self, name: str, known: set[str]) -> str:
         """The text of a file with its directives resolved. `known`: libraries in scope already."""
-        source = self._replace.get(name) or (self._folder / f"{name}.lua").read_text()
+        source = self._replace.get(name) or (self._folder / f"{name}.lua").read_text(encoding="utf-8")
         top = "".join(self._libraries(words, known) for kind, words in DIRECTIVE.findall(source) if kind == "use")
 
         def resolve(match: re.Match[str]) -> str:

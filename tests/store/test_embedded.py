@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -316,14 +318,55 @@ async def test_from_a_loop(folder: Path, scripts: Scripts) -> None:
         assert await store.run(echo()) == b"hello"
 
 
-def test_a_server_that_cannot_start(folder: Path, scripts: Scripts, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.anyio
+async def test_a_server_that_cannot_start(folder: Path, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded_module, "binary", lambda: "/bin/false")
-    settings = Settings(redis_url=f"embedded://{folder}", redis_deadline=0.5, redis_retries=0)
-    with (
-        SyncStore(settings, scripts) as store,
-        pytest.raises(RedisConnectionError, match=r"did not start .*valkey.log"),
-    ):
-        store.run(echo())
+    store = open_store(f"embedded://{folder}", redis_deadline=0.5, redis_retries=0)
+    with pytest.raises(RedisConnectionError, match=r"did not start within .*valkey.log"):
+        await store.run(echo())
+    await store.close()
+
+
+@pytest.mark.anyio
+async def test_a_server_whose_data_is_damaged_says_so(folder: Path, open_store: OpenStore) -> None:
+    first = open_store(f"embedded://{folder}")
+    await first.run(count("k", "1"))
+    await first.close()
+    wait_until(lambda: is_free(folder / "keeper.lock"))
+    [tail] = (folder / "appendonlydir").glob("*.incr.aof")
+    tail.write_bytes(b"nonsense" + tail.read_bytes())
+    second = open_store(f"embedded://{folder}", redis_deadline=1, redis_retries=0)
+    with pytest.raises(RedisConnectionError, match=r"did not start within .*: Bad file format reading the append only"):
+        await second.run(echo())
+    await second.close()
+
+
+@pytest.mark.anyio
+async def test_a_server_that_runs_and_does_not_answer(
+    folder: Path, open_store: OpenStore, new_client: NewClient
+) -> None:
+    server = new_client().ask("pid")
+    os.kill(server, signal.SIGSTOP)
+    store = open_store(f"embedded://{folder}", redis_deadline=0.5, redis_retries=0)
+    with pytest.raises(RedisConnectionError, match=rf"runs \(pid {server}\) but did not answer within"):
+        await store.run(echo())
+    os.kill(server, signal.SIGCONT)
+    await store.close()
+
+
+def test_no_thread_for_the_start(folder: Path, scripts: Scripts) -> None:
+    settings = Settings(redis_url=f"embedded://{folder}", redis_deadline=0.2, redis_retries=0)
+    busy = threading.Event()
+
+    async def start() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        asyncio.get_running_loop().run_in_executor(None, busy.wait)
+        async with AsyncStore(settings, scripts) as store:
+            with pytest.raises(RedisConnectionError, match="a thread for blocking work was not free within"):
+                await store.run(echo())
+        busy.set()
+
+    asyncio.run(start())
 
 
 def test_a_missing_wheel(folder: Path, scripts: Scripts, monkeypatch: pytest.MonkeyPatch) -> None:

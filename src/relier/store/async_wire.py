@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -16,6 +17,7 @@ from relier.store.policy import AttemptError
 from relier.store.wire import MORE, garbage, keep_alive, new_reader, not_connected
 
 T = TypeVar("T")
+LAST_WORDS = 0.25  # seconds
 Done = Callable[["list[Any] | AttemptError"], None]
 
 
@@ -209,8 +211,21 @@ class AsyncWire:
         await asyncio.sleep(seconds)
 
     async def blocking(self, work: Callable[[], T], seconds: float) -> T:
+        """The work keeps to the time as well, and says best why that was not enough: it is let speak."""
+        begun = threading.Event()
+
+        def begin() -> T:
+            begun.set()
+            return work()
+
+        thread = asyncio.ensure_future(asyncio.to_thread(begin))
         try:
-            async with asyncio.timeout(seconds):
-                return await asyncio.to_thread(work)
-        except TimeoutError as error:
-            raise AttemptError(f"no thread was free within {seconds:.3g} s", sent=False) from error
+            await asyncio.wait([thread], timeout=seconds)
+            if begun.is_set():
+                await asyncio.wait([thread], timeout=LAST_WORDS)
+            if thread.done():
+                return thread.result()
+        finally:
+            thread.cancel()
+        trouble = "did not come back" if begun.is_set() else "was not free"
+        raise AttemptError(f"a thread for blocking work {trouble} within {seconds:.3g} s", sent=False)

@@ -40,6 +40,8 @@ KEEPER = Path(__file__).with_name("keeper.py")
 PROJECT_MARKS = (".relier", "pyproject.toml", "setup.py", "setup.cfg", "manage.py", ".git")
 LONGEST_SOCKET_PATH = 100  # the kernel's limit is 107 bytes on Linux and 103 on macOS
 LOOK_AGAIN = 0.01
+LOG = "valkey.log"
+READY = "and answers"
 _entering = threading.Lock()  # a second share of one server would never be given back
 _launching: set[int] = set()  # descriptors of keeper.lock, each until its keeper has it
 _changing = threading.Lock()  # held while _launching changes, and during every fork
@@ -57,22 +59,30 @@ class EmbeddedServer:
         """Be counted as a client and return the path of a socket that answers. Raises AttemptError after `seconds`."""
         until = time.monotonic() + seconds
         self._enter(until)
-        launched = ""
+        launched, heard, log = "", "", _size(self._folder / LOG)
         while True:
             keeper = self._try_keeper()
             if keeper is not None:
                 launched = self._launch(keeper, until)
             path = self._recorded_socket()
-            if path and _answers(path):
+            heard = _ping(path, until) if path else ""
+            if heard == READY:
                 return path
             if time.monotonic() >= until:
                 break
             time.sleep(LOOK_AGAIN)
-        raise AttemptError(
-            f"the embedded server in {self._folder} did not start within {seconds:.3g} s "
-            f"(see {self._folder / 'valkey.log'}){launched}",
-            sent=False,
-        )
+        raise AttemptError(self._why(heard, f"within {seconds:.3g} s", log) + launched, sent=False)
+
+    def _why(self, heard: str, within: str, log: int) -> str:
+        """Why nobody got an answer. `log`: how long the log was before."""
+        file = self._folder / LOG
+        if not heard:
+            told = _last_words(file, log)
+            return f"the embedded server in {self._folder} did not start {within} (see {file}){told and f': {told}'}"
+        with contextlib.suppress(OSError):
+            pid = (self._folder / "server.lock").read_text(encoding="ascii").strip()
+            heard = f"(pid {pid}) {heard}"
+        return f"the embedded server in {self._folder} runs {heard} {within} (see {file})"
 
     def leave(self) -> None:
         """Be no client any more. The lock is closed, not unlocked: a forked child may still hold its copy."""
@@ -111,7 +121,7 @@ class EmbeddedServer:
             self._folder.mkdir(mode=0o700, parents=parents, exist_ok=True)
             ignore = self._folder / ".gitignore"
             if not ignore.exists():
-                ignore.write_text("*\n")
+                ignore.write_text("*\n", encoding="ascii")
         except OSError as error:
             raise self._unusable(error) from error
 
@@ -226,11 +236,32 @@ def binary() -> str:
     return str(found[0])
 
 
-def _answers(path: str) -> bool:
-    """Does a server that is ready (not loading its data) listen there?"""
-    with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
-        probe.settimeout(1.0)
-        probe.connect(path)
-        probe.sendall(b"PING\r\n")
-        return probe.recv(64).startswith(b"+PONG")
-    return False
+def _ping(path: str, until: float) -> str:
+    """READY, or what a server that listens there does instead; "" where nobody listens."""
+    try:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(min(max(until - time.monotonic(), 0.05), 1.0))
+            probe.connect(path)
+            probe.sendall(b"PING\r\n")
+            reply = probe.recv(256)
+    except (TimeoutError, BlockingIOError):
+        return "but did not answer"
+    except OSError:
+        return ""
+    if reply.startswith(b"+PONG"):
+        return READY
+    return f"but was not ready, with {reply.decode(errors='replace').strip()!r}," if reply else ""
+
+
+def _size(log: Path) -> int:
+    return log.stat().st_size if log.exists() else 0
+
+
+def _last_words(log: Path, since: int) -> str:
+    """The last line in which the server says what is wrong. Its marked lines also warn of what it can live with."""
+    with contextlib.suppress(OSError), log.open("rb") as file:
+        file.seek(max(since, _size(log) - 65536))
+        lines = file.read().decode(errors="replace").splitlines()
+        marked = [line.partition(" # ")[2] for line in lines if " # " in line and " # WARNING" not in line]
+        return marked[-1] if marked else ""
+    return ""

@@ -395,3 +395,11 @@ async def test_tls(open_store: OpenStore, tls_proxy: Proxy, certificate: Path) -
 async def test_tls_spoken_to_a_plain_server(open_store: OpenStore, server: Server) -> None:
     with pytest.raises(RedisConnectionError):
         await open_store(f"rediss://127.0.0.1:{server.port}", **SHORT).run(echo())
+
+
+async def test_a_user_who_may_not_load_scripts(open_store: OpenStore, boot: Boot, flavour: str) -> None:
+    server = boot(flavour=flavour)
+    server.command("ACL", "SETUSER", "ann", "on", ">pw", "~*", "+@all", "-script")
+    store = open_store(f"redis://ann:pw@127.0.0.1:{server.port}")
+    with pytest.raises(ConfigurationError, match=r"NOPERM .* check the user, the password and the ACL"):
+        await store.run(echo())

@@ -109,6 +109,7 @@ class Batch:
         unmet = None
         if self.confirmation is not None and self.confirmation.command:
             unmet = self.confirmation.unmet(replies.pop())
+        refused = _refused_loads(self._missing, replies)
         del replies[: len(self._missing)]
         self._missing = {}
         todo, self._todo = self._todo, []
@@ -118,7 +119,10 @@ class Batch:
                 request.answer = reply if unmet is None else _unconfirmed(request, unmet)
                 continue
             self._failed = True
-            request.answer = trouble = trouble_of(reply)
+            trouble = trouble_of(reply)
+            if trouble.at_once and request.script is not None:  # the script is not there: because it may not be loaded?
+                trouble = refused.get(request.script.sha, trouble)
+            request.answer = trouble
             if trouble.again:
                 self._send_again(request, trouble)
                 if worst is None or trouble.elsewhere or worst.at_once:
@@ -144,6 +148,12 @@ class Batch:
         self._todo.append(request)
         if trouble.at_once and request.script is not None:
             self._missing[request.script.sha] = request.script
+
+
+def _refused_loads(missing: dict[str, Script], replies: list[Any]) -> dict[str, AttemptError]:
+    """Why scripts were not loaded, by their sha. Their loads were sent first, so their replies come first."""
+    loads = zip(missing, replies, strict=False)
+    return {sha: trouble_of(reply) for sha, reply in loads if type(reply) is ReplyError}
 
 
 def _unconfirmed(request: Request, why: str) -> IndeterminateError:

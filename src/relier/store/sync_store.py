@@ -96,7 +96,8 @@ class SyncStore:
     def _new_core(self) -> Core:
         if self._closed:
             raise RedisConnectionError(f"{self!r} is closed; nothing was sent; make a new store")
-        for pid in [known for known in self._cores if known != os.getpid()]:
-            self._cores.pop(pid).close()  # a forked child closes its copies; the parent's sockets stay open
+        for pid in list(self._cores):
+            if pid != os.getpid() and (inherited := self._cores.pop(pid, None)):  # another thread may be as quick
+                inherited.close()  # a forked child closes its copies; the parent's sockets stay open
         core = Core(self._settings, self._target, self._route, SyncWire(), self._clock)
         return self._cores.setdefault(os.getpid(), core)  # two threads at once: one core wins

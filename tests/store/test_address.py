@@ -96,6 +96,10 @@ KNOWN = "embedded://, redis://, valkey://, rediss://, valkeys://, unix://, senti
         ("redis://host?ssl_cert_req=none", "unknown option 'ssl_cert_req', did you mean 'ssl_cert_reqs'?"),
         ("redis://host?zzz=1", "unknown option 'zzz'"),
         ("rediss://host?ssl_cert_reqs=maybe", "ssl_cert_reqs is 'required' or 'none', not 'maybe'"),
+        (
+            "redis://host?ssl_ca_certs=/ca",
+            "ssl_ca_certs means nothing without TLS; turn it on with rediss:// or ssl=true",
+        ),
         ("redis://host?ssl=perhaps", "ssl is true or false, not 'perhaps'"),
         ("unix://", "a socket is given as unix:///path/to.sock"),
         ("unix://run/v.sock", "a socket is given as unix:///path/to.sock"),
@@ -118,12 +122,25 @@ def test_a_url_that_means_nothing(url: str, why: str) -> None:
         "nonsense://:hunter2@host",
         "redis://:hunter2@host,other",
         "sentinel://a:1/m?sentinel_password=hunter2&zzz=1",
+        "sentinel://a:1/m?sentinel_password=hun@hunter2&zzz=1",
+        "sentinel://a:1/m?sentinel_pasword=hunter2",
+        "sentinel://a:1/m?sentinel_pasword=hun@hunter2",
+        "redis://:hun?hunter2@host:6379/0",
+        "redis://ann:hun?hunter2=1@host/0",
+        "redis://:hunter2?db=1@host",
+        "redis://:hun?db=hunter2@host",
     ],
 )
 def test_a_password_is_never_shown(url: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_url(url)
     assert "hunter2" not in str(caught.value)
+
+
+def test_what_is_shown_of_a_url() -> None:
+    url = "sentinel://ann:pw@a:1,b:2/m?sentinel_password=p@w&ssl=true&zzz=1"
+    assert redact(url) == "sentinel://***@a:1,b:2/m?sentinel_password=***&ssl=true&zzz=***"
+    assert redact("redis://:p?w@host/0") == "redis://***"
 
 
 def test_nothing_that_holds_a_password_shows_it(scripts: Scripts) -> None:

@@ -48,6 +48,7 @@ OPTIONS = frozenset(
         "sentinel_password",
     ]
 )
+FREE_TEXT = OPTIONS - {"db", "ssl", "ssl_cert_reqs", "ssl_check_hostname"}
 YES_NO = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 VERIFY = {"required": True, "cert_required": True, "none": False, "cert_none": False}
 
@@ -108,9 +109,22 @@ class Target:
 
 
 def redact(url: str) -> str:
-    """The URL without its user, password and sentinel_password. Works on malformed URLs too."""
-    url = re.sub(r"//.*@", "//***@", url, flags=re.DOTALL)
-    return re.sub(r"(password=)[^&]*", r"\1***", url, flags=re.IGNORECASE)
+    """The URL without user, passwords and the values of options we do not know. Works on malformed URLs too."""
+    location, mark, query = url.partition("?")
+    if _has_stray_at(query):
+        return re.sub(r"//.*", "//***", location, flags=re.DOTALL)
+    location = re.sub(r"//.*@", "//***@", location, flags=re.DOTALL)
+    return location + mark + "&".join(map(_redacted, query.split("&")))
+
+
+def _redacted(option: str) -> str:
+    name, mark, value = option.partition("=")
+    return name + mark + (value if name in OPTIONS and "password" not in name else "***" if value else "")
+
+
+def _has_stray_at(query: str) -> bool:
+    """Is this perhaps the rest of a password with a ? in it, and the host after it, instead of options?"""
+    return any("@" in option and option.partition("=")[0] not in FREE_TEXT for option in query.split("&"))
 
 
 def target_of(settings: Settings) -> Target:
@@ -147,7 +161,7 @@ def parse_url(url: str) -> Target:
         user=unquote(user) or None,
         password=unquote(password) or None,
         db=_number(url, options["db"], "db") if "db" in options else 0,
-        tls=_tls(url, options) if tls or _flag(url, options, "ssl", default=False) else None,
+        tls=_tls(url, options, wanted=tls or _flag(url, options, "ssl", default=False)),
     )
     if scheme.lower() == "unix":
         if nodes or len(path) < 1:
@@ -192,6 +206,8 @@ def _nodes(url: str, text: str, plain: Address, default_port: int) -> tuple[Addr
 
 
 def _options(url: str, query: str) -> dict[str, str]:
+    if _has_stray_at(query):
+        raise _wrong(url, "an @ stands after the ?; in a user or a password a ? is written %3F and an @ %40")
     options = dict(parse_qsl(query, keep_blank_values=True))
     for name in options:
         if name not in OPTIONS:
@@ -200,7 +216,12 @@ def _options(url: str, query: str) -> dict[str, str]:
     return options
 
 
-def _tls(url: str, options: dict[str, str]) -> Tls:
+def _tls(url: str, options: dict[str, str], *, wanted: bool) -> Tls | None:
+    if not wanted:
+        idle = [name for name in options if name.startswith("ssl_")]
+        if idle:
+            raise _wrong(url, f"{idle[0]} means nothing without TLS; turn it on with rediss:// or ssl=true")
+        return None
     asked = options.get("ssl_cert_reqs", "required").lower()
     if asked not in VERIFY:
         raise _wrong(url, f"ssl_cert_reqs is 'required' or 'none', not {asked!r}")

@@ -27,5 +27,6 @@ def test_type_checkers_see_the_same_names() -> None:
 def test_what_a_guard_raises_is_public() -> None:
     errors = importlib.import_module("relier.errors")
     for name in ("AdmissionRejectedError", "CheckpointStoreError", "CheckpointTooLargeError", "DuplicateTaskError",
-                 "IdempotencyInFlightError", "SchemaMigrationError", "StepJournalError"):  # fmt: skip
+                 "IdempotencyInFlightError", "NotAwaitedError", "SchemaMigrationError",
+                 "StepJournalError"):  # fmt: skip
         assert getattr(relier, name) is getattr(errors, name)

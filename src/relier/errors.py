@@ -24,6 +24,7 @@ RelierError
 ├── CheckpointTooLargeError         too large to keep in the record, and RELIER_CHECKPOINT_DIR is not set
 ├── CheckpointStoreError            the place for large checkpoints cannot be written or read
 ├── StepJournalError                a step's name was used twice, or the code changed since its journal was written
+├── NotAwaitedError                 ctx.step or ctx.set_partial was called without `await`, or in a `def`
 ├── OutsideTransactionError         push_in: there is no transaction the row could be part of
 ├── PartialPushError                push_many: some of the tasks were accepted; says which
 ├── WorkerInitializationError       a worker could not start: its modules, its queues, its store
@@ -177,6 +178,10 @@ class CheckpointStoreError(RelierError):
 
 class StepJournalError(RelierError):
     """A step's name was used twice in one attempt, or the steps are not those the task's journal was written by."""
+
+
+class NotAwaitedError(RelierError):
+    """`ctx.step` or `ctx.set_partial` was called and never awaited, or in a `def`, which cannot. It was not done."""
 
 
 class OutsideTransactionError(RelierError):

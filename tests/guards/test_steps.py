@@ -17,6 +17,7 @@ from guards.crew import QUICK, Crew, until
 from relier import (
     InvalidSubmissionError,
     LeaseLostError,
+    NotAwaitedError,
     PayloadEncodingError,
     PayloadTooLargeError,
     Retries,
@@ -303,6 +304,80 @@ async def test_a_blocking_step_cannot_await(crew: Crew) -> None:
     script["now"] = do
     work_sync.push()
     assert isinstance(await crew.execute(crew.begin()), Done)
+
+
+# --- what must be awaited ----------------------------------------------------------------------------------------
+
+
+@rl_task
+def forgets_the_sync(way: str, ctx: TaskContext) -> str:
+    """As somebody writes it who does not know of step_sync and set_partial_sync."""
+    if way == "step":
+        ctx.step("charge", lambda: 1)  # type: ignore[unused-coroutine]
+    else:
+        ctx.set_partial(1)  # type: ignore[unused-coroutine]
+    return "done"
+
+
+@pytest.mark.parametrize("way", ["step", "set_partial"])
+async def test_in_a_def_what_must_be_awaited_is_refused_at_once(crew: Crew, way: str) -> None:
+    receipt = forgets_the_sync.push(way)
+    outcome = await crew.execute(crew.begin())
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, NotAwaitedError)
+    assert f"in a `def` call ctx.{way}_sync(…)" in str(outcome.error)
+    assert crew.get(receipt.id).record.state is State.DEAD
+
+
+async def test_an_attempt_that_forgot_an_await_does_not_commit(crew: Crew) -> None:
+    called, fn = calls("a", "b")
+
+    async def do(step: Steps) -> Any:
+        await step.ctx.step("a", fn["a"])
+        step.ctx.step("b", fn["b"])  # type: ignore[unused-coroutine]
+        step.ctx.set_partial("my secret")  # type: ignore[unused-coroutine]
+        return "done"
+
+    script["now"] = do
+    receipt = work.push()
+    outcome = await crew.execute(crew.begin())
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, NotAwaitedError)
+    assert "never awaited ctx.step('b'), ctx.set_partial: what that should do was not done" in str(outcome.error)
+    assert called == ["a"]
+    task = crew.get(receipt.id)
+    assert (task.record.state, task.checkpoint) == (State.DEAD, None), "trying again cannot help"
+
+
+async def test_a_step_that_was_only_planned_when_the_task_returned_does_not_run(crew: Crew) -> None:
+    called, fn = calls("a")
+    planned: list[asyncio.Task[Any]] = []
+
+    async def do(step: Steps) -> Any:
+        planned.append(asyncio.get_running_loop().create_task(step.ctx.step("a", fn["a"])))
+
+    script["now"] = do
+    work.push()
+    outcome = await crew.execute(crew.begin())
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, NotAwaitedError)
+    await asyncio.wait(planned)
+    assert isinstance(planned[0].exception(), RuntimeError)
+    assert called == []
+
+
+async def test_what_was_cancelled_before_it_began_was_not_forgotten(crew: Crew) -> None:
+    called, fn = calls("a")
+
+    async def do(step: Steps) -> Any:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(step.ctx.step("a", fn["a"]), 0)
+        return "done"
+
+    script["now"] = do
+    work.push()
+    assert await crew.execute(crew.begin()) == Done(b'"done"')
+    assert called == []
 
 
 # --- a step that raised ------------------------------------------------------------------------------------------

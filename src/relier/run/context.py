@@ -7,12 +7,12 @@ import asyncio
 import contextlib
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from typing import Any, TypeVar, cast, overload
 
 from relier import registry
-from relier.errors import LeaseLostError, RelierError, StepJournalError, UnknownTaskError
+from relier.errors import LeaseLostError, NotAwaitedError, RelierError, StepJournalError, UnknownTaskError
 from relier.ledger.records import Claimed, Recorded, Settled
 from relier.outbox.inbox import DEFAULT_INBOX, ExactlyOnce
 from relier.redact import shown
@@ -43,6 +43,7 @@ class TaskContext:
         "_told",
         "_told_at",
         "_trusted_until",
+        "_unawaited",
         "args",
         "attempt",
         "fence",
@@ -80,6 +81,7 @@ class TaskContext:
         self._journal: Journal | None = None
         self._told = ""
         self._told_at = -PROGRESS_EVERY_S
+        self._unawaited: dict[object, tuple[Coroutine[Any, Any, Any], str]] = {}
         self.gave_up = False  # it stopped because the lease is lost, or may be: that is no failure
 
     def __repr__(self) -> str:
@@ -139,8 +141,13 @@ class TaskContext:
         """What the last `set_partial` kept, by this attempt or an earlier one; None where there was none."""
         return self._keeper.load()
 
-    async def set_partial(self, value: Any) -> None:
-        """Keep how far the task got, under its fence. A revived, retried or replayed attempt finds it."""
+    def set_partial(self, value: Any) -> Coroutine[Any, Any, None]:
+        """Keep how far the task got, under its fence. A revived, retried or replayed attempt finds it. To be awaited;
+        in a `def` it is `set_partial_sync`."""
+        return self._to_await("set_partial", self._set_partial, value)
+
+    async def _set_partial(self, mark: object, value: Any) -> None:
+        self._unawaited.pop(mark, None)
         seq, kept = await asyncio.to_thread(self._keeper.dump, value)
         call = self._line.ledger.checkpoint(self._claimed.lease, seq, kept, self._level)
         answer = await self._line.atell(call, lambda: self._lost)
@@ -196,16 +203,25 @@ class TaskContext:
     # --- steps ---------------------------------------------------------------------------------------------------
 
     @overload
-    async def step(self, name: str, fn: Callable[..., Awaitable[R]], /, *args: Any, **kwargs: Any) -> R: ...
+    def step(
+        self, name: str, fn: Callable[..., Awaitable[R]], /, *args: Any, **kwargs: Any
+    ) -> Coroutine[Any, Any, R]: ...
     @overload
-    async def step(self, name: str, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> R: ...
-    async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    def step(self, name: str, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, R]: ...
+    def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
         """Call `fn(*args, **kwargs)` once for the life of this task, and keep what it returned.
 
         Recorded under the fence before this returns; an attempt that finds it recorded gets that and calls nothing. A
         step that raised was not done: it is called again by the next attempt, or by this one if it asks. If the process
-        dies between the effect and the record, `fn` is called again: make it safe to repeat, or hand it the fence.
+        dies between the effect and the record, `fn` is called again: make it safe to repeat, or hand it the fence. To
+        be awaited; in a `def` it is `step_sync`.
         """
+        return self._to_await("step", self._step, name, fn, args, kwargs)
+
+    async def _step(
+        self, mark: object, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        self._unawaited.pop(mark, None)
         recorded = self._steps.begin(name)
         if recorded is None:
             try:
@@ -254,6 +270,36 @@ class TaskContext:
         if self._journal is None:
             self._journal = Journal(self._claimed.steps, self.task_id, self._line.keyring)
         return self._journal
+
+    # --- what must be awaited ------------------------------------------------------------------------------------
+
+    def _to_await(self, method: str, work: Callable[..., Coroutine[Any, Any, R]], *args: Any) -> Coroutine[Any, Any, R]:
+        """A coroutine that does nothing until it is awaited; so where nobody can await it, it is refused at once."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise NotAwaitedError(
+                f"ctx.{method}(…) was called where no event loop runs, so nothing can await it, and nothing was done; "
+                f"in a `def` call ctx.{method}_sync(…)"
+            ) from None
+        mark = object()
+        made = work(mark, *args)
+        self._unawaited[mark] = made, f"ctx.step({args[0]!r:.60})" if method == "step" else "ctx.set_partial"
+        return made
+
+    def forgotten(self) -> NotAwaitedError | None:
+        """Called by the engine at the end: what the task thought it had done, and never awaited. It is closed, so that
+        it cannot begin any more. One that was cancelled before it began is no oversight."""
+        left = [each for each in self._unawaited.values() if inspect.getcoroutinestate(each[0]) == inspect.CORO_CREATED]
+        if not left:
+            return None
+        for work, _ in left:
+            work.close()
+        calls = ", ".join(call for _, call in left)
+        return NotAwaitedError(
+            f"the task returned, but never awaited {calls:.300}: what that should do was not done; write `await` "
+            f"before it, and where it was given to create_task, await that before you return"
+        )
 
     # --- for people ----------------------------------------------------------------------------------------------
 

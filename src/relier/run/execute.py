@@ -34,6 +34,9 @@ async def execute(attempt: Attempt, threads: Threads, line: Line) -> Outcome:
         return _raised(attempt, error)
     if isinstance(attempt.stop, Failed):  # it swallowed the hard timeout's cancel, and came to an end after all
         return attempt.stop
+    forgotten = attempt.ctx.forgotten()
+    if forgotten is not None:  # a step or a checkpoint that it believes done
+        return Failed(forgotten, final=True)
     return returned(attempt.task, value, line.settings.max_payload_bytes, attempt.ctx.task_id, line.keyring)
 
 

@@ -105,9 +105,10 @@ class Pushable(Generic[P, R]):
         return TaskReceipt(row.task_id, **about)
 
     def _row(self, client: Client, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[NewRow, dict[str, Any]]:
-        level, task, admission = self._one(client, args, kwargs)
+        _, task, admission = self._one(client, args, kwargs)
         check_submission(task, client.settings.max_payload_bytes)  # here, where the caller hears of it
-        about = {"durability": level, "read_result": self._task.arguments.decode_result, "client": client}
+        # No durability: none is reached, and nothing accepted, before a relay has sent it.
+        about = {"read_result": self._task.arguments.decode_result, "client": client}
         return new_row(task, admission, self._push.order_key or ""), about
 
     def _one(

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, object_session, scoped_session, sessionmaker
 
 from databases import Database
-from relier import ConfigurationError, OutsideTransactionError, PayloadTooLargeError
+from relier import ConfigurationError, OutsideTransactionError, PayloadTooLargeError, TaskNotFoundError, TaskState
 from relier.outbox.row import TOMB_MS, Row, kept_of
 from relier.outbox.sqlalchemy import Outbox
 from relier.outbox.write import forget_outbox
@@ -185,6 +185,18 @@ async def test_async_sessions_and_connections(shop: Shop, database: Database) ->
             raise ZeroDivisionError
     await engine.dispose()
     assert [row.task_id for row in shop.rows()] == [first.id, second.id, third.id]
+
+
+def test_a_receipt_waits_for_a_task_that_no_relay_has_sent(shop: Shop) -> None:
+    with shop.session() as session, session.begin():
+        pushed = receipt.push_in(session, 1)
+    assert (pushed.state(), pushed.durability) == (TaskState.NOT_FOUND, None)
+    began = time.monotonic()
+    with pytest.raises(TaskNotFoundError):
+        pushed.result(timeout=0.2)
+    assert time.monotonic() - began >= 0.2
+    shop.relay().drain()
+    assert pushed.state() is TaskState.QUEUED
 
 
 def test_strict_refuses_what_would_commit_by_itself(pg_shop: Shop) -> None:

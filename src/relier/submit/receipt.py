@@ -60,7 +60,7 @@ class Ticket(Generic[R]):
     ) -> None:
         self.id = id
         self.duplicate = duplicate
-        self.durability = durability
+        self.durability = durability  # None: whoever made this receipt does not know that it was accepted
         self._read = read_result or _read_plainly
         self._client = client or default_client()
 

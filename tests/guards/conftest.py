@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "store"))  # its proxy serves here too
 
 from guards.crew import QUICK, SEARCHED, Crew
 from relier import Settings

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from wiretap import Proxy
 
 from guards.crew import QUICK, Crew, until
 from relier import (
@@ -35,7 +36,7 @@ from relier.run.checkpoint_files import Named, folder_for
 from relier.run.checkpoints import file_in
 from relier.run.outcome import Done, Failed, HandBack
 from relier.states import State
-from servers import Boot
+from servers import Boot, Server
 
 pytestmark = pytest.mark.anyio
 LARGE = 300 * 1024
@@ -396,8 +397,39 @@ async def test_a_zombie_is_refused(filed: Crew, task: Any) -> None:
     outcome = await filed.execute(filed.begin(boot))
     assert outcome == HandBack(), "it stopped because it is lost: that is no failure"
     assert filed.get(receipt.id).record.state is State.QUEUED, "the other attempt is not its business"
-    assert files(filed) == [], "what nobody will ever name is gone"
+    assert await tidy(filed) == 1, "what nobody will ever name goes"
+    assert files(filed) == []
     assert filed.begin().ctx.partial_result == "mine"
+
+
+async def test_a_checkpoint_whose_answer_was_lost_keeps_its_file(filed: Crew, server: Server) -> None:
+    """It was applied, its worker declared lost before it could tell again: that is refused, and the record stands."""
+    boot = filed.join()
+
+    async def keep(ctx: TaskContext) -> Any:
+        await ctx.set_partial([1, noise(LARGE)])
+
+    def lose(request: bytes) -> str | None:
+        """The first answer to a checkpoint never comes, and who asks again is too late."""
+        if told not in request:
+            return None
+        seen.append(1)
+        if len(seen) == 2:
+            filed.lose(boot)
+        return "lose" if len(seen) == 1 else None
+
+    seen: list[int] = []
+    script["now"] = keep
+    work.push("now")
+    filed.run(filed.ledger.checkpoint(Lease("nobody", "1", "no-boot"), 1, b"j1"))  # the server knows the script
+    with Proxy(server.port) as proxy:
+        client = filed.with_settings(redis_url=proxy.url)
+        told, proxy.disturb = client.scripts["checkpoint"].sha.encode(), lose
+        attempt = filed.begin(boot)
+        assert await filed.run_only(attempt) == HandBack()
+    filed.with_settings()
+    assert await tidy(filed) == 0
+    assert filed.begin().ctx.partial_result[0] == 1
 
 
 async def test_an_attempt_that_is_suspect_hands_back(crew: Crew) -> None:

@@ -95,11 +95,6 @@ class Checkpoints:
         if useless and self.folder is not None:
             self.folder.remove(useless)
 
-    def refused(self, kept: bytes) -> None:
-        """The ledger will never name it."""
-        if file_in(kept) and self.folder is not None:
-            self.folder.remove(file_in(kept))
-
     def fetch(self) -> None:
         """Read the current one's file now, so that `load` need not."""
         kept = self.current

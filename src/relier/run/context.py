@@ -160,8 +160,7 @@ class TaskContext:
         self._kept(self._line.tell(call, lambda: self._lost), seq, kept)
 
     def _kept(self, answer: Settled, seq: int, kept: bytes) -> None:
-        if not answer.ok:
-            self._keeper.refused(kept)
+        # Refused, a file stays: told once before, with its answer lost, the record may name it. Else the janitor comes.
         self._check(answer)
         self._keeper.kept(seq, kept)
 

@@ -12,7 +12,8 @@ COMPLETED   it was done: the block runs with `already_executed`, and nothing is 
 
 While the block runs its mark counts for RELIER_IDEMPOTENCY_INFLIGHT_TTL and is renewed at a third of that: by the event
 loop or, for blocking code, by one thread of the process. A process that dies frees its keys when that time is over;
-inside a task at once when its worker is declared lost, and a later attempt of the same task takes its own over.
+inside a task at once when its worker is declared lost, and a later attempt of the same task takes its own over. That a
+block was done is told until the store answers: by code outside tasks for as long as its mark may count.
 
 It does not cover a holder that lives and cannot renew (a stopped process, an event loop that blocks, a store out of
 reach) for longer than that time: then another may run the block too, and the first is told by LeaseLostError at its
@@ -30,7 +31,7 @@ import platform
 import secrets
 import threading
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
@@ -42,7 +43,8 @@ from relier.keyring import NO_KEYS
 from relier.ledger.checks import check_key
 from relier.ledger.records import Lease, Locked, LockState, Verdict
 from relier.options import seconds_of
-from relier.run.context import current_context
+from relier.run.context import TaskContext, current_context
+from relier.run.line import atell, tell
 from relier.store.call import Call
 from relier.submit.client import Client, default_client
 
@@ -107,8 +109,12 @@ class IdempotencyLock:
         self._conclusion = self._held.conclude(self._keep_ms, codec.encode(value, self._called))
 
     @property
+    def _named(self) -> str:
+        return f"lock {self.key!r:.80}"
+
+    @property
     def _called(self) -> str:
-        return f"the result of lock {self.key!r:.80}"
+        return f"the result of {self._named}"
 
     # --- blocking ------------------------------------------------------------------------------------------------
 
@@ -131,10 +137,12 @@ class IdempotencyLock:
         held, self._held = self._held, None
         if held is None:
             return
-        _renewer.end(held)
-        if error is None:
-            self._ended(held.client.run(self._conclude(held)))
-        else:
+        try:
+            if error is None:
+                self._ended(tell(held.client.run, self._conclude(held), held.gives_up(), self._named))
+        finally:
+            _renewer.end(held)
+        if error is not None:
             _free(held)
 
     # --- on an event loop ----------------------------------------------------------------------------------------
@@ -156,12 +164,15 @@ class IdempotencyLock:
         held, self._held = self._held, None
         if held is None:
             return
-        if self._renewal is not None:
-            self._renewal.end()
         # Shielded: a block that is cancelled at its very end is done, or must be freed, none the less.
-        if error is None:
-            self._ended(await asyncio.shield(_spawn(held.client.arun(self._conclude(held)))))
-        else:
+        try:
+            if error is None:
+                telling = atell(held.client.arun, self._conclude(held), held.gives_up(), self._named)
+                self._ended(await asyncio.shield(_spawn(telling)))
+        finally:
+            if self._renewal is not None:
+                self._renewal.end()
+        if error is not None:
             await asyncio.shield(_spawn(_afree(held)))
 
     # --- both ----------------------------------------------------------------------------------------------------
@@ -172,7 +183,7 @@ class IdempotencyLock:
         self.state, self._conclusion = None, None
         client, ctx = default_client(), current_context()
         ms = max(1, round(1000 * client.settings.idempotency_inflight_ttl))
-        held = Held(client, self.key, secrets.token_hex(16), ms)
+        held = Held(client, self.key, secrets.token_hex(16), ms, ctx)
         holder = place() if ctx is None else Lease(ctx.task_id, str(ctx.fence), ctx.worker_id)
         return held, client.ledger.lock(self.key, held.token, ms, holder)
 
@@ -196,6 +207,7 @@ class IdempotencyLock:
             raise self._lost()
         if self._conclusion is None:
             log.warning("lock %.80r ends without a result, and None is kept: call lock.set_result(…)", self.key)
+        held.concluding = True
         return self._conclusion or held.conclude(self._keep_ms, NOTHING)
 
     def _ended(self, verdict: Verdict) -> None:
@@ -217,7 +229,9 @@ class Held:
     key: str
     token: str
     ms: int
+    ctx: TaskContext | None = None  # of the task it was taken in
     lost: bool = False
+    concluding: bool = False
 
     def renew(self) -> Call[Verdict]:
         return self.client.ledger.renew(self.key, self.token, self.ms)
@@ -234,6 +248,12 @@ class Held:
         """Seconds from one renewal to the next."""
         return self.ms / 3000
 
+    def gives_up(self) -> Callable[[], bool]:
+        """Whether to tell no more that the block is done: in a task like all it did, when it is lost; outside, where
+        nobody could tell it to stop, when its mark may have run out."""
+        ctx, until = self.ctx, time.monotonic() + self.ms / 1000
+        return (lambda: ctx.lost) if ctx is not None else (lambda: time.monotonic() > until)
+
     def renewed(self, answer: Verdict | RelierError) -> float | None:
         """Seconds until the next renewal; None: the key is another's, or nobody's."""
         if isinstance(answer, RelierError):
@@ -241,6 +261,8 @@ class Held:
             return self.pause / 8
         if answer is Verdict.OK:
             return self.pause
+        if self.concluding:  # its result may be there, with the answer lost: who tells of it will hear
+            return None
         log.error("lock %.80r is lost: its mark is %s", self.key, answer)
         self.lost = True
         return None

@@ -7,16 +7,18 @@ import contextlib
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 import pytest
-from locking import Enter, eventually, mark, take_over
+from locking import Enter, eventually, inside, join, lease_of, mark, take_over
 from wiretap import Proxy
 
 from relier import Client, IdempotencyInFlightError, LeaseLostError, idempotency_lock
 from relier.errors import RedisConnectionError, RelierError
 from relier.ledger.records import Verdict
 from relier.lock import Held, Renewer
+from relier.run.context import current_context
 from servers import Server
 
 pytestmark = pytest.mark.anyio
@@ -163,6 +165,60 @@ async def test_renewals_outlast_a_store_out_of_reach(
         lock.set_result(1)
     assert not lock.lost
     assert (mark(client) or b"").startswith(b"done")
+
+
+async def test_that_a_block_is_done_is_told_through_an_outage(
+    client: Client, enter: Enter, cut: Proxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Longer than a deadline: else the next caller would run it again."""
+
+    async def block() -> None:
+        async with enter() as lock:
+            lock.set_result(1)
+            cut.disturb = lambda _: "lose" if "conclude of lock 'k' will be told again" not in caplog.text else None
+            cut.drop_all()
+
+    await block()
+    with idempotency_lock("k") as lock:
+        assert lock.cached_result == 1
+    assert "is lost" not in caplog.text
+
+
+async def test_a_task_tells_it_for_longer_than_its_mark_counts(client: Client, enter: Enter, cut: Proxy) -> None:
+    """It hears whether anybody came meanwhile, and does not have to guess."""
+    back: list[float] = []
+
+    def silent(_: bytes) -> str | None:
+        if time.monotonic() < back[0]:
+            return "silent"
+        if len(back) == 1:
+            back.append(0.0)
+            take_over(client)
+        return None
+
+    async def block() -> None:
+        async with enter() as lock:
+            lock.set_result(1)
+            back.append(time.monotonic() + 1.5 * SHORT_S)
+            cut.disturb = silent
+
+    with pytest.raises(LeaseLostError, match="another may have run the block since"):
+        await inside(lease_of(join(client)), block)
+
+
+async def test_a_task_that_is_lost_tells_no_more(client: Client, enter: Enter, cut: Proxy) -> None:
+    boot = join(client)
+
+    async def block() -> None:
+        ctx = current_context()
+        assert ctx is not None
+        async with enter() as lock:
+            lock.set_result(1)
+            cut.disturb = lambda _: "silent"
+            ctx.lose()
+
+    with pytest.raises(RedisConnectionError):
+        await inside(lease_of(boot), block)
 
 
 async def test_a_result_that_cannot_be_told_is_an_error(client: Client, enter: Enter, cut: Proxy) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 from relier.errors import (
@@ -38,10 +38,33 @@ def pauses() -> Iterator[float]:
         pause = min(LONGEST_PAUSE_S, 2 * pause)
 
 
-def _tell_again(call: Call[Any], error: RelierError, lost: Callable[[], bool]) -> None:
+async def atell(run: Callable[[Call[T]], Awaitable[T]], call: Call[T], lost: Callable[[], bool], whose: str) -> T:
+    """Told again until it is answered, through whatever outage: what was done must not be forgotten, nor its doer fail,
+    because the store was away. Only one that is lost gives up."""
+    for pause in pauses():
+        try:
+            return await run(call)
+        except AGAIN as error:
+            _tell_again(call, error, lost, whose)
+        await asyncio.sleep(pause)
+    raise AssertionError("pauses have no end")
+
+
+def tell(run: Callable[[Call[T]], T], call: Call[T], lost: Callable[[], bool], whose: str) -> T:
+    """The same, blocking."""
+    for pause in pauses():
+        try:
+            return run(call)
+        except AGAIN as error:
+            _tell_again(call, error, lost, whose)
+        time.sleep(pause)
+    raise AssertionError("pauses have no end")
+
+
+def _tell_again(call: Call[Any], error: RelierError, lost: Callable[[], bool], whose: str) -> None:
     if lost():
         raise error
-    log.warning("%s of task %s will be told again: %s", call.script, call.args[1], error)
+    log.warning("%s of %s will be told again: %s", call.script, whose, error)
 
 
 class Line:
@@ -71,25 +94,12 @@ class Line:
         return self._client.run(call)
 
     async def atell(self, call: Call[T], lost: Callable[[], bool]) -> T:
-        """Told again until it is answered, through whatever outage: what a task did must not be forgotten, nor the task
-        fail, because the store was away. Only an attempt that is lost gives up."""
-        for pause in pauses():
-            try:
-                return await self.arun(call)
-            except AGAIN as error:
-                _tell_again(call, error, lost)
-            await asyncio.sleep(pause)
-        raise AssertionError("pauses have no end")
+        """Tell what an attempt did, until it is answered."""
+        return await atell(self.arun, call, lost, "task " + str(call.args[1]))
 
     def tell(self, call: Call[T], lost: Callable[[], bool]) -> T:
         """The same, blocking."""
-        for pause in pauses():
-            try:
-                return self.run(call)
-            except AGAIN as error:
-                _tell_again(call, error, lost)
-            time.sleep(pause)
-        raise AssertionError("pauses have no end")
+        return tell(self.run, call, lost, "task " + str(call.args[1]))
 
     def post(self, call: Call[Any]) -> None:
         """Send it from any thread, and do not wait: for what is only told to people."""

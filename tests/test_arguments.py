@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from enum import Enum, Flag, IntEnum, StrEnum
+from enum import Enum, Flag, IntEnum, StrEnum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, NewType, Optional, TypedDict, TypeVar
 from uuid import UUID, uuid4
@@ -47,6 +47,11 @@ class Level(IntEnum):
     LOW = 1
 
 
+class Size(Enum):
+    SMALL = auto()
+    LARGE = auto()
+
+
 class Odd(Enum):
     PAIR = (1, 2)
 
@@ -62,6 +67,18 @@ class Item:
     price: float = 0.0
     colour: Colour | None = None
     extra: Any = None
+
+
+@dataclasses.dataclass
+class Shirt:
+    size: Size
+    others: dict[Size, set[Size]] = dataclasses.field(default_factory=dict)
+    extra: Any = None
+
+
+class Door(msgspec.Struct):
+    right: Right
+    size: Size | None = None
 
 
 @dataclasses.dataclass
@@ -465,6 +482,13 @@ PARIS = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Paris"), fold=1)
         (Shade | None, Shade.DARK),
         (Level, Level.LOW),
         (Odd, Odd.PAIR),
+        (Size, Size.LARGE),
+        (Size | None, Size.LARGE),
+        (str | Size, Size.LARGE),
+        (list[Size], [Size.LARGE, Size.SMALL]),
+        (tuple[int, Size], (2, Size.LARGE)),
+        (Shirt, Shirt(Size.SMALL, {Size.LARGE: {Size.SMALL}}, Colour.RED)),
+        (Door, Door(Right.READ | Right.WRITE, Size.LARGE)),
         (Right, Right.READ | Right.WRITE),
         (Literal["a"] | Item, "a"),
     ],
@@ -509,6 +533,7 @@ def test_plain_data_may_stand_for_a_model_or_an_enum() -> None:
     assert through(taking(list[User]), [{"name": "a"}]) == (([User(name="a")],), {})
     assert through(taking(Shade), "dark")[0][0] is Shade.DARK
     assert through(taking(Colour), order="red")[1]["order"] is Colour.RED
+    assert through(taking(Size), order=2)[1]["order"] is Size.LARGE
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ _CONTEXT = ("relier.run.context", "TaskContext")
 _CONTEXT_TEXT = re.compile(r"(None \| |(\w+\.)*Optional\[)?(\w+\.)*TaskContext( \| None|\])?")
 _WRAPPERS = frozenset({typing.Union, UnionType, typing.Annotated})
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_SEQUENCES = frozenset({list, tuple, set, frozenset})
 _NEVER = 1 << 30
 
 
@@ -255,7 +256,9 @@ def reader_of(hint: Any) -> Reader | None:
     if structs or not foreign:
         try:
             msgspec.json.Decoder(hint)  # says at once what msgspec.convert would say at each value
-            return Reader(hint, partial(msgspec.convert, type=hint, dec_hook=_rebuild_inner))
+            convert = partial(msgspec.convert, type=hint, dec_hook=_rebuild_inner)
+            numbers = frozenset(filter(_is_number, kinds))
+            return Reader(hint, (lambda value: convert(_numbered(value, numbers))) if numbers else convert)
         except TypeError as error:
             trouble = str(error)
     if not structs:
@@ -264,6 +267,22 @@ def reader_of(hint: Any) -> Reader | None:
         except (TypeError, RuntimeError, NameError, ValueError, AttributeError) as error:
             trouble = trouble or _told(error)
     return Reader(hint, None, trouble)
+
+
+def _is_number(kind: type) -> bool:
+    """An enum of numbers that are no int themselves: msgspec knows its members by number only."""
+    members = getattr(kind, "__members__", {}).values() if issubclass(kind, Enum) else ()
+    return not issubclass(kind, int) and any(isinstance(member.value, int) for member in members)
+
+
+def _numbered(value: Any, kinds: frozenset[type]) -> Any:
+    """The members of these enums as their numbers, at any depth."""
+    kind = type(value)
+    if kind in kinds:
+        return value.value
+    if kind is dict:
+        return {_numbered(key, kinds): _numbered(item, kinds) for key, item in value.items()}
+    return kind(_numbered(item, kinds) for item in value) if kind in _SEQUENCES else value
 
 
 def _adapter(hint: Any) -> Any:

@@ -30,6 +30,7 @@ from decimal import Decimal
 from enum import Enum, Flag
 from functools import lru_cache
 from math import isfinite
+from pathlib import Path
 from types import ModuleType, NoneType
 from typing import Any
 from uuid import UUID
@@ -269,22 +270,42 @@ _READERS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 @lru_cache(maxsize=1024)
 def _enum_address(kind: type[Enum]) -> str:
-    address = f"{kind.__module__}:{kind.__qualname__}"
-    if _find_enum(address) is not kind:
-        raise Unfit(f"the enum {address!r} cannot be found by its name: define it at the top of a module")
-    return address
+    module, name = kind.__module__, kind.__qualname__
+    if _find_enum(f"{module}:{name}") is not kind:
+        raise Unfit(f"the enum '{module}:{name}' cannot be found by its name: define it at the top of a module")
+    return f"{_name_of_main(sys.modules[module]) if module == '__main__' else module}:{name}"
 
 
 def _find_enum(address: Any) -> type[Enum] | None:
     if not isinstance(address, str):
         return None
     module, _, path = address.partition(":")
-    found: Any = sys.modules.get(module)
-    for name in path.split("."):
-        if not isinstance(found, ModuleType | type):
-            return None
-        found = vars(found).get(name)  # not getattr: a module's __getattr__ may import
-    return found if isinstance(found, type) and issubclass(found, Enum) else None
+    for home in modules_named(module):
+        found: Any = home
+        for name in path.split("."):
+            # Not getattr: a module's __getattr__ may import.
+            found = vars(found).get(name) if isinstance(found, ModuleType | type) else None
+        if isinstance(found, type) and issubclass(found, Enum):
+            return found
+    return None
+
+
+def modules_named(name: str) -> Iterator[ModuleType]:
+    """The imported modules that go by a name: first the script that runs here, by the name others import it under."""
+    main = sys.modules["__main__"]
+    if name == _name_of_main(main):
+        yield main
+    if name in sys.modules:
+        yield sys.modules[name]
+
+
+@lru_cache(maxsize=4)
+def _name_of_main(main: ModuleType) -> str:
+    """What a worker calls the script that runs here: as in the names of its tasks (registry.py)."""
+    spec = getattr(main, "__spec__", None)
+    if spec is not None and spec.name != "__main__":
+        return str(spec.name)
+    return Path(getattr(main, "__file__", None) or "__main__").stem
 
 
 def is_model(kind: type) -> bool:

@@ -6,9 +6,7 @@ message, traceback and arguments before they are cut to length, so that no half 
 
 from __future__ import annotations
 
-import builtins
 import signal
-import sys
 import traceback as tracebacks
 from types import TracebackType
 from typing import Any
@@ -39,17 +37,24 @@ class Failure(msgspec.Struct, frozen=True, rename={"kind": "type"}, omit_default
 
     def rebuild(self) -> BaseException | None:
         """The exception again, if its class is imported here and takes those arguments. Nothing is imported for it."""
-        module, _, name = self.kind.partition(":")
-        found: Any = sys.modules.get(module, builtins if module == "builtins" else None)
-        for part in name.split("."):
-            found = getattr(found, part, None)
-        if not (isinstance(found, type) and issubclass(found, Exception)):
+        found = self._class()
+        if found is None:
             return None
         try:
             args = codec.decode(self.args.encode()) if self.args else (self.message,)
             return found(*args)
         except Exception:  # noqa: BLE001 - a constructor of the user's: whatever it raises, there is no rebuilding
             return None
+
+    def _class(self) -> type[Exception] | None:
+        module, _, name = self.kind.partition(":")
+        for home in codec.modules_named(module):
+            found: Any = home
+            for part in name.split("."):
+                found = getattr(found, part, None)
+            if isinstance(found, type) and issubclass(found, Exception):
+                return found
+        return None
 
 
 def failure_of(error: BaseException) -> Failure:

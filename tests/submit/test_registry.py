@@ -75,6 +75,43 @@ def test_a_module_that_is_run_and_imported_in_one_process_is_one(project: Path) 
     assert python(project, "jobs.py") == "jobs.add jobs.Shop.sell"
 
 
+VALUES = """
+import sys
+from enum import Enum
+from relier import codec
+from relier.failure import Failure
+
+class Colour(Enum):
+    RED = (1, 2)
+
+class Refused(Exception):
+    pass
+
+def written() -> str:
+    return codec.encode(Colour.RED).decode()
+
+def read(raw: str) -> bool:
+    return codec.decode(raw.encode()) is Colour.RED and type(Failure("paint:Refused", "no").rebuild()) is Refused
+
+if __name__ == "__main__":
+    print(read(sys.argv[1]) if sys.argv[1:] else written())
+"""
+
+
+@pytest.mark.parametrize("imported_too", [False, True])
+def test_what_a_script_defines_is_found_by_who_imports_it_and_the_other_way_round(
+    project: Path, imported_too: bool
+) -> None:
+    """Enums in payloads and results, and the exceptions a task died of."""
+    (project / "helper.py").write_text("import paint\n")
+    (project / "paint.py").write_text(("import helper\n" if imported_too else "") + VALUES)
+    importing = "import sys, paint; print(paint.read(sys.argv[1]) if sys.argv[1:] else paint.written())"
+    by_the_script, by_its_worker = python(project, "paint.py"), python(project, "-c", importing)
+    assert by_the_script == by_its_worker == '{"~":"enum","t":"paint:Colour","v":"RED"}'
+    assert python(project, "-c", importing, by_the_script) == "True"
+    assert python(project, "paint.py", by_its_worker) == "True"
+
+
 def test_code_without_a_file_has_a_name_too(project: Path) -> None:
     code = "from relier import rl_task\n@rl_task\ndef add(): ...\nprint(add.name)"
     assert python(project, "-c", code) == "__main__.add"

@@ -28,5 +28,5 @@ def test_what_a_guard_raises_is_public() -> None:
     errors = importlib.import_module("relier.errors")
     for name in ("AdmissionRejectedError", "CheckpointStoreError", "CheckpointTooLargeError", "DuplicateTaskError",
                  "IdempotencyInFlightError", "NotAwaitedError", "SchemaMigrationError",
-                 "StepJournalError"):  # fmt: skip
+                 "StepJournalError", "TaskInFlightError"):  # fmt: skip
         assert getattr(relier, name) is getattr(errors, name)

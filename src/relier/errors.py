@@ -14,6 +14,7 @@ RelierError
 │   └── CommitIndeterminate         commit the same lease again: always safe
 ├── AdmissionRejectedError          over a limit; carries retry_after
 ├── IdempotencyInFlightError        the same key is being worked on
+│   └── TaskInFlightError           on_duplicate="raise": a task with the same key has not ended
 ├── DuplicateTaskError              on_duplicate="raise": a task with the same key was done already
 ├── PayloadTooLargeError            above RELIER_MAX_PAYLOAD_BYTES
 ├── InvalidSubmissionError          a field of a submission has a wrong type or range
@@ -133,6 +134,11 @@ class IdempotencyInFlightError(RelierError):
     def __init__(self, message: str, task_id: str = "") -> None:
         super().__init__(message)
         self.task_id = task_id
+
+
+class TaskInFlightError(IdempotencyInFlightError):
+    """A task with the same idempotency key has not ended, and the task says `on_duplicate="raise"`. Unlike a lock's
+    conflict it does not put back the task that lets it out: that did run, and may have done something before."""
 
 
 class DuplicateTaskError(RelierError):

@@ -26,11 +26,14 @@ from relier import (
     Retries,
     TaskCancelledError,
     TaskContext,
+    TaskInFlightError,
     TaskState,
     rl_task,
 )
+from relier.failure import failure_of
 from relier.ledger.records import Task
 from relier.options import TaskOptions
+from relier.run.outcome import Failed
 from relier.states import State
 
 pytestmark = pytest.mark.anyio
@@ -324,7 +327,7 @@ def strict(n: int) -> int:
 
 async def test_or_an_error_that_names_it(crew: Crew) -> None:
     first = strict.push(1)
-    with pytest.raises(IdempotencyInFlightError, match=rf"{first.id} .* is queued; nothing was pushed") as caught:
+    with pytest.raises(TaskInFlightError, match=rf"{first.id} .* is queued; nothing was pushed") as caught:
         strict.push(1)
     assert caught.value.task_id == first.id
     crew.commit(crew.start())
@@ -334,13 +337,33 @@ async def test_or_an_error_that_names_it(crew: Crew) -> None:
     assert crew.count("submitted") == 1
 
 
+@rl_task
+def pushes_strict(n: int) -> None:
+    runs.append(n)
+    strict.push(n)
+
+
+runs: list[int] = []
+
+
+async def test_a_task_that_lets_it_out_has_failed_and_is_not_put_back(crew: Crew) -> None:
+    """Its body did run: it would again and again."""
+    first = pushes_strict.with_options(priority=1).push(1)
+    strict.push(1)
+    outcome = await crew.execute(crew.begin())
+    assert isinstance(outcome, Failed)
+    assert isinstance(failure_of(outcome.error).rebuild(), TaskInFlightError), "also from an isolated process"
+    record = crew.get(first.id).record
+    assert (record.state, record.reason, runs) == (State.DEAD, "TaskInFlightError", [1])
+
+
 async def test_in_a_bulk_the_error_tells_which_were_pushed(crew: Crew) -> None:
     first = strict.push(3)
     with pytest.raises(PartialPushError, match="249 of 250 tasks were accepted") as caught:
         strict.push_many([(n,) for n in range(250)])
     outcomes = list(caught.value.outcomes.values())
     assert [n for n, error in enumerate(outcomes) if error is not None] == [3]
-    assert isinstance(outcomes[3], IdempotencyInFlightError)
+    assert isinstance(outcomes[3], TaskInFlightError)
     assert outcomes[3].task_id == first.id
     with pytest.raises(IdempotencyInFlightError):
         await strict.apush_many([(n,) for n in range(5)])

@@ -1,8 +1,8 @@
 """What came of an attempt, and the one move that tells the ledger.
 
 Done      it returned             commit
-Failed    it raised               retry, while its task says so; else bury: a dead letter. Where it met a key that
-                                  another works on, it is put back for a while first
+Failed    it raised               retry, while its task says so; else bury: a dead letter. Where it met a lock that
+                                  another holds, it is put back for a while first
 PutBack   not for this worker     retry without burning an attempt, for ten minutes at the most; then bury
 Crowded   no process is free      retry without burning an attempt, a moment later, by whoever is free then
 Died      its own process died    forfeit: revived at once, and the death counts
@@ -23,6 +23,7 @@ from relier.errors import (
     MaxResurrectionsExceededError,
     PayloadEncodingError,
     PayloadTooLargeError,
+    TaskInFlightError,
 )
 from relier.failure import Failure, failure_of, redacted, write_failure
 from relier.keyring import NO_KEYS, Keyring
@@ -132,7 +133,7 @@ def reason_of(failed: Failed) -> str:
 
 
 def in_flight_delay_ms(claimed: Claimed) -> int | None:
-    """How long a task waits that met an idempotency key in flight; None: it has been put back often enough.
+    """How long a task waits that met a lock in flight; None: it has been put back often enough.
 
     Like every put-back it burns no attempt, so its limit is time: since the first one, up to the claim of this run.
     """
@@ -185,7 +186,7 @@ def _after_failure(
     failure = redacted(failed.failure or failure_of(failed.error), show)
     failures = claimed.retries + 1
     told = f"failed: {failure.name}: {failure.message:.500}"
-    if isinstance(failed.error, IdempotencyInFlightError) and not failed.final:
+    if _met_a_lock(failed.error) and not failed.final:
         wait = in_flight_delay_ms(claimed)
         if wait is not None:
             call = ledger.retry(claimed.lease, wait, write_failure(failure), putback=True)
@@ -197,6 +198,10 @@ def _after_failure(
         return Plan(call, f"{told}; it is a dead letter now")
     call = ledger.retry(claimed.lease, delay, write_failure(failure))
     return Plan(call, f"{told}; it is tried again in {delay / 1000:.1f} s ({failures} of {retries.attempts} failed)")
+
+
+def _met_a_lock(error: BaseException) -> bool:
+    return isinstance(error, IdempotencyInFlightError) and not isinstance(error, TaskInFlightError)
 
 
 def _after_put_back(ledger: Ledger, claimed: Claimed, error: BaseException, now_ms: int, show: Show | None) -> Plan:

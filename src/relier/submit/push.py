@@ -11,10 +11,10 @@ from relier.envelope import seal
 from relier.errors import (
     CorruptRecordError,
     DuplicateTaskError,
-    IdempotencyInFlightError,
     InvalidSubmissionError,
     PartialPushError,
     RelierError,
+    TaskInFlightError,
 )
 from relier.keyring import NO_KEYS, Keyring
 from relier.ledger.ledger import Ledger
@@ -117,7 +117,7 @@ def trouble_with(task: Submission, answer: Accepted, on_duplicate: OnDuplicate) 
     if on_duplicate != "raise" or not is_duplicate(task, answer):
         return None
     if answer.state in LIVE:
-        return IdempotencyInFlightError(
+        return TaskInFlightError(
             f"task {answer.id} with the same idempotency key is {answer.state}; nothing was pushed; await that one",
             answer.id,
         )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -322,7 +324,29 @@ def hang_alone_def(folder: str) -> str:
     return _block(folder)
 
 
-HANGS = {"async": hang, "def": hang_def, "isolated async": hang_alone, "isolated def": hang_alone_def}
+def plainly(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator that knows nothing of coroutines: what it makes of an `async def` is a `def`."""
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    return call
+
+
+@rl_task(hard_timeout=0.4)
+@plainly
+async def hang_decorated(folder: str) -> str:
+    return await _wait(folder)
+
+
+HANGS = {
+    "async": hang,
+    "def": hang_def,
+    "async, decorated": hang_decorated,
+    "isolated async": hang_alone,
+    "isolated def": hang_alone_def,
+}
 
 
 @rl_task(hard_timeout=0.3, retries=Retries(attempts=2, backoff=0))
@@ -511,6 +535,20 @@ async def ctx_by_proxy_alone(a: int, b: int = 2) -> dict[str, Any]:
     return told(task_context) | {"a": a, "b": b}
 
 
+@rl_task
+@plainly
+async def ctx_decorated(a: int, ctx: TaskContext, b: int = 2) -> dict[str, Any]:
+    await ctx.set_partial(a)
+    return told(task_context) | {"a": ctx.partial_result, "b": b}
+
+
+@rl_task(isolate=True)
+@plainly
+async def ctx_decorated_alone(a: int, ctx: TaskContext, b: int = 2) -> dict[str, Any]:
+    await asyncio.sleep(0)
+    return told(ctx) | {"a": a, "b": b}
+
+
 WITH_CONTEXT = {
     "first": ctx_first,
     "between": ctx_between,
@@ -519,6 +557,8 @@ WITH_CONTEXT = {
     "by proxy": ctx_by_proxy,
     "by proxy, def": ctx_by_proxy_def,
     "by proxy, isolated": ctx_by_proxy_alone,
+    "decorated": ctx_decorated,
+    "decorated, isolated": ctx_decorated_alone,
 }
 
 

@@ -1,4 +1,5 @@
-"""Running one attempt to its outcome in this process: `async def` on the loop, `def` in a thread."""
+"""Running one attempt to its outcome in this process: `async def` on the loop, `def` in a thread, and the coroutine
+that a `def` returned on the loop again."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import asyncio
 import functools
 import inspect
 import logging
+from collections.abc import Coroutine
 from typing import Any
 
 from relier import trace
@@ -51,7 +53,21 @@ async def _call(attempt: Attempt, threads: Threads) -> Any:
     attempt.stopper = work.stop
     if attempt.stop is not None:
         work.stop()
-    return await work.future
+    value = await work.future
+    return await _awaited(attempt, value) if inspect.iscoroutine(value) else value
+
+
+async def _awaited(attempt: Attempt, work: Coroutine[Any, Any, Any]) -> Any:
+    """A plain decorator makes a `def` of an `async def`: what that returns is run as if it stood there alone."""
+    current = asyncio.current_task()
+    attempt.stopper = None if current is None else current.cancel
+    try:
+        if attempt.stop is not None:  # between the thread's end and here
+            raise asyncio.CancelledError
+        await attempt.ctx.fetch_partial()
+        return await work
+    finally:
+        work.close()
 
 
 def _raised(attempt: Attempt, error: BaseException) -> Outcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ from relier.ledger.records import Lease, new_task_id
 from relier.rescue.janitor import Janitor
 from relier.run.checkpoint_files import Named, folder_for
 from relier.run.checkpoints import file_in
+from relier.run.execute import run_soft_hook
 from relier.run.outcome import Done, Failed, HandBack
 from relier.states import State
 from servers import Boot, Server
@@ -485,6 +488,55 @@ async def test_an_outage_is_waited_out(boot: Boot, settings: Settings) -> None:
         assert await run(crew, keep) == Done(b"2")
     finally:
         await crew.aclose()
+
+
+@contextlib.asynccontextmanager
+async def no_thread_free() -> AsyncIterator[None]:
+    """All the threads that asyncio.to_thread has are busy."""
+    end, begun = threading.Event(), threading.Semaphore(0)
+
+    def occupy() -> None:
+        begun.release()
+        end.wait(60)
+
+    loop = asyncio.get_running_loop()
+    pool = ThreadPoolExecutor(2)
+    loop.set_default_executor(pool)
+    for _ in range(3):
+        loop.run_in_executor(None, occupy)
+    assert all(begun.acquire(timeout=10) for _ in range(2))
+    try:
+        yield
+    finally:
+        end.set()
+        pool.shutdown()
+        loop.set_default_executor(ThreadPoolExecutor())
+
+
+async def test_checkpoints_do_not_wait_for_the_users_threads(filed: Crew) -> None:
+    async def keep(ctx: TaskContext) -> Any:
+        if ctx.attempt == 1:
+            await ctx.set_partial(noise(LARGE))
+            raise OSError
+        return len(ctx.partial_result)
+
+    async with no_thread_free(), asyncio.timeout(20):
+        assert isinstance(await run(filed, keep), Failed)
+        assert await filed.execute(filed.begin()) == Done(b"%d" % (2 * LARGE))
+
+
+warned = threading.Event()
+
+
+@rl_task(on_soft_timeout=lambda ctx: ctx.task_id and warned.set())
+async def is_warned() -> None: ...
+
+
+async def test_nor_do_hooks(crew: Crew) -> None:
+    is_warned.push()
+    async with no_thread_free(), asyncio.timeout(20):
+        await run_soft_hook(crew.begin())
+    assert warned.is_set()
 
 
 # --- what is tidied up -------------------------------------------------------------------------------------------

@@ -148,10 +148,10 @@ class TaskContext:
 
     async def _set_partial(self, mark: object, value: Any) -> None:
         self._unawaited.pop(mark, None)
-        seq, kept = await asyncio.to_thread(self._keeper.dump, value)
+        seq, kept = await self._line.aside(self._keeper.dump, value)
         call = self._line.ledger.checkpoint(self._claimed.lease, seq, kept, self._level)
         answer = await self._line.atell(call, lambda: self._lost)
-        await asyncio.to_thread(self._kept, answer, seq, kept)
+        await self._line.aside(self._kept, answer, seq, kept)
 
     def set_partial_sync(self, value: Any) -> None:
         """The same, for `def` tasks."""
@@ -168,7 +168,11 @@ class TaskContext:
         """Called by the engine: reads a checkpoint's file before an `async def` begins, which must not wait for it."""
         if self._claimed.checkpoint:
             with contextlib.suppress(RelierError):  # told to whoever asks for the value
-                await asyncio.to_thread(self._keeper.fetch)
+                await self._line.aside(self._keeper.fetch)
+
+    async def aside(self, work: Callable[..., R], *args: Any) -> R:
+        """Called by the engine: runs it in a thread that no code of the user's keeps busy."""
+        return await self._line.aside(work, *args)
 
     @property
     def _keeper(self) -> Checkpoints:

@@ -99,7 +99,7 @@ async def run_soft_hook(attempt: Attempt) -> None:
         if inspect.iscoroutinefunction(hook):
             await hook(attempt.ctx)
         else:
-            answer = await asyncio.to_thread(hook, attempt.ctx)
+            answer = await attempt.ctx.aside(hook, attempt.ctx)
             if inspect.isawaitable(answer):
                 await answer
     except asyncio.CancelledError:  # the task has ended meanwhile

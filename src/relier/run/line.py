@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import logging
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from relier.errors import (
@@ -19,6 +21,7 @@ from relier.errors import (
 )
 from relier.keyring import Keyring
 from relier.ledger.ledger import Ledger
+from relier.run.threads import Threads
 from relier.settings import Settings
 from relier.store.call import Call
 from relier.submit.client import Client
@@ -86,6 +89,17 @@ class Line:
     @property
     def ledger(self) -> Ledger:
         return self._client.ledger
+
+    @cached_property
+    def _threads(self) -> Threads:
+        threads = Threads()
+        weakref.finalize(self, threads.close).atexit = False
+        return threads
+
+    async def aside(self, work: Callable[..., T], *args: Any) -> T:
+        """Run what blocks in a thread of our own: those of asyncio.to_thread are the user's, and may all be busy."""
+        done: T = await self._threads.start(partial(work, *args), asyncio.get_running_loop()).future
+        return done
 
     async def arun(self, call: Call[T]) -> T:
         return await self._client.arun(call)

@@ -8,6 +8,8 @@ import sys
 import time
 from typing import Any
 
+import pydantic
+
 from fleet_jobs import gate_opens, note
 from relier import TaskContext, rl_task
 from relier.options import Retries
@@ -44,6 +46,33 @@ async def raise_group() -> None:
 @rl_task
 async def return_strange() -> Any:
     return {"x": object()}
+
+
+class Order(pydantic.BaseModel):
+    number: int
+    customer: str
+
+
+@rl_task
+async def return_half() -> Order:
+    """Made without a check, and so it raises when it is looked at."""
+    return Order.model_construct(number=1)
+
+
+@rl_task(isolate=True)
+async def return_half_alone() -> Order:
+    return Order.model_construct(number=1)
+
+
+class Unspeakable(Exception):
+    @property
+    def args(self) -> Any:
+        raise RuntimeError("no arguments")
+
+
+@rl_task(isolate=True)
+async def fail_unspeakably_alone() -> None:
+    raise Unspeakable
 
 
 def leave(ctx: TaskContext) -> None:

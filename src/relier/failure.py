@@ -126,7 +126,7 @@ def _args(error: BaseException) -> str:
 def _written_args(args: Any) -> str:
     try:
         raw = codec.encode(args).decode()
-    except (PayloadEncodingError, UnicodeError):
+    except Exception:  # noqa: BLE001 - an argument that fails when it is looked at must not hide the failure it is of
         return ""
     return raw if len(raw) <= MOST_MESSAGE else ""
 

@@ -21,7 +21,10 @@ DEATHS = [
     (surprises.cancel_oneself, "CancelledError"),
     (surprises.raise_group, "BaseExceptionGroup"),
     (surprises.return_strange, "PayloadEncodingError"),
+    (surprises.return_half, "PayloadEncodingError"),
+    (surprises.return_half_alone, "PayloadEncodingError"),
     (surprises.fail, "ValueError"),
+    (surprises.fail_unspeakably_alone, "ChildError"),
     (surprises.fail_strangely, "Strange"),
 ]
 

@@ -136,6 +136,21 @@ def test_arguments_that_cannot_travel_leave_the_message() -> None:
     assert "with" in str(rebuilt)
 
 
+class Unbound:
+    """Cannot be looked at, as a proxy outside of its request."""
+
+    @property
+    def __class__(self) -> type:
+        raise RuntimeError("working outside of the request")
+
+
+def test_arguments_that_cannot_be_looked_at_do_not_hide_the_failure() -> None:
+    failure = there_and_back(ValueError("with", Unbound()))
+    assert failure.name == "ValueError"
+    assert failure.args == ""
+    assert "with" in failure.message
+
+
 def test_an_exception_that_cannot_be_shown_is_still_told() -> None:
     failure = there_and_back(UnspeakableError())
     assert failure.name == "UnspeakableError"

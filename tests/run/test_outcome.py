@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import pydantic
 import pytest
 
-from relier import HardTimeoutError, PayloadIntegrityError, Retries, Settings, UnknownTaskError, rl_task
+from relier import (
+    HardTimeoutError,
+    PayloadEncodingError,
+    PayloadIntegrityError,
+    Retries,
+    Settings,
+    UnknownTaskError,
+    rl_task,
+)
 from relier.failure import failure_of, read_failure
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Claimed, Lease, Record, Spec
@@ -147,3 +156,41 @@ def test_a_result_that_cannot_be_kept_is_a_final_failure() -> None:
         outcome = returned(answer, value, 100)
         assert isinstance(outcome, Failed)
         assert outcome.final
+
+
+class Order(pydantic.BaseModel):
+    number: int
+    customer: str
+
+
+@rl_task(name="tests.run.ordered")
+def ordered() -> Order: ...
+
+
+class Unbound:
+    """Cannot be looked at, as a proxy outside of its request."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    @property
+    def __class__(self) -> type:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("task", "value", "why"),
+    [
+        (ordered, Order.model_construct(number=1), "customer"),
+        (answer, Unbound(RuntimeError("working outside of the request")), "working outside"),
+        (answer, Unbound(SystemExit(7)), "SystemExit: 7"),
+    ],
+    ids=["half a model", "proxy", "exit"],
+)
+def test_a_result_that_raises_when_it_is_looked_at_is_a_final_failure(task: Any, value: Any, why: str) -> None:
+    """The task is finished: to put it back would run it again."""
+    outcome = returned(task, value, 100)
+    assert isinstance(outcome, Failed)
+    assert outcome.final
+    assert isinstance(outcome.error, PayloadEncodingError)
+    assert why in str(outcome.error)

@@ -13,15 +13,17 @@ from collections.abc import Coroutine
 from typing import Any
 
 from relier import registry
-from relier.failure import failure_of
+from relier.failure import failure_of, message_of
 from relier.ledger.records import Claimed
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.execute import execute, run_soft_hook, stop
-from relier.run.isolate import Order, Ready, Report, Run, Stop, Trust, Warn, pack, unpack
+from relier.run.isolate import ChildError, Order, Ready, Report, Run, Stop, Trust, Warn, pack, unpack
 from relier.run.line import Line
 from relier.run.outcome import Done, Failed, HandBack, Outcome, PutBack
 from relier.run.threads import Threads
 from relier.submit.client import default_client
+
+log = logging.getLogger("relier.worker")
 
 PR_SET_PDEATHSIG = 1
 
@@ -63,16 +65,30 @@ class Inside:
             self._attempt = attempt
             self._keep(self._run(attempt))
         else:
-            self._writer.write(pack(report_of(attempt)))
+            self._writer.write(packed(attempt))
 
     async def _run(self, attempt: Attempt) -> None:
         if attempt.task.is_async:
             current = asyncio.current_task()
             attempt.stopper = current.cancel if current is not None else None
-        outcome = await execute(attempt, self._threads, self._line)
+        try:
+            outcome = await execute(attempt, self._threads, self._line)
+        except Exception as error:  # ours, not the task's: it must come to an end nevertheless
+            log.exception("task %s could not be run here", attempt.ctx.task_id)
+            outcome = PutBack(error)
         self._attempt = None
-        self._writer.write(pack(report_of(outcome)))
+        self._writer.write(packed(outcome))
         await self._writer.drain()
+
+
+def packed(outcome: Outcome) -> bytes:
+    """Its report, or that there can be none: a parent that hears nothing would wait for ever."""
+    try:
+        return pack(report_of(outcome))
+    except BaseException as error:  # an exception of the user's may raise anything when it is looked at
+        log.exception("what came of a task cannot be told")
+        why = f"{type(error).__name__}: {message_of(error)}"
+        return pack(report_of(Failed(ChildError(f"what came of it cannot be told: {why}; its worker's log says more"))))
 
 
 def report_of(outcome: Outcome) -> Report:

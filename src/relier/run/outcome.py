@@ -25,7 +25,7 @@ from relier.errors import (
     PayloadTooLargeError,
     TaskInFlightError,
 )
-from relier.failure import Failure, failure_of, redacted, write_failure
+from relier.failure import Failure, failure_of, message_of, redacted, write_failure
 from relier.keyring import NO_KEYS, Keyring
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Claimed, Submission
@@ -109,6 +109,13 @@ def returned(
         raw = task.arguments.encode_result(value)
     except PayloadEncodingError as error:
         return Failed(error, final=True)
+    except BaseException as error:  # noqa: BLE001 - to look at a value may run code of the user's
+        unfit = PayloadEncodingError(
+            f"the result cannot be encoded: to look at it raised {type(error).__name__}: {message_of(error)}; return "
+            f"plain data, or a model that is whole"
+        )
+        unfit.__cause__ = error
+        return Failed(unfit, final=True)
     if raw is not None and keyring.encrypts:  # what is no secret is JSON, and needs no wrapping
         raw = keyring.wrap(raw, task_id, "result")
     if raw is not None and len(raw) > most_bytes:

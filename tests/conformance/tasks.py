@@ -622,6 +622,22 @@ def kill_own_process(folder: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@rl_task
+def die_and_leave_a_child(folder: str) -> None:
+    """The child holds what the process had open, as one of multiprocessing does."""
+    if os.fork() == 0:
+        block_until_noted(folder, "end")
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@rl_task
+def hang_up() -> None:
+    """Closes what is not its own: nobody hears of it any more."""
+    os.closerange(3, 1024)
+    time.sleep(3600)
+
+
 @rl_task(isolate=True)
 def die_once(folder: str) -> str:
     note(folder, "runs", task_context.attempt)

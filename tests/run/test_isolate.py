@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from conformance import tasks
-from conformance.signals import notes
+from conformance.signals import note, notes
 from relier import Client, Settings, TaskState, WorkerInitializationError, use_client
 from relier.envelope import seal
 from relier.ledger.records import Claimed, Lease, Record, Spec
@@ -106,6 +106,32 @@ async def test_a_process_that_dies_is_told_with_its_cause(
     outcome: Outcome = await child.run(attempt_of(tasks.kill_own_process, str(tmp_path)), LONG)
     assert isinstance(outcome, Died)
     assert "signal 9 (SIGKILL)" in outcome.cause
+    assert not child.usable
+    await child.end()
+
+
+@pytest.mark.anyio
+async def test_a_death_is_seen_while_a_child_of_the_task_lives_on(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It holds the connection open."""
+    child = await start_child(settings, monkeypatch)
+    try:
+        async with asyncio.timeout(20):
+            outcome = await child.run(attempt_of(tasks.die_and_leave_a_child, str(tmp_path)), LONG)
+    finally:
+        note(tmp_path, "end")
+    assert isinstance(outcome, Died)
+    assert "signal 9 (SIGKILL)" in outcome.cause
+    await child.end()
+
+
+@pytest.mark.anyio
+async def test_a_process_that_hung_up_is_killed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = await start_child(settings, monkeypatch)
+    async with asyncio.timeout(20):
+        outcome = await child.run(attempt_of(tasks.hang_up), LONG)
+    assert isinstance(outcome, Died)
     assert not child.usable
     await child.end()
 

@@ -29,6 +29,7 @@ from relier.settings import Settings, environment
 log = logging.getLogger("relier.worker")
 
 KILL_AFTER_S = 2.0  # a stopped child has this long to clean up
+LAST_WORDS_S = 0.5  # how long the end of a child and that of its connection may lie apart
 
 
 class Order(msgspec.Struct, tag_field="do", tag=str.lower):
@@ -96,6 +97,7 @@ class Child:
         self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         self._process = process
+        self._ended = asyncio.get_running_loop().create_task(process.wait())
         self._reader = reader
         self._writer = writer
         self._killer: asyncio.TimerHandle | None = None
@@ -116,14 +118,14 @@ class Child:
                 raise
         child = cls(process, reader, writer)
         try:
-            ready = await unpack(reader, Ready)
+            ready = await child._hear(Ready)
         except BaseException:
             await child.end()
             raise
         if ready is None:
-            code = await process.wait()
+            cause = await child._cause()
             await child.end()
-            raise WorkerInitializationError(f"an isolated process could not start: {how_it_ended(code)}")
+            raise WorkerInitializationError(f"an isolated process could not start: {cause}")
         return child
 
     @property
@@ -135,14 +137,32 @@ class Child:
             return attempt.stop
         attempt.stopper = partial(self.stop, attempt)
         self.say(Run(attempt.claimed, trusted_until))
-        report: Report | None = await unpack(self._reader, Report)
+        report: Report | None = await self._hear(Report)
         attempt.stopper = None
         if report is None:
-            cause = how_it_ended(await self._process.wait())
+            cause = await self._cause()
             return attempt.stop if attempt.stop is not None else Died(cause)
         if self._killer is not None:
             self._process.kill()
         return outcome_of(attempt, report)
+
+    async def _hear(self, kind: Any) -> Any:
+        """What it says next; None: nothing more. Its end counts too: processes a task started may hold the connection
+        open for as long as they like."""
+        hearing = asyncio.get_running_loop().create_task(unpack(self._reader, kind))
+        try:
+            await asyncio.wait({hearing, self._ended}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({hearing}, timeout=LAST_WORDS_S)
+            return hearing.result() if hearing.done() else None
+        finally:
+            hearing.cancel()
+
+    async def _cause(self) -> str:
+        """How it ended. One that has hung up and lives on is of no use to anybody."""
+        await asyncio.wait({self._ended}, timeout=LAST_WORDS_S)
+        self._kill()
+        await asyncio.wait({self._ended})
+        return how_it_ended(self._ended.result())
 
     def say(self, order: Order) -> None:
         with contextlib.suppress(ConnectionError):
@@ -160,7 +180,7 @@ class Child:
         self._writer.close()
         if self._process.returncode is None:
             self._kill()
-        await self._process.wait()
+        await asyncio.wait({self._ended})
 
     def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):

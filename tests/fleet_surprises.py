@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
+import subprocess
 import sys
 import time
 from typing import Any
@@ -127,3 +129,46 @@ async def leave_behind(ctx: TaskContext) -> int:
     asyncio.get_running_loop().create_task(gate_opens("never"))
     asyncio.get_running_loop().run_in_executor(None, time.sleep, 30)
     return ctx.attempt
+
+
+FORKS = multiprocessing.get_context("fork")
+
+
+def wait_here(ready: Any) -> None:
+    ready.set()
+    time.sleep(60)
+
+
+def end_forked() -> int | None:
+    """What came of a forked process that was asked to end."""
+    ready = FORKS.Event()
+    child = FORKS.Process(target=wait_here, args=(ready,))
+    child.start()
+    try:
+        ready.wait(10)
+        child.terminate()
+        child.join(10)
+        return child.exitcode
+    finally:
+        child.kill()
+
+
+def end_started() -> int | None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        child.terminate()
+        try:
+            return child.wait(10)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            child.kill()
+
+
+@rl_task
+def end_children() -> list[int | None]:
+    return [end_forked(), end_started()]
+
+
+@rl_task(isolate=True)
+def end_children_alone() -> list[int | None]:
+    return [end_forked(), end_started()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 from typing import Any
 
 import pytest
@@ -49,6 +50,17 @@ def test_a_hook_that_exits_changes_nothing(patient: Fleet, job: Any) -> None:
     assert task.result == b"1"
     assert len(member.boots()) == 1
     assert member.process.poll() is None
+
+
+@pytest.mark.parametrize("job", [surprises.end_children, surprises.end_children_alone], ids=["here", "isolated"])
+def test_a_task_ends_the_processes_it_started_and_not_its_worker(patient: Fleet, job: Any) -> None:
+    """A forked one has inherited how its worker listens to signals."""
+    member = patient.worker(modules=("fleet_jobs", "fleet_surprises"))
+    assert job.push().result(40) == [-signal.SIGTERM, -signal.SIGTERM]
+    assert jobs.echo.push("next").result(10) == "next"
+    assert len(member.boots()) == 1
+    assert "leaves" not in member.said()
+    assert member.terminate(20) == 0
 
 
 def test_a_task_that_exits_its_process_ends_as_a_dead_letter(patient: Fleet) -> None:

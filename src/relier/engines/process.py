@@ -18,6 +18,7 @@ from relier.engines.heart import Pulse
 from relier.engines.native import EXIT_CLEAN, EXIT_RECYCLE, Worker, WorkerOptions
 from relier.engines.supervisor import TELL_FD, told
 from relier.errors import StoreError, WorkerInitializationError
+from relier.run.forks import let_forks_be_ended
 from relier.settings import Settings
 from relier.submit.client import Client, use_client
 
@@ -31,6 +32,7 @@ def run_worker(settings: Settings, options: WorkerOptions) -> NoReturn:
     """Import the tasks, work until told to stop, exit. Never returns: a thread that will not end cannot hold it up."""
     for number in (signal.SIGTERM, signal.SIGINT):  # until the worker listens itself: nothing has begun
         signal.signal(number, lambda *_: leave(EXIT_CLEAN))
+    let_forks_be_ended()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, TOLD)  # what came while this process took its own place
     registry.load(options.modules)
     if not any(registry.known_tasks()):

@@ -17,6 +17,7 @@ from relier.failure import failure_of, message_of
 from relier.ledger.records import Claimed
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.execute import execute, run_soft_hook, stop
+from relier.run.forks import HEARD, let_forks_be_ended
 from relier.run.isolate import ChildError, Order, Ready, Report, Run, Stop, Trust, Warn, pack, unpack
 from relier.run.line import Line
 from relier.run.outcome import Done, Failed, HandBack, Outcome, PutBack
@@ -115,8 +116,9 @@ async def serve(fd: int) -> None:
 def main() -> None:
     if sys.platform == "linux":  # a child that computes would not notice the end of its parent
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    for ignored in (signal.SIGINT, signal.SIGTERM):  # the parent decides when to stop
-        signal.signal(ignored, signal.SIG_IGN)
+    for ignored in HEARD:  # the parent decides when to stop. No SIG_IGN: what a task starts would inherit that
+        signal.signal(ignored, lambda *_: None)
+    let_forks_be_ended()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     registry.load(sys.argv[2:])
     asyncio.run(serve(int(sys.argv[1])))

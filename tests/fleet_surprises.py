@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import pydantic
@@ -48,6 +49,22 @@ async def raise_group() -> None:
 @rl_task
 async def return_strange() -> Any:
     return {"x": object()}
+
+
+@dataclass
+class Config:
+    """Can be made where it is pushed, and not in a worker."""
+
+    path: str
+
+    def __post_init__(self) -> None:
+        if "FLEET_FOLDER" in os.environ:
+            sys.exit(f"{self.path} is missing")
+
+
+@rl_task
+async def configured(config: Config) -> str:
+    return config.path
 
 
 class Order(pydantic.BaseModel):

@@ -42,6 +42,19 @@ def test_every_way_to_fail_is_a_dead_letter(patient: Fleet) -> None:
     assert len(member.boots()) == 1
 
 
+def test_an_argument_that_exits_is_a_dead_letter(patient: Fleet) -> None:
+    """And no worker ends, nor a task beside it."""
+    member = patient.worker(modules=("fleet_jobs", "fleet_surprises"))
+    beside = jobs.hold.push("go")
+    patient.wait_diary("begin", 1)
+    (task,) = patient.wait_ended([surprises.configured.push(surprises.Config("settings.toml")).id])
+    assert (task.record.state, task.record.reason) == (State.DEAD, "SystemExit")
+    assert "settings.toml is missing" in task.history[-1].detail
+    patient.open_gate("go")
+    assert beside.result(10) == 1
+    assert len(member.boots()) == 1
+
+
 @pytest.mark.parametrize("job", [surprises.bad_hook, surprises.bad_async_hook], ids=["def", "async def"])
 def test_a_hook_that_exits_changes_nothing(patient: Fleet, job: Any) -> None:
     member = patient.worker(modules=("fleet_jobs", "fleet_surprises"))

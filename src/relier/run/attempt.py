@@ -87,7 +87,7 @@ def open_attempt(claimed: Claimed, line: Line, trusted_until: Callable[[], float
         )
     try:
         args, kwargs = task.arguments.decode(migrated(task, envelope))
-    except Exception as error:  # noqa: BLE001 - by its class it is one of two; but no payload may ever end a worker
+    except BaseException as error:  # noqa: BLE001 - no payload may ever end a worker, not even by a sys.exit()
         return Failed(error, final=True)
     ctx = context_of(claimed, envelope, args, kwargs, line, trusted_until)
     return Attempt(claimed, task, envelope, args, kwargs, ctx, showing(line.settings.redact, record.name))

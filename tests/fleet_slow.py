@@ -10,7 +10,7 @@ from fleet_jobs import note
 from relier import TaskContext, rl_task
 
 if sys.modules["__main__"].__spec__ and sys.modules["__main__"].__spec__.name == "relier.run.isolated":
-    time.sleep(3)
+    time.sleep(float(os.environ.get("FLEET_ISOLATED_IMPORT_S", "3")))
 time.sleep(float(os.environ.get("FLEET_IMPORT_S", "0")))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import fleet_jobs as jobs
+import fleet_slow as slow
 import fleet_surprises as surprises
 from fleet import Fleet, Member, wait_until
 from relier.ledger import keys
@@ -92,6 +93,18 @@ def test_an_isolated_process_that_cannot_be_started(patient: Fleet) -> None:
     allow_files(member, 1024)
     patient.wait_done([receipt.id], 20)
     assert receipt.info().record.attempt == 1
+    assert len(member.boots()) == 1
+
+
+def test_a_task_is_cancelled_while_its_process_starts(fleet: Fleet) -> None:
+    """It hangs in an import: what a module connects to is away."""
+    member = fleet.worker(modules=("fleet_jobs", "fleet_slow"), FLEET_ISOLATED_IMPORT_S="3600")
+    receipt = slow.brief.push()
+    wait_until(lambda: member.children(), what="an isolated process")
+    assert receipt.cancel()
+    (task,) = fleet.wait_ended([receipt.id])
+    assert task.record.state is State.CANCELLED
+    wait_until(lambda: not member.children(), what="the end of the process")
     assert len(member.boots()) == 1
 
 

@@ -142,6 +142,19 @@ async def test_a_process_that_cannot_import_the_tasks_says_so(settings: Settings
         await Child.start(("no.such.module",), settings)
 
 
+@pytest.mark.anyio
+async def test_a_process_that_hangs_while_it_imports_is_given_up(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before = isolated_children()
+    monkeypatch.setattr("relier.run.isolate.START_S", 0.5)
+    (tmp_path / "hangs.py").write_text("import time; time.sleep(3600)")
+    with pytest.raises(WorkerInitializationError, match=r"did not import its modules within 0\.5 s"):
+        async with asyncio.timeout(20):
+            await Child.start((str(tmp_path / "hangs.py"),), settings)
+    assert not isolated_children() - before
+
+
 def isolated_children() -> set[str]:
     """Of this process, as the system knows them."""
     found = set()

@@ -29,6 +29,7 @@ from relier.settings import Settings, environment
 log = logging.getLogger("relier.worker")
 
 KILL_AFTER_S = 2.0  # a stopped child has this long to clean up
+START_S = 120.0  # a process that has not imported its modules by then hangs
 LAST_WORDS_S = 0.5  # how long the end of a child and that of its connection may lie apart
 
 
@@ -118,15 +119,23 @@ class Child:
                 raise
         child = cls(process, reader, writer)
         try:
-            ready = await child._hear(Ready)
+            await child._become_ready()
         except BaseException:
             await child.end()
             raise
-        if ready is None:
-            cause = await child._cause()
-            await child.end()
-            raise WorkerInitializationError(f"an isolated process could not start: {cause}")
         return child
+
+    async def _become_ready(self) -> None:
+        try:
+            async with asyncio.timeout(START_S):
+                ready = await self._hear(Ready)
+        except TimeoutError:
+            raise WorkerInitializationError(
+                f"an isolated process did not import its modules within {START_S:g} s; does one of them wait for "
+                f"something that is away? Connect where it is used, not where it is imported"
+            ) from None
+        if ready is None:
+            raise WorkerInitializationError(f"an isolated process could not start: {await self._cause()}")
 
     @property
     def usable(self) -> bool:
@@ -214,11 +223,10 @@ class Isolates:
         except BaseException:
             self._admitted -= 1
             raise
-        finally:
-            attempt.stopper = None
         child = None
         try:
             child = self._busy[attempt.key] = self._take() or await Child.start(self._modules, self._settings)
+            attempt.stopper = None  # until here its engine could cancel it
             yield child
         finally:
             self._slots.release()

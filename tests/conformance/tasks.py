@@ -240,6 +240,23 @@ async def flaky_alone(folder: str, succeeds_at: int) -> str:
     return _fail_until(folder, succeeds_at, "KeyError")
 
 
+class StatusError(Exception):
+    """Cannot be made again from what it keeps."""
+
+    def __init__(self, *, status: int) -> None:
+        super().__init__(f"status {status}")
+
+
+@rl_task(isolate=True, retries=Retries(attempts=2, backoff=0, retry_on=StatusError))
+def retried_on_status_alone() -> None:
+    raise StatusError(status=503)
+
+
+@rl_task(isolate=True, retries=Retries(attempts=2, backoff=0, never_on=StatusError))
+def never_retried_on_status_alone() -> None:
+    raise StatusError(status=400)
+
+
 @rl_task(retries=Retries(attempts=2, backoff=0))
 async def fails_then_waits(folder: str) -> str:
     note(folder, "runs", f"{task_context.attempt} {task_context.fence}")

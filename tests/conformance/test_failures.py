@@ -149,6 +149,13 @@ def test_a_failure_in_a_process_of_its_own_is_tried_again_too(shared: Stage) -> 
     assert tasks.flaky_alone.push(shared.place, 2).result(PATIENCE_S) == "attempt 2"
 
 
+def test_an_exception_that_cannot_leave_its_process_is_judged_by_its_class_all_the_same(shared: Stage) -> None:
+    again, never = tasks.retried_on_status_alone.push(), tasks.never_retried_on_status_alone.push()
+    assert (dead := shared.wait_for_death(again).record).attempt == 2
+    assert dead.reason == "StatusError"
+    assert shared.wait_for_death(never).record.attempt == 1
+
+
 def test_without_retries_a_failure_is_final(shared: Stage) -> None:
     receipt = tasks.needs.push(shared.place, "nothing")
     assert shared.wait_for_death(receipt).record.attempt == 1

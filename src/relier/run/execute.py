@@ -17,7 +17,7 @@ from relier.outbox.inbox import AlreadyRan
 from relier.run.attempt import Attempt
 from relier.run.context import enter_context
 from relier.run.line import Line
-from relier.run.outcome import Failed, HandBack, Outcome, returned
+from relier.run.outcome import Failed, HandBack, Outcome, covers, returned
 from relier.run.threads import Threads
 
 log = logging.getLogger("relier.run")
@@ -72,8 +72,10 @@ async def _awaited(attempt: Attempt, work: Coroutine[Any, Any, Any]) -> Any:
 
 def _raised(attempt: Attempt, error: BaseException) -> Outcome:
     if attempt.stop is None:
-        gave_up = isinstance(error, LeaseLostError) and attempt.ctx.gave_up
-        return HandBack() if gave_up else Failed(error)
+        if isinstance(error, LeaseLostError) and attempt.ctx.gave_up:
+            return HandBack()
+        retries = attempt.task.options.retries
+        return Failed(error, retryable=None if retries is None else covers(retries, error))
     if isinstance(attempt.stop, HandBack) and isinstance(error, Exception) and not isinstance(error, TimeoutError):
         log.info("task %s raised while it was being stopped: %s", attempt.ctx.task_id, _told(attempt, error))
     return attempt.stop

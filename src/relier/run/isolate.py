@@ -59,12 +59,14 @@ class Stop(Order):
 
 
 class Report(msgspec.Struct):
-    """What the child says of the attempt: its result, or its failure. `final`: trying again cannot help; `putback`:
-    it does not know the task; `handback`: it stopped without an outcome."""
+    """What the child says of the attempt: its result, or its failure. `final`: trying again cannot help; `retryable`:
+    whether its task's retries cover it; `putback`: it does not know the task; `handback`: it stopped without an
+    outcome."""
 
     result: bytes | None = None
     failure: Failure | None = None
     final: bool = False
+    retryable: bool | None = None
     putback: bool = False
     handback: bool = False
 
@@ -270,4 +272,6 @@ def outcome_of(attempt: Attempt, report: Report) -> Outcome:
     if report.handback:
         return HandBack()
     error = report.failure.rebuild() or ChildError(f"{report.failure.name}: {report.failure.message}")
-    return PutBack(error) if report.putback else Failed(error, report.final, report.failure)
+    if report.putback:
+        return PutBack(error)
+    return Failed(error, report.final, report.failure, retryable=report.retryable)

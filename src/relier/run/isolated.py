@@ -97,7 +97,7 @@ def report_of(outcome: Outcome) -> Report:
         case Done(result):
             return Report(result)
         case Failed(error, final):
-            return Report(failure=failure_of(error), final=final)
+            return Report(failure=failure_of(error), final=final, retryable=outcome.retryable)
         case PutBack(error):
             return Report(failure=failure_of(error), putback=True)
         case _:

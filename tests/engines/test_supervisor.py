@@ -6,6 +6,8 @@ import signal
 from datetime import datetime, timedelta
 from itertools import pairwise
 
+import pytest
+
 import fleet_jobs as jobs
 import fleet_trouble as trouble
 from fleet import Fleet, wait_until
@@ -50,18 +52,24 @@ def test_a_module_that_cannot_be_imported_ends_it_at_once(patient: Fleet) -> Non
     assert not member.session()
 
 
-def test_a_module_that_can_no_longer_be_imported_is_tried_ever_later(patient: Fleet) -> None:
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [("import no_such_module\n", "code 1"), ("import os; os._exit(0)\n", "code 0")],
+    ids=["import", "exit"],
+)
+def test_a_module_that_can_no_longer_be_imported_is_tried_ever_later(patient: Fleet, broken: str, told: str) -> None:
     """Half a deployment: the code on disk is broken for a while."""
     code = patient.folder / "deployed.py"
     code.write_text("import fleet_jobs\n")
     member = patient.worker("--processes", "1", modules=("deployed",))
-    code.write_text("import no_such_module\n")
+    code.write_text(broken)
     member.signal(signal.SIGKILL, member.started()[0])
     member.wait_said("started", 5, 30)
     starts = [line.split(",")[0] for line in member.said().splitlines() if "started" in line]
     pauses = [b - a for a, b in pairwise(datetime.fromisoformat(start) for start in starts)]
     assert pauses[2] >= timedelta(seconds=1)
     assert pauses[3] >= timedelta(seconds=2)
+    assert f"is gone: its process exited with {told}" in member.said()
     code.write_text("import fleet_jobs\n")
     member.wait_said(" takes ", 2, 30)
     patient.wait_done([jobs.quick.push().id])

@@ -163,6 +163,7 @@ class Supervisor:
             log.info("the code changed: the worker starts over")
             self._failures, self._starts = 0, [now] * len(self._starts)  # what failed to start may be mended now
             for child in self._children:
+                child.told = True
                 self._signal(signal.SIGTERM, child)
 
     def _forgive(self, away: float) -> None:
@@ -199,7 +200,8 @@ class Supervisor:
             code = EXIT_CLEAN  # it was told to stop before it could listen
         cause = child.killed or how_it_ended(code)
         self._orphaned += [(boot, cause) for boot in child.boots]
-        if code in (EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE):
+        came_to_work = bool(child.boots or child.told or self._stops)
+        if code in (EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE) and came_to_work:
             log.info("worker process %d left (%d)", child.process.pid, code)
         else:
             returned = "; its tasks are returned" if child.boots else ""
@@ -215,7 +217,8 @@ class Supervisor:
             return
         now = time.monotonic()
         quick = now - child.began < (QUICK_JOINED_S if child.boots else QUICK_S)
-        self._failures = self._failures + 1 if code not in (0, EXIT_RECYCLE) and quick else 0
+        failed = code not in (EXIT_CLEAN, EXIT_RECYCLE) or not came_to_work  # a module may exit 0 when it is imported
+        self._failures = self._failures + 1 if failed and quick else 0
         self._starts.append(now + (min(30.0, 0.25 * 2 ** min(self._failures, 10)) if self._failures else 0.0))
 
     def _revive(self, boot: str, cause: str) -> bool:

@@ -112,3 +112,44 @@ def test_who_is_handed_back_while_it_runs_is_told(patient: Fleet) -> None:
     assert member.terminate(20) == 3
     assert patient.get(task_id).record.state is State.QUEUED
     assert [line.what for line in patient.diary()][1:] in ([], ["told"]), "it never believed that it was still its own"
+
+
+@pytest.mark.parametrize("arguments", [(), ("--processes", "1")], ids=["alone", "supervised"])
+def test_a_blocked_loop_does_not_hold_up_the_exit(patient: Fleet, arguments: tuple[str, ...]) -> None:
+    """It hears no signal. The task that blocks it and the one beside it are handed back all the same."""
+    member = patient.worker(*arguments, RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="1")
+    ids = [jobs.hold.push("go").id, jobs.block.push("go").id]
+    patient.wait_diary("begin", 2)
+    assert member.terminate(25) == 3
+    assert "2 tasks are handed back without it" in member.said()
+    assert [patient.get(task_id).record.state for task_id in ids] == [State.QUEUED] * 2
+    assert [patient.get(task_id).record.attempt for task_id in ids] == [0] * 2
+    assert not member.session()
+    patient.open_gate("go")
+    patient.worker()
+    assert [task.result for task in patient.wait_done(ids)] == [b"1"] * 2
+
+
+def test_a_second_sigint_reaches_a_blocked_loop(patient: Fleet) -> None:
+    member = patient.worker(RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="60")
+    task_id = jobs.block.push("go").id
+    patient.wait_diary("begin", 1)
+    member.signal(signal.SIGINT)
+    patient.let_pass(0.5)  # else the two may be one
+    member.signal(signal.SIGINT)
+    assert member.wait(25) == 3
+    assert patient.get(task_id).record.state is State.QUEUED
+
+
+def test_a_child_that_hears_nothing_is_killed_and_its_tasks_are_returned(patient: Fleet) -> None:
+    """Its GIL is held: not even its heart can see that it is time to leave."""
+    member = patient.worker("--processes", "1", modules=TROUBLE, RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="0.1")
+    task_id = trouble.hold_gil_idle.push(120).id
+    patient.wait_diary("begin", 1)
+    assert member.terminate(45) == 3
+    assert "did not leave in time and is killed" in member.said()
+    task = patient.get(task_id)
+    assert task.record.state is State.QUEUED
+    assert "did not leave" in task.history[-1].detail
+    patient.worker(modules=TROUBLE)
+    patient.wait_done([task_id])

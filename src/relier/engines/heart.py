@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sys
 import threading
 import time
@@ -30,6 +31,7 @@ GLANCE_S = 0.25  # how often the thread looks around
 BLOCKED_S = 1.0  # a loop that did not turn for so long is reported
 GRACE_S = 10.0  # past its hard timeout a task has this long to end
 DEAF_S = 2.0  # a loop that does not take an order for so long is given up
+LATE_S = 5.0  # past the time to leave: what a loop that turns needs to hand back and say so
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class Heart(threading.Thread):
         tell: Callable[[News], None],
         give_up: Callable[[], None],
         on_beat: Callable[[Pulse], None] | None = None,
+        leave_by: Callable[[], float] = lambda: math.inf,
     ) -> None:
         super().__init__(name="relier-heart", daemon=True)
         self._lease = settings.heartbeat_ttl
@@ -98,6 +101,7 @@ class Heart(threading.Thread):
         self._tell = tell
         self._give_up = give_up
         self._on_beat = on_beat
+        self._leave_by = leave_by
         self._ending = threading.Event()
         self._poked = False
         self._reported_at = 0.0
@@ -131,6 +135,7 @@ class Heart(threading.Thread):
                 self._watch_loop(now)
                 if now > patient_until:
                     self._bury_overdue(now)
+                    self._leave_if_late(now)
             except Exception:  # a worker whose heart has stopped would hold up its tasks for ever
                 log.exception("the heart of worker %s stumbled, and goes on", self._pulse.boot)
         self._store.close()
@@ -213,12 +218,18 @@ class Heart(threading.Thread):
         self._buried[attempt.key] = now
         self._tell(Overdue(attempt))
 
+    def _leave_if_late(self, now: float) -> None:
+        """A loop that turns leaves by itself, however long that takes."""
+        if now > self._leave_by() + LATE_S and now - self._pulse.turned > DEAF_S:
+            self._leave_all()
+
     def _leave_all(self) -> None:
         """The loop takes no order any more: hand back what it holds, and end the process."""
         attempts = [a for a in list(self._pulse.attempts.values()) if a.key not in self._buried]
         leases = [a.lease for a in attempts if a.lease.owner == self._pulse.boot]
         try:
             if leases:
+                log.warning("the event loop takes no order any more: %d tasks are handed back without it", len(leases))
                 self._store.run(self._ledger.release(leases))
         except RelierError as error:
             log.warning("what this process held could not be handed back, its lease will run out: %s", error)

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import os
 import platform
 import threading
@@ -64,6 +65,7 @@ class WorkerOptions:
     sweep: bool = True
     on_beat: Callable[[Pulse], None] | None = field(default=None, compare=False)
     give_up: Callable[[], None] = field(default=lambda: os._exit(EXIT_RECYCLE), compare=False)
+    leave_by: Callable[[], float] = field(default=lambda: math.inf, compare=False)  # what a deaf loop was told
 
 
 class Worker:
@@ -137,6 +139,7 @@ class Worker:
             partial(self._post, loop),
             self._options.give_up,
             self._options.on_beat,
+            self._options.leave_by,
         )
         await asyncio.to_thread(self._heart.join_namespace)
         self._turn()

@@ -6,16 +6,18 @@ import asyncio
 import contextlib
 import ctypes
 import logging
+import math
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, NoReturn
 
 from relier import registry
 from relier.engines.heart import Pulse
-from relier.engines.native import EXIT_CLEAN, EXIT_RECYCLE, Worker, WorkerOptions
+from relier.engines.native import EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE, Worker, WorkerOptions
 from relier.engines.supervisor import TELL_FD, told
 from relier.errors import StoreError, WorkerInitializationError
 from relier.run.forks import let_forks_be_ended
@@ -41,19 +43,40 @@ def run_worker(settings: Settings, options: WorkerOptions) -> NoReturn:
             f"name the module that holds them"
         )
     pipe = os.environ.pop(TELL_FD, None)
+    told = Told(settings.graceful_shutdown_timeout)
     give_up: Callable[[], None] = start_over
     if pipe is not None:
         options = replace(options, on_beat=lambda pulse: tell_parent(int(pipe), pulse))
         give_up = lambda: os._exit(EXIT_RECYCLE)  # noqa: E731 - the parent starts another
         if sys.platform == "linux":  # a parent that was killed cannot tell its children to drain
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    code = asyncio_run(work(settings, replace(options, give_up=give_up)))
+    leaves = lambda: leave(EXIT_FORCED) if told.to_leave else give_up()  # noqa: E731 - by then it may have been told
+    code = asyncio_run(work(settings, replace(options, give_up=leaves, leave_by=lambda: told.leave_by), told))
     if code == EXIT_RECYCLE:
         give_up()
     leave(code)
 
 
-async def work(settings: Settings, options: WorkerOptions) -> int:
+class Told:
+    """When a signal says it must have left by (monotonic). The loop listens to the same signals, but a task that blocks
+    it makes it deaf: the main thread takes this note between two steps of whatever it runs. Not covered: one long call
+    in C, which lets no Python run in its thread."""
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self.leave_by = math.inf
+
+    def __call__(self, number: int, _frame: object) -> None:
+        now = time.monotonic()
+        at_once = self.to_leave and number == signal.SIGINT
+        self.leave_by = min(self.leave_by, now if at_once else now + self._patience)
+
+    @property
+    def to_leave(self) -> bool:
+        return self.leave_by < math.inf
+
+
+async def work(settings: Settings, options: WorkerOptions, told: Told) -> int:
     client = Client(settings)
     use_client(client)
     worker = Worker(client, options)
@@ -67,6 +90,8 @@ async def work(settings: Settings, options: WorkerOptions) -> int:
 
     loop.add_signal_handler(signal.SIGTERM, worker.drain)
     loop.add_signal_handler(signal.SIGINT, interrupted)
+    for number in TOLD:  # takes nothing from the loop, which reads its signals from a socket
+        signal.signal(number, told)
     try:
         code = await worker.run()
     except StoreError as error:

@@ -31,6 +31,7 @@ log = logging.getLogger("relier.supervisor")
 TELL_FD = "RELIER_SUPERVISOR_FD"
 STALL_S = 60.0  # how long the parent beats for a child that does not
 GRACE_S = 10.0  # past a task's hard timeout
+LATE_S = 20.0  # past the time it may take to leave: more than it needs where the store is away
 AWAY_S = 2.0  # between two looks of the parent: it was held up itself
 QUICK_S, QUICK_JOINED_S = 10.0, 1.0  # a child that lived shorter failed to start; one that had joined, hardly
 EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE = 0, 3, 4
@@ -54,7 +55,7 @@ class Child:
     beaten: float = 0.0  # our last beat for it
     hard_deadline: float = 0.0
     cpu: float = 0.0
-    told: bool = False  # to stop
+    told: float = 0.0  # to stop (monotonic)
     killed: str = ""  # why we killed it
     rest: bytes = b""
 
@@ -163,7 +164,7 @@ class Supervisor:
             log.info("the code changed: the worker starts over")
             self._failures, self._starts = 0, [now] * len(self._starts)  # what failed to start may be mended now
             for child in self._children:
-                child.told = True
+                child.told = now
                 self._signal(signal.SIGTERM, child)
 
     def _forgive(self, away: float) -> None:
@@ -171,6 +172,7 @@ class Supervisor:
         for child in self._children if away > AWAY_S else ():
             child.heard += away
             child.hard_deadline += away if child.hard_deadline else 0.0
+            child.told += away if child.told else 0.0
 
     def _start(self, now: float) -> None:
         ours, theirs = os.pipe()
@@ -237,19 +239,18 @@ class Supervisor:
             return False
 
     def _mind(self, child: Child, now: float) -> None:
-        """Beat for a child that computes and cannot; kill one that has been silent for too long."""
+        """Beat for a child that computes and cannot; kill one that is silent, or leaves, for too long."""
         lease = self._settings.heartbeat_ttl
-        if not child.boots or now - child.heard < lease / 2:
-            return
         if child.killed:
+            return
+        if child.told and now > child.told + self._settings.graceful_shutdown_timeout + LATE_S:
+            self._kill(child, f"it did not leave within {now - child.told:.0f} s", "did not leave in time")
+            return
+        if not child.boots or now - child.heard < lease / 2:
             return
         if now > child.killed_at:
             silent = now - child.heard
-            child.killed = (
-                f"its supervisor killed it: no sign of life for {silent:.0f} s (does something hold the GIL?)"
-            )
-            log.error("worker process %d has not beaten for %.0f s and is killed", child.process.pid, silent)
-            child.process.kill()
+            self._kill(child, f"no sign of life for {silent:.0f} s", f"has not beaten for {silent:.0f} s")
             return
         if now - child.beaten < lease / 4:
             return
@@ -258,6 +259,11 @@ class Supervisor:
         if busy and state not in "TtZX":
             with contextlib.suppress(RelierError):
                 self._store.run(self._ledger.beat(child.boots[-1], round(1000 * lease)))
+
+    def _kill(self, child: Child, why: str, words: str) -> None:
+        child.killed = f"its supervisor killed it: {why} (does something hold the GIL?)"
+        log.error("worker process %d %s and is killed", child.process.pid, words)
+        child.process.kill()
 
     def _told_to_stop(self, number: int, _frame: object) -> None:
         """Only counts: a child may be half started right now. The next look tells them all."""
@@ -268,7 +274,7 @@ class Supervisor:
     def _tell_to_stop(self) -> None:
         for child in self._children:
             if not child.told:
-                child.told = True
+                child.told = time.monotonic()
                 log.info("worker process %d is told to stop", child.process.pid)
                 self._signal(signal.SIGTERM, child)
             elif self._interrupts > 1:  # at every look: it may overtake the SIGTERM, and then only drains

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from relier.celery import install
 from relier.celery.outbox import BrokerTarget, send_through
-from relier.outbox.relay import Batch
+from relier.outbox.batch import Batch
 from relier.outbox.row import CELERY, Row
 from relier.outbox.target import Failed, Outage
 from relier.states import State

@@ -14,11 +14,12 @@ from databases import Database
 from relier import Client, ConfigurationError, Settings
 from relier.errors import RedisConnectionError, TaskNotFoundError
 from relier.ledger.records import Admission, Limit, Submission, new_task_id
+from relier.outbox.batch import Batch
 from relier.outbox.engines import AsyncEngineDatabase, EngineDatabase, database_of, notice_connector
 from relier.outbox.members import Membership
 from relier.outbox.options import RelayOptions
 from relier.outbox.postgres import NoticeListener
-from relier.outbox.relay import Batch, Relay, relay_to_ledger
+from relier.outbox.relay import Relay, relay_to_ledger
 from relier.outbox.row import TOMB_MS, NewRow, new_row
 from relier.outbox.rows import Members, Rows, Wanted
 from relier.outbox.target import SENT, Deferred, Failed, LedgerTarget, Outage
@@ -137,7 +138,7 @@ def test_an_admission_refusal_defers_by_its_retry_after(shop: Shop) -> None:
     assert [row.task_id for row in left] == [task.id for task in tasks[3:]]
     assert all((row.retries, row.dead, row.leased_by) == (0, 0, "") for row in left)
     assert all(10_000 < row.due_at - row.leased_at <= 30_000 for row in left)
-    assert relay.breaker.state == "closed"
+    assert relay.breakers["ledger"].state == "closed"
 
 
 def test_an_outage_spends_no_retries_and_opens_the_breaker(shop: Shop) -> None:
@@ -147,21 +148,21 @@ def test_an_outage_spends_no_retries_and_opens_the_breaker(shop: Shop) -> None:
     ids = shop.place(*range(5))
     assert relay.drain() == 0
     assert len(target.seen) == 2
-    assert relay.breaker.state == "open"
+    assert relay.breakers["ledger"].state == "open"
     assert [row.retries for row in shop.rows()] == [0] * 5
     assert [row.leased_by for row in shop.rows()] == [""] * 5
     due_now(shop)
     done = relay.turn(Batch("x"))
     assert len(target.seen) == 2
     clock.now += 31
-    assert relay.breaker.state == "half-open"
+    assert relay.breakers["ledger"].state == "half-open"
     done = relay.turn(done)
     assert len(done.rows) == 1
-    assert relay.breaker.state == "open"
+    assert relay.breakers["ledger"].state == "open"
     clock.now += 31
     due_now(shop)
     done = relay.turn(done)
-    assert relay.breaker.state == "closed"
+    assert relay.breakers["ledger"].state == "closed"
     relay._exchange(done, 0)
     due_now(shop)
     assert relay.drain() == 4
@@ -181,7 +182,7 @@ def test_a_row_that_alone_meets_outages_is_poison(shop: Shop) -> None:
     (row,) = shop.rows()
     assert row.dead == 1
     assert "RedisConnectionError" in row.error
-    assert relay.breaker.state == "closed"
+    assert relay.breakers["ledger"].state == "closed"
 
 
 def test_a_store_that_is_away_is_an_outage(pg_shop: Shop, settings: Settings) -> None:

@@ -32,7 +32,6 @@ class RelayCollector:
         depth = self._relay.depth()
         for name, number, text in (
             ("lag_seconds", counts.lag_ms / 1000, "The age of the last row that was sent."),
-            ("breaker_state", BREAKER[self._relay.breaker.state], "0 closed, 1 half-open, 2 open."),
             *(
                 ()
                 if depth is None
@@ -44,6 +43,10 @@ class RelayCollector:
             ),
         ):
             yield GaugeMetricFamily(f"relier_outbox_{name}", text, value=number)
+        states = GaugeMetricFamily("relier_outbox_breaker_state", "0 closed, 1 half-open, 2 open.", labels=["kind"])
+        for kind, breaker in self._relay.breakers.items():
+            states.add_metric([kind], BREAKER[breaker.state])
+        yield states
 
 
 def serve_metrics(relay: Relay, port: int) -> None:

@@ -18,14 +18,15 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from relier.outbox.batch import Batch, Counts
 from relier.outbox.bell import Ear, Listener
 from relier.outbox.breaker import Breaker
 from relier.outbox.members import Membership, new_relay
 from relier.outbox.options import RelayOptions
+from relier.outbox.route import Route
 from relier.outbox.row import Row
 from relier.outbox.rows import Database, Depth, Rows, Transaction
 from relier.outbox.target import Deferred, Failed, LedgerTarget, Outage, Outcome, Sent, Target
@@ -37,31 +38,8 @@ log = logging.getLogger("relier.outbox")
 SOONEST_S = 0.002  # after something was found, or the bell rang: so soon, then less and less often
 ALONE = 5  # a relay that no bell wakes looks so many times as often
 DEPTH_EVERY_S = 10.0
-REMEMBERED = 10_000
 GLANCE_S = 0.5  # how often it looks around while others publish
 OUTAGE_DEFER_S = 1.0  # a row that met an outage lets others try first
-
-
-@dataclass(slots=True)
-class Counts:
-    """What this relay has done. `lag_ms`: the age of the last row it sent."""
-
-    published: int = 0
-    failed: int = 0
-    dead: int = 0
-    deferred: int = 0
-    outages: int = 0
-    lag_ms: int = 0
-
-
-@dataclass(slots=True)
-class Batch:
-    """Rows of one claim, and what came of those that were tried. The others are given back."""
-
-    boot: str
-    rows: Sequence[Row] = ()
-    outcomes: dict[int, Outcome] = field(default_factory=dict)
-    renewed_at: float = 0.0
 
 
 class Relay:
@@ -83,10 +61,10 @@ class Relay:
     ) -> None:
         self.options = options or RelayOptions()
         self.counts = Counts()
-        self.breaker = Breaker(self.options.broker_outage_cooldown, clock)
         self._database = database
-        self._targets = {target.kind: target for target in targets}
-        self._rows = Rows(database.dialect, self.options.table, self._targets, ordered=self.options.ordered)
+        cooldown = self.options.broker_outage_cooldown
+        self._routes = {target.kind: Route(target, cooldown, clock) for target in targets}
+        self._rows = Rows(database.dialect, self.options.table, self._routes, ordered=self.options.ordered)
         self._membership = membership
         self._own_boot = new_relay()  # for one that is no member
         self._listener = None if listener is None else listener(self.wake)
@@ -98,7 +76,6 @@ class Relay:
         self._depth: Depth | None = None
         self._shows_depth = False
         self._looked_at = -DEPTH_EVERY_S
-        self._met_outage: dict[int, int] = {}  # row -> how many had been published when it last met one
         self._pool: ThreadPoolExecutor | None = None
         if self.options.publish_concurrency > 1:
             self._pool = ThreadPoolExecutor(self.options.publish_concurrency, "relier-publishes")
@@ -147,16 +124,14 @@ class Relay:
         """Close one batch, claim and publish the next; where there is none, wait. Answers with what is to be closed."""
         self._touch()
         self._look()
-        state = self.breaker.state
-        want = {"closed": self.options.batch_size, "half-open": 1, "open": 0}[state]
         try:
-            batch = self._exchange(done, want)
+            batch = self._exchange(done, self.options.batch_size)
         except Exception as error:  # noqa: BLE001 - the database is away: nothing is lost, its rows are there
             log.warning("the database did not answer, and is asked again: %s", error)
             self._rest(self.options.idle_time)
             return done
         if not batch.rows:
-            self._rest(self.breaker.wait or self._pause())
+            self._rest(self._closed_for() or self._pause())
             return batch
         self._calm = 0
         self._publish(batch)
@@ -168,10 +143,10 @@ class Relay:
         return self._depth
 
     def drain(self) -> int:
-        """Send all that is due, and answer how many were sent: for tests and scripts. The breaker ends it, too."""
+        """Send all that is due, and answer how many were sent: for tests and scripts. What is away is left out."""
         before, done = self.counts.published, Batch(self.boot)
         while True:
-            done = self._exchange(done, self.options.batch_size if self.breaker.state == "closed" else 0)
+            done = self._exchange(done, self.options.batch_size, probe=False)
             if not done.rows:
                 return self.counts.published - before
             self._publish(done)
@@ -183,14 +158,23 @@ class Relay:
             self._membership.end()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
-        for target in self._targets.values():
-            target.close()
+        for route in self._routes.values():
+            route.target.close()
         self._database.close()
 
     @property
     def boot(self) -> str:
         """Who it is, in the rows it holds and among the members."""
         return self._own_boot if self._membership is None else self._membership.boot
+
+    @property
+    def breakers(self) -> dict[str, Breaker]:
+        """By the kind of rows: that of each target."""
+        return {kind: route.breaker for kind, route in self._routes.items()}
+
+    def _closed_for(self) -> float:
+        """How long until something may be tried, where every target is away (s)."""
+        return min((route.breaker.wait for route in self._routes.values()), default=0.0)
 
     def _pause(self) -> float:
         """Short after something happened, longer and longer when nothing does."""
@@ -213,19 +197,27 @@ class Relay:
 
     # --- the database: this thread alone -------------------------------------------------------------------------
 
-    def _exchange(self, done: Batch, want: int) -> Batch:
-        """Close a batch and claim the next, in one transaction."""
-        if not done.rows and not want:
+    def _exchange(self, done: Batch, want: int, *, probe: bool = True) -> Batch:
+        """Close a batch and claim the next, in one transaction. `probe`: targets that were away get one row to try."""
+        claims = self._claims(want, probe) if want else []
+        if not done.rows and not claims:
             return Batch(self.boot)
         members = self._membership.members() if self._membership is not None else None
         stale_ms = round(1000 * self.options.stale_timeout_seconds)
         batch = Batch(self.boot)
         with self._database.begin() as tx:
             self._close(tx, done)
-            if want:
-                batch.renewed_at = self._clock()
-                batch.rows = self._rows.claim(tx, batch.boot, want, stale_ms, members)
+            batch.renewed_at = self._clock()
+            for kinds, most in claims:
+                batch.rows = [*batch.rows, *self._rows.claim(tx, batch.boot, most, stale_ms, members, kinds)]
         return batch
+
+    def _claims(self, want: int, probe: bool) -> list[tuple[list[str], int]]:
+        """Which kinds of rows are claimed, and how many: all in one go, but for those that only try."""
+        states = {kind: route.breaker.state for kind, route in self._routes.items()}
+        flowing = [kind for kind, state in states.items() if state == "closed"]
+        trying = [kind for kind, state in states.items() if state == "half-open" and probe]
+        return [*([(flowing, want)] if flowing else []), *(([kind], 1) for kind in trying)]
 
     def _close(self, tx: Transaction, batch: Batch) -> None:
         sent: list[int] = []
@@ -279,11 +271,9 @@ class Relay:
 
     def _publish(self, batch: Batch) -> None:
         """Every row gets its outcome, or none if it was not begun: the breaker opened, or the relay shall stop."""
-        parcels = self._parcels(batch.rows)
+        parcels = self._to_send(batch.rows)
         if self._pool is None:
             for parcel in parcels:
-                if not self._goes_on():
-                    break
                 self._heard(batch, parcel, self._send(parcel))
                 self._keep(batch)
         else:
@@ -293,7 +283,7 @@ class Relay:
         under_way: dict[Future[list[Outcome]], Sequence[Row]] = {}
         stopped_at: float | None = None
         while True:
-            while len(under_way) < self.options.publish_concurrency and self._goes_on():
+            while len(under_way) < self.options.publish_concurrency:
                 parcel = next(parcels, None)
                 if parcel is None:
                     break
@@ -312,58 +302,45 @@ class Relay:
                     batch.rows = [row for row in batch.rows if not any(row in parcel for parcel in under_way.values())]
                     return
 
-    def _goes_on(self) -> bool:
-        return not self._stop.is_set() and self.breaker.state != "open"
+    def _to_send(self, rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+        """Parcels that may go now; asked for one by one, as a breaker may open meanwhile."""
+        for parcel in self._parcels(rows):
+            if self._stop.is_set():
+                return
+            if self._routes[parcel[0].kind].breaker.state != "open":
+                yield parcel
 
     def _parcels(self, rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
         """What is published in one go: rows of one kind, so few that every thread has some."""
         share = -(-len(rows) // self.options.publish_concurrency)
         start = 0
         for i in range(1, len(rows) + 1):
-            size = min(share, self._targets[rows[start].kind].parcel)
+            size = min(share, self._routes[rows[start].kind].target.parcel)
             if i == len(rows) or rows[i].kind != rows[start].kind or i - start >= size:
                 yield rows[start:i]
                 start = i
 
     def _send(self, parcel: Sequence[Row]) -> list[Outcome]:
-        return self._targets[parcel[0].kind].publish(parcel)
+        return self._routes[parcel[0].kind].target.publish(parcel)
 
     def _heard(self, batch: Batch, parcel: Sequence[Row], outcomes: Sequence[Outcome]) -> None:
         """Judge what a thread has told; in the main thread, one at a time."""
-        outages = [outcome for outcome in outcomes if isinstance(outcome, Outage)]
-        sent = sum(isinstance(outcome, Sent) for outcome in outcomes)
-        answered = any(isinstance(outcome, Sent | Deferred) for outcome in outcomes)
-        if answered and self.breaker.sent():
-            log.warning("the target answers again; the relay goes on")
-        if outages and self.breaker.outage():
-            cooldown = self.options.broker_outage_cooldown
-            log.warning("the target is away; nothing is tried for %g s: %s", cooldown, outages[0].error)
-        self.counts.published += sent
-        for row, outcome in zip(parcel, outcomes, strict=True):
-            batch.outcomes[row.id] = self._judged(row, outcome)
+        self.counts.outages += sum(isinstance(outcome, Outage) for outcome in outcomes)
+        judged = self._routes[parcel[0].kind].judge(parcel, outcomes)
+        for row, outcome in zip(parcel, judged, strict=True):
+            batch.outcomes[row.id] = outcome
+            self._count(row, outcome)
 
-    def _judged(self, row: Row, outcome: Outcome) -> Outcome:
+    def _count(self, row: Row, outcome: Outcome) -> None:
         counts = self.counts
-        if isinstance(outcome, Outage):
-            counts.outages += 1
-            before = self._met_outage.get(row.id)
-            if before is None or before == counts.published:
-                if len(self._met_outage) >= REMEMBERED:  # others have sent most of them by now
-                    self._met_outage.clear()
-                self._met_outage[row.id] = counts.published
-                return outcome
-            self._met_outage[row.id] = -1
-            outcome = Failed(outcome.error)  # others got through since: it is this row alone
-        else:
-            self._met_outage.pop(row.id, None)
         if isinstance(outcome, Sent):
+            counts.published += 1
             counts.lag_ms = row.age_ms
         elif isinstance(outcome, Deferred):
             counts.deferred += 1
         elif isinstance(outcome, Failed):
             final = outcome.final or row.retries >= self.options.max_retries
             counts.dead, counts.failed = counts.dead + final, counts.failed + (not final)
-        return outcome
 
 
 def relay_to_ledger(

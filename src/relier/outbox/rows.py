@@ -127,10 +127,18 @@ class Rows:
 
     # --- a relay -------------------------------------------------------------------------------------------------
 
-    def claim(self, tx: Transaction, boot: str, most: int, stale_ms: int, members: Members | None) -> list[Row]:
+    def claim(
+        self,
+        tx: Transaction,
+        boot: str,
+        most: int,
+        stale_ms: int,
+        members: Members | None,
+        kinds: Sequence[str] | None = None,
+    ) -> list[Row]:
         """Rows that are due and that no living relay holds; they are this boot's from now on. What it holds already it
-        has forgotten: a claim whose answer was lost."""
-        where, values = self._claimable(boot, stale_ms, members)
+        has forgotten: a claim whose answer was lost. `kinds`: only of these."""
+        where, values = self._claimable(boot, stale_ms, members, self._kinds if kinds is None else kinds)
         values |= {"boot": boot, "most": most}
         pick = f"SELECT r.id FROM {{t}} r WHERE {where} ORDER BY r.due_at, r.id LIMIT :most"
         take = "leased_by = :boot, leased_at = {now}, claims = claims + 1"
@@ -159,10 +167,12 @@ class Rows:
             for found in tx.run(self._sql(f"SELECT {CLAIMED} FROM {{t}} r WHERE {among} ORDER BY r.id"), chosen)
         ]
 
-    def _claimable(self, boot: str, stale_ms: int, members: Members | None) -> tuple[str, dict[str, Any]]:
+    def _claimable(
+        self, boot: str, stale_ms: int, members: Members | None, kinds: Sequence[str]
+    ) -> tuple[str, dict[str, Any]]:
         """Not dead, due, and free: never held, held for too long, or held by a relay that is gone."""
         free = "r.leased_by IN ('', :boot) OR r.leased_at <= {now} - :stale"
-        among_kinds, values = _among("r.kind", self._kinds, "kind")
+        among_kinds, values = _among("r.kind", kinds, "kind")
         values["stale"] = stale_ms
         if members is not None:
             among, chosen = _among("r.leased_by", sorted(members.boots | {boot}), "live")

@@ -112,6 +112,43 @@ def test_what_was_pushed_before_a_close_does_not_come_back(shop: Shop) -> None:
     assert [row.task_id for row in shop.rows()] == [kept]
 
 
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "relier.outbox"]
+
+
+def test_a_push_after_the_last_commit_is_told_when_the_session_is_closed(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is dropped, as what `session.add` was given is; but somebody holds its receipt."""
+    with shop.session() as session:
+        first = shop.outbox.add(session, receipt, 1).id
+        session.commit()
+        lost = [shop.outbox.add(session, receipt, order).id for order in range(12)]
+    assert [row.task_id for row in shop.rows()] == [first]
+    (warning,) = told(caplog)
+    assert "12 of its tasks will not be sent" in warning
+    assert f"shop.receipt {lost[0]}" in warning
+    assert lost[11] not in warning
+    assert first not in warning
+
+
+def test_nothing_is_told_of_a_rollback_that_somebody_asked_for(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    with shop.session() as session:
+        shop.outbox.add(session, receipt, 1)
+        session.rollback()
+    with failing(), shop.session() as session:
+        shop.outbox.add(session, receipt, 2)
+        raise ZeroDivisionError
+    with failing(), shop.session() as session, session.begin():
+        shop.outbox.add(session, receipt, 3)
+        with session.begin_nested():
+            shop.outbox.add(session, receipt, 4)
+        raise ZeroDivisionError
+    shop.place(5)
+    assert shop.count() == 1
+    assert told(caplog) == []
+
+
 def test_thousands_of_pushes_in_one_transaction(shop: Shop) -> None:
     with shop.session() as session, session.begin():
         ids = [shop.outbox.add(session, receipt, order).id for order in range(6_000)]

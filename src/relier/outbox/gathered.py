@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,6 +17,10 @@ from relier.outbox.row import NewRow
 
 if TYPE_CHECKING:
     from relier.outbox.sqlalchemy import Outbox
+
+log = logging.getLogger("relier.outbox")
+
+NAMED = 10  # so many of the tasks that are dropped are named
 
 
 @dataclass(slots=True)
@@ -37,6 +43,7 @@ class Gathered:
         self._session = ref(session)
         event.listen(session, "before_commit", self._commit)
         event.listen(session, "after_commit", self._committed)
+        event.listen(session, "after_rollback", self._all_rolled_back)
         event.listen(session, "after_soft_rollback", self._rolled_back)
         event.listen(session, "after_transaction_end", self._ended)
 
@@ -88,6 +95,10 @@ class Gathered:
             entry.owner = outer if entry.owner is released else entry.owner
             entry.inserted_in = outer if entry.inserted_in is released else entry.inserted_in
 
+    def _all_rolled_back(self, session: Session) -> None:
+        if not session.in_nested_transaction():  # told before the transaction ends: what is left then was not asked for
+            self._entries.clear()
+
     def _rolled_back(self, _: Session, ended: SessionTransaction) -> None:
         self._entries = [entry for entry in self._entries if not _is_within(entry.owner, ended)]
         for entry in self._entries:
@@ -98,7 +109,22 @@ class Gathered:
         if ended.nested or ended.parent is None:  # no flush's own
             self._closing = False
         if ended.parent is None:  # perhaps by `session.close()`, which is no rollback for SQLAlchemy's listeners
+            self._tell_of_dropped()
             self._entries.clear()
+
+    def _tell_of_dropped(self) -> None:
+        """Nobody asked for a rollback, and the caller holds receipts. An exception that closes the session did ask."""
+        if not self._entries or sys.exc_info()[0] is not None:
+            return
+        rows = [entry.row for entry in self._entries]
+        named = ", ".join(f"{row.name} {row.task_id}" for row in rows[:NAMED])
+        log.warning(
+            "a session was closed without a commit after the last push, so %d of its tasks will not be sent: %s%s; "
+            "commit after the last push, or call session.rollback() if that is meant",
+            len(rows),
+            named,
+            ", …" if len(rows) > NAMED else "",
+        )
 
 
 def innermost(session: Session) -> SessionTransaction | None:

@@ -99,6 +99,26 @@ def test_what_a_flush_pushes_while_it_is_committed_is_written(shop: Shop) -> Non
     assert shop.count() == 3
 
 
+@pytest.mark.parametrize("well", [True, False])
+def test_what_a_listener_pushes_after_a_savepoint_of_its_own_is_written(shop: Shop, well: bool) -> None:
+    """The savepoint ends in the middle of the commit, which goes on."""
+
+    def audit(session: Session) -> None:
+        if session.in_nested_transaction():
+            return
+        with failing(), session.begin_nested():
+            receipt.push_in(session, 2)
+            if not well:
+                raise ZeroDivisionError
+        receipt.push_in(session, 3)
+
+    with shop.session() as session:
+        receipt.push_in(session, 1)
+        event.listen(session, "before_commit", audit)  # after the outbox's own
+        session.commit()
+    assert shop.count() == (3 if well else 2)
+
+
 def test_what_was_pushed_before_a_close_does_not_come_back(shop: Shop) -> None:
     """A session that is closed rolls back, and may be used again."""
     with shop.session() as session:

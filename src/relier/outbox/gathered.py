@@ -39,7 +39,8 @@ class Gathered:
     def __init__(self, outbox: Outbox, session: Session) -> None:
         self._outbox = ref(outbox)
         self._entries: list[Entry] = []
-        self._closing = False  # a commit is under way: what is added now, by a listener, has no other to wait for
+        # Commits under way, a listener's savepoints among them: what is added now has no other to wait for.
+        self._closing: set[SessionTransaction | None] = set()
         self._session = ref(session)
         event.listen(session, "before_commit", self._commit)
         event.listen(session, "after_commit", self._committed)
@@ -70,7 +71,7 @@ class Gathered:
         return [entry.row for entry in self._entries if entry.inserted_in is None]
 
     def _commit(self, session: Session) -> None:
-        self._closing = True
+        self._closing.add(innermost(session))
         self._insert(session)
 
     def _insert(self, session: Session) -> None:
@@ -106,8 +107,7 @@ class Gathered:
                 entry.inserted_in = None
 
     def _ended(self, _: Session, ended: SessionTransaction) -> None:
-        if ended.nested or ended.parent is None:  # no flush's own
-            self._closing = False
+        self._closing.discard(ended)
         if ended.parent is None:  # perhaps by `session.close()`, which is no rollback for SQLAlchemy's listeners
             self._tell_of_dropped()
             self._entries.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import time
 from typing import Any
 
@@ -216,6 +217,23 @@ def test_connections_write_at_once(shop: Shop) -> None:
     with shop.engine.connect() as connection:
         receipt.push_in(connection, 3)
     assert shop.count() == 1
+
+
+def test_using_says_when_the_code_inside_did_not_see_it(shop: Shop) -> None:
+    """As a dependency of FastAPI that is no coroutine: it begins and ends in contexts of a thread pool."""
+    with shop.session() as session:
+        using = shop.outbox.using(session)
+        contextvars.copy_context().run(using.__enter__)
+        assert shop.outbox.current() is None
+        with pytest.raises(ConfigurationError, match="async def"):
+            contextvars.copy_context().run(using.__exit__, None, None, None)
+        using = shop.outbox.using(session)
+        contextvars.copy_context().run(using.__enter__)
+        error = ZeroDivisionError()
+        assert contextvars.copy_context().run(using.__exit__, ZeroDivisionError, error, None) is not True
+        with shop.outbox.using(session):
+            assert shop.outbox.current() is session
+        assert shop.outbox.current() is None
 
 
 def test_scoped_sessions(shop: Shop) -> None:

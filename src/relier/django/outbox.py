@@ -21,6 +21,7 @@ from relier.django.models import NowMs, OutboxRow
 from relier.errors import ConfigurationError, OutsideTransactionError
 from relier.outbox.bell import Ringer
 from relier.outbox.row import NewRow
+from relier.outbox.write import holding
 from relier.submit.client import default_client
 
 if TYPE_CHECKING:
@@ -76,11 +77,8 @@ class DjangoOutbox:
     @contextmanager
     def using(self, where: Any) -> Iterator[None]:
         """Inside, what `.delay()` and `.apply_async()` of a Celery app with this outbox send is in this database."""
-        token = self._using.set(connection_of(where).alias)
-        try:
+        with holding(self._using, connection_of(where).alias):
             yield
-        finally:
-            self._using.reset(token)
 
     def current(self) -> str | None:
         """The database whose transaction a Celery message is to be part of: that of `using`; the default one, if a

@@ -39,7 +39,7 @@ from relier.outbox.postgres import NOTIFY, channel_of
 from relier.outbox.row import NewRow
 from relier.outbox.rows import Transaction
 from relier.outbox.tables import AT_ONCE, dialect_of, outbox_table
-from relier.outbox.write import DEFAULT_TABLE, use_outbox
+from relier.outbox.write import DEFAULT_TABLE, holding, use_outbox
 from relier.submit.client import default_client
 
 if TYPE_CHECKING:
@@ -119,11 +119,8 @@ class Outbox:
     @contextmanager
     def using(self, where: Any) -> Iterator[None]:
         """Inside, what `.delay()` and `.apply_async()` of a Celery app with this outbox send is in the transaction."""
-        token = self._using.set(plain(where))
-        try:
+        with holding(self._using, plain(where)):
             yield
-        finally:
-            self._using.reset(token)
 
     def pending(self, where: Any) -> list[NewRow]:
         """Rows of a session that its next commit will insert."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from relier.errors import ConfigurationError
 from relier.outbox.row import NewRow
+
+T = TypeVar("T")
 
 DEFAULT_TABLE = "relier_outbox"
 
@@ -55,6 +59,26 @@ def outbox_of(where: Any) -> Writer:
         f"push_in needs the one outbox of this process, and "
         f"{found if len(_outboxes) else 'there is none: make one with `Outbox(Base.metadata)`'}; nothing was written"
     )
+
+
+@contextmanager
+def holding(current: ContextVar[T], where: T) -> Iterator[None]:
+    """`current` is `where` inside. Refuses to end where it did not begin: then the block between has not seen it."""
+    token = current.set(where)
+    try:
+        yield
+    except BaseException:
+        with suppress(ValueError):  # what was raised says more
+            current.reset(token)
+        raise
+    try:
+        current.reset(token)
+    except ValueError:
+        raise ConfigurationError(
+            "`with outbox.using(…)` ends in another context than it began in, as in a `def` dependency of FastAPI, "
+            "which runs in a thread pool: the code between has not seen it, and what it sent was not part of the "
+            "transaction; make the dependency `async def`, or write the `with` around the code that sends"
+        ) from None
 
 
 def _is_from(package: str, value: Any) -> bool:

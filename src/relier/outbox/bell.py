@@ -7,11 +7,14 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from relier.errors import RelierError
 from relier.ledger.ledger import Ledger
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
+from relier.store.address import target_of
+from relier.store.embedded import project_folder
 from relier.submit.client import Client
 
 log = logging.getLogger("relier.outbox")
@@ -34,8 +37,8 @@ def muted() -> Iterator[None]:
 
 
 class Ringer:
-    """Rings in a thread of its own: a commit neither waits for the store nor fails by it. Rings while one is under way
-    are one."""
+    """Rings in a thread of its own: a commit neither waits for the store nor fails by it, nor starts one. Rings while
+    one is under way are one."""
 
     def __init__(self, client: Callable[[], Client]) -> None:
         self._client = client
@@ -58,11 +61,27 @@ class Ringer:
     def _run(self, due: threading.Event) -> None:
         while due.wait():
             due.clear()
-            try:
-                client = self._client()
+            self._ring_now()
+
+    def _ring_now(self) -> None:
+        try:
+            client = self._client()
+            if may_be_heard(client.settings):
                 client.run(client.ledger.ring_outbox())
-            except RelierError as error:
-                log.debug("no relay was woken; one that polls will find the rows: %s", error)
+        except RelierError as error:
+            log.debug("no relay was woken; one that polls will find the rows: %s", error)
+
+
+def may_be_heard(settings: Settings) -> bool:
+    """False where the store is the project's own and does not run: to ring would start it, and nobody listens."""
+    target = target_of(settings)
+    if target.kind != "embedded":
+        return True
+    folder = Path(target.folder).expanduser() if target.folder else project_folder(Path.cwd()) / ".relier"
+    try:
+        return Path((folder / "socket").read_text()).is_socket()
+    except OSError:
+        return False
 
 
 class Ear(threading.Thread):

@@ -414,6 +414,21 @@ def test_a_message_says_which_transaction_it_is_part_of(sqlite: Database, client
             outbox.current()
 
 
+class NotDefault:
+    """A router that keeps the outbox out of the default database."""
+
+    def allow_migrate(self, db: str, app_label: str, **_: object) -> bool | None:
+        return db != "default" if app_label == "relier" else None
+
+
+def test_a_database_without_the_outbox_takes_no_messages(sqlite: Database, client: Client) -> None:
+    urls = {alias: sqlite.server.fresh().url for alias in ("default", "second")}
+    with DjangoShop(client, **urls), override_settings(DATABASE_ROUTERS=[NotDefault()]), transaction.atomic():
+        assert outbox.current() is None
+        with transaction.atomic(using="second"):
+            assert outbox.current() == "second"
+
+
 # --- the tables ------------------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import msgspec
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.db import ConnectionProxy, connections, transaction
+from django.db import ConnectionProxy, connections, router, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import DEFAULT_DB_ALIAS
 
@@ -82,11 +82,15 @@ class DjangoOutbox:
 
     def current(self) -> str | None:
         """The database whose transaction a Celery message is to be part of: that of `using`; the default one, if a
-        transaction is open there; the only other one where one is. In async code, which has none, there is only
-        `using`."""
+        transaction is open there; the only other one where one is. A database that a router keeps the outbox out of
+        does not count. In async code, which has none, there is only `using`."""
         if self._using.get() is not None:
             return self._using.get()
-        begun = [alias for alias in connections if connections[alias].in_atomic_block]
+        begun = [
+            alias
+            for alias in connections
+            if connections[alias].in_atomic_block and router.allow_migrate_model(alias, OutboxRow)
+        ]
         if DEFAULT_DB_ALIAS in begun or not begun:
             return DEFAULT_DB_ALIAS if begun else None
         if len(begun) > 1:

@@ -15,7 +15,8 @@ from sqlalchemy.orm import Session, object_session, scoped_session, sessionmaker
 
 from databases import Database
 from relier import ConfigurationError, OutsideTransactionError, PayloadTooLargeError, TaskNotFoundError, TaskState
-from relier.outbox.row import TOMB_MS, Row, kept_of
+from relier.errors import InvalidSubmissionError
+from relier.outbox.row import LONGEST, TOMB_MS, Row, kept_of
 from relier.outbox.sqlalchemy import Outbox
 from relier.outbox.write import forget_outbox
 
@@ -307,6 +308,18 @@ def test_what_cannot_travel_is_refused_where_it_is_pushed(shop: Shop) -> None:
         with pytest.raises(ConfigurationError, match="not 3"):
             receipt.push_in(3, 1)  # type: ignore[arg-type]
     assert shop.count() == 0
+
+
+@pytest.mark.parametrize(("option", "most"), [("task_id", 64), ("queue", 255)])
+def test_what_the_table_cannot_hold_is_refused_where_it_is_pushed(shop: Shop, option: str, most: int) -> None:
+    """Not by the database, when all the rest is committed."""
+    with shop.session() as session, session.begin():
+        session.add(shop.order(id=1))
+        receipt.with_options(**{option: "x" * most}).push_in(session, 1)  # type: ignore[arg-type]
+        with pytest.raises(InvalidSubmissionError, match=f"{option} has {most + 1} characters"):
+            receipt.with_options(**{option: "x" * (most + 1)}).push_in(session, 2)  # type: ignore[arg-type]
+    assert shop.count() == 1
+    assert {name: shop.outbox.table.c[name].type.length for name in LONGEST} == LONGEST
 
 
 def test_the_schema_is_explained(shop: Shop) -> None:

@@ -7,11 +7,12 @@ import time
 import msgspec
 from msgspec.structs import replace
 
-from relier.errors import PayloadIntegrityError
+from relier.errors import InvalidSubmissionError, PayloadIntegrityError
 from relier.ledger.records import Admission, Submission
 
 TOMB_MS = 7 * 86_400_000  # so long an id that has ended is remembered: a row that is sent again is no second task
 LEDGER, CELERY = "ledger", "celery"  # where a row goes
+LONGEST = {"task_id": 64, "name": 255, "queue": 255, "order_key": 255}  # as the table has them; the ledger takes more
 
 
 class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -30,6 +31,15 @@ class NewRow(msgspec.Struct, frozen=True):
     queue: str
     order_key: str
     body: bytes
+
+    def __post_init__(self) -> None:
+        for what, most in LONGEST.items():
+            found = len(getattr(self, what))
+            if found > most:
+                raise InvalidSubmissionError(
+                    f"{what} has {found} characters, and a row of the outbox holds {most}: the database would refuse "
+                    f"it at the commit, with all the rest; nothing was written; choose a shorter one"
+                )
 
 
 class Row(msgspec.Struct, frozen=True):

@@ -7,8 +7,11 @@ import threading
 from functools import partial
 from pathlib import Path
 
+import aiosqlite
 import pytest
 from shop import Scripted, Shop, failing, unique
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from databases import Database
 from relier import Client, ConfigurationError, Settings
@@ -440,6 +443,17 @@ def test_a_database_that_goes_away_loses_nothing(pg_shop: Shop, postgres: Databa
     assert all(pg_shop.state(one) is State.QUEUED for one in ids)
 
 
+def test_what_a_database_refuses_is_told_in_one_line(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    relay = shop.relay(Scripted(SENT), idle_time=0.001)
+    shop.outbox.table.drop(shop.engine)
+    relay.turn(Batch(relay.boot))
+    (told,) = (record.getMessage() for record in caplog.records if record.name == "relier.outbox")
+    assert "relier_outbox" in told
+    assert "did not answer" not in told
+    assert "\n" not in told
+    assert "LIMIT" not in told
+
+
 def test_the_liveness_file_is_touched_by_every_turn(shop: Shop, tmp_path: Path) -> None:
     sign = tmp_path / "alive"
     relay = shop.relay(Scripted(AWAY), liveness_file=str(sign), idle_time=0.001)
@@ -474,4 +488,24 @@ def test_an_async_database_rolls_back(sqlite: Database) -> None:
         raise ZeroDivisionError
     with database.begin() as tx:
         assert tx.run("SELECT count(*) FROM t", {})[0][0] == 0
+    database.close()
+
+
+def test_an_async_engine_is_reached_as_its_owner_reaches_it(sqlite: Database) -> None:
+    """What its URL does not tell: how it connects, and what is done to each connection."""
+    path = sqlite.url.partition("///")[2]
+    engine = create_async_engine("sqlite+aiosqlite://", async_creator=lambda: aiosqlite.connect(path))
+    event.listen(engine.sync_engine, "connect", lambda one, _: one.execute("PRAGMA cache_size = 77"))
+    database = database_of(engine)
+    with database.begin() as tx:
+        assert tx.run("PRAGMA database_list", {})[0][2] == path
+        assert tx.run("PRAGMA cache_size", {}) == [(77,)]
+    database.close()
+
+
+def test_an_async_engine_keeps_its_connect_args(postgres: Database) -> None:
+    engine = create_async_engine(postgres.async_url, connect_args={"application_name": "shop"})
+    database = database_of(engine)
+    with database.begin() as tx:
+        assert tx.run("SHOW application_name", {}) == [("shop",)]
     database.close()

@@ -56,12 +56,19 @@ class EngineDatabase:
 
 
 class AsyncEngineDatabase:
-    """By an async driver, for applications that have no other: in a loop of its own, which the relay's thread runs."""
+    """By an async driver, for applications that have no other: in a loop of its own, which the relay's thread runs.
+
+    Connections belong to a loop, so that an engine of the user's is made again: with its pool, which knows how it
+    connects and what is done to each connection. Listeners for its statements and transactions stay behind.
+    """
 
     def __init__(self, engine: AsyncEngine | str) -> None:
-        url = make_url(engine) if isinstance(engine, str) else engine.url
         self._runner = asyncio.Runner()
-        self._engine = create_async_engine(url, poolclass=StaticPool)
+        if isinstance(engine, str):
+            self._engine = create_async_engine(engine, poolclass=StaticPool)
+        else:
+            made = create_async_engine(engine.url, pool=engine.sync_engine.pool.recreate())
+            self._engine = made.execution_options(**engine.get_execution_options())
         self.dialect = dialect_of(self._engine.dialect.name)
         if self.dialect == "mysql":
             self._engine = self._engine.execution_options(isolation_level="READ COMMITTED")

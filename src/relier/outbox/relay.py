@@ -99,7 +99,7 @@ class Relay:
         try:
             self._exchange(done, 0)
         except Exception as error:  # noqa: BLE001 - what was sent is sent again, which is one task
-            log.warning("the database did not answer at the end; %d rows stay leased: %s", len(done.rows), error)
+            log.warning("the last batch could not be closed; %d rows stay leased: %s", len(done.rows), _said(error))
 
     async def arun(self) -> None:
         """As a task of an application: cancel it, and it drains."""
@@ -126,8 +126,8 @@ class Relay:
         self._look()
         try:
             batch = self._exchange(done, self.options.batch_size)
-        except Exception as error:  # noqa: BLE001 - the database is away: nothing is lost, its rows are there
-            log.warning("the database did not answer, and is asked again: %s", error)
+        except Exception as error:  # noqa: BLE001 - the database is away, or refuses: nothing is lost, its rows are there
+            log.warning("the database could not be asked for rows, and is asked again: %s", _said(error))
             self._rest(self.options.idle_time)
             return done
         if not batch.rows:
@@ -265,7 +265,7 @@ class Relay:
             with self._database.begin() as tx:
                 self._rows.renew(tx, batch.boot, [row.id for row in batch.rows])
         except Exception as error:  # noqa: BLE001 - then another relay may send them too, which is one task
-            log.warning("the lease of %d rows could not be renewed: %s", len(batch.rows), error)
+            log.warning("the lease of %d rows could not be renewed: %s", len(batch.rows), _said(error))
 
     # --- publishing ----------------------------------------------------------------------------------------------
 
@@ -389,6 +389,11 @@ def _later_ms(outcome: Outcome | None) -> int:
     if isinstance(outcome, Deferred):
         return max(1, round(1000 * outcome.seconds))
     return round(1000 * OUTAGE_DEFER_S) if isinstance(outcome, Outage) else 0
+
+
+def _said(error: Exception) -> str:
+    """What the driver said, in one line: SQLAlchemy's own error goes on with the statement and all its values."""
+    return " ".join(str(getattr(error, "orig", None) or error).split())
 
 
 def _told(error: BaseException) -> str:

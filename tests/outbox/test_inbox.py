@@ -16,7 +16,7 @@ from databases import Database
 from relier import Client, ConfigurationError, Durability, Settings, TaskContext, rl_task
 from relier.ledger.records import Claimed, Submission, new_boot, new_task_id
 from relier.outbox.engines import EngineDatabase
-from relier.outbox.inbox import AlreadyRan, Marks
+from relier.outbox.inbox import AlreadyRan, ExactlyOnce, Marks
 from relier.outbox.tables import inbox_table
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.execute import execute
@@ -234,3 +234,33 @@ async def test_results_are_encrypted_where_there_are_keys(desk: Desk, settings: 
         pass
     assert ran.value.value == {"secret": 1}
     client.close()
+
+
+def test_a_session_of_several_databases_must_say_which(sqlite: Database) -> None:
+    """Or the mark is in one of them, and the effect in another."""
+    main, other = engine_of(sqlite.url), engine_of(sqlite.server.fresh().url)
+    for engine in (main, other):
+        metadata.create_all(engine)
+
+    def once(where: Any) -> ExactlyOnce:
+        return ExactlyOnce(where, "t1", 0, lambda _: None, lambda _: None)
+
+    def rows(table: Table) -> list[int]:
+        found = []
+        for engine in (main, other):
+            with engine.connect() as connection:
+                found.append(connection.execute(select(func.count()).select_from(table)).scalar_one())
+        return found
+
+    with Session(main, binds={paid: other}) as session:
+        with pytest.raises(ConfigurationError, match="several databases"), once(session):
+            pass
+        with once(session.connection(bind_arguments={"clause": paid})):
+            session.execute(insert(paid).values(order_no=1))
+        session.commit()
+    assert (rows(marks), rows(paid)) == ([0, 1], [0, 1])
+    with Session(main, binds={paid: main}) as session, once(session):
+        session.execute(insert(paid).values(order_no=1))
+    assert (rows(marks), rows(paid)) == ([1, 1], [1, 1])
+    main.dispose()
+    other.dispose()

@@ -218,6 +218,12 @@ class SessionBook:
     def __init__(self, target: Session | Connection) -> None:
         self._target = target
         self._own = False
+        if isinstance(target, Session) and has_several_databases(target):
+            raise ConfigurationError(
+                "the session is bound to several databases, and a mark protects the effects in its own alone; nothing "
+                "was written; say which: `ctx.exactly_once(session.connection(bind_arguments={'mapper': Payment}))`, "
+                "and commit the session after the block"
+            )
         bind = target.get_bind() if isinstance(target, Session) else target
         self.dialect = dialect_of(bind.dialect.name)
 
@@ -233,6 +239,12 @@ class SessionBook:
     def end(self, *, well: bool) -> None:
         if self._own:
             (self._target.commit if well else self._target.rollback)()
+
+
+def has_several_databases(session: Session) -> bool:
+    """Or several engines of one: each has its own transaction. What a `get_bind` of the user's own does is not seen."""
+    binds = getattr(session, "binds", None) or getattr(session, "_Session__binds", {})  # the second: before 2.1
+    return len({session.bind, *binds.values()} - {None}) > 1
 
 
 def book_of(where: Any) -> SessionBook:

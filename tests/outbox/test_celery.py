@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from celery import Celery, chain, chord, group
+from celery import Celery, Task, chain, chord, group
+from celery.contrib.testing.worker import start_worker
 from kombu import Exchange, Queue
 from shop import Shop
 from sqlalchemy.orm import Session
@@ -21,7 +22,7 @@ from relier.outbox.batch import Batch
 from relier.outbox.row import CELERY, Row
 from relier.outbox.target import Failed, Outage
 from relier.states import State
-from servers import Boot, Server
+from servers import Boot, Server, wait_until
 
 WHEN = dt.datetime(2031, 5, 4, 3, 2, 1, 5, tzinfo=dt.UTC)
 Call = dict[str, Any]
@@ -165,6 +166,46 @@ def test_canvas_in_a_transaction(pg_shop: Shop, app: Celery) -> None:
         group(task.s(n) for n in range(3)).delay()
     assert pg_shop.relay(BrokerTarget(app, 5)).drain() == 4
     assert len(received(app)) == 4
+
+
+def ends(app: Celery, shop: Shop) -> list[str]:
+    """Tasks that end inside a transaction: what they write when they run."""
+    ran: list[str] = []
+
+    @app.task(name="shop.note")
+    def note(text: str) -> None:
+        ran.append(text)
+
+    @app.task(name="shop.retries", bind=True)
+    def retries(self: Task) -> None:
+        with Session(shop.engine) as session, session.begin(), shop.outbox.using(session):
+            note.delay("rolled back")
+            if self.request.retries == 0:
+                raise self.retry(countdown=0, exc=ConnectionError("busy"))
+            ran.append("retried")
+
+    @app.task(name="shop.gives_way", bind=True)
+    def gives_way(self: Task, to: Any) -> None:
+        with Session(shop.engine) as session, session.begin(), shop.outbox.using(session):
+            note.delay("rolled back")
+            self.replace(self.app.signature(to))
+
+    return ran
+
+
+def test_the_next_run_of_a_task_does_not_depend_on_the_transaction_it_ends(pg_shop: Shop, app: Celery) -> None:
+    """`retry` and `replace` raise: what they sent would be rolled back, and the task lost."""
+    app.conf.update(worker_hijack_root_logger=False, result_backend="cache+memory://")
+    send_through(app, pg_shop.outbox)
+    ran = ends(app, pg_shop)
+    note = app.tasks["shop.note"]
+    with start_worker(app, perform_ping_check=False):
+        app.tasks["shop.retries"].delay()
+        app.tasks["shop.gives_way"].delay(note.si("one"))
+        app.tasks["shop.gives_way"].delay(group(note.si("two"), note.si("three")))
+        wait_until(lambda: len(ran) >= 4, 10, "four runs")
+    assert sorted(ran) == ["one", "retried", "three", "two"]
+    assert [row.name for row in pg_shop.rows()] == ["shop.note"]  # of the run that came to its end
 
 
 def test_a_broker_that_is_away_is_an_outage_and_a_bad_row_is_not(pg_shop: Shop, boot: Boot, namespace: str) -> None:

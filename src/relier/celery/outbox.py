@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from functools import wraps
 from typing import Any, Protocol
 
 import msgspec
+from celery import signals
 from celery.app.utils import find_app
 from kombu.exceptions import OperationalError
 from kombu.serialization import loads
@@ -28,6 +31,8 @@ from relier.outbox.target import SENT, Failed, Outage, Outcome
 from relier.outbox.write import Writer
 
 log = logging.getLogger("relier.celery")
+
+_ending: ContextVar[bool] = ContextVar("relier_celery_ending", default=False)
 
 
 class Ambient(Writer, Protocol):
@@ -45,7 +50,11 @@ class Parcel(msgspec.Struct):
 
 
 def send_through(app: Any, outbox: Ambient) -> Any:
-    """For an app without the ledger: inside a transaction of `outbox`, its task messages are rows. Returns the app."""
+    """For an app without the ledger: inside a transaction of `outbox`, its task messages are rows. Returns the app.
+
+    Not those of `self.retry()` and `self.replace()`, which are the worker's business: both end by raising, so that the
+    transaction they are called in is rolled back, and the next run with it.
+    """
     base = symbol_by_name(app.amqp_cls)
 
     class OutboxAMQP(base):  # type: ignore[valid-type, misc]
@@ -53,7 +62,7 @@ def send_through(app: Any, outbox: Ambient) -> Any:
             send = super()._create_task_sender()
 
             def send_task_message(producer: Any, name: str, message: Any, **options: Any) -> Any:
-                where = outbox.current()
+                where = None if _ending.get() else outbox.current()
                 if where is not None:
                     producer = OutboxProducer(producer, outbox, where)
                 return send(producer, name, message, **options)
@@ -62,7 +71,27 @@ def send_through(app: Any, outbox: Ambient) -> Any:
 
     app.amqp_cls = OutboxAMQP
     app.__dict__.pop("amqp", None)  # the next use makes ours
+    signals.task_prerun.connect(_send_ends_at_once, weak=False)
     return app
+
+
+def _send_ends_at_once(task: Any = None, **_: Any) -> None:
+    """Before a worker runs a task: the first moment at which it is known for certain, whatever class it has."""
+    for name in ("retry", "replace"):
+        if name not in vars(task):
+            setattr(task, name, _at_once(getattr(task, name)))
+
+
+def _at_once(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        token = _ending.set(True)
+        try:
+            return method(*args, **kwargs)
+        finally:
+            _ending.reset(token)
+
+    return run
 
 
 class OutboxProducer:

@@ -18,6 +18,7 @@ import msgspec
 from celery import signals
 from celery.app.utils import find_app
 from kombu.exceptions import OperationalError
+from kombu.pools import ProducerPool
 from kombu.serialization import loads
 from kombu.utils.imports import symbol_by_name
 
@@ -31,6 +32,8 @@ from relier.outbox.target import SENT, Failed, Outage, Outcome
 from relier.outbox.write import Writer
 
 log = logging.getLogger("relier.celery")
+
+POOL_LIMIT = 100  # so many threads may publish at once; each connection is made when it is needed
 
 _ending: ContextVar[bool] = ContextVar("relier_celery_ending", default=False)
 
@@ -123,7 +126,8 @@ class OutboxProducer:
 
 
 class BrokerTarget:
-    """The app's broker: at least once."""
+    """The app's broker: at least once. By connections of its own: those of the app may be there before, with other
+    options, and a pool keeps the options it was made with."""
 
     kind = CELERY
     parcel = 1
@@ -131,7 +135,9 @@ class BrokerTarget:
     def __init__(self, app: Any, send_timeout: float) -> None:
         self._app = app
         self._timeout = send_timeout
-        app.conf.broker_transport_options.setdefault("confirm_publish", True)  # RabbitMQ: sent is what it has
+        self._connection = connection_within(app, send_timeout)
+        connections = self._connection.Pool(limit=POOL_LIMIT)
+        self._producers = ProducerPool(connections, limit=POOL_LIMIT, Producer=app.amqp.Producer)
 
     def publish(self, rows: Sequence[Row]) -> list[Outcome]:
         return [self._publish(row) for row in rows]
@@ -142,10 +148,9 @@ class BrokerTarget:
             message = aged(read_message(parcel.message), row.age_ms)
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
             return Failed(PayloadIntegrityError(f"row {row.id} holds no Celery message: {error}"), final=True)
-        app = self._app
         try:
-            with app.producer_pool.acquire(block=True, timeout=self._timeout) as producer:
-                declare = [app.amqp.queues[name] for name in parcel.declare]
+            with self._producers.acquire(block=True, timeout=self._timeout) as producer:
+                declare = [self._app.amqp.queues[name] for name in parcel.declare]
                 publish_message(producer, message, declare, self._timeout)
         except Exception as error:  # noqa: BLE001 - whatever a transport raises is an outcome
             return Outage(error) if self._is_away(error) else Failed(error)
@@ -153,7 +158,7 @@ class BrokerTarget:
 
     def _is_away(self, error: Exception) -> bool:
         """A connection that broke may be the row's fault, if the broker answers others."""
-        connection = self._app.connection_for_write()
+        connection = self._connection.clone()
         if not isinstance(error, (OperationalError, OSError, *connection.connection_errors)):
             return False
         try:
@@ -164,7 +169,17 @@ class BrokerTarget:
         return False
 
     def close(self) -> None:
-        """The pool of connections is the app's, which may go on: a relay may be a part of it."""
+        self._producers.connections.force_close_all()
+
+
+def connection_within(app: Any, seconds: float) -> Any:
+    """To the app's broker: sent is what the broker says it has, and it has so long to say so."""
+    connection = app.connection_for_write(connect_timeout=seconds, transport_options={"confirm_publish": True})
+    if connection.transport.driver_type == "redis":  # Sentinel, too; kombu's publish knows no timeout there
+        options = connection.transport_options
+        for name in ("socket_timeout", "socket_connect_timeout"):
+            options[name] = min(seconds, options.get(name) or seconds)
+    return connection
 
 
 def aged(message: Message, age_ms: int) -> Message:

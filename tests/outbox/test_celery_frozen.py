@@ -1,0 +1,99 @@
+"""A broker that does not answer: what it has not confirmed is not sent, and the relay does not wait for it for ever."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from celery import Celery
+
+from rabbit import Rabbit
+from relier.celery.outbox import BrokerTarget, send_through
+from relier.outbox.row import NewRow, Row
+from relier.outbox.target import SENT, Outage
+from servers import Boot
+
+TIMEOUT_S = 0.5
+
+
+class Kept:
+    """An outbox whose transaction is always open."""
+
+    def __init__(self) -> None:
+        self.rows: list[NewRow] = []
+
+    def current(self) -> Any:
+        return self
+
+    def write(self, where: Any, rows: Any) -> None:
+        self.rows += rows
+
+
+def row_of(app: Celery) -> Row:
+    """A message of the app's, which had a connection before any target was made: health checks, other tasks."""
+    with app.producer_pool.acquire(block=True) as producer:
+        producer.connection.ensure_connection(max_retries=1)
+    kept = Kept()
+    send_through(app, kept)
+    app.send_task("shop.plain")
+    (new,) = kept.rows
+    return Row(1, new.task_id, new.kind, new.name, new.queue, new.body, 0, 1, 0)
+
+
+def check_frozen(url: str, freeze: Callable[[], None], thaw: Callable[[], None]) -> None:
+    app = Celery("frozen", broker=url, set_as_current=False)
+    row = row_of(app)
+    target = BrokerTarget(app, TIMEOUT_S)
+    assert target.publish([row]) == [SENT]
+    freeze()
+    try:
+        (outcome,) = target.publish([row])
+    finally:
+        thaw()
+    assert isinstance(outcome, Outage)
+    assert target.publish([row]) == [SENT]
+    target.close()
+    app.close()
+
+
+def test_redis_that_freezes_is_an_outage(boot: Boot) -> None:
+    server = boot()
+    check_frozen(server.tcp_url, server.freeze, server.thaw)
+
+
+@contextmanager
+def running_rabbit() -> Iterator[Rabbit]:
+    node = Rabbit()
+    try:
+        yield node.start()
+    finally:
+        node.end()
+
+
+@pytest.mark.engines
+@pytest.mark.xdist_group("rabbitmq")
+def test_rabbitmq_that_freezes_is_an_outage() -> None:
+    """Without a confirm whatever the socket took would be sent."""
+    with running_rabbit() as node:
+        if not node.own:
+            pytest.skip("the node is not ours to freeze")
+        process = node._process
+        assert process is not None
+
+        def tell(what: signal.Signals) -> None:
+            os.killpg(process.pid, what)
+
+        check_frozen(node.url, lambda: tell(signal.SIGSTOP), lambda: tell(signal.SIGCONT))
+
+
+def test_the_apps_own_timeouts_hold_where_they_are_shorter() -> None:
+    app = Celery("short", broker="redis://localhost", set_as_current=False)
+    app.conf.broker_transport_options = {"socket_timeout": 3.0, "socket_connect_timeout": 30.0, "global_keyprefix": "x"}
+    options = BrokerTarget(app, 10.0)._connection.transport_options
+    assert (options["socket_timeout"], options["socket_connect_timeout"]) == (3.0, 10.0)
+    assert options["global_keyprefix"] == "x"
+    assert app.conf.broker_transport_options["socket_connect_timeout"] == 30.0

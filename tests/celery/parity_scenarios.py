@@ -64,6 +64,11 @@ def fresh() -> str:
     return f"k{uuid.uuid4().hex}"
 
 
+def with_long_id(sig: Any) -> Any:
+    """Longer than the name of a chord's part may be."""
+    return sig.set(task_id="order-4711-" * 4 + fresh())
+
+
 # --- calling ----------------------------------------------------------------------------------------------------------
 
 
@@ -458,6 +463,21 @@ def a_chord_of_none(stage: Any) -> Any:
 @scenario(ends=21, value=["SUCCESS", list(range(20))])
 def a_chord_keeps_its_order(stage: Any) -> Any:
     return stage.told(chord([add.s(i, 0) for i in range(20)])(tasks.gather.s()))
+
+
+@scenario(ends=4, value=["SUCCESS", [2, 4, 6]])
+def a_chord_of_long_ids(stage: Any) -> Any:
+    return stage.told(chord([with_long_id(add.s(i, i)) for i in (1, 2)] + [add.s(3, 3)])(tasks.gather.s()))
+
+
+@scenario(ends=2)
+def a_chord_of_long_ids_that_fails(stage: Any) -> Any:
+    return stage.told(chord([with_long_id(tasks.fail.s()), with_long_id(add.s(1, 1))])(xsum.s()))
+
+
+@scenario(ends=4, value=["SUCCESS", 3])
+def add_to_a_chord_of_long_ids(stage: Any) -> Any:
+    return stage.told(chord([with_long_id(tasks.join_chord.s(i)) for i in range(2)])(tasks.count.s()))
 
 
 @scenario(ends=3, value=["SUCCESS", 42])
@@ -1105,6 +1125,12 @@ def a_chord_of_large_results(stage: Any) -> Any:
     return stage.told(chord([tasks.large.s(3_000_000), tasks.large.s(1_500_000)])(add.si(1, 2)))
 
 
+@scenario(ends=3, value=["SUCCESS", 3])
+def a_chord_of_large_results_and_long_ids(stage: Any) -> Any:
+    header = [with_long_id(tasks.large.s(3_000_000)), with_long_id(tasks.large.s(900_000))]
+    return stage.told(chord(header)(add.si(1, 2)))
+
+
 @scenario(ends=0, value=["SUCCESS", 2_000_000])
 def a_large_argument(stage: Any) -> Any:
     try:
@@ -1129,6 +1155,11 @@ def dies_for_ever(stage: Any) -> Any:
 @of_the_adopted_app(["SUCCESS", ["second", 3]])
 def retried_without_throwing_in_a_chord(stage: Any) -> Any:
     return stage.told(chord([tasks.retry_quietly.s(fresh()), add.s(1, 2)])(tasks.gather.s()))
+
+
+@of_the_adopted_app(["SUCCESS", ["second", 3]])
+def retried_without_throwing_in_a_chord_of_long_ids(stage: Any) -> Any:
+    return stage.told(chord([with_long_id(tasks.retry_quietly.s(fresh())), add.s(1, 2)])(tasks.gather.s()))
 
 
 @of_the_adopted_app(["SUCCESS", 1500, "1500"])

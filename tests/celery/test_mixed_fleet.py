@@ -35,6 +35,7 @@ SENT = [
     "chained",
     "grouped",
     "chords",
+    "a_chord_of_long_ids",
     "a_chord_then_a_task",
     "a_chord_that_fails",
     "replaced_by_a_chord",

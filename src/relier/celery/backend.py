@@ -5,12 +5,14 @@ Each member of the header brings its result as a part of a record of its own, `<
 commit that brings the last part lets that record run, and it starts the body. A member that fails for good brings its
 failure instead, and the body is told by its error callbacks, as Celery does it. A member may add members to its chord:
 then its part says how many, theirs say that they were added, and the join waits for as many more. A member that is not
-adopted has no commit: its part is brought by a task `relier.part`, which does nothing else.
+adopted has no commit: its part is brought by a task `relier.part`, which does nothing else. So is that of a member
+whose id is too long for the name of a part: the task has a short one.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import logging
 from typing import Any
 
@@ -25,9 +27,9 @@ from relier.celery.collect import ADDED, Collector, running
 from relier.celery.messages import internal_message
 from relier.celery.publish import queue_of
 from relier.celery.report import IN_BACKEND, Report, read_result, write_result
-from relier.celery.spread import spread
+from relier.celery.spread import ROOM, spread
 from relier.failure import failure_of
-from relier.ledger.records import Join
+from relier.ledger.records import Join, Submission
 
 log = logging.getLogger("relier.celery")
 
@@ -37,6 +39,7 @@ DEADLINE_S = 3600.0  # a join that is not complete by then looks again, and wait
 TOMB_MS = 7 * 86_400_000  # a member that is replayed later than that would open the join again
 LOOK_AGAIN_S = 60.0  # at the latest
 FAILED = b"!"  # no result begins so: a result is JSON
+LONGEST_ID = 40  # with the rest of a part's name it is as long as the ledger allows; Celery's own ids have 36
 
 
 def backend_class(base: type[Any]) -> type[Any]:
@@ -82,6 +85,10 @@ def join_part(app: Any, collector: Collector, request: Any, state: str, result: 
     """This attempt is a part of a chord: its end brings it there."""
     told = [request.group, request.group_index or 0, request.id, request.root_id]
     collector.is_added = bool(request.get(ADDED))
+    if not fits(collector.record_id):
+        more = [collector.added, collector.is_added]
+        collector.follow_ups.append(part_task(app, request, state, result, collector.queue, *more))
+        return
     _bring(app, collector, request.chord, *told)
     if state != states.SUCCESS:
         collector.part = failed_part(request.id, result)
@@ -89,20 +96,38 @@ def join_part(app: Any, collector: Collector, request: Any, state: str, result: 
 
 def send_part(app: Any, request: Any, state: str, result: Any) -> None:
     """A part of a chord that is no task of ours."""
-    record_id = f"{request.id}.part"
-    value = (
-        kept_result(app, record_id, result, joins=True) if state == states.SUCCESS else failed_part(request.id, result)
-    )
-    told = [request.group, request.group_index or 0, request.id, request.root_id]
-    args = (base64.b64encode(value or b"").decode(), request.chord, *told)
-    adoption = adoption_of(app)
-    message = internal_message(PART_TASK, record_id, args, request.root_id, request.id, app.conf.task_serializer)
     queue = queue_of(app, request.delivery_info or {}) or app.conf.task_default_queue
-    adoption.submit(adoption.submission(message, queue, None))
+    adoption_of(app).submit(part_task(app, request, state, result, queue))
+
+
+def part_task(app: Any, request: Any, state: str, result: Any, queue: str, *more: Any) -> Submission:
+    """A task that brings the part of a member. `more`: how many members it has added, and whether it is such a one."""
+    record_id = part_id(request.id)
+    value = failed_part(request.id, result)
+    if state == states.SUCCESS:
+        most = int(adoption_of(app).client.settings.max_payload_bytes * ROOM)
+        value = kept_result(app, record_id, result, joins=True, most=most) or b""
+        value = in_backend(request.id) if value == IN_BACKEND else value
+    told = [request.group, request.group_index or 0, request.id, request.root_id, *(more if any(more) else ())]
+    args = (base64.b64encode(value).decode(), request.chord, *told)
+    message = internal_message(PART_TASK, record_id, args, request.root_id, request.id, app.conf.task_serializer)
+    return adoption_of(app).submission(message, queue, None)
+
+
+def fits(task_id: str) -> bool:
+    return len(task_id.encode()) <= LONGEST_ID
+
+
+def part_id(task_id: str) -> str:
+    """The id of the task that brings a part."""
+    if not fits(task_id):
+        task_id = hashlib.blake2b(task_id.encode(), digest_size=16).hexdigest()
+    return f"{task_id}.part"
 
 
 def run_part(app: Any, collector: Collector, request: dict[str, Any], value: str, body: Any, *told: Any) -> Report:  # noqa: ARG001
     """What `relier.part` does: bring what it holds."""
+    told, (collector.added, collector.is_added) = told[:4], told[4:] or (0, False)
     _bring(app, collector, body, *told)
     return Report(states.SUCCESS, base64.b64decode(value) or None, follow_ups=tuple(collector.follow_ups))
 
@@ -111,8 +136,14 @@ def failed_part(member: str, error: Any) -> bytes:
     return FAILED + codec.encode([member, repr(error)])
 
 
-def kept_result(app: Any, record_id: str, value: Any, *, joins: bool) -> bytes | None:
-    """A result as the ledger keeps it."""
+def in_backend(task_id: str) -> bytes:
+    """That the result of a member is there. Mostly the name of its part says which member it is."""
+    is_told = fits(task_id) and "." not in task_id
+    return IN_BACKEND if is_told else IN_BACKEND[:-1] + b',"id":' + codec.encode(task_id) + b"}"
+
+
+def kept_result(app: Any, record_id: str, value: Any, *, joins: bool, most: int | None = None) -> bytes | None:
+    """A result as the ledger keeps it, where it has room for that many bytes."""
     try:
         raw = write_result(value, app.conf.result_serializer)
     except Exception:  # a serializer may raise anything; whoever wants results has a backend, and that has complained
@@ -121,7 +152,7 @@ def kept_result(app: Any, record_id: str, value: Any, *, joins: bool) -> bytes |
     client = adoption_of(app).client
     if raw is not None and client.keyring.encrypts:
         raw = client.keyring.wrap(raw, record_id, "result")
-    if raw is not None and len(raw) > client.settings.max_payload_bytes:
+    if raw is not None and len(raw) > (most or client.settings.max_payload_bytes):
         log.info("the result of %s is larger than RELIER_MAX_PAYLOAD_BYTES and not kept", record_id)
         return IN_BACKEND if joins else None
     return raw
@@ -182,13 +213,13 @@ def _values(app: Any, parts: list[tuple[str, bytes]]) -> list[Any]:
 def _value(app: Any, part: str, raw: bytes) -> Any:
     keyring = adoption_of(app).client.keyring
     member = part.partition(".")[2].partition("+")[0]
-    if raw == IN_BACKEND:
-        return _from_backend(app, member)
+    if raw.startswith(IN_BACKEND[:-1]):
+        return _from_backend(app, codec.decode(raw).get("id") or member.partition(".")[0])
     return read_result(keyring.unwrap(raw, member, "result") if raw else raw)
 
 
 def _from_backend(app: Any, member: str) -> Any:
-    result = app.AsyncResult(member.partition(".")[0])
+    result = app.AsyncResult(member)
     if result.state != states.SUCCESS:
         raise ChordError(
             f"the result of {member} is larger than RELIER_MAX_PAYLOAD_BYTES, and the result backend does not have it; "

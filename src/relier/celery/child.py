@@ -22,7 +22,7 @@ from celery.exceptions import Reject
 from kombu.serialization import loads, prepare_accept_content
 
 from relier.celery.adoption import adoption_of
-from relier.celery.backend import kept_result
+from relier.celery.backend import PART_TASK, kept_result
 from relier.celery.board import STOP, Key, board
 from relier.celery.collect import Collector, collecting
 from relier.celery.internal import is_internal, run_internal
@@ -106,7 +106,8 @@ def report_of(app: Any, collector: Collector, told: Any, info: Any, *, keeps: bo
         message, again = collector.again
         run = f"{collector.record_id}.run{message.headers.get('retries')}"
         # `retry(throw=False)`, and then the body came to an end: both happen, as in Celery. A chord waits for the next.
-        hand_on(adoption_of(app), collector.queue, [task for task in follow_ups if task.join is None], run)
+        now = [task for task in follow_ups if task.join is None and task.name != PART_TASK]
+        hand_on(adoption_of(app), collector.queue, now, run)
         cause = None if info is None else getattr(info.retval, "exc", None) or info.retval
         return Report(
             states.RETRY,

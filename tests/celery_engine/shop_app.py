@@ -7,12 +7,16 @@ import os
 from pathlib import Path
 
 from celery import Celery
+from kombu import Queue
+from kombu.common import Broadcast
 
 from relier import rl_task
 from relier.celery import install
 
 app = Celery("shop", broker=os.environ["SHOP_BROKER"], backend=os.environ.get("SHOP_BACKEND"))
 app.conf.update(task_ignore_result=True, broker_connection_retry_on_startup=True)
+if os.environ.get("SHOP_BROADCAST"):
+    app.conf.task_queues = (Queue("celery"), Broadcast("everyone"))
 if not os.environ.get("SHOP_PLAIN"):
     install(app, adopt=True)
 

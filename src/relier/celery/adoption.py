@@ -30,7 +30,7 @@ from relier.task import RlTask
 
 log = logging.getLogger("relier.celery")
 
-STRATEGY = "relier.celery.request:strategy"
+STRATEGY = "relier.celery.strategy:strategy"
 # A sweep can bury a task, but not tell Celery's chords and error callbacks. Those that have some come back from it so
 # often, and the worker that gets one which has died more than the usual number of times tells of its end (worker.py).
 TELLS_ITSELF = 100

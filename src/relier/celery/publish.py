@@ -119,10 +119,12 @@ def name_of(exchange: Any) -> str:
 
 
 def queue_of(app: Any, options: dict[str, Any]) -> str | None:
-    """The one queue a message would have gone to; None: none, or several."""
+    """The one queue a message would have gone to; None: none, or several, or all that anybody has made."""
     exchange, key = name_of(options.get("exchange")), options.get("routing_key") or ""
     if not exchange:
         return key or None
+    if is_fanout(app, exchange):
+        return None
     if exchange == DELAYED_EXCHANGE:  # the delay as bits, then the key it would have had
         key = ".".join(key.split(".")[DELAY_BITS:])
         return key if key in app.amqp.queues else None
@@ -133,12 +135,17 @@ def queue_of(app: Any, options: dict[str, Any]) -> str | None:
     return bound[0] if len(bound) == 1 else None
 
 
+def is_fanout(app: Any, exchange: str) -> bool:
+    """Whether what is sent to an exchange goes to whoever listens: kombu's `Broadcast` has one. Each worker has a queue
+    of its own there, whose name nobody else knows."""
+    bound = [queue.exchange for queue in app.amqp.queues.values() if queue.exchange is not None]
+    return any(each.name == exchange and each.type == "fanout" for each in bound)
+
+
 def leads(queue: Any, exchange: str, key: str) -> bool:
     """Whether a message to that exchange with that key ends in this queue."""
     if queue.exchange is None or queue.exchange.name != exchange:
         return False
-    if queue.exchange.type == "fanout":
-        return True
     return topic_matches(queue.routing_key or "", key) if queue.exchange.type == "topic" else queue.routing_key == key
 
 

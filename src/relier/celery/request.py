@@ -1,15 +1,12 @@
-"""Celery's request of an attempt: from the worker's main thread into the pool, and back as an outcome.
-
-`strategy` is what an adopted task's messages are handled by. Those from the ledger run; those from the broker, sent by
-producers that do not have Relier yet, become records first, and are acknowledged when they are.
-"""
+"""Celery's request of an attempt: from the worker's main thread into the pool, and back as an outcome. Who makes it,
+and gives it to the pool: strategy.py."""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
@@ -17,18 +14,14 @@ import msgspec
 from billiard.einfo import ExceptionInfo
 from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
 from celery import signals, states
-from celery.app import trace as celery_trace
-from celery.exceptions import InvalidTaskError, TaskRevokedError
+from celery.exceptions import TaskRevokedError
 from celery.worker.request import Request
-from celery.worker.state import task_ready, task_reserved
-from kombu.serialization import prepare_accept_content
+from celery.worker.state import task_ready
 from msgspec.structs import replace
 
-from relier.celery.adoption import AdoptedTask, Adoption, adoption_of
+from relier.celery.adoption import AdoptedTask, adoption_of
 from relier.celery.child import run_message
 from relier.celery.collect import Collector, collecting
-from relier.celery.control import message_in
-from relier.celery.garbage import PASSES, UNREADABLE
 from relier.celery.internal import is_internal
 from relier.celery.jobs import Job
 from relier.celery.messages import LedgerMessage, Message, read_message
@@ -36,14 +29,13 @@ from relier.celery.report import Report as CeleryReport
 from relier.celery.report import read_report
 from relier.celery.rl_child import run_claimed
 from relier.celery.spread import spread
-from relier.errors import HardTimeoutError, MaxResurrectionsExceededError, RelierError
+from relier.errors import HardTimeoutError, MaxResurrectionsExceededError
 from relier.failure import how_it_ended
-from relier.ledger.records import Submission, Task
+from relier.ledger.records import Submission
 from relier.run.isolate import Report, outcome_of
 from relier.run.outcome import Failed, HandBack, Outcome, PutBack
 
 log = logging.getLogger("relier.celery")
-received = logging.getLogger("celery.worker.strategy")
 
 TOO_MANY_DEATHS, TOO_MANY_SCARES = "max_resurrections_exceeded", "workers_kept_dying"
 GRACE_S = 10.0  # past its hard timeout a task of ours has this long to end
@@ -294,101 +286,3 @@ def how_it_was_lost(error: BaseException) -> str:
 
 class Revoked(HandBack):
     """A person, or its expiry, ended it: it is cancelled, and then handed back."""
-
-
-def strategy(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Any]:
-    """How one task's messages are handled: for `task.Strategy`."""
-
-    def handle(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:
-        if isinstance(message, JobMessage):
-            req = request_of(message, task, app, consumer)
-            req.job, message.job.request = message.job, req
-            take_up(message.job, req, consumer, callbacks or ())
-        else:
-            take_in(message, body, ack, reject)
-
-    def take_in(message: Any, body: Any, ack: Any, reject: Any) -> None:
-        """A message of a producer without Relier: accepted once it is a record."""
-        try:
-            adoption_of(app).take_in(message, body)
-        except PASSES as error:
-            log.warning("a message of %s could not be taken in, and goes back to the broker: %s", task.name, error)
-            reject(log, consumer.connection_errors, True)
-            return
-        except (RelierError, *UNREADABLE) as error:  # it never will: garbage.py keeps it
-            raise InvalidTaskError(f"{type(error).__name__}: {error}") from error
-        ack(log, consumer.connection_errors)
-
-    return handle
-
-
-def request_of(message: LedgerMessage, task: Any, app: Any, consumer: Any) -> LedgerRequest:
-    """Celery's request of a message out of the ledger."""
-    return LedgerRequest(
-        message,
-        app=app,
-        hostname=consumer.hostname,
-        eventer=consumer.event_dispatcher,
-        task=task,
-        connection_errors=consumer.connection_errors,
-        body=message.body,
-        headers=message.headers,
-    )
-
-
-def tell_dead(adoption: Adoption, consumer: Any, dead: Task) -> None:
-    """Celery hears of a task that a sweep has buried. In its main thread."""
-    message, app = message_in(dead, adoption.client.keyring), adoption.app
-    if not message.content_type:  # nobody can read it
-        return
-    accept = prepare_accept_content(app.conf.accept_content)
-    received = LedgerMessage(message, accept, redelivered=True)
-    req = request_of(received, app.tasks[message.task], app, consumer)
-    req.tell_failed(WorkerLostError("its worker died under it, once too often"))
-
-
-def take_up(job: Job, req: LedgerRequest, consumer: Any, callbacks: Iterable[Callable[[Any], Any]]) -> None:
-    """As Celery's own strategy does: tell of it, look whether it was revoked, mind its rate limit, give it to the pool.
-    Tasks of ours behind the scenes are only given to it."""
-    name = req.task.name
-    if job.lost:
-        job.settle(req.lost_for_good("its worker died under it", job.lost))
-        return
-    if job.cancelled:
-        req.cancel_unstarted()
-        return
-    if not is_internal(name):
-        announce(req)
-        if (req.expires or req.id in consumer.controller.state.revoked) and req.revoked():
-            return
-        tell_received(req, consumer)
-        bucket = None if consumer.disable_rate_limits else consumer.task_buckets[name]
-        if bucket:
-            job.limited = True
-            consumer._limit_task(req, bucket, 1)  # noqa: SLF001 - as Celery's own strategy does
-            return
-    task_reserved(req)
-    for callback in callbacks:
-        callback(req)
-    consumer.on_task_request(req)
-
-
-def tell_received(req: LedgerRequest, consumer: Any) -> None:
-    signals.task_received.send(sender=consumer, request=req)
-    req.send_event(
-        "task-received",
-        name=req.name,
-        args=req.argsrepr,
-        kwargs=req.kwargsrepr,
-        root_id=req.root_id,
-        parent_id=req.parent_id,
-        retries=req.request_dict.get("retries", 0),
-        eta=req.eta and req.eta.isoformat(),
-        expires=req.expires and req.expires.isoformat(),
-    )
-
-
-def announce(req: Any) -> None:
-    if received.isEnabledFor(logging.INFO):
-        context = {"id": req.id, "name": req.name, "args": req.argsrepr, "kwargs": req.kwargsrepr, "eta": req.eta}
-        received.info(celery_trace.LOG_RECEIVED, context, extra={"data": context})

@@ -29,7 +29,8 @@ from relier.celery.board import STOP, WARN, board
 from relier.celery.child import LOOK
 from relier.celery.internal import is_internal
 from relier.celery.jobs import ACCEPT_S, BEGIN_S, RESULT_GRACE_S, Job, Jobs
-from relier.celery.request import TOO_MANY_DEATHS, TOO_MANY_SCARES, Revoked, tell_dead
+from relier.celery.request import TOO_MANY_DEATHS, TOO_MANY_SCARES, Revoked
+from relier.celery.strategy import tell_dead
 from relier.engines.heart import Heard, News, Overdue, Pulse
 from relier.engines.native import Worker, WorkerOptions
 from relier.errors import RelierError

@@ -16,7 +16,7 @@ from relier import registry
 from relier.celery.collect import mark_added, running, settle_after, settle_during
 from relier.celery.coroutines import ContextStack, awaited, is_coroutine_task
 from relier.celery.messages import Message, is_awaited, message_from_broker, submission_of
-from relier.celery.publish import queue_of
+from relier.celery.publish import broker_scheme, queue_of
 from relier.errors import ConfigurationError, CorruptRecordError
 from relier.ledger.checks import check_submission
 from relier.ledger.records import Submission
@@ -142,8 +142,7 @@ class Adoption:
 
     @cached_property
     def low_is_first(self) -> bool:
-        scheme = str(self.app.conf.broker_url or self.app.conf.broker_write_url or "").partition("://")[0]
-        return scheme.partition("+")[0] in ("redis", "rediss", "sentinel", "valkey", "valkeys")
+        return broker_scheme(self.app) in ("redis", "rediss", "sentinel", "valkey", "valkeys")
 
     # --- the way in ----------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from relier.celery.control import control_class
 from relier.celery.internal import register_internal
 from relier.celery.outbox import Ambient
 from relier.celery.pools import offer_asyncio_pool
-from relier.celery.publish import amqp_class
+from relier.celery.publish import amqp_class, broker_scheme
 from relier.celery.steps import ConsumerStep, LedgerStep
 from relier.settings import Settings
 from relier.submit.client import use_client
@@ -86,8 +86,7 @@ def _configure_later(sender: Any = None, **_: Any) -> None:
 
 
 def _configure(app: Any) -> None:
-    scheme = str(app.conf.broker_url or "").partition("://")[0]
-    if scheme.partition("+")[0] in ("redis", "rediss", "sentinel"):
+    if broker_scheme(app) in ("redis", "rediss", "sentinel"):
         options = app.conf.broker_transport_options
         for name, value in BROKER_OPTIONS.items():
             options.setdefault(name, value)

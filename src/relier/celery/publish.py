@@ -118,6 +118,13 @@ def name_of(exchange: Any) -> str:
     return exchange.name if isinstance(exchange, Exchange) else str(exchange or "")
 
 
+def broker_scheme(app: Any) -> str:
+    """What kind of broker the app has. Of several, in a list or with `;` between them, the first is asked."""
+    url = app.conf.broker_url or app.conf.broker_write_url or ""
+    first = url[0] if isinstance(url, list | tuple) else url
+    return str(first).partition("://")[0].partition("+")[0]
+
+
 def queue_of(app: Any, options: dict[str, Any]) -> str | None:
     """The one queue a message would have gone to; None: none, or several, or all that anybody has made."""
     exchange, key = name_of(options.get("exchange")), options.get("routing_key") or ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,8 @@ from relier.celery import install
 from relier.celery.adoption import adoption_of
 from relier.ledger.records import Record
 from relier.settings import Settings
+from relier.states import State
+from servers import Server
 
 Make = Callable[..., Any]
 BROKER = "redis://127.0.0.1:1"  # nobody asks it
@@ -47,3 +50,32 @@ def test_a_list_of_brokers_is_of_the_kind_of_its_first(make: Make, broker: Any) 
     first, last = (record(app, app.send_task("shop.sell", priority=priority).id) for priority in (0, 9))
     assert (first.spec.priority, last.spec.priority) == (0, -9)  # on Redis Celery's 0 comes first
     assert app.conf.broker_transport_options["socket_timeout"] == 5.0
+
+
+@pytest.mark.parametrize("backend", ["cache+memory://", "redis://127.0.0.1:1"])
+def test_a_backend_that_was_made_before_gives_way_to_ours(make: Make, backend: str) -> None:
+    early = []
+    app = make(before=lambda app: early.append(app.backend), backend=backend)
+    assert issubclass(type(app.backend), type(early[0]))
+    assert type(app.backend).__name__ == "LedgerBackend"
+
+
+def test_results_can_be_pickled(make: Make, server: Server) -> None:
+    app = make(backend=server.tcp_url)
+    result = app.send_task("shop.sell")
+    before = celery.current_app._get_current_object()
+    app.set_current()
+    try:
+        one, group = pickle.loads(pickle.dumps((result, app.GroupResult("all", [result]))))
+        assert (one.id, group.id, group.results) == (result.id, "all", [result])
+        assert (one.state, one.backend.url) == ("PENDING", app.backend.url)
+    finally:
+        before.set_current()
+
+
+@pytest.mark.parametrize("args", [(), (None,), (None, True), (None, True, "SIGKILL")])
+def test_revoke_takes_its_arguments_by_place(make: Make, server: Server, args: tuple[Any, ...]) -> None:
+    app = make(server.tcp_url)
+    sent = app.send_task("shop.sell")
+    app.control.revoke(sent.id, *args)
+    assert record(app, sent.id).state is State.CANCELLED

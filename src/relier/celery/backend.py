@@ -72,6 +72,11 @@ def backend_class(base: type[Any]) -> type[Any]:
             collector.added += 1
             return None
 
+        def __reduce__(self, *args: Any) -> Any:
+            """As the app's own, which is known by name: with a result that travels it is asked, and joins nothing."""
+            rebuild, (_, *how) = super().__reduce__(*args)
+            return rebuild, (base, *how)
+
     return LedgerBackend
 
 

@@ -34,12 +34,14 @@ def control_class(base: type[Any], adoption: Adoption) -> type[Any]:
     """The app's own Control class, whose revokes are the ledger's, too."""
 
     class LedgerControl(base):
-        def revoke(self, task_id: Any, *args: Any, terminate: bool = False, **kwargs: Any) -> Any:
+        def revoke(
+            self, task_id: Any, destination: Any = None, terminate: bool = False, *args: Any, **kwargs: Any
+        ) -> Any:
             for each in maybe_list(task_id):
                 cancelled = cancel(adoption, each, running=terminate)
                 if cancelled is not None:
                     announce(self.app, each, cancelled)
-            return super().revoke(task_id, *args, terminate=terminate, **kwargs)
+            return super().revoke(task_id, destination, terminate, *args, **kwargs)
 
     return LedgerControl
 

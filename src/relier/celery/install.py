@@ -78,6 +78,8 @@ def _join_in_ledger(app: Any) -> None:
         return backend
 
     app._get_backend = make_ours  # noqa: SLF001
+    app._backend_cache = None  # noqa: SLF001 - one that was made before: the next use makes ours
+    vars(app._local).pop("backend", None)  # noqa: SLF001 - and one that threads do not share
     register_internal(app)
 
 

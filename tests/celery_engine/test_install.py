@@ -9,7 +9,7 @@ from typing import Any
 import celery
 import pytest
 
-from relier import use_client
+from relier import AdmissionRejectedError, Admit, rl_task, use_client
 from relier.celery import install
 from relier.celery.adoption import adoption_of
 from relier.ledger.records import Record
@@ -79,3 +79,18 @@ def test_revoke_takes_its_arguments_by_place(make: Make, server: Server, args: t
     sent = app.send_task("shop.sell")
     app.control.revoke(sent.id, *args)
     assert record(app, sent.id).state is State.CANCELLED
+
+
+@rl_task(name="shop.render", admission=Admit("tenant:{tenant}", limit=2, window=60))
+def render(tenant: str) -> None: ...
+
+
+def test_an_rl_task_that_celery_sends_by_its_name_has_its_limits(make: Make) -> None:
+    app = make()
+    for _ in range(2):
+        app.send_task("shop.render", ("one",))
+    with pytest.raises(AdmissionRejectedError):
+        app.send_task("shop.render", ("one",))
+    with pytest.raises(AdmissionRejectedError):
+        render.push("one")
+    app.send_task("shop.render", ("two",))

@@ -19,12 +19,13 @@ from relier.celery.messages import Message, is_awaited, message_from_broker, sub
 from relier.celery.publish import broker_scheme, queue_of
 from relier.errors import ConfigurationError, CorruptRecordError
 from relier.ledger.checks import check_submission
-from relier.ledger.records import Submission
+from relier.ledger.records import Admission, Submission
 from relier.options import PushOptions, TaskOptions
 from relier.outbox.row import new_row
 from relier.settings import Settings
 from relier.store.call import Durability
 from relier.submit.client import Client, default_client
+from relier.submit.push import bytes_held
 from relier.submit.push import submission_of as push_of
 from relier.task import RlTask
 
@@ -82,18 +83,24 @@ class Adoption:
 
     def send(self, message: Message, queue: str, priority: int | None, *, awaited: bool) -> None:
         """Into the ledger; or, where an attempt ends, into what it leaves behind."""
-        task = self.submission(message, queue, priority, awaited=awaited)
+        task, admission = self._admitted(message, queue, priority, awaited=awaited)
         collector = running()
         if collector is not None and collector.takes(message, task):
             return
         where = None if self.outbox is None else self.outbox.current()
         if where is None or self.outbox is None:
-            self.submit(task)
+            self.submit(task, admission)
         else:
-            self.outbox.write(where, [new_row(task, None)])
+            self.outbox.write(where, [new_row(task, admission)])
 
     def submission(self, message: Message, queue: str, priority: int | None, *, awaited: bool = False) -> Submission:
         """`awaited`: somebody has to be told if it fails."""
+        return self._admitted(message, queue, priority, awaited=awaited)[0]
+
+    def _admitted(
+        self, message: Message, queue: str, priority: int | None, *, awaited: bool
+    ) -> tuple[Submission, Admission | None]:
+        """With the limits that it must pass where it is sent: those of an `@rl_task`, as Celery's tasks have none."""
         client = self.client
         ours = registry.find(message.task)
         if ours is not None and not isinstance(ours, AdoptedTask):
@@ -102,9 +109,9 @@ class Adoption:
         order = self._order(priority or 0)
         task = submission_of(message, queue, order, self.level, client.settings, client.keyring, most)
         check_submission(task, client.settings.max_payload_bytes)  # here, where its sender hears of it
-        return task
+        return task, None
 
-    def _push_of(self, task: RlTask[Any, Any], message: Message, queue: str) -> Submission:
+    def _push_of(self, task: RlTask[Any, Any], message: Message, queue: str) -> tuple[Submission, Admission | None]:
         """An `@rl_task` that was sent by its name, as Celery sends: pushed as its own `push` would."""
         accept = prepare_accept_content(self.app.conf.accept_content)
         args, kwargs, embed = loads(message.body, message.content_type, message.content_encoding, accept=accept)
@@ -113,11 +120,13 @@ class Adoption:
             raise ConfigurationError(
                 f"{task.name} is an rl_task and cannot have Celery's {', '.join(linked)}; push what follows in its body"
             )
-        client = self.client
+        settings, call = self.client.settings, (tuple(args), dict(kwargs))
         level = task.options.durability or self.level
         options = PushOptions(task_id=message.record_id, queue=queue)
-        pushed = push_of(task, tuple(args), dict(kwargs), options, level, client.settings, client.keyring)
-        return replace(pushed, eta_ms=message.eta_ms, expires_at_ms=message.expires_ms)
+        pushed = push_of(task, *call, options, level, settings, self.client.keyring)
+        held = bytes_held(pushed) if settings.admission_max_bytes else 0
+        admission = task.guards.admission(settings, task.guards.load(settings, [call], held))
+        return replace(pushed, eta_ms=message.eta_ms, expires_at_ms=message.expires_ms), admission
 
     def take_in(self, received: Any, payload: Any) -> None:
         """A message that came by the broker becomes a record."""
@@ -127,8 +136,8 @@ class Adoption:
         priority = message.properties.get("priority")
         self.submit(self.submission(message, queue, priority, awaited=_is_awaited(received, payload)))
 
-    def submit(self, task: Submission) -> None:
-        (answer,) = self.client.submit([task], None, task.durability)
+    def submit(self, task: Submission, admission: Admission | None = None) -> None:
+        (answer,) = self.client.submit([task], admission, task.durability)
         if answer.status == "corrupt":
             raise CorruptRecordError(
                 f"{task.name} {task.id} was not accepted: something that is no task holds its key; look at it"

@@ -15,6 +15,8 @@ from typing import Any
 import redis
 from celery import Celery, Task, chain, chord, group, shared_task, signals
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
+from celery.worker.request import Request
+from celery.worker.strategy import default
 
 app = Celery("parity", broker=os.environ["PARITY_BROKER"], backend=os.environ["PARITY_BACKEND"])
 app.conf.update(
@@ -175,6 +177,57 @@ def forget(key: str) -> int:
 @app.task
 def fail(why: str = "broken") -> None:
     raise ValueError(why)
+
+
+class NotedRequest(Request):
+    """One whose hooks are noted."""
+
+    def on_accepted(self, pid: int, time_accepted: float) -> None:
+        note(f"request:{self.id}", "on_accepted")
+        super().on_accepted(pid, time_accepted)
+
+    def on_success(self, *args: Any, **kwargs: Any) -> None:
+        note(f"request:{self.id}", "on_success")
+        super().on_success(*args, **kwargs)
+
+    def on_failure(self, *args: Any, **kwargs: Any) -> None:
+        note(f"request:{self.id}", "on_failure")
+        super().on_failure(*args, **kwargs)
+
+    def on_timeout(self, soft: bool, timeout: float) -> None:
+        note(f"request:{self.id}", f"on_timeout {soft}")
+        super().on_timeout(soft, timeout)
+
+
+class WithRequest(Task):
+    abstract = True
+    Request = NotedRequest
+
+
+@app.task(base=WithRequest)
+def noted_request(seconds: float = 0.0) -> None:
+    time.sleep(seconds)
+    raise ValueError("noted")
+
+
+class WithStrategy(Task):
+    """As celery-batches has it."""
+
+    abstract = True
+
+    def Strategy(self, task: Any, app: Any, consumer: Any) -> Any:  # noqa: N802 - Celery's name
+        celerys = default(task, app, consumer)
+
+        def handle(message: Any, *args: Any, **kwargs: Any) -> None:
+            note(f"strategy:{message.headers['id']}", "handled")
+            celerys(message, *args, **kwargs)
+
+        return handle
+
+
+@app.task(base=WithStrategy)
+def by_strategy(x: Any) -> Any:
+    return x
 
 
 class OddError(Exception):

@@ -1120,6 +1120,44 @@ def a_large_result(stage: Any) -> Any:
     return [state, len(value)]
 
 
+@scenario(value=[["FAILURE", "ValueError('noted')"], ["on_accepted", "on_failure"]])
+def a_request_of_its_own(stage: Any) -> Any:
+    result = tasks.noted_request.delay()
+    return [stage.told(result), stage.noted(f"request:{result.id}", 2)]
+
+
+@scenario(value=["FAILURE", ["on_accepted", "on_failure", "on_timeout True"]])
+def a_request_of_its_own_whose_time_is_up(stage: Any) -> Any:
+    result = tasks.noted_request.apply_async((20,), soft_time_limit=0.2)
+    return [stage.told(result)[0], sorted(stage.noted(f"request:{result.id}", 3))]
+
+
+@scenario(value=["FAILURE", ["on_accepted", "on_failure", "on_timeout False"]])
+def a_request_of_its_own_whose_hard_limit_is_over(stage: Any) -> Any:
+    result = tasks.noted_request.apply_async((20,), time_limit=0.3)
+    return [stage.told(result)[0], sorted(stage.noted(f"request:{result.id}", 3))]
+
+
+@scenario(value=[["SUCCESS", 5], ["handled"]])
+def a_strategy_of_its_own(stage: Any) -> Any:
+    result = tasks.by_strategy.delay(5)
+    return [stage.told(result), stage.noted(f"strategy:{result.id}", 1)]
+
+
+@scenario(ends=3, value=["SUCCESS", [1, 2]])
+def a_chord_with_a_strategy_of_its_own(stage: Any) -> Any:
+    return stage.told(chord([tasks.by_strategy.s(1), add.s(1, 1)])(tasks.gather.s()))
+
+
+@of_the_adopted_app([["SUCCESS", 5], []])
+def a_strategy_its_producer_does_not_know(stage: Any) -> Any:
+    """Its record is run all the same."""
+    stranger = Celery("stranger", broker=app.conf.broker_url, backend=app.conf.result_backend, set_as_current=False)
+    install(stranger, adopt=True)
+    result = stranger.send_task("parity_app.by_strategy", (5,))
+    return [stage.told(result), stage.noted(f"strategy:{result.id}")]
+
+
 @scenario(ends=3, value=["SUCCESS", 3])
 def a_chord_of_large_results(stage: Any) -> Any:
     return stage.told(chord([tasks.large.s(3_000_000), tasks.large.s(1_500_000)])(add.si(1, 2)))

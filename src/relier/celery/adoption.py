@@ -32,6 +32,7 @@ from relier.task import RlTask
 log = logging.getLogger("relier.celery")
 
 STRATEGY = "relier.celery.strategy:strategy"
+CELERYS = "celery.worker.strategy:default"
 # A sweep can bury a task, but not tell Celery's chords and error callbacks. Those that have some come back from it so
 # often, and the worker that gets one which has died more than the usual number of times tells of its end (worker.py).
 TELLS_ITSELF = 100
@@ -66,7 +67,11 @@ class Adoption:
             )
 
     def covers(self, name: str) -> bool:
-        """Whether a Celery task is ours."""
+        """Whether a Celery task is ours. One with a Strategy is not: that is made for messages of the broker."""
+        known = self.app._tasks.get(name)  # noqa: SLF001 - `tasks` would finalize the app
+        return self._names(name) and (known is None or not has_own_strategy(known))
+
+    def _names(self, name: str) -> bool:
         if name in NEVER:
             return False
         return name.startswith("relier.") or any(fnmatchcase(name, pattern) for pattern in self._patterns)
@@ -158,7 +163,7 @@ class Adoption:
     def take_over(self) -> None:
         """Before a worker starts: the tasks of the app go our way. Again: only those that are new."""
         for name, task in list(self.app.tasks.items()):
-            if self.covers(name) and task.Strategy != STRATEGY:
+            if self._names(name) and task.Strategy != STRATEGY:
                 self._take_over(task)
         for ours in list(registry.known_tasks()):
             if not isinstance(ours, AdoptedTask) and ours.name not in self.app.tasks:
@@ -171,7 +176,9 @@ class Adoption:
             if hasattr(task, "_orig_run"):  # what `autoretry_for` calls, and whose exceptions it waits for
                 task._orig_run = awaited(task._orig_run)  # noqa: SLF001
             task.run = awaited(task.run)
-        task.Strategy = STRATEGY
+        if has_own_strategy(task):
+            log.warning("%s has a Strategy of its own: it stays on the broker, unprotected", task.name)
+        task.celerys_strategy, task.Strategy = task.Strategy, STRATEGY
         task.run = settle_after(task.run)
         task.replace = settle_during(task.replace)
         task.add_to_chord = mark_added(task.add_to_chord)
@@ -185,6 +192,11 @@ class Adoption:
 
         fields = {"name": name, "run": staticmethod(run), "Strategy": STRATEGY, "ignore_result": True}
         return type("Carrier", (self.app.Task,), {**fields, "__module__": __name__})()
+
+
+def has_own_strategy(task: Any) -> bool:
+    """Whether a class of the app's says how its messages are handled (celery-batches does)."""
+    return getattr(task, "celerys_strategy", task.Strategy) not in (CELERYS, STRATEGY)
 
 
 def _is_awaited(received: Any, payload: Any) -> bool:

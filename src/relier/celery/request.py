@@ -7,6 +7,7 @@ import logging
 import os
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 from weakref import ref
 
@@ -148,7 +149,7 @@ class LedgerRequest(Request):
             self._reject_it(told, traced)
             return
         self.job.settle(told.outcome() if isinstance(told, CeleryReport) else told)
-        super().on_success(traced)
+        Request.on_success(self, traced)  # never a subclass's: Celery does not call that either
 
     def _read(self, raw: bytes) -> CeleryReport | Outcome:
         attempt = self.job.attempt
@@ -163,7 +164,7 @@ class LedgerRequest(Request):
         """The body has rejected it: Celery's worker, not the tracer, says what follows from that."""
         try:
             with collecting(self._collector()) as collector:
-                super().on_success(traced)
+                Request.on_success(self, traced)
         finally:
             if report.requeue:
                 report.again = self._delivered_again()
@@ -276,6 +277,14 @@ class LedgerRequest(Request):
 
     def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:
         """Celery has lost its broker, or leaves: that is no reason, the ledger is there."""
+
+
+@cache
+def request_class(celerys: type[Request]) -> Any:
+    """Ours, on top of the class that a task has for its requests: what that does on a failure, say, is done."""
+    if celerys is Request:
+        return LedgerRequest
+    return type(celerys.__name__, (LedgerRequest, celerys), {})
 
 
 def how_it_was_lost(error: BaseException) -> str:

@@ -1,6 +1,7 @@
 """How a worker handles the messages of an adopted task. Those from the ledger run. Those from the broker, sent by
-producers that do not have Relier yet, become records first, and are acknowledged when they are; but one that is for
-every worker stays Celery's: one id is one task, and it would run once.
+producers that do not have Relier yet, become records first, and are acknowledged when they are. But one that is for
+every worker stays Celery's, as one id is one task, and would run once; and so do those of a task with a Strategy of its
+own.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from billiard.exceptions import WorkerLostError
 from celery import signals
 from celery.app import trace as celery_trace
 from celery.exceptions import InvalidTaskError
+from celery.utils.imports import instantiate, symbol_by_name
 from celery.worker.state import task_reserved
-from celery.worker.strategy import default
 from kombu.serialization import prepare_accept_content
 
-from relier.celery.adoption import Adoption, adoption_of
+from relier.celery.adoption import CELERYS, Adoption, adoption_of, has_own_strategy
 from relier.celery.control import message_in
 from relier.celery.garbage import PASSES, UNREADABLE
 from relier.celery.internal import is_internal
 from relier.celery.jobs import Job
 from relier.celery.messages import LedgerMessage
 from relier.celery.publish import is_fanout
-from relier.celery.request import JobMessage, LedgerRequest
+from relier.celery.request import JobMessage, LedgerRequest, request_class
 from relier.errors import RelierError
 from relier.ledger.records import Task
 
@@ -34,14 +35,15 @@ received = logging.getLogger("celery.worker.strategy")
 
 def strategy(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Any]:
     """How one task's messages are handled: for `task.Strategy`."""
-    celerys = default(task, app, consumer)
+    keeps = has_own_strategy(task)
+    celerys = instantiate(getattr(task, "celerys_strategy", CELERYS), task, app, consumer)
 
     def handle(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:
         if isinstance(message, JobMessage):
             req = request_of(message, task, app, consumer)
             req.job, message.job.request = message.job, req
             take_up(message.job, req, consumer, callbacks or ())
-        elif is_fanout(app, (message.delivery_info or {}).get("exchange") or ""):
+        elif keeps or is_fanout(app, (message.delivery_info or {}).get("exchange") or ""):
             celerys(message, body, ack, reject, callbacks)
         else:
             take_in(message, body, ack, reject)
@@ -63,7 +65,7 @@ def strategy(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Any]
 
 def request_of(message: LedgerMessage, task: Any, app: Any, consumer: Any) -> LedgerRequest:
     """Celery's request of a message out of the ledger."""
-    return LedgerRequest(
+    return request_class(symbol_by_name(task.Request))(
         message,
         app=app,
         hostname=consumer.hostname,

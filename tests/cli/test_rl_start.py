@@ -95,6 +95,14 @@ def test_the_exit_codes_are_told_in_the_help() -> None:
         (["tasks", "--namespace", "a b"], 2, "--namespace: "),
         (["tasks", "--url", "redis://user:secret@127.0.0.1:1"], 3, "gave no answer"),
         (["tasks", "cancel"], 2, "ID"),
+        (["worker", "tests", "--url", ""], 2, "cannot be used"),
+        (["--url", "", "worker", "tests", "--processes", "1"], 2, "cannot be used"),
+        (["worker", "tests", "--namespace", ""], 2, "--namespace: "),
+        (["worker", "tests", "-q", ""], 2, "a queue was given without a name"),
+        (["dev", "tests", "-q", ","], 2, "a queue was given without a name"),
+        (["dev", "tests", "--url", ""], 2, "cannot be used"),
+        (["resurrector", "--url", ""], 2, "cannot be used"),
+        (["outbox", "relay", "--database", "sqlite://", "--url", ""], 2, "cannot be used"),
     ],
 )
 def test_what_cannot_work_is_told_in_a_line(args: list[str], code: int, says: str) -> None:

@@ -36,6 +36,25 @@ def test_it_starts_over_on_change(patient: Fleet, tmp_path: Path) -> None:
     assert member.terminate(10) == 0
 
 
+def test_it_works_where_rl_was_told_to_and_says_so(patient: Fleet, tmp_path: Path) -> None:
+    """Options before the command hold for the worker it starts. A password is not shown."""
+    code = tmp_path / "code" / "dev_tasks.py"
+    code.parent.mkdir()
+    code.write_text(TASK.format(value=1))
+    settings = patient.settings
+    where = ("--url", settings.redis_url, "--namespace", settings.namespace)
+    member = patient.start(*where, "dev", "dev_tasks", cwd=code.parent, RELIER_NAMESPACE="elsewhere")
+    place = f"namespace '{settings.namespace}' at {settings.redis_url}"
+    said = member.wait_said(f", 100 at once, of {place}")
+    assert f"rl dev: dev_tasks on {place}; " in said
+    assert answer.push().result(20) == 1
+    assert member.terminate(10) == 0
+    masked = patient.start("dev", "dev_tasks", RELIER_REDIS_URL="redis://user:secret@127.0.0.1:1")
+    said = masked.wait_said("rl dev: ")
+    assert "at redis://***@127.0.0.1:1; " in said
+    assert "secret" not in said
+
+
 def test_it_starts_over_once_a_broken_file_is_mended(patient: Fleet, tmp_path: Path) -> None:
     """It does not wait out the pauses between its attempts to start."""
     code = tmp_path / "code" / "dev_tasks.py"

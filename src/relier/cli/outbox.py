@@ -94,10 +94,12 @@ def relay_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--metrics-port", type=click.IntRange(1, 65_535), help="Serve Prometheus metrics there.")
 @stays
 @click.pass_context
-def relay(ctx: click.Context, /, database: str, url: str | None, namespace: str | None, **given: Any) -> None:
+def relay(ctx: click.Context, /, database: str, **given: Any) -> None:
     """Turn committed rows into tasks, until told to stop (SIGTERM, SIGINT)."""
     start_logging(given.pop("log_level"))
     app, port, listen, alone = (given.pop(name) for name in ("celery_app", "metrics_port", "listen", "no_ledger"))
+    for name in ("url", "namespace"):
+        del given[name]  # settings_for reads them, here and before the command
     if alone and not app:
         raise click.UsageError("--no-ledger leaves nowhere to send to: give --celery-app, too")
     options = RelayOptions(**given)
@@ -107,7 +109,7 @@ def relay(ctx: click.Context, /, database: str, url: str | None, namespace: str 
     if alone:
         made = Relay(opened, targets, options, listener=ear)
     else:
-        client = Client(settings_for(ctx.parent or ctx, url, namespace))
+        client = Client(settings_for(ctx))
         made = relay_to_ledger(opened, client, options, targets, ear)
     if port:
         from relier.outbox.metrics import serve_metrics

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from functools import cached_property
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -27,10 +26,9 @@ from relier.keyring import Keyring
 from relier.ledger import keys, replies
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.settings import Settings
-from relier.store.address import target_of
 from relier.store.call import Call
-from relier.store.embedded import project_folder
 from relier.store.sync_store import SyncStore
+from relier.submit.client import place_of
 
 T = TypeVar("T")
 
@@ -122,11 +120,7 @@ class Session:
     @property
     def where(self) -> str:
         """Which namespace of which store, for people who wonder whether they look in the right place."""
-        target = target_of(self.settings)
-        shown = target.shown
-        if target.kind == "embedded" and not target.folder:
-            shown = f"embedded://{project_folder(Path.cwd()) / '.relier'}"
-        return f"namespace {self.settings.namespace!r} at {shown}"
+        return place_of(self.settings)
 
     def _check_layout(self, store: SyncStore) -> None:
         """Reads must not mark a namespace as ours, so this does not `open` it."""
@@ -167,7 +161,7 @@ def with_session(function: Callable[..., Any]) -> Callable[..., Any]:
         ctx = click.get_current_context()
         for name in ("as_json", "url", "namespace"):
             del given[name]
-        session = Session(_said(ctx, "url"), _said(ctx, "namespace"), as_json=bool(_said(ctx, "as_json")))
+        session = Session(said(ctx, "url"), said(ctx, "namespace"), as_json=bool(said(ctx, "as_json")))
         with session:
             code = function(session, **given)
         if code:
@@ -176,7 +170,7 @@ def with_session(function: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _said(ctx: click.Context, name: str) -> Any:
+def said(ctx: click.Context, name: str) -> Any:
     """An option's value as the nearest command says it: `rl --url X tasks`, `rl tasks --url X`, or both."""
     at: click.Context | None = ctx
     while at is not None:

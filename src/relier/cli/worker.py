@@ -13,13 +13,14 @@ from typing import Any
 
 import click
 
-from relier.cli.session import settings_of
+from relier.cli.session import said, settings_of
 from relier.engines.native import WorkerOptions, every_queue
 from relier.engines.process import asyncio_run, flush, run_worker
 from relier.engines.supervisor import Supervisor
 from relier.rescue.phoenix import Phoenix
 from relier.settings import Settings
-from relier.submit.client import Client
+from relier.store.address import target_of
+from relier.submit.client import Client, place_of
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -37,9 +38,11 @@ def start_logging(level: str) -> None:
     )
 
 
-def settings_for(ctx: click.Context, url: str | None, namespace: str | None) -> Settings:
-    parent = ctx.parent.params if ctx.parent is not None else {}
-    return settings_of(url or parent.get("url"), namespace or parent.get("namespace"))
+def settings_for(ctx: click.Context) -> Settings:
+    """A URL that cannot be used is told now, before any code of the user's is imported."""
+    settings = settings_of(said(ctx, "url"), said(ctx, "namespace"))
+    target_of(settings)
+    return settings
 
 
 @click.command()
@@ -56,25 +59,21 @@ def settings_for(ctx: click.Context, url: str | None, namespace: str | None) -> 
 @click.option("--no-sweep", is_flag=True, help="Leave the sweep to other workers and `rl resurrector`.")
 @stays
 @click.pass_context
-def worker(
-    ctx: click.Context, /, modules: tuple[str, ...], url: str | None, namespace: str | None, **given: Any
-) -> None:
+def worker(ctx: click.Context, /, modules: tuple[str, ...], **given: Any) -> None:
     """Run the tasks of MODULES: `rl worker shop.tasks`, or a file, `rl worker tasks.py`.
 
     SIGTERM: finish what runs (RELIER_GRACEFUL_SHUTDOWN_TIMEOUT, 30 s), hand back the rest, leave. Exit codes: 0 all
     finished, 3 some tasks were handed back.
     """
     start_logging(given["log_level"])
-    parent = ctx.parent.params if ctx.parent is not None else {}
-    url, namespace = url or parent.get("url"), namespace or parent.get("namespace")
-    settings = settings_of(url, namespace)
+    settings, queues = settings_for(ctx), every_queue(given["queues"], given["queue"])
     if given["processes"] is not None:
-        command = child_command(given | {"url": url, "namespace": namespace}, modules)
+        command = child_command(ctx, given, modules)
         raise SystemExit(Supervisor(settings, command, given["processes"]).run())
     run_worker(
         settings,
         WorkerOptions(
-            queues=every_queue(given["queues"], given["queue"]),
+            queues=queues,
             concurrency=given["concurrency"] or settings.concurrency,
             modules=modules,
             max_tasks=given["max_tasks"],
@@ -85,10 +84,10 @@ def worker(
     )
 
 
-def child_command(given: dict[str, Any], modules: tuple[str, ...]) -> list[str]:
-    """What a supervised child runs: this command without --processes."""
+def child_command(ctx: click.Context, given: dict[str, Any], modules: tuple[str, ...]) -> list[str]:
+    """What a supervised child runs: `rl worker` without --processes, on the store that was named, wherever it was."""
     command = [sys.executable, "-m", "relier.cli", "worker", *modules]
-    for name, value in given.items():
+    for name, value in (given | {name: said(ctx, name) for name in ("url", "namespace")}).items():
         option = f"--{name.replace('_', '-')}"
         if name == "processes" or value in (None, (), False):
             continue
@@ -100,10 +99,10 @@ def child_command(given: dict[str, Any], modules: tuple[str, ...]) -> list[str]:
 @click.command()
 @stays
 @click.pass_context
-def resurrector(ctx: click.Context, url: str | None, namespace: str | None, log_level: str) -> None:
+def resurrector(ctx: click.Context, /, log_level: str, **_: Any) -> None:
     """Sweep alone: return the tasks of dead workers, wake what is due, remove what has ended."""
     start_logging(log_level)
-    asyncio_run(sweep_until_told(settings_for(ctx, url, namespace)))
+    asyncio_run(sweep_until_told(settings_for(ctx)))
 
 
 async def sweep_until_told(settings: Settings) -> int:
@@ -113,7 +112,8 @@ async def sweep_until_told(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, phoenix.end)
     await client.aopen()
-    logging.getLogger("relier.phoenix").info("the resurrector sweeps every %g s", settings.resurrection_check_interval)
+    every, where = settings.resurrection_check_interval, place_of(settings)
+    logging.getLogger("relier.phoenix").info("the resurrector sweeps every %g s, %s", every, where)
     await phoenix.run()
     await client.aclose()
     return 0
@@ -126,17 +126,20 @@ async def sweep_until_told(settings: Settings) -> int:
 )
 @stays
 @click.pass_context
-def dev(ctx: click.Context, /, modules: tuple[str, ...], queues: tuple[str, ...], **given: Any) -> None:
-    """A worker for your own tasks on the embedded store, started over whenever a Python file here changes."""
+def dev(ctx: click.Context, /, modules: tuple[str, ...], **given: Any) -> None:
+    """A worker for your own tasks, started over whenever a Python file here changes.
+
+    On the embedded store of this project, unless --url or RELIER_REDIS_URL names another. When it leaves or starts
+    over, tasks that run have 2 s to finish, unless RELIER_GRACEFUL_SHUTDOWN_TIMEOUT says otherwise; the rest is handed
+    back.
+    """
     start_logging(given["log_level"])
-    settings = settings_for(ctx, given["url"], given["namespace"])
+    settings = settings_for(ctx)
+    every_queue(given["queues"])  # what is wrong with it is told here, once, and not by every child
     os.environ.setdefault("RELIER_GRACEFUL_SHUTDOWN_TIMEOUT", "2")
-    command = [sys.executable, "-m", "relier.cli", "worker", *modules, "--log-level", given["log_level"]]
-    command += ["--queues", ",".join(every_queue(queues))]
-    for name in ("url", "namespace"):
-        if given[name]:
-            command += [f"--{name}", given[name]]
-    click.echo(f"rl dev: {', '.join(modules)} on {settings.redis_url}; edit a file and it starts over; Ctrl-C leaves")
+    command = child_command(ctx, given, modules)
+    where = place_of(settings)
+    click.echo(f"rl dev: {', '.join(modules)} on {where}; edit a file and it starts over; Ctrl-C leaves")
     code = Supervisor(settings, command, 1, Watch(Path.cwd())).run()
     flush()
     raise SystemExit(code)

@@ -27,7 +27,7 @@ from typing import Any
 from relier.engines.heart import Heard, Heart, Lost, News, Overdue, Pulse
 from relier.engines.settler import Settler
 from relier.engines.strangers import Strangers
-from relier.errors import HardTimeoutError, RelierError, StoreError, WorkerInitializationError
+from relier.errors import ConfigurationError, HardTimeoutError, RelierError, StoreError, WorkerInitializationError
 from relier.ledger.ledger import CLAIM_BYTES
 from relier.ledger.records import Claim, Claimed, ClaimStatus
 from relier.redact import check_hook
@@ -39,7 +39,7 @@ from relier.run.isolate import Isolates
 from relier.run.line import Line
 from relier.run.outcome import Crowded, Failed, Gone, HandBack, Outcome, PutBack
 from relier.run.threads import Threads
-from relier.submit.client import Client
+from relier.submit.client import Client, place_of
 
 log = logging.getLogger("relier.worker")
 
@@ -145,7 +145,8 @@ class Worker:
         self._turn()
         phoenix = Phoenix(self._settings, self._store, self._ledger, self._mourn)
         sweep = loop.create_task(phoenix.run()) if self._options.sweep else None
-        log.info("worker %s takes %s, %d at once", self.boot, ", ".join(self._queues()), self._options.concurrency)
+        queues, where = ", ".join(self._queues()), place_of(self._settings)
+        log.info("worker %s takes %s, %d at once, of %s", self.boot, queues, self._options.concurrency, where)
         try:
             await self._pump()
             return await self._leave()
@@ -444,5 +445,7 @@ def resident_mb() -> float:
 
 def every_queue(lists: Sequence[str], exact: Sequence[str] = ()) -> tuple[str, ...]:
     """Queue names: lists such as `a,b` taken apart, others as they are; each once, in order."""
-    names = [name.strip() for text in lists for name in text.split(",")]
-    return tuple(dict.fromkeys(name for name in (*names, *exact) if name)) or ("default",)
+    taken = [[name.strip() for name in text.split(",") if name.strip()] for text in lists]
+    if not all([*taken, *exact]):
+        raise ConfigurationError("a queue was given without a name; name it, or leave the option out for `default`")
+    return tuple(dict.fromkeys([*(name for names in taken for name in names), *exact])) or ("default",)

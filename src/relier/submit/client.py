@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TypeVar
 
 from relier.errors import StoreError, StoreReplyError
@@ -17,6 +18,8 @@ from relier.ledger.ledger import Ledger, load_scripts
 from relier.ledger.records import Accepted, Admission, Submission
 from relier.settings import Settings, get_settings
 from relier.store import AsyncStore, Call, Durability, Scripts, SyncStore
+from relier.store.address import target_of
+from relier.store.embedded import project_folder
 
 T = TypeVar("T")
 log = logging.getLogger("relier.submit")
@@ -99,6 +102,15 @@ class Client:
     def close(self) -> None:
         if "sync_store" in self.__dict__:
             self.sync_store.close()
+
+
+def place_of(settings: Settings) -> str:
+    """Which namespace of which store, for people who wonder whether it is the right one. Passwords are masked."""
+    target = target_of(settings)
+    shown = target.shown
+    if target.kind == "embedded" and not target.folder:
+        shown = f"embedded://{project_folder(Path.cwd()) / '.relier'}"
+    return f"namespace {settings.namespace!r} at {shown}"
 
 
 _default: Client | None = None

@@ -6,8 +6,11 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import sysconfig
+import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from relier.errors import ConfigurationError, WorkerInitializationError
@@ -50,25 +53,76 @@ def identity(fn: Any) -> str:
         if spec is not None and spec.name != "__main__":
             module = spec.name
         else:
-            module = Path(getattr(main, "__file__", None) or "__main__").stem
+            file = getattr(main, "__file__", None)
+            module = _import_name(Path(file).resolve())[1] if file else "__main__"
     return f"{module}.{fn.__qualname__}"
 
 
 def load(modules: Iterable[str]) -> None:
     """Import the modules that hold the tasks. `package.module`, or a file `path/to/module.py`."""
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    _find_in(os.getcwd())
     for module in modules:
-        name = module
         if module.endswith(".py"):
-            file = Path(module).resolve()
-            if str(file.parent) not in sys.path:
-                sys.path.insert(0, str(file.parent))
-            name = file.stem
-        try:
-            importlib.import_module(name)
-        except Exception as error:
+            _load_file(module)
+        else:
+            _load_module(module, module)
+
+
+def _load_file(given: str) -> None:
+    """Under the name it has in an import statement, or tasks would be known by another one than their producers'."""
+    file = Path(given).resolve()
+    if not file.is_file():
+        raise WorkerInitializationError(
+            f"there is no file {given!r} in {os.getcwd()}; name one that is there, or a module as in an import"
+        )
+    folder, name = _import_name(file)
+    _find_in(str(folder))
+    taken_by = getattr(_load_module(name, given), "__file__", None)
+    if taken_by is None or Path(taken_by).resolve() != file:
+        raise WorkerInitializationError(
+            f"the file {given!r} cannot be imported: another module has the name {name!r} ({taken_by or 'built-in'}); "
+            f"rename one of them, or put it into a package (a folder with an __init__.py)"
+        )
+
+
+def _import_name(file: Path) -> tuple[Path, str]:
+    """The folder from which a file is imported, and under which name: packages above it count, below where we are."""
+    parts, folder = [] if file.name == "__init__.py" else [file.stem], file.parent
+    while folder != Path.cwd() and (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return folder, ".".join(parts) or file.stem
+
+
+def _find_in(folder: str) -> None:
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+
+
+def _load_module(name: str, given: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        what, why = f"the module {given!r} cannot be imported", f"{type(error).__name__}: {error}"
+        missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{name}.".startswith(f"{missing}."):
             raise WorkerInitializationError(
-                f"the module {module!r} cannot be imported ({type(error).__name__}: {error}); name it as you would in "
-                f"an import statement, from the folder you start in ({os.getcwd()})"
+                f"{what} ({why}); name it as you would in an import statement, from the folder you start in "
+                f"({os.getcwd()})"
             ) from error
+        raise WorkerInitializationError(f"{what}: {why} ({_place_of(error)}); correct that and start again") from error
+
+
+def _place_of(error: Exception) -> str:
+    """Where the user's code raised it, or called what did."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}"
+    others = (
+        str(Path(__file__).parent),
+        "<frozen ",
+        *(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")),
+    )
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith(others)]
+    at = (theirs or frames)[-1]
+    return f"{at.filename}, line {at.lineno}"

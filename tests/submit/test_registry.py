@@ -59,6 +59,14 @@ def test_a_script_is_known_by_its_file_wherever_it_is_run_from(project: Path) ->
     assert python(project.parent, "-c", loaded.format(str(project / "jobs.py"))) == "jobs.add jobs.Shop.sell"
 
 
+def test_a_file_of_a_package_has_the_name_that_producers_import(project: Path) -> None:
+    names = "shop.jobs.add shop.jobs.Shop.sell"
+    loaded = "from relier import registry as r; r.load([{!r}]); print(*(t.name for t in r.known_tasks()))"
+    assert python(project, "-c", loaded.format("shop/jobs.py")) == names
+    assert python(project, "shop/jobs.py") == names
+    assert python(project / "shop", "-c", loaded.format("jobs.py")) == "jobs.add jobs.Shop.sell"
+
+
 def test_a_module_run_by_python_m_is_known_by_its_module(project: Path) -> None:
     assert python(project, "-m", "shop.jobs") == "shop.jobs.add shop.jobs.Shop.sell"
     assert python(project, "-c", NAMES.format(module="shop.jobs")) == "shop.jobs.add shop.jobs.Shop.sell"
@@ -154,3 +162,33 @@ def test_a_module_that_cannot_be_imported_is_told_with_its_cause(
     for module, cause in (("broken_jobs", "ZeroDivisionError"), ("no.such.jobs", "ModuleNotFoundError")):
         with pytest.raises(WorkerInitializationError, match=cause):
             registry.load([module])
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        (["elsewhere/jobs.py"], "there is no file 'elsewhere/jobs.py' in "),
+        (["plain/email.py"], "another module has the name 'email' ({lib}/email/__init__.py); rename"),
+        (["plain/same_jobs.py", "other/same_jobs.py"], "another module has the name 'same_jobs' ({project}/plain/same"),
+        (["needs.py"], "cannot be imported: KeyError: 'DB_URL' ({project}/needs.py, line 2); correct that"),
+        (["typo.py"], "cannot be imported: SyntaxError: invalid syntax (typo.py, line 1) ({project}/typo.py, line 1)"),
+        (["absent.py"], "ModuleNotFoundError: No module named 'nobody_has_it' ({project}/absent.py, line 1)"),
+        (["nobody_has_it"], "No module named 'nobody_has_it'); name it as you would in an import statement"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_told(
+    project: Path, monkeypatch: pytest.MonkeyPatch, files: list[str], says: str
+) -> None:
+    for file in ("plain/email.py", "plain/same_jobs.py", "other/same_jobs.py"):
+        (project / file).parent.mkdir(exist_ok=True)
+        (project / file).touch()
+    (project / "needs.py").write_text("import os\nos.environ['DB_URL']\n")
+    (project / "typo.py").write_text("this is no Python\n")
+    (project / "absent.py").write_text("import nobody_has_it\n")
+    monkeypatch.chdir(project)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delenv("DB_URL", raising=False)
+    with pytest.raises(WorkerInitializationError) as caught:
+        registry.load(files)
+    assert says.format(project=project, lib=Path(os.__file__).parent) in str(caught.value)
+    sys.modules.pop("same_jobs", None)

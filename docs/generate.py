@@ -41,6 +41,11 @@ Times are seconds. Workers and producers of one namespace should agree on `RELIE
 |---|---|---|---|
 """
 
+OUTBOX = f"""
+`{settings.OUTBOX_DATABASE}` is not among them: it is the option `--database` of
+[`rl outbox`](cli.md#rl-outbox), and nothing else reads it.
+"""
+
 
 def settings_page() -> str:
     texts, schemas = texts_below_fields(Settings), Settings.model_json_schema()["properties"]
@@ -48,7 +53,7 @@ def settings_page() -> str:
         f"| `RELIER_{name.upper()}` | {default_of(field.default)} | {allowed(schemas[name])} | {texts[name]} |"
         for name, field in Settings.model_fields.items()
     ]
-    return SETTINGS + "\n".join(rows) + "\n"
+    return SETTINGS + "\n".join(rows) + "\n" + OUTBOX
 
 
 def texts_below_fields(cls: type) -> dict[str, str]:

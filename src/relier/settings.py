@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from relier.errors import ConfigurationError
 
 Seconds = Annotated[float, Field(gt=0)]
+OUTBOX_DATABASE = "RELIER_OUTBOX_DATABASE_URL"  # no field: an option of `rl outbox`, which alone knows databases by URL
 
 
 class Settings(BaseSettings):

@@ -118,6 +118,20 @@ def test_settings_that_do_not_fit() -> None:
     assert result.stdout.startswith("✗ Settings do not fit: RELIER_REDIS_POOL_SIZE: ")
 
 
+@pytest.mark.parametrize(
+    ("args", "env", "correct"),
+    [
+        (["--url", "http://foo"], {}, "--url"),
+        ([], {"RELIER_REDIS_URL": "http://foo"}, "RELIER_REDIS_URL"),
+    ],
+)
+def test_a_url_that_cannot_be_used(args: list[str], env: dict[str, str], correct: str) -> None:
+    result = CliRunner().invoke(rl, ["doctor", *args], env=env)
+    assert result.exit_code == 1
+    assert result.stdout.startswith("✗ The store URL 'http://foo' cannot be used: ")
+    assert f"    Correct {correct}.\n" in result.stdout
+
+
 def test_servers_that_lose_tasks(boot: Boot) -> None:
     server = boot(config={"appendonly": "no", "maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"})
     result = CliRunner().invoke(rl, ["doctor", "--url", server.tcp_url])
@@ -143,6 +157,7 @@ def test_a_server_that_tells_little(boot: Boot) -> None:
 
 def test_who_said_a_setting() -> None:
     env = {"RELIER_REDIS_ULR": "x", "relier_concurrency": "5", "RELIER_XYZZY": "1", "PATH": "/"}
+    env["RELIER_OUTBOX_DATABASE_URL"] = "sqlite:///shop.db"  # no setting, but an option of `rl outbox`
     session = Session("redis://user:secret@host/0", "shop")
     verdicts = list(checkup.check_settings(session, env))
     assert "redis_url = redis://***@host/0 (--url)" in verdicts[0].says

@@ -21,7 +21,7 @@ from relier.ledger import keys
 from relier.ledger.records import Stats
 from relier.redact import check_hook
 from relier.run.checkpoint_files import Named, folder_for
-from relier.settings import Settings
+from relier.settings import OUTBOX_DATABASE, Settings
 from relier.store.address import redact
 from relier.store.call import Durability
 from relier.store.probe import Capabilities
@@ -67,7 +67,7 @@ def check_settings(session: Session, environment: Mapping[str, str]) -> Iterator
     changed = [name for name, field in fields.items() if getattr(settings, name) != field.default]
     told = ", ".join(f"{name} = {_value(settings, name)} ({_source(session, name)})" for name in changed)
     yield ok("settings", f"Settings are valid; {f'not the defaults: {told}' if told else 'all are the defaults'}.")
-    known = {f"RELIER_{name}".upper() for name in fields}
+    known = {OUTBOX_DATABASE, *(f"RELIER_{name}".upper() for name in fields)}
     for variable in sorted(environment):
         if variable.upper().startswith("RELIER_") and variable.upper() not in known:
             near = difflib.get_close_matches(variable.upper(), known, 1)
@@ -137,7 +137,7 @@ def check_reach(store: SyncStore) -> Iterator[Verdict]:
         store.command("PING", retry=True)
         times.append((time.perf_counter() - began) * 1000)
     typical = sorted(times)[2]
-    says = f"The store answers in {typical:.1f} ms."
+    says = f"The store answers in {typical:.2f} ms."
     if typical <= SLOW_MS:
         yield ok("reach", says)
     else:

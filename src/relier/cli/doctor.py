@@ -15,6 +15,7 @@ from relier.cli.session import Exit, Session, exit_code_of, with_session
 from relier.cli.show import harmless, many, print_json
 from relier.cli.staff import Staff
 from relier.errors import ConfigurationError, RelierError, WorkerInitializationError
+from relier.store.address import target_of
 from relier.task import RlTask
 
 MARKS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "bad": ("✗", "red")}
@@ -57,6 +58,7 @@ def doctor(session: Session, modules: tuple[str, ...]) -> Exit:
 def examine(session: Session, tasks: Iterable[RlTask[Any, Any]] = ()) -> Iterator[Verdict]:
     """All checks, in the order in which one depends on another."""
     settings = session.settings
+    target_of(settings)  # settings with a URL that cannot be used are not valid
     yield from checkup.check_settings(session, checkup.environment())
     yield from checkup.check_keys(session)
     # The store refuses a server that evicts; here it shall be looked at nevertheless.

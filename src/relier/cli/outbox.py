@@ -24,7 +24,7 @@ from relier.outbox.relay import Relay, relay_to_ledger, stopped_by_signals
 from relier.outbox.rows import Database, Rows, Seen, Transaction, Wanted
 from relier.outbox.write import DEFAULT_TABLE
 from relier.redact import shown
-from relier.settings import Settings
+from relier.settings import OUTBOX_DATABASE, Settings
 from relier.submit.client import Client
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def on_database(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--database",
         metavar="URL",
-        envvar="RELIER_OUTBOX_DATABASE_URL",
+        envvar=OUTBOX_DATABASE,
         required=True,
         help="The database, as SQLAlchemy writes it: postgresql+psycopg://…  [RELIER_OUTBOX_DATABASE_URL]",
     )(function)

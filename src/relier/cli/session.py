@@ -26,6 +26,7 @@ from relier.keyring import Keyring
 from relier.ledger import keys, replies
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.settings import Settings
+from relier.store.address import parse_url
 from relier.store.call import Call
 from relier.store.sync_store import SyncStore
 from relier.submit.client import place_of
@@ -133,6 +134,7 @@ def settings_of(url: str | None, namespace: str | None) -> Settings:
     """The settings of the environment, with what the command line says instead."""
     given: dict[str, Any] = {}
     if url is not None:
+        _check_url(url)
         given |= {"redis_url": url, "redis_use_sentinel": False}  # or a URL typed here would be ignored
     if namespace is not None:
         given["namespace"] = namespace
@@ -143,6 +145,14 @@ def settings_of(url: str | None, namespace: str | None) -> Settings:
             f"{_origin('_'.join(map(str, e['loc'])), given)}: {e['msg']}" for e in error.errors(include_input=False)
         )
         raise ConfigurationError(f"settings do not fit: {wrong}; correct that and run the command again") from error
+
+
+def _check_url(url: str) -> None:
+    """The store's message names the variable to correct; here it was an option."""
+    try:
+        parse_url(url)
+    except ConfigurationError as error:
+        raise ConfigurationError(str(error).replace("RELIER_REDIS_URL", "--url")) from error
 
 
 def _origin(field: str, given: dict[str, Any]) -> str:

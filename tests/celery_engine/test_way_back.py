@@ -20,6 +20,17 @@ def test_what_waits_goes_to_the_broker_and_a_plain_worker_runs_it(shop: Shop) ->
     wait_until(lambda: sorted(shop.printed()) == ["sold jam", "sold tea"], 20, "both sales")
 
 
+def test_without_a_broker_nothing_is_touched(shop: Shop) -> None:
+    shop.run("sell.delay('tea')")
+    shop.broker.kill()
+    code, told = shop.rl("celery", "drain", "-A", "shop_app")
+    assert code == 3
+    assert told.startswith("rl: the broker does not answer (")
+    assert "nothing was sent, and no queue was paused; " in told
+    assert "Traceback" not in told
+    assert [queue.paused for queue in shop.fleet.stats().queues] == [False]
+
+
 def test_what_no_plain_worker_could_run_stays_and_is_told(shop: Shop) -> None:
     shop.run("count_stock.push(); sell.delay('tea')")
     code, told = shop.rl("celery", "drain", "-A", "shop_app")
@@ -29,3 +40,6 @@ def test_what_no_plain_worker_could_run_stays_and_is_told(shop: Shop) -> None:
     code, told = shop.rl("celery", "drain", "-A", "no_such_app")
     assert code == 2
     assert "there is no Celery app 'no_such_app'" in told
+    code, told = shop.rl("celery", "drain", "-A", "shop_app:nope")
+    assert code == 2
+    assert "module 'shop_app' has no attribute 'nope'; name it as" in told

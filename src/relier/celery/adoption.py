@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from celery.app.utils import find_app
 from kombu.serialization import loads, prepare_accept_content
 from msgspec.structs import replace
 
@@ -208,6 +209,18 @@ def _is_awaited(received: Any, payload: Any) -> bool:
 
 
 _adoptions: WeakKeyDictionary[Any, Adoption] = WeakKeyDictionary()
+
+
+def app_named(where: str) -> Any:
+    """The app that `celery -A` would take."""
+    try:
+        return find_app(where)
+    except (ImportError, AttributeError) as error:
+        before = error.__context__  # of `module:name`, Celery's last attempt is a module of that whole name
+        why = before if ":" in where and isinstance(before, AttributeError) else error
+        raise ConfigurationError(
+            f"there is no Celery app {where!r} to import from here: {why}; name it as `celery -A` takes it"
+        ) from error
 
 
 def adoption_of(app: Any) -> Adoption:

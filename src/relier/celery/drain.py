@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from kombu.exceptions import OperationalError
+
 from relier.celery.adoption import Adoption
 from relier.celery.messages import Message, read_message
 from relier.celery.publish import publish_message
@@ -22,6 +24,7 @@ from relier.ledger.records import Record
 from relier.states import State
 
 AT_ONCE = 100
+BROKER_S = 10.0
 
 
 @dataclass
@@ -50,6 +53,17 @@ def drain(adoption: Adoption, *, dry_run: bool = False) -> Drained:
         drained.sent += 1
     drained.running = adoption.client.run(adoption.client.ledger.stats()).by_state()[State.RUNNING]
     return drained
+
+
+def see_broker(app: Any) -> None:
+    """Raises one of `broker_errors` where the broker does not answer: before a queue is paused for nothing."""
+    with app.connection_for_write() as connection:
+        connection.ensure_connection(max_retries=1, interval_start=0, timeout=BROKER_S)
+
+
+def broker_errors(app: Any) -> tuple[type[Exception], ...]:
+    """What the app's transport raises when the broker is away."""
+    return (OperationalError, OSError, *app.connection_for_write().connection_errors)
 
 
 def _pause(adoption: Adoption) -> None:

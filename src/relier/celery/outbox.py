@@ -16,17 +16,17 @@ from typing import Any, Protocol
 
 import msgspec
 from celery import signals
-from celery.app.utils import find_app
 from kombu.exceptions import OperationalError
 from kombu.pools import ProducerPool
 from kombu.serialization import loads
 from kombu.utils.imports import symbol_by_name
 
 from relier.arguments import call_in
+from relier.celery.adoption import app_named
 from relier.celery.messages import Message, read_message
 from relier.celery.publish import is_task, message_of, publish_message
 from relier.codec import decode
-from relier.errors import ConfigurationError, PayloadIntegrityError
+from relier.errors import PayloadIntegrityError
 from relier.outbox.row import CELERY, NewRow, Row
 from relier.outbox.target import SENT, Failed, Outage, Outcome
 from relier.outbox.write import Writer
@@ -192,10 +192,7 @@ def aged(message: Message, age_ms: int) -> Message:
 
 def broker_target(app: str, send_timeout: float) -> BrokerTarget:
     """The target of `--celery-app`."""
-    try:
-        return BrokerTarget(find_app(app), send_timeout)
-    except (ImportError, AttributeError) as error:
-        raise ConfigurationError(f"there is no Celery app {app!r} to import from here: {error}") from error
+    return BrokerTarget(app_named(app), send_timeout)
 
 
 # --- for tests -------------------------------------------------------------------------------------------------------

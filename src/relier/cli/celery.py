@@ -28,28 +28,39 @@ def drain(session: Session, where: str, dry_run: bool) -> Exit:
     """Send what waits in the ledger to the broker, as plain messages: the way back to Celery without Relier.
 
     All queues are paused first and stay so; what runs comes to its end. Then take `install` out of the app, and
-    restart its workers. Exit code 1 where tasks stayed behind that no plain worker could run.
+    restart its workers. Exit code 1 where tasks stayed behind that no plain worker could run, 3 where the broker or the
+    store does not answer.
     """
     try:
-        from celery.app.utils import find_app
-
-        from relier.celery.adoption import adoption_of
+        from relier.celery.adoption import adoption_of, app_named
+        from relier.celery.drain import broker_errors, see_broker
         from relier.celery.drain import drain as send_all
     except ImportError as error:
         raise Failure(f"{error}; install Celery: pip install relier[celery]", Exit.USAGE) from error
     use_client(Client(session.settings))
+    app = app_named(where)
+    adoption, paused = adoption_of(app), False
     try:
-        app = find_app(where)
-    except (ImportError, AttributeError) as error:
-        raise Failure(f"there is no Celery app {where!r} to import from here: {error}", Exit.USAGE) from error
-    try:
-        drained = send_all(adoption_of(app), dry_run=dry_run)
+        if not dry_run:
+            see_broker(app)
+            paused = True
+        drained = send_all(adoption, dry_run=dry_run)
     except RelierError:
         raise
-    except OSError as error:
-        raise Failure(f"the broker cannot be reached: {error}; nothing is lost, run it again", Exit.STORE) from error
+    except broker_errors(app) as error:
+        raise Failure(f"the broker does not answer ({error}); {_left(paused)}", Exit.STORE) from error
     _tell(session, drained, dry_run=dry_run)
     return Exit.PROBLEM if drained.kept else Exit.OK
+
+
+def _left(paused: bool) -> str:
+    """How things are, and what to do, once the broker is away."""
+    if not paused:
+        return "nothing was sent, and no queue was paused; see that it runs, and that the app's broker_url leads to it"
+    return (
+        "what did not go there waits in the ledger, in queues that are paused; run this again, or let workers go on "
+        "with `rl queues resume`"
+    )
 
 
 def _tell(session: Session, drained: Drained, *, dry_run: bool) -> None:

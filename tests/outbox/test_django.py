@@ -9,6 +9,7 @@ import json
 import os
 import re
 import signal
+import socket
 import threading
 import uuid
 from collections.abc import Iterator
@@ -360,6 +361,11 @@ def test_the_command_says_what_it_cannot_work_with(project: DjangoShop) -> None:
     project.make_tables()
     with pytest.raises(CommandError, match="batch_size must be at least 1"):
         call_command("relier_relay", "--batch-size", "0")
+    with (
+        socket.create_server(("0.0.0.0", 0)) as taken,
+        pytest.raises(CommandError, match=r"metrics cannot be served on port \d+: Address already in use"),
+    ):
+        call_command("relier_relay", "--metrics-port", str(taken.getsockname()[1]))
     with pytest.raises(CommandError, match="DATABASES has no 'third'"):
         call_command("relier_relay", "--database", "third")
 

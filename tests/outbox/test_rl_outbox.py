@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -14,10 +15,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from shop import Scripted, Shop
+from sqlalchemy import MetaData, text
 
 from relier.cli.main import rl
 from relier.outbox.engines import EngineDatabase
 from relier.outbox.relay import Relay
+from relier.outbox.tables import inbox_table
 from relier.outbox.target import Failed
 from relier.settings import environment
 from relier.states import State
@@ -50,6 +53,7 @@ def test_stats(shop: Shop) -> None:
     assert "none; start one" in told
     numbers = json.loads(run(shop, "stats", "--json").output)
     assert (numbers["waiting"], numbers["exact"], numbers["dead"], numbers["relays"]) == (2, True, 1, [])
+    assert 0 <= numbers["oldest_age_ms"] < 60_000
 
 
 def test_stats_tell_of_rows_while_the_store_is_away(pg_shop: Shop) -> None:
@@ -77,7 +81,10 @@ def test_dead_rows_are_listed_replayed_and_purged(shop: Shop) -> None:
     assert "1 dead row replayed." in run(shop, "replay", first, input="y\n").output
     assert shop.relay().drain() == 1
     assert shop.state(first) is State.QUEUED
-    assert run(shop, "purge", "absent", "--yes").exit_code == 1
+    for command in (["dead"], ["purge", "--yes"], ["replay", "--yes"]):
+        absent = run(shop, *command, "absent")
+        assert absent.exit_code == 1
+        assert absent.stderr == "rl: there is no dead row absent\n"
     assert json.loads(run(shop, "purge", second, "--json").output) == {"matched": 1, "done": 1, "dry_run": False}
     assert "0 dead rows removed" in run(shop, "purge", "--older-than", "7d", "--yes").output
     assert "1 dead row removed" in run(shop, "purge", "--all", "--yes").output
@@ -94,6 +101,44 @@ def test_ages_and_databases_that_cannot_be_understood(pg_shop: Shop) -> None:
     assert missing.exit_code == 3
     assert "not_there" in missing.output
     assert "Traceback" not in missing.output
+    url = pg_shop.engine.url
+    shown = f"postgresql+psycopg://***@{url.host}:{url.port}/{url.database}"
+    assert f'the database {shown} said no: relation "not_there" does not exist; see that ' in missing.output
+    assert "--table names another" in missing.output
+    away = CliRunner().invoke(rl, ["outbox", "stats", "--database", f"postgresql+psycopg://127.0.0.1:{free_port()}/x"])
+    assert away.exit_code == 3
+    assert "see that it runs, and that --database or RELIER_OUTBOX_DATABASE_URL leads to it" in away.output
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--database", "postgresql+psycopg://u:secret@host:port/x"], "the port in the database's URL is no number"),
+        ([], "Missing option '--database' (env var: 'RELIER_OUTBOX_DATABASE_URL')"),
+        (["--database", "sqlite://"], "the database sqlite:// said no: no such table: relier_outbox; see that this is"),
+        (["--metrics-port", "{taken}", "--database", "{shop}"], "metrics cannot be served on port {taken}: Address"),
+    ],
+)
+def test_a_relay_that_cannot_work_says_why_and_ends(shop: Shop, options: list[str], says: str) -> None:
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        names = {"taken": taken.getsockname()[1], "shop": shop.engine.url.render_as_string(hide_password=False)}
+        told = CliRunner().invoke(rl, ["outbox", "relay", *(option.format(**names) for option in options)])
+    assert told.exit_code == 2, told.output
+    assert says.format(**names) in told.stderr
+    assert "secret" not in told.stderr
+
+
+def test_marks_are_forgotten_only_by_who_is_sure(shop: Shop) -> None:
+    inbox_table(metadata := MetaData())
+    metadata.create_all(shop.engine)
+    with shop.engine.begin() as connection:
+        connection.execute(text("INSERT INTO relier_inbox (task_id, revision, created_at) VALUES ('a', 1, 0)"))
+    asked = run(shop, "forget", "--older-than", "1s", input="n\n")
+    assert asked.exit_code == 1
+    assert "Remove for good 1 mark?" in asked.output
+    assert "dead letters are kept for 30 d" in asked.stderr
+    sure = run(shop, "forget", "--older-than", "90d", "--yes")
+    assert (sure.stdout, sure.stderr) == ("1 mark removed.\n", "")
 
 
 def test_what_people_see_goes_through_the_redaction_hook(pg_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from relier.cli.database import check_table, on_database, on_rows, open_database
 from relier.cli.session import Exit, Failure, Session, with_session
 from relier.cli.show import many, one_line, print_json, print_table, span
 from relier.cli.worker import settings_for, start_logging, stays
@@ -22,9 +23,8 @@ from relier.outbox.options import OPTION_HELP, RelayOptions
 from relier.outbox.postgres import NoticeListener
 from relier.outbox.relay import Relay, relay_to_ledger, stopped_by_signals
 from relier.outbox.rows import Database, Rows, Seen, Transaction, Wanted
-from relier.outbox.write import DEFAULT_TABLE
 from relier.redact import shown
-from relier.settings import OUTBOX_DATABASE, Settings
+from relier.settings import Settings
 from relier.submit.client import Client
 
 if TYPE_CHECKING:
@@ -41,29 +41,6 @@ def outbox() -> None:
 
     The database is given by --database or RELIER_OUTBOX_DATABASE_URL, as an SQLAlchemy URL.
     """
-
-
-def on_database(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say where the table is."""
-    function = click.option("--table", default=DEFAULT_TABLE, show_default=True, help="The outbox table.")(function)
-    return click.option(
-        "--database",
-        metavar="URL",
-        envvar=OUTBOX_DATABASE,
-        required=True,
-        help="The database, as SQLAlchemy writes it: postgresql+psycopg://…  [RELIER_OUTBOX_DATABASE_URL]",
-    )(function)
-
-
-def open_database(url: str) -> Database:
-    try:
-        from relier.outbox.engines import database_of
-    except ImportError as error:
-        raise Failure(f"{error}; install it: pip install relier[sqlalchemy,postgres]", Exit.USAGE) from error
-    try:
-        return database_of(url)
-    except Exception as error:  # SQLAlchemy's, of a URL that is none, or a driver's that is not installed
-        raise Failure(f"--database cannot be used: {error}", Exit.USAGE) from error
 
 
 # --- the relay -------------------------------------------------------------------------------------------------------
@@ -105,16 +82,20 @@ def relay(ctx: click.Context, /, database: str, **given: Any) -> None:
     options = RelayOptions(**given)
     targets = _celery_targets(app, options)
     opened = open_database(database)
-    ear = _notices(database, options) if listen else None
-    if alone:
-        made = Relay(opened, targets, options, listener=ear)
-    else:
-        client = Client(settings_for(ctx))
-        made = relay_to_ledger(opened, client, options, targets, ear)
-    if port:
-        from relier.outbox.metrics import serve_metrics
+    try:
+        check_table(opened, database, Rows(opened.dialect, options.table))
+        ear = _notices(database, options) if listen else None
+        if alone:
+            made = Relay(opened, targets, options, listener=ear)
+        else:
+            made = relay_to_ledger(opened, Client(settings_for(ctx)), options, targets, ear)
+        if port:
+            from relier.outbox.metrics import serve_metrics
 
-        serve_metrics(made, port)
+            serve_metrics(made, port)
+    except BaseException:
+        opened.close()
+        raise
     log.info("relay %s sends what is committed to table %s", made.boot, options.table)
     with stopped_by_signals(made):
         made.run()
@@ -138,26 +119,6 @@ def _celery_targets(app: str | None, options: RelayOptions) -> list[Target]:
 
 
 # --- people ----------------------------------------------------------------------------------------------------------
-
-
-def on_rows(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a command the table, opened, as `database` and `rows`."""
-
-    @on_database
-    @functools.wraps(function)
-    def command(*args: Any, database: str, table: str, **given: Any) -> Any:
-        opened = open_database(database)
-        rows = Rows(opened.dialect, RelayOptions(table=table).table)
-        try:
-            return function(*args, database=opened, rows=rows, **given)
-        except Exception as error:
-            if type(error).__module__.startswith("sqlalchemy."):
-                raise Failure(f"the database said no: {getattr(error, 'orig', error)}", Exit.STORE) from error
-            raise
-        finally:
-            opened.close()
-
-    return command
 
 
 def choosing(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -195,7 +156,7 @@ def stats(session: Session, database: Database, rows: Rows) -> None:
         print_json(asdict(depth) | {"relays": relays})
         return
     about = "" if depth.exact else "about "
-    oldest = f", the oldest for {span(depth.oldest_ms)}" if depth.waiting else ""
+    oldest = f", the oldest for {span(depth.oldest_age_ms)}" if depth.waiting else ""
     click.echo(f"Waiting: {about}{depth.waiting:,}{oldest}.")
     click.echo(f"Dead: {depth.dead:,}{'' if depth.dead <= 10_000 else ' or more'}.")
     if relays is None:
@@ -218,24 +179,38 @@ def _relays(session: Session) -> list[str] | None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many.")
 @on_rows
 @with_session
-def dead(session: Session, database: Database, rows: Rows, wanted: list[Wanted], limit: int) -> None:
+def dead(session: Session, database: Database, rows: Rows, wanted: list[Wanted], limit: int) -> Exit:
     """Rows that could not be sent, with their exceptions."""
     with database.begin() as tx:
         found = [seen for one in wanted for seen in rows.dead(tx, one, limit)][:limit]
-        total = sum(rows.count_dead(tx, one) for one in wanted)
+        counts = [rows.count_dead(tx, one) for one in wanted]
+    code = _missing(wanted, counts)
     if session.as_json:
-        print_json({"total": total, "rows": [_dead_dict(session.settings, seen) for seen in found]})
-        return
-    if not found:
+        print_json({"total": sum(counts), "rows": [_dead_dict(session.settings, seen) for seen in found]})
+    elif found:
+        _print_dead(session.settings, found, sum(counts))
+    elif code is Exit.OK:
         click.echo("No dead rows.")
-        return
+    return code
+
+
+def _print_dead(settings: Settings, found: list[Seen], total: int) -> None:
     headers = ("ID", "TASK", "QUEUE", "AGE", "TRIES", "DIED OF")
     table = [
-        (seen.task_id, seen.name, seen.queue, span(seen.age_ms), str(seen.claims), _reason(session.settings, seen))
+        (seen.task_id, seen.name, seen.queue, span(seen.age_ms), str(seen.claims), _reason(settings, seen))
         for seen in found
     ]
     print_table(headers, table)
     click.echo(f"{len(found):,} of {many(total, 'dead row')}.")
+
+
+def _missing(wanted: list[Wanted], counts: list[int]) -> Exit:
+    """Says which ids that somebody typed are no dead rows; a problem, if there is one."""
+    missing = [one for one, count in zip(wanted, counts, strict=True) if one.task_id and not count]
+    for one in missing:
+        filtered = " that fits" if one != Wanted(one.task_id) else ""
+        click.echo(f"rl: there is no dead row {one_line(one.task_id)}{filtered}", err=True)
+    return Exit.PROBLEM if missing else Exit.OK
 
 
 def _dead_dict(settings: Settings, seen: Seen) -> dict[str, Any]:
@@ -273,8 +248,8 @@ def deciding(function: Callable[..., Any]) -> Callable[..., Any]:
 @with_session
 def replay(session: Session, database: Database, rows: Rows, wanted: list[Wanted], dry_run: bool, yes: bool) -> Exit:
     """Send dead rows once more, with all their retries."""
-    count = _asked(session, database, rows, wanted, "Replay", sure=yes or dry_run)
-    return _carry_out(session, database, wanted, rows.replay, "replayed", count, dry_run=dry_run)
+    counts = _asked(session, database, rows, wanted, "Replay", sure=yes or dry_run)
+    return _carry_out(session, database, wanted, rows.replay, "replayed", counts, dry_run=dry_run)
 
 
 @outbox.command()
@@ -284,8 +259,8 @@ def replay(session: Session, database: Database, rows: Rows, wanted: list[Wanted
 @with_session
 def purge(session: Session, database: Database, rows: Rows, wanted: list[Wanted], dry_run: bool, yes: bool) -> Exit:
     """Remove dead rows for good."""
-    count = _asked(session, database, rows, wanted, "Remove for good", sure=yes or dry_run)
-    return _carry_out(session, database, wanted, rows.purge, "removed", count, dry_run=dry_run)
+    counts = _asked(session, database, rows, wanted, "Remove for good", sure=yes or dry_run)
+    return _carry_out(session, database, wanted, rows.purge, "removed", counts, dry_run=dry_run)
 
 
 @outbox.command()
@@ -296,24 +271,40 @@ def purge(session: Session, database: Database, rows: Rows, wanted: list[Wanted]
     help="Only marks so old: 90d.",
 )
 @click.option("--inbox", default=DEFAULT_INBOX, show_default=True, help="The table of the marks.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @on_rows
 @with_session
-def forget(session: Session, database: Database, rows: Rows, older_than: str, inbox: str) -> None:  # noqa: ARG001
+def forget(session: Session, database: Database, rows: Rows, older_than: str, inbox: str, yes: bool) -> None:  # noqa: ARG001
     """Remove the marks of `ctx.exactly_once` that are older than any task that could come back."""
+    marks, age = Marks(database.dialect, RelayOptions(table=inbox).table), age_of(older_than)
+    kept_ms = round(1000 * session.settings.dead_ttl)
+    if age < kept_ms:
+        click.echo(
+            f"rl: dead letters are kept for {span(kept_ms)} (RELIER_DEAD_TTL): one that is replayed after its mark is "
+            f"gone has its effect twice",
+            err=True,
+        )
     with database.begin() as tx:
-        done = Marks(database.dialect, RelayOptions(table=inbox).table).purge(tx, age_of(older_than))
+        count = marks.count(tx, age)
+    if count and not yes and not session.as_json:
+        click.confirm(f"Remove for good {many(count, 'mark')}?", abort=True)
+    with database.begin() as tx:
+        done = marks.purge(tx, age)
     if session.as_json:
         print_json({"removed": done})
     else:
         click.echo(f"{many(done, 'mark')} removed.")
 
 
-def _asked(session: Session, database: Database, rows: Rows, wanted: list[Wanted], verb: str, *, sure: bool) -> int:
+def _asked(
+    session: Session, database: Database, rows: Rows, wanted: list[Wanted], verb: str, *, sure: bool
+) -> list[int]:
+    """How many rows each of them means, being sure that they are meant."""
     with database.begin() as tx:
-        count = sum(rows.count_dead(tx, one) for one in wanted)
-    if count and not sure and not session.as_json:
-        click.confirm(f"{verb} {many(count, 'dead row')}?", abort=True)
-    return count
+        counts = [rows.count_dead(tx, one) for one in wanted]
+    if sum(counts) and not sure and not session.as_json:
+        click.confirm(f"{verb} {many(sum(counts), 'dead row')}?", abort=True)
+    return counts
 
 
 def _carry_out(
@@ -322,18 +313,18 @@ def _carry_out(
     wanted: list[Wanted],
     act: Callable[[Transaction, Wanted], int],
     done_word: str,
-    count: int,
+    counts: list[int],
     *,
     dry_run: bool,
 ) -> Exit:
-    done = 0
+    done, code = 0, _missing(wanted, counts)
     if not dry_run:
         with database.begin() as tx:
             done = sum(act(tx, one) for one in wanted)
     if session.as_json:
-        print_json({"matched": count, "done": done, "dry_run": dry_run})
+        print_json({"matched": sum(counts), "done": done, "dry_run": dry_run})
     elif dry_run:
-        click.echo(f"{many(count, 'dead row')} would be {done_word}.")
+        click.echo(f"{many(sum(counts), 'dead row')} would be {done_word}.")
     else:
         click.echo(f"{many(done, 'dead row')} {done_word}.")
-    return Exit.OK if count or not any(one.task_id for one in wanted) else Exit.PROBLEM
+    return code

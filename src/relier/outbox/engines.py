@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, TextClause, create_engine, text
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import StaticPool
 
@@ -120,10 +120,17 @@ def notice_connector(url: str) -> Callable[[], Any]:
     return lambda: psycopg.connect(address, autocommit=True)
 
 
+def _read(url: str) -> URL:
+    try:
+        return make_url(url)
+    except ValueError as error:  # of int(), which says nothing of a URL
+        raise ConfigurationError("the port in the database's URL is no number; write …@host:5432/name") from error
+
+
 def database_of(given: Engine | AsyncEngine | str) -> EngineDatabase | AsyncEngineDatabase:
     """The database behind an engine or a URL, by a driver that blocks or one that awaits."""
     if isinstance(given, AsyncEngine):
         return AsyncEngineDatabase(given)
-    if isinstance(given, str) and make_url(given).get_dialect().is_async:
+    if isinstance(given, str) and _read(given).get_dialect().is_async:
         return AsyncEngineDatabase(given)
     return EngineDatabase(given)

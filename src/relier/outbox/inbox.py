@@ -73,6 +73,11 @@ class Marks:
         sql = f"UPDATE {self._table} SET result = :result WHERE task_id = :task_id AND revision = :revision"
         book.change(sql, {"task_id": task_id, "revision": revision, "result": result})
 
+    def count(self, tx: Transaction, older_than_ms: int) -> int:
+        """How many `purge` would remove."""
+        sql = f"SELECT count(*) FROM {self._table} WHERE created_at <= {self._now} - :older"
+        return int(tx.run(sql, {"older": older_than_ms})[0][0])
+
     def purge(self, tx: Transaction, older_than_ms: int) -> int:
         """Marks of tasks that cannot come back any more go."""
         return tx.change(

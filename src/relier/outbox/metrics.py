@@ -37,7 +37,7 @@ class RelayCollector:
                 if depth is None
                 else (
                     ("depth", depth.waiting, "Rows that wait; an estimate above 10,000."),
-                    ("oldest_age_seconds", depth.oldest_ms / 1000, "The age of the oldest of them."),
+                    ("oldest_age_seconds", depth.oldest_age_ms / 1000, "The age of the oldest of them."),
                     ("dead_rows", depth.dead, "Dead rows in the table, 10,001 at the most."),
                 )
             ),
@@ -57,4 +57,9 @@ def serve_metrics(relay: Relay, port: int) -> None:
         raise ConfigurationError(f"{error}; metrics need `pip install relier[metrics]`") from error
     registry = CollectorRegistry()
     registry.register(RelayCollector(relay))
-    start_http_server(port, registry=registry)
+    try:
+        start_http_server(port, registry=registry)
+    except OSError as error:
+        raise ConfigurationError(
+            f"metrics cannot be served on port {port}: {error.strerror or error}; free it, or name another"
+        ) from error

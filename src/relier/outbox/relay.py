@@ -28,7 +28,7 @@ from relier.outbox.members import Membership, new_relay
 from relier.outbox.options import RelayOptions
 from relier.outbox.route import Route
 from relier.outbox.row import Row
-from relier.outbox.rows import Database, Depth, Rows, Transaction
+from relier.outbox.rows import Database, Depth, Rows, Transaction, said_by
 from relier.outbox.target import Deferred, Failed, LedgerTarget, Outage, Outcome, Sent, Target
 from relier.redact import shown
 from relier.submit.client import Client
@@ -76,6 +76,7 @@ class Relay:
         self._depth: Depth | None = None
         self._shows_depth = False
         self._looked_at = -DEPTH_EVERY_S
+        self._database_away = False
         self._pool: ThreadPoolExecutor | None = None
         if self.options.publish_concurrency > 1:
             self._pool = ThreadPoolExecutor(self.options.publish_concurrency, "relier-publishes")
@@ -99,7 +100,7 @@ class Relay:
         try:
             self._exchange(done, 0)
         except Exception as error:  # noqa: BLE001 - what was sent is sent again, which is one task
-            log.warning("the last batch could not be closed; %d rows stay leased: %s", len(done.rows), _said(error))
+            log.warning("the last batch could not be closed; %d rows stay leased: %s", len(done.rows), said_by(error))
 
     async def arun(self) -> None:
         """As a task of an application: cancel it, and it drains."""
@@ -127,9 +128,14 @@ class Relay:
         try:
             batch = self._exchange(done, self.options.batch_size)
         except Exception as error:  # noqa: BLE001 - the database is away, or refuses: nothing is lost, its rows are there
-            log.warning("the database could not be asked for rows, and is asked again: %s", _said(error))
+            if not self._database_away:
+                log.warning("the database could not be asked for rows, and is asked again: %s", said_by(error))
+            self._database_away = True
             self._rest(self.options.idle_time)
             return done
+        if self._database_away:
+            log.info("the database answers again; the relay goes on")
+        self._database_away = False
         if not batch.rows:
             self._rest(self._closed_for() or self._pause())
             return batch
@@ -265,7 +271,7 @@ class Relay:
             with self._database.begin() as tx:
                 self._rows.renew(tx, batch.boot, [row.id for row in batch.rows])
         except Exception as error:  # noqa: BLE001 - then another relay may send them too, which is one task
-            log.warning("the lease of %d rows could not be renewed: %s", len(batch.rows), _said(error))
+            log.warning("the lease of %d rows could not be renewed: %s", len(batch.rows), said_by(error))
 
     # --- publishing ----------------------------------------------------------------------------------------------
 
@@ -389,11 +395,6 @@ def _later_ms(outcome: Outcome | None) -> int:
     if isinstance(outcome, Deferred):
         return max(1, round(1000 * outcome.seconds))
     return round(1000 * OUTAGE_DEFER_S) if isinstance(outcome, Outage) else 0
-
-
-def _said(error: Exception) -> str:
-    """What the driver said, in one line: SQLAlchemy's own error goes on with the statement and all its values."""
-    return " ".join(str(getattr(error, "orig", None) or error).split())
 
 
 def _told(error: BaseException) -> str:

@@ -63,11 +63,11 @@ class Members:
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """`waiting`: rows that are to be sent, an estimate above 10,000; `oldest_ms`: the age of the oldest of them."""
+    """`waiting`: rows that are to be sent, an estimate above 10,000; `oldest_age_ms`: the age of the oldest of them."""
 
     waiting: int
     exact: bool
-    oldest_ms: int
+    oldest_age_ms: int
     dead: int
 
 
@@ -215,6 +215,11 @@ class Rows:
         used = {name: value for name, value in values.items() if f":{name}" in change}
         return tx.change(self._sql(f"{change} WHERE {among} AND leased_by = :boot"), {**chosen, **used, "boot": boot})
 
+    def look(self, tx: Transaction) -> None:
+        """Raises where the table is not there, or lacks a column."""
+        rest = "r.order_key, r.due_at, r.leased_by, r.leased_at, r.dead, r.died_at, r.error"
+        tx.run(self._sql(f"SELECT {CLAIMED}, {rest} FROM {{t}} r WHERE 1 = 0"), {})
+
     # --- people --------------------------------------------------------------------------------------------------
 
     def depth(self, tx: Transaction) -> Depth:
@@ -266,6 +271,11 @@ class Rows:
     def count_dead(self, tx: Transaction, wanted: Wanted) -> int:
         where, values = wanted.sql()
         return int(tx.run(self._sql(f"SELECT count(*) FROM {{t}} WHERE dead = 1{where}"), values)[0][0])
+
+
+def said_by(error: Exception) -> str:
+    """What the database said, in one line. SQLAlchemy's errors add the whole statement, PostgreSQL's a part of it."""
+    return " ".join(str(getattr(error, "orig", None) or error).partition("\nLINE ")[0].split())
 
 
 def _among(column: str, values: Iterable[Any], prefix: str = "id") -> tuple[str, dict[str, Any]]:

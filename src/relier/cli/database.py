@@ -1,0 +1,92 @@
+"""The database of `rl outbox`: its options, how it is opened, and what is said where it says no."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from relier.cli.session import Exit, Failure
+from relier.outbox.options import RelayOptions
+from relier.outbox.rows import Database, Rows, said_by
+from relier.outbox.write import DEFAULT_TABLE
+from relier.settings import OUTBOX_DATABASE
+from relier.store.address import redact
+
+MAKE_IT = (
+    "see that this is the database of your application and that its outbox table is there: make it by a migration, or "
+    "with `metadata.create_all(engine)`; --table names another"
+)
+START_IT = f"see that it runs, and that --database or {OUTBOX_DATABASE} leads to it"
+
+
+def on_database(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say where the table is."""
+    function = click.option("--table", default=DEFAULT_TABLE, show_default=True, help="The outbox table.")(function)
+    return click.option(
+        "--database",
+        metavar="URL",
+        envvar=OUTBOX_DATABASE,
+        show_envvar=True,
+        required=True,
+        help="The database, as SQLAlchemy writes it: postgresql+psycopg://…",
+    )(function)
+
+
+def open_database(url: str) -> Database:
+    try:
+        from relier.outbox.engines import database_of
+    except ImportError as error:
+        raise Failure(f"{error}; install it: pip install relier[sqlalchemy,postgres]", Exit.USAGE) from error
+    try:
+        return database_of(url)
+    except Exception as error:  # SQLAlchemy's, of a URL that is none, or a driver's that is not installed
+        raise Failure(f"--database cannot be used: {error}", Exit.USAGE) from error
+
+
+def check_table(database: Database, url: str, rows: Rows) -> None:
+    """A relay waits for a database that is away, but not for a table that nobody will make."""
+    if not _answers(database):
+        return
+    try:
+        with database.begin() as tx:
+            rows.look(tx)
+    except Exception as error:
+        if _answers(database):  # or it went away just now
+            raise Failure(_no_of(url, error, MAKE_IT), Exit.USAGE) from error
+
+
+def on_rows(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a command the table, opened, as `database` and `rows`."""
+
+    @on_database
+    @functools.wraps(function)
+    def command(*args: Any, database: str, table: str, **given: Any) -> Any:
+        opened = open_database(database)
+        rows = Rows(opened.dialect, RelayOptions(table=table).table)
+        try:
+            return function(*args, database=opened, rows=rows, **given)
+        except Exception as error:
+            if not type(error).__module__.startswith("sqlalchemy."):
+                raise
+            advice = MAKE_IT if _answers(opened) else START_IT
+            raise Failure(_no_of(database, error, advice), Exit.STORE) from error
+        finally:
+            opened.close()
+
+    return command
+
+
+def _answers(database: Database) -> bool:
+    try:
+        with database.begin() as tx:
+            tx.run("SELECT 1", {})
+    except Exception:  # noqa: BLE001 - a driver's, whatever it is
+        return False
+    return True
+
+
+def _no_of(url: str, error: Exception, advice: str) -> str:
+    return f"the database {redact(url)} said no: {said_by(error)}; {advice}"

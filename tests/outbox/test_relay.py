@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from relier.outbox.row import TOMB_MS, NewRow, new_row
 from relier.outbox.rows import Members, Rows, Wanted
 from relier.outbox.target import SENT, Deferred, Failed, LedgerTarget, Outage
 from relier.states import State
+from servers import Boot, wait_until
 
 AWAY = Outage(RedisConnectionError("away"))
 POISON = Failed(ValueError("poison"))
@@ -278,6 +280,28 @@ def test_members_know_each_other(client: Client) -> None:
     two.end()
 
 
+def test_an_outage_of_the_ledger_is_told_once_and_its_end(
+    boot: Boot, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "relier.outbox")
+    server = boot()
+    client = Client(settings.model_copy(update={"redis_url": server.url, "heartbeat_ttl": 0.4}))
+    client.open()
+    client.close()
+    one = Membership(client.settings, client.scripts, dict)
+    one._turn()
+    server.kill()
+    one._turn()
+    one._turn()
+    (told,) = caplog.records
+    assert (told.levelname, "does not reach the ledger, and will try again" in told.message) == ("WARNING", True)
+    server.start()
+    wait_until(lambda: one._turn() or len(caplog.records) > 1)
+    assert "reaches the ledger again" in caplog.text
+    one.begin()
+    one.end()
+
+
 def test_two_relays_share_the_rows(shop: Shop) -> None:
     shop.place(*range(40))
     one, two = shop.relay(batch_size=10), shop.relay(batch_size=10)
@@ -354,7 +378,7 @@ def test_depth_is_cheap_and_people_see_the_dead(shop: Shop) -> None:
     with database.begin() as tx:
         depth = rows.depth(tx)
     assert (depth.waiting, depth.exact, depth.dead) == (3, True, 0)
-    assert 0 <= depth.oldest_ms < 60_000
+    assert 0 <= depth.oldest_age_ms < 60_000
     shop.relay(Scripted(POISON), max_retries=0).drain()
     with database.begin() as tx:
         assert rows.depth(tx).dead == 3
@@ -431,7 +455,10 @@ async def test_a_relay_inside_an_application(shop: Shop, database: Database) -> 
     assert shop.count() == 0
 
 
-def test_a_database_that_goes_away_loses_nothing(pg_shop: Shop, postgres: Database) -> None:
+def test_a_database_that_goes_away_loses_nothing(
+    pg_shop: Shop, postgres: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "relier.outbox")
     ids = pg_shop.place(*range(10))
     relay = pg_shop.relay(idle_time=0.01)
     done = relay.turn(Batch(relay.boot))
@@ -439,6 +466,11 @@ def test_a_database_that_goes_away_loses_nothing(pg_shop: Shop, postgres: Databa
     again = relay.turn(done)
     assert again is done
     relay.turn(again)
+    away, back = (record.message for record in caplog.records)
+    assert away.startswith("the database did not answer, and is asked again: ")
+    assert "SELECT" not in away
+    assert "\n" not in away
+    assert back == "the database answers again; the relay goes on"
     assert pg_shop.count() == 0
     assert all(pg_shop.state(one) is State.QUEUED for one in ids)
 

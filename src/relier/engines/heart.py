@@ -104,6 +104,7 @@ class Heart(threading.Thread):
         self._leave_by = leave_by
         self._ending = threading.Event()
         self._poked = False
+        self._away = False
         self._reported_at = 0.0
         self._buried: dict[tuple[str, str], float] = {}
 
@@ -159,11 +160,15 @@ class Heart(threading.Thread):
                 self._start_over()
                 return
         except RelierError as error:
-            if pulse.suspect:
+            if pulse.suspect and not self._away:
+                self._away = True
                 log.warning("the store has not been reached for nearly a lease; no new tasks are taken: %s", error)
             self._sign()
             return
         pulse.trusted_until = sent + self._lease * 0.8
+        if self._away:
+            log.info("the store answers again; tasks are taken")
+        self._away = False
         self._sign()
         self._tell(Heard(pulse.boot, beat))
 

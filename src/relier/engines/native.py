@@ -45,6 +45,7 @@ log = logging.getLogger("relier.worker")
 
 CLAIM_AT_ONCE = 100
 BELL_S = 1.0
+FIRST_PAUSE_S = 0.05
 TURN_S = 0.25  # how often the loop shows that it turns
 STOP_GRACE_S = 1.0  # what a stopped task has to clean up, when its worker leaves
 CONFIRM_S = 5.0  # how long a leaving worker waits for the store to confirm
@@ -186,14 +187,15 @@ class Worker:
         """One claim, sent again under its number until it is answered: then a lost answer is no lost task."""
         boot, self._seq = self._pulse.boot, self._seq + 1
         call = self._ledger.claim(boot, self._seq, self._queues(), want, rung=rung)
-        pause, last = 0.05, None
+        pause, last = FIRST_PAUSE_S, None
         while last is None or time.monotonic() < last:
             self._pulse.polled_ms = time.time_ns() // 1_000_000
             try:
                 claim = await self._store.run(call)
                 break
             except StoreError as error:
-                log.warning("no tasks can be claimed: %s", error)
+                if pause == FIRST_PAUSE_S:  # once for an outage, however long it is
+                    log.warning("no tasks can be claimed: %s", error)
                 await asyncio.sleep(pause)
                 pause = min(BELL_S, 2 * pause)
                 if self._stop.is_set() and last is None:  # what it may have taken comes back when the lease runs out

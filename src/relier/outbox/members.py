@@ -35,6 +35,7 @@ class Membership(threading.Thread):
         self._about = about
         self._ending = threading.Event()
         self._registered = False
+        self._away = False
         self._live: frozenset[str] = frozenset()
         self._seen_at = 0.0
         self.boot = new_relay()
@@ -74,8 +75,13 @@ class Membership(threading.Thread):
             now_ms = ends.get(self.boot, 0) - round(1000 * self._lease)  # the ledger's clock, when it beat
             self._live = frozenset(boot for boot, end in ends.items() if end > now_ms and is_relay(boot))
             self._seen_at = seen_at
+            if self._away:
+                log.info("relay %s reaches the ledger again", self.boot)
+            self._away = False
         except RelierError as error:
-            log.info("relay %s does not reach the ledger: %s", self.boot, error)
+            if not self._away:
+                log.warning("relay %s does not reach the ledger, and will try again: %s", self.boot, error)
+            self._away = True
 
     def _beat(self) -> None:
         lease_ms = round(1000 * self._lease)

@@ -122,7 +122,10 @@ def test_cancel_goes_on_past_what_it_cannot_have(desk: Desk, run: Run, run_json:
     ]
     result = run("tasks", "cancel", "nothing")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == "rl: there is no task nothing: it never was, or its record has expired\n"
+    where = f"namespace '{desk.settings.namespace}' at {desk.settings.redis_url}"
+    missing = "rl: there is no task nothing: it never was, or its record has expired; I looked in "
+    assert result.stderr == f"{missing}{where}\n"
+    assert run("dlq", "show", "nothing").stderr == run("dlq", "replay", "nothing").stderr == result.stderr
 
 
 # --- rl queues ---------------------------------------------------------------------------------------------------
@@ -217,15 +220,22 @@ def test_who_listens_to_a_queue() -> None:
 ID = "01a1ddd643527871a4736346a795673b"
 
 
-@pytest.mark.parametrize(("width", "whole"), [(30, False), (49, False), (50, True), (200, True)])
-def test_ids_are_cut_only_where_a_terminal_is_narrow(width: int, whole: bool) -> None:
+@pytest.mark.parametrize("width", [30, 49, 80, 200])
+def test_ids_are_never_cut(width: int) -> None:
+    """What a table shows can be copied into the next command; other columns give way."""
     screen = io.StringIO()
-    show.rich_table(("ID", "MESSAGE"), [(ID, "something long " * 9)], ids=("ID",), width=width, file=screen)
+    row = (ID, "shop.charge_the_customer", "ValueError", "something long " * 9, "06:31:25 (1.1 s ago)")
+    show.rich_table(("ID", "NAME", "REASON", "MESSAGE", "DIED"), [row], ids=("ID",), width=width, file=screen)
     lines = screen.getvalue().splitlines()
-    assert (ID in lines[1]) is whole
-    if not whole:
-        assert "01a1ddd6…95673b" in lines[1]
-        assert "Ids are abbreviated" in screen.getvalue()
+    assert len(lines) == 2
+    assert ID in lines[1]
+    assert "some" in lines[1]
+
+
+def test_a_long_message_in_a_pipe_costs_no_other_row_anything() -> None:
+    long, short = show.plain_table(("ID", "MESSAGE", "DIED"), [(ID, "x" * 3000, "now"), (ID, "y", "now")])[1:]
+    assert "x" * 3000 in long
+    assert len(short) < 200
 
 
 def test_names_cannot_steer_the_terminal(desk: Desk, run: Run) -> None:

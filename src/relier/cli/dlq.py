@@ -124,7 +124,7 @@ def _show(session: Session, task: Task) -> None:
         click.echo(f"\n{harmless(last.traceback.rstrip())}")
     if task.history:
         click.echo()
-        print_table(ATTEMPTS, [_attempt(entry, now_ms) for entry in task.history], ids=())
+        print_table(ATTEMPTS, [_attempt(entry, now_ms) for entry in task.history], ids=("WORKER",))
     click.echo(f"\nPayload:\n{pretty(session, task)}")
     click.echo(f"\nReplay it: rl dlq replay {record.id}")
 

@@ -81,14 +81,15 @@ def relay(ctx: click.Context, /, database: str, **given: Any) -> None:
         raise click.UsageError("--no-ledger leaves nowhere to send to: give --celery-app, too")
     options = RelayOptions(**given)
     targets = _celery_targets(app, options)
+    client = None if alone else Client(settings_for(ctx))
     opened = open_database(database)
     try:
         check_table(opened, database, Rows(opened.dialect, options.table))
         ear = _notices(database, options) if listen else None
-        if alone:
+        if client is None:
             made = Relay(opened, targets, options, listener=ear)
         else:
-            made = relay_to_ledger(opened, Client(settings_for(ctx)), options, targets, ear)
+            made = relay_to_ledger(opened, client, options, targets, ear)
         if port:
             from relier.outbox.metrics import serve_metrics
 

@@ -66,7 +66,7 @@ def check(session: Session, modules: tuple[str, ...]) -> Exit:
         )
     elif troubles:
         rows = [(t.name, str(t.states.total()), _states(t), t.why, " ".join(t.ids)) for t in troubles]
-        print_table(("NAME", "TASKS", "STATES", "WHY", "FOR EXAMPLE"), rows)
+        print_table(("NAME", "TASKS", "STATES", "WHY", "FOR EXAMPLE"), rows, ids=("FOR EXAMPLE",))
         total = sum(t.states.total() for t in troubles)
         click.echo(f"{total} of {looked} tasks could not run with this code.")
     else:

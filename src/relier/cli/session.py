@@ -21,6 +21,7 @@ from relier.errors import (
     RelierError,
     StoreError,
     StoreReplyError,
+    TaskNotFoundError,
 )
 from relier.keyring import Keyring
 from relier.ledger import keys, replies
@@ -113,10 +114,17 @@ class Session:
         return self._open
 
     def run(self, call: Call[T]) -> T:
-        return self.store.run(call)
+        try:
+            return self.store.run(call)
+        except TaskNotFoundError as error:
+            raise self._not_here(error) from error
 
     def run_many(self, calls: Iterable[Call[T]]) -> list[T | RelierError]:
-        return self.store.run_many(calls)
+        answers = self.store.run_many(calls)
+        return [self._not_here(one) if isinstance(one, TaskNotFoundError) else one for one in answers]
+
+    def _not_here(self, error: TaskNotFoundError) -> TaskNotFoundError:
+        return TaskNotFoundError(f"{error}; I looked in {self.where}")
 
     @property
     def where(self) -> str:

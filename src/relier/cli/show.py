@@ -12,7 +12,8 @@ from typing import Any
 import click
 
 LONGEST_CELL = 100
-LEAST_CELL = 16  # what other columns keep before ids are abbreviated
+LEAST_CELL = 16  # what a column keeps, if it can
+LEAST_BESIDE_IDS = 6  # what it gives up for whole ids
 GAP = 2
 
 
@@ -77,11 +78,6 @@ def many(n: int, thing: str, things: str = "") -> str:
     return f"{n:,} {thing if n == 1 else things or thing + 's'}"
 
 
-def short_id(task_id: str) -> str:
-    """Begin and end: ids that were made together begin alike."""
-    return task_id if len(task_id) <= 16 else f"{task_id[:8]}…{task_id[-6:]}"
-
-
 # --- output ------------------------------------------------------------------------------------------------------
 
 
@@ -90,7 +86,7 @@ def print_json(document: Any) -> None:
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, ids: Sequence[str] = ("ID",)) -> None:
-    """A table. Into a pipe: plain columns, nothing cut. To a terminal: a line a row, as it fits."""
+    """A table. Into a pipe: plain columns, nothing cut. To a terminal: a line a row, as it fits, with whole `ids`."""
     if sys.stdout.isatty():
         rich_table(headers, rows, ids=ids, width=shutil.get_terminal_size().columns)
     else:
@@ -99,7 +95,8 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, ids: S
 
 def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     cells = [headers, *([harmless(" ".join(cell.split())) for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    # One long message would fill every other row with spaces: it is not cut, but stands out.
+    widths = [min(LONGEST_CELL, max(map(len, column))) for column in zip(*cells, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
     return [line.rstrip() for line in lines]
 
@@ -107,30 +104,24 @@ def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
 def rich_table(
     headers: Sequence[str], rows: Sequence[Sequence[str]], *, ids: Sequence[str], width: int, file: Any = None
 ) -> None:
-    """Ids are there to be copied: they stay whole as long as the other columns keep something to read."""
+    """Ids are there to be copied: they stay whole, and the other columns give way; a line too long wraps."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     cells = [[one_line(cell) for cell in row] for row in rows]
     whole = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
-    widths = fit(whole, [header in ids for header in headers], width, LEAST_CELL)
-    abbreviated = widths is None and bool(ids)
-    if widths is None:
-        cells = [[short_id(c) if h in ids else c for h, c in zip(headers, row, strict=True)] for row in cells]
-        whole = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
-        widths = fit(whole, [header in ids for header in headers], width, 1) or whole
+    fixed = [header in ids for header in headers]
+    least = [wide if is_id else min(wide, LEAST_CELL) for wide, is_id in zip(whole, fixed, strict=True)]
+    widths = fit(whole, fixed, width, LEAST_CELL) or fit(whole, fixed, width, LEAST_BESIDE_IDS) or least
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
     for header, wide in zip(headers, widths, strict=True):
         table.add_column(header, width=wide, no_wrap=True, overflow="ellipsis")
     for row in cells:
         table.add_row(*map(Text, row))
+    width = max(width, sum(widths) + GAP * len(widths))
     console = Console(file=file, width=width, highlight=False, force_terminal=True if file else None)
     console.print(table)
-    if abbreviated:
-        console.print(
-            "Ids are abbreviated here: a wider window, a pipe (| cat) or --json shows them whole.", style="dim"
-        )
 
 
 def fit(widths: Sequence[int], fixed: Sequence[bool], room: int, least: int) -> list[int] | None:

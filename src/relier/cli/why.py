@@ -70,16 +70,12 @@ def _place(session: Session, record: Record) -> tuple[int | None, int | None, in
 
 def _no_story(session: Session, task_id: str, error: TaskNotFoundError | CorruptRecordError) -> Exit:
     corrupt = isinstance(error, CorruptRecordError)
-    says = [f"{str(error)[0].upper()}{str(error)[1:]}."]
+    says = [f"{part[0].upper()}{part[1:]}." for part in str(error).split("; ")]
     if corrupt:
         key = keys.spell(session.ledger.prefix, "task", task_id)
         kind = session.store.command("TYPE", key, retry=True)
         says.append(f"Its key is {key}, of type {kind.decode() if isinstance(kind, bytes) else kind}.")
         says.append("A worker that meets it in a queue buries it as a dead letter, with its text as the payload.")
-    elif "…" in task_id:
-        says.append("A narrow table abbreviated that id: a wider window, a pipe (| cat) or --json shows it whole.")
-    else:
-        says.append(f"I looked in {session.where}.")
     if session.as_json:
         story = [Line(text) for text in says]
         rows = [{"at_ms": line.at_ms, "says": line.text} for line in story]

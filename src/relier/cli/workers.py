@@ -28,7 +28,7 @@ def workers(session: Session) -> None:
     if not staff.workers:
         click.echo(f"No workers in {session.where}. Start one with `rl worker`.")
         return
-    print_table(HEADERS, [_row(worker, stats.now_ms) for worker in staff.workers], ids=())
+    print_table(HEADERS, [_row(worker, stats.now_ms) for worker in staff.workers], ids=("BOOT",))
     gone = [worker for worker in staff.workers if worker.health != "alive"]
     held = sum(worker.owned for worker in gone)
     if gone:

@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from relier.errors import ConfigurationError
 
 Seconds = Annotated[float, Field(gt=0)]
+MOST_AT_ONCE = 100_000
 OUTBOX_DATABASE = "RELIER_OUTBOX_DATABASE_URL"  # no field: an option of `rl outbox`, which alone knows databases by URL
 
 
@@ -97,7 +98,7 @@ class Settings(BaseSettings):
     """How often every worker, and `rl resurrector`, sweeps (s)."""
     graceful_shutdown_timeout: Annotated[float, Field(ge=0)] = 30.0
     """How long a worker that was told to leave lets its tasks finish (s). Then it hands them back."""
-    concurrency: Annotated[int, Field(ge=1, le=100_000)] = 100
+    concurrency: Annotated[int, Field(ge=1, le=MOST_AT_ONCE)] = 100
     """Tasks at once in one worker process."""
 
     signing_keys: SecretStr = SecretStr("")

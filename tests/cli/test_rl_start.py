@@ -98,6 +98,7 @@ def test_the_exit_codes_are_told_in_the_help() -> None:
         (["worker", "tests", "--url", ""], 2, "cannot be used"),
         (["--url", "", "worker", "tests", "--processes", "1"], 2, "cannot be used"),
         (["worker", "tests", "--namespace", ""], 2, "--namespace: "),
+        (["worker", "tests", "-c", "100001"], 2, "is not in the range 1<=x<=100000"),
         (["worker", "tests", "-q", ""], 2, "a queue was given without a name"),
         (["dev", "tests", "-q", ","], 2, "a queue was given without a name"),
         (["dev", "tests", "--url", ""], 2, "cannot be used"),

@@ -18,7 +18,7 @@ from relier.engines.native import WorkerOptions, every_queue
 from relier.engines.process import asyncio_run, flush, run_worker
 from relier.engines.supervisor import Supervisor
 from relier.rescue.phoenix import Phoenix
-from relier.settings import Settings
+from relier.settings import MOST_AT_ONCE, Settings
 from relier.store.address import target_of
 from relier.submit.client import Client, place_of
 
@@ -51,7 +51,12 @@ def settings_for(ctx: click.Context) -> Settings:
     "--queues", "-q", multiple=True, metavar="A,B", help="Queues, in order of preference.  [default: default]"
 )
 @click.option("--queue", multiple=True, metavar="NAME", help="A queue by its exact name, also one with a comma.")
-@click.option("--concurrency", "-c", type=click.IntRange(1), help="Tasks at once.  [default: RELIER_CONCURRENCY, 100]")
+@click.option(
+    "--concurrency",
+    "-c",
+    type=click.IntRange(1, MOST_AT_ONCE),
+    help="Tasks at once.  [default: RELIER_CONCURRENCY, 100]",
+)
 @click.option("--processes", "-p", type=click.IntRange(1), help="So many processes under a supervisor.")
 @click.option("--isolated", type=click.IntRange(1), default=4, show_default=True, help="Isolated processes at once.")
 @click.option("--max-tasks", type=click.IntRange(1), help="Start over in a fresh process after so many tasks.")

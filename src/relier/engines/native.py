@@ -387,10 +387,14 @@ class Worker:
 
     async def _leave(self) -> int:
         """Let tasks finish; warn and stop the rest; hand it back; retire."""
-        await self._wait_until_empty(self._settings.graceful_shutdown_timeout, self._leave_now)
+        grace, n = self._settings.graceful_shutdown_timeout, len(self._attempts)
+        if n and not self._leave_now.is_set():
+            again = "Ctrl-C again hands them back"
+            log.info("worker %s takes no more; it waits up to %g s for what runs (%d); %s", self.boot, grace, n, again)
+        await self._wait_until_empty(grace, self._leave_now)
         rest = list(self._attempts.values())
         if rest:
-            log.warning("%d tasks did not finish in time and are handed back", len(rest))
+            log.warning("what did not finish in time is handed back (%d)", len(rest))
             await asyncio.wait([self._loop.create_task(self._warn(attempt)) for attempt in rest], timeout=STOP_GRACE_S)
             for attempt in rest:
                 stop(attempt, HandBack())
@@ -422,7 +426,7 @@ class Worker:
         except RelierError as error:
             log.warning("worker %s could not retire, its lease will run out: %s", self.boot, error)
             return
-        log.info("worker %s leaves%s", self.boot, f"; it still holds {held} tasks" if held else "")
+        log.info("worker %s leaves%s", self.boot, f"; it still holds some tasks ({held})" if held else "")
 
     def _about(self) -> str:
         about: dict[str, Any] = {

@@ -231,7 +231,7 @@ class Supervisor:
                     self._ledger.revive(deepest=self._settings.resurrection_max_queue_depth, boot=boot, cause=cause)
                 )
                 if swept.outcomes:
-                    log.info("%d tasks of worker %s were returned", len(swept.outcomes), boot)
+                    log.info("the tasks of worker %s were returned (%d)", boot, len(swept.outcomes))
                 if not swept.pending or swept.deferred:
                     return True
         except RelierError as error:

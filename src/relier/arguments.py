@@ -99,7 +99,11 @@ class Arguments:
 
     def encode_result(self, value: Any) -> bytes | None:
         """None stands for None: no result is stored."""
-        return None if value is None else _encode_one(value, "the result", self._result)
+        try:
+            return None if value is None else _encode_one(value, "the result", self._result)
+        except PayloadEncodingError as error:  # at a push nothing has happened yet; here it has
+            why = str(error).removesuffix("; nothing was written")
+            raise PayloadEncodingError(f"{why}; the function has run, and what it returned is not kept") from error
 
     def decode_result(self, raw: bytes | None) -> Any:
         if raw is None:

@@ -69,6 +69,8 @@ def test_every_listed_command_is_there_and_helps() -> None:
         assert result.exit_code == 0, result.output
         for option in ("--json", "--url", "--namespace"):
             assert option in result.output, name
+    for name in ("tasks", "dlq", "queues"):  # there is no `list`
+        assert f"`rl {name}` alone lists them" in CliRunner().invoke(rl, [name, "--help"]).output
     for name in ("dlq show", "dlq replay", "dlq discard", "tasks cancel", "queues pause", "queues resume"):
         assert "--json" in CliRunner().invoke(rl, [*name.split(), "--help"]).output, name
 

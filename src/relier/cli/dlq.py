@@ -23,7 +23,7 @@ from relier.states import State
 @list_options
 @with_session
 def dlq(session: Session, reason: str, queue: str, name: str, limit: int, cursor: str | None) -> None:
-    """Dead letters: list, show, replay, discard.
+    """Dead letters. `rl dlq` alone lists them; the commands below show, replay and discard.
 
     The list begins with those that will be forgotten first.
     """

@@ -27,7 +27,7 @@ COMMANDS: dict[str, Entry] = {
     "run-resurrector": Entry("relier.cli.worker:resurrector"),
     "tasks": Entry("relier.cli.tasks:tasks", "List tasks; cancel some."),
     "why": Entry("relier.cli.why:why", "Tell the life of one task, and what it waits for."),
-    "dlq": Entry("relier.cli.dlq:dlq", "Dead letters: list, show, replay, discard."),
+    "dlq": Entry("relier.cli.dlq:dlq", "Dead letters: list them; show, replay, discard."),
     "queues": Entry("relier.cli.queues:queues", "What waits in each queue; pause and resume."),
     "workers": Entry("relier.cli.workers:workers", "Who works, and who stopped giving signs of life."),
     "schema": Entry("relier.cli.schema:schema", "Check, before a deploy, what new code could not run."),

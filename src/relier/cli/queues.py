@@ -19,7 +19,7 @@ NEVER_USED = "No task was ever pushed to it: is the name right?"
 @click.group(invoke_without_command=True)
 @with_session
 def queues(session: Session) -> None:
-    """What waits in each queue; pause and resume."""
+    """What waits in each queue. `rl queues` alone lists them; the commands below pause and resume one."""
     if click.get_current_context().invoked_subcommand:
         return
     stats = session.run(session.ledger.stats())

@@ -21,7 +21,7 @@ TRIES = 5
 @list_options
 @with_session
 def tasks(session: Session, state: str | None, queue: str, name: str, limit: int, cursor: str | None) -> None:
-    """List tasks; cancel some.
+    """Tasks. `rl tasks` alone lists them; the command below cancels some.
 
     Within a state the order is the ledger's: what runs next comes first, and of ended tasks what is forgotten next.
     """

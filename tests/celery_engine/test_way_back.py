@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from celery_engine.conftest import Shop
 from fleet import wait_until
+from relier import ConfigurationError
+from relier.celery import install
 from relier.states import State
 
 
@@ -43,3 +47,8 @@ def test_what_no_plain_worker_could_run_stays_and_is_told(shop: Shop) -> None:
     code, told = shop.rl("celery", "drain", "-A", "shop_app:nope")
     assert code == 2
     assert "module 'shop_app' has no attribute 'nope'; name it as" in told
+
+
+def test_only_an_app_can_be_installed_into() -> None:
+    with pytest.raises(ConfigurationError, match=r"install takes the Celery app, .* not 'proj'"):
+        install("proj")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -118,6 +119,17 @@ def test_what_cannot_work_is_told_in_a_line(args: list[str], code: int, says: st
     assert "Traceback" not in result.stderr
     if result.stderr.startswith("rl: "):
         assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_is_told_in_a_line(settings: Settings, unbuffered: str) -> None:
+    command = [sys.executable, "-m", "relier.cli", "tasks", "--url", settings.redis_url]
+    env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=env, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("rl: there is no space left for its output, which is not complete; ")
+    assert done.stderr.count("\n") == 1
 
 
 def test_settings_of_the_environment_that_do_not_fit() -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextvars
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -350,6 +354,16 @@ def test_a_schema_of_its_own(pg_shop: Shop) -> None:
         other.add(session, receipt, 1)
     assert pg_shop.relay(table="other.relier_outbox").drain() == 1
     forget_outbox(other)
+
+
+def test_without_a_django_project_its_databases_are_refused() -> None:
+    code = "from shop import receipt\ntry: receipt.push_in(None, 1)\nexcept Exception as error: print(repr(error))"
+    env = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    told = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parent, env=env, capture_output=True, text=True, check=True
+    ).stdout
+    assert told.startswith("ConfigurationError(")
+    assert "push_in with None is for a Django project, and there is none here (ImproperlyConfigured: " in told
 
 
 def test_two_outboxes_must_be_told_apart(shop: Shop) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from relier import (
     Client,
+    ConfigurationError,
     HardTimeoutError,
     MaxResurrectionsExceededError,
     PartialPushError,
@@ -120,6 +121,14 @@ def test_a_death_nobody_here_can_name_is_a_dead_task(details: tuple[str, ...]) -
 
 
 # --- identity --------------------------------------------------------------------------------------------------------
+
+
+def test_what_no_receipt_can_be_made_of_or_waited_with_is_told(client: Client) -> None:
+    for wrong in (None, "", 5):
+        with pytest.raises(ConfigurationError, match="a receipt is made from a task's id, as a push gave it, not from"):
+            echo.sync_receipt(wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="timeout is a number of seconds, or None to wait for ever, not '5'"):
+        echo.sync_receipt("nothing").result(timeout="5")  # type: ignore[arg-type]
 
 
 def test_a_receipt_is_its_id(client: Client) -> None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from celery import Celery
 from kombu.utils.imports import symbol_by_name
 
 from relier.celery.adoption import Adoption, adopted, keep
@@ -16,6 +17,7 @@ from relier.celery.outbox import Ambient
 from relier.celery.pools import offer_asyncio_pool
 from relier.celery.publish import amqp_class, broker_scheme
 from relier.celery.steps import ConsumerStep, LedgerStep
+from relier.errors import ConfigurationError
 from relier.settings import Settings
 from relier.submit.client import use_client
 
@@ -44,6 +46,8 @@ def install(
 
     `outbox`: adopted tasks that are sent inside a transaction become part of it; a relay sends them when it commits.
     """
+    if not isinstance(app, Celery):
+        raise ConfigurationError(f"install takes the Celery app, an instance of celery.Celery, not {app!r:.60}")
     if adopted(app) is not None:
         return app
     adoption = Adoption(app, adopt, settings, outbox)

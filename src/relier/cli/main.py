@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
+import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -108,4 +110,13 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, io.UnsupportedOperation):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    rl(prog_name="rl")
+    try:
+        rl(prog_name="rl")
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        click.echo(
+            "rl: there is no space left for its output, which is not complete; free some, run it again", err=True
+        )
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter tries again at its end
+        sys.exit(1)

@@ -45,8 +45,7 @@ def known_outboxes() -> list[Writer]:
 def outbox_of(where: Any) -> Writer:
     """The outbox for this session, connection or database."""
     if where is None or isinstance(where, str) or _is_from("django", where):
-        writer: Writer = import_module("relier.django.outbox").outbox
-        return writer
+        return _django_outbox(where)
     if not _is_from("sqlalchemy", where):
         raise ConfigurationError(
             f"push_in takes a Session, AsyncSession, Connection or AsyncConnection of SQLAlchemy, or the name of a "
@@ -79,6 +78,18 @@ def holding(current: ContextVar[T], where: T) -> Iterator[None]:
             "which runs in a thread pool: the code between has not seen it, and what it sent was not part of the "
             "transaction; make the dependency `async def`, or write the `with` around the code that sends"
         ) from None
+
+
+def _django_outbox(where: Any) -> Writer:
+    try:
+        writer: Writer = import_module("relier.django.outbox").outbox
+    except Exception as error:  # Django is not installed, or not set up, or does not know our app: each its own class
+        raise ConfigurationError(
+            f"push_in with {where!r:.60} is for a Django project, and there is none here ({type(error).__name__}: "
+            f"{error}); pass a session or connection of SQLAlchemy, or add 'relier.django' to INSTALLED_APPS and call "
+            f"django.setup() first; nothing was written"
+        ) from error
+    return writer
 
 
 def _is_from(package: str, value: Any) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from relier import codec
 from relier.errors import (
+    ConfigurationError,
     HardTimeoutError,
     MaxResurrectionsExceededError,
     ResultTimeoutError,
@@ -58,6 +59,8 @@ class Ticket(Generic[R]):
         read_result: Callable[[bytes | None], Any] | None = None,
         client: Client | None = None,
     ) -> None:
+        if not isinstance(id, str) or not id:
+            raise ConfigurationError(f"a receipt is made from a task's id, as a push gave it, not from {id!r:.60}")
         self.id = id
         self.duplicate = duplicate
         self.durability = durability  # None: whoever made this receipt does not know that it was accepted
@@ -211,6 +214,8 @@ class Looks:
     """When to look again for an end: often at first, then less, never past the time given."""
 
     def __init__(self, seconds: float | None) -> None:
+        if seconds is not None and not isinstance(seconds, int | float):
+            raise ConfigurationError(f"timeout is a number of seconds, or None to wait for ever, not {seconds!r:.60}")
         self._begun = time.monotonic()
         self._until = None if seconds is None else self._begun + seconds
         self._next = FIRST_LOOK_S

@@ -229,11 +229,35 @@ class Decorator:
     @overload
     def __call__(self, fn: Callable[P, R]) -> RlTask[P, R]: ...
     def __call__(self, fn: Callable[..., Any]) -> RlTask[Any, Any]:
-        if not callable(fn) or inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        if not _is_function(fn):
             raise ConfigurationError(f"@rl_task stands on a function (def or async def), not on {fn!r:.60}")
-        task: RlTask[Any, Any] = RlTask(fn, task_options(registry.identity(fn), self._options))
+        options = task_options(registry.identity(fn), self._options)
+        if options.name.endswith("<lambda>"):
+            raise ConfigurationError(
+                "@rl_task stands on a def, not on a lambda, which has no name; give it one: name=…"
+            )
+        if _is_method(fn):
+            raise ConfigurationError(
+                f"@rl_task stands on {options.name}, a method, and a worker has no object to call it on; make it a "
+                f"function of the module, or a @staticmethod"
+            )
+        task: RlTask[Any, Any] = RlTask(fn, options)
         registry.register(task)
         return task
+
+
+def _is_function(fn: Any) -> bool:
+    """Or something else with a name that can be called like one: a static method, what another decorator made."""
+    named = callable(fn) and not inspect.isclass(fn) and hasattr(fn, "__qualname__")
+    return named and not inspect.isgeneratorfunction(fn) and not inspect.isasyncgenfunction(fn)
+
+
+def _is_method(fn: Any) -> bool:
+    """Whether it is defined in a class and takes `self`."""
+    within = fn.__qualname__.rpartition(".")[0]
+    if not inspect.isfunction(fn) or not within or within.endswith("<locals>"):
+        return False
+    return next(iter(inspect.signature(fn).parameters), "") == "self"
 
 
 @overload

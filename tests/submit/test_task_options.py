@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from relier import ConfigurationError, Durability, RelierError, Retries, Settings, TaskContext, rl_task
+from relier import ConfigurationError, Durability, RelierError, Retries, Settings, TaskContext, registry, rl_task
 from relier.errors import InvalidSubmissionError
 from relier.options import PushOptions, TaskOptions, task_options
 from relier.submit.push import call_of
@@ -35,6 +36,32 @@ def test_a_bare_decorator_and_one_with_options_make_the_same_kind_of_thing() -> 
     assert bare.name == f"{__name__}.{bare.__qualname__}"
     assert repr(bare) == f"<task {bare.name}>"
     assert bare(1) == 2
+
+
+class Shop:
+    def sell(self, what: str) -> str:
+        return what
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (Shop, "stands on a function"),
+        (functools.partial(print, 1), "stands on a function"),
+        (lambda: None, "not on a lambda, which has no name; give it one"),
+        (Shop.sell, r"stands on .*\.Shop\.sell, a method, and a worker has no object to call it on"),
+    ],
+    ids=["class", "partial", "lambda", "method"],
+)
+def test_what_a_worker_could_not_find_or_call_is_refused(made: Any, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        rl_task(made)
+    assert registry.find(f"{__name__}.Shop") is None
+
+
+def test_a_lambda_with_a_name_is_a_task() -> None:
+    named: Any = rl_task(name="tests.submit.double")(lambda number: 2 * number)
+    assert registry.find("tests.submit.double") is named
 
 
 @pytest.mark.parametrize("made", [5, None, "text"], ids=repr)

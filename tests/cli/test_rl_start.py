@@ -121,6 +121,23 @@ def test_what_cannot_work_is_told_in_a_line(args: list[str], code: int, says: st
         assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (["dlq", "show", "nothing"], 1, "there is no task nothing"),
+        (["tasks", "--url", "redis://127.0.0.1:1"], 3, "gave no answer"),
+        (["outbox", "stats", "--database", "sqlite://"], 3, "no such table"),
+        (["tasks", "--limit", "0"], 2, "--limit"),
+    ],
+)
+def test_a_program_gets_a_document_of_a_failure_too(settings: Settings, args: list[str], code: int, says: str) -> None:
+    env = {"RELIER_REDIS_DEADLINE": "0.2", "RELIER_REDIS_URL": settings.redis_url}
+    result = CliRunner().invoke(rl, [*args, "--json"], env=env)
+    assert result.exit_code == code
+    assert says in json.loads(result.stdout)["error"]
+    assert says in result.stderr
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_full_disk_is_told_in_a_line(settings: Settings, unbuffered: str) -> None:
     command = [sys.executable, "-m", "relier.cli", "tasks", "--url", settings.redis_url]

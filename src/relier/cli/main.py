@@ -47,6 +47,9 @@ Exit codes:
   3  the store cannot be reached, or refuses to work"""
 
 
+AS_JSON = "relier.as_json"  # in click's `meta`, which all commands of one line share: somebody said --json
+
+
 class LazyGroup(click.Group):
     """A group that imports a command when it runs, and turns Relier's errors into one line and an exit code."""
 
@@ -82,6 +85,16 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return self._invoke(ctx)
+        except click.ClickException as error:
+            if ctx.meta.get(AS_JSON):  # a program that reads a document gets one
+                import json
+
+                click.echo(json.dumps({"error": error.format_message()}, indent=2, ensure_ascii=False))
+            raise
+
+    def _invoke(self, ctx: click.Context) -> Any:
         from relier.errors import RelierError
 
         try:
@@ -101,7 +114,8 @@ class LazyGroup(click.Group):
 def rl(url: str | None, namespace: str | None) -> None:
     """Relier: background work that cannot get lost.
 
-    Every command also takes --url and --namespace, and those that answer take --json: one JSON document.
+    Every command also takes --url and --namespace, and those that answer take --json: one JSON document, {"error": …}
+    where they fail.
     """
 
 

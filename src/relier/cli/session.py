@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 import click
 from pydantic import ValidationError
 
+from relier.cli.main import AS_JSON
 from relier.errors import (
     ConfigurationError,
     InvalidSubmissionError,
@@ -171,7 +172,9 @@ def _origin(field: str, given: dict[str, Any]) -> str:
 def with_session(function: Callable[..., Any]) -> Callable[..., Any]:
     """Gives a command --json, --url and --namespace, and hands it a Session. It returns its exit code; None is 0."""
 
-    @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+    @click.option(
+        "--json", "as_json", is_flag=True, is_eager=True, callback=_note_json, help="Print one JSON document."
+    )
     @click.option("--url", metavar="URL", help="The store, instead of RELIER_REDIS_URL.")
     @click.option("--namespace", metavar="NAME", help="The namespace, instead of RELIER_NAMESPACE.")
     @functools.wraps(function)
@@ -186,6 +189,11 @@ def with_session(function: Callable[..., Any]) -> Callable[..., Any]:
             ctx.exit(int(code))
 
     return command
+
+
+def _note_json(ctx: click.Context, _: click.Parameter, as_json: bool) -> bool:
+    ctx.meta[AS_JSON] = as_json or ctx.meta.get(AS_JSON, False)
+    return as_json
 
 
 def said(ctx: click.Context, name: str) -> Any:

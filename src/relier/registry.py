@@ -44,6 +44,12 @@ def known_tasks() -> Iterator[RlTask[Any, Any]]:
     return iter(_known.values())
 
 
+def namesakes(name: str) -> list[str]:
+    """Tasks of the same function name in other modules: perhaps one of them was meant, under the name of a file."""
+    last = name.rpartition(".")[2]
+    return sorted(known for known in _known if known != name and known.rpartition(".")[2] == last)
+
+
 def identity(fn: Any) -> str:
     """Module and name. A script run as a program is known by its file, so that a worker that imports it agrees."""
     module = fn.__module__

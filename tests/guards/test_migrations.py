@@ -305,6 +305,9 @@ async def test_rl_schema_check_tells_what_a_deploy_could_not_run(crew: Crew, set
     text = rl(own, "schema", "check", "guards.deployed", code=1)
     assert "5 of 8 tasks could not run with this code." in text
     assert fine[0] not in text
+    RlTask(lambda: None, TaskOptions(name="deployed.plain")).push()  # by who imports the file otherwise
+    text = rl(own, "schema", "check", "guards.deployed", code=1)
+    assert "no such task in these modules; there is guards.deployed.plain" in text
 
 
 async def test_rl_schema_check_without_modules_or_with_such_as_are_not_there(settings: Settings) -> None:

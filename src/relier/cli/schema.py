@@ -92,7 +92,8 @@ def why_not(session: Session, task: Task) -> str:
     record = task.record
     known = registry.find(record.name)
     if known is None:
-        return "no such task in these modules"
+        near = registry.namesakes(record.name)
+        return f"no such task in these modules{f'; there is {near[0]}' if near else ''}"
     try:
         payload = task.payload or b""
         envelope = open_envelope(payload, task_id=record.id, name=record.name, keyring=session.keyring)

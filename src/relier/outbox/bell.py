@@ -7,14 +7,13 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from relier.errors import RelierError
 from relier.ledger.ledger import Ledger
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
 from relier.store.address import target_of
-from relier.store.embedded import project_folder
+from relier.store.embedded import EmbeddedServer
 from relier.submit.client import Client
 
 log = logging.getLogger("relier.outbox")
@@ -75,13 +74,7 @@ class Ringer:
 def may_be_heard(settings: Settings) -> bool:
     """False where the store is the project's own and does not run: to ring would start it, and nobody listens."""
     target = target_of(settings)
-    if target.kind != "embedded":
-        return True
-    folder = Path(target.folder).expanduser() if target.folder else project_folder(Path.cwd()) / ".relier"
-    try:
-        return Path((folder / "socket").read_text()).is_socket()
-    except OSError:
-        return False
+    return target.kind != "embedded" or EmbeddedServer(target.folder).listens()
 
 
 class Ear(threading.Thread):

@@ -51,9 +51,14 @@ class EmbeddedServer:
     """One process's share in the server of a folder."""
 
     def __init__(self, folder: str) -> None:
-        self._folder = Path(folder).expanduser().absolute() if folder else project_folder(Path.cwd()) / ".relier"
+        self._folder = folder_of(folder)
         self._share = -1  # our descriptor of clients.lock
         self._leave: weakref.finalize[[int], EmbeddedServer] | None = None
+
+    def listens(self) -> bool:
+        """Whether there is a socket. Looks only: starts nothing, and is not counted."""
+        path = self._recorded_socket()
+        return bool(path) and Path(path).is_socket()
 
     def ensure_running(self, seconds: float) -> str:
         """Be counted as a client and return the path of a socket that answers. Raises AttemptError after `seconds`."""
@@ -213,6 +218,11 @@ def _clean_child() -> None:
 
 
 os.register_at_fork(before=_changing.acquire, after_in_parent=_changing.release, after_in_child=_clean_child)
+
+
+def folder_of(named: str) -> Path:
+    """Where an embedded server keeps its data: in the folder that a URL names, or in the project's own."""
+    return Path(named).expanduser().absolute() if named else project_folder(Path.cwd()) / ".relier"
 
 
 def project_folder(start: Path) -> Path:

@@ -9,7 +9,6 @@ import logging
 import threading
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TypeVar
 
 from relier.errors import StoreError, StoreReplyError
@@ -19,7 +18,7 @@ from relier.ledger.records import Accepted, Admission, Submission
 from relier.settings import Settings, get_settings
 from relier.store import AsyncStore, Call, Durability, Scripts, SyncStore
 from relier.store.address import target_of
-from relier.store.embedded import project_folder
+from relier.store.embedded import folder_of
 
 T = TypeVar("T")
 log = logging.getLogger("relier.submit")
@@ -107,9 +106,7 @@ class Client:
 def place_of(settings: Settings) -> str:
     """Which namespace of which store, for people who wonder whether it is the right one. Passwords are masked."""
     target = target_of(settings)
-    shown = target.shown
-    if target.kind == "embedded" and not target.folder:
-        shown = f"embedded://{project_folder(Path.cwd()) / '.relier'}"
+    shown = f"embedded://{folder_of(target.folder)}" if target.kind == "embedded" else target.shown
     return f"namespace {settings.namespace!r} at {shown}"
 
 

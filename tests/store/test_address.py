@@ -141,6 +141,7 @@ def test_what_is_shown_of_a_url() -> None:
     url = "sentinel://ann:pw@a:1,b:2/m?sentinel_password=p@w&ssl=true&zzz=1"
     assert redact(url) == "sentinel://***@a:1,b:2/m?sentinel_password=***&ssl=true&zzz=***"
     assert redact("redis://:p?w@host/0") == "redis://***"
+    assert redact(":pw@a:1,b:2?db=3") == "***@a:1,b:2?db=3", "the Sentinels as a setting of their own names them"
 
 
 def test_nothing_that_holds_a_password_shows_it(scripts: Scripts) -> None:

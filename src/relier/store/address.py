@@ -112,8 +112,8 @@ def redact(url: str) -> str:
     """The URL without user, passwords and the values of options we do not know. Works on malformed URLs too."""
     location, mark, query = url.partition("?")
     if _has_stray_at(query):
-        return re.sub(r"//.*", "//***", location, flags=re.DOTALL)
-    location = re.sub(r"//.*@", "//***@", location, flags=re.DOTALL)
+        return re.sub(r"^(.*?//)?.*", r"\1***", location, count=1, flags=re.DOTALL)
+    location = re.sub(r"^(.*?//)?.*@", r"\1***@", location, flags=re.DOTALL)
     return location + mark + "&".join(map(_redacted, query.split("&")))
 
 

@@ -30,8 +30,10 @@ class Settings(BaseSettings):
     """What every key begins with, before the namespace."""
 
     redis_url: Annotated[str, Field(repr=False)] = "embedded://"
-    """The store. `embedded://` starts a Valkey of the project's own in `.relier/`; others: `redis://`, `rediss://`,
-    `valkey://`, `valkeys://`, `unix://`, `sentinel://`, `redis+cluster://`."""
+    """The store. `embedded://` starts a Valkey of the project's own in `.relier/`, in the nearest folder, upwards from
+    where the process starts, that has `.relier`, `pyproject.toml`, `setup.py`, `setup.cfg`, `manage.py` or `.git`; in
+    none, there. Two apps in one repository share it: give each its own `RELIER_NAMESPACE`. `embedded:///a/folder` names
+    another. Others: `redis://`, `rediss://`, `valkey://`, `valkeys://`, `unix://`, `sentinel://`, `redis+cluster://`."""
     redis_use_sentinel: bool = False
     """Find the master through `redis_sentinel_nodes` instead of `redis_url`."""
     redis_sentinel_nodes: Annotated[str, Field(repr=False)] = ""

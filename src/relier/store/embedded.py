@@ -24,6 +24,7 @@ import contextlib
 import fcntl
 import importlib.util
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -42,6 +43,7 @@ LONGEST_SOCKET_PATH = 100  # the kernel's limit is 107 bytes on Linux and 103 on
 LOOK_AGAIN = 0.01
 LOG = "valkey.log"
 READY = "and answers"
+NO_REASON = ("WARNING", "shutdown", "bye bye")  # lines the server marks as well: what it can live with, and its end
 _entering = threading.Lock()  # a second share of one server would never be given back
 _launching: set[int] = set()  # descriptors of keeper.lock, each until its keeper has it
 _changing = threading.Lock()  # held while _launching changes, and during every fork
@@ -194,11 +196,12 @@ class EmbeddedServer:
 
     def _record_socket(self) -> str:
         """Choose the socket's path, short enough for the kernel, and leave it, and whose it is, for everyone."""
-        path = str(self._folder / "valkey.sock")
+        name = f"valkey-{secrets.token_hex(3)}.sock"  # a server that ends removes its socket: never that of a later one
+        path = str(self._folder / name)
         fresh = self._folder / "socket.new"
         try:
             if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
-                path = f"{tempfile.mkdtemp(prefix='relier-')}/valkey.sock"
+                path = f"{tempfile.mkdtemp(prefix='relier-')}/{name}"
             fresh.write_bytes(os.fsencode(f"{path}\n{self._folder}\n"))
             fresh.replace(self._folder / "socket")
         except OSError as error:
@@ -268,10 +271,11 @@ def _size(log: Path) -> int:
 
 
 def _last_words(log: Path, since: int) -> str:
-    """The last line in which the server says what is wrong. Its marked lines also warn of what it can live with."""
+    """The last line in which the server says what is wrong, among those it marks."""
     with contextlib.suppress(OSError), log.open("rb") as file:
         file.seek(max(since, _size(log) - 65536))
         lines = file.read().decode(errors="replace").splitlines()
-        marked = [line.partition(" # ")[2] for line in lines if " # " in line and " # WARNING" not in line]
-        return marked[-1] if marked else ""
+        marked = [line.partition(" # ")[2] for line in lines if " # " in line]
+        wrong = [line for line in marked if not any(word in line for word in NO_REASON)]
+        return wrong[-1] if wrong else ""
     return ""

@@ -97,20 +97,20 @@ def stop_out_of_reach(clients: int, folder: str, socket_path: str, server: int) 
     and goes where the newcomers are. Until then the two sides would talk to different servers and not know."""
     pause = threading.Event()
     until = time.monotonic() + STARTING
-    while not in_reach(clients, folder, socket_path) and time.monotonic() < until:
+    while has_place(clients, folder, socket_path) and not os.path.exists(socket_path) and time.monotonic() < until:
         pause.wait(LOOK_AGAIN / 20)
-    while in_reach(clients, folder, socket_path):
+    while has_place(clients, folder, socket_path) and os.path.exists(socket_path):
         pause.wait(LOOK_AGAIN)
     stop(socket_path, server)
 
 
-def in_reach(clients: int, folder: str, socket_path: str) -> bool:
-    """Is this the folder that others find under its name, and is there a socket?"""
+def has_place(clients: int, folder: str, socket_path: str) -> bool:
+    """Is this the folder that others find under its name, and is there one for the socket?"""
     try:
         ours = os.path.samestat(os.fstat(clients), os.stat(os.path.join(folder, "clients.lock")))
-        return ours and os.stat(socket_path) is not None
     except FileNotFoundError:
         return False
+    return ours and os.path.isdir(os.path.dirname(socket_path))
 
 
 def stop(socket_path: str, server: int) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from either import Either, OpenStore
+from processes import Client, NewClient, is_free
 
 from relier.settings import Settings
 from relier.store import AsyncStore, Scripts, SyncStore
+from servers import wait_until
 
 
 @pytest.fixture(params=[AsyncStore, SyncStore], ids=["async", "sync"])
@@ -26,3 +29,25 @@ async def open_store(request: pytest.FixtureRequest, scripts: Scripts, namespace
     yield open_one
     for one in opened:
         await one.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """The data folder of an embedded server; at the end every process of it is gone."""
+    yield tmp_path / "data"
+    wait_until(lambda: is_free(tmp_path / "data" / "server.lock"), what="the end of the server")
+    wait_until(lambda: is_free(tmp_path / "data" / "keeper.lock"), what="the end of the keeper")
+
+
+@pytest.fixture
+def new_client(folder: Path) -> Iterator[NewClient]:
+    clients: list[Client] = []
+
+    def start() -> Client:
+        clients.append(Client(folder))
+        return clients[-1]
+
+    yield start
+    for client in clients:
+        if not client.process.stdin.closed:  # type: ignore[union-attr]
+            client.end()

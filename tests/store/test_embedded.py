@@ -5,116 +5,22 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import shutil
 import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from either import OpenStore
+from processes import NewClient, alive, is_free, keeper_of
 from toys import count, echo
 
 from relier.errors import ConfigurationError, RedisConnectionError
 from relier.settings import Settings
 from relier.store import AsyncStore, Scripts, SyncStore
 from relier.store import embedded as embedded_module
-from relier.store.embedded import EmbeddedServer, project_folder
+from relier.store.embedded import EmbeddedServer
 from servers import wait_until
-
-CLIENT = Path(__file__).with_name("client.py")
-
-
-class Client:
-    """A process that uses the store of a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, CLIENT, f"embedded://{folder}"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def tell(self, line: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{line}\n")
-        self.process.stdin.flush()
-
-    def hear(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
-    def ask(self, line: str) -> int:
-        self.tell(line)
-        return int(self.hear())
-
-    def end(self, how: signal.Signals | None = None) -> None:
-        """Leave in good order, or by a signal."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        if how is not None and self.process.poll() is None:
-            self.process.send_signal(how)
-        self.process.stdin.close()
-        self.process.wait(10)
-        self.process.stdout.close()
-
-
-NewClient = Callable[[], Client]
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """The data folder; at the end every process of it is gone."""
-    yield tmp_path / "data"
-    wait_until(lambda: is_free(tmp_path / "data" / "server.lock"), what="the end of the server")
-    wait_until(lambda: is_free(tmp_path / "data" / "keeper.lock"), what="the end of the keeper")
-
-
-@pytest.fixture
-def new_client(folder: Path) -> Iterator[NewClient]:
-    clients: list[Client] = []
-
-    def start() -> Client:
-        clients.append(Client(folder))
-        return clients[-1]
-
-    yield start
-    for client in clients:
-        if not client.process.stdin.closed:  # type: ignore[union-attr]
-            client.end()
-
-
-def is_free(lock: Path) -> bool:
-    """Nobody holds the lock."""
-    if not lock.exists():
-        return True
-    with lock.open("r+") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
-
-
-def keeper_of(folder: Path) -> int:
-    return int((folder / "keeper.lock").read_text())
-
-
-def socket_of(folder: Path) -> str:
-    return (folder / "socket").read_text().splitlines()[0]
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
 
 
 def test_one_server_for_all_processes_until_the_last_has_left(folder: Path, new_client: NewClient) -> None:
@@ -236,64 +142,6 @@ def test_ctrl_c_in_one_terminal_takes_the_server_from_nobody(folder: Path, new_c
         assert os.getsid(pid) not in (first.process.pid, second.process.pid)
 
 
-def test_a_long_path(tmp_path: Path, scripts: Scripts) -> None:
-    folder = tmp_path / ("long" * 30)
-    with SyncStore(Settings(redis_url=f"embedded://{folder}"), scripts) as one:
-        assert one.run(echo()) == b"hello"
-        with SyncStore(Settings(redis_url=f"embedded://{folder}"), scripts) as two:
-            assert two.run(echo()) == b"hello"
-        path = socket_of(folder)
-        assert len(path) < 100
-    wait_until(lambda: is_free(folder / "keeper.lock"))
-    Path(path).parent.rmdir()  # as after a reboot
-    with SyncStore(Settings(redis_url=f"embedded://{folder}"), scripts) as three:
-        assert three.run(echo()) == b"hello"
-    wait_until(lambda: is_free(folder / "keeper.lock"))
-    Path(socket_of(folder)).parent.rmdir()
-
-
-def test_a_long_path_whose_temporary_folder_is_cleaned_away(tmp_path: Path, scripts: Scripts) -> None:
-    folder = tmp_path / ("long" * 30)
-    settings = Settings(redis_url=f"embedded://{folder}")
-    with SyncStore(settings, scripts) as one, SyncStore(settings, scripts) as two:
-        assert one.run(count("k", "1")) == 1
-        shutil.rmtree(Path(socket_of(folder)).parent)
-        assert two.run(count("k", "2")) == 2, "started again where it can be found"
-        assert one.run(count("k", "3")) == 3
-    wait_until(lambda: is_free(folder / "keeper.lock"))
-    Path(socket_of(folder)).parent.rmdir()
-
-
-@pytest.mark.parametrize("name", ["data", "long" * 30])
-def test_a_copied_folder_leaves_the_original_alone(tmp_path: Path, scripts: Scripts, name: str) -> None:
-    original, copy = tmp_path / name, tmp_path / f"{name}-copy"
-    theirs, ours = (Settings(redis_url=f"embedded://{folder}") for folder in (original, copy))
-    with SyncStore(theirs, scripts) as first:
-        first.run(count("k", "1"))
-        shutil.copytree(original, copy, ignore=shutil.ignore_patterns("*.sock"))
-        with SyncStore(ours, scripts) as second:
-            assert second.command("CONFIG", "GET", "dir")[1] == os.fsencode(copy)
-            assert second.run(count("k", "2")) == 2, "the copy has the data as it was"
-            with SyncStore(theirs, scripts) as third:
-                assert third.command("CONFIG", "GET", "dir")[1] == os.fsencode(original)
-    for folder in (original, copy):
-        wait_until(lambda lock=folder / "keeper.lock": is_free(lock), what="the end of the keeper")  # type: ignore[misc]
-        shutil.rmtree(Path(socket_of(folder)).parent)
-
-
-def test_stale_files_stop_nobody(folder: Path, new_client: NewClient) -> None:
-    folder.mkdir()
-    for name, text in {
-        "keeper.lock": "1",
-        "server.lock": "",
-        "clients.lock": "",
-        "valkey.sock": "",
-        "socket": "/x/y",
-    }.items():
-        (folder / name).write_text(text)
-    assert new_client().ask("count k 1") == 1
-
-
 def test_a_record_cut_short_by_a_crash_is_survived(folder: Path, new_client: NewClient) -> None:
     client = new_client()
     assert client.ask("count k 1") == 1
@@ -312,16 +160,6 @@ def test_who_arrives_while_it_stops_starts_it_anew(folder: Path, new_client: New
         client = new_client()
         assert client.ask(f"count k {number}") == number + 1
         client.end(signal.SIGKILL if number % 2 else None)  # the keeper stops the server as the next one arrives
-
-
-def test_the_folder_is_private(folder: Path, scripts: Scripts) -> None:
-    with SyncStore(Settings(redis_url=f"embedded://{folder}"), scripts) as store:
-        store.run(count("k", "1"))
-        found = store.probe()
-        assert (found.aof, found.appendfsync, found.eviction_policy) == (True, "everysec", "noeviction")
-        assert store.command("CONFIG", "GET", "port") == [b"port", b"0"]
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert (folder / ".gitignore").read_text() == "*\n"
 
 
 @pytest.mark.anyio
@@ -390,37 +228,6 @@ def test_a_missing_wheel(folder: Path, scripts: Scripts, monkeypatch: pytest.Mon
         store.run(echo())
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path, scripts: Scripts) -> None:
-    (tmp_path / "file").write_text("")
-    settings = Settings(redis_url=f"embedded://{tmp_path}/file/x")
-    refused = pytest.raises(ConfigurationError, match=r"cannot use the folder .* name a folder you may write to")
-    with SyncStore(settings, scripts) as store, refused:
-        store.run(echo())
-
-
-@pytest.mark.parametrize("name", ["clients.lock", "keeper.lock", "socket.new"])
-@pytest.mark.anyio
-async def test_a_folder_that_cannot_be_used(folder: Path, open_store: OpenStore, name: str) -> None:
-    """As it is with another user's folder, or on a disk that is read-only."""
-    (folder / name).mkdir(parents=True)
-    store = open_store(f"embedded://{folder}")
-    with pytest.raises(ConfigurationError, match=r"cannot use the folder .* name a folder you may write to"):
-        await store.run(echo())
-    await store.close()
-    (folder / name).rmdir()
-
-
-def test_the_project_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    inside = tmp_path / "app" / "deep" / "er"
-    inside.mkdir(parents=True)
-    assert project_folder(inside) == inside
-    (tmp_path / "app" / "pyproject.toml").touch()
-    assert project_folder(inside) == tmp_path / "app"
-    monkeypatch.chdir(inside)
-    assert EmbeddedServer("")._folder == tmp_path / "app" / ".relier"
-    assert EmbeddedServer("data")._folder == inside / "data"
-
-
 def test_threads_of_one_process(folder: Path, scripts: Scripts) -> None:
     with SyncStore(Settings(redis_url=f"embedded://{folder}"), scripts) as store:
         answers: list[int] = []
@@ -455,48 +262,3 @@ def test_threads_that_come_first_together_leave_together(folder: Path) -> None:
         thread.join()
     server.leave()
     wait_until(lambda: is_free(folder / "server.lock"), what="the end of the server: nobody has a share any more")
-
-
-def test_a_removed_folder_takes_its_server_along(tmp_path: Path, scripts: Scripts) -> None:
-    folder = tmp_path / "gone"
-    with SyncStore(Settings(redis_url=f"embedded://{folder}"), scripts) as store:
-        told = store.command("INFO", "server").decode()
-        pid = next(int(line.split(":")[1]) for line in told.splitlines() if line.startswith("process_id:"))
-        shutil.rmtree(folder)
-    wait_until(lambda: not Path(f"/proc/{pid}").exists(), what="the server ends, though its socket is gone")
-
-
-def test_who_leaves_a_removed_folder_takes_nobody_elses_server_along(folder: Path, new_client: NewClient) -> None:
-    first = new_client()
-    old = first.ask("pid")
-    shutil.rmtree(folder)
-    second = new_client()
-    new = second.ask("pid")
-    first.end()
-    wait_until(lambda: not alive(old), what="the end of the server of the removed folder")
-    assert second.ask("pid") == new
-    second.end()
-    wait_until(lambda: not alive(new), what="the end of the new server")
-
-
-def test_a_removed_folder_is_a_fresh_start_for_those_still_up(folder: Path, new_client: NewClient) -> None:
-    first = new_client()
-    assert first.ask("count k 1") == 1
-    old = first.ask("pid")
-    shutil.rmtree(folder)
-    second = new_client()
-    assert second.ask("count k 2") == 1
-    wait_until(lambda: not alive(old), what="the end of the server of the removed folder")
-    assert first.ask("count k 3") == 2, "they meet again"
-    new = first.ask("pid")
-    second.end()
-    assert first.ask("pid") == new, "and both count as clients"
-
-
-def test_a_removed_socket_is_a_restart(folder: Path, scripts: Scripts) -> None:
-    patient = Settings(redis_url=f"embedded://{folder}", redis_deadline=30)
-    with SyncStore(patient, scripts) as one, SyncStore(patient, scripts) as two:
-        assert one.run(count("k", "1")) == 1
-        Path(socket_of(folder)).unlink()
-        assert two.run(count("k", "2")) == 2
-        assert one.run(count("k", "3")) == 3

@@ -87,7 +87,7 @@ class EmbeddedServer:
             told = _last_words(file, log)
             return f"the embedded server in {self._folder} did not start {within} (see {file}){told and f': {told}'}"
         with contextlib.suppress(OSError):
-            pid = (self._folder / "server.lock").read_text(encoding="ascii").strip()
+            pid = (self._folder / "server.lock").read_text(encoding="ascii", errors="replace").strip()
             heard = f"(pid {pid}) {heard}"
         return f"the embedded server in {self._folder} runs {heard} {within} (see {file})"
 
@@ -267,7 +267,10 @@ def _ping(path: str, until: float) -> str:
 
 
 def _size(log: Path) -> int:
-    return log.stat().st_size if log.exists() else 0
+    try:
+        return log.stat().st_size
+    except OSError:
+        return 0
 
 
 def _last_words(log: Path, since: int) -> str:

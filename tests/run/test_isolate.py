@@ -21,7 +21,7 @@ from relier.envelope import seal
 from relier.ledger.records import Claimed, Lease, Record, Spec
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.execute import stop
-from relier.run.isolate import Child
+from relier.run.isolate import Child, Isolates
 from relier.run.line import Line
 from relier.run.outcome import Died, Done, Failed, HandBack, Outcome
 from relier.states import State
@@ -180,6 +180,21 @@ async def test_a_start_that_is_given_up_leaves_no_process_behind(
     with pytest.raises(asyncio.CancelledError):
         await starting
     await asyncio.to_thread(wait_until, lambda: not isolated_children() - before, 10, "the process has ended")
+
+
+@pytest.mark.anyio
+async def test_those_refused_count_less_as_others_are_taken_in(
+    client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
+    isolates = Isolates(("conformance.tasks",), 1, settings)
+    assert [isolates.admit() for _ in range(10)] == [True] * 2 + [False] * 8
+    assert isolates.refused == 8
+    async with isolates.process_for(attempt_of(tasks.nothing)):
+        pass
+    assert isolates.admit()
+    assert isolates.refused == 4
+    await isolates.close()
 
 
 @pytest.mark.anyio

@@ -207,14 +207,17 @@ class Isolates:
         self._most = most
         self._slots = asyncio.Semaphore(most)
         self._admitted = 0
+        self.refused = 0  # lately: where processes become free quickly, that is few
         self._idle: list[Child] = []
         self._busy: dict[tuple[str, str], Child] = {}
 
     def admit(self) -> bool:
         """Take one more in. False: as many wait for a process as run in one; it is better off with another worker."""
         if self._admitted >= 2 * self._most:
+            self.refused += 1
             return False
         self._admitted += 1
+        self.refused //= 2
         return True
 
     @contextlib.asynccontextmanager

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from shop import Shop, failing, receipt
-from sqlalchemy import MetaData, event
+from sqlalchemy import MetaData, create_engine, event
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, object_session, scoped_session, sessionmaker
@@ -291,6 +291,39 @@ def test_strict_refuses_what_would_commit_by_itself(pg_shop: Shop) -> None:
     assert pg_shop.count() == 1
 
 
+@pytest.mark.anyio
+async def test_strict_sees_an_engine_that_commits_by_itself(shop: Shop, database: Database) -> None:
+    engine = create_engine(database.url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.begin()
+        with pytest.raises(OutsideTransactionError, match="AUTOCOMMIT"):
+            receipt.push_in(connection, 1)
+    with Session(engine) as session:
+        receipt.push_in(session, 2)
+        with pytest.raises(OutsideTransactionError, match="AUTOCOMMIT"):
+            session.commit()
+    engine.dispose()
+    asynchronous = create_async_engine(database.async_url, isolation_level="AUTOCOMMIT")
+    async with asynchronous.connect() as connection:
+        with pytest.raises(OutsideTransactionError, match="AUTOCOMMIT"):
+            await receipt.apush_in(connection, 3)
+    await asynchronous.dispose()
+    assert shop.count() == 0
+
+
+def test_strict_lets_the_drivers_own_transactions_pass(shop: Shop, database: Database) -> None:
+    """SQLite's begins at the first write. A connection that has not begun does so by itself, and waits for a commit."""
+    engine = create_engine(database.url)
+    for one in (engine, shop.engine):
+        with one.connect() as connection:
+            receipt.push_in(connection, 1)
+            connection.rollback()
+            receipt.push_in(connection, 2)
+            connection.commit()
+    engine.dispose()
+    assert shop.count() == 2
+
+
 def test_delays_and_expiries_count_from_the_push(shop: Shop) -> None:
     before = time.time_ns() // 1_000_000
     with shop.session() as session, session.begin():
@@ -367,7 +400,7 @@ def test_without_a_django_project_its_databases_are_refused() -> None:
 
 
 def test_two_outboxes_must_be_told_apart(shop: Shop) -> None:
-    other = Outbox(shop.metadata, table="second_outbox")
+    other = Outbox(shop.metadata, table="second_outbox", wake=False)
     other.table.create(shop.engine)
     with shop.session() as session, session.begin():
         with pytest.raises(ConfigurationError, match="say which"):

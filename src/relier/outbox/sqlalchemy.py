@@ -204,9 +204,20 @@ def plain(where: Any) -> Any:
 
 
 def commits_by_itself(connection: Connection) -> bool:
-    options = connection.get_execution_options()
-    driver = connection.connection.dbapi_connection
-    return options.get("isolation_level") == "AUTOCOMMIT" or getattr(driver, "autocommit", False) is True
+    if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
+        return True
+    if connection.dialect.name == "sqlite":
+        return _sqlite_commits_by_itself(connection)
+    told = getattr(connection.connection.driver_connection, "get_autocommit", None)  # MySQL's drivers have no attribute
+    return (told() if told else getattr(connection.connection.dbapi_connection, "autocommit", False)) is True
+
+
+def _sqlite_commits_by_itself(connection: Connection) -> bool:
+    """Its driver never begins by itself where AUTOCOMMIT is set; nor where a listener says BEGIN, and then it has."""
+    if not connection.in_transaction():
+        connection.begin()  # as its first statement would
+    driver: Any = connection.connection.driver_connection  # aiosqlite's tells the same
+    return driver.isolation_level is None and not driver.in_transaction
 
 
 # --- the inbox -------------------------------------------------------------------------------------------------------
@@ -218,12 +229,6 @@ class SessionBook:
     def __init__(self, target: Session | Connection) -> None:
         self._target = target
         self._own = False
-        if isinstance(target, Session) and has_several_databases(target):
-            raise ConfigurationError(
-                "the session is bound to several databases, and a mark protects the effects in its own alone; nothing "
-                "was written; say which: `ctx.exactly_once(session.connection(bind_arguments={'mapper': Payment}))`, "
-                "and commit the session after the block"
-            )
         bind = target.get_bind() if isinstance(target, Session) else target
         self.dialect = dialect_of(bind.dialect.name)
 
@@ -251,6 +256,12 @@ def book_of(where: Any) -> SessionBook:
     target = plain(where)
     if isinstance(target, AsyncConnection) or isinstance(where, AsyncSession | async_scoped_session):
         raise ConfigurationError(f"use `async with ctx.exactly_once(…)` for {type(where).__name__}")
+    if isinstance(target, Session) and has_several_databases(target):
+        raise ConfigurationError(
+            "the session is bound to several databases, and a mark protects the effects in its own alone; nothing "
+            "was written; say which: `ctx.exactly_once(session.connection(bind_arguments={'mapper': Payment}))`, "
+            "and commit the session after the block"
+        )
     return SessionBook(target)
 
 
@@ -266,7 +277,7 @@ def looking_through(bind: Any, look: Callable[[Transaction, str], R]) -> R:
             return pool.submit(_looking_into, bind, look).result()
     if isinstance(bind, Engine):
         return _looking_into(bind, look)
-    book = book_of(bind)
+    book = SessionBook(plain(bind))
     book.begin()
     try:
         found = look(book, book.dialect)

@@ -21,7 +21,7 @@ from relier.ledger.records import Admission, Limit, Submission, new_task_id
 from relier.outbox.batch import Batch
 from relier.outbox.engines import AsyncEngineDatabase, EngineDatabase, database_of, notice_connector
 from relier.outbox.members import Membership
-from relier.outbox.options import RelayOptions
+from relier.outbox.options import LARGEST_BATCH, RelayOptions
 from relier.outbox.postgres import NoticeListener
 from relier.outbox.relay import Relay, relay_to_ledger
 from relier.outbox.row import TOMB_MS, NewRow, new_row
@@ -499,6 +499,7 @@ def test_the_liveness_file_is_touched_by_every_turn(shop: Shop, tmp_path: Path) 
     "wrong",
     [
         {"batch_size": 0},
+        {"batch_size": LARGEST_BATCH + 1},
         {"idle_time": 0},
         {"max_retries": -1},
         {"stale_timeout_seconds": 5},
@@ -509,6 +510,15 @@ def test_the_liveness_file_is_touched_by_every_turn(shop: Shop, tmp_path: Path) 
 def test_options_that_cannot_work_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError):
         RelayOptions(**wrong)  # type: ignore[arg-type]
+
+
+def test_the_largest_batch_is_claimed_and_closed(shop: Shop) -> None:
+    shop.write(*(NewRow(str(n), "ledger", "n", "q", "", b"x") for n in range(LARGEST_BATCH)))
+    relay = shop.relay(Scripted(SENT), batch_size=LARGEST_BATCH)
+    batch = relay.turn(Batch(relay.boot))
+    assert len(batch.rows) == LARGEST_BATCH
+    relay._exchange(batch, 0)
+    assert shop.count() == 0
 
 
 def test_an_async_database_rolls_back(sqlite: Database) -> None:

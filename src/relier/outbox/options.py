@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from relier.errors import ConfigurationError
 from relier.outbox.write import DEFAULT_TABLE
 
+LARGEST_BATCH = 10_000  # PostgreSQL takes 65,535 values in a statement, SQLite 32,766
+
 
 @dataclass(frozen=True, slots=True)
 class RelayOptions:
@@ -32,6 +34,11 @@ class RelayOptions:
         for what in ("batch_size", "publish_concurrency"):
             if getattr(self, what) < 1:
                 raise ConfigurationError(f"{what} must be at least 1, not {getattr(self, what)}")
+        if self.batch_size > LARGEST_BATCH:
+            raise ConfigurationError(
+                f"batch_size must be at most {LARGEST_BATCH}, not {self.batch_size}: one statement closes a batch, and "
+                f"databases take only so many values in one; start more relays instead"
+            )
         for what in ("idle_time", "send_timeout", "stale_timeout_seconds"):
             if getattr(self, what) <= 0:
                 raise ConfigurationError(f"{what} must be more than 0 seconds, not {getattr(self, what)}")

@@ -6,7 +6,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from celery import Celery
+from celery import Celery, current_task
 from kombu import Queue
 from kombu.common import Broadcast
 
@@ -70,6 +70,21 @@ def complain(task_id):
 async def order(self, what):
     await asyncio.sleep(0.01)
     write(f"ordered {what} as {self.request.id}")
+
+
+@app.task(bind=True)
+def pack(self, by):
+    write(f"packed for {self.request.parent_id} of {self.request.root_id} by {by}")
+
+
+@app.task
+async def order_packed():
+    await asyncio.gather(*map(order_pack, "ab"))
+
+
+async def order_pack(box):
+    await asyncio.sleep(0.01)
+    pack.delay(f"{current_task.name} {box}")
 
 
 @app.task(bind=True, autoretry_for=(ValueError,), default_retry_delay=0.01, max_retries=2)

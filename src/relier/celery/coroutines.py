@@ -2,7 +2,8 @@
 or process that Celery gave them waits.
 
 In a pool of processes each has a loop for its life. In the others the bodies share the worker's own loop, so that as
-many run at once as the pool has slots; `self.request` is then found by the coroutine's context, not by its thread.
+many run at once as the pool has slots; `self.request` and `current_task` are then found by the coroutine's context, not
+by its thread.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, wraps
 from typing import Any
+
+from celery._state import _task_stack
 
 
 class ContextStack:
@@ -53,6 +57,7 @@ class SharedLoop:
 
     def share(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop, self._pid = loop, os.getpid()
+        find_current_tasks_by_context()
 
     @property
     def here(self) -> asyncio.AbstractEventLoop | None:
@@ -60,6 +65,32 @@ class SharedLoop:
 
 
 shared_loop = SharedLoop()
+
+
+_whose: ContextVar[object] = ContextVar("relier_celery_current_tasks", default=None)
+
+
+@cache
+def find_current_tasks_by_context() -> None:
+    """Celery's stack of current tasks is one per thread: let a coroutine have one of its own."""
+    by_thread = getattr(_task_stack, "__ident_func__", None)  # with USE_FAST_LOCALS it has none
+    if by_thread is not None:
+        _task_stack.__ident_func__ = lambda: _whose.get() or by_thread()
+
+
+@contextmanager
+def current_tasks_kept() -> Iterator[None]:
+    """What is started inside has the current tasks of this thread, wherever it runs, until this ends."""
+    tasks = list(_task_stack.stack)
+    token = _whose.set(object())
+    try:
+        for task in tasks:
+            _task_stack.push(task)
+        yield
+    finally:
+        for _ in tasks:
+            _task_stack.pop()
+        _whose.reset(token)
 
 
 @cache
@@ -71,7 +102,8 @@ def wait_for(work: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine to its end, from a thread that may wait."""
     loop = shared_loop.here
     if loop is not None:
-        return asyncio.run_coroutine_threadsafe(work, loop).result()
+        with current_tasks_kept():
+            return asyncio.run_coroutine_threadsafe(work, loop).result()
     return _own_loop(os.getpid()).run_until_complete(work)
 
 

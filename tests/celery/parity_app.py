@@ -477,6 +477,11 @@ def reject_once_early(self: Task, key: str) -> str:
 
 
 @app.task
+def leave(code: int) -> None:
+    raise SystemExit(code)
+
+
+@app.task
 def always_dies(key: str) -> None:
     note(key, "ran")
     os.kill(os.getpid(), signal.SIGKILL)

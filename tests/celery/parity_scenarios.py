@@ -1190,6 +1190,11 @@ def dies_for_ever(stage: Any) -> Any:
     return [result.state, type(error).__name__, len(stage.noted(key))]
 
 
+@of_the_adopted_app(["FAILURE", "WorkerLostError('its process exited with code 3, once too often')"])
+def leaves_for_ever(stage: Any) -> Any:
+    return stage.told(tasks.leave.delay(3))
+
+
 @of_the_adopted_app(["SUCCESS", ["second", 3]])
 def retried_without_throwing_in_a_chord(stage: Any) -> Any:
     return stage.told(chord([tasks.retry_quietly.s(fresh()), add.s(1, 2)])(tasks.gather.s()))

@@ -61,6 +61,22 @@ async def test_who_knows_how_a_process_ended_is_heard_also_if_another_knew_of_it
     assert await other.future == Died("its process is gone")
 
 
+async def test_a_task_that_left_by_itself_knows_best_how() -> None:
+    job = job_of()
+    job.said = "it exited with code 3"
+    job.died(job.said, grace=0.05)
+    job.died("it exited with code 0", grace=0)  # the pool's process goes on to its own end
+    assert await job.future == Died("it exited with code 3")
+
+
+@pytest.mark.parametrize(
+    ("code", "means"), [(3, "with code 3"), (None, "with code 0"), ("words", "with code 1"), (-1, "with code 255")]
+)
+async def test_an_exit_is_told_by_its_code(code: Any, means: str) -> None:
+    assert how_it_was_lost(SystemExit(code)).endswith(means)
+    assert how_it_was_lost(KeyboardInterrupt()) == "KeyboardInterrupt"
+
+
 @pytest.mark.parametrize(
     ("said", "means"),
     [

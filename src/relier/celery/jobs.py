@@ -32,6 +32,7 @@ class Job:
     ended     it has come to an end, and must not begin any more
     limited   it waits for its rate limit, not for the pool
     cause     how its process ended, where somebody has told
+    said      how it ended its process itself: of that the pool's own exit code knows nothing
     lost      why it is not to run any more: it has died too often; Celery is told of its end instead
     cancelled a person asked for it to end, before the pool had begun with it
     """
@@ -44,6 +45,7 @@ class Job:
         self.ended = False
         self.applied = False
         self.cause = ""
+        self.said = ""
         self.lost = ""
         self.cancelled = False
         self.future: asyncio.Future[Outcome] = loop.create_future()
@@ -71,7 +73,7 @@ class Job:
 
     def _die(self) -> None:
         self.ended = True
-        self._settle(Died(self.cause or "its process is gone"))
+        self._settle(Died(self.said or self.cause or "its process is gone"))
 
     def _settle(self, outcome: Outcome) -> None:
         if not self.future.done():

@@ -189,6 +189,8 @@ class LedgerRequest(Request):
             super().on_failure(exc_info, send_failed_event, return_ok)
         elif isinstance(error, WorkerLostError | SystemExit | KeyboardInterrupt):
             task_ready(self)
+            if not isinstance(error, WorkerLostError):
+                self.job.said = how_it_was_lost(error)
             self.job.died(how_it_was_lost(error))
         else:
             if isinstance(error, TimeLimitExceeded):
@@ -288,9 +290,12 @@ def request_class(celerys: type[Request]) -> Any:
 
 
 def how_it_was_lost(error: BaseException) -> str:
-    """Billiard's word on a process that ended, in ours."""
+    """Billiard's word on a process that ended, or what the task ended it with, in ours."""
+    if isinstance(error, SystemExit):  # as Python means it: none is 0, words are 1
+        given = 0 if error.code is None else error.code
+        return how_it_ended(given & 0xFF if isinstance(given, int) else 1)
     code = re.search(r"exitcode (-?\d+)", str(error))
-    return how_it_ended(int(code[1])) if code else str(error)
+    return how_it_ended(int(code[1])) if code else str(error) or type(error).__name__
 
 
 class Revoked(HandBack):

@@ -30,7 +30,6 @@ from decimal import Decimal
 from enum import Enum, Flag
 from functools import lru_cache
 from math import isfinite
-from pathlib import Path
 from types import ModuleType, NoneType
 from typing import Any
 from uuid import UUID
@@ -39,6 +38,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from relier.errors import PayloadEncodingError
+from relier.import_names import name_of_main
 
 MAX_DEPTH = 200
 TAG = "~"
@@ -273,7 +273,7 @@ def _enum_address(kind: type[Enum]) -> str:
     module, name = kind.__module__, kind.__qualname__
     if _find_enum(f"{module}:{name}") is not kind:
         raise Unfit(f"the enum '{module}:{name}' cannot be found by its name: define it at the top of a module")
-    return f"{_name_of_main(sys.modules[module]) if module == '__main__' else module}:{name}"
+    return f"{name_of_main(sys.modules[module]) if module == '__main__' else module}:{name}"
 
 
 def _find_enum(address: Any) -> type[Enum] | None:
@@ -293,19 +293,10 @@ def _find_enum(address: Any) -> type[Enum] | None:
 def modules_named(name: str) -> Iterator[ModuleType]:
     """The imported modules that go by a name: first the script that runs here, by the name others import it under."""
     main = sys.modules["__main__"]
-    if name == _name_of_main(main):
+    if name == name_of_main(main):
         yield main
     if name in sys.modules:
         yield sys.modules[name]
-
-
-@lru_cache(maxsize=4)
-def _name_of_main(main: ModuleType) -> str:
-    """What a worker calls the script that runs here: as in the names of its tasks (registry.py)."""
-    spec = getattr(main, "__spec__", None)
-    if spec is not None and spec.name != "__main__":
-        return str(spec.name)
-    return Path(getattr(main, "__file__", None) or "__main__").stem
 
 
 def is_model(kind: type) -> bool:

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from relier.errors import ConfigurationError, WorkerInitializationError
+from relier.import_names import import_name, name_of_main
 
 if TYPE_CHECKING:
     from relier.task import RlTask
@@ -52,15 +53,7 @@ def namesakes(name: str) -> list[str]:
 
 def identity(fn: Any) -> str:
     """Module and name. A script run as a program is known by its file, so that a worker that imports it agrees."""
-    module = fn.__module__
-    if module == "__main__":
-        main = sys.modules["__main__"]
-        spec = getattr(main, "__spec__", None)
-        if spec is not None and spec.name != "__main__":
-            module = spec.name
-        else:
-            file = getattr(main, "__file__", None)
-            module = _import_name(Path(file).resolve())[1] if file else "__main__"
+    module = name_of_main(sys.modules["__main__"]) if fn.__module__ == "__main__" else fn.__module__
     return f"{module}.{fn.__qualname__}"
 
 
@@ -81,7 +74,7 @@ def _load_file(given: str) -> None:
         raise WorkerInitializationError(
             f"there is no file {given!r} in {os.getcwd()}; name one that is there, or a module as in an import"
         )
-    folder, name = _import_name(file)
+    folder, name = import_name(file)
     _find_in(str(folder))
     taken_by = getattr(_load_module(name, given), "__file__", None)
     if taken_by is None or Path(taken_by).resolve() != file:
@@ -89,15 +82,6 @@ def _load_file(given: str) -> None:
             f"the file {given!r} cannot be imported: another module has the name {name!r} ({taken_by or 'built-in'}); "
             f"rename one of them, or put it into a package (a folder with an __init__.py)"
         )
-
-
-def _import_name(file: Path) -> tuple[Path, str]:
-    """The folder from which a file is imported, and under which name: packages above it count, below where we are."""
-    parts, folder = [] if file.name == "__init__.py" else [file.stem], file.parent
-    while folder != Path.cwd() and (folder / "__init__.py").is_file():
-        parts.insert(0, folder.name)
-        folder = folder.parent
-    return folder, ".".join(parts) or file.stem
 
 
 def _find_in(folder: str) -> None:

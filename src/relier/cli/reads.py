@@ -26,7 +26,7 @@ SCAN_COUNT = 500
 @cache
 def _scripts() -> Scripts:
     own, theirs = Path(__file__).parent / "lua", Path(relier.ledger.ledger.__file__).parent / "lua"
-    libraries = {f"lib/{path.stem}": path.read_text() for path in (theirs / "lib").glob("*.lua")}
+    libraries = {f"lib/{path.stem}": path.read_text(encoding="utf-8") for path in (theirs / "lib").glob("*.lua")}
     return Scripts(own, keys.SPELLED, replace=libraries)
 
 

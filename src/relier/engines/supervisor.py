@@ -288,7 +288,7 @@ class Supervisor:
 def process_state(pid: int) -> tuple[str, float]:
     """State letter and CPU ticks used, from /proc; ("?", 0) where there is none."""
     try:
-        with open(f"/proc/{pid}/stat") as file:
+        with open(f"/proc/{pid}/stat", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
         return fields[0], float(fields[11]) + float(fields[12])
     except (OSError, IndexError, ValueError):

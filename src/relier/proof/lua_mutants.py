@@ -27,7 +27,7 @@ class LuaMutant:
         return self.file.replace("/", "__")
 
     def text_of(self) -> str:
-        text = (LUA / f"{self.file}.lua").read_text()
+        text = (LUA / f"{self.file}.lua").read_text(encoding="utf-8")
         if self.old not in text:
             raise LookupError(f"{self.file}.lua does not hold {self.old!r} any more: mutant {self.name} needs another")
         return text.replace(self.old, self.new, 1)

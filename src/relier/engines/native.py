@@ -390,7 +390,7 @@ class Worker:
         grace, n = self._settings.graceful_shutdown_timeout, len(self._attempts)
         if n and not self._leave_now.is_set():
             again = "Ctrl-C again hands them back"
-            log.info("worker %s takes no more; it waits up to %g s for what runs (%d); %s", self.boot, grace, n, again)
+            log.info("worker %s stops claiming; it waits up to %g s for what runs (%d); %s", self.boot, grace, n, again)
         await self._wait_until_empty(grace, self._leave_now)
         rest = list(self._attempts.values())
         if rest:

@@ -28,7 +28,7 @@ class Route:
         self._sent = 0
         self._met_outage: dict[int, int] = {}  # row -> how many had been sent when it last met one
 
-    def judge(self, parcel: Sequence[Row], outcomes: Sequence[Outcome]) -> list[Outcome]:
+    def judge(self, parcel: Sequence[Row], outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
         """What came of each row, once it is known whether the target or the row is at fault."""
         outages = [outcome for outcome in outcomes if isinstance(outcome, Outage)]
         answered = any(isinstance(outcome, Sent | Deferred) for outcome in outcomes)
@@ -39,6 +39,8 @@ class Route:
             why = outages[0].error
             log.warning("the target for %s rows is away; none is tried for %g s: %s", kind, self._cooldown, why)
         self._sent += sum(isinstance(outcome, Sent) for outcome in outcomes)
+        if not outages and not self._met_outage:
+            return outcomes  # as nearly always: nothing to look up row by row
         return [self._judged(row, outcome) for row, outcome in zip(parcel, outcomes, strict=True)]
 
     def _judged(self, row: Row, outcome: Outcome) -> Outcome:

@@ -183,17 +183,26 @@ async def test_a_start_that_is_given_up_leaves_no_process_behind(
 
 
 @pytest.mark.anyio
-async def test_those_refused_count_less_as_others_are_taken_in(
+async def test_a_backlog_that_finds_no_room_comes_back_later_and_later(
     client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Until a process is idle: then it would be missed."""
+    monkeypatch.setattr("relier.run.isolate.GROW_S", 0)
     monkeypatch.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
     isolates = Isolates(("conformance.tasks",), 1, settings)
-    assert [isolates.admit() for _ in range(10)] == [True] * 2 + [False] * 8
-    assert isolates.refused == 8
+    assert [isolates.admit() for _ in range(2)] == [True, True]
+    assert not isolates.admit()
+    assert isolates.crowd.most_ms == 5_000, "its process has not even started"
+    stays = []
+    async with isolates.process_for(attempt_of(tasks.nothing)):
+        for _ in range(6):
+            assert not isolates.admit()
+            stays.append(isolates.crowd.most_ms)
+    assert stays == [7_500, 11_250, 16_875, 25_312, 30_000, 30_000]
+    assert isolates.crowd.most_ms == 30_000, "another waits for the process"
     async with isolates.process_for(attempt_of(tasks.nothing)):
         pass
-    assert isolates.admit()
-    assert isolates.refused == 4
+    assert isolates.crowd.most_ms == 5_000
     await isolates.close()
 
 

@@ -121,13 +121,10 @@ def test_the_death_of_a_process_is_forfeited_with_its_cause() -> None:
     assert (call.script, call.args[4]) == ("forfeit", b"killed by signal 9")
 
 
-@pytest.mark.parametrize(
-    ("refused", "most_ms"), [(0, 5_000), (100, 10_000), (100_000, 60_000)], ids=["a few", "many", "a backlog"]
-)
-def test_a_crowded_task_comes_back_later_the_more_there_are(refused: int, most_ms: int) -> None:
-    delays = [settle(Crowded(refused)).args[4] for _ in range(500)]
-    assert all(isinstance(delay, int) and 1_000 <= delay < most_ms for delay in delays)
-    assert any(isinstance(delay, int) and delay > 0.8 * most_ms for delay in delays)
+def test_a_crowded_task_comes_back_at_random_within_its_time() -> None:
+    delays = [settle(Crowded(60_000)).args[4] for _ in range(500)]
+    assert all(isinstance(delay, int) and 1_000 <= delay < 60_000 for delay in delays)
+    assert len(set(delays)) > 100
 
 
 def test_what_was_told_to_stop_is_released() -> None:

@@ -247,7 +247,7 @@ class Worker:
             self._settler.settle(claimed, attempt, None, now_ms)
             return
         if self._isolates_it(attempt) and not self._isolates.admit():
-            self._settler.settle(claimed, Crowded(self._isolates.refused), None, now_ms)
+            self._settler.settle(claimed, Crowded(self._isolates.crowd.most_ms), None, now_ms)
             return
         if claimed.alone:
             log.warning("task %s (%s) is a suspect and runs alone", claimed.record.id, claimed.record.name)

@@ -13,6 +13,7 @@ import logging
 import os
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
@@ -23,13 +24,14 @@ from relier.errors import RelierError, WorkerInitializationError
 from relier.failure import Failure, how_it_ended
 from relier.ledger.records import Claimed
 from relier.run.attempt import Attempt
-from relier.run.outcome import Died, Done, Failed, HandBack, Outcome, PutBack
+from relier.run.outcome import CROWDED_MS, Died, Done, Failed, HandBack, Outcome, PutBack
 from relier.settings import Settings, environment
 
 log = logging.getLogger("relier.worker")
 
 KILL_AFTER_S = 2.0  # a stopped child has this long to clean up
 START_S = 120.0  # a process that has not imported its modules by then hangs
+CROWDED_MOST_MS, GROW_S = 30_000, 1.0  # how long a refused task stays away at the most; how often that grows
 LAST_WORDS_S = 0.5  # how long the end of a child and that of its connection may lie apart
 
 
@@ -198,6 +200,24 @@ class Child:
             self._process.kill()
 
 
+class Crowd:
+    """How long those stay away that found no room. A backlog that came back every few seconds would be claimed and put
+    back in circles, at the cost of everybody else. So while no process is ever idle they come back later and later."""
+
+    def __init__(self) -> None:
+        self.idle()
+
+    def idle(self) -> None:
+        """A process waits for work: what is away would only be missed."""
+        self.most_ms = CROWDED_MS[1]
+        self._grows_at = time.monotonic() + GROW_S
+
+    def refused(self) -> None:
+        if time.monotonic() >= self._grows_at:
+            self.most_ms = min(CROWDED_MOST_MS, round(1.5 * self.most_ms))
+            self._grows_at = time.monotonic() + GROW_S
+
+
 class Isolates:
     """The isolated processes of one worker: a few at a time, each used again while it is sound."""
 
@@ -207,17 +227,17 @@ class Isolates:
         self._most = most
         self._slots = asyncio.Semaphore(most)
         self._admitted = 0
-        self.refused = 0  # lately: where processes become free quickly, that is few
+        self.crowd = Crowd()
         self._idle: list[Child] = []
         self._busy: dict[tuple[str, str], Child] = {}
 
     def admit(self) -> bool:
         """Take one more in. False: as many wait for a process as run in one; it is better off with another worker."""
         if self._admitted >= 2 * self._most:
-            self.refused += 1
+            if len(self._busy) == self._most:  # all have started
+                self.crowd.refused()
             return False
         self._admitted += 1
-        self.refused //= 2
         return True
 
     @contextlib.asynccontextmanager
@@ -236,6 +256,8 @@ class Isolates:
         finally:
             self._slots.release()
             self._admitted -= 1
+            if self._admitted < self._most:
+                self.crowd.idle()
             self._busy.pop(attempt.key, None)
             if child is not None and child.usable:
                 self._idle.append(child)

@@ -4,8 +4,8 @@ Done      it returned             commit
 Failed    it raised               retry, while its task says so; else bury: a dead letter. Where it met a lock that
                                   another holds, it is put back for a while first
 PutBack   not for this worker     retry without burning an attempt, for ten minutes at the most; then bury
-Crowded   no process is free      retry without burning an attempt, a moment later (a minute, if there are very many),
-                                  by whoever is free then
+Crowded   no process is free      retry without burning an attempt, a moment later (or half a minute, where none is
+                                  ever free), by whoever is free then
 Died      its own process died    forfeit: revived at once, and the death counts
 HandBack  told to stop            release: nothing burnt; a task a person cancelled ends there
 Gone      the lease is lost       nothing: another attempt has the task
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 PUT_BACK_FIRST_MS, PUT_BACK_MOST_MS = 1_000, 30_000
 PUT_BACK_LIMIT_MS = 10 * 60_000
-CROWDED_MS, CROWDED_MOST_MS, CROWDED_EACH_MS = (1_000, 5_000), 60_000, 50
+CROWDED_MS = (1_000, 5_000)
 IN_FLIGHT_MS, IN_FLIGHT_TIMES = 5_000, 10
 
 
@@ -73,10 +73,7 @@ class PutBack:
 
 @dataclass(frozen=True, slots=True)
 class Crowded:
-    """`refused`: how many were, lately. A backlog that came back every few seconds would go round in circles, at the
-    cost of everybody else."""
-
-    refused: int = 0
+    most_ms: int = CROWDED_MS[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +176,8 @@ def plan_of(
             return _after_failure(ledger, claimed, outcome, retries, show)
         case PutBack(error):
             return _after_put_back(ledger, claimed, error, now_ms, show)
-        case Crowded(refused):
-            least, most = CROWDED_MS
-            most = min(CROWDED_MOST_MS, most + CROWDED_EACH_MS * refused)
-            return Plan(ledger.retry(lease, random.randrange(least, most), quiet=True))
+        case Crowded(most_ms):
+            return Plan(ledger.retry(lease, random.randrange(CROWDED_MS[0], most_ms), quiet=True))
         case Died(cause):
             return Plan(
                 ledger.forfeit(lease, cause), f"ended: {cause}; it is revived, or dead if that was once too often"

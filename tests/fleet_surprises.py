@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import multiprocessing
 import os
 import subprocess
@@ -189,3 +190,9 @@ def end_children() -> list[int | None]:
 @rl_task(isolate=True)
 def end_children_alone() -> list[int | None]:
     return [end_forked(), end_started()]
+
+
+@rl_task(isolate=True)
+def talk_alone() -> None:
+    logging.getLogger("shop").info("an aside")
+    logging.getLogger("shop").error("a complaint")

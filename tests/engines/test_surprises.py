@@ -108,6 +108,13 @@ def test_a_task_is_cancelled_while_its_process_starts(fleet: Fleet) -> None:
     assert len(member.boots()) == 1
 
 
+@pytest.mark.parametrize(("level", "asides"), [("error", 0), ("info", 1)])
+def test_an_isolated_process_says_as_much_as_its_worker(patient: Fleet, level: str, asides: int) -> None:
+    member = patient.start("worker", "fleet_surprises", "--log-level", level)
+    patient.wait_done([surprises.talk_alone.push().id])
+    assert member.wait_said("a complaint").count("an aside") == asides
+
+
 def worker_without_files(fleet: Fleet) -> Member:
     """It can open a connection or two, but has not enough left for another process."""
     member = fleet.worker(modules=("fleet_jobs", "fleet_surprises"))

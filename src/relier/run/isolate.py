@@ -113,8 +113,8 @@ class Child:
         ours, theirs = socket.socketpair()
         reader, writer = await asyncio.open_connection(sock=ours)
         with theirs:
-            command = [sys.executable, "-m", "relier.run.isolated", str(theirs.fileno())]
-            command += modules
+            level = logging.getLogger().level  # of --log-level
+            command = [sys.executable, "-m", "relier.run.isolated", str(theirs.fileno()), str(level), *modules]
             env = os.environ | environment(settings)
             try:
                 process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()], env=env)

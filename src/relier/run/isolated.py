@@ -1,4 +1,4 @@
-"""The inside of an isolated process: `python -m relier.run.isolated <fd> <module> …`."""
+"""The inside of an isolated process: `python -m relier.run.isolated <fd> <log level> <module> …`."""
 
 from __future__ import annotations
 
@@ -119,8 +119,8 @@ def main() -> None:
     for ignored in HEARD:  # the parent decides when to stop. No SIG_IGN: what a task starts would inherit that
         signal.signal(ignored, lambda *_: None)
     let_forks_be_ended()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    registry.load(sys.argv[2:])
+    logging.basicConfig(level=int(sys.argv[2]), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    registry.load(sys.argv[3:])
     asyncio.run(serve(int(sys.argv[1])))
 
 

@@ -71,8 +71,8 @@ def open_attempt(claimed: Claimed, line: Line, trusted_until: Callable[[], float
         near = "".join(f" ({other} is)" for other in registry.namesakes(record.name)[:3])
         return PutBack(
             UnknownTaskError(
-                f"no task {record.name!r} is known here{near}; start this worker with the module that holds it, or stop "
-                f"pushing it to queue {record.queue!r}"
+                f"no task {record.name!r} is known here{near}; start this worker with the module that holds it, or "
+                f"stop pushing it to queue {record.queue!r}"
             )
         )
     try:

@@ -55,9 +55,13 @@ class Retries:
                 f"{self!r:.200} cannot work: attempts ≥ 1, factor ≥ 1 and jitter from 0 to 1 are needed"
             )
 
-    def delay_ms(self, failures: int, error: BaseException) -> int | None:
-        """How long to wait after the nth failure; None: this was the last."""
-        if failures >= self.attempts or not isinstance(error, self.retry_on) or isinstance(error, self.never_on):
+    def covers(self, error: BaseException) -> bool:
+        """Whether it is one of those that are tried again."""
+        return isinstance(error, self.retry_on) and not isinstance(error, self.never_on)
+
+    def delay_ms(self, failures: int, error: BaseException, covered: bool | None = None) -> int | None:
+        """How long to wait after the nth failure; None: this was the last. `covered`: as judged elsewhere."""
+        if failures >= self.attempts or not (self.covers(error) if covered is None else covered):
             return None
         growth = math.exp(min(500.0, (failures - 1) * math.log(self.factor)))
         wait = min(self.max_backoff, self.backoff * growth)

@@ -17,7 +17,7 @@ from relier.outbox.inbox import AlreadyRan
 from relier.run.attempt import Attempt
 from relier.run.context import enter_context
 from relier.run.line import Line
-from relier.run.outcome import Failed, HandBack, Outcome, covers, returned
+from relier.run.outcome import Failed, HandBack, Outcome, returned
 from relier.run.threads import Threads
 
 log = logging.getLogger("relier.run")
@@ -75,7 +75,7 @@ def _raised(attempt: Attempt, error: BaseException) -> Outcome:
         if isinstance(error, LeaseLostError) and attempt.ctx.gave_up:
             return HandBack()
         retries = attempt.task.options.retries
-        return Failed(error, retryable=None if retries is None else covers(retries, error))
+        return Failed(error, retryable=None if retries is None else retries.covers(error))
     if isinstance(attempt.stop, HandBack) and isinstance(error, Exception) and not isinstance(error, TimeoutError):
         log.info("task %s raised while it was being stopped: %s", attempt.ctx.task_id, _told(attempt, error))
     return attempt.stop

@@ -15,7 +15,7 @@ Again     it asks to be run again retry, as another call where it says so
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from relier.errors import (
@@ -202,7 +202,9 @@ def _after_failure(
             call = ledger.retry(claimed.lease, wait, write_failure(failure), putback=True)
             return Plan(call, f"was put back for {wait / 1000:g} s: {failure.message:.500}")
         retries = None
-    delay = None if retries is None or failed.final else _delay_ms(retries, failures, failed)
+    delay = None
+    if retries is not None and not failed.final:
+        delay = retries.delay_ms(failures, failed.error, failed.retryable)
     if delay is None or retries is None:
         call = ledger.bury(claimed.lease, reason_of(failed), write_failure(failure), failed.follow_ups, failed.part)
         return Plan(call, f"{told}; it is a dead letter now")
@@ -212,18 +214,6 @@ def _after_failure(
 
 def _met_a_lock(error: BaseException) -> bool:
     return isinstance(error, IdempotencyInFlightError) and not isinstance(error, TaskInFlightError)
-
-
-def covers(retries: Retries, error: BaseException) -> bool:
-    """Whether it is one of those that are tried again."""
-    return isinstance(error, retries.retry_on) and not isinstance(error, retries.never_on)
-
-
-def _delay_ms(retries: Retries, failures: int, failed: Failed) -> int | None:
-    if failed.retryable is None:
-        return retries.delay_ms(failures, failed.error)
-    whatever = replace(retries, retry_on=(BaseException,), never_on=())
-    return whatever.delay_ms(failures, failed.error) if failed.retryable else None
 
 
 def _after_put_back(ledger: Ledger, claimed: Claimed, error: BaseException, now_ms: int, show: Show | None) -> Plan:

@@ -167,10 +167,10 @@ def test_it_is_known_when_it_comes_from_another_process() -> None:
 WORKER = """
 import asyncio, sys
 from relier.engines.native import WorkerOptions
-from relier.engines.process import work
+from relier.engines.process import Told, work
 from relier.settings import get_settings
 import lock_jobs
-asyncio.run(work(get_settings(), WorkerOptions(sweep=False)))
+asyncio.run(work(get_settings(), WorkerOptions(sweep=False), Told(30.0)))
 """
 
 

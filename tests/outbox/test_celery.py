@@ -199,7 +199,7 @@ def test_the_next_run_of_a_task_does_not_depend_on_the_transaction_it_ends(pg_sh
     send_through(app, pg_shop.outbox)
     ran = ends(app, pg_shop)
     note = app.tasks["shop.note"]
-    with start_worker(app, perform_ping_check=False):
+    with start_worker(app, perform_ping_check=False, loglevel="warning"):  # it sets the level of the root logger
         app.tasks["shop.retries"].delay()
         app.tasks["shop.gives_way"].delay(note.si("one"))
         app.tasks["shop.gives_way"].delay(group(note.si("two"), note.si("three")))

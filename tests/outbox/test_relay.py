@@ -467,7 +467,7 @@ def test_a_database_that_goes_away_loses_nothing(
     assert again is done
     relay.turn(again)
     away, back = (record.message for record in caplog.records)
-    assert away.startswith("the database did not answer, and is asked again: ")
+    assert away.startswith("the database could not be asked for rows, and is asked again: ")
     assert "SELECT" not in away
     assert "\n" not in away
     assert back == "the database answers again; the relay goes on"
@@ -476,6 +476,7 @@ def test_a_database_that_goes_away_loses_nothing(
 
 
 def test_what_a_database_refuses_is_told_in_one_line(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "relier.outbox")
     relay = shop.relay(Scripted(SENT), idle_time=0.001)
     shop.outbox.table.drop(shop.engine)
     relay.turn(Batch(relay.boot))

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-JOBS   ?= 2
+JOBS   ?= 3  # most tests wait more than they compute
 
 .PHONY: setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-celery bench-celery-chaos bench-celery-outages bench-outbox bench-outbox-chaos test-celery test-celery-matrix clean
 

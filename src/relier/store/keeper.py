@@ -98,7 +98,7 @@ def stop_out_of_reach(clients: int, folder: str, socket_path: str, server: int) 
     pause = threading.Event()
     until = time.monotonic() + STARTING
     while has_place(clients, folder, socket_path) and not os.path.exists(socket_path) and time.monotonic() < until:
-        pause.wait(LOOK_AGAIN / 20)
+        pause.wait(LOOK_AGAIN / 100)  # soon after it opened somebody may remove it
     while has_place(clients, folder, socket_path) and os.path.exists(socket_path):
         pause.wait(LOOK_AGAIN)
     stop(socket_path, server)

@@ -4,10 +4,13 @@ RelierError
 ├── ConfigurationError              settings, URL or server cannot work as asked; raised at start
 │   └── LayoutError                 the namespace holds another layout than this code's
 ├── StoreError                      the store could not do it; nothing was half-applied
-│   ├── RedisConnectionError        no answer within the deadline; the call may or may not have run
-│   ├── StoreFullError              OOM: the store is at maxmemory
-│   ├── StoreDiskError              MISCONF: the store cannot persist
-│   ├── StoreReadOnlyError          only a replica answers
+│   ├── StoreUnavailableError       not now: an outage. Whoever must not give up repeats the call
+│   │   ├── RedisConnectionError    no answer within the deadline; the call may or may not have run
+│   │   │   └── StoreNotReadyError  the store answered "not now" until the deadline; the call did not run
+│   │   ├── StoreFullError          OOM: the store is at maxmemory
+│   │   ├── StoreDiskError          MISCONF: the store cannot persist
+│   │   ├── StoreReadOnlyError      only a replica answers
+│   │   └── StoreSetupError         credentials, ACL or server settings do not allow it (also a ConfigurationError)
 │   └── StoreReplyError             an answer that makes no sense, or a script error
 ├── IndeterminateError              it ran, but the asked durability was not confirmed
 │   ├── PushIndeterminate           push the same id again: always safe
@@ -70,19 +73,34 @@ class StoreError(RelierError):
     task_id: str = ""
 
 
-class RedisConnectionError(StoreError):
+class StoreUnavailableError(StoreError):
+    """The store cannot do it now. The same call may succeed later, and every move is safe to repeat."""
+
+
+class RedisConnectionError(StoreUnavailableError):
     """No answer within the deadline. The call may have run; every move is safe to repeat."""
 
 
-class StoreFullError(StoreError):
+class StoreNotReadyError(RedisConnectionError):
+    """The store answered "not now" until the deadline: it loads its data, fails over, waits for replicas, moves a slot
+    or is busy. The call did not run."""
+
+
+class StoreSetupError(StoreUnavailableError, ConfigurationError):
+    """The store refuses this client, or is not set up for what was asked: user, password, ACL, eviction policy,
+    certificate, or the means to confirm a durability. At start that is a mistake to correct. For a running worker or
+    relay it is an outage like any other: somebody changed the server, and will change it back."""
+
+
+class StoreFullError(StoreUnavailableError):
     """The store is at its memory limit and refuses new data. Nothing was written."""
 
 
-class StoreDiskError(StoreError):
+class StoreDiskError(StoreUnavailableError):
     """The store cannot write to its disk and refuses changes. Nothing was written."""
 
 
-class StoreReadOnlyError(StoreError):
+class StoreReadOnlyError(StoreUnavailableError):
     """Only a read-only replica answered, also after looking for the master again."""
 
 

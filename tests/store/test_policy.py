@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hiredis import ReplyError
 from toys import Hands, echo
 
 from relier.errors import (
-    ConfigurationError,
-    RedisConnectionError,
     RelierError,
     StoreDiskError,
     StoreFullError,
+    StoreNotReadyError,
     StoreReadOnlyError,
     StoreReplyError,
+    StoreSetupError,
+    StoreUnavailableError,
 )
 from relier.store.batch import MOST_BYTES, MOST_REQUESTS, Request, pipelines
 from relier.store.call import Durability
-from relier.store.policy import AttemptError, Breaker, Deadline, more_telling, pause_before_retry
-from relier.store.replies import final_error, trouble_of
+from relier.store.policy import AttemptError, Attempts, Breaker, Deadline, more_telling
+from relier.store.replies import ADVICE, MEANINGS, Judgement, final_error, trouble_of
+from servers import FLAVOURS, binary_of
 
 
 def test_a_deadline_cuts_timeouts() -> None:
@@ -70,22 +74,58 @@ def test_a_success_forgets_failures() -> None:
     assert breaker.refuses() == 0
 
 
+def attempts_after(*troubles: AttemptError, retries: int = 5) -> Attempts:
+    attempts = Attempts(retries)
+    for trouble in troubles:
+        attempts.failed(trouble)
+    return attempts
+
+
 def test_pauses_grow_and_end_with_retries_or_time() -> None:
     lost = AttemptError("lost")
-    assert pause_before_retry(lost, 1, 5, 10) == 0
-    second, fourth = pause_before_retry(lost, 2, 5, 10), pause_before_retry(lost, 4, 5, 10)
+    assert attempts_after(lost).pause(lost, 10) == 0
+    second, fourth = attempts_after(*[lost] * 2).pause(lost, 10), attempts_after(*[lost] * 4).pause(lost, 10)
     assert second is not None
     assert fourth is not None
     assert 0.05 <= second <= 0.1 < 0.2 <= fourth <= 0.4
-    assert pause_before_retry(lost, 6, 5, 10) is None
-    assert pause_before_retry(lost, 2, 5, 0.01) is None
-    assert pause_before_retry(lost, 1, 5, 0) is None
-    assert pause_before_retry(AttemptError("no", again=False), 1, 5, 10) is None
-    assert pause_before_retry(AttemptError("NOSCRIPT", at_once=True), 4, 5, 10) == 0
+    assert attempts_after(*[lost] * 6).pause(lost, 10) is None
+    assert attempts_after(*[lost] * 2).pause(lost, 0.01) is None
+    assert attempts_after(lost).pause(lost, 0) is None
+    assert attempts_after(lost).pause(AttemptError("no", again=False), 10) is None
+
+
+@pytest.mark.parametrize(
+    "trouble", [AttemptError("refused", sent=False), trouble_of(ReplyError("NOREPLICAS Not enough good replicas"))]
+)
+def test_only_a_lost_answer_uses_up_a_retry(trouble: AttemptError) -> None:
+    attempts = attempts_after(*[trouble] * 1000, retries=0)
+    assert attempts.made == 1000
+    pause = attempts.pause(trouble, 10)
+    assert pause is not None
+    assert 0.5 <= pause <= 1
+    attempts.failed(AttemptError("lost"))
+    assert attempts.pause(trouble, 10) is None
+
+
+def test_the_last_attempts_are_made_close_to_the_deadline() -> None:
+    refused = AttemptError("refused", sent=False)
+    attempts, left = attempts_after(*[refused] * 8), 0.6
+    while (pause := attempts.pause(refused, left)) is not None:
+        assert 0 < pause < left
+        left -= pause
+    assert left < 0.02
+
+
+def test_loading_a_script_is_free() -> None:
+    missing = trouble_of(ReplyError("NOSCRIPT No matching script"))
+    attempts = attempts_after(*[missing] * 1000, retries=0)
+    assert attempts.made == 0
+    assert attempts.pause(missing, 0.001) == 0
+    assert attempts.pause(missing, 0) is None
 
 
 def test_an_attempt_cut_short_by_the_deadline_hides_nothing() -> None:
-    garbage, late, missing = AttemptError("garbage"), AttemptError("late"), AttemptError("NOSCRIPT", at_once=True)
+    garbage, late, missing = AttemptError("garbage"), AttemptError("late"), AttemptError("NOSCRIPT", load=True)
     assert more_telling(None, late, 0) is late
     assert more_telling(garbage, late, 1) is late
     assert more_telling(garbage, late, 0) is garbage
@@ -95,18 +135,22 @@ def test_an_attempt_cut_short_by_the_deadline_hides_nothing() -> None:
 @pytest.mark.parametrize(
     ("reply", "error", "again", "elsewhere"),
     [
-        ("NOSCRIPT No matching script", StoreReplyError, True, False),
+        ("NOSCRIPT No matching script", StoreNotReadyError, True, False),
         ("READONLY You can't write against a read only replica.", StoreReadOnlyError, True, True),
-        ("MASTERDOWN Link with MASTER is down", RedisConnectionError, True, True),
-        ("LOADING Redis is loading the dataset in memory", RedisConnectionError, True, True),
-        ("MOVED 3999 127.0.0.1:6381", StoreReplyError, True, True),
-        ("BUSY Redis is busy running a script", RedisConnectionError, True, False),
+        ("MASTERDOWN Link with MASTER is down", StoreNotReadyError, True, True),
+        ("LOADING Redis is loading the dataset in memory", StoreNotReadyError, True, True),
+        ("MOVED 3999 127.0.0.1:6381", StoreNotReadyError, True, True),
+        ("ASK 3999 127.0.0.1:6381", StoreNotReadyError, True, True),
+        ("NOREPLICAS Not enough good replicas to write.", StoreNotReadyError, True, False),
+        ("BUSY Redis is busy running a script", StoreNotReadyError, True, False),
         ("OOM command not allowed when used memory > 'maxmemory'.", StoreFullError, False, False),
         ("MISCONF Redis is configured to save RDB snapshots", StoreDiskError, False, False),
-        ("NOAUTH Authentication required.", ConfigurationError, False, False),
-        ("WRONGPASS invalid username-password pair", ConfigurationError, False, False),
-        ("NOPERM this user has no permissions", ConfigurationError, False, False),
-        ("ERR max number of clients reached", RedisConnectionError, True, False),
+        ("NOAUTH Authentication required.", StoreSetupError, False, False),
+        ("WRONGPASS invalid username-password pair", StoreSetupError, False, False),
+        ("NOPERM this user has no permissions", StoreSetupError, False, False),
+        ("ERR max number of clients reached", StoreNotReadyError, True, False),
+        ("ERR Error running script: Script killed by user with SCRIPT KILL", StoreNotReadyError, True, False),
+        ("ERR Script attempted to access a non local key in a cluster node", StoreNotReadyError, True, True),
         ("ERR something", StoreReplyError, False, False),
         ("BROKEN on purpose", StoreReplyError, False, False),
         (
@@ -121,6 +165,12 @@ def test_an_attempt_cut_short_by_the_deadline_hides_nothing() -> None:
             True,
             True,
         ),
+        (
+            "ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -NOREPLICAS Not enough good",
+            StoreNotReadyError,
+            True,
+            False,
+        ),
     ],
 )
 def test_what_an_error_reply_means(reply: str, error: type[RelierError], again: bool, elsewhere: bool) -> None:
@@ -131,6 +181,24 @@ def test_what_an_error_reply_means(reply: str, error: type[RelierError], again: 
     assert str(final).startswith("the store at redis://***@host ")
     assert reply[:10] in str(final)
     assert ";" in str(final), "what to do"
+
+
+def test_only_a_final_reply_makes_those_give_up_who_must_not() -> None:
+    for code, (judgement, error) in MEANINGS.items():
+        assert issubclass(error, StoreUnavailableError) is (judgement is not Judgement.FINAL), code
+        assert error in ADVICE, code
+
+
+CODE = re.compile(rb"(?<=[\x00\n])-([A-Z]{2,}) (?=[A-Za-z%])")
+
+
+def test_the_table_lists_every_code_the_servers_can_send() -> None:
+    binaries = {name: path for name in FLAVOURS if (path := binary_of(name))}
+    assert binaries
+    for name, path in binaries.items():
+        codes = {found.decode() for found in CODE.findall(path.read_bytes())}
+        assert {"NOSCRIPT", "LOADING", "NOREPLICAS"} <= codes, name
+        assert codes <= MEANINGS.keys(), name
 
 
 def test_levels_never_share_a_pipeline() -> None:

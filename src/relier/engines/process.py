@@ -19,7 +19,7 @@ from relier import registry
 from relier.engines.heart import Pulse
 from relier.engines.native import EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE, Worker, WorkerOptions
 from relier.engines.supervisor import TELL_FD, told
-from relier.errors import StoreError, WorkerInitializationError
+from relier.errors import StoreError, StoreSetupError, WorkerInitializationError
 from relier.run.forks import let_forks_be_ended
 from relier.settings import Settings
 from relier.submit.client import Client, use_client
@@ -94,6 +94,8 @@ async def work(settings: Settings, options: WorkerOptions, told: Told) -> int:
         signal.signal(number, told)
     try:
         code = await worker.run()
+    except StoreSetupError:
+        raise
     except StoreError as error:
         raise WorkerInitializationError(f"the worker could not start: {error}") from error
     if code == EXIT_RECYCLE:

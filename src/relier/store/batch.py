@@ -33,6 +33,11 @@ class Request:
         self.answer: Any = None
         self.waiter: asyncio.Future[Any] | None = None
 
+    def inline(self) -> None:
+        """Send the script's text instead of its SHA1 from now on: no server can answer NOSCRIPT to that."""
+        if self.script is not None and self.call is not None:
+            self.packed = pack(("EVAL", self.script.text, 1, self.call.key, *self.call.args))
+
 
 def request_of(call: Call[Any], scripts: Scripts) -> Request:
     """Pack a call. What cannot be packed fails here, in its caller's hands, not in a pipeline with others."""
@@ -83,7 +88,7 @@ class Confirmation:
 class Batch:
     """Requests of one level that travel together. An error reply touches only the request it answers."""
 
-    __slots__ = ("_failed", "_missing", "_todo", "confirmation", "deadline", "level", "requests")
+    __slots__ = ("_failed", "_loaded", "_missing", "_todo", "confirmation", "deadline", "level", "requests")
 
     def __init__(self, requests: list[Request], deadline: Deadline) -> None:
         self.requests = requests
@@ -93,6 +98,7 @@ class Batch:
         self._failed = False
         self._todo = requests
         self._missing: dict[str, Script] = {}
+        self._loaded: frozenset[str] = frozenset()  # the scripts that were loaded for this batch already
 
     def encode(self, wait: float) -> tuple[bytes, int]:
         """The bytes to send now and the number of replies they will have."""
@@ -110,8 +116,10 @@ class Batch:
         if self.confirmation is not None and self.confirmation.command:
             unmet = self.confirmation.unmet(replies.pop())
         refused = _refused_loads(self._missing, replies)
-        del replies[: len(self._missing)]
-        self._missing = {}
+        if self._missing:
+            del replies[: len(self._missing)]
+            self._loaded |= self._missing.keys()
+            self._missing = {}
         todo, self._todo = self._todo, []
         worst: AttemptError | None = None
         for request, reply in zip(todo, replies, strict=True):
@@ -120,12 +128,12 @@ class Batch:
                 continue
             self._failed = True
             trouble = trouble_of(reply)
-            if trouble.at_once and request.script is not None:  # the script is not there: because it may not be loaded?
+            if trouble.load and request.script is not None:  # the script is not there: because it may not be loaded?
                 trouble = refused.get(request.script.sha, trouble)
             request.answer = trouble
             if trouble.again:
                 self._send_again(request, trouble)
-                if worst is None or trouble.elsewhere or worst.at_once:
+                if worst is None or trouble.elsewhere or worst.load:
                     worst = trouble
         return worst
 
@@ -146,7 +154,11 @@ class Batch:
 
     def _send_again(self, request: Request, trouble: AttemptError) -> None:
         self._todo.append(request)
-        if trouble.at_once and request.script is not None:
+        if not trouble.load or request.script is None:
+            return
+        if request.script.sha in self._loaded:  # forgotten again, or never kept: send the text along
+            request.inline()
+        else:
             self._missing[request.script.sha] = request.script
 
 

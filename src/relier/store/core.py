@@ -13,7 +13,7 @@ from relier.settings import Settings
 from relier.store.address import Target
 from relier.store.batch import Batch, Request
 from relier.store.call import Durability
-from relier.store.policy import AttemptError, Breaker, Clock, Deadline, more_telling, pause_before_retry
+from relier.store.policy import AttemptError, Attempts, Breaker, Clock, Deadline, more_telling
 from relier.store.pool import Pool
 from relier.store.probe import Capabilities, capabilities_of, check, confirmation_of, questions
 from relier.store.replies import final_error
@@ -115,13 +115,18 @@ class Core:
         wait: float = 0.0,
     ) -> None:
         """Attempt until every request has its answer. `wait` is time the server itself may take on purpose."""
-        attempts = 0 if trouble is None else 1
-        if trouble is None:
+        attempts = Attempts(self._settings.redis_retries if repeat else 0)
+        if isinstance(trouble, AttemptError):
+            attempts.failed(trouble)
+        else:
             trouble = self._refusal()
         while trouble is None or isinstance(trouble, AttemptError):
-            if trouble is not None and not await self._pause(trouble, attempts, batch.deadline, repeat=repeat):
-                break
-            attempts += 1
+            if trouble is not None:
+                pause = attempts.pause(trouble, batch.deadline.left())
+                if pause is None:
+                    break
+                if pause:
+                    await self._wire.sleep(pause)
             before = trouble
             try:
                 now = await self._attempt(batch, pool, probed=probed, wait=wait)
@@ -131,24 +136,15 @@ class Core:
             if now is None:
                 trouble = None
                 break
+            attempts.failed(now)
             trouble = more_telling(before, now, batch.deadline.left())
         if trouble is not None:
             batch.fail(trouble)
-        self.finish(batch, attempts)
+        self.finish(batch, attempts.made)
 
     def finish(self, batch: Batch, attempts: int) -> None:
         """Turn what failed into errors for the callers."""
         batch.finish(functools.partial(final_error, shown=self._shown, attempts=attempts))
-
-    async def _pause(self, trouble: AttemptError, attempts: int, deadline: Deadline, *, repeat: bool) -> bool:
-        """Wait before the next attempt; False when there shall be none."""
-        retries = self._settings.redis_retries if repeat or not trouble.sent else 0
-        if trouble.at_once and repeat:  # a script is loaded even where nothing is retried
-            retries = max(retries, 2)
-        pause = pause_before_retry(trouble, attempts, retries, deadline.left())
-        if pause:
-            await self._wire.sleep(pause)
-        return pause is not None
 
     async def _attempt(self, batch: Batch, pool: Pool, *, probed: bool, wait: float) -> AttemptError | None:
         """Send what the batch still needs, once. The trouble that keeps it from being done, if any."""

@@ -10,14 +10,15 @@ from relier.errors import RedisConnectionError, RelierError
 Clock = Callable[[], float]
 
 FIRST_PAUSE = 0.1
+SHORTEST_PAUSE = 0.02
 LONGEST_PAUSE = 1.0
 
 
 class AttemptError(Exception):
     """Why one attempt failed, what may heal it, and the error it becomes if nothing does.
 
-    `again`: another attempt makes sense. `elsewhere`: look for the master anew first. `at_once`: no pause needed.
-    `sent`: the server may have seen the request.
+    `again`: another attempt makes sense. `elsewhere`: look for the master anew first. `load`: a script must be loaded;
+    that needs no pause. `sent`: the server may have run the request; False where it was never sent, or was refused.
     """
 
     def __init__(
@@ -27,14 +28,14 @@ class AttemptError(Exception):
         *,
         again: bool = True,
         elsewhere: bool = True,
-        at_once: bool = False,
+        load: bool = False,
         sent: bool = True,
     ) -> None:
         super().__init__(why)
         self.error = error
         self.again = again
         self.elsewhere = elsewhere
-        self.at_once = at_once
+        self.load = load
         self.sent = sent
 
 
@@ -55,19 +56,41 @@ class Deadline:
         return min(seconds, self.left())
 
 
-def pause_before_retry(trouble: AttemptError, attempts: int, retries: int, left: float) -> float | None:
-    """Seconds to wait before the next attempt, or None to give up. `attempts` were made so far."""
-    if not trouble.again or attempts > retries or left <= 0:
-        return None
-    if trouble.at_once or attempts == 1:  # the first loss is mostly an idle connection the server had closed
-        return 0.0
-    pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (attempts - 2)) * random.uniform(0.5, 1.0)
-    return pause if pause < left else None
+class Attempts:
+    """The attempts of one call so far, and how long to wait before the next.
+
+    Only an attempt whose answer was lost uses up one of the `retries`: the server may have run it. An attempt that did
+    not reach the server, or that the server refused for now, is repeated until the deadline. Loading a script that the
+    server has forgotten is free.
+    """
+
+    __slots__ = ("_lost", "_retries", "made")
+
+    def __init__(self, retries: int) -> None:
+        self.made = 0
+        self._retries = retries
+        self._lost = 0
+
+    def failed(self, trouble: AttemptError) -> None:
+        """Count one failed attempt."""
+        self.made += not trouble.load
+        self._lost += trouble.sent
+
+    def pause(self, trouble: AttemptError, left: float) -> float | None:
+        """Seconds to wait before the next attempt, or None to give up."""
+        if not trouble.again or self._lost > self._retries or left <= 0:
+            return None
+        if trouble.load or self.made == 1:  # the first loss is mostly an idle connection the server had closed
+            return 0.0
+        if left < SHORTEST_PAUSE:
+            return None
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self.made - 2, 10)) * random.uniform(0.5, 1.0)
+        return min(pause, left / 2)  # the last attempts crowd before the deadline, where an outage may just have ended
 
 
 def more_telling(before: AttemptError | None, now: AttemptError, left: float) -> AttemptError:
     """Which of two troubles to report: one that the deadline cut short says less than the one before it."""
-    return now if before is None or before.at_once or left > 0 else before
+    return now if before is None or before.load or left > 0 else before
 
 
 class Breaker:

@@ -8,7 +8,7 @@ from typing import Any
 
 from hiredis import ReplyError
 
-from relier.errors import ConfigurationError, StoreReadOnlyError
+from relier.errors import StoreReadOnlyError, StoreSetupError
 from relier.settings import Settings
 from relier.store.address import Address
 from relier.store.policy import AttemptError, Clock, Deadline
@@ -57,7 +57,7 @@ def _check_greeting(address: Address, commands: list[tuple[Any, ...]], replies: 
             trouble = trouble_of(reply)
             if trouble.again:
                 raise trouble
-            raise ConfigurationError(
+            raise StoreSetupError(
                 f"the store at {address} refused {command[0]}: {reply}; "
                 f"check the user, the password and the database in RELIER_REDIS_URL"
             )

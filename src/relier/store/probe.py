@@ -8,7 +8,7 @@ from typing import Any
 
 from hiredis import ReplyError
 
-from relier.errors import ConfigurationError
+from relier.errors import StoreSetupError
 from relier.settings import Settings
 from relier.store.batch import Confirmation
 from relier.store.call import Durability
@@ -85,12 +85,10 @@ def capabilities_of(replies: list[Any]) -> Capabilities:
 def check(found: Capabilities, settings: Settings, shown: str, *, warn: bool) -> None:
     """Refuse a server that would lose tasks by design; warn about one that may lose them by accident."""
     if found.scripts is False:
-        raise ConfigurationError(
-            f"the store at {shown} cannot run scripts; Relier needs Redis 6.2 or Valkey 7.2 or newer"
-        )
+        raise StoreSetupError(f"the store at {shown} cannot run scripts; Relier needs Redis 6.2 or Valkey 7.2 or newer")
     policy = found.eviction_policy
     if policy not in (None, "noeviction") and not settings.redis_allow_eviction:
-        raise ConfigurationError(
+        raise StoreSetupError(
             f"the store at {shown} has maxmemory-policy {policy}: under memory pressure it would delete tasks; "
             f"set maxmemory-policy noeviction, or accept the loss with RELIER_REDIS_ALLOW_EVICTION=true"
         )
@@ -107,14 +105,14 @@ def confirmation_of(level: Durability, found: Capabilities, replicas: int) -> Co
     if level is Durability.REPLICATED:
         return Confirmation("WAIT", replicas)
     if found.aof is False:
-        raise ConfigurationError(
+        raise StoreSetupError(
             "durability 'fsync' was asked for, but the server's AOF is off; set appendonly yes, or ask for 'memory'"
         )
     if found.waitaof:
         return Confirmation("WAITAOF")
     if found.aof and found.appendfsync == "always":
         return Confirmation("")
-    raise ConfigurationError(
+    raise StoreSetupError(
         f"durability 'fsync' was asked for, but the server has no WAITAOF and its appendfsync is "
         f"{found.appendfsync or 'unknown'}; set appendfsync always, or use Redis 7.2, Valkey 7.2 or newer"
     )

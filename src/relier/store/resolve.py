@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from hiredis import ReplyError
 
-from relier.errors import ConfigurationError
+from relier.errors import ConfigurationError, StoreSetupError
 from relier.settings import Settings
 from relier.store.address import Address, Target
 from relier.store.embedded import EmbeddedServer
@@ -42,7 +42,7 @@ class Resolver(Protocol):
 def nobody(what: str, problems: Sequence[str | Exception]) -> Exception:
     """Why nobody named the master. It is our settings only where all refused us; else asking again may help."""
     if problems and all(isinstance(problem, ConfigurationError) for problem in problems):
-        return ConfigurationError(f"{what}: {'; '.join(map(str, problems))}")
+        return StoreSetupError(f"{what}: {'; '.join(map(str, problems))}")
     return AttemptError(f"{what} ({'; '.join(map(str, problems))})", sent=False)
 
 
@@ -221,12 +221,12 @@ class Route:
         """How many replicas `replicated` means. Never the master's own count: an isolated master forgets replicas."""
         count = setting if setting is not None else self.resolver.replicas
         if count is None:
-            raise ConfigurationError(
+            raise StoreSetupError(
                 "durability 'replicated' was asked for, but the number of replicas is not known; "
                 "set RELIER_REDIS_REPLICAS to the number of replicas that could be promoted, or use a sentinel:// URL"
             )
         if count == 0:
-            raise ConfigurationError(
+            raise StoreSetupError(
                 "durability 'replicated' was asked for, but there are 0 replicas; "
                 "add a replica and set RELIER_REDIS_REPLICAS, or ask for 'fsync' or 'memory'"
             )

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 import hiredis
 
-from relier.errors import ConfigurationError, StoreReplyError
+from relier.errors import ConfigurationError, StoreSetupError
 from relier.store.address import Address
 from relier.store.policy import AttemptError
 
@@ -77,12 +77,12 @@ def new_reader() -> hiredis.Reader:
 
 
 def garbage(error: Exception) -> AttemptError:
-    return AttemptError(f"the answer is not RESP ({error})", StoreReplyError)
+    return AttemptError(f"the answer is not RESP ({error})")
 
 
 def not_connected(address: Address, error: OSError | ValueError) -> Exception:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return ConfigurationError(
+        return StoreSetupError(
             f"the TLS certificate of {address} is not trusted: {error.verify_message}; give its authority with "
             f"?ssl_ca_certs=file, or, only on a network you trust, ?ssl_cert_reqs=none"
         )

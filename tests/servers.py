@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -10,7 +11,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -142,15 +143,25 @@ class Server:
 
     def command(self, *args: str | int | bytes, seconds: float = 5.0) -> Any:
         """One raw command on a connection of its own. Error replies are returned."""
+        with self.connection(seconds) as run:
+            return run(*args)
+
+    @contextlib.contextmanager
+    def connection(self, seconds: float = 5.0) -> Iterator[Callable[..., Any]]:
+        """A function that runs raw commands, all on one connection. Error replies are returned."""
         reader = hiredis.Reader(notEnoughData=reader_waits)
         with socket.create_connection(("127.0.0.1", self.port), seconds) as raw:
-            raw.sendall(hiredis.pack_command(args))
-            while (reply := reader.gets()) is reader_waits:
-                data = raw.recv(65536)
-                if not data:
-                    raise ConnectionError("closed")
-                reader.feed(data)
-        return reply
+
+            def run(*args: str | int | bytes) -> Any:
+                raw.sendall(hiredis.pack_command(args))
+                while (reply := reader.gets()) is reader_waits:
+                    data = raw.recv(65536)
+                    if not data:
+                        raise ConnectionError("closed")
+                    reader.feed(data)
+                return reply
+
+            yield run
 
     def info(self, section: str) -> dict[str, str]:
         lines = self.command("INFO", section).decode().splitlines()

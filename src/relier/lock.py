@@ -13,7 +13,8 @@ COMPLETED   it was done: the block runs with `already_executed`, and nothing is 
 While the block runs its mark counts for RELIER_IDEMPOTENCY_INFLIGHT_TTL and is renewed at a third of that: by the event
 loop or, for blocking code, by one thread of the process. A process that dies frees its keys when that time is over;
 inside a task at once when its worker is declared lost, and a later attempt of the same task takes its own over. That a
-block was done is told until the store answers: by code outside tasks for as long as its mark may count.
+block was done is told until the store answers: by code outside tasks for as long as its mark may count. Inside a task
+also the entry waits through an outage; code outside tasks gets the store's error.
 
 It does not cover a holder that lives and cannot renew (a stopped process, an event loop that blocks, a store out of
 reach) for longer than that time: then another may run the block too, and the first is told by LeaseLostError at its
@@ -120,8 +121,9 @@ class IdempotencyLock:
 
     def __enter__(self) -> Self:
         held, call = self._ask()
+        run = held.client.run
         try:
-            answer = held.client.run(call)
+            answer = run(call) if held.ctx is None else tell(run, call, held.gives_up(), self._named)
         except Exception:
             raise
         except BaseException:  # interrupted: it may have been taken all the same
@@ -149,8 +151,9 @@ class IdempotencyLock:
 
     async def __aenter__(self) -> Self:
         held, call = self._ask()
+        run = held.client.arun
         try:
-            answer = await held.client.arun(call)
+            answer = await (run(call) if held.ctx is None else atell(run, call, held.gives_up(), self._named))
         except asyncio.CancelledError:  # it may have been taken all the same
             _spawn(_afree(held))
             raise

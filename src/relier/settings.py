@@ -51,7 +51,8 @@ class Settings(BaseSettings):
     redis_deadline: Seconds = 5.0
     """How long one call may take in all, attempts and pauses included (s). Then it raises RedisConnectionError."""
     redis_retries: Annotated[int, Field(ge=0)] = 5
-    """How often a call is sent again within its deadline. Every move is safe to repeat."""
+    """How often a call is sent again after its answer was lost, within its deadline. Every move is safe to repeat. A
+    refused connection or a "not now" from the server uses up no retry: those are tried until the deadline."""
     redis_breaker_failures: Annotated[int, Field(ge=1)] = 5
     """After so many failed attempts in a row, calls are refused at once instead of waiting."""
     redis_breaker_cooldown: Seconds = 1.0

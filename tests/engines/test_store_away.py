@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import time
 
+import pytest
+
 import fleet_jobs as jobs
 import fleet_trouble as trouble
 from conftest import NewFleet
@@ -121,3 +123,35 @@ def test_guard_does_not_trust_the_boot_that_replaced_its_own(fleets: NewFleet) -
     fleet.open_gate("unblock")
     fleet.wait_ended([task_id])
     assert trusted == [], "the first attempt believes that it still holds the task"
+
+
+REFUSALS = {
+    "permission": (["ACL", "SETUSER", "default", "-evalsha", "-eval"], ["ACL", "SETUSER", "default", "+@all"]),
+    "eviction": (
+        ["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"],
+        ["CONFIG", "SET", "maxmemory-policy", "noeviction"],
+    ),
+    "password": (["CONFIG", "SET", "requirepass", "changed"], ["CONFIG", "SET", "requirepass", ""]),
+}
+
+
+@pytest.mark.parametrize("change", REFUSALS)
+def test_a_store_that_turns_a_worker_away_is_an_outage(boot: Boot, fleets: NewFleet, change: str) -> None:
+    """Somebody changes an ACL, the password or the eviction policy while tasks run: no worker leaves for that."""
+    server = boot()
+    fleet = fleets(2, on=server)
+    member = fleet.worker()
+    held = [jobs.hold.push("go").id for _ in range(3)]
+    fleet.wait_diary("begin", 3)
+    refuse, restore = REFUSALS[change]
+    with server.connection() as admin:
+        admin(*refuse)
+        admin("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        fleet.open_gate("go")
+        fleet.wait_diary("end", 3)
+        member.wait_said("commit will be told again")
+        admin(*restore)
+    tasks = fleet.wait_done(held, 30)
+    assert [task.result for task in tasks] == [b"1"] * 3
+    assert len(member.boots()) == 1
+    assert member.terminate() == 0

@@ -47,6 +47,8 @@ class Route:
         if not isinstance(outcome, Outage):
             self._met_outage.pop(row.id, None)
             return outcome
+        if not outcome.silent:
+            return outcome
         before = self._met_outage.get(row.id, self._sent)
         if len(self._met_outage) >= REMEMBERED:  # others have sent most of them by now
             self._met_outage.clear()

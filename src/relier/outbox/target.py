@@ -16,9 +16,8 @@ from relier.errors import (
     IndeterminateError,
     RedisConnectionError,
     RelierError,
-    StoreDiskError,
-    StoreFullError,
-    StoreReadOnlyError,
+    StoreNotReadyError,
+    StoreUnavailableError,
 )
 from relier.ledger.ledger import CHUNK_TASKS, Ledger
 from relier.ledger.records import Accepted, Admission, Submission
@@ -27,7 +26,6 @@ from relier.store.call import Durability
 from relier.submit.client import Client
 
 DEFER_S = 1.0  # where a limit does not say when it will have room
-AWAY = (StoreFullError, StoreDiskError, StoreReadOnlyError, IndeterminateError)
 
 
 class MayHaveRunError(RelierError):
@@ -59,6 +57,12 @@ class Outage:
     """The other side is away: whatever row it would have been."""
 
     error: BaseException
+
+    @property
+    def silent(self) -> bool:
+        """Whether no answer came: then the row itself may be at fault. A store that answers "not now" means any row."""
+        said_so = isinstance(self.error, StoreUnavailableError) and not isinstance(self.error, RedisConnectionError)
+        return not said_so and not isinstance(self.error, StoreNotReadyError)
 
 
 Outcome = Sent | Deferred | Failed | Outage
@@ -124,14 +128,14 @@ class LedgerTarget:
         return outcomes
 
     def _is_away(self, error: Exception) -> bool:
-        """Whether it is the store's fault. No answer may be a row's: then the store answers others."""
-        if isinstance(error, RedisConnectionError):
+        """Whether the store is at fault. Silence may be a row's fault: then the store answers other calls."""
+        if isinstance(error, RedisConnectionError) and not isinstance(error, StoreNotReadyError):
             try:
                 self._client.sync_store.command("PING")
             except RelierError:
                 return True
             return False
-        return isinstance(error, AWAY)
+        return isinstance(error, (StoreUnavailableError, IndeterminateError))
 
     def close(self) -> None:
         self._client.close()

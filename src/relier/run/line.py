@@ -11,14 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
-from relier.errors import (
-    IndeterminateError,
-    RedisConnectionError,
-    RelierError,
-    StoreDiskError,
-    StoreFullError,
-    StoreReadOnlyError,
-)
+from relier.errors import IndeterminateError, RelierError, StoreUnavailableError
 from relier.keyring import Keyring
 from relier.ledger.ledger import Ledger
 from relier.run.threads import Threads
@@ -29,8 +22,8 @@ from relier.submit.client import Client
 T = TypeVar("T")
 log = logging.getLogger("relier.run")
 
-# What waiting can mend. A StoreReplyError is none of these: the same call would get the same answer.
-AGAIN = (RedisConnectionError, StoreFullError, StoreDiskError, StoreReadOnlyError, IndeterminateError)
+# Errors that waiting can mend. StoreReplyError is not one of them: the same call would get the same answer.
+AGAIN = (StoreUnavailableError, IndeterminateError)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
 
 

@@ -6,6 +6,7 @@ Every coroutine here runs over an AsyncWire in a loop, or over a SyncWire throug
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, cast
 
 from relier.errors import RedisConnectionError, RelierError
@@ -40,9 +41,9 @@ class Core:
         self._probed = 0  # the generation `_found` belongs to
         self._warned = False
 
-    def batch(self, requests: list[Request]) -> Batch:
-        """Requests of one level that shall travel together, from now on."""
-        return Batch(requests, Deadline(self._clock, self._settings.redis_deadline))
+    def batch(self, requests: list[Request], within: float = math.inf) -> Batch:
+        """Requests of one level that shall travel together, from now on; `within` shortens their deadline (s)."""
+        return Batch(requests, Deadline(self._clock, min(within, self._settings.redis_deadline)))
 
     async def carry(self, batch: Batch, trouble: AttemptError | None = None) -> None:
         """Give every request its answer, a reply or a RelierError, within the deadline. `trouble`: a first attempt."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterable
@@ -47,11 +48,11 @@ class SyncStore:
     ) -> None:
         self.close()
 
-    def run(self, call: Call[T]) -> T:
-        """Run one call."""
+    def run(self, call: Call[T], within: float = math.inf) -> T:
+        """Run one call, by its deadline or `within` fewer seconds."""
         request = request_of(call, self._scripts)
         core = self._core()
-        complete(core.carry(core.batch([request])))
+        complete(core.carry(core.batch([request], within)))
         if isinstance(request.answer, RelierError):
             raise request.answer
         return call.read(request.answer)

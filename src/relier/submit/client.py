@@ -6,6 +6,7 @@ A client may be shared by threads and event loops, and survives a fork: the stor
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Sequence
 from functools import cached_property
@@ -61,10 +62,10 @@ class Client:
             await self.aopen()
         return await self.store.run(call)
 
-    def run(self, call: Call[T]) -> T:
+    def run(self, call: Call[T], within: float = math.inf) -> T:
         if not self._opened:
             self.open()
-        return self.sync_store.run(call)
+        return self.sync_store.run(call, within)
 
     async def asubmit(
         self, tasks: Sequence[Submission], admission: Admission | None, level: Durability

@@ -7,9 +7,11 @@ models come back as plain objects of their fields.
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
@@ -18,7 +20,10 @@ from relier.errors import (
     ConfigurationError,
     HardTimeoutError,
     MaxResurrectionsExceededError,
+    RedisConnectionError,
     ResultTimeoutError,
+    StoreSetupError,
+    StoreUnavailableError,
     TaskCancelledError,
     TaskDeadError,
     TaskNotFoundError,
@@ -31,6 +36,7 @@ from relier.store.call import Call, Durability
 from relier.submit.client import Client, default_client
 
 R = TypeVar("R")
+log = logging.getLogger("relier.submit")
 FIRST_LOOK_S, SLOWEST_LOOK_S = 0.005, 0.25
 
 
@@ -89,12 +95,22 @@ class Ticket(Generic[R]):
         known = self.durability is not None or ("has expired" in str(error) and "ended as" in str(error))
         return TaskState.EXPIRED if known else TaskState.NOT_FOUND
 
-    def _until_it_comes(self, look: Looks, error: TaskNotFoundError) -> float:
-        """Seconds to the next look for a task that was never here; raises where it will not come, or not in time."""
-        pause = look.pause() if look.ends and self._missing(error) is TaskState.NOT_FOUND else None
-        if pause is None:
+    def _until_it_comes(self, look: Looks, error: TaskNotFoundError | StoreUnavailableError) -> float:
+        """Seconds to the next look, for a task that was never here or a store that is away. Raises where waiting is in
+        vain or the time is up."""
+        if isinstance(error, TaskNotFoundError):
+            waits = look.ends and self._missing(error) is TaskState.NOT_FOUND
+        else:
+            waits = look.missed(error)
+        pause = look.pause() if waits else None
+        if pause is not None:
+            return pause
+        if not waits or isinstance(error, TaskNotFoundError):
             raise error
-        return pause
+        raise ResultTimeoutError(
+            f"after {look.waited:.1f} s it is not known what became of task {self.id}: the store is away ({error}); "
+            f"the task is not lost; ask again when the store is back"
+        ) from error
 
     def _result_of(self, task: Task) -> R:
         """The result of an ended task, or what it ended by, raised."""
@@ -130,14 +146,16 @@ class TaskReceipt(Ticket[R]):
     async def result(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - ours names the state it found
         """What the task returned. Raises what it died of, TaskCancelledError, or ResultTimeoutError after `timeout`.
 
-        With a `timeout` also a task that is not here yet is waited for: it may be on its way out of an outbox."""
+        An outage of the store is waited through. With a `timeout`, a task that is not here yet is waited for, too: it
+        may be on its way out of an outbox."""
         look = Looks(timeout)
         while True:
             try:
-                task = await self._client.arun(self._get())
-            except TaskNotFoundError as error:
+                task = await look.at(self._client.arun(self._get()))
+            except (TaskNotFoundError, StoreUnavailableError) as error:
                 await asyncio.sleep(self._until_it_comes(look, error))
                 continue
+            look.reached()
             if task.record.state in ENDED:
                 return self._result_of(task)
             pause = look.pause()
@@ -178,14 +196,16 @@ class SyncTaskReceipt(Ticket[R]):
     def result(self, timeout: float | None = None) -> R:
         """What the task returned. Raises what it died of, TaskCancelledError, or ResultTimeoutError after `timeout`.
 
-        With a `timeout` also a task that is not here yet is waited for: it may be on its way out of an outbox."""
+        An outage of the store is waited through. With a `timeout`, a task that is not here yet is waited for, too: it
+        may be on its way out of an outbox."""
         look = Looks(timeout)
         while True:
             try:
-                task = self._client.run(self._get())
-            except TaskNotFoundError as error:
+                task = self._client.run(self._get(), look.longest)
+            except (TaskNotFoundError, StoreUnavailableError) as error:
                 time.sleep(self._until_it_comes(look, error))
                 continue
+            look.reached()
             if task.record.state in ENDED:
                 return self._result_of(task)
             pause = look.pause()
@@ -219,6 +239,8 @@ class Looks:
         self._begun = time.monotonic()
         self._until = None if seconds is None else self._begun + seconds
         self._next = FIRST_LOOK_S
+        self._seen = False
+        self._away = False
 
     @property
     def ends(self) -> bool:
@@ -228,6 +250,34 @@ class Looks:
     @property
     def waited(self) -> float:
         return time.monotonic() - self._begun
+
+    @property
+    def longest(self) -> float:
+        """How long one look may take (s): the last one is not cut shorter than a healthy store needs."""
+        return math.inf if self._until is None else max(SLOWEST_LOOK_S, self._until - time.monotonic())
+
+    async def at(self, reading: Awaitable[Task]) -> Task:
+        """Await one look, for no longer than it may take."""
+        if self._until is None:
+            return await reading
+        try:
+            async with asyncio.timeout(self.longest):
+                return await reading
+        except TimeoutError:
+            raise RedisConnectionError("the store gave no answer in the time that was left") from None
+
+    def reached(self) -> None:
+        """Note that the store answered."""
+        self._seen, self._away = True, False
+
+    def missed(self, error: StoreUnavailableError) -> bool:
+        """Whether to wait for the store. A store that refused this client from the start is a mistake to correct."""
+        if isinstance(error, StoreSetupError) and not self._seen:
+            return False
+        if not self._away:
+            log.warning("waiting for a result while the store is away: %s", error)
+        self._away = True
+        return True
 
     def pause(self) -> float | None:
         """Seconds to the next look; None: the time is up."""

@@ -1,0 +1,221 @@
+"""Every error reply of the store, given to everyone who calls it: what says "not now" is waited for, and only what can
+never succeed is final."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from refusing import FINAL, PASSING, REPLIES, Refusing
+from sqlalchemy import MetaData, create_engine
+
+from relier import Client, Settings, TaskContext, idempotency_lock, rl_task, use_client
+from relier.engines.native import Worker, WorkerOptions
+from relier.errors import StoreReplyError, StoreUnavailableError
+from relier.outbox.engines import EngineDatabase
+from relier.outbox.options import RelayOptions
+from relier.outbox.relay import Relay
+from relier.outbox.sqlalchemy import Outbox
+from relier.outbox.target import LedgerTarget
+from relier.outbox.write import forget_outbox
+from relier.states import State
+from relier.store.replies import MEANINGS
+
+pytestmark = pytest.mark.anyio
+
+effects: list[str] = []
+trouble: dict[str, Callable[[], None]] = {}  # what happens at a named place of a task's body
+
+
+@rl_task(name="tests.outage.pay")
+async def pay(ctx: TaskContext, order: str) -> str:
+    async def charge() -> str:
+        effects.append("charge")
+        trouble["step"]()
+        return "charged"
+
+    paid = await ctx.step("charge", charge)
+    trouble["checkpoint"]()
+    await ctx.set_partial({"paid": paid})
+    trouble["lock"]()
+    async with idempotency_lock(f"mail:{order}") as lock:
+        effects.append("mail")
+        lock.set_result("mailed")
+        trouble["conclude"]()
+    trouble["settle"]()
+    return paid
+
+
+@rl_task(name="tests.outage.plain")
+def plain(order: int) -> int:
+    return order
+
+
+class Repeats(logging.Handler):
+    """Ends the outage once somebody has said that a call failed and will be repeated."""
+
+    def __init__(self, refusing: Refusing) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self._refusing = refusing
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "will be told again" in record.getMessage():
+            self.seen.append(str(record.args[0]) if isinstance(record.args, tuple) else "")
+            self._refusing.end()
+
+
+@pytest.fixture
+def repeats(refusing: Refusing) -> Iterator[Repeats]:
+    handler, logger = Repeats(refusing), logging.getLogger("relier")
+    logger.addHandler(handler)
+    yield handler
+    logger.removeHandler(handler)
+
+
+@pytest.fixture
+async def client(through: Settings) -> AsyncIterator[Client]:
+    own = Client(through)
+    use_client(own)
+    yield own
+    use_client(None)
+    await own.aclose()
+
+
+@pytest.fixture
+async def observer(settings: Settings) -> AsyncIterator[Client]:
+    """A client whose calls nobody refuses."""
+    own = Client(settings)
+    yield own
+    await own.aclose()
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> None:
+    effects.clear()
+    trouble.update(dict.fromkeys(("step", "checkpoint", "lock", "conclude", "settle"), lambda: None))
+
+
+def test_every_code_of_the_table_has_a_reply() -> None:
+    assert MEANINGS.keys() <= REPLIES.keys()
+
+
+async def run_until_ended(client: Client, observer: Client, task_id: str) -> Any:
+    worker = Worker(client, WorkerOptions(concurrency=2))
+    running = asyncio.create_task(worker.run())
+    while True:
+        task = await observer.arun(observer.ledger.get(task_id))
+        if task.record.state in (State.DONE, State.DEAD):
+            worker.drain()
+            break
+        await asyncio.wait({running}, timeout=0.02)
+    await running
+    return task
+
+
+@pytest.mark.parametrize("place", ["step", "checkpoint", "lock", "conclude", "settle"])
+@pytest.mark.parametrize("code", PASSING)
+async def test_a_running_task_outlives_what_passes(
+    client: Client, observer: Client, refusing: Refusing, repeats: Repeats, code: str, place: str
+) -> None:
+    """Beats, claims and sweeps are refused as well, for longer than a call's deadline."""
+    trouble[place] = lambda: refusing.begin(code)
+    receipt = await pay.apush("7")
+    task = await run_until_ended(client, observer, receipt.id)
+    assert (task.record.state, effects) == (State.DONE, ["charge", "mail"]), task
+    assert len(task.history) <= 1, "one attempt"
+    assert repeats.seen, "the outage was longer than a call's deadline"
+    assert refusing.refused
+
+
+@pytest.mark.parametrize("place", ["step", "checkpoint", "lock", "conclude", "settle"])
+async def test_forgotten_scripts_are_loaded_without_anybody_noticing(
+    client: Client, observer: Client, refusing: Refusing, repeats: Repeats, place: str
+) -> None:
+    trouble[place] = lambda: refusing.begin("NOSCRIPT")
+    receipt = await pay.apush("7")
+    task = await run_until_ended(client, observer, receipt.id)
+    assert (task.record.state, effects) == (State.DONE, ["charge", "mail"])
+    assert not repeats.seen
+    assert refusing.refused
+
+
+@pytest.mark.parametrize("code", FINAL)
+async def test_a_step_that_can_never_be_recorded_is_a_dead_letter(
+    client: Client, observer: Client, refusing: Refusing, repeats: Repeats, code: str
+) -> None:
+    trouble["step"] = lambda: refusing.begin(code)
+    receipt = await pay.apush("7")
+    task = await run_until_ended(client, observer, receipt.id)
+    assert (task.record.state, task.record.reason) == (State.DEAD, "StoreReplyError")
+    assert repeats.seen == ["bury"], "the dead letter is told until the store takes it"
+
+
+@pytest.mark.parametrize("code", [*PASSING, *FINAL])
+async def test_a_push_that_was_refused_can_be_repeated(client: Client, refusing: Refusing, code: str) -> None:
+    await client.aopen()
+    refusing.begin(code)
+    for error in (await refused_by_apush(), await asyncio.to_thread(refused_by_push)):
+        assert isinstance(error, StoreUnavailableError) is (code in PASSING), error
+        assert isinstance(error, StoreReplyError) is (code in FINAL), error
+        assert error.task_id
+    refusing.end()
+    again = await plain.with_options(task_id=error.task_id).apush(1)
+    assert (await again.info()).record.state is State.QUEUED
+
+
+async def refused_by_apush() -> Any:
+    with pytest.raises((StoreUnavailableError, StoreReplyError)) as caught:
+        await plain.apush(1)
+    return caught.value
+
+
+def refused_by_push() -> Any:
+    with pytest.raises((StoreUnavailableError, StoreReplyError)) as caught:
+        plain.push(1)
+    return caught.value
+
+
+async def test_a_push_never_meets_forgotten_scripts(client: Client, refusing: Refusing) -> None:
+    refusing.begin("NOSCRIPT")
+    assert (await plain.apush(1)).id
+    assert (await asyncio.to_thread(plain.push, 2)).id
+
+
+@pytest.mark.parametrize("code", PASSING)
+def test_a_relay_charges_no_row_for_what_passes(
+    through: Settings, settings: Settings, refusing: Refusing, tmp_path: Path, code: str
+) -> None:
+    metadata = MetaData()
+    outbox = Outbox(metadata, wake=False)
+    engine = create_engine(f"sqlite:///{tmp_path}/shop.db")
+    metadata.create_all(engine)
+    ledger = Client(through)
+    ledger.open()
+    with engine.begin() as connection:
+        receipts = [outbox.add(connection, plain, order) for order in range(3)]
+    relay = Relay(EngineDatabase(engine), [LedgerTarget(ledger)], RelayOptions(broker_outage_cooldown=0.01))
+    try:
+        refusing.begin(code)
+        relay.drain()
+        assert relay.counts.outages == 3
+        with engine.connect() as connection:
+            assert [row.retries for row in connection.execute(outbox.table.select())] == [0, 0, 0]
+        refusing.end()
+        until_sent(relay)
+        own = Client(settings)
+        assert [own.run(own.ledger.get(one.id)).record.state for one in receipts] == [State.QUEUED] * 3
+        own.close()
+    finally:
+        relay.close()
+        forget_outbox(outbox)
+        engine.dispose()
+
+
+def until_sent(relay: Relay) -> None:
+    while relay.counts.published < 3:
+        relay.drain()

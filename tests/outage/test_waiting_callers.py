@@ -1,0 +1,149 @@
+"""A caller that waits for a result waits through an outage, for the time it gave, and says at the end what it knows."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+from refusing import Refusing
+
+from relier import (
+    Client,
+    ConfigurationError,
+    ResultTimeoutError,
+    Settings,
+    SyncTaskReceipt,
+    TaskReceipt,
+    rl_task,
+    use_client,
+)
+from relier.engines.native import Worker, WorkerOptions
+from servers import Boot, Server
+
+pytestmark = pytest.mark.anyio
+
+
+@rl_task(name="tests.outage.answer")
+async def answer() -> int:
+    return 42
+
+
+Wait = Callable[[Client, str, float | None], Coroutine[Any, Any, Any]]
+
+
+@pytest.fixture(params=["async", "sync"])
+def wait(request: pytest.FixtureRequest) -> Wait:
+    """Wait for a result by id, awaited or blocking."""
+
+    async def awaited(client: Client, task_id: str, timeout: float | None) -> Any:  # noqa: ASYNC109
+        return await TaskReceipt(task_id, client=client).result(timeout)
+
+    async def blocking(client: Client, task_id: str, timeout: float | None) -> Any:  # noqa: ASYNC109
+        return await asyncio.to_thread(SyncTaskReceipt(task_id, client=client).result, timeout)
+
+    return awaited if request.param == "async" else blocking
+
+
+class Noticed(logging.Handler):
+    """Set once a waiting caller has said that the store is away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.event = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "waiting for a result while the store is away" in record.getMessage():
+            self.event.set()
+
+
+@pytest.fixture
+def noticed() -> Iterator[threading.Event]:
+    handler, logger = Noticed(), logging.getLogger("relier.submit")
+    logger.addHandler(handler)
+    yield handler.event
+    logger.removeHandler(handler)
+
+
+@pytest.fixture
+def own_server(boot: Boot) -> Server:
+    started: Server = boot()
+    return started
+
+
+@pytest.fixture
+async def client(own_server: Server, namespace: str) -> AsyncIterator[Client]:
+    """On a server of its own, with a breaker that opens soon."""
+    settings = Settings(
+        redis_url=own_server.tcp_url,
+        namespace=namespace,
+        redis_breaker_failures=2,
+        redis_deadline=0.3,
+        admission_limit=0,
+    )
+    own = Client(settings)
+    use_client(own)
+    yield own
+    use_client(None)
+    await own.aclose()
+
+
+async def finish(client: Client, waits: asyncio.Task[Any]) -> Any:
+    worker = Worker(client, WorkerOptions())
+    working = asyncio.create_task(worker.run())
+    try:
+        return await waits
+    finally:
+        worker.drain()
+        await working
+
+
+@pytest.mark.parametrize("seconds", [60.0, None])
+async def test_an_outage_does_not_break_off_a_wait(
+    own_server: Server, client: Client, wait: Wait, noticed: threading.Event, seconds: float | None
+) -> None:
+    receipt = await answer.apush()
+    own_server.kill()
+    waits = asyncio.create_task(wait(client, receipt.id, seconds))
+    assert await asyncio.to_thread(noticed.wait, 20)
+    own_server.start()
+    assert await finish(client, waits) == 42
+
+
+async def test_a_store_that_says_not_now_does_not_break_off_a_wait(
+    refusing: Refusing, through: Settings, wait: Wait, noticed: threading.Event
+) -> None:
+    client = Client(through)
+    use_client(client)
+    receipt = await answer.apush()
+    refusing.begin("NOREPLICAS")
+    waits = asyncio.create_task(wait(client, receipt.id, 60))
+    assert await asyncio.to_thread(noticed.wait, 20)
+    refusing.end()
+    assert await finish(client, waits) == 42
+    use_client(None)
+    await client.aclose()
+
+
+async def test_at_the_end_of_its_time_a_wait_says_why_it_knows_nothing(
+    own_server: Server, client: Client, wait: Wait
+) -> None:
+    receipt = await answer.apush()
+    own_server.freeze()
+    began = time.monotonic()
+    with pytest.raises(ResultTimeoutError, match=r"not known what became of task .* the store is away .*ask again"):
+        await wait(client, receipt.id, 0.6)
+    assert time.monotonic() - began < 5
+    own_server.thaw()
+
+
+async def test_a_store_that_refuses_this_client_from_the_start_is_said_at_once(boot: Boot, wait: Wait) -> None:
+    server = boot(config={"requirepass": "hunter2"})
+    client = Client(Settings(redis_url=server.tcp_url))
+    with pytest.raises(ConfigurationError, match="NOAUTH"):
+        await wait(client, "some-id", 60)
+    await client.aclose()

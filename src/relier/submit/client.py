@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TypeVar
 
-from relier.errors import StoreError, StoreReplyError
+from relier.errors import StoreError, StoreReplyError, StoreSetupError
 from relier.keyring import Keyring
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.ledger.records import Accepted, Admission, Submission
@@ -90,6 +90,8 @@ class Client:
             log.warning("admission limits could not be checked, and the push goes on without them: %s", error)
             return
         error.task_id = tasks[0].id
+        if isinstance(error, StoreSetupError):
+            raise error
         error.add_note(f"push it again with with_options(task_id={tasks[0].id!r}): that never makes a second task")
         raise error
 

@@ -27,7 +27,7 @@ RelierError
 ├── SchemaMigrationError            a payload of an older schema version cannot be brought up to this code's
 ├── CheckpointTooLargeError         too large to keep in the record, and RELIER_CHECKPOINT_DIR is not set
 ├── CheckpointStoreError            the place for large checkpoints cannot be written or read
-├── StepJournalError                a step's name was used twice, or the code changed since its journal was written
+├── StepJournalError                two branches used one step name, or the code changed since its journal was written
 ├── NotAwaitedError                 ctx.step or ctx.set_partial was called without `await`, or in a `def`
 ├── OutsideTransactionError         push_in: there is no transaction the row could be part of
 ├── PartialPushError                push_many: some of the tasks were accepted; says which
@@ -201,7 +201,7 @@ class CheckpointStoreError(RelierError):
 
 
 class StepJournalError(RelierError):
-    """A step's name was used twice in one attempt, or the steps are not those the task's journal was written by."""
+    """Two branches of one attempt used the same step name, or the steps are not those the journal was written by."""
 
 
 class NotAwaitedError(RelierError):

@@ -18,11 +18,12 @@ from relier.outbox.inbox import DEFAULT_INBOX, ExactlyOnce
 from relier.redact import shown
 from relier.run.checkpoints import Checkpoints
 from relier.run.line import Line
-from relier.run.steps import Journal, read_result, write_result
+from relier.run.steps import Journal, Progress, Step, current_line, doing, read_result, write_result
 from relier.store.call import Call, Durability
 
 R = TypeVar("R")
 PROGRESS_EVERY_S = 1.0
+_NOT_CALLED: Any = object()
 
 _current: ContextVar[TaskContext] = ContextVar("relier_task_context")
 
@@ -40,6 +41,7 @@ class TaskContext:
         "_journal",
         "_line",
         "_lost",
+        "_main_line",
         "_told",
         "_told_at",
         "_trusted_until",
@@ -79,6 +81,7 @@ class TaskContext:
         self._lost = False
         self._checkpoints: Checkpoints | None = None
         self._journal: Journal | None = None
+        self._main_line: object = None
         self._told = ""
         self._told_at = -PROGRESS_EVERY_S
         self._unawaited: dict[object, tuple[Coroutine[Any, Any, Any], str]] = {}
@@ -225,54 +228,60 @@ class TaskContext:
         self, mark: object, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         self._unawaited.pop(mark, None)
-        recorded = self._steps.begin(name)
-        if recorded is None:
-            try:
-                self._stop_if_lost()
-                value = fn(*args, **kwargs)
-                if inspect.isawaitable(value):
-                    value = await value
-                call, entry = self._entry(name, fn, value)
-            except BaseException:
-                self._steps.raised(name)
-                raise
-            recorded = self._recorded(name, await self._line.atell(call, lambda: self._lost), entry)
-            if recorded is None:
-                return value
-        return read_result(fn, recorded)
+        step, value = self._steps.begin(name, self._main_line), _NOT_CALLED
+        if step.progress is Progress.RUNS:
+            with doing(step):
+                if not step.entry:
+                    self._stop_if_lost()
+                    value = fn(*args, **kwargs)
+                    if inspect.isawaitable(value):
+                        value = await value
+                    self._returned(step, write_result(fn, value))
+                if self._differs(step, await self._line.atell(self._record(step), lambda: self._lost)):
+                    value = _NOT_CALLED
+        return read_result(fn, step.result) if value is _NOT_CALLED else value
 
     def step_sync(self, name: str, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """The same, for `def` tasks."""
         if inspect.iscoroutinefunction(fn):
             raise StepJournalError(f"the step {name!r} calls an async function, which step_sync cannot await: use step")
-        recorded = self._steps.begin(name)
-        if recorded is None:
-            try:
-                self._stop_if_lost()
-                value = fn(*args, **kwargs)
-                call, entry = self._entry(name, fn, value)
-            except BaseException:
-                self._steps.raised(name)
-                raise
-            recorded = self._recorded(name, self._line.tell(call, lambda: self._lost), entry)
-            if recorded is None:
-                return value
-        return cast(R, read_result(fn, recorded))
+        step, value = self._steps.begin(name, self._main_line), _NOT_CALLED
+        if step.progress is Progress.RUNS:
+            with doing(step):
+                if not step.entry:
+                    self._stop_if_lost()
+                    value = fn(*args, **kwargs)
+                    self._returned(step, write_result(fn, value))
+                if self._differs(step, self._line.tell(self._record(step), lambda: self._lost)):
+                    value = _NOT_CALLED
+        return cast(R, read_result(fn, step.result) if value is _NOT_CALLED else value)
 
-    def _entry(self, name: str, fn: Callable[..., Any], value: Any) -> tuple[Call[Recorded], bytes]:
-        entry = self._steps.entry(name, write_result(fn, value))
-        return self._line.ledger.step(self._claimed.lease, name, entry, self._level), entry
+    def _returned(self, step: Step, result: bytes) -> None:
+        """Note what `fn` returned; raises where it is too large to be recorded."""
+        entry = self._steps.entry_for(step, result)
+        self._line.ledger.step(self._claimed.lease, step.field, entry, self._level)
+        step.entry, step.result = entry, result
 
-    def _recorded(self, name: str, answer: Recorded, entry: bytes) -> bytes | None:
-        """What stands in the journal where that is not what was just written."""
+    def _record(self, step: Step) -> Call[Recorded]:
+        return self._line.ledger.step(self._claimed.lease, step.field, step.entry, self._level)
+
+    def _differs(self, step: Step, answer: Recorded) -> bool:
+        """Whether the journal holds another result than the one just told; that one counts."""
         self._check(answer.settled)
-        return None if answer.value is None or answer.value == entry else self._steps.result_in(name, answer.value)
+        if answer.value is None or answer.value == step.entry:
+            return False
+        step.result = self._steps.result_in(step, answer.value)
+        return True
 
     @property
     def _steps(self) -> Journal:
         if self._journal is None:
             self._journal = Journal(self._claimed.steps, self.task_id, self._line.keyring)
         return self._journal
+
+    def begin_here(self) -> None:
+        """Called by the engine where the body begins: its main line is this asyncio task or thread."""
+        self._main_line = current_line()
 
     # --- what must be awaited ------------------------------------------------------------------------------------
 

@@ -47,14 +47,20 @@ async def _call(attempt: Attempt, threads: Threads) -> Any:
     if attempt.stop is not None:  # before it had begun
         raise asyncio.CancelledError
     if attempt.task.is_async:
+        attempt.ctx.begin_here()
         await attempt.ctx.fetch_partial()
         return await attempt.task.fn(*args, **kwargs)
-    work = threads.start(functools.partial(attempt.task.fn, *args, **kwargs), asyncio.get_running_loop())
+    work = threads.start(functools.partial(_in_thread, attempt, args, kwargs), asyncio.get_running_loop())
     attempt.stopper = work.stop
     if attempt.stop is not None:
         work.stop()
     value = await work.future
     return await _awaited(attempt, value) if inspect.iscoroutine(value) else value
+
+
+def _in_thread(attempt: Attempt, args: Any, kwargs: Any) -> Any:
+    attempt.ctx.begin_here()
+    return attempt.task.fn(*args, **kwargs)
 
 
 async def _awaited(attempt: Attempt, work: Coroutine[Any, Any, Any]) -> Any:
@@ -64,6 +70,7 @@ async def _awaited(attempt: Attempt, work: Coroutine[Any, Any, Any]) -> Any:
     try:
         if attempt.stop is not None:  # between the thread's end and here
             raise asyncio.CancelledError
+        attempt.ctx.begin_here()
         await attempt.ctx.fetch_partial()
         return await work
     finally:

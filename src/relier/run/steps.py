@@ -1,64 +1,159 @@
 """Durable steps: `await ctx.step("charge", charge, order)` records what it returned, under the fence, before the next
 line runs. A revived task skips what is recorded; a zombie cannot record.
 
-The journal keeps each step with its place in the order. Steps that do not fit it any more (the code was changed under a
-task that had begun) are refused: skipping the wrong ones would be worse than stopping.
+A step is known by its name, and by how many times the attempt has used that name: the second `mail` is `mail#2`. The
+order in which steps begin is checked only on the task's main line (the asyncio task or thread that runs its body),
+where the code fixes that order. Branches (gather, create_task, other threads) may interleave differently each time. So
+a name may repeat only where its uses follow each other: all by one asyncio task, or all by one thread.
+
+An entry of the journal is `<place>:<result>`. Leading zeros say what the place counts:
+    0<n>     the n-th step of the main line: another step there means that the code changed, which is refused
+    00<n>    a step of a branch, the n-th of its attempt: binds nobody
+    <n>      written by a release that counted all steps alike: binds while no branch has begun a step
+That release reads all three as the number, so it accepts what it would have written itself and refuses the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, NamedTuple
 
 from relier.arguments import Arguments
 from relier.errors import StepJournalError
 from relier.keyring import NO_KEYS, Keyring
 from relier.ledger.checks import check_name
 
+MAIN, BRANCH, ANY = b"0", b"00", b""
+
+
+class Progress(Enum):
+    """How far a step has come in this attempt."""
+
+    RUNS = auto()
+    BROKEN_OFF = auto()  # it raised, or the wait for its record did: it may be called again
+    RECORDED = auto()
+
+
+@dataclass(slots=True)
+class Step:
+    """One step of this attempt: one use of a name."""
+
+    name: str
+    use: int
+    place: bytes
+    line: object
+    progress: Progress = Progress.RUNS
+    entry: bytes = b""  # what this attempt records: `fn` has returned, and is not called again
+    result: bytes = b""
+
+    @property
+    def field(self) -> str:
+        """What the journal calls the step."""
+        return self.name if self.use == 1 else f"{self.name}#{self.use}"
+
+
+@contextlib.contextmanager
+def doing(step: Step) -> Iterator[None]:
+    """Around the call and its record: at the end the step is recorded, or broken off."""
+    try:
+        yield
+    except BaseException:
+        step.progress = Progress.BROKEN_OFF
+        raise
+    step.progress = Progress.RECORDED
+
+
+class Entry(NamedTuple):
+    """What the journal holds for a step."""
+
+    kind: bytes
+    place: int
+    result: bytes
+
 
 class Journal:
-    """The steps of one attempt: those recorded by earlier ones, and those called so far."""
+    """The steps of one attempt: those recorded by earlier attempts, and those called so far."""
 
     def __init__(self, recorded: Mapping[str, bytes], task_id: str = "", keyring: Keyring = NO_KEYS) -> None:
         self._task_id = task_id
         self._keyring = keyring
-        self._recorded = {name: _split(name, self._opened(name, raw)) for name, raw in recorded.items()}
-        self._names = {place: name for name, (place, _) in self._recorded.items()}
-        self._called: dict[str, int] = {}
-        self._raised: set[str] = set()
+        self._recorded = {field: _read(field, self._opened(field, raw)) for field, raw in recorded.items()}
+        self._names = {(entry.kind, entry.place): field for field, entry in self._recorded.items()}
+        self._lock = threading.Lock()
+        self._last: dict[str, Step] = {}  # by name: its last use
+        self._called: dict[str, Step] = {}  # by field
+        self._branched = 0  # steps that began in branches
 
-    def begin(self, name: str) -> bytes | None:
-        """Take the next place for a step, or, after it raised, its own again. What was recorded for it, if anything."""
+    def begin(self, name: str, main_line: object) -> Step:
+        """Begin a step, or go on with one that was broken off."""
         check_name("the name of a step", name)
-        if name in self._raised:
-            self._raised.discard(name)
-            return None
-        place = len(self._called) + 1
-        if name in self._called:
-            raise StepJournalError(f"the step {name!r} was called twice in one run: give each call a name of its own")
-        self._called[name] = place
-        was = self._names.get(place)
-        if (was is not None and was != name) or (name in self._recorded and self._recorded[name][0] != place):
+        line = current_line()
+        with self._lock:
+            last = self._last.get(name)
+            if last is not None and last.progress is Progress.BROKEN_OFF:
+                last.line, last.progress = line, Progress.RUNS
+                return last
+            if last is not None and (last.line is not line or last.progress is Progress.RUNS):
+                raise StepJournalError(
+                    f"the step {name!r} was called by two branches of one attempt (gather, create_task, threads), and "
+                    f"which of them comes first may change: give each call a name of its own, such as {name + ' 2'!r}"
+                )
+            return self._begin(name, 1 if last is None else last.use + 1, line, line is main_line)
+
+    def _begin(self, name: str, use: int, line: object, main: bool) -> Step:
+        place = len(self._called) - self._branched + 1 if main else len(self._called) + 1
+        step = Step(name, use, b"%s%d:" % (MAIN if main else BRANCH, place), line)
+        check_name("the name of a step, with the number of its use,", step.field)
+        if step.field in self._called:
             raise StepJournalError(
-                f"step {place} is {name!r} now, but was {was or 'another'!r} when this task's journal was written: the "
-                f"code changed under it; run it with the code it began with, or afresh (`rl dlq replay --fresh`)"
+                f"the step {step.field!r} has the name that stands for another use of {name.rpartition('#')[0]!r} or "
+                f"{name!r}: call one of them something else"
             )
-        return self._recorded[name][1] if name in self._recorded else None
+        if main:
+            self._check_order(step.field, place)
+        self._called[step.field] = self._last[name] = step
+        self._branched += not main
+        entry = self._recorded.get(step.field)
+        if entry is not None:
+            step.result, step.progress = entry.result, Progress.RECORDED
+        return step
 
-    def raised(self, name: str) -> None:
-        """Nothing was recorded: it may be called again."""
-        self._raised.add(name)
+    def _check_order(self, field: str, place: int) -> None:
+        """Refuse a step of the main line where the journal has another, and one that the journal has elsewhere."""
+        for kind in (MAIN,) if self._branched else (MAIN, ANY):
+            was, entry = self._names.get((kind, place)), self._recorded.get(field)
+            elsewhere = entry is not None and entry.kind == kind and entry.place != place
+            if elsewhere or was not in (None, field):
+                done = ", ".join(self._recorded)
+                raise StepJournalError(
+                    f"step {place} is {field!r} now, but was {was or 'another'!r} when this task's journal was "
+                    f"written: the code changed under it; replay it with the code it began with. `rl dlq replay "
+                    f"--fresh` forgets the journal and does again what is in it: {done:.300}"
+                )
 
-    def entry(self, name: str, result: bytes) -> bytes:
-        """What to record for a step that was begun: its place and its result, wrapped where there are keys."""
-        return self._keyring.wrap(b"%d:" % self._called[name] + result, self._task_id, f"step:{name}")
+    def entry_for(self, step: Step, result: bytes) -> bytes:
+        """What to record for a step that returned: its place and its result, wrapped where there are keys."""
+        return self._keyring.wrap(step.place + result, self._task_id, f"step:{step.field}")
 
-    def result_in(self, name: str, entry: bytes) -> bytes:
-        """The result in an entry somebody recorded."""
-        return _split(name, self._opened(name, entry))[1]
+    def result_in(self, step: Step, entry: bytes) -> bytes:
+        """The result in an entry that was recorded by another call."""
+        return _read(step.field, self._opened(step.field, entry)).result
 
-    def _opened(self, name: str, entry: bytes) -> bytes:
-        return self._keyring.unwrap(entry, self._task_id, f"step:{name}")
+    def _opened(self, field: str, entry: bytes) -> bytes:
+        return self._keyring.unwrap(entry, self._task_id, f"step:{field}")
+
+
+def current_line() -> object:
+    """What runs one step after the other: the current asyncio task, or the thread where no loop runs."""
+    try:
+        return asyncio.current_task() or threading.current_thread()
+    except RuntimeError:
+        return threading.current_thread()
 
 
 def write_result(fn: Callable[..., Any], value: Any) -> bytes:
@@ -70,8 +165,9 @@ def read_result(fn: Callable[..., Any], raw: bytes) -> Any:
     return Arguments.of(fn).decode_result(raw)
 
 
-def _split(name: str, raw: bytes) -> tuple[int, bytes]:
+def _read(field: str, raw: bytes) -> Entry:
     place, colon, result = raw.partition(b":")
     if not colon or not place.isdigit():
-        raise StepJournalError(f"the journal entry of step {name!r} cannot be read: something else wrote it")
-    return int(place), result
+        raise StepJournalError(f"the journal entry of step {field!r} cannot be read: something else wrote it")
+    number = place.lstrip(b"0")
+    return Entry(place.removesuffix(number)[:2], int(number or b"0"), result)

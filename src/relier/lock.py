@@ -38,7 +38,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from relier import codec
+from relier import background, codec
 from relier.errors import IdempotencyInFlightError, InvalidSubmissionError, LeaseLostError, RelierError
 from relier.keyring import NO_KEYS
 from relier.ledger.checks import check_key
@@ -306,7 +306,7 @@ _spawned: set[asyncio.Task[Any]] = set()
 
 def _spawn(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """A task that no caller's cancellation ends; loops keep only weak references."""
-    task = asyncio.get_running_loop().create_task(work)
+    task = background.start(asyncio.get_running_loop(), work)
     _spawned.add(task)
     task.add_done_callback(_spawned.discard)
     return task
@@ -327,7 +327,7 @@ class LoopRenewal:
             self._task.cancel()
 
     def _begin(self) -> None:
-        self._task = self._loop.create_task(self._renew())
+        self._task = background.start(self._loop, self._renew())
 
     async def _renew(self) -> None:
         answer: Verdict | RelierError

@@ -51,4 +51,14 @@ def wait_by_celery(folder: str) -> str:
     return "went"
 
 
+@app.task(name="conformance.fork_by_celery")
+def fork_by_celery(folder: str) -> bool:
+    """Comes back in both processes; True in the one that forked."""
+    pid = os.fork()
+    if pid:
+        os.waitpid(pid, 0)
+    note(folder, "forked")
+    return pid > 0
+
+
 registry.load(os.environ.get("CONFORMANCE_MODULES", "conformance.tasks").split())

@@ -751,3 +751,64 @@ async def when() -> float:
 @rl_task(priority=9)
 async def urgent(folder: str, number: int) -> None:
     note(folder, "counted", number)
+
+
+# --- code that harms others --------------------------------------------------------------------------------------
+
+
+@rl_task
+async def cancel_everybody(folder: str) -> None:
+    for task in asyncio.all_tasks():
+        task.cancel()
+    await asyncio.sleep(0)
+    note(folder, "cancelled")
+
+
+@rl_task
+async def wait_in_branches(folder: str, ctx: TaskContext) -> str:
+    note(folder, "runs", "branches")
+    await asyncio.gather(until_noted(folder, "go"), until_noted(folder, "go"))
+    return f"attempt {ctx.attempt}"
+
+
+def fork(folder: str) -> bool:
+    """Comes back in both processes; True in the one that forked."""
+    pid = os.fork()
+    if pid:
+        os.waitpid(pid, 0)  # the copy must end by itself
+    note(folder, "forked")
+    return pid > 0
+
+
+@rl_task
+async def fork_on_the_loop(folder: str) -> bool:
+    return fork(folder)
+
+
+@rl_task
+def fork_in_a_thread(folder: str) -> bool:
+    return fork(folder)
+
+
+@rl_task(retries=Retries(attempts=2, backoff=0.0))
+async def steps_in_branches(folder: str, ctx: TaskContext) -> list[str]:
+    """At the second attempt the branches take their turns the other way round."""
+    first = asyncio.Event()
+
+    async def branch(name: str, *, waits: bool) -> str:
+        if waits:
+            await first.wait()
+        found = await ctx.step(name, effect, folder, name)
+        found += await ctx.step(name + " again", effect, folder, name + " again")
+        first.set()
+        return found
+
+    found = await asyncio.gather(branch("a", waits=ctx.attempt == 2), branch("b", waits=ctx.attempt == 1))
+    if ctx.attempt == 1:
+        raise OSError("and then the process died")
+    return found
+
+
+def effect(folder: str, name: str) -> str:
+    note(folder, "effects", name)
+    return f"<{name}>"

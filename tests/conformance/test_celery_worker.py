@@ -50,6 +50,18 @@ def test_an_adopted_task_that_is_cancelled_is_ended_and_its_worker_goes_on(stage
     assert stage.count("revived") == 0
 
 
+def test_an_adopted_task_that_forks_and_comes_back_in_both_processes(stage: Stage, producer: Any) -> None:
+    """The copy would answer for the process of the pool it was forked from, over the same pipe."""
+    worker = stage.start_worker()
+    sent = [send(producer, "fork_by_celery", stage.place) for _ in range(3)]
+    assert [stage.wait_for_end(one).result for one in sent] == [b"true"] * 3
+    assert len(stage.notes("forked")) == 6
+    sent = [send(producer, "double", number) for number in range(6)]
+    assert [stage.wait_for_end(one).result for one in sent] == [b"0", b"2", b"4", b"6", b"8", b"10"]
+    worker.stop()
+    assert worker.exit_code() == stage.engine.clean
+
+
 def test_what_a_rate_limit_holds_up_goes_back_at_a_drain(stage: Stage, producer: Any) -> None:
     worker = stage.start_worker()
     receipts = [send(producer, "once_a_minute", stage.place) for _ in range(2)]

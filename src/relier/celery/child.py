@@ -29,6 +29,7 @@ from relier.celery.internal import is_internal, run_internal
 from relier.celery.report import Report, write_report
 from relier.celery.spread import hand_on, spread
 from relier.failure import failure_of
+from relier.run.forks import end_copies_of_the_loop, end_copy
 
 log = logging.getLogger("relier.celery")
 
@@ -57,6 +58,7 @@ def in_pool_process() -> bool:
 @signals.worker_process_init.connect(weak=False)
 def watch_the_board(**_: Any) -> None:
     """A process of the pool has started."""
+    end_copies_of_the_loop()
     if in_pool_process():
         signal.signal(LOOK, lambda *_: _obey() if _obey is not None else None)
 
@@ -65,7 +67,7 @@ def run_message(order: Order, request: dict[str, Any], body: Any, content: tuple
     """Run a message. The report for the ledger, and what Celery's request wants to know."""
     app = current_app._get_current_object()  # noqa: SLF001 - as Celery's own pool function does
     name, attempt, queue, parts = order
-    record_id = attempt[0]
+    record_id, process = attempt[0], os.getpid()
     collector = Collector(record_id, queue, parts)
 
     def obey() -> None:
@@ -79,6 +81,8 @@ def run_message(order: Order, request: dict[str, Any], body: Any, content: tuple
             if is_internal(name):
                 return write_report(run_internal(app, collector, name, request)), (0, "", 0.0)
             told, info, runtime, shown = tracer_of(app, name)(request["id"], args, kwargs, request)
+            if os.getpid() != process:
+                end_copy()
             report = report_of(app, collector, told, info, keeps=not request.get("ignore_result"))
             return write_report(report), ((1, told, runtime) if info else (0, shown, runtime))
     except Reject as error:

@@ -18,6 +18,9 @@ from functools import cache, wraps
 from typing import Any
 
 from celery._state import _task_stack
+from celery.exceptions import Reject
+
+from relier import background
 
 
 class ContextStack:
@@ -103,8 +106,20 @@ def wait_for(work: Coroutine[Any, Any, Any]) -> Any:
     loop = shared_loop.here
     if loop is not None:
         with current_tasks_kept():
-            return asyncio.run_coroutine_threadsafe(work, loop).result()
-    return _own_loop(os.getpid()).run_until_complete(work)
+            return asyncio.run_coroutine_threadsafe(_in_body(work), loop).result()
+    return background.run_until_done(_own_loop(os.getpid()), work)
+
+
+async def _in_body(work: Coroutine[Any, Any, Any]) -> Any:
+    body, task = background.enter_body(), asyncio.current_task()
+    if task is not None:
+        background.hide(task)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if body.disturbed:
+            raise Reject("another task of its worker cancelled a part of it; it is run again", requeue=True) from None
+        raise
 
 
 def awaited(body: Callable[..., Any]) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ from celery import signals
 from celery.exceptions import CeleryError, TaskPredicate
 from celery.utils.serialization import get_pickleable_exception
 
-from relier import registry
+from relier import background, registry
 from relier.celery.adoption import AdoptedTask
 from relier.celery.board import STOP, WARN, board
 from relier.celery.child import Traced, in_pool_process, obeying
@@ -52,7 +52,7 @@ class Inside:
         celerys = signal.signal(SOFT_LIMIT, signal.SIG_IGN)
         try:
             with obeying(lambda: self._loop.call_soon_threadsafe(self._obey, attempt)):
-                return self._loop.run_until_complete(self._run(attempt))
+                return background.run_until_done(self._loop, self._run(attempt))
         finally:
             signal.signal(SOFT_LIMIT, celerys)
 
@@ -91,7 +91,7 @@ class Inside:
 
     def _warn(self, attempt: Attempt) -> None:
         if self._warning is None:
-            self._warning = self._loop.create_task(run_soft_hook(attempt))
+            self._warning = background.start(self._loop, run_soft_hook(attempt))
 
     async def _end_warning(self) -> None:
         warning, self._warning = self._warning, None

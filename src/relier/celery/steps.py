@@ -23,6 +23,7 @@ from celery.worker import state
 from celery.worker.components import Pool
 from kombu.serialization import prepare_accept_content
 
+from relier import background
 from relier.celery.adoption import adoption_of
 from relier.celery.board import board
 from relier.celery.coroutines import shared_loop
@@ -32,6 +33,7 @@ from relier.celery.request import JobMessage, message_of
 from relier.celery.worker import CeleryWorker, is_leaving, is_told
 from relier.engines.native import CONFIRM_S, EXIT_FORCED, STOP_GRACE_S
 from relier.errors import RelierError
+from relier.run.forks import end_copies_of_the_loop
 from relier.run.outcome import PutBack
 
 log = logging.getLogger("relier.celery")
@@ -80,7 +82,7 @@ class LedgerStep(bootsteps.StartStopStep):
 
     def _run(self, parent: Any) -> None:
         try:
-            self._code = asyncio.run(self._work(parent))
+            self._code = background.run(self._work(parent))
         except BaseException as error:  # the main thread raises it, or tells
             self._trouble = error
             log.exception("the ledger's thread ended")
@@ -93,6 +95,7 @@ class LedgerStep(bootsteps.StartStopStep):
     async def _work(self, parent: Any) -> int:
         self._loop = asyncio.get_running_loop()
         worker = self.worker = CeleryWorker(self.adoption, parent, self.jobs, self._ready.set)
+        end_copies_of_the_loop()
         if not worker.forks:
             shared_loop.share(self._loop)
         self.park = Parking(self.adoption, self._loop, lambda: worker.boot)

@@ -23,7 +23,7 @@ from typing import Any
 from billiard.pool import EX_RECYCLE
 from celery.worker import state
 
-from relier import registry
+from relier import background, registry
 from relier.celery.adoption import AdoptedTask, Adoption
 from relier.celery.board import STOP, WARN, board
 from relier.celery.child import LOOK
@@ -219,7 +219,7 @@ class CeleryWorker(Worker):
     # --- what the sweep does -------------------------------------------------------------------------------------
 
     def _mourn(self, ids: Sequence[str]) -> None:
-        telling = self._loop.create_task(self._tell_dead(ids))
+        telling = background.start(self._loop, self._tell_dead(ids))
         self._telling.add(telling)  # a loop holds its tasks by weak references only
         telling.add_done_callback(self._telling.discard)
 

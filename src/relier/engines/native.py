@@ -24,6 +24,7 @@ from functools import partial
 from importlib import metadata
 from typing import Any
 
+from relier import background
 from relier.engines.heart import Heard, Heart, Lost, News, Overdue, Pulse
 from relier.engines.settler import Settler
 from relier.engines.strangers import Strangers
@@ -122,6 +123,7 @@ class Worker:
     async def run(self) -> int:
         """Work until told to stop. The exit code: clean, forced (tasks were handed back), or recycle."""
         loop = self._loop = asyncio.get_running_loop()
+        background.runs_bodies(loop)
         self._pulse.loop_thread = threading.get_ident()
         check_hook(self._settings)
         self._check_memory()
@@ -145,7 +147,7 @@ class Worker:
         await asyncio.to_thread(self._heart.join_namespace)
         self._turn()
         phoenix = Phoenix(self._settings, self._store, self._ledger, self._mourn)
-        sweep = loop.create_task(phoenix.run()) if self._options.sweep else None
+        sweep = background.start(loop, phoenix.run()) if self._options.sweep else None
         queues, where = ", ".join(self._queues()), place_of(self._settings)
         log.info("worker %s takes %s, %d at once, of %s", self.boot, queues, self._options.concurrency, where)
         try:
@@ -211,8 +213,8 @@ class Worker:
     async def _bell(self) -> bool:
         """Wait until a queue rings, or a second has passed, or somebody wants to stop."""
         keys = [self._ledger.bell(queue) for queue in self._queues()]
-        bell = self._loop.create_task(self._store.wait_for_bell(keys, BELL_S))
-        stopping = self._loop.create_task(self._stop.wait())
+        bell = background.start(self._loop, self._store.wait_for_bell(keys, BELL_S))
+        stopping = background.start(self._loop, self._stop.wait())
         try:
             await asyncio.wait({bell, stopping}, return_when=asyncio.FIRST_COMPLETED)
             return bell.done() and not bell.cancelled() and bell.result() is not None
@@ -253,7 +255,7 @@ class Worker:
             log.warning("task %s (%s) is a suspect and runs alone", claimed.record.id, claimed.record.name)
         self._attempts[attempt.key] = attempt
         self._started += 1
-        attempt.asyncio_task = self._loop.create_task(self._live(attempt))
+        attempt.asyncio_task = background.start_body(self._loop, self._live(attempt))
 
     def _isolates_it(self, attempt: Attempt) -> bool:
         """Whether it gets a process of its own from us."""
@@ -317,7 +319,7 @@ class Worker:
 
     def _soft(self, attempt: Attempt) -> None:
         log.info("task %s passed its soft timeout", attempt.ctx.task_id)
-        attempt.timers.append(self._loop.create_task(self._warn(attempt)))
+        attempt.timers.append(background.start(self._loop, self._warn(attempt)))
 
     async def _warn(self, attempt: Attempt) -> None:
         if attempt.isolated:
@@ -395,7 +397,8 @@ class Worker:
         rest = list(self._attempts.values())
         if rest:
             log.warning("what did not finish in time is handed back (%d)", len(rest))
-            await asyncio.wait([self._loop.create_task(self._warn(attempt)) for attempt in rest], timeout=STOP_GRACE_S)
+            warnings = [background.start(self._loop, self._warn(attempt)) for attempt in rest]
+            await asyncio.wait(warnings, timeout=STOP_GRACE_S)
             for attempt in rest:
                 stop(attempt, HandBack())
             await self._wait_until_empty(STOP_GRACE_S)
@@ -414,7 +417,7 @@ class Worker:
         self._emptied.clear()
         if not self._attempts or (unless is not None and unless.is_set()):
             return
-        waits = [self._loop.create_task(event.wait()) for event in (self._emptied, unless) if event is not None]
+        waits = [background.start(self._loop, event.wait()) for event in (self._emptied, unless) if event is not None]
         await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()

@@ -11,11 +11,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from relier import registry
+from relier import background, registry
 from relier.engines.heart import Pulse
 from relier.engines.native import EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE, Worker, WorkerOptions
 from relier.engines.supervisor import TELL_FD, told
@@ -28,6 +28,7 @@ log = logging.getLogger("relier.worker")
 
 PR_SET_PDEATHSIG = 1
 TOLD = {signal.SIGTERM, signal.SIGINT}
+LISTEN_S = 0.25  # how often it looks whether it still hears them
 
 
 def run_worker(settings: Settings, options: WorkerOptions) -> NoReturn:
@@ -64,6 +65,7 @@ class Told:
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
+        self._listens = False
         self.leave_by = math.inf
 
     def __call__(self, number: int, _frame: object) -> None:
@@ -74,6 +76,20 @@ class Told:
     @property
     def to_leave(self) -> bool:
         return self.leave_by < math.inf
+
+    def listen(self, loop: asyncio.AbstractEventLoop, orders: Mapping[signal.Signals, Callable[[], None]]) -> None:
+        """Listen from here on, also where a task's code makes the process ignore a signal: within a moment it is heard
+        again. Not covered: a task that blocks the loop and ignores the signal, which takes a supervisor."""
+        for number, order in orders.items():
+            found = signal.getsignal(number)
+            if found is self:
+                continue
+            if self._listens:
+                log.warning("a task changed what this process does on %s; the worker listens again", number.name)
+            loop.add_signal_handler(number, order)
+            signal.signal(number, self)  # takes nothing from the loop, which reads its signals from a socket
+        self._listens = True
+        loop.call_later(LISTEN_S, self.listen, loop, orders)
 
 
 async def work(settings: Settings, options: WorkerOptions, told: Told) -> int:
@@ -88,10 +104,7 @@ async def work(settings: Settings, options: WorkerOptions, told: Told) -> int:
         else:
             worker.drain()
 
-    loop.add_signal_handler(signal.SIGTERM, worker.drain)
-    loop.add_signal_handler(signal.SIGINT, interrupted)
-    for number in TOLD:  # takes nothing from the loop, which reads its signals from a socket
-        signal.signal(number, told)
+    told.listen(loop, {signal.SIGTERM: worker.drain, signal.SIGINT: interrupted})
     try:
         code = await worker.run()
     except StoreSetupError:
@@ -116,7 +129,7 @@ def asyncio_run(main: Coroutine[Any, Any, int]) -> int:
         new_loop = asyncio.new_event_loop
     loop = new_loop()
     asyncio.set_event_loop(loop)
-    return loop.run_until_complete(main)
+    return background.run_until_done(loop, main)
 
 
 def tell_parent(pipe: int, pulse: Pulse) -> None:

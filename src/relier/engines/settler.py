@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from relier import background
 from relier.errors import IndeterminateError, RelierError, StoreError
 from relier.failure import failure_of, write_failure
 from relier.ledger.ledger import Ledger
@@ -105,7 +106,7 @@ class Settler:
         self._begin(call, leases, "Done")
 
     def _begin(self, call: Call[Any], leases: list[Lease], what: str) -> None:
-        move = self._loop.create_task(self._tell(call, leases, what))
+        move = background.start(self._loop, self._tell(call, leases, what))
         self._moves.add(move)
         move.add_done_callback(self._moves.discard)
 

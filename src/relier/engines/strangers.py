@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
+from relier import background
 from relier.engines.settler import Settler
 from relier.errors import RelierError
 from relier.ledger.ledger import Ledger
@@ -36,7 +37,7 @@ class Strangers:
     def compare(self, boot: str, owned: int) -> None:
         idle = self._looking is None or self._looking.done()
         if idle and (self._seen or owned > len(self._attempts) + len(self._settler.unsettled)):
-            self._looking = asyncio.get_running_loop().create_task(self._look(boot))
+            self._looking = background.start(asyncio.get_running_loop(), self._look(boot))
 
     async def _look(self, boot: str) -> None:
         answered = self.answered

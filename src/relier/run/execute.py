@@ -7,15 +7,17 @@ import asyncio
 import functools
 import inspect
 import logging
+import os
 from collections.abc import Coroutine
 from typing import Any
 
-from relier import trace
+from relier import background, trace
 from relier.errors import LeaseLostError
 from relier.failure import message_of
 from relier.outbox.inbox import AlreadyRan
 from relier.run.attempt import Attempt
 from relier.run.context import enter_context
+from relier.run.forks import end_copy
 from relier.run.line import Line
 from relier.run.outcome import Failed, HandBack, Outcome, returned
 from relier.run.threads import Threads
@@ -28,12 +30,13 @@ async def execute(attempt: Attempt, threads: Threads, line: Line) -> Outcome:
     its own."""
     enter_context(attempt.ctx)
     trace.inherited.set(attempt.envelope.trace)
+    body = background.enter_body()
     try:
         value = await _call(attempt, threads)
     except AlreadyRan as ran:  # an earlier attempt's effects are committed: so its result is this one's
         value = ran.value
     except BaseException as error:  # noqa: BLE001 - whatever a task raises is its outcome
-        return _raised(attempt, error)
+        return _raised(attempt, error, disturbed=body.disturbed)
     if isinstance(attempt.stop, Failed):  # it swallowed the hard timeout's cancel, and came to an end after all
         return attempt.stop
     forgotten = attempt.ctx.forgotten()
@@ -43,6 +46,15 @@ async def execute(attempt: Attempt, threads: Threads, line: Line) -> Outcome:
 
 
 async def _call(attempt: Attempt, threads: Threads) -> Any:
+    process = os.getpid()
+    try:
+        return await _call_body(attempt, threads)
+    finally:
+        if os.getpid() != process:
+            end_copy()
+
+
+async def _call_body(attempt: Attempt, threads: Threads) -> Any:
     args, kwargs = attempt.arguments()
     if attempt.stop is not None:  # before it had begun
         raise asyncio.CancelledError
@@ -77,8 +89,11 @@ async def _awaited(attempt: Attempt, work: Coroutine[Any, Any, Any]) -> Any:
         work.close()
 
 
-def _raised(attempt: Attempt, error: BaseException) -> Outcome:
+def _raised(attempt: Attempt, error: BaseException, *, disturbed: bool) -> Outcome:
     if attempt.stop is None:
+        if disturbed and isinstance(error, asyncio.CancelledError):
+            log.warning("task %s was cancelled by another task of its worker; it is run again", attempt.ctx.task_id)
+            return HandBack()
         if isinstance(error, LeaseLostError) and attempt.ctx.gave_up:
             return HandBack()
         retries = attempt.task.options.retries

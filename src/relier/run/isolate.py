@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from relier import background
 from relier.errors import RelierError, WorkerInitializationError
 from relier.failure import Failure, how_it_ended
 from relier.ledger.records import Claimed
@@ -102,7 +103,7 @@ class Child:
         self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         self._process = process
-        self._ended = asyncio.get_running_loop().create_task(process.wait())
+        self._ended = background.start(asyncio.get_running_loop(), process.wait())
         self._reader = reader
         self._writer = writer
         self._killer: asyncio.TimerHandle | None = None
@@ -162,7 +163,7 @@ class Child:
     async def _hear(self, kind: Any) -> Any:
         """What it says next; None: nothing more. Its end counts too: processes a task started may hold the connection
         open for as long as they like."""
-        hearing = asyncio.get_running_loop().create_task(unpack(self._reader, kind))
+        hearing = background.start(asyncio.get_running_loop(), unpack(self._reader, kind))
         try:
             await asyncio.wait({hearing, self._ended}, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait({hearing}, timeout=LAST_WORDS_S)

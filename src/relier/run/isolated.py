@@ -12,7 +12,7 @@ import sys
 from collections.abc import Coroutine
 from typing import Any
 
-from relier import registry
+from relier import background, registry
 from relier.failure import failure_of, message_of
 from relier.ledger.records import Claimed
 from relier.run.attempt import Attempt, open_attempt
@@ -55,7 +55,7 @@ class Inside:
                 stop(self._attempt, HandBack())
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        task = background.start(asyncio.get_running_loop(), work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
@@ -121,7 +121,7 @@ def main() -> None:
     let_forks_be_ended()
     logging.basicConfig(level=int(sys.argv[2]), format="%(asctime)s %(levelname)s %(name)s %(message)s")
     registry.load(sys.argv[3:])
-    asyncio.run(serve(int(sys.argv[1])))
+    background.run(serve(int(sys.argv[1])))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
+from relier import background
 from relier.errors import IndeterminateError, RelierError, StoreUnavailableError
 from relier.keyring import Keyring
 from relier.ledger.ledger import Ledger
@@ -114,7 +115,7 @@ class Line:
             self._loop.call_soon_threadsafe(self._post, call)
 
     def _post(self, call: Call[Any]) -> None:
-        task = self._loop.create_task(self._send(call))
+        task = background.start(self._loop, self._send(call))
         self._posts.add(task)
         task.add_done_callback(self._posts.discard)
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import ctypes
+import os
 import queue
 import threading
 from collections.abc import Callable
 from typing import Any
+
+from relier.run.forks import end_copy
 
 
 class StopThread(BaseException):
@@ -28,7 +31,7 @@ class Work:
         self.future: asyncio.Future[Any] = loop.create_future()
 
     def run(self) -> None:
-        value, error = None, None
+        value, error, process = None, None, os.getpid()
         try:
             with self._lock:
                 self._thread = threading.get_ident()
@@ -38,6 +41,8 @@ class Work:
         # A stop that comes after this point finds no thread, so it cannot hit the next task of this one.
         while True:
             try:
+                if os.getpid() != process:
+                    end_copy()
                 with self._lock:
                     self._thread = None
                 break

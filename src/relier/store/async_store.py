@@ -10,6 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from relier import background
 from relier.errors import RedisConnectionError, RelierError, StoreError
 from relier.settings import Settings
 from relier.store.address import target_of
@@ -88,7 +89,7 @@ class Lane:
         if self._ended:
             _cancel(batch)
             return
-        task = self._loop.create_task(self._carry(batch, trouble))
+        task = background.start(self._loop, self._carry(batch, trouble))
         self._tasks.add(task)
         task.add_done_callback(self._carried)
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 import hiredis
 
+from relier import background
 from relier.store.address import Address
 from relier.store.policy import AttemptError
 from relier.store.wire import MORE, garbage, keep_alive, new_reader, not_connected
@@ -218,7 +219,7 @@ class AsyncWire:
             begun.set()
             return work()
 
-        thread = asyncio.ensure_future(asyncio.to_thread(begin))
+        thread = background.start(asyncio.get_running_loop(), asyncio.to_thread(begin))
         try:
             await asyncio.wait([thread], timeout=seconds)
             if begun.is_set():

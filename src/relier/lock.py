@@ -11,7 +11,8 @@ IN_FLIGHT   another runs it right now: entering raises IdempotencyInFlightError.
 COMPLETED   it was done: the block runs with `already_executed`, and nothing is written at its end
 
 While the block runs its mark counts for RELIER_IDEMPOTENCY_INFLIGHT_TTL and is renewed at a third of that: by the event
-loop or, for blocking code, by one thread of the process. A process that dies frees its keys when that time is over;
+loop or, for blocking code, by one thread of the process; over connections of their own, and again soon after one failed
+(store/heartbeat.py). A process that dies frees its keys when that time is over;
 inside a task at once when its worker is declared lost, and a later attempt of the same task takes its own over. That a
 block was done is told until the store answers: by code outside tasks for as long as its mark may count. Inside a task
 also the entry waits through an outage; code outside tasks gets the store's error.
@@ -47,6 +48,7 @@ from relier.options import seconds_of
 from relier.run.context import TaskContext, current_context
 from relier.run.line import atell, tell
 from relier.store.call import Call
+from relier.store.heartbeat import retry_pause
 from relier.submit.client import Client, default_client
 
 __all__ = ["IdempotencyLock", "LockState", "idempotency_lock"]
@@ -234,6 +236,7 @@ class Held:
     ms: int
     ctx: TaskContext | None = None  # of the task it was taken in
     lost: bool = False
+    away: bool = False  # the store did not answer the last renewal
     concluding: bool = False
 
     def renew(self) -> Call[Verdict]:
@@ -260,8 +263,11 @@ class Held:
     def renewed(self, answer: Verdict | RelierError) -> float | None:
         """Seconds until the next renewal; None: the key is another's, or nobody's."""
         if isinstance(answer, RelierError):
-            log.warning("lock %.80r could not be renewed and is tried again: %s", self.key, answer)
-            return self.pause / 8
+            if not self.away:  # once for an outage, however long it is
+                log.warning("lock %.80r could not be renewed and is tried again: %s", self.key, answer)
+            self.away = True
+            return retry_pause(self.ms / 1000)
+        self.away = False
         if answer is Verdict.OK:
             return self.pause
         if self.concluding:  # its result may be there, with the answer lost: who tells of it will hear
@@ -332,7 +338,7 @@ class LoopRenewal:
     async def _renew(self) -> None:
         answer: Verdict | RelierError
         try:
-            answer = await self._held.client.arun(self._held.renew())
+            answer = await self._held.client.renewals.run(self._held.renew())
         except RelierError as error:
             answer = error
         pause = self._held.renewed(answer)
@@ -395,7 +401,7 @@ class Renewer:
 def _ask_for_all(client: Client, due: Sequence[Held]) -> list[Verdict | RelierError]:
     """In one pipeline: a store that is out of reach costs one deadline, not one each."""
     try:
-        answers = client.sync_store.run_many([held.renew() for held in due])
+        answers = client.sync_renewals.run_many([held.renew() for held in due])
     except Exception as error:  # noqa: BLE001 - whatever it is: the thread goes on, for all the others too
         return [error if isinstance(error, RelierError) else RelierError(repr(error))] * len(due)
     return answers

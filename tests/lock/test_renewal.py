@@ -131,7 +131,7 @@ async def test_locks_held_elsewhere_do_not_wake_the_thread(client: Client) -> No
 async def test_a_renewal_that_fails_is_tried_again_sooner(client: Client) -> None:
     held = Held(client, "k", "t", 120_000)
     assert held.renewed(Verdict.OK) == 40
-    assert held.renewed(RedisConnectionError("out of reach")) == 5
+    assert held.renewed(RedisConnectionError("out of reach")) == 1
     assert not held.lost
     assert held.renewed(Verdict.MISSING) is None
     assert held.lost
@@ -165,6 +165,33 @@ async def test_renewals_outlast_a_store_out_of_reach(
         lock.set_result(1)
     assert not lock.lost
     assert (mark(client) or b"").startswith(b"done")
+
+
+async def test_renewals_pass_a_breaker_that_other_calls_have_opened(
+    client: Client, enter: Enter, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are told apart from other calls, whose failures must not cost a block its key."""
+    with Proxy(server.port) as proxy:
+        touchy = {"redis_retries": 0, "redis_breaker_failures": 1, "redis_breaker_cooldown": 3600.0}
+        own = Client(client.settings.model_copy(update={"redis_url": proxy.url, **touchy}))
+        monkeypatch.setattr("relier.lock.default_client", lambda: own)
+
+        async def block() -> None:
+            async with enter() as lock:
+                proxy.disturb = lambda _: "lose"
+                with pytest.raises(RedisConnectionError):
+                    own.run(own.ledger.stats())
+                with pytest.raises(RedisConnectionError):
+                    await own.arun(own.ledger.stats())
+                proxy.disturb = lambda _: None
+                first = until(client)
+                await eventually(lambda: until(client) > first + 1000 * SHORT_S, 10)
+                assert not lock.lost
+                raise ValueError("renewed")  # other calls are refused still: what it came to could not be told
+
+        with pytest.raises(ValueError, match="renewed"):
+            await block()
+        await own.aclose()
 
 
 async def test_that_a_block_is_done_is_told_through_an_outage(

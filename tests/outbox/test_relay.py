@@ -302,6 +302,27 @@ def test_an_outage_of_the_ledger_is_told_once_and_its_end(
     one.end()
 
 
+def test_a_member_is_back_with_the_store_whatever_breaker_there_is(
+    boot: Boot, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A breaker that stays open after an outage would cost a relay its lease."""
+    caplog.set_level(logging.INFO, "relier.outbox")
+    server = boot()
+    touchy = {"redis_breaker_failures": 1, "redis_breaker_cooldown": 3600.0, "redis_retries": 0}
+    client = Client(settings.model_copy(update={"redis_url": server.url, **touchy}))
+    client.open()
+    client.close()
+    one = Membership(client.settings, client.scripts, dict)
+    one._turn()
+    server.kill()
+    one._turn()
+    server.start()
+    one._turn()
+    assert "reaches the ledger again" in caplog.text
+    one.begin()
+    one.end()
+
+
 def test_two_relays_share_the_rows(shop: Shop) -> None:
     shop.place(*range(40))
     one, two = shop.relay(batch_size=10), shop.relay(batch_size=10)

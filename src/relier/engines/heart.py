@@ -2,7 +2,8 @@
 
 One write per worker keeps all its leases. Trust is counted from when a beat was *sent*: past `trusted_until` the worker
 is suspect, which means it stops claiming and `ctx.guard()` raises, but its tasks run on: an outage must not make
-healthy workers drop their work. Only the store's answer `gone` makes them lost.
+healthy workers drop their work. Only the store's answer `gone` makes them lost. A beat that failed is sent again soon
+(store/heartbeat.py), so that a store that flaps does not cost a healthy worker its lease.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from relier.ledger.records import Beat, new_boot
 from relier.run.attempt import Attempt
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
+from relier.store.heartbeat import heartbeat_settings, retry_pause
 
 log = logging.getLogger("relier.worker")
 
@@ -92,9 +94,7 @@ class Heart(threading.Thread):
     ) -> None:
         super().__init__(name="relier-heart", daemon=True)
         self._lease = settings.heartbeat_ttl
-        # A beat that waits long for its answer is worth less than a new one.
-        deadline = max(0.25, min(settings.redis_deadline, self._lease / 2))
-        self._store = SyncStore(settings.model_copy(update={"redis_deadline": deadline}), scripts)
+        self._store = SyncStore(heartbeat_settings(settings, self._lease), scripts)
         self._ledger = Ledger(settings)
         self._pulse = pulse
         self._about = about
@@ -123,7 +123,7 @@ class Heart(threading.Thread):
 
     def run(self) -> None:
         due, seen, patient_until = time.monotonic() + self._lease / 4, time.monotonic(), 0.0
-        while not self._ending.wait(min(GLANCE_S, self._lease / 8)):
+        while not self._ending.wait(max(0.0, min(GLANCE_S, self._lease / 8, due - time.monotonic()))):
             now = time.monotonic()
             if now - seen > GRACE_S / 2:  # this thread stood still, and the tasks perhaps with it
                 patient_until = now + GRACE_S
@@ -132,7 +132,8 @@ class Heart(threading.Thread):
                 if now >= due or self._poked:
                     self._poked = False
                     due = now + self._lease / 4
-                    self._beat(now)
+                    if not self._beat(now):
+                        due = time.monotonic() + retry_pause(self._lease)
                 self._watch_loop(now)
                 if now > patient_until:
                     self._bury_overdue(now)
@@ -152,25 +153,27 @@ class Heart(threading.Thread):
     def _lease_ms(self) -> int:
         return round(1000 * self._lease)
 
-    def _beat(self, sent: float) -> None:
+    def _beat(self, sent: float) -> bool:
+        """Whether the store answered."""
         pulse = self._pulse
         try:
             beat = self._store.run(self._ledger.beat(pulse.boot, self._lease_ms, str(pulse.polled_ms or "")))
             if not beat.alive:
                 self._start_over()
-                return
+                return True
         except RelierError as error:
             if pulse.suspect and not self._away:
                 self._away = True
                 log.warning("the store has not been reached for nearly a lease; no new tasks are taken: %s", error)
             self._sign()
-            return
+            return False
         pulse.trusted_until = sent + self._lease * 0.8
         if self._away:
             log.info("the store answers again; tasks are taken")
         self._away = False
         self._sign()
         self._tell(Heard(pulse.boot, beat))
+        return True
 
     def _sign(self) -> None:
         """Also without the store: a parent must not take an outage for a process that cannot beat."""
@@ -204,12 +207,14 @@ class Heart(threading.Thread):
     def _bury_overdue(self, now: float) -> None:
         for attempt in list(self._pulse.attempts.values()):
             limit = attempt.overdue_at
-            if limit is not None and now > limit + GRACE_S and attempt.key not in self._buried:
-                self._bury(attempt, now)
+            overdue = limit is not None and now > limit + GRACE_S and attempt.key not in self._buried
+            if overdue and not self._bury(attempt, now):
+                break  # beats come first: one deadline in a round, not one for each task
         if self._buried and now - self._pulse.turned > DEAF_S and now - min(self._buried.values()) > DEAF_S:
             self._leave_all()
 
-    def _bury(self, attempt: Attempt, now: float) -> None:
+    def _bury(self, attempt: Attempt, now: float) -> bool:
+        """Whether the store answered."""
         timeout = attempt.task.options.hard_timeout
         error = HardTimeoutError(
             f"it ran into its hard timeout of {timeout:g} s, was told to stop, and still ran {GRACE_S:g} s later"
@@ -218,10 +223,11 @@ class Heart(threading.Thread):
             self._store.run(self._ledger.bury(attempt.lease, "TimeoutError", write_failure(failure_of(error))))
         except RelierError as trouble:
             log.warning("task %s would not end, and could not be buried yet: %s", attempt.ctx.task_id, trouble)
-            return
+            return False
         log.error("task %s (%s): %s; its process is recycled", attempt.ctx.task_id, attempt.ctx.task_name, error)
         self._buried[attempt.key] = now
         self._tell(Overdue(attempt))
+        return True
 
     def _leave_if_late(self, now: float) -> None:
         """A loop that turns leaves by itself, however long that takes."""

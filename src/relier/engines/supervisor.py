@@ -25,13 +25,14 @@ from relier.failure import how_it_ended
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.settings import Settings
 from relier.store import SyncStore
+from relier.store.heartbeat import heartbeat_settings, retry_pause
 
 log = logging.getLogger("relier.supervisor")
 
 TELL_FD = "RELIER_SUPERVISOR_FD"
 STALL_S = 60.0  # how long the parent beats for a child that does not
 GRACE_S = 10.0  # past a task's hard timeout
-LATE_S = 20.0  # past the time it may take to leave: more than it needs where the store is away
+LATE_S = 12.0  # past the grace: more than a child needs to leave, where the store is away, too (engines/leaving.py)
 AWAY_S = 2.0  # between two looks of the parent: it was held up itself
 QUICK_S, QUICK_JOINED_S = 10.0, 1.0  # a child that lived shorter failed to start; one that had joined, hardly
 EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE = 0, 3, 4
@@ -52,7 +53,7 @@ class Child:
     began: float
     boots: list[str] = field(default_factory=list)
     heard: float = 0.0  # its last beat (monotonic)
-    beaten: float = 0.0  # our last beat for it
+    beat_due: float = 0.0  # when we beat for it again, should it still be silent
     hard_deadline: float = 0.0
     cpu: float = 0.0
     told: float = 0.0  # to stop (monotonic)
@@ -84,11 +85,13 @@ class Supervisor:
         self._command = list(command)
         self._count = processes
         self._changed = changed  # `rl dev`: whether the code changed since the last look
-        self._store = SyncStore(settings, load_scripts())
+        # One thread does all: whatever it asks of the store must not keep it from the children for long.
+        self._store = SyncStore(heartbeat_settings(settings, settings.heartbeat_ttl), load_scripts())
         self._ledger = Ledger(settings)
         self._selector = selectors.DefaultSelector()
         self._children: list[Child] = []
         self._orphaned: list[tuple[str, str]] = []  # boot, cause: to be revived when the store can be reached
+        self._away = False  # the store could not be reached to revive them
         self._starts: list[float] = []  # when the missing children are started
         self._stops = 0
         self._interrupts = 0
@@ -147,7 +150,7 @@ class Supervisor:
         """Bury the dead, return their work, start the missing, keep the silent alive."""
         for child in [child for child in self._children if child.process.poll() is not None]:
             self._ended(child)
-        self._orphaned = [orphan for orphan in self._orphaned if not self._revive(*orphan)]
+        self._return_orphans()
         if self._stops:
             self._starts = []
         now = time.monotonic()
@@ -158,8 +161,7 @@ class Supervisor:
         self._starts = [at for at in self._starts if at > now]
         if self._stops:
             self._tell_to_stop()
-        for child in self._children:
-            self._mind(child, now)
+        self._beat_for([child for child in self._children if self._mind(child, now)])
         if self._changed is not None and self._changed() and not self._stops:
             log.info("the code changed: the worker starts over")
             self._failures, self._starts = 0, [now] * len(self._starts)  # what failed to start may be mended now
@@ -223,6 +225,14 @@ class Supervisor:
         self._failures = self._failures + 1 if failed and quick else 0
         self._starts.append(now + (min(30.0, 0.25 * 2 ** min(self._failures, 10)) if self._failures else 0.0))
 
+    def _return_orphans(self) -> None:
+        """Return what dead boots held. The first that fails ends the round, and is the last of the next."""
+        while self._orphaned:
+            orphan = self._orphaned.pop(0)
+            if not self._revive(*orphan):
+                self._orphaned.append(orphan)
+                break
+
     def _revive(self, boot: str, cause: str) -> bool:
         """Return what a dead boot held. False: not yet; the sweep of any worker would do it, too."""
         try:
@@ -232,33 +242,43 @@ class Supervisor:
                 )
                 if swept.outcomes:
                     log.info("the tasks of worker %s were returned (%d)", boot, len(swept.outcomes))
+                self._away = False
                 if not swept.pending or swept.deferred:
                     return True
         except RelierError as error:
-            log.warning("the tasks of worker %s cannot be returned yet: %s", boot, error)
+            if not self._away:  # once for an outage, however long it is
+                log.warning("the tasks of worker %s cannot be returned yet: %s", boot, error)
+            self._away = True
             return False
 
-    def _mind(self, child: Child, now: float) -> None:
-        """Beat for a child that computes and cannot; kill one that is silent, or leaves, for too long."""
+    def _mind(self, child: Child, now: float) -> bool:
+        """Return whether the child computes and cannot beat; kill one that is silent, or leaves, for too long."""
         lease = self._settings.heartbeat_ttl
         if child.killed:
-            return
+            return False
         if child.told and now > child.told + self._settings.graceful_shutdown_timeout + LATE_S:
             self._kill(child, f"it did not leave within {now - child.told:.0f} s", "did not leave in time")
-            return
+            return False
         if not child.boots or now - child.heard < lease / 2:
-            return
+            return False
         if now > child.killed_at:
             silent = now - child.heard
             self._kill(child, f"no sign of life for {silent:.0f} s", f"has not beaten for {silent:.0f} s")
-            return
-        if now - child.beaten < lease / 4:
-            return
+            return False
+        if now < child.beat_due:
+            return False
         state, cpu = process_state(child.process.pid)
-        busy, child.cpu, child.beaten = cpu > child.cpu, cpu, now
-        if busy and state not in "TtZX":
-            with contextlib.suppress(RelierError):
-                self._store.run(self._ledger.beat(child.boots[-1], round(1000 * lease)))
+        busy, child.cpu, child.beat_due = cpu > child.cpu, cpu, now + lease / 4
+        return busy and state not in "TtZX"
+
+    def _beat_for(self, children: Sequence[Child]) -> None:
+        """Beat for all in one pipeline: a store that is away costs one deadline, not one for each child."""
+        lease = self._settings.heartbeat_ttl
+        calls = [self._ledger.beat(child.boots[-1], round(1000 * lease)) for child in children]
+        answers = self._store.run_many(calls)
+        for child, answer in zip(children, answers, strict=True):
+            if isinstance(answer, RelierError):
+                child.beat_due = time.monotonic() + retry_pause(lease)
 
     def _kill(self, child: Child, why: str, words: str) -> None:
         child.killed = f"its supervisor killed it: {why} (does something hold the GIL?)"

@@ -17,6 +17,7 @@ from relier.ledger.ledger import Ledger
 from relier.outbox.rows import Members
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
+from relier.store.heartbeat import heartbeat_settings, retry_pause
 
 log = logging.getLogger("relier.outbox")
 
@@ -30,7 +31,7 @@ class Membership(threading.Thread):
     def __init__(self, settings: Settings, scripts: Scripts, about: Callable[[], dict[str, object]]) -> None:
         super().__init__(name="relier-relay-heart", daemon=True)
         self._lease = min(LEASE_S, settings.heartbeat_ttl)
-        self._store = SyncStore(settings.model_copy(update={"redis_deadline": self._lease / 2}), scripts)
+        self._store = SyncStore(heartbeat_settings(settings, self._lease), scripts)
         self._ledger = Ledger(settings)
         self._about = about
         self._ending = threading.Event()
@@ -46,7 +47,7 @@ class Membership(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        while not self._ending.wait(self._lease / 4):
+        while not self._ending.wait(retry_pause(self._lease) if self._away else self._lease / 4):
             self._turn()
         try:
             if self._registered:

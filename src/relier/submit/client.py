@@ -20,6 +20,7 @@ from relier.settings import Settings, get_settings
 from relier.store import AsyncStore, Call, Durability, Scripts, SyncStore
 from relier.store.address import target_of
 from relier.store.embedded import folder_of
+from relier.store.heartbeat import heartbeat_settings
 
 T = TypeVar("T")
 log = logging.getLogger("relier.submit")
@@ -45,6 +46,20 @@ class Client:
     @cached_property
     def sync_store(self) -> SyncStore:
         return SyncStore(self.settings, self.scripts)
+
+    @cached_property
+    def renewals(self) -> AsyncStore:
+        """What renews the locks of code on event loops: apart from other calls, as heartbeats are."""
+        return AsyncStore(self._renewal_settings, self.scripts)
+
+    @cached_property
+    def sync_renewals(self) -> SyncStore:
+        """The same for the locks of blocking code."""
+        return SyncStore(self._renewal_settings, self.scripts)
+
+    @property
+    def _renewal_settings(self) -> Settings:
+        return heartbeat_settings(self.settings, self.settings.idempotency_inflight_ttl)
 
     async def aopen(self) -> None:
         """Mark the namespace with this layout, or refuse a stranger's; once a process."""
@@ -97,13 +112,13 @@ class Client:
 
     async def aclose(self) -> None:
         """Close what this loop and the blocking callers opened."""
-        if "store" in self.__dict__:
-            await self.store.aclose()
+        for name in {"store", "renewals"} & self.__dict__.keys():
+            await self.__dict__[name].aclose()
         self.close()
 
     def close(self) -> None:
-        if "sync_store" in self.__dict__:
-            self.sync_store.close()
+        for name in {"sync_store", "sync_renewals"} & self.__dict__.keys():
+            self.__dict__[name].close()
 
 
 def place_of(settings: Settings) -> str:

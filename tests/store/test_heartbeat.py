@@ -1,0 +1,34 @@
+"""The pace of heartbeats, and what they share with other calls: nothing that could hold them up."""
+
+from __future__ import annotations
+
+import pytest
+from toys import Hands
+
+from relier.settings import Settings
+from relier.store.heartbeat import heartbeat_settings, retry_pause
+from relier.store.policy import Breaker
+
+
+@pytest.mark.parametrize(("lease", "pause"), [(0.2, 0.05), (1, 0.05), (5, 0.25), (60, 1)])
+def test_a_heartbeat_that_failed_is_sent_again_soon(lease: float, pause: float) -> None:
+    assert retry_pause(lease) == pause
+
+
+@pytest.mark.parametrize(("lease", "deadline"), [(0.2, 0.25), (1, 0.25), (5, 1), (60, 5)])
+def test_a_heartbeat_is_given_up_early(lease: float, deadline: float) -> None:
+    assert heartbeat_settings(Settings(redis_deadline=5), lease).redis_deadline == deadline
+
+
+def test_a_failed_heartbeat_and_its_pause_fit_into_a_lease_three_times() -> None:
+    for lease in (1, 3, 5, 60):
+        took = heartbeat_settings(Settings(), lease).redis_deadline + retry_pause(lease)
+        assert 3 * took <= 0.9 * lease
+
+
+def test_heartbeats_have_no_breaker() -> None:
+    settings = heartbeat_settings(Settings(redis_breaker_failures=1), 5)
+    breaker = Breaker(Hands(), settings.redis_breaker_failures, settings.redis_breaker_cooldown)
+    for _ in range(100_000):
+        breaker.failed()
+    assert breaker.refuses() == 0

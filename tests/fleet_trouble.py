@@ -10,7 +10,7 @@ import signal
 import time
 
 from fleet_jobs import gate_opens, is_open, note
-from relier import TaskContext, rl_task
+from relier import TaskContext, idempotency_lock, rl_task
 from relier.errors import LeaseLostError
 
 HOARD: list[bytearray] = []
@@ -36,6 +36,15 @@ def hold_gil_idle(seconds: float, ctx: TaskContext) -> int:
     if ctx.attempt == 1:
         ctypes.PyDLL(None).usleep(round(1e6 * seconds))
     note("end", ctx)
+    return ctx.attempt
+
+
+@rl_task
+async def locked(gate: str, ctx: TaskContext) -> int:
+    """Holds a lock until the gate opens."""
+    async with idempotency_lock(f"locked {ctx.task_id}"):
+        note("begin", ctx)
+        await gate_opens(gate)
     return ctx.attempt
 
 

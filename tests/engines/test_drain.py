@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import time
 
 import pytest
 
@@ -81,6 +82,41 @@ def test_while_the_store_does_not_answer(boot: Boot, fleets: NewFleet, frozen: b
     fleet.worker()
     fleet.wait_done([task_id])
     assert len(member.said().splitlines()) < 60, "it does not flood the log"
+
+
+@pytest.mark.parametrize("arguments", [(), ("--processes", "1")], ids=["alone", "supervised"])
+def test_leaving_has_ten_seconds_after_the_grace_whatever_the_store_does(
+    boot: Boot, fleets: NewFleet, arguments: tuple[str, ...]
+) -> None:
+    """A claim, a result that is to be told, a lock and a task that does not finish meet a frozen store."""
+    server = boot()
+    fleet = fleets(5, on=server)
+    member = fleet.worker(*arguments, modules=TROUBLE, RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="4")
+    ends, stays = jobs.hold.push("go").id, trouble.locked.push("never").id
+    fleet.wait_diary("begin", 2)
+    server.freeze()
+    fleet.open_gate("go")
+    fleet.wait_diary("end", 1)
+    told = time.monotonic()
+    code = member.terminate(40)
+    took = time.monotonic() - told
+    assert 4 <= took < 14, f"{took:.1f} s:\n{member.said()}"
+    assert code == 3
+    server.thaw()
+    fleet.open_gate("never")
+    fleet.worker(modules=TROUBLE)
+    fleet.wait_done([ends, stays])
+
+
+def test_nothing_to_wait_for_but_a_frozen_store(boot: Boot, fleets: NewFleet) -> None:
+    server = boot()
+    fleet = fleets(5, on=server)
+    member = fleet.worker()
+    server.freeze()
+    told = time.monotonic()
+    assert member.terminate(40) == 0
+    assert time.monotonic() - told < 10, member.said()[-3000:]
+    server.thaw()
 
 
 def test_a_lost_attempt_is_told_once_and_may_clean_up(fleet: Fleet) -> None:

@@ -31,7 +31,8 @@ from relier.celery.garbage import Parking, guard_consumer, guard_redis_channels
 from relier.celery.jobs import BEGIN_S, Jobs
 from relier.celery.request import JobMessage, message_of
 from relier.celery.worker import CeleryWorker, is_leaving, is_told
-from relier.engines.native import CONFIRM_S, EXIT_FORCED, STOP_GRACE_S
+from relier.engines.leaving import LEAVE_S
+from relier.engines.native import EXIT_FORCED
 from relier.errors import RelierError
 from relier.run.forks import end_copies_of_the_loop
 from relier.run.outcome import PutBack
@@ -39,7 +40,6 @@ from relier.run.outcome import PutBack
 log = logging.getLogger("relier.celery")
 
 START_S = 30.0
-LEAVE_S = 2 * STOP_GRACE_S + 2 * CONFIRM_S  # what a drain takes at the most, past the time its tasks have
 CONNECT_S = 0.05  # a broker that answers has answered by then
 REAP_EVERY_S = 0.01
 EXIT_TROUBLE = 1

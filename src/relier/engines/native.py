@@ -26,6 +26,7 @@ from typing import Any
 
 from relier import background
 from relier.engines.heart import Heard, Heart, Lost, News, Overdue, Pulse
+from relier.engines.leaving import LeaveBudget
 from relier.engines.settler import Settler
 from relier.engines.strangers import Strangers
 from relier.errors import ConfigurationError, HardTimeoutError, RelierError, StoreError, WorkerInitializationError
@@ -49,7 +50,8 @@ BELL_S = 1.0
 FIRST_PAUSE_S = 0.05
 TURN_S = 0.25  # how often the loop shows that it turns
 STOP_GRACE_S = 1.0  # what a stopped task has to clean up, when its worker leaves
-CONFIRM_S = 5.0  # how long a leaving worker waits for the store to confirm
+CONFIRM_S = 5.0  # how long a leaving worker waits for a claim that is under way, and for results to be confirmed
+RETIRE_S = 1.0  # what it keeps of its time to retire
 
 EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE = 0, 3, 4
 
@@ -88,6 +90,7 @@ class Worker:
         self._leave_now = asyncio.Event()
         self._emptied = asyncio.Event()
         self._recycling = False
+        self.budget = LeaveBudget(self._settings.graceful_shutdown_timeout)
         self._seq = 0
         self._started = 0
 
@@ -108,12 +111,14 @@ class Worker:
         self._finish()
 
     def _finish(self) -> None:
+        self.budget.begin()
         self._stop.set()
         self._wake.set()
 
     def leave_now(self) -> None:
         """Leave without waiting for tasks; they are still handed back."""
         self.drain()
+        self.budget.end_grace()
         self._leave_now.set()
 
     @property
@@ -151,17 +156,28 @@ class Worker:
         queues, where = ", ".join(self._queues()), place_of(self._settings)
         log.info("worker %s takes %s, %d at once, of %s", self.boot, queues, self._options.concurrency, where)
         try:
-            await self._pump()
+            await self._pump_until_stopped()
             return await self._leave()
         finally:
             phoenix.end()
             if sweep is not None:
-                await sweep
+                await self.budget.spend(sweep)
             self._heart.end()
             await self._isolates.close()
             self._threads.close()
 
     # --- claim ---------------------------------------------------------------------------------------------------
+
+    async def _pump_until_stopped(self) -> None:
+        """A claim that is under way then has some seconds to be answered: what it took is handed back. What an answer
+        that does not come has taken comes back when the lease runs out."""
+        pump = self._loop.create_task(self._pump())
+        stopping = self._loop.create_task(self._stop.wait())
+        await asyncio.wait({pump, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not self._attempts:
+            self.budget.end_grace()
+        await self.budget.spend(pump, CONFIRM_S)
 
     async def _pump(self) -> None:
         rung = False
@@ -189,8 +205,8 @@ class Worker:
         """One claim, sent again under its number until it is answered: then a lost answer is no lost task."""
         boot, self._seq = self._pulse.boot, self._seq + 1
         call = self._ledger.claim(boot, self._seq, self._queues(), want, rung=rung)
-        pause, last = FIRST_PAUSE_S, None
-        while last is None or time.monotonic() < last:
+        pause = FIRST_PAUSE_S
+        while True:
             self._pulse.polled_ms = time.time_ns() // 1_000_000
             try:
                 claim = await self._store.run(call)
@@ -200,10 +216,6 @@ class Worker:
                     log.warning("no tasks can be claimed: %s", error)
                 await asyncio.sleep(pause)
                 pause = min(BELL_S, 2 * pause)
-                if self._stop.is_set() and last is None:  # what it may have taken comes back when the lease runs out
-                    last = time.monotonic() + CONFIRM_S
-        else:
-            return Claim(ClaimStatus.OK, 0, ())
         self._strangers.answered += 1
         if claim.status is ClaimStatus.GONE and boot == self._pulse.boot:
             self._heart.poke()
@@ -388,12 +400,13 @@ class Worker:
     # --- leave ---------------------------------------------------------------------------------------------------
 
     async def _leave(self) -> int:
-        """Let tasks finish; warn and stop the rest; hand it back; retire."""
-        grace, n = self._settings.graceful_shutdown_timeout, len(self._attempts)
+        """Let tasks finish; warn and stop the rest; hand it back; retire. All after the grace shares one time."""
+        budget, grace, n = self.budget, self._settings.graceful_shutdown_timeout, len(self._attempts)
         if n and not self._leave_now.is_set():
             again = "Ctrl-C again hands them back"
             log.info("worker %s stops claiming; it waits up to %g s for what runs (%d); %s", self.boot, grace, n, again)
-        await self._wait_until_empty(grace, self._leave_now)
+        await self._wait_until_empty(budget.grace_left(), self._leave_now)
+        budget.end_grace()
         rest = list(self._attempts.values())
         if rest:
             log.warning("what did not finish in time is handed back (%d)", len(rest))
@@ -406,9 +419,10 @@ class Worker:
                 attempt.ctx.lose()
                 del self._attempts[attempt.key]
                 self._settler.settle(attempt.claimed, HandBack())
-        if not await self._settler.finish(CONFIRM_S):
+        if not await self._settler.finish(max(0.0, budget.left(CONFIRM_S + RETIRE_S) - RETIRE_S)):
             log.warning("the store did not confirm everything; what is open comes back when the lease runs out")
-        await self._retire()
+        if not await budget.spend(self._retire(), RETIRE_S):
+            log.warning("worker %s could not retire in time, its lease will run out", self.boot)
         if self._recycling:
             return EXIT_RECYCLE
         return EXIT_FORCED if rest else EXIT_CLEAN

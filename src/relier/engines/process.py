@@ -115,7 +115,7 @@ async def work(settings: Settings, options: WorkerOptions, told: Told) -> int:
         signal.pthread_sigmask(signal.SIG_BLOCK, TOLD)  # from here on it waits for the next process
         await asyncio.sleep(0.01)  # what came before is heard
         code = EXIT_RECYCLE if worker.recycling else EXIT_CLEAN
-    await client.aclose()
+    await worker.budget.spend(client.aclose())
     return code
 
 

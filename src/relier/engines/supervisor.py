@@ -112,10 +112,10 @@ class Supervisor:
         self._selector.register(waker, selectors.EVENT_READ)
         self._starts = [0.0] * self._count
         with contextlib.closing(self._store):
-            while self._children or not self._stops:
-                self._look()
-                self._wait(waker)
             self._look()
+            while self._children or not self._stops:
+                self._wait(waker)
+                self._look()
         return self._code
 
     def _wait(self, waker: socket.socket) -> None:

@@ -61,7 +61,7 @@ def test_the_trouble_it_promises_happens() -> None:
                 seen["join"] += any(str(arg).startswith("join ") for arg in rest[0])
             seen["follow-up of a burial"] += what == "bury" and rest[0][7] > 0
             seen["another task"] += what == "retry" and len(rest[0]) > 7
-    faults = {"KILL", "FREEZE", "CUT", "OUTAGE", "JUMP", "STALL", "ROLLBACK", "FULL", "HEALED"}
+    faults = {"KILL", "FREEZE", "CUT", "OUTAGE", "JUMP", "STALL", "ROLLBACK", "FULL", "HEALED", "FLAP", "REFUSED"}
     moves = {"submit", "claim", "commit", "retry", "release", "bury", "forfeit", "revive", "promote", "reap", "replay"}
     marks = {"cancel", "discard", "pause", "resume", "register", "beat", "retire", "checkpoint", "step", "owned", "get"}
     locks = {"lock", "renew", "conclude", "unlock"}

@@ -15,7 +15,7 @@ from relier.errors import RelierError
 from relier.ledger.records import Accepted, Admission, Beat, Claim, Claimed, ClaimStatus, Lease, Limit
 from relier.proof.lockers import under_lock
 from relier.proof.tasks import Tasks
-from relier.proof.world import LOST, MS, SECOND, Node, Steps, World, ask
+from relier.proof.world import LOST, MS, SECOND, Node, Steps, World, ask, is_open
 from relier.store.call import Call
 
 
@@ -160,7 +160,12 @@ class Worker:
                     yield from self.compare(boot)
                 yield self.lease * MS // 4
             else:
-                yield self.lease * MS // 16
+                yield self.retry_pause
+
+    @property
+    def retry_pause(self) -> int:
+        """Between a heartbeat that failed and the next (µs): soon, as in store/heartbeat.py."""
+        return self.lease * MS // 16
 
     def compare(self, boot: str) -> Steps:
         """What the ledger says we own, beside what we run."""
@@ -208,8 +213,26 @@ class Worker:
         if rng.random() < 0.5:
             value = b"c%d" % rng.randrange(99)
             yield from ask(world.ledger.checkpoint(lease, rng.randint(1, seq + 1), value, level), 2)
+            return
+        call = world.ledger.step(lease, rng.choice("xy"), b"s%d" % rng.randrange(99), level)
+        if world.profile.refused:
+            yield from self.record(lease, call)
         else:
-            yield from ask(world.ledger.step(lease, rng.choice("xy"), b"s%d" % rng.randrange(99), level), 2)
+            yield from ask(call, 2)
+
+    def record(self, lease: Lease, call: Call[Any]) -> Steps:
+        """Its effect has happened: that is told until it is answered, through whatever outage (run/line.py)."""
+        checker = self.world.checker
+        checker.effect(lease)
+        while self.mine(lease):
+            answer = yield call
+            if not self.again(answer):
+                return
+            yield 100 * MS
+        checker.excuse(lease)  # it is lost, or handed back: whoever runs it next finds no record, and does it again
+
+    def again(self, answer: Any) -> bool:
+        return is_open(answer)
 
     def die(self, claimed: Claimed) -> Steps:
         """A poison task takes its process with it: a suspect its own, others and hogs the whole worker."""

@@ -86,6 +86,7 @@ class Checker(History):
             if ghost is None or not _still(kind, ghost):
                 raise Violation("level-holds", f"{task_id} was {kind} at {level} and is not after the rollback")
         self.durable.update(kept)
+        self.effects.clear()  # a record that was lost with the suffix is nobody's fault
         for task_id in list(self.memory.ghosts):
             if task_id in self.exempt:
                 del self.memory.ghosts[task_id]

@@ -21,6 +21,7 @@ class Faults:
         self.sweepers: list[Node] = []
         self.crews = 0
         self.closed = False
+        self.flaps: int | None = None  # how often the store goes down and comes back from now on
         self.operators: list[Node] = []
 
     # --- the cast ------------------------------------------------------------------------------------------------
@@ -45,7 +46,7 @@ class Faults:
 
     def hire(self, delay_us: int = 0) -> Worker:
         self.crews += 1
-        worker = Worker(self.world, self.tasks, f"w{self.crews}")
+        worker = (self.world.hires or Worker)(self.world, self.tasks, f"w{self.crews}")
         worker.draining = self.closed
         self.workers.append(worker)
         self.world.spawn(worker.node, worker.main(), delay_us)
@@ -73,6 +74,7 @@ class Faults:
             (p.fill, self._fill),
             (p.wreck, self._wreck),
             (p.crowd, self._crowd),
+            (p.flap, self._flap),
         )
         for chance, happen in happenings:
             if chance and rng.random() < chance:
@@ -178,13 +180,38 @@ class Faults:
     def _crowd(self) -> None:
         self.hire()
 
+    def _flap(self) -> None:
+        if self.flaps is None:
+            self.flaps = self.world.rng.randint(3, 9)
+            self._go_down()
+
+    def _go_down(self) -> None:
+        """Away, or refusing everything, for less than half the shortest lease: the ledger's clock counts it in full.
+        Then up for at least as long as a heartbeat that times out and the next one take."""
+        world, rng = self.world, self.world.rng
+        if world.healed or not self.flaps:
+            self.flaps = None
+            return
+        self.flaps -= 1
+        down = rng.randint(100, 600) * MS
+        if rng.random() < 0.6:
+            world.outage_until = world.now + down
+        else:
+            world.refuses_until = world.now + down
+        world.note("FLAP", down)
+        world.after(down + rng.randint(480, 900) * MS, self._go_down)
+
+    def is_healthy(self, boot: str) -> bool:
+        """Whether a worker runs under this boot that nothing happened to."""
+        return any(w.boot == boot and not w.gone and not w.node.dead for w in self.workers)
+
     # --- the end of the faults -----------------------------------------------------------------------------------
 
     def heal(self) -> None:
         """From now on messages arrive, clocks run, and nobody dies but by poison."""
         world = self.world
         world.healed = True
-        world.outage_until = 0
+        world.outage_until = world.refuses_until = 0
         world.stalled = None
         self._free()
         world.note("HEALED")

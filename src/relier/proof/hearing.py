@@ -35,6 +35,8 @@ def judge(history: History, task_id: str, move: str, fence: int, boot: str, verd
         return False
     expected = _expected(history.memory.ghosts.get(task_id), move, fence, boot)
     if verdict == expected:
+        if verdict == "ok" and history.effects:
+            history.recorded_first(move, task_id, fence)
         return verdict == "ok"
     detail = f"{move} of {task_id} by {boot} under {fence} was told {verdict}, it is {expected}"
     if expected in {"ok", "repeat"}:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from relier.ledger.records import Submission
+from relier.ledger.records import Lease, Submission
 from relier.proof import hearing
 from relier.proof.ghost import LIVE, MAX_RESURRECTIONS, REVIVED, Ghost, GhostBoot, Memory, Violation
 from relier.proof.state import Rec
@@ -23,6 +23,7 @@ class History:
         self.world = world
         self.memory = Memory()
         self.exempt: set[str] = set()
+        self.effects: set[tuple[str, int]] = set()  # id and fence of attempts that did something not yet recorded
         self.loose = False  # a record was removed underneath: indexes may hold strays
         self.time_us = 0
         self.time_ms = 0
@@ -54,6 +55,25 @@ class History:
         self.latest_us = max(self.latest_us, self.time_us)
         self.highest[task_id] = max(self.highest.get(task_id, 0), fence)
         return fits
+
+    # --- effects of steps ------------------------------------------------------------------------------------------
+
+    def effect(self, lease: Lease) -> None:
+        """The attempt has done what a step is to record."""
+        self.effects.add((lease.task_id, int(lease.fence)))
+
+    def excuse(self, lease: Lease) -> None:
+        """It could not record it: the task is not its own any more."""
+        self.effects.discard((lease.task_id, int(lease.fence)))
+
+    def recorded_first(self, move: str, task_id: str, fence: int) -> None:
+        """No attempt ends by its own decision before what it did is recorded: a later one would do it again."""
+        if move == "step":
+            self.effects.discard((task_id, fence))
+        elif move in {"commit", "retry", "bury"} and (task_id, fence) in self.effects:
+            raise Violation(
+                "effects-are-recorded", f"{task_id} ended in {move} under {fence} with an effect unrecorded"
+            )
 
     # --- boots and time ------------------------------------------------------------------------------------------
 
@@ -92,6 +112,8 @@ class History:
             raise Violation(
                 "grace-after-outage", f"{name} was declared lost {self.world.now} before {self.memory.grace}"
             )
+        if self.world.profile.flap and self.world.faults.is_healthy(name):
+            raise Violation("healthy-survives-flapping", f"{name} was declared lost after {silent_for} ms")
 
     def _revived_waiting(self) -> dict[str, int]:
         waiting: dict[str, int] = {}

@@ -1,10 +1,11 @@
-"""One seeded bug: a model that differs from the right one in a few lines."""
+"""One seeded bug: a model, or a worker, that differs from the right one in a few lines."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from relier.proof.actors import Worker
 from relier.proof.model import Model
 
 
@@ -16,6 +17,7 @@ class Mutant:
     about: str
     model: type[Model]
     profiles: tuple[str, ...]
+    worker: type[Worker] = Worker
 
 
 def register(into: list[Mutant], about: str, *profiles: str) -> Callable[[type[Model]], type[Model]]:
@@ -24,5 +26,15 @@ def register(into: list[Mutant], about: str, *profiles: str) -> Callable[[type[M
     def declare(model: type[Model]) -> type[Model]:
         into.append(Mutant(model.__name__, about, model, profiles or ("mixed",)))
         return model
+
+    return declare
+
+
+def register_worker(into: list[Mutant], about: str, *profiles: str) -> Callable[[type[Worker]], type[Worker]]:
+    """Declares a worker with a bug, on the right model."""
+
+    def declare(worker: type[Worker]) -> type[Worker]:
+        into.append(Mutant(worker.__name__, about, Model, profiles, worker))
+        return worker
 
     return declare

@@ -1,8 +1,8 @@
 """Seeded bugs in the model, each of which some check must catch: what the checks are worth is what they catch.
 
-A mutant is a `Model` with a few lines changed. `hunt` runs it through schedules of the profiles it names until an
-invariant breaks; what random schedules seldom meet a directed one does (directed.py). A mutant that survives means that
-an invariant is missing. lua_mutants.py holds the same for the real scripts.
+A mutant is a `Model`, or a `Worker`, with a few lines changed. `hunt` runs it through schedules of its profiles
+until an invariant breaks; what random schedules seldom meet a directed one does (directed.py). A mutant that survives
+means that an invariant is missing. lua_mutants.py holds the same for the real scripts.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from relier.proof.mutants_follow import MUTANTS as FOLLOWING
 from relier.proof.mutants_locks import MUTANTS as LOCKING
 from relier.proof.mutants_settle import MUTANTS as SETTLING
 from relier.proof.mutants_work import MUTANTS as WORKING
+from relier.proof.mutants_workers import MUTANTS as BEATING
 from relier.proof.simulate import ModelBackend, run_schedule
 from relier.proof.world import World
 
-MUTANTS = (*TICKING, *WORKING, *SETTLING, *FOLLOWING, *LOCKING)
+MUTANTS = (*TICKING, *WORKING, *SETTLING, *FOLLOWING, *LOCKING, *BEATING)
 SEEDS = 3000
 
 
@@ -45,7 +46,7 @@ def hunt(index: int, seeds: int = SEEDS) -> Caught:
     random_profiles = [name for name in mutant.profiles if name not in SCHEDULES]
     for seed in range(seeds if random_profiles else 0):
         profile = random_profiles[seed % len(random_profiles)]
-        outcome = run_schedule(seed, profile, ModelBackend(mutant.model()))
+        outcome = run_schedule(seed, profile, ModelBackend(mutant.model()), worker=mutant.worker)
         if outcome.violation:
             return Caught(mutant.name, f"--seed {seed} --profile {profile}", outcome.violation, seed + 1)
     return Caught(mutant.name, "", "", seeds)

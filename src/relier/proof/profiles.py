@@ -24,6 +24,7 @@ class Profile:
     unanswered: float = 0.03
     late: float = 0.03
     twice: float = 0.02
+    refused: float = 0.0  # answered "not now": it did not run
     # per tick
     kill: float = 0.06
     freeze: float = 0.04
@@ -34,6 +35,7 @@ class Profile:
     fill: float = 0.0
     wreck: float = 0.0
     crowd: float = 0.0
+    flap: float = 0.0  # and then no healthy worker may be lost
     leaps: tuple[int, ...] = (50, 500, 2000, 20_000)  # of the store's TIME, ms
     # per task
     keyed: float = 0.25
@@ -102,6 +104,7 @@ PROFILES: tuple[Profile, ...] = (
         poison=0.02,
     ),
     Profile("crowd", tasks=(10, 16), slots=(3, 6), queues=(1, 2), crowd=0.1, limited=0.3, poison=0.02),
+    Profile("flapping", flap=0.4, refused=0.04, kill=0.02, lost=0, late=0, freeze=0, cut=0, outage=0, poison=0),
 )
 BY_NAME = {profile.name: profile for profile in PROFILES}
 

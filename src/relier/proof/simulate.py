@@ -6,6 +6,7 @@ import traceback
 from dataclasses import dataclass
 
 from relier.errors import RelierError
+from relier.proof.actors import Worker
 from relier.proof.faults import Faults
 from relier.proof.ghost import LIVE, Violation
 from relier.proof.indexes import check_all
@@ -35,9 +36,15 @@ class Outcome:
 
 
 def run_schedule(
-    seed: int, profile: str | None = None, backend: Backend | None = None, *, trace: bool = False
+    seed: int,
+    profile: str | None = None,
+    backend: Backend | None = None,
+    *,
+    trace: bool = False,
+    worker: type[Worker] | None = None,
 ) -> Outcome:
     world = World(seed, profile, backend, trace=trace)
+    world.hires = worker
     return run_world(world)
 
 

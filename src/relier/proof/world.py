@@ -5,13 +5,16 @@ came in time), or a number of microseconds to wait. Processes live on nodes; a n
 again), frozen (they run on later, none the wiser) or cut off from the store. One `random.Random(seed)` decides
 everything, so a seed is a history.
 
-    per message   lost; answered into the void; late, so that it arrives after its re-send or its sender's death; twice
-    the store     unreachable; its TIME jumps; full; a record removed underneath; a failover or restart that returns it
-                  to an earlier point. While a rollback is in the making the level that would survive it (replicated for
-                  a failover, fsync for a restart) is not confirmed, so what was acknowledged at that level is
-                  never in the lost suffix, and everything else acknowledged since may be.
+    per message   lost; answered into the void; late, so that it arrives after its re-send or its sender's death; twice;
+                  refused with "not now" (LOADING, NOREPLICAS, …): it did not run
+    the store     unreachable; flapping: down, or refusing, and up again, faster than a lease; its TIME jumps; full; a
+                  record removed underneath; a failover or restart that returns it to an earlier point. While a rollback
+                  is in the making the level that would survive it (replicated for a failover, fsync for a restart) is
+                  not confirmed, so what was acknowledged at that level is never in the lost suffix, and everything else
+                  acknowledged since may be.
 
 Not covered: two stores that both take writes (split brain at `memory`), reads from a replica, byte limits of a claim.
+That a server forgets its scripts is a refusal to the ledger; what the store layer makes of it is in wires.py.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from collections.abc import Callable, Generator
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from relier.errors import IndeterminateError, RelierError, StoreFullError
+from relier.errors import IndeterminateError, RelierError, StoreFullError, StoreNotReadyError
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Submission
 from relier.proof.checker import Checker
@@ -35,6 +38,7 @@ from relier.settings import Settings
 from relier.store.call import Arg, Call, Durability, parsed
 
 if TYPE_CHECKING:
+    from relier.proof.actors import Worker
     from relier.proof.faults import Faults
 
 BASE_US = 1_700_000_000_000_000
@@ -54,12 +58,17 @@ LOST = _Lost()
 _PENDING = _Lost()
 
 
+def is_open(answer: Any) -> bool:
+    """Whether a client that must not give up asks again: nobody answered, or "not now" was the answer."""
+    return answer is LOST or isinstance(answer, IndeterminateError | StoreFullError | StoreNotReadyError)
+
+
 def ask(call: Call[Any], tries: int, pause_us: int = 100 * MS) -> Generator[Any, Any, Any]:
     """Sends a call again until it is answered, as a client does that knows every call is safe to repeat."""
     answer: Any = LOST
     for _ in range(tries):
         answer = yield call
-        if answer is not LOST and not isinstance(answer, IndeterminateError | StoreFullError):
+        if not is_open(answer):
             break
         yield pause_us
     return answer
@@ -159,6 +168,7 @@ class World:
         self.backend: Backend = backend or ModelBackend()
         self.ledger = ledger(namespace)
         self.faults: Faults
+        self.hires: type[Worker] | None = None  # a worker with a bug instead of the right one
         self.subs: dict[str, Submission] = {}
         self.others: dict[Arg, Submission] = {}  # what tasks go on as, by how it travels
         self.checker = Checker(self)
@@ -168,6 +178,7 @@ class World:
         self.in_flight = 0
         self.pushing = 0
         self.outage_until = 0
+        self.refuses_until = 0
         self.stalled: Durability | None = None
         self.steps = 0
         self.last_us = 0
@@ -222,6 +233,9 @@ class World:
     def _send(self, node: Node, steps: Steps, call: Call[Any]) -> Any:
         if self.now < self.outage_until or self.now < node.cut_until:
             return self._time_out(node, steps)
+        if self.now < self.refuses_until or self._refuses():
+            self.events.append((self.steps, self.now, "REFUSED", call.script))
+            return StoreNotReadyError("not now")
         roll = 1.0 if self.healed else self.rng.random()
         if roll >= self._noisy:
             return self._answer(call, self.apply(call))
@@ -240,6 +254,10 @@ class World:
             return self._time_out(node, steps)
         self._delay(delay, call, node, steps)
         return _PENDING
+
+    def _refuses(self) -> bool:
+        chance = self.profile.refused  # a draw for nothing would make other profiles' seeds other histories
+        return bool(chance) and not self.healed and self.rng.random() < chance
 
     def _delay(self, delay: int, *message: Any) -> None:
         self.in_flight += 1

@@ -149,7 +149,6 @@ def test_claims_put_away_what_cannot_run_on_a_full_store(small: FullWorld) -> No
 
 def test_new_data_is_refused_whole_on_a_full_store(small: FullWorld) -> None:
     world = small.world
-    lease = world.start(queue="other")
     dead = world.start(queue="other")
     world.bury(dead)
     version = world.version(dead.task_id)
@@ -163,15 +162,33 @@ def test_new_data_is_refused_whole_on_a_full_store(small: FullWorld) -> None:
         world.ledger.submit([world.new(id=kept), world.new()]),
         world.ledger.replay(dead.task_id, version, "n"),
         world.ledger.replay(dead.task_id, version, "n", b"edited", fresh=True),
-        world.ledger.checkpoint(lease, 1, b"half"),
-        world.ledger.step(lease, "pay", b"1"),
-        world.ledger.lock("k", "token", 1000, lease),
         world.ledger.lock("k", "token", 1000, "web.1"),
     ]
     with small.full():
         for call in refused:
             with world.unchanged(), pytest.raises(StoreFullError, match="nothing was written"):
                 world.run(call)
+
+
+def test_a_running_task_goes_on_on_a_full_store(small: FullWorld) -> None:
+    """Whatever a task writes on its way to its end: without it the task could not end and make room."""
+    world, ledger = small.world, small.world.ledger
+    lease, again = world.start(), world.start()
+    world.run(ledger.step(again, "paid", b"1"))
+    world.run(ledger.checkpoint(again, 1, b"half"))
+    with small.full():
+        for held in (lease, again):
+            assert world.run(ledger.step(held, "ship", b"x" * 10_000)).settled.verdict == "ok"
+            assert world.run(ledger.step(held, "ship", b"y")).value == b"x" * 10_000
+            assert world.run(ledger.checkpoint(held, 2, b"x" * 10_000)).verdict == "ok"
+            assert world.run(ledger.checkpoint(held, 2, b"x" * 10_000)).verdict == "repeat"
+            assert world.run(ledger.progress(held, "nearly there")).verdict == "ok"
+            key = f"charge:{held.task_id}"
+            assert world.run(ledger.lock(key, "token", 1000, held)).state == "claimed"
+            assert world.run(ledger.lock(key, "other", 1000, "web.1")).state == "in_flight"
+            assert world.run(ledger.conclude(key, "token", DAY, b"x" * 10_000)) == "ok"
+            assert world.commit(held, b"result").verdict == "ok"
+    assert world.state(lease.task_id) is world.state(again.task_id) is State.DONE
 
 
 def test_locks_end_on_a_full_store(small: FullWorld) -> None:

@@ -29,10 +29,7 @@ from relier.store.call import Call, Durability
 if TYPE_CHECKING:
     from relier.proof.world import World
 
-MAY_RUN_FULL = frozenset(
-    {"beat", "commit", "retry", "bury", "release", "forfeit", "revive", "cancel", "discard"}
-    | {"renew", "conclude", "unlock"}
-)
+BRINGS_NEW = frozenset({"submit", "replay"})  # and a lock outside tasks: all that a full store may refuse
 CHANGING = frozenset(MOVES)
 STEP = "step "
 
@@ -66,9 +63,9 @@ class Checker(History):
         if self.durable.get(("accepted", task_id)) in {None, Durability.MEMORY}:
             self.durable["accepted", task_id] = level
 
-    def refused_as_full(self, script: str) -> None:
-        if script in MAY_RUN_FULL:
-            raise Violation("settles-when-full", f"{script} was refused by a full store")
+    def refused_as_full(self, call: Call[Any]) -> None:
+        if call.script not in BRINGS_NEW and not (call.script == "lock" and call.args[4] == "-"):
+            raise Violation("settles-when-full", f"{call.script} was refused by a full store")
 
     # --- rollbacks -----------------------------------------------------------------------------------------------
 

@@ -24,7 +24,8 @@ class Locks(Pieces):
                 return [b"claimed"]
             if not self.makes_room(hold, task_id, fence):
                 return [b"in_flight", hold.until - self.now, hold.owner.encode(), hold.task_id.encode()]
-        self.need_memory()
+        if task_id == "-":
+            self.need_memory()
         self.holds[key] = Hold(self.now + int(args[2]), token, owner, task_id, fence)
         return [b"claimed"]
 

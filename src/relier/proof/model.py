@@ -188,7 +188,6 @@ class Model(Operate, Locks):
             if of == fence and last >= seq:
                 said = "repeat"
             else:
-                self.need_memory()
                 rec.checkpoint = args[4]
                 rec.mark("k")
                 self.note(rec, checkpoint=f"{fence}:{seq}")
@@ -200,7 +199,6 @@ class Model(Operate, Locks):
         said = self.verdict(rec, "step", fence, boot)
         if said != "ok" or rec is None:
             return [*_settled(said, rec), None]
-        self.need_memory()
         if name in rec.steps:
             return [*_settled("repeat", rec), rec.steps[name]]
         rec.steps[name] = args[4]
@@ -212,7 +210,6 @@ class Model(Operate, Locks):
         rec = self.tasks.get(task_id)
         said = self.verdict(rec, "progress", fence, boot)
         if said == "ok" and rec is not None:
-            self.need_memory()
             self.note(rec, progress=args[3].decode())
         return _settled(said, rec)
 

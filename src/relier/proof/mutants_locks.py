@@ -117,3 +117,10 @@ class FullRefusesConclude(Model):
     def _conclude(self, args: list[bytes]) -> Any:
         self.need_memory()
         return super()._conclude(args)
+
+
+@_bug("a full store refuses the locks of running tasks", "locks")
+class FullRefusesLock(Model):
+    def _lock(self, args: list[bytes]) -> Any:
+        self.need_memory()
+        return super()._lock(args)

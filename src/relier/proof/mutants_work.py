@@ -295,3 +295,17 @@ class FullRefusesCommit(Model):
     def _commit(self, args: list[bytes]) -> Any:
         self.need_memory()
         return super()._commit(args)
+
+
+@_bug("a full store refuses steps, so what runs cannot end", "full")
+class FullRefusesStep(Model):
+    def _step(self, args: list[bytes]) -> Any:
+        self.need_memory()
+        return super()._step(args)
+
+
+@_bug("a full store refuses checkpoints", "full")
+class FullRefusesCheckpoint(Model):
+    def _checkpoint(self, args: list[bytes]) -> Any:
+        self.need_memory()
+        return super()._checkpoint(args)

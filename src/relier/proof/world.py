@@ -303,7 +303,7 @@ class World:
             raw = self.backend.run(call)
         except StoreFullError as error:
             self.events.append((self.steps, self.now, call.script, call.args, "full"))
-            self.checker.refused_as_full(call.script)
+            self.checker.refused_as_full(call)
             return error
         self.events.append((self.steps, self.now, call.script, call.args, raw))
         self.checker.applied(call, raw, time_us)

@@ -14,6 +14,7 @@ if said == 'ok' then
       touch()
     end
   else
+    redis.call('HDEL', META, 'full')   -- a first write that a full store does not refuse
     redis.call('SET', CHECKPOINT .. id, ARGV[5])
     mark(r, 'k')
     note(id, r, 'checkpoint', fence .. ':' .. ARGV[4])

@@ -23,5 +23,7 @@ if hold.state and hold.till > now then
     return {'in_flight', hold.till - now, hold.owner, hold.task}
   end
 end
+-- A first write that a full store does not refuse, so that a running task can go on. A lock outside tasks is refused like a push.
+if task ~= '-' then redis.call('HDEL', META, 'full') end
 write_hold(key, 'held', tonumber(ARGV[3]), token, owner .. ' ' .. task .. ' ' .. fence, '')
 return {'claimed'}

@@ -6,6 +6,7 @@ local id = ARGV[2]
 local r = read(id)
 local said = verdict(id, r, 'progress', ARGV[3], ARGV[1])
 if said == 'ok' then
+  redis.call('HDEL', META, 'full')   -- a first write that a full store does not refuse
   note(id, r, 'progress', ARGV[4])
   redis.call('SETRANGE', TASK .. id, 0, core(r))
 end

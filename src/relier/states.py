@@ -55,7 +55,7 @@ MOVES: dict[str, Move] = {
     "bury": _move("owner", (_R, _DEAD), *_FOLLOWS),
     "forfeit": _move("owner", (_R, _Q), (_R, _DEAD), (_R, _CANCELLED)),
     "revive": _move("sweeper", (_R, _Q), (_R, _DEAD), (_R, _CANCELLED)),
-    "promote": _move("sweeper", (_S, _Q), (_S, _CANCELLED), (_S, _DEAD)),
+    "promote": _move("sweeper", (_S, _Q), (_S, _CANCELLED), (_S, _DEAD), (_Q, _CANCELLED)),
     "reap": _move("sweeper", (_DONE, None), (_DEAD, None), (_CANCELLED, None)),
     "replay": _move("operator", (_DEAD, _Q)),
     "cancel": _move("operator", (_S, _CANCELLED), (_Q, _CANCELLED)),

@@ -32,7 +32,7 @@ def everything(world: World) -> None:
     guard = Admission((Limit.per_window("l", 50, 60_000),), max_depth=1000, max_bytes=100_000)
     world.join("other")
     world.submit(*[world.new(queue="a", key=f"k{n}", key_ttl_ms=DAY, nonce="n") for n in range(8)], admission=guard)
-    world.push(queue="b", delay_ms=5000)
+    world.push(queue="b", delay_ms=5000, expires_in_ms=9000)
     leases = [claimed.lease for claimed in world.claim(queues=["a"])]
     for lease in leases:
         world.run(world.ledger.checkpoint(lease, 1, b"half"))

@@ -225,6 +225,7 @@ MAKES: dict[tuple[str, State | None, State | None], Do] = {
     ("revive", R, CANCELLED): lambda w: (_asked(w), w.lose()),
     ("promote", S, Q): lambda w: (w.push(delay_ms=1), _after(w, 1, w.ledger.promote())),
     ("promote", S, CANCELLED): lambda w: (w.push(delay_ms=1, expires_in_ms=1), _after(w, 1, w.ledger.promote())),
+    ("promote", Q, CANCELLED): lambda w: (w.push(expires_in_ms=1), _after(w, 1, w.ledger.promote())),
     ("promote", S, DEAD): lambda w: (_broken(w, delay_ms=1), _after(w, 1, w.ledger.promote())),
     ("reap", DONE, None): lambda w: _reap(w, DONE),
     ("reap", DEAD, None): lambda w: _reap(w, DEAD),

@@ -69,6 +69,15 @@ SCHEMA: tuple[Key, ...] = (
         "queue",
         "when empty",
     ),
+    Key(
+        "expiring",
+        "expiring",
+        None,
+        "zset",
+        "ids that no worker had yet, by `expires` (TIME, ms); beside the index they are in",
+        "namespace",
+        "when empty",
+    ),
     Key("owned", "o:", "boot", "zset", "running ids by time of claim (TIME, ms)", "boot", "when empty"),
     Key("ended", "e:", "state", "zset", "ended ids by end of life (TIME, ms)", "namespace", "when empty"),
     # who works

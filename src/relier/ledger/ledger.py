@@ -293,7 +293,7 @@ class Ledger:
         return self._call("revive", [min(most, SWEEP_TASKS), deepest, interval_ms, boot, plain(cause)], replies.swept)
 
     def promote(self, most: int = SWEEP_TASKS) -> Call[Promoted]:
-        """Due tasks enter their queues."""
+        """Due tasks enter their queues; tasks past `expires` that never ran are cancelled."""
         return self._call("promote", [most], replies.promoted)
 
     def reap(self, most: int = SWEEP_TASKS) -> Call[int]:

@@ -329,6 +329,8 @@ class Locked(msgspec.Struct, frozen=True):
 
 
 class Promoted(msgspec.Struct, frozen=True):
+    """`next_due_ms`: when the next task is due, or expires."""
+
     count: int
     next_due_ms: int | None
     now_ms: int = 0

@@ -21,7 +21,7 @@ from relier.ledger.records import Accepted, Recorded, Settled
 from relier.proof.ghost import LIVE, Ghost, Memory, Violation
 from relier.proof.hearing import key_taken
 from relier.proof.history import History
-from relier.proof.indexes import check_all, check_boots, check_counts, check_keys, check_places
+from relier.proof.indexes import check_all, check_boots, check_counts, check_expired, check_keys, check_places
 from relier.proof.state import Rec
 from relier.states import BY_WORD, MOVES
 from relier.store.call import Call, Durability
@@ -135,6 +135,8 @@ class Checker(History):
             self.order_kept(said)
         elif script in {"commit", "bury"} and self.offered:
             self._followed()
+        elif script == "promote":
+            check_expired(self, int(call.args[0]), len(changed))
         elif script == "revive":
             self.thorough(call, raw)
 

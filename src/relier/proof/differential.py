@@ -223,6 +223,8 @@ def expected_keyspace(model: Model) -> dict[str, Any]:
         found |= {f"{kind}{of}": ({i: float(n) for i, n in rows.items()}, False) for of, rows in index.items()}
     if model.due:
         found["due"] = ({i: float(n) for i, n in model.due.items()}, False)
+    if model.expiring:
+        found["expiring"] = ({i: float(n) for i, n in model.expiring.items()}, False)
     found |= _expected_members(model) | _expected_marks(model)
     return found
 

@@ -193,7 +193,7 @@ class History:
         expired = ghost.fence == 0 and 0 < ghost.expires <= self.time_ms
         if script == "claim" and new == "cancelled" and expired:
             return
-        if script == "promote" and ghost.due <= self.time_ms and expired == (new == "cancelled"):
+        if script == "promote" and (expired if new == "cancelled" else ghost.due <= self.time_ms and not expired):
             return
         if script in {"submit", "commit", "bury"} and new == "cancelled" and ghost.sub.key:
             heirs = (sub for i, sub in self.offered.items() if sub and i != task_id and sub.key == ghost.sub.key)

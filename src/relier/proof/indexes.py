@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from relier.proof.ghost import LIVE, Ghost, Violation, key_until
@@ -72,6 +72,29 @@ def check_places(checker: Checker, changed: Iterable[str]) -> None:
         placed = len(model.due) + sum(len(entries) for index in indexes for entries in index.values())
         if placed != len(model.tasks):
             raise Violation("in-exactly-one-index", f"{placed} places for {len(model.tasks)} records")
+        _check_expiring(model, ghosts)
+
+
+def _check_expiring(model: Model, ghosts: Mapping[str, Ghost]) -> None:
+    """Whatever may expire stands beside its index under that time, and nothing else does."""
+    waiting = {
+        i: ghost.expires
+        for i, ghost in ghosts.items()
+        if ghost.expires and ghost.fence == 0 and ghost.state in {"queued", "scheduled"}
+    }
+    if model.expiring != waiting:
+        raise Violation("expires-is-known", f"{model.expiring} may expire, the history says {waiting}")
+
+
+def check_expired(checker: Checker, most: int, moved: int) -> None:
+    """After a promote that did not move all it may, nothing waits past its time for its first attempt."""
+    late = [
+        i
+        for i, ghost in checker.memory.ghosts.items()
+        if ghost.fence == 0 and 0 < ghost.expires <= checker.time_ms and ghost.state in {"queued", "scheduled"}
+    ]
+    if late and moved < most and not checker.loose:
+        raise Violation("expires-holds", f"{late} still wait after a promote of {moved} of {most}")
 
 
 def _check_place(model: Model, task_id: str, rec: Rec, ghost: Ghost) -> None:

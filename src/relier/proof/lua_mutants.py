@@ -71,6 +71,15 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
         "if r.state then",
     ),
     LuaMutant("begun_expires", "lib/expired", " and r.fence == '0'", ""),
+    LuaMutant("expires_not_listed", "lib/enter", "redis.call('ZADD', EXPIRING, expires, id)", ""),
+    LuaMutant("begun_stays_listed", "lib/take", "redis.call('ZREM', EXPIRING, id)", ""),
+    LuaMutant("ended_stays_listed", "lib/loose_ends", "redis.call('ZREM', EXPIRING, id)", ""),
+    LuaMutant("expired_stays_queued", "promote", "redis.call('ZREM', READY .. r.queue, id)", ""),
+    LuaMutant("expired_stays_due", "promote", "    redis.call('ZREM', DUE, id)\n    finish", "    finish"),
+    LuaMutant(
+        "late_entry_ends_anything", "promote", "or r.state == 'scheduled') and expired(r)", "or r.state == 'running')"
+    ),
+    LuaMutant("expiry_wakes_nobody", "promote", "if late and (not due or", "if late and (false and"),
     LuaMutant("pause_ignored", "claim", "if not pause or string.sub(pause, 1, 1) == '0' then", "if true then"),
     LuaMutant("clock_jumps", "lib/clock", "if gap <= clamp then", "if gap == gap then"),
     LuaMutant("clock_goes_back", "lib/clock", "math.max(0, gap)", "gap"),

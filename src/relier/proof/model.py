@@ -163,6 +163,7 @@ class Model(Operate, Locks):
         return True, room
 
     def start(self, boot: str, task_id: str, rec: Rec) -> None:
+        self.waits_no_more(task_id, rec)
         rec.fence = max(rec.fence + 1, self.time_us)
         rec.owner, rec.attempt = boot, rec.attempt + 1
         self.moved(rec, "running")
@@ -377,7 +378,20 @@ class Model(Operate, Locks):
                 self.line_up(task_id, rec, at * 1000)
                 self.ring(rec.queue)
                 promoted += 1
-        return [promoted, str(min(self.due.values())).encode() if self.due else b"", self.now]
+        self.expire(int(args[0]) - len(due))
+        times = [*self.due.values(), *self.expiring.values()]
+        return [promoted, str(min(times)).encode() if times else b"", self.now]
+
+    def expire(self, most: int) -> None:
+        """What waits for its first attempt past its time ends, wherever it waits."""
+        late = sorted((at, task_id) for task_id, at in self.expiring.items() if at <= self.now)[:most]
+        for _, task_id in late:
+            rec = self.tasks.get(task_id)
+            del self.expiring[task_id]
+            if rec is not None and rec.state in {"queued", "scheduled"} and self.expired(rec):
+                self.drop(self.ready, rec.queue, task_id)
+                self.due.pop(task_id, None)
+                self.finish(task_id, rec, "cancelled", reason="expired")
 
     def _reap(self, args: list[bytes]) -> Any:
         removed, most = 0, int(args[0])

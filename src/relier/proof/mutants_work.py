@@ -56,6 +56,27 @@ class BegunExpires(Model):
         return rec.expires is not None and rec.expires <= self.now
 
 
+@_bug("in a queue that nobody claims from, nothing expires", "mixed", "operators")
+class UnservedNeverExpires(Model):
+    def expire(self, most: int) -> None:
+        """Leaves it to claims."""
+
+
+@_bug("the sweep cancels what has begun", "mixed", "crowd")
+class SweepExpiresTheBegun(Model):
+    def waits_no_more(self, task_id: str, rec: Rec) -> None:
+        if rec.state != "queued":
+            super().waits_no_more(task_id, rec)
+
+
+@_bug("what expired stays in its queue", "mixed", "operators")
+class ExpiredStaysQueued(Model):
+    def expire(self, most: int) -> None:
+        places = {queue: dict(index) for queue, index in self.ready.items()}
+        super().expire(most)
+        self.ready = places
+
+
 @_bug("low priority goes first", "crowd")
 class PriorityReversed(Model):
     def line_up(self, task_id: str, rec: Rec, at_us: int) -> None:

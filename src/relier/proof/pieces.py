@@ -118,6 +118,12 @@ class Pieces(Namespace):
         self.count(rec.state)
         if rec.held is not None:
             self.count("bytes", -rec.held)
+        self.waits_no_more(task_id, rec)
+
+    def waits_no_more(self, task_id: str, rec: Rec) -> None:
+        """One that no worker had yet begins, or ends."""
+        if rec.expires is not None and rec.fence == 0:
+            self.expiring.pop(task_id, None)
 
     def remove(self, task_id: str, rec: Rec) -> None:
         key = rec.more.get("key")
@@ -231,6 +237,8 @@ class Pieces(Namespace):
                 self.due.pop(other, None)
                 self.finish(other, old, "cancelled", reason="replaced")
             self.idem[item.key] = (item.id, None)
+        if rec.expires is not None:
+            self.expiring[item.id] = rec.expires
         eta = item.absolute(item.eta, self.now)
         if eta > self.now:
             rec.state = "scheduled"

@@ -166,6 +166,7 @@ class Namespace:
     layout: str | None = None
     tasks: dict[str, Rec] = field(default_factory=dict)
     due: dict[str, int] = field(default_factory=dict)
+    expiring: dict[str, int] = field(default_factory=dict)  # id that no worker had -> expires
     ready: dict[str, dict[str, int]] = field(default_factory=dict)  # queue -> id -> order
     owned: dict[str, dict[str, int]] = field(default_factory=dict)  # boot -> id -> time of claim
     ended: dict[str, dict[str, float]] = field(default_factory=dict)  # state -> id -> end of life

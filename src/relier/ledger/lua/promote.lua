@@ -1,9 +1,10 @@
--- Tasks whose time has come enter their queues, at the place of the time they were due.
+-- Tasks whose time has come: a due one enters its queue, at the place of the time it was due; one past `expires` that never ran ends as
+-- cancelled, whether or not anybody serves its queue.
 -- ARGV: most tasks in this call
--- returns: {promoted, when the next is due (TIME, ms; '' none), TIME (ms)}
+-- returns: {promoted, when the next is due or expires (TIME, ms; '' none), TIME (ms)}
 -- use: order corrupt expired
-local promoted = 0
-local rows = redis.call('ZRANGEBYSCORE', DUE, '-inf', now, 'WITHSCORES', 'LIMIT', 0, tonumber(ARGV[1]))
+local promoted, most = 0, tonumber(ARGV[1])
+local rows = redis.call('ZRANGEBYSCORE', DUE, '-inf', now, 'WITHSCORES', 'LIMIT', 0, most)
 for i = 1, #rows, 2 do
   local id = rows[i]
   local r = read(id)
@@ -20,5 +21,20 @@ for i = 1, #rows, 2 do
     promoted = promoted + 1
   end
 end
+
+-- An entry whose task no longer waits for its first attempt is only dropped: workers of an older release leave such entries.
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', EXPIRING, '-inf', now, 'LIMIT', 0, most - #rows / 2)) do
+  local r = read(id)
+  redis.call('ZREM', EXPIRING, id)
+  if (r.state == 'queued' or r.state == 'scheduled') and expired(r) then
+    redis.call('ZREM', READY .. r.queue, id)
+    redis.call('ZREM', DUE, id)
+    finish_cancelled(id, r, 'expired')
+  end
+end
 close()
-return {promoted, redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2] or '', now}
+
+local function first(index) return redis.call('ZRANGE', index, 0, 0, 'WITHSCORES')[2] end
+local due, late = first(DUE), first(EXPIRING)
+if late and (not due or tonumber(late) < tonumber(due)) then due = late end
+return {promoted, due or '', now}

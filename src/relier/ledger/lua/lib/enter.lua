@@ -80,6 +80,7 @@ local function enter(a, nth, charged, looked)
     if written.err then redis.call('SET', TASK .. id, text, 'NX') end   -- raises it: the store is full
   end
   if key ~= '' or nonce ~= '' then take_more(id, key, nonce) end
+  if expires ~= '-' then redis.call('ZADD', EXPIRING, expires, id) end
   if state == 'scheduled' then
     redis.call('ZADD', DUE, eta, id)
   else

@@ -23,4 +23,5 @@ local function tie_up(id, r, state, ttl)
     end
   end
   if r.held then count('bytes', -r.held) end
+  if r.expires and r.fence == '0' then redis.call('ZREM', EXPIRING, id) end
 end

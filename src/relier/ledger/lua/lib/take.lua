@@ -55,6 +55,7 @@ local function take(index, id, score)
     return false
   end
   room = room - #text
+  if r.expires and r.fence == '0' then redis.call('ZREM', EXPIRING, id) end   -- what begins is never too late
   r.fence = tonumber(r.fence) < now_us and fence_now or digits(r.fence + 1)
   r.state, r.owner, r.attempt = 'running', boot, r.attempt + 1
   step_version(r)

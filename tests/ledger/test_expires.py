@@ -1,0 +1,146 @@
+"""`expires`: a task that has not begun by then is cancelled, whoever serves its queue, or nobody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from worlds import DAY, World
+
+from relier.ledger.records import Join
+from relier.states import State
+
+
+def promote(world: World, most: int = 200) -> Any:
+    return world.run(world.ledger.promote(most))
+
+
+def expiring(world: World) -> list[str]:
+    return world.members("expiring")
+
+
+def assert_expired(world: World, task: str) -> None:
+    record = world.get(task).record
+    assert (record.state, record.reason) == (State.CANCELLED, "expired")
+    assert expiring(world) == []
+
+
+def test_in_a_queue_nobody_serves(clocked: World) -> None:
+    task, stays = clocked.push(queue="unserved", expires_in_ms=1000), clocked.push(queue="unserved")
+    clocked.advance(999)
+    promote(clocked)
+    assert clocked.state(task) is State.QUEUED
+    clocked.advance(1)
+    promote(clocked)
+    assert_expired(clocked, task)
+    assert clocked.members("ready", "unserved") == [stays]
+
+
+def test_in_a_paused_queue(clocked: World) -> None:
+    clocked.run(clocked.ledger.pause("default", 0))
+    task = clocked.push(expires_in_ms=1000, key="k")
+    clocked.advance(1000)
+    assert clocked.claim() == ()
+    promote(clocked)
+    assert_expired(clocked, task)
+    assert clocked.submit(clocked.new(key="k"))[0].status == "new"
+
+
+def test_before_it_is_due(clocked: World) -> None:
+    """It could not begin in time: it need not wait for its eta to end."""
+    task = clocked.push(delay_ms=DAY, expires_in_ms=1000)
+    clocked.advance(1000)
+    promote(clocked)
+    assert_expired(clocked, task)
+    assert clocked.members("due") == []
+
+
+def test_a_join_that_waits_for_parts(clocked: World) -> None:
+    join = clocked.new(id="j", delay_ms=DAY, expires_in_ms=1000, join=Join(2, "0"))
+    clocked.commit(clocked.start(), b"1", [join])
+    clocked.advance(1000)
+    promote(clocked)
+    assert_expired(clocked, "j")
+
+
+def test_the_sweep_is_told_when_the_next_one_expires(clocked: World) -> None:
+    now = clocked.now
+    clocked.push(expires_in_ms=700)
+    assert promote(clocked).next_due_ms == now + 700
+    clocked.push(delay_ms=300)
+    assert promote(clocked).next_due_ms == now + 300
+    clocked.advance(300)
+    assert promote(clocked).next_due_ms == now + 700
+    clocked.advance(400)
+    assert promote(clocked).next_due_ms is None
+
+
+def test_in_bounded_passes(clocked: World) -> None:
+    for _ in range(5):
+        clocked.push(queue="unserved", expires_in_ms=1000)
+        clocked.push(delay_ms=1000)
+    clocked.advance(1000)
+    left, moved = 10, []
+    while left:
+        answer = promote(clocked, 3)
+        states = list(clocked.states().values())
+        still = states.count(State.SCHEDULED) + len(clocked.members("ready", "unserved"))
+        moved.append(left - still)
+        left = still
+        assert (answer.next_in_s == 0.0) == (left > 0)
+    assert moved == [3, 3, 3, 1]
+
+
+def test_what_has_begun_goes_on(clocked: World) -> None:
+    lease = clocked.start(expires_in_ms=1000)
+    assert expiring(clocked) == []
+    clocked.advance(1000)
+    promote(clocked)
+    assert clocked.state(lease.task_id) is State.RUNNING
+    clocked.release(lease)
+    promote(clocked)
+    assert clocked.state(lease.task_id) is State.QUEUED
+
+
+ENDS: dict[str, Any] = {
+    "cancelled": lambda world, task: world.cancel(task),
+    "replaced": lambda world, task: world.submit(world.new(key="k", on_conflict="replace")),
+    "claimed": lambda world, task: world.claim(),
+    "claimed late": lambda world, task: (world.advance(1000), world.claim()),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_nothing_is_left_of_one_that_waits_no_more(clocked: World, how: str) -> None:
+    task = clocked.push(expires_in_ms=1000, key="k")
+    assert expiring(clocked) == [task]
+    ENDS[how](clocked, task)
+    assert expiring(clocked) == []
+
+
+def test_what_an_older_release_left_behind(clocked: World) -> None:
+    """An older worker claims and an older client pushes without the index: stale entries go in time, and a task that
+    has none expires where it is claimed or comes due."""
+    lease, unlisted = clocked.start(), clocked.push(queue="other", expires_in_ms=1000)
+    for task in (lease.task_id, "never was"):
+        clocked.command("ZADD", clocked.key("expiring"), clocked.now + 1000, task)
+    clocked.command("ZREM", clocked.key("expiring"), unlisted)
+    clocked.advance(1000)
+    with_stray = clocked.counts().get("strays", 0)
+    promote(clocked)
+    assert expiring(clocked) == []
+    assert clocked.state(lease.task_id) is State.RUNNING
+    assert clocked.counts().get("strays", 0) == with_stray
+    assert clocked.claim(queues=["other"]) == ()
+    assert_expired(clocked, unlisted)
+
+
+def test_a_record_that_cannot_be_read_ends_where_it_is_met(clocked: World) -> None:
+    task = clocked.push(expires_in_ms=1000)
+    clocked.sound = False
+    clocked.command("SET", clocked.key("task", task), "ruin")
+    clocked.advance(1000)
+    promote(clocked)
+    assert expiring(clocked) == []
+    clocked.claim()
+    assert clocked.get(task).record.reason == "corrupt_record"

@@ -303,15 +303,39 @@ def test_put_backs_burn_no_attempt_and_remember_since_when(clocked: World) -> No
         lease = claimed.lease
 
 
+def test_each_limit_of_put_backs_has_a_time_of_its_own(clocked: World) -> None:
+    """A task that workers of an older release put back for long has all the time there is when it meets a lock, and the
+    other way round: each time begins with the first put-back of an unbroken row."""
+    lease, times = clocked.start(), []
+    for how in ({"putback": True}, {"locked": True}, {"locked": True}, {"quiet": True}, {"putback": True}, {}):
+        clocked.retry(lease, **how)
+        clocked.advance(1000)
+        (claimed,) = clocked.claim()
+        lease = claimed.lease
+        times.append((claimed.since_ms, claimed.locked_since_ms))
+        assert claimed.record.attempt == (1 if how else 2)
+    now = clocked.now
+    assert times == [
+        (now - 6000, 0),
+        (0, now - 5000),
+        (0, now - 5000),
+        (0, now - 5000),
+        (now - 2000, 0),
+        (0, 0),
+    ]
+
+
+@pytest.mark.parametrize("how", ["putback", "locked"])
 @pytest.mark.parametrize("death", ["revive", "forfeit"])
-def test_an_attempt_that_really_ran_ends_a_row_of_put_backs(clocked: World, death: str) -> None:
+def test_an_attempt_that_really_ran_ends_a_row_of_put_backs(clocked: World, death: str, how: str) -> None:
     lease = clocked.start()
-    clocked.retry(lease, putback=True)
+    clocked.retry(lease, **{how: True})
     (claimed,) = clocked.claim()
     clocked.advance(HOUR)
     clocked.lose() if death == "revive" else clocked.run(clocked.ledger.forfeit(claimed.lease, "OOM"))
     clocked.join("next")
-    assert clocked.claim("next")[0].since_ms == 0
+    (claimed,) = clocked.claim("next")
+    assert (claimed.since_ms, claimed.locked_since_ms) == (0, 0)
 
 
 # --- the bell ---------------------------------------------------------------------------------------------------------

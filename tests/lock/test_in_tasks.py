@@ -115,7 +115,7 @@ def claimed(waited_ms: int | None) -> Claimed:
     ledger_now = 1_800_000_000_000
     record: Any = type("Record", (), {"moved_ms": ledger_now})()
     since = 0 if waited_ms is None else ledger_now - waited_ms
-    return Claimed(Lease("t", "1", "b"), record, b"", since_ms=since)
+    return Claimed(Lease("t", "1", "b"), record, b"", locked_since_ms=since)
 
 
 IN_FLIGHT = IdempotencyInFlightError("it is being worked on")
@@ -127,7 +127,15 @@ def test_it_is_put_back_for_five_seconds(settings: Settings, waited: int | None)
     for retries in (None, Retries(attempts=1), Retries(never_on=IdempotencyInFlightError)):
         call = plan_of(Ledger(settings), claimed(waited), Failed(IN_FLIGHT), retries, 0).call
         assert call is not None
-        assert (call.script, call.args[4:6]) == ("retry", (5000, "putback"))
+        assert (call.script, call.args[4:6]) == ("retry", (5000, "locked"))
+
+
+def test_the_time_that_other_workers_put_it_back_does_not_count(settings: Settings) -> None:
+    record: Any = type("Record", (), {"moved_ms": 1_800_000_000_000})()
+    task = Claimed(Lease("t", "1", "b"), record, b"", since_ms=1_800_000_000_000 - 9 * 60_000)
+    call = plan_of(Ledger(settings), task, Failed(IN_FLIGHT), None, 1_800_000_000_000).call
+    assert call is not None
+    assert call.script == "retry"
 
 
 @pytest.mark.parametrize("waited", [50_000, 50_001, 10_000_000])
@@ -155,7 +163,7 @@ def test_other_failures_are_retried_as_before(settings: Settings, error: Excepti
         call = plan_of(Ledger(settings), claimed(None), Failed(error), retries, 0).call
         assert call is not None
         assert call.script == move
-        assert "putback" not in call.args
+        assert "locked" not in call.args
 
 
 def test_it_is_known_when_it_comes_from_another_process() -> None:

@@ -122,7 +122,7 @@ def _was_put_back(entry: HistoryEntry, after: HistoryEntry | None, record: Recor
         return after.attempt == entry.attempt
     if record.state is State.RUNNING:
         return record.attempt == entry.attempt
-    return record.attempt < entry.attempt and "since" in record.more
+    return record.attempt < entry.attempt and bool({"since", "locked_since"} & record.more.keys())
 
 
 def _replayed(record: Record, now_ms: int) -> list[Line]:

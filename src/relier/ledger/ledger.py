@@ -222,17 +222,18 @@ class Ledger:
         detail: str = "",
         *,
         putback: bool = False,
+        locked: bool = False,
         quiet: bool = False,
         replace: Submission | None = None,
     ) -> Call[Settled]:
-        """Run again after a delay. `putback`: not for this worker; burns no attempt and counts as no failure. `quiet`:
-        the same, and leaves no trace: there was only no room.
+        """Run again after a delay. `putback`: not for this worker; burns no attempt and counts as no failure. `locked`:
+        the same, for a lock that another holds. `quiet`: the same, and leaves no trace: there was only no room.
 
         `replace`: the record goes on under its id with the name, queue, priority, options and payload of this. When it
         entered, when it expires, its key and what admission took for it stay, and so do its checkpoint and steps.
         """
         check_number("delay_ms", delay_ms)
-        kind = "quiet" if quiet else "putback" if putback else "failure"
+        kind = "quiet" if quiet else "locked" if locked else "putback" if putback else "failure"
         args: list[Arg] = [delay_ms, kind, plain(detail)]
         if replace is not None:
             check_replacement(lease, replace, self._max_bytes)

@@ -238,6 +238,7 @@ class Claimed(msgspec.Struct, frozen=True):
     scares: int = 0
     since_ms: int = 0
     revision: int = 0
+    locked_since_ms: int = 0
 
     @property
     def alone(self) -> bool:

@@ -254,7 +254,8 @@ class Worker:
             return world.ledger.retry(lease, delay, "it failed", replace=self.tasks.other(lease.task_id))
         if roll < 0.86:
             other = self.tasks.other(lease.task_id)
-            return world.ledger.retry(lease, delay, "not for me", putback=True, replace=other)
+            how = {rng.choice(("putback", "locked", "quiet")): True}
+            return world.ledger.retry(lease, delay, "not for me", replace=other, **how)
         if roll < 0.92:
             return world.ledger.release([lease])
         if roll < 0.97:

@@ -219,6 +219,9 @@ class Checker(History):
         if (deaths, scares) != (ghost.deaths, ghost.scares):
             told = f"deaths {deaths} scares {scares}, not {ghost.deaths} and {ghost.scares}"
             raise Violation("deaths-are-fair", f"{task_id} after {script}: {told}")
+        since = {name: rec.more[name] for name in ("since", "locked_since") if name in rec.more}
+        if since != ghost.since:
+            raise Violation("put-backs-have-their-time", f"{task_id} after {script}: {since}, not {ghost.since}")
         if rec.state in {"queued", "scheduled"} and (("a" in rec.flags) != ghost.alone or "c" in rec.flags):
             raise Violation("suspects-run-alone", f"{task_id} after {script}: flags {rec.flags!r}, alone {ghost.alone}")
         self._notes(task_id)

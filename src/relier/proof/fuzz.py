@@ -144,11 +144,12 @@ class Fuzzer:
         return replace(plain, **when, join=Join(rng.choice([1, 2, 3]), rng.choice("012")))
 
     def retry(self) -> Call[Any]:
-        delay, putback, quiet = self.rng.choice([0, 900]), self.rng.random() < 0.3, self.rng.random() < 0.3
+        delay, how = self.rng.choice([0, 900]), {self.rng.choice(["putback", "locked", "quiet", ""]): True}
+        how.pop("", None)
         lease, other = self.lease(), None
         if self.rng.random() < 0.4:
             other = replace(self.submission(lease.task_id), key="", nonce="", delay_ms=0, expires_in_ms=0)
-        return self.ledger.retry(lease, delay, 'it/failed "so"', putback=putback, quiet=quiet, replace=other)
+        return self.ledger.retry(lease, delay, 'it/failed "so"', replace=other, **how)
 
     def release(self) -> Call[Any]:
         return self.ledger.release(self.leases())

@@ -174,6 +174,7 @@ class History:
         if ghost.sub.on_lost != "retry":
             ghost.state, ghost.lost = "dead", ghost.sub.on_lost
             return
+        ghost.since = {}
         if alone:
             ghost.deaths += 1
         else:
@@ -278,9 +279,12 @@ def _settled(history: History, move: str, ghost: Ghost) -> None:
 def _retry(history: History, task_id: str, ghost: Ghost) -> None:
     _, _, delay, kind, _ = history.runs[task_id]
     if kind == "failure":
-        ghost.scares = 0
+        ghost.scares, ghost.since = 0, {}
     else:
         ghost.attempt -= 1
+        field = {"putback": "since", "locked": "locked_since"}.get(kind)
+        if field:
+            ghost.since = {field: ghost.since.get(field, str(history.time_ms))}
     if len(history.args) > 7 and not ghost.asked:
         ghost.goes_on_as(history.world.others[history.args[7]])
     ghost.state = "scheduled" if delay else "queued"
@@ -329,6 +333,7 @@ def _promote(history: History, task_id: str, ghost: Ghost) -> None:
 def _replay(history: History, task_id: str, ghost: Ghost) -> None:
     _, _, nonce, edited, payload, fresh = history.args
     ghost.attempt = ghost.deaths = ghost.scares = 0
+    ghost.since = {}
     ghost.alone = ghost.asked = False
     ghost.settled = ghost.lost = ghost.reason = ""
     ghost.replayed = str(nonce)

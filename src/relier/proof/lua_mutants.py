@@ -112,6 +112,10 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
     ),
     LuaMutant("scares_unlimited", "lib/resurrect", " or scares > 2 + 2 * most then", " then"),
     LuaMutant("one_scare_more", "lib/resurrect", "scares > 2 + 2 * most", "scares > 3 + 2 * most"),
+    LuaMutant(
+        "put_backs_share_their_time", "retry", "if kind == 'locked' then mine, other", "if false then mine, other"
+    ),
+    LuaMutant("put_backs_add_up", "retry", "      redis.call('HDEL', MORE .. id, other)\n", ""),
     LuaMutant("scares_for_ever", "retry", ", 'since', 'scares')", ", 'since')"),
     LuaMutant("revived_go_last", "lib/resurrect", "requeue(id, r, r.at - REVIVED)", "requeue(id, r, r.at)"),
     LuaMutant(

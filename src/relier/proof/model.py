@@ -174,7 +174,7 @@ class Model(Operate, Locks):
         if rec.flags:
             past = [
                 rec.more[name].encode() if name in rec.more else None
-                for name in ("retries", "deaths", "scares", "since", "revision")
+                for name in ("retries", "deaths", "scares", "since", "revision", "locked_since")
             ]
             steps = [part for name, value in rec.steps.items() for part in (name.encode(), value)]
             more = [rec.checkpoint, steps, *past]
@@ -270,17 +270,23 @@ class Model(Operate, Locks):
                 self.log(rec, "retry", run[4].decode())
             if run[3] != b"failure":
                 rec.attempt -= 1
-                if run[3] == b"putback":
-                    rec.more.setdefault("since", str(self.now))
+                self.put_back(rec, run[3].decode())
             else:
                 rec.more["retries"] = str(int(rec.more.get("retries", 0)) + 1)
-                rec.more.pop("since", None)
-                rec.more.pop("scares", None)
+                for name in ("since", "locked_since", "scares"):
+                    rec.more.pop(name, None)
             self.count("retried")
             if len(args) > 7 and "c" not in rec.flags:
                 self.replace(rec, args[7])
             answer.append(self.reschedule(task_id, rec, delay) if delay else self.requeue(task_id, rec, self.time_us))
         return self.answered()
+
+    def put_back(self, rec: Rec, kind: str) -> None:
+        """Since when it is put back for one reason; another reason begins anew."""
+        if kind != "quiet":
+            mine, other = ("locked_since", "since") if kind == "locked" else ("since", "locked_since")
+            rec.more.setdefault(mine, str(self.now))
+            rec.more.pop(other, None)
 
     def reschedule(self, task_id: str, rec: Rec, delay: int) -> str:
         if "c" in rec.flags:

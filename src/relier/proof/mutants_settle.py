@@ -96,7 +96,7 @@ class ReleaseBurns(Model):
 @_bug("a put-back burns an attempt", "calm")
 class PutbackBurns(Model):
     def _retry(self, args: list[bytes]) -> Any:
-        return super()._retry([b"failure" if arg == b"putback" else arg for arg in args])
+        return super()._retry([b"failure" if arg in {b"putback", b"locked"} else arg for arg in args])
 
 
 @_bug("a retried task keeps its owner", "calm")
@@ -112,6 +112,12 @@ class RetryKeepsOwner(Model):
 class RetryAtOnce(Model):
     def reschedule(self, task_id: str, rec: Rec, delay: int) -> str:
         return super().reschedule(task_id, rec, 0)
+
+
+@_bug("two limits of put-backs share one time", "mixed", "crowd")
+class PutBacksShareTheirTime(Model):
+    def put_back(self, rec: Rec, kind: str) -> None:
+        super().put_back(rec, "putback" if kind == "locked" else kind)
 
 
 @_bug("bytes held are not given back", "full")

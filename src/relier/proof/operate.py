@@ -31,7 +31,7 @@ class Operate(Pieces):
             rec.checkpoint, rec.steps = None, {}
             rec.more.pop("checkpoint", None)
         self.moved(rec, "queued")
-        for name in ("reason", "retries", "deaths", "scares", "since", "settled"):
+        for name in ("reason", "retries", "deaths", "scares", "since", "locked_since", "settled"):
             rec.more.pop(name, None)
         rec.more["replayed"] = nonce
         self.drop(self.ended, "dead", task_id)

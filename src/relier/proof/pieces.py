@@ -157,7 +157,8 @@ class Pieces(Namespace):
         deaths = int(rec.more.get("deaths", 0)) + (1 if alone else 0)
         scares = int(rec.more.get("scares", 0)) + (0 if alone else 1)
         self.note(rec, deaths=deaths, scares=scares)
-        rec.more.pop("since", None)
+        for name in ("since", "locked_since"):
+            rec.more.pop(name, None)
         most = MAX_RESURRECTIONS if rec.max_resurrections is None else rec.max_resurrections
         if deaths > most:
             self.finish_dead(task_id, rec, "max_resurrections_exceeded")

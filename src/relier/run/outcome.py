@@ -147,7 +147,7 @@ def in_flight_delay_ms(claimed: Claimed) -> int | None:
 
     Like every put-back it burns no attempt, so its limit is time: since the first one, up to the claim of this run.
     """
-    waited = claimed.record.moved_ms - claimed.since_ms if claimed.since_ms else 0
+    waited = claimed.record.moved_ms - claimed.locked_since_ms if claimed.locked_since_ms else 0
     return IN_FLIGHT_MS if waited < IN_FLIGHT_TIMES * IN_FLIGHT_MS else None
 
 
@@ -199,7 +199,7 @@ def _after_failure(
     if _met_a_lock(failed.error) and not failed.final:
         wait = in_flight_delay_ms(claimed)
         if wait is not None:
-            call = ledger.retry(claimed.lease, wait, write_failure(failure), putback=True)
+            call = ledger.retry(claimed.lease, wait, write_failure(failure), locked=True)
             return Plan(call, f"was put back for {wait / 1000:g} s: {failure.message:.500}")
         retries = None
     delay = None

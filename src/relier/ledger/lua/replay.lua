@@ -27,7 +27,7 @@ step_version(r)
 -- Written whole: a record that lives has no expiry.
 redis.call('SET', TASK .. id, head(r) .. body)
 beside('HSET', MORE .. id, 'replayed', nonce)
-redis.call('HDEL', MORE .. id, 'reason', 'retries', 'deaths', 'scares', 'since', 'settled')
+redis.call('HDEL', MORE .. id, 'reason', 'retries', 'deaths', 'scares', 'since', 'locked_since', 'settled')
 if edited then redis.call('HINCRBY', MORE .. id, 'revision', 1) end
 if fresh then
   redis.call('DEL', CHECKPOINT .. id, STEPS .. id)

@@ -1,8 +1,9 @@
 -- The attempt failed, or was not for this worker: run again after a delay, as it is or as another task.
--- ARGV: boot, 1, id, fence, delay (ms), kind ('failure' | 'putback' | 'quiet'), detail,
+-- ARGV: boot, 1, id, fence, delay (ms), kind ('failure' | 'putback' | 'locked' | 'quiet'), detail,
 --       and where it goes on as another task: the tail of that (see lib/enter.lua)
---   failure counts as a retry; putback burns no attempt and remembers since when the task is being put back; quiet burns
---   no attempt and leaves no trace: nothing is wrong, there was only no room
+--   failure counts as a retry. putback (this worker cannot run it) and locked (it met a lock that another holds) burn no attempt, and
+--   each remembers the first of an unbroken row of its own kind. quiet burns no attempt and leaves no trace: nothing is wrong, there
+--   was only no room
 -- returns: {{verdict, state, fence}}
 -- use: settle requeue log
 return settle('retry', 5, function(id, r, a)
@@ -11,10 +12,15 @@ return settle('retry', 5, function(id, r, a)
   if kind ~= 'quiet' then log(id, r, 'retry', ARGV[a + 4]) end
   if kind ~= 'failure' then
     r.attempt = r.attempt - 1
-    if kind == 'putback' then redis.call('HSETNX', MORE .. id, 'since', now) end
+    local mine, other = 'since', 'locked_since'
+    if kind == 'locked' then mine, other = other, mine end
+    if kind ~= 'quiet' then
+      redis.call('HSETNX', MORE .. id, mine, now)
+      redis.call('HDEL', MORE .. id, other)
+    end
   else
     redis.call('HINCRBY', MORE .. id, 'retries', 1)
-    redis.call('HDEL', MORE .. id, 'since', 'scares')   -- its worker outlived it
+    redis.call('HDEL', MORE .. id, 'locked_since', 'since', 'scares')   -- its worker outlived it
   end
   count('retried')
   if ARGV[8] and not has(r, 'c') then   -- one that was asked to cancel ends as what it was

@@ -4,7 +4,7 @@
 --                                                               what the submission said; '-' = the default
 --   line 3  queue      line 4  name      then the payload; for a done task the result, if it has one
 -- flags: a runs alone, c asked to cancel, h has a history, k has a checkpoint, m has more (a hash with the rarely needed:
--- key, nonce, reason, settled, retries, deaths, scares, since, checkpoint, progress, revision, replayed), o has options other than
+-- key, nonce, reason, settled, retries, deaths, scares, since, locked_since, checkpoint, progress, revision, replayed), o has options other than
 -- the default in line 2, s has steps (its own, or parts that others left: join.lua), y has a result; '-' = none. moved: when the state last changed (TIME, ms; 0
 -- = never).
 -- A tombstone stands where the record of an id stood that must not run again: `ended <until> <state>`. It is no record.

@@ -16,7 +16,7 @@ local function resurrect(id, r, alone, cause)
   local deaths, scares = tonumber(noted(id, r, 'deaths') or 0), tonumber(noted(id, r, 'scares') or 0)
   if alone then deaths = deaths + 1 else scares = scares + 1 end
   note(id, r, 'deaths', deaths, 'scares', scares)
-  redis.call('HDEL', MORE .. id, 'since')   -- it did run: the time it was being put back is over
+  redis.call('HDEL', MORE .. id, 'since', 'locked_since')   -- it did run: the time it was being put back is over
   local most = r.max_resurrections or MAX_RESURRECTIONS
   if deaths > most or scares > 2 + 2 * most then
     finish_dead(id, r, deaths > most and 'max_resurrections_exceeded' or 'workers_kept_dying')

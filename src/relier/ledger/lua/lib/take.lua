@@ -6,9 +6,9 @@ local answer, told, claims, taken, put_aside
 local function hand_over(id, r, text)
   local more = false
   if r.flags ~= '-' then
-    local past = has(r, 'm') and ask('HMGET', MORE .. id, 'retries', 'deaths', 'scares', 'since', 'revision') or {}
+    local past = has(r, 'm') and ask('HMGET', MORE .. id, 'retries', 'deaths', 'scares', 'since', 'revision', 'locked_since') or {}
     more = {has(r, 'k') and ask('GET', CHECKPOINT .. id), has(r, 's') and ask('HGETALL', STEPS .. id) or {},
-      past[1] or false, past[2] or false, past[3] or false, past[4] or false, past[5] or false}
+      past[1] or false, past[2] or false, past[3] or false, past[4] or false, past[5] or false, past[6] or false}
   end
   taken = taken + 1
   answer[taken + 2] = {id, text, more}

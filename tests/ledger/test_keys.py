@@ -163,3 +163,18 @@ def test_every_key_of_a_namespace_shares_one_slot(busy: World) -> None:
     for name in busy.dump():
         key = busy.prefix + name
         assert re.match(r"[^{]*\{([^}]+)\}", key)[1] == busy.settings.namespace  # type: ignore[index]
+
+
+def test_a_mark_goes_a_minute_after_its_time(clocked: World) -> None:
+    """What carries its own end is no use after it, and nobody sweeps it."""
+    ledger = clocked.ledger
+    clocked.run(ledger.lock("done", "token", 1000, "web.1"))
+    clocked.run(ledger.conclude("done", "token", 5000, b"x"))
+    clocked.commit(clocked.start(key="k", key_ttl_ms=2000))
+    gone = clocked.start(tomb_ttl_ms=3000)
+    clocked.bury(gone)
+    clocked.run(ledger.discard(gone.task_id, clocked.version(gone.task_id)))
+    clocked.submit(clocked.new(), admission=Admission((Limit.per_window("l", 10, 10_000),)))
+    ends = {("lock", "done"): 5, ("idem", "k"): 2, ("task", gone.task_id): 3, ("rate", "l"): 1}
+    for (name, of), seconds in ends.items():
+        assert 1000 * seconds < clocked.pttl(name, of) <= 1000 * seconds + 60_000, name

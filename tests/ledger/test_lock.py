@@ -85,7 +85,7 @@ def test_the_expiry_of_the_key_is_only_a_backstop(clocked: World) -> None:
     renew(clocked, "one", 5)
     assert 5 < clocked.pttl("lock", "k") <= 5 + HOUR
     conclude(clocked, "one", ms=2 * HOUR)
-    assert 2 * HOUR < clocked.pttl("lock", "k") <= 3 * HOUR
+    assert 2 * HOUR < clocked.pttl("lock", "k") <= 2 * HOUR + 60_000, "a result is no use after its time"
 
 
 # --- who may touch it ----------------------------------------------------------------------------------------------

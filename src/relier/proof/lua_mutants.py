@@ -217,7 +217,12 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
     LuaMutant("lock_repeat_refused", "lock", "if hold.token == token then return {'claimed'} end", ""),
     LuaMutant("lock_outlives_its_time", "lock", "if hold.state and hold.till > now then", "if hold.state then"),
     LuaMutant("token_not_checked", "lib/hold", "if hold.token ~= token then return 'stale', hold end", ""),
-    LuaMutant("mark_forgets_its_backstop", "lib/hold", ",\n    'PX', string.format('%.0f', ms + BACKSTOP))", ")"),
+    LuaMutant(
+        "mark_forgets_its_backstop",
+        "lib/hold",
+        ",\n    'PX', string.format('%.0f', ms + (state == 'done' and LINGER or BACKSTOP)))",
+        ")",
+    ),
     LuaMutant("renew_revives_a_result", "renew", "if hold.state ~= 'held' then return 'stale' end", ""),
     LuaMutant("renew_refused_when_full", "renew", "redis.call('PERSIST', key)", ""),
     LuaMutant("step_refused_when_full", "step", "redis.call('HDEL', META, 'full')", ""),

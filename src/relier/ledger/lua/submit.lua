@@ -67,7 +67,7 @@ if guarded and #fresh > 0 then
         if idle_at > now_us + tolerance then
           -- further ahead than any task could have pushed it: TIME went back since; full now, and draining from here on
           idle_at = now_us + tolerance
-          redis.call('SET', RATE .. ARGV[i], digits(idle_at), 'PX', math.ceil(tolerance / 1000) + 60000)
+          redis.call('SET', RATE .. ARGV[i], digits(idle_at), 'PX', math.ceil(tolerance / 1000) + LINGER)
         end
         idle_at = math.max(idle_at, now_us)
         local arrival = idle_at + (#fresh * weight + ARGV[4]) * interval
@@ -89,7 +89,7 @@ for _, item in ipairs(twins) do
   answers[item[1]] = look(item[2]) or enter(item[2], item[1] - 1, max_bytes ~= '0', true)
 end
 for _, taken in ipairs(arrivals) do
-  redis.call('SET', RATE .. taken[1], digits(taken[2]), 'PX', math.ceil((taken[2] - now_us) / 1000) + 60000)
+  redis.call('SET', RATE .. taken[1], digits(taken[2]), 'PX', math.ceil((taken[2] - now_us) / 1000) + LINGER)
 end
 line_up()
 close()

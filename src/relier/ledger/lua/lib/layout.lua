@@ -21,3 +21,6 @@ local TOMBSTONE = '^ended (%d+) (%l+)$'
 -- How long ended records are kept (ms) where the submission does not say, and how much later their expiry comes.
 local RESULT_TTL = 3600000
 local BACKSTOP = 3600000
+
+-- How much later than its own end the expiry of a mark comes that nobody sweeps: a lock's result, a limit, a tombstone, a key after done.
+local LINGER = 60000

@@ -6,7 +6,7 @@ local function close_key(id, r, state, lost, ttl)
   local key = r.key_ttl and noted(id, r, 'key')
   if not key or ask('GET', IDEM .. key) ~= id then return 0 end
   if state == 'done' then
-    redis.call('SET', IDEM .. key, id .. ' ' .. digits(now + r.key_ttl), 'PX', digits(r.key_ttl + BACKSTOP))
+    redis.call('SET', IDEM .. key, id .. ' ' .. digits(now + r.key_ttl), 'PX', digits(r.key_ttl + LINGER))
     return r.key_ttl
   end
   if not lost then redis.call('DEL', IDEM .. key)

@@ -7,6 +7,6 @@ local function remove(id, r, state)
   redis.call('DEL', TASK .. id, MORE .. id, HISTORY .. id, CHECKPOINT .. id, STEPS .. id)
   local tomb_ttl = with_spec(r).tomb_ttl
   if tomb_ttl then
-    redis.call('SET', TASK .. id, 'ended ' .. digits(now + tomb_ttl) .. ' ' .. state, 'PX', tomb_ttl + 3600000)
+    redis.call('SET', TASK .. id, 'ended ' .. digits(now + tomb_ttl) .. ' ' .. state, 'PX', tomb_ttl + LINGER)
   end
 end

@@ -35,7 +35,7 @@ if ARGV[3] == '0' and ARGV[item - 1] == '1' and ARGV[item + 3] == '0' and ARGV[i
       -- Pushed on in place, the cheapest write there is. The expiry is a minute behind it when set, and set again before
       -- it has moved half a minute.
       local key, idle_at, arrival = limits[i - 2], limits[i - 1], limits[i]
-      local ahead = math.ceil((arrival - now_us) / 1000) + 60000
+      local ahead = math.ceil((arrival - now_us) / 1000) + LINGER
       if type(redis.pcall('INCRBY', key, arrival - idle_at)) ~= 'number' then   -- a number, but written by another hand
         redis.call('SET', key, string.format('%.0f', arrival), 'PX', ahead)
       elseif math.floor(arrival / 30000000) > math.floor(idle_at / 30000000) then

@@ -8,7 +8,7 @@ import pytest
 from worlds import DAY, HOUR, World
 
 from relier.errors import CorruptRecordError, InvalidSubmissionError, LedgerError, TaskNotFoundError
-from relier.ledger.records import Lease
+from relier.ledger.records import Admission, Lease
 from relier.states import State
 
 GOOD = "queued 1 0 - 0 - 0".ljust(96)
@@ -99,6 +99,61 @@ def test_a_buried_ruin_can_be_replayed_and_discarded(clocked: World) -> None:
     (claimed,) = clocked.claim(queues=["?"])
     assert claimed.payload == b"mended"
     assert clocked.commit(claimed.lease).verdict == "ok"
+    clocked.audit()
+
+
+READABLE = ("line 1 not padded", "line 1 too wide", "an unknown state", "a version that is no number", "no queue")
+
+
+@pytest.mark.parametrize("what", READABLE)
+def test_a_ruin_gives_back_what_it_took(clocked: World, what: str) -> None:
+    """The bytes it held and its idempotency key, where its second line can still be read."""
+    guard = Admission(max_bytes=100_000)
+    clocked.submit(clocked.new(id="t", key="k", key_ttl_ms=DAY), admission=guard)
+    held = clocked.get("t").record.spec.held
+    assert clocked.counts()["bytes"] == held
+    spoil(clocked, "t", TEXTS[what].replace(SPEC, f"1800000000000000 - {held} 0 - - {DAY} - - - -"))
+    assert clocked.claim() == ()
+    assert clocked.counts()["bytes"] == 0
+    assert clocked.submit(clocked.new(id="next", key="k"))[0].status == "new"
+    spec = clocked.get("t").record.spec
+    assert (spec.held, spec.key_ttl_ms) == (held, DAY)
+    clocked.cancel("next")
+    clocked.replay("t", payload=b"mended")
+    assert clocked.counts()["bytes"] == held
+    assert clocked.submit(clocked.new(key="k"))[0].id == "t"
+    (mended,) = clocked.claim(queues=["?"])
+    clocked.commit(mended.lease)
+    assert clocked.counts()["bytes"] == 0
+    assert clocked.submit(clocked.new(key="k"))[0].status == "duplicate"
+    clocked.audit()
+
+
+@every_text
+def test_a_ruin_frees_its_key_whatever_is_left_of_it(clocked: World, text: str) -> None:
+    task = clocked.push(key="k")
+    spoil(clocked, task, text)
+    clocked.claim()
+    assert clocked.submit(clocked.new(key="k"))[0].status == "new"
+
+
+def test_all_that_stood_beside_a_ruin_has_an_end(clocked: World) -> None:
+    lease = clocked.start(key="k")
+    clocked.run(clocked.ledger.step(lease, "pay", b"1"))
+    clocked.run(clocked.ledger.checkpoint(lease, 1, b"half"))
+    spoil(clocked, lease.task_id, "ruin")
+    clocked.lose()
+    for side in ("task", "more", "history", "checkpoint", "steps"):
+        assert clocked.pttl(side, lease.task_id) > 0, side
+
+
+@pytest.mark.parametrize("number", ["9" * 30, "-5", "1e9", "0x10", "", "nan"])
+def test_a_ruin_gives_back_nothing_that_is_no_number(clocked: World, number: str) -> None:
+    clocked.submit(clocked.new(id="t"), admission=Admission(max_bytes=100_000))
+    before = clocked.counts()["bytes"]
+    spoil(clocked, "t", f"queued\n1800000000000000 - {number} 0 - - {number} - - - -\ndefault\nname\n{{}}")
+    clocked.claim()
+    assert clocked.counts()["bytes"] == before
     clocked.audit()
 
 

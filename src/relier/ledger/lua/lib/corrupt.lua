@@ -1,14 +1,26 @@
 -- A record that cannot be read ends as dead, its text kept as the payload, so that a person sees it; where there is no
--- record to end, the id is only counted. The caller has taken it out of the index it was in.
+-- record to end, the id is only counted. The caller has taken it out of the index it was in. What it took is given back as far as its
+-- second line can be read: the bytes held, and its idempotency key, which it loses in any case.
 -- use: log finish_why
+local HELD_AND_KEY = '^[^\n]*\n%d+ %S+ (%S+) %-?%d+ %S+ %S+ (%S+) %S+ %S+ %S+ %S+\n'
+
 local function bury_corrupt(id, r)
   if r.corrupt ~= 'text' then
     count('strays')
     return
   end
-  local head_of = string.format('dead 0 0 - 0 - %.0f%s\n%.0f - - 0 - - - - - - -\n?\n?\n', now, string.rep(' ', 68), now_us)
-  local text = head_of .. redis.call('GET', TASK .. id)
+  local function number(word) return word and #word <= 14 and string.match(word, '^%d+$') end
+  local text = redis.call('GET', TASK .. id)
+  local held, key_ttl = string.match(text, HELD_AND_KEY)
+  held, key_ttl = number(held) or '-', number(key_ttl) or ask('HEXISTS', MORE .. id, 'key') == 1 and '0' or '-'
+  local flags = (held ~= '-' or key_ttl ~= '-') and 'o' or ''
+  for flag, key in pairs({h = HISTORY .. id, m = MORE .. id, k = CHECKPOINT .. id, s = STEPS .. id}) do
+    if redis.call('EXISTS', key) == 1 then flags = flags .. flag end
+  end
+  text = string.format('%-96s\n%.0f - %s 0 - - %s - - - -\n?\n?\n', 'dead 0 0 - 0 ' .. (flags == '' and '-' or flags) .. ' ' .. digits(now),
+    now_us, held, key_ttl) .. text
   redis.call('SET', TASK .. id, text)
+  redis.call('ZREM', EXPIRING, id)
   local rest = parse(text)
   log(id, rest, 'corrupt', 'corrupt_record')
   finish_dead(id, rest, 'corrupt_record')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from worlds import HOUR, World
@@ -271,3 +272,53 @@ def test_settling_a_cancelled_request(clocked: World) -> None:
         with clocked.unchanged():
             assert MOVES[move](clocked, lease).verdict == "repeat"
     assert clocked.pttl("asked", "boot") == -2
+
+
+def comes_round(world: World, lease: Lease, delay: int, **how: Any) -> None:
+    world.retry(lease, delay, **how)
+    world.advance(delay)
+    world.run(world.ledger.promote())
+
+
+def claimed_ids(world: World) -> list[str]:
+    return [claimed.record.id for claimed in world.claim()]
+
+
+def test_a_task_for_which_there_was_no_room_keeps_its_place(clocked: World) -> None:
+    """However often it is refused: what was pushed later does not overtake it."""
+    lease = clocked.start()
+    for _ in range(3):
+        later = clocked.push()
+        comes_round(clocked, lease, 5000, quiet=True)
+        (first,) = clocked.claim(want=1)
+        assert first.record.id == lease.task_id
+        clocked.cancel(later)
+        lease = first.lease
+
+
+def test_its_place_is_that_of_its_priority(clocked: World) -> None:
+    low = clocked.start(priority=-1)
+    high = clocked.start(priority=1)
+    between = clocked.push()
+    clocked.retry(high, 1000, quiet=True)
+    comes_round(clocked, low, 1000, quiet=True)
+    assert claimed_ids(clocked) == [high.task_id, between, low.task_id]
+
+
+@pytest.mark.parametrize("how", [{}, {"putback": True}, {"locked": True}])
+def test_any_other_retry_takes_the_place_of_the_time_it_is_due(clocked: World, how: dict[str, bool]) -> None:
+    lease = clocked.start()
+    comes_round(clocked, lease, 5000, quiet=True)
+    (claimed,) = clocked.claim()
+    later = clocked.push()
+    comes_round(clocked, claimed.lease, 5000, **how)
+    assert claimed_ids(clocked) == [later, lease.task_id]
+
+
+def test_without_a_delay_it_goes_to_the_end(clocked: World) -> None:
+    """Else a task that is rejected at once would be claimed for ever before all others."""
+    lease = clocked.start()
+    later = clocked.push()
+    clocked.advance(1)
+    clocked.retry(lease, quiet=True)
+    assert claimed_ids(clocked) == [later, lease.task_id]

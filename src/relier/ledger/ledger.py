@@ -227,7 +227,8 @@ class Ledger:
         replace: Submission | None = None,
     ) -> Call[Settled]:
         """Run again after a delay. `putback`: not for this worker; burns no attempt and counts as no failure. `locked`:
-        the same, for a lock that another holds. `quiet`: the same, and leaves no trace: there was only no room.
+        the same, for a lock that another holds. `quiet`: the same, and leaves no trace: there was only no room;
+        after the delay it returns to its place in the queue, and without one it goes to the end.
 
         `replace`: the record goes on under its id with the name, queue, priority, options and payload of this. When it
         entered, when it expires, its key and what admission took for it stay, and so do its checkpoint and steps.

@@ -53,6 +53,7 @@ class Ghost:
     lost: str = ""  # died with its worker and may not be retried: bury or hold
     reason: str = ""
     replayed: str = ""
+    keeps: bool = False  # its place, while it is scheduled
     since: dict[str, str] = field(default_factory=dict)  # put back for one reason since then (TIME, ms)
 
     def line_up(self, at_us: int) -> None:

@@ -288,7 +288,7 @@ def _retry(history: History, task_id: str, ghost: Ghost) -> None:
     if len(history.args) > 7 and not ghost.asked:
         ghost.goes_on_as(history.world.others[history.args[7]])
     ghost.state = "scheduled" if delay else "queued"
-    ghost.due = history.time_ms + delay
+    ghost.due, ghost.keeps = history.time_ms + delay, kind == "quiet"
     ghost.line_up(history.time_us)
     _settled(history, "retry", ghost)
 
@@ -327,7 +327,7 @@ def _revive(history: History, task_id: str, ghost: Ghost) -> None:
 
 
 def _promote(history: History, task_id: str, ghost: Ghost) -> None:
-    ghost.line_up(ghost.due * 1000)
+    ghost.line_up(ghost.at if ghost.keeps else ghost.due * 1000)
 
 
 def _replay(history: History, task_id: str, ghost: Ghost) -> None:

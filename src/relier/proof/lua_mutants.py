@@ -115,6 +115,9 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
     LuaMutant(
         "put_backs_share_their_time", "retry", "if kind == 'locked' then mine, other", "if false then mine, other"
     ),
+    LuaMutant("no_room_loses_its_place", "retry", "now + delay, kind == 'quiet')", "now + delay, false)"),
+    LuaMutant("every_retry_keeps_its_place", "retry", "now + delay, kind == 'quiet')", "now + delay, true)"),
+    LuaMutant("place_kept_for_ever", "promote", "    unmark(r, 'p')\n", ""),
     LuaMutant("put_backs_add_up", "retry", "      redis.call('HDEL', MORE .. id, other)\n", ""),
     LuaMutant("scares_for_ever", "retry", ", 'since', 'scares')", ", 'since')"),
     LuaMutant("revived_go_last", "lib/resurrect", "requeue(id, r, r.at - REVIVED)", "requeue(id, r, r.at)"),

@@ -12,7 +12,8 @@ from typing import Any
 
 from relier.proof.locks import Locks
 from relier.proof.operate import Operate
-from relier.proof.state import ITEM, Boot, Item, Rec, Sweep
+from relier.proof.state import ITEM, Boot, Item, Rec
+from relier.proof.sweeping import Sweeping
 from relier.store.call import Call
 
 __all__ = ["Boot", "Model", "Rec"]
@@ -20,7 +21,7 @@ __all__ = ["Boot", "Model", "Rec"]
 MOST_PUT_AWAY = 200
 
 
-class Model(Operate, Locks):
+class Model(Operate, Sweeping, Locks):
     """The moves. Times in ms; `time_us` is the store's TIME, set from outside."""
 
     def copy(self) -> Model:
@@ -278,7 +279,10 @@ class Model(Operate, Locks):
             self.count("retried")
             if len(args) > 7 and "c" not in rec.flags:
                 self.replace(rec, args[7])
-            answer.append(self.reschedule(task_id, rec, delay) if delay else self.requeue(task_id, rec, self.time_us))
+            if delay:
+                answer.append(self.reschedule(task_id, rec, delay, keeps=run[3] == b"quiet"))
+            else:
+                answer.append(self.requeue(task_id, rec, self.time_us))
         return self.answered()
 
     def put_back(self, rec: Rec, kind: str) -> None:
@@ -288,9 +292,10 @@ class Model(Operate, Locks):
             rec.more.setdefault(mine, str(self.now))
             rec.more.pop(other, None)
 
-    def reschedule(self, task_id: str, rec: Rec, delay: int) -> str:
+    def reschedule(self, task_id: str, rec: Rec, delay: int, *, keeps: bool) -> str:
         if "c" in rec.flags:
             return self.requeue(task_id, rec, 0)
+        (rec.mark if keeps else rec.unmark)("p")
         self.moved(rec, "scheduled")
         rec.owner = "-"
         self.due[task_id] = self.now + delay
@@ -315,105 +320,6 @@ class Model(Operate, Locks):
         for task_id, rec, run, answer in self.settle(args, "forfeit", 3):
             answer.append(self.resurrect(task_id, rec, True, run[2].decode()))
         return self.answered()
-
-    # --- 4 sweep -------------------------------------------------------------------------------------------------
-
-    def _revive(self, args: list[bytes]) -> Any:
-        most, deepest, interval, named, cause = (
-            int(args[0]),
-            int(args[1]),
-            int(args[2]),
-            args[3].decode(),
-            args[4].decode(),
-        )
-        _, till = self.tick() if named else self.tick(interval, sweeps=True)
-        lost = [named] if named in self.boots else []
-        if not named:
-            expired = {name: boot.lease_end for name, boot in self.boots.items() if boot.lease_end <= till}
-            lost = sorted(expired, key=lambda name: (expired[name], name))
-        sweep = Sweep(most, deepest, cause)
-        for i in range(len(lost)):
-            if sweep.looked < most:
-                self.sweep_boot(lost[(self.now + i + 1) % len(lost)], sweep)
-            else:
-                sweep.pending += 1
-        return [sweep.outcomes, sweep.deferred, sweep.removed, sweep.pending]
-
-    def sweep_boot(self, name: str, sweep: Sweep) -> None:
-        boot = self.boots[name]
-        if boot.lease_end != 0:
-            boot.lease_end, boot.ran, boot.cause = 0, len(self.owned.get(name, {})), sweep.cause
-        owned = self.owned.get(name, {})
-        for task_id in sorted(owned, key=lambda i: (owned[i], i))[: sweep.most - sweep.looked]:
-            self.rescue(name, boot, task_id, sweep)
-            sweep.looked += 1
-        if self.owned.get(name):
-            sweep.pending += 1
-        else:
-            self.remove_boot(name)
-            sweep.removed += 1
-
-    def rescue(self, name: str, boot: Boot, task_id: str, sweep: Sweep) -> None:
-        rec = self.tasks.get(task_id)
-        if rec is None or rec.state != "running" or rec.owner != name:
-            self.drop(self.owned, name, task_id)
-            self.count("strays")
-        elif self.revived_in(rec.queue) >= sweep.deepest:
-            self.owned[name][task_id] = max(self.now, max(self.owned[name].values()) + 1)
-            sweep.deferred += 1
-        else:
-            self.leave(task_id, rec)
-            state = self.resurrect(task_id, rec, boot.ran == 1, boot.cause)
-            sweep.outcomes.append(f"{task_id} {state}".encode())
-
-    def revived_in(self, queue: str) -> int:
-        return sum(1 for order in self.ready.get(queue, {}).values() if order <= 0)
-
-    def _promote(self, args: list[bytes]) -> Any:
-        due = sorted((at, task_id) for task_id, at in self.due.items() if at <= self.now)[: int(args[0])]
-        promoted = 0
-        for at, task_id in due:
-            rec = self.tasks.get(task_id)
-            del self.due[task_id]
-            if rec is None or rec.state != "scheduled":
-                self.count("strays")
-            elif self.expired(rec):
-                self.finish(task_id, rec, "cancelled", reason="expired")
-            else:
-                self.moved(rec, "queued")
-                self.line_up(task_id, rec, at * 1000)
-                self.ring(rec.queue)
-                promoted += 1
-        self.expire(int(args[0]) - len(due))
-        times = [*self.due.values(), *self.expiring.values()]
-        return [promoted, str(min(times)).encode() if times else b"", self.now]
-
-    def expire(self, most: int) -> None:
-        """What waits for its first attempt past its time ends, wherever it waits."""
-        late = sorted((at, task_id) for task_id, at in self.expiring.items() if at <= self.now)[:most]
-        for _, task_id in late:
-            rec = self.tasks.get(task_id)
-            del self.expiring[task_id]
-            if rec is not None and rec.state in {"queued", "scheduled"} and self.expired(rec):
-                self.drop(self.ready, rec.queue, task_id)
-                self.due.pop(task_id, None)
-                self.finish(task_id, rec, "cancelled", reason="expired")
-
-    def _reap(self, args: list[bytes]) -> Any:
-        removed, most = 0, int(args[0])
-        for state in ("done", "cancelled", "dead"):
-            ended = self.ended.get(state, {})
-            over = sorted((eol, task_id) for task_id, eol in ended.items() if eol <= self.now)
-            for _, task_id in over[: most - removed]:
-                rec = self.tasks.get(task_id)
-                if rec is not None and rec.state == state:
-                    self.remove(task_id, rec)
-                    self.count("reaped")
-                else:
-                    self.drop(self.ended, state, task_id)
-                    self.count("strays")
-                removed += 1
-        return removed
 
 
 def _word(arg: bytes | str | int) -> bytes:

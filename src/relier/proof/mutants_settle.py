@@ -101,17 +101,29 @@ class PutbackBurns(Model):
 
 @_bug("a retried task keeps its owner", "calm")
 class RetryKeepsOwner(Model):
-    def reschedule(self, task_id: str, rec: Rec, delay: int) -> str:
+    def reschedule(self, task_id: str, rec: Rec, delay: int, *, keeps: bool) -> str:
         owner = rec.owner
-        state = super().reschedule(task_id, rec, delay)
+        state = super().reschedule(task_id, rec, delay, keeps=keeps)
         rec.owner = owner
         return state
 
 
 @_bug("a delayed retry runs at once", "calm")
 class RetryAtOnce(Model):
-    def reschedule(self, task_id: str, rec: Rec, delay: int) -> str:
-        return super().reschedule(task_id, rec, 0)
+    def reschedule(self, task_id: str, rec: Rec, delay: int, *, keeps: bool) -> str:
+        return super().reschedule(task_id, rec, 0, keeps=keeps)
+
+
+@_bug("what found no room re-enters behind all that came meanwhile", "mixed", "crowd")
+class NoRoomLosesItsPlace(Model):
+    def reschedule(self, task_id: str, rec: Rec, delay: int, *, keeps: bool) -> str:
+        return super().reschedule(task_id, rec, delay, keeps=False)
+
+
+@_bug("every retry returns before all that came meanwhile", "mixed", "crowd")
+class EveryRetryKeepsItsPlace(Model):
+    def reschedule(self, task_id: str, rec: Rec, delay: int, *, keeps: bool) -> str:
+        return super().reschedule(task_id, rec, delay, keeps=True)
 
 
 @_bug("two limits of put-backs share one time", "mixed", "crowd")

@@ -43,6 +43,9 @@ class Rec:
         if flag not in self.flags:
             self.flags += flag
 
+    def unmark(self, flag: str) -> None:
+        self.flags = self.flags.replace(flag, "")
+
     def say(self, tail: bytes) -> None:
         """What a submission says of a task, from its priority on."""
         line, queue, name, self.body = tail.split(b"\n", 3)

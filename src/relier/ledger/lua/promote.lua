@@ -1,4 +1,5 @@
--- Tasks whose time has come: a due one enters its queue, at the place of the time it was due; one past `expires` that never ran ends as
+-- Tasks whose time has come: a due one enters its queue, at the place of the time it was due or, where it
+-- keeps its place, of its age; one past `expires` that never ran ends as
 -- cancelled, whether or not anybody serves its queue.
 -- ARGV: most tasks in this call
 -- returns: {promoted, when the next is due or expires (TIME, ms; '' none), TIME (ms)}
@@ -14,9 +15,11 @@ for i = 1, #rows, 2 do
   elseif expired(r) then
     finish_cancelled(id, r, 'expired')
   else
+    local at = has(r, 'p') and r.at or rows[i + 1] * 1000
+    unmark(r, 'p')
     r.state = 'queued'
     save(id, r)
-    redis.call('ZADD', READY .. r.queue, order(rows[i + 1] * 1000, r.priority), id)
+    redis.call('ZADD', READY .. r.queue, order(at, r.priority), id)
     ring(r.queue)
     promoted = promoted + 1
   end

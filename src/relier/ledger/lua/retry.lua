@@ -3,7 +3,7 @@
 --       and where it goes on as another task: the tail of that (see lib/enter.lua)
 --   failure counts as a retry. putback (this worker cannot run it) and locked (it met a lock that another holds) burn no attempt, and
 --   each remembers the first of an unbroken row of its own kind. quiet burns no attempt and leaves no trace: nothing is wrong, there
---   was only no room
+--   was only no room; after a delay it returns to its place in the queue
 -- returns: {{verdict, state, fence}}
 -- use: settle requeue log
 return settle('retry', 5, function(id, r, a)
@@ -27,6 +27,6 @@ return settle('retry', 5, function(id, r, a)
     -- here: replace
     replace(id, r, ARGV[8])
   end
-  if delay > 0 then return reschedule(id, r, now + delay) end
+  if delay > 0 then return reschedule(id, r, now + delay, kind == 'quiet') end
   return requeue(id, r, now_us)
 end)

@@ -5,7 +5,7 @@
 --   line 3  queue      line 4  name      then the payload; for a done task the result, if it has one
 -- flags: a runs alone, c asked to cancel, h has a history, k has a checkpoint, m has more (a hash with the rarely needed:
 -- key, nonce, reason, settled, retries, deaths, scares, since, locked_since, checkpoint, progress, revision, replayed), o has options other than
--- the default in line 2, s has steps (its own, or parts that others left: join.lua), y has a result; '-' = none. moved: when the state last changed (TIME, ms; 0
+-- the default in line 2, p keeps its place while it is scheduled, s has steps (its own, or parts that others left: join.lua), y has a result; '-' = none. moved: when the state last changed (TIME, ms; 0
 -- = never).
 -- A tombstone stands where the record of an id stood that must not run again: `ended <until> <state>`. It is no record.
 -- A key that does not read as this is `corrupt` and has no state, so that no script stumbles over it halfway through its

@@ -5,6 +5,11 @@ local function mark(r, flag)
   elseif not has(r, flag) then r.flags = r.flags .. flag end
 end
 
+local function unmark(r, flag)
+  r.flags = string.gsub(r.flags, flag, '')
+  if r.flags == '' then r.flags = '-' end
+end
+
 local function save(id, r)
   step_version(r)
   redis.call('SETRANGE', TASK .. id, 0, core(r))

@@ -14,11 +14,13 @@ local function requeue(id, r, at_us)
   return 'queued'
 end
 
-local function reschedule(id, r, due_ms)
+-- `keeps`: when it is due, it returns to the place that its age gives it, not to that of the time it was due.
+local function reschedule(id, r, due_ms, keeps)
   if has(r, 'c') then
     finish_cancelled(id, r, 'cancelled')
     return 'cancelled'
   end
+  if keeps then mark(r, 'p') else unmark(r, 'p') end
   r.state, r.owner = 'scheduled', '-'
   save(id, r)
   redis.call('ZADD', DUE, due_ms, id)

@@ -67,4 +67,4 @@ MARKS = frozenset(
     {"checkpoint", "step", "progress", "register", "beat", "retire", "pause", "resume", "open"}
     | {"lock", "renew", "conclude", "unlock", "ring_outbox"}
 )
-READS = frozenset({"get", "list", "owned", "stats"})
+READS = frozenset({"get", "steps", "list", "owned", "stats"})

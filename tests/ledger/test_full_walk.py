@@ -138,6 +138,7 @@ NEEDED: dict[str, Callable[[World], Calls]] = {
     "pause": lambda world: [world.ledger.pause("default", 0)],
     "resume": lambda world: [world.ledger.pause("default", 0), world.ledger.resume("default", 1)],
     "get": lambda world: [world.ledger.get(world.push())],
+    "steps": lambda world: [world.ledger.steps(world.push())],
     "list": lambda world: [world.ledger.list("ready", world.push())],
     "owned": lambda world: [world.ledger.owned("boot")],
     "stats": lambda world: [world.ledger.stats()],

@@ -64,6 +64,7 @@ def test_every_method_runs_the_script_of_its_name(clocked: World) -> None:
         "pause": ("q", 0),
         "resume": ("q", 0),
         "get": ("t",),
+        "steps": ("t",),
         "list": ("due",),
         "owned": ("b",),
         "stats": (),

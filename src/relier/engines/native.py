@@ -29,6 +29,7 @@ from relier.engines.heart import Heard, Heart, Lost, News, Overdue, Pulse
 from relier.engines.leaving import LeaveBudget
 from relier.engines.settler import Settler
 from relier.engines.strangers import Strangers
+from relier.engines.whole import whole
 from relier.errors import ConfigurationError, HardTimeoutError, RelierError, StoreError, WorkerInitializationError
 from relier.ledger.ledger import CLAIM_BYTES
 from relier.ledger.records import Claim, Claimed, ClaimStatus
@@ -188,7 +189,7 @@ class Worker:
                 continue
             claim = await self._claim(want, rung)
             rung = False
-            for claimed in claim.tasks:
+            async for claimed in whole(claim.tasks, self._store, self._ledger, self._settler.release):
                 self._start(claimed, claim.now_ms)
             if len(claim.tasks) < want and sum(len(task.payload) for task in claim.tasks) < CLAIM_BYTES // 2:
                 rung = await self._bell()

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from relier import background
 from relier.engines.settler import Settler
 from relier.errors import RelierError
-from relier.ledger.ledger import Ledger
+from relier.ledger.ledger import OWNED_PAGE, Ledger
 from relier.ledger.records import Lease
 from relier.run.attempt import Attempt
 from relier.store import AsyncStore
@@ -39,10 +39,20 @@ class Strangers:
         if idle and (self._seen or owned > len(self._attempts) + len(self._settler.unsettled)):
             self._looking = background.start(asyncio.get_running_loop(), self._look(boot))
 
+    async def _owned(self, boot: str) -> dict[str, str]:
+        """In pages. A task that moves to a page already read, as others are settled, is found at the next look."""
+        owned: dict[str, str] = {}
+        first, size = 0, OWNED_PAGE
+        while size == OWNED_PAGE:
+            page = await self._store.run(self._ledger.owned(boot, first))
+            owned |= page
+            first, size = first + OWNED_PAGE, len(page)
+        return owned
+
     async def _look(self, boot: str) -> None:
         answered = self.answered
         try:
-            owned = await self._store.run(self._ledger.owned(boot))
+            owned = await self._owned(boot)
         except RelierError:
             return
         strange = [key for key in owned.items() if key not in self._attempts and key not in self._settler.unsettled]

@@ -54,9 +54,10 @@ T = TypeVar("T")
 
 CHUNK_TASKS = 100
 CHUNK_BYTES = 1024 * 1024
-COMMIT_TASKS = 1000
+COMMIT_TASKS = 600
 CLAIM_BYTES = 4 * 1024 * 1024
 SWEEP_TASKS = 200
+OWNED_PAGE = 1000  # as in owned.lua
 MAX_DETAIL_BYTES = 64 * 1024
 
 
@@ -296,11 +297,11 @@ class Ledger:
 
     def promote(self, most: int = SWEEP_TASKS) -> Call[Promoted]:
         """Due tasks enter their queues; tasks past `expires` that never ran are cancelled."""
-        return self._call("promote", [most], replies.promoted)
+        return self._call("promote", [min(most, SWEEP_TASKS)], replies.promoted)
 
     def reap(self, most: int = SWEEP_TASKS) -> Call[int]:
         """Removes ended records past their end of life."""
-        return self._call("reap", [most], replies.reaped)
+        return self._call("reap", [min(most, SWEEP_TASKS)], replies.reaped)
 
     # --- 5 operate -----------------------------------------------------------------------------------------------
 
@@ -373,6 +374,12 @@ class Ledger:
         check_word("the task id", task_id)
         return self._call("get", [task_id], partial(replies.task, task_id))
 
+    def steps(self, task_id: str, cursor: str = "0") -> Call[tuple[dict[str, bytes], str]]:
+        """The steps of a task from a cursor on, and the next cursor, '' at the end: a `get` or a claim that had no room
+        for all says in `steps_left` where to go on."""
+        check_word("the task id", task_id)
+        return self._call("steps", [task_id, cursor], replies.steps)
+
     def list(
         self, index: str, of: str = "", *, cursor: str | None = None, most: int = 100, name: str = ""
     ) -> Call[Page]:
@@ -382,9 +389,9 @@ class Ledger:
         check_number("most", most, 1, 1000)
         return self._call("list", [index, of, cursor or "", most, name], replies.page)
 
-    def owned(self, boot: str) -> Call[dict[str, str]]:
-        """id -> fence of what a boot holds, to compare with what it really runs."""
-        return self._call("owned", [boot], replies.owned)
+    def owned(self, boot: str, first: int = 0) -> Call[dict[str, str]]:
+        """id -> fence of what a boot holds, to compare with what it really runs: OWNED_PAGE of them from `first` on."""
+        return self._call("owned", [boot, first], replies.owned)
 
     def stats(self) -> Call[Stats]:
         """Counts, queues, boots: numbers for people and metrics, at one moment."""

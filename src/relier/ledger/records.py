@@ -215,7 +215,9 @@ class HistoryEntry(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """One task, whole. `payload` is there while it may still be run, `result` once it is done and has one."""
+    """One task, whole. `payload` is there while it may still be run, `result` once it is done and has one.
+
+    `steps_left`: where the rest of its steps begins (`Ledger.steps`), empty where this is all."""
 
     record: Record
     payload: bytes | None
@@ -223,10 +225,12 @@ class Task(msgspec.Struct, frozen=True):
     checkpoint: bytes | None
     steps: Mapping[str, bytes]
     history: tuple[HistoryEntry, ...]
+    steps_left: str = ""
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """One attempt handed to a worker, with what earlier ones left behind."""
+    """One attempt handed to a worker, with what earlier ones left behind. `steps_left`: where the rest of its steps
+    begins (`Ledger.steps`), empty where this is all."""
 
     lease: Lease
     record: Record
@@ -239,6 +243,7 @@ class Claimed(msgspec.Struct, frozen=True):
     since_ms: int = 0
     revision: int = 0
     locked_since_ms: int = 0
+    steps_left: str = ""
 
     @property
     def alone(self) -> bool:

@@ -110,8 +110,10 @@ def _claimed(boot: str, task_id: bytes, raw: bytes, more: Any) -> Claimed:
     lease = Lease(record.id, record.fence, boot)
     if not more:
         return Claimed(lease, record, payload)
-    checkpoint, steps, *past = more
-    return Claimed(lease, record, payload, checkpoint, dict(pairs(steps)), *map(number, past))
+    checkpoint, steps, *past, left = more
+    retries, deaths, scares, since, revision, locked_since = map(number, past)
+    counts = (retries, deaths, scares, since, revision, locked_since)
+    return Claimed(lease, record, payload, checkpoint, dict(pairs(steps)), *counts, text(left or b""))
 
 
 def settled(raw: Any) -> Settled:
@@ -197,7 +199,12 @@ def task(task_id: str, raw: Any) -> Task:
     record, body = read_record(task_id, raw[0], _words(raw[1]))
     payload = None if record.state in {State.DONE, State.CANCELLED} else body
     result = body if "y" in record.flags else None
-    return Task(record, payload, result, raw[2], dict(pairs(raw[3])), tuple(map(read_history, raw[4])))
+    history = tuple(map(read_history, raw[4]))
+    return Task(record, payload, result, raw[2], dict(pairs(raw[3])), history, text(raw[5] or b""))
+
+
+def steps(raw: Any) -> tuple[dict[str, bytes], str]:
+    return dict(pairs(raw[0])), text(raw[1] or b"")
 
 
 def _words(flat: Any) -> dict[str, str]:

@@ -177,7 +177,9 @@ def normal(script: str, raw: Any) -> Any:
         return [_plain(raw[0]), _plain(raw[1]), sorted(_plain(raw[2]))]
     if script == "get" and raw[0] != b"corrupt":
         history = [json.loads(line) for line in raw[4]]
-        return [raw[0], _pairs(raw[1]), raw[2], _pairs(raw[3]), history]
+        return [raw[0], _pairs(raw[1]), raw[2], _pairs(raw[3]), history, raw[5]]
+    if script == "steps":
+        return [_pairs(raw[0]), raw[1]]
     return _plain(raw)
 
 

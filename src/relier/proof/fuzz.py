@@ -197,6 +197,9 @@ class Fuzzer:
     def get(self) -> Call[Any]:
         return self.ledger.get(self.rng.choice(IDS))
 
+    def steps(self) -> Call[Any]:
+        return self.ledger.steps(self.some_id("running")[0])
+
     def owned(self) -> Call[Any]:
         return self.ledger.owned(self.rng.choice(BOOTS))
 
@@ -286,7 +289,7 @@ class Fuzzer:
                 self.forfeit,
             ),
             *(self.revive, self.revive, self.promote, self.reap, self.replay, self.replay, self.cancel, self.discard),
-            *(self.pause, self.resume, self.get, self.owned),
+            *(self.pause, self.resume, self.get, self.steps, self.owned),
         ]
         return self.keep(self.rng.choice(often if self.rng.random() < 0.5 else seldom)())
 

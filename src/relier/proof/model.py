@@ -178,7 +178,7 @@ class Model(Operate, Sweeping, Locks):
                 for name in ("retries", "deaths", "scares", "since", "revision", "locked_since")
             ]
             steps = [part for name, value in rec.steps.items() for part in (name.encode(), value)]
-            more = [rec.checkpoint, steps, *past]
+            more = [rec.checkpoint, steps, *past, None]
         return [task_id.encode(), rec.text(), more]
 
     def _checkpoint(self, args: list[bytes]) -> Any:

@@ -115,15 +115,21 @@ class Operate(Pieces):
         rec = self.tasks.get(task_id)
         if rec is None:
             until, state = self.tombs.get(task_id, (0, ""))
-            return [f"ended {until} {state}".encode() if state else b"", [], None, [], []]
+            return [f"ended {until} {state}".encode() if state else b"", [], None, [], [], None]
         more = [part.encode() for pair in rec.more.items() for part in pair]
         steps = [part for name, value in rec.steps.items() for part in (name.encode(), value)]
         history = [json.dumps(entry).encode() for entry in rec.history]
-        return [rec.text(), more, rec.checkpoint, steps, history]
+        return [rec.text(), more, rec.checkpoint, steps, history, None]
+
+    def _steps(self, args: list[bytes]) -> Any:
+        """All of them: the model needs no pages."""
+        rec = self.tasks.get(args[0].decode())
+        return [[part for name, value in (rec.steps if rec else {}).items() for part in (name.encode(), value)], None]
 
     def _owned(self, args: list[bytes]) -> Any:
         owned = self.owned.get(args[0].decode(), {})
-        held = sorted(owned, key=lambda i: (owned[i], i))
+        first = int(args[1])
+        held = sorted(owned, key=lambda i: (owned[i], i))[first : first + 1000]
         fences = {i: self.tasks[i].fence if i in self.tasks else 0 for i in held}
         return [part for i in held for part in (i.encode(), str(fences[i]).encode())]
 

@@ -7,6 +7,8 @@ from typing import Any
 from relier.proof.pieces import Pieces
 from relier.proof.state import Boot, Sweep
 
+MOST_BOOTS = 100
+
 
 class Sweeping(Pieces):
     """Moves that anyone may make, as often as they like."""
@@ -25,6 +27,9 @@ class Sweeping(Pieces):
             expired = {name: boot.lease_end for name, boot in self.boots.items() if boot.lease_end <= till}
             lost = sorted(expired, key=lambda name: (expired[name], name))
         sweep = Sweep(most, deepest, cause)
+        sweep.pending = max(0, len(lost) - MOST_BOOTS)
+        first = self.now % (sweep.pending + 1)
+        lost = lost[first : first + MOST_BOOTS]
         for i in range(len(lost)):
             if sweep.looked < most:
                 self.sweep_boot(lost[(self.now + i + 1) % len(lost)], sweep)

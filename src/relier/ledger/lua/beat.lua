@@ -1,10 +1,10 @@
 -- A sign of life: one write per worker, whatever it runs. A late beat of a boot nobody declared lost yet renews it.
 -- ARGV: boot, lease (ms), time of the last claim poll as the worker tells it (ms; '' unknown)
--- returns: {'ok', owned tasks, {'<id> <fence>' asked to cancel, …}} | {'gone'}
+-- returns: {'ok', owned tasks, {'<id> <fence>' asked to cancel, …}} | {'gone'}   of more than 1,000 some now, the others later
 -- use: tick
 local ledger_now = tick(math.floor(ARGV[2] / 4))   -- that often it comes
 local lease = redis.call('ZSCORE', BOOTS, ARGV[1])
 if not lease or lease == '0' then return {'gone'} end
 redis.call('ZADD', BOOTS, ledger_now + ARGV[2], ARGV[1])
 redis.call('HSET', WORKER .. ARGV[1], 'beat', now, 'polled', ARGV[3])
-return {'ok', redis.call('ZCARD', OWNED .. ARGV[1]), redis.call('SMEMBERS', ASKED .. ARGV[1])}
+return {'ok', redis.call('ZCARD', OWNED .. ARGV[1]), redis.call('SRANDMEMBER', ASKED .. ARGV[1], 1000)}

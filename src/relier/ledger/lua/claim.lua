@@ -6,7 +6,8 @@
 --   arrives after a newer one that took something gets nothing. After newer empty ones it does take: whoever compares
 --   what it owns with what it runs hands that back.
 -- returns: {'ok', TIME (ms), {id, record, more}, …}   more: false, or
---            {checkpoint, {step, value, …}, retries, deaths, scares, since, revision, locked since}
+--            {checkpoint, {step, value, …}, retries, deaths, scares, since, revision, locked since, where the rest of the steps begins
+--             (false: none is left; see steps.lua)}
 --          {'gone'} the boot is lost | {'old'} a newer claim of the lane was seen
 -- use: claim_one take
 local lane, seq = 'lane:' .. ARGV[2], tonumber(ARGV[3])

@@ -16,20 +16,18 @@ local function comes_after(a, b)
   return #a > #b
 end
 
--- Where the page begins: right after the entry of the cursor, or, if that is gone, where it would stand.
+-- Where the page begins: right after the entry of the cursor, or, if that is gone, where it would stand. However many share its score,
+-- the place is found by halving: they stand in the order of their bytes.
 local function begin()
   if not score then return 0 end
   local rank = redis.call('ZRANK', index, after)
   if rank and redis.call('ZSCORE', index, after) == score then return rank + 1 end
-  local from = redis.call('ZCOUNT', index, '-inf', '(' .. score)
-  while true do
-    local peers = redis.call('ZRANGE', index, from, from + 99, 'WITHSCORES')
-    for i = 1, #peers, 2 do
-      if peers[i + 1] ~= score or comes_after(peers[i], after) then return from end
-      from = from + 1
-    end
-    if #peers == 0 then return from end
+  local low, high = redis.call('ZCOUNT', index, '-inf', '(' .. score), redis.call('ZCOUNT', index, '-inf', score)
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if comes_after(redis.call('ZRANGE', index, middle, middle)[1], after) then high = middle else low = middle + 1 end
   end
+  return low
 end
 
 local from = begin()

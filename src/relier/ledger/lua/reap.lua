@@ -11,7 +11,7 @@ for _, state in ipairs({'done', 'cancelled', 'dead'}) do
       count('reaped')
     else
       redis.call('ZREM', ENDED .. state, id)
-      if r.corrupt then redis.call('DEL', TASK .. id, MORE .. id, HISTORY .. id, CHECKPOINT .. id, STEPS .. id) end
+      if r.corrupt then redis.call('UNLINK', TASK .. id, MORE .. id, HISTORY .. id, CHECKPOINT .. id, STEPS .. id) end
       count('strays')
     end
     removed = removed + 1

@@ -30,7 +30,7 @@ beside('HSET', MORE .. id, 'replayed', nonce)
 redis.call('HDEL', MORE .. id, 'reason', 'retries', 'deaths', 'scares', 'since', 'locked_since', 'settled')
 if edited then redis.call('HINCRBY', MORE .. id, 'revision', 1) end
 if fresh then
-  redis.call('DEL', CHECKPOINT .. id, STEPS .. id)
+  redis.call('UNLINK', CHECKPOINT .. id, STEPS .. id)
   redis.call('HDEL', MORE .. id, 'checkpoint')
 end
 for _, kind in ipairs({MORE, HISTORY, CHECKPOINT, STEPS}) do redis.call('PERSIST', kind .. id) end

@@ -18,7 +18,7 @@ end
 local function tie_up(id, r, state, ttl)
   for flag, key in pairs({h = HISTORY .. id, m = MORE .. id, k = CHECKPOINT .. id, s = STEPS .. id}) do
     if has(r, flag) then
-      if state ~= 'dead' and (flag == 'k' or flag == 's') then redis.call('DEL', key)
+      if state ~= 'dead' and (flag == 'k' or flag == 's') then redis.call('UNLINK', key)
       elseif ttl then redis.call('PEXPIRE', key, ttl + BACKSTOP) end
     end
   end

@@ -3,6 +3,6 @@
 local function remove_boot(boot)
   redis.call('ZREM', BOOTS, boot)
   redis.call('ZREM', LEASES, boot)
-  redis.call('DEL', WORKER .. boot, ASKED .. boot)
+  redis.call('UNLINK', WORKER .. boot, ASKED .. boot)
   reclamp()
 end

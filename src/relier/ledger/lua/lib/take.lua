@@ -1,14 +1,20 @@
 -- Taking tasks out of a queue, for claim: who claims, how much, and what it has got so far.
 -- use: record close expired
 local boot, want, room, fence_now, since
-local answer, told, claims, taken, put_aside
+local answer, told, claims, taken, put_aside, steps_room
 
 local function hand_over(id, r, text)
   local more = false
   if r.flags ~= '-' then
     local past = has(r, 'm') and ask('HMGET', MORE .. id, 'retries', 'deaths', 'scares', 'since', 'revision', 'locked_since') or {}
-    more = {has(r, 'k') and ask('GET', CHECKPOINT .. id), has(r, 's') and ask('HGETALL', STEPS .. id) or {},
-      past[1] or false, past[2] or false, past[3] or false, past[4] or false, past[5] or false, past[6] or false}
+    local steps, left = {}, false
+    if has(r, 's') then
+      -- here: step_page
+      steps_room = steps_room or step_room()
+      steps, left = step_page(id, '0', steps_room)
+    end
+    more = {has(r, 'k') and ask('GET', CHECKPOINT .. id), steps, past[1] or false, past[2] or false, past[3] or false, past[4] or false,
+      past[5] or false, past[6] or false, left}
   end
   taken = taken + 1
   answer[taken + 2] = {id, text, more}
@@ -69,7 +75,7 @@ end
 -- Takes from one index until it is empty (true) or the claim is full (false).
 local function drain(index)
   while taken < want and put_aside < MOST_PUT_AWAY do
-    local popped = redis.call('ZPOPMIN', index, want - taken)
+    local popped = redis.call('ZPOPMIN', index, math.min(want - taken, MOST_PUT_AWAY - put_aside))
     if #popped == 0 then return true end
     local fits = true
     for i = 1, #popped, 2 do

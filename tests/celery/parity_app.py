@@ -20,6 +20,7 @@ from celery.worker.strategy import default
 
 app = Celery("parity", broker=os.environ["PARITY_BROKER"], backend=os.environ["PARITY_BACKEND"])
 app.conf.update(
+    imports=["canvas_tasks"],
     accept_content=["json", "pickle"],
     result_accept_content=["json", "pickle"],
     task_send_sent_event=True,
@@ -112,6 +113,11 @@ def xsum(numbers: Any) -> Any:
 @app.task
 def gather(items: Any) -> Any:
     return items
+
+
+@app.task
+def in_order(items: Any) -> Any:
+    return sorted(map(str, items))
 
 
 @app.task

@@ -18,10 +18,12 @@ from collections.abc import Callable
 from typing import Any
 
 import parity_scenarios
+import random_canvases
 from celery import VERSION, signals
 from celery.events import EventReceiver
 from celery.result import AsyncResult
 from parity_app import app, notes
+from random_canvases import SHAPES, canvas_of
 
 if VERSION < (5, 5):  # collected amid a read, it waits for a lock of redis-py's that its own thread holds
     del AsyncResult.__del__
@@ -77,6 +79,7 @@ class Stage:
         self.app = app
         self.roots: set[str] = set()
         self.listener = listener
+        self.outcome: Callable[[], Any] | None = None  # what came of it by now, where that may change
 
     def wait(self, holds: Callable[[], Any], what: str = "", seconds: float = 20.0) -> Any:
         pause, until = threading.Event(), time.monotonic() + seconds
@@ -113,6 +116,13 @@ class Stage:
         """Whether all that began has come to an end."""
         return all(map(self._is_over, self.listener.of_roots(self.roots).items()))
 
+    def still(self, seconds: float) -> bool:
+        """Whether nothing goes on, and nothing was heard for so long."""
+        told = self.listener.of_roots(self.roots).values()
+        last = max((event["timestamp"] for events in told for event in events), default=time.time())
+        waits = any(events[-1]["type"] == "task-retried" for events in told)
+        return last < time.time() - seconds and not waits and self.quiet()
+
     @staticmethod
     def _is_over(told: tuple[str, list[dict[str, Any]]]) -> bool:
         task_id, events = told
@@ -120,6 +130,9 @@ class Stage:
         over = sum(each.startswith("task_postrun") for each in heard)
         killed = sum(event["type"] in ("task-rejected", "task-failed", "task-revoked") for event in events)
         return heard.count("task_prerun") <= over + killed
+
+    def again(self) -> dict[str, Any]:
+        return {"story": self.story()} | ({"value": self.outcome()} if self.outcome else {})
 
     def story(self) -> list[Any]:
         """Every task of the scenario: its label, its events, its signals."""
@@ -150,16 +163,28 @@ class Stage:
         return [event["type"], *fields]
 
 
+def scenario_of(name: str) -> parity_scenarios.Scenario:
+    """By its name; `canvas 7` is the random canvas of seed 7."""
+    kind, _, seed = name.partition(" ")
+    if kind != "canvas" and name not in SHAPES:
+        return parity_scenarios.SCENARIOS[name]
+
+    def play(stage: Stage) -> Any:
+        return random_canvases.play(canvas_of(int(seed)) if kind == "canvas" else SHAPES[name](), stage)
+
+    return parity_scenarios.Scenario(play, 0, parity_scenarios.ANY)
+
+
 class Driver:
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._stages: dict[str, Stage] = {}
 
     def answer(self, ask: dict[str, Any]) -> dict[str, Any]:
-        return self.run(ask["name"]) if ask["do"] == "run" else {"story": self._stages[ask["name"]].story()}
+        return self.run(ask["name"]) if ask["do"] == "run" else self._stages[ask["name"]].again()
 
     def run(self, name: str) -> dict[str, Any]:
-        scenario = parity_scenarios.SCENARIOS[name]
+        scenario = scenario_of(name)
         stage = self._stages[name] = Stage(self._listener)
 
         def published(headers: Any = None, **_: Any) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import canvas_tasks
 import parity_app as tasks
 from celery import Celery, chain, chord, chunks, group, signature, xmap
 from celery.exceptions import TimeoutError as NoResultError
@@ -697,6 +698,37 @@ def replaced_by_what_fails(stage: Any) -> Any:
 @scenario(ends=4, value=["SUCCESS", 3])
 def add_to_chord(stage: Any) -> Any:
     return stage.told(chord([tasks.join_chord.s(0), tasks.join_chord.s(1)])(tasks.count.s()))
+
+
+def added(stage: Any, kind: str, *, first: bool) -> Any:
+    """In which order what was added comes is chance."""
+    header = [canvas_tasks.mark.s(label="z"), canvas_tasks.adds.s(label="q", kind=kind, first=first)]
+    return stage.told(chord(header)(tasks.in_order.s().set(argsrepr="(parts)")))
+
+
+@scenario(ends=5, value=["SUCCESS", ["['q']", "['qb', ['qa']]", "['z']"]])
+def add_a_chain_to_a_chord(stage: Any) -> Any:
+    return added(stage, "chain", first=True)
+
+
+@scenario(ends=5, value=["SUCCESS", ["['q']", "['qb', ['qa']]", "['z']"]])
+def add_a_chain_to_a_chord_and_wait_for_it(stage: Any) -> Any:
+    return added(stage, "chain", first=False)
+
+
+@scenario(ends=6, value=["SUCCESS", ["['q']", "['qc', [['qa'], ['qb']]]", "['z']"]])
+def add_a_chord_to_a_chord(stage: Any) -> Any:
+    return added(stage, "chord", first=True)
+
+
+@scenario(ends=6, value=["SUCCESS", ["['q']", "['qc', [['qa'], ['qb']]]", "['z']"]])
+def add_a_chord_to_a_chord_and_wait_for_it(stage: Any) -> Any:
+    return added(stage, "chord", first=False)
+
+
+@scenario(ends=6, value=["SUCCESS", ["['q']", "['qac', [['qaa'], ['qab']]]", "['z']"]])
+def add_one_that_is_replaced_to_a_chord(stage: Any) -> Any:
+    return added(stage, "replaced", first=False)
 
 
 @scenario(ends=1, value=["SUCCESS", [["release"], {"release": "7"}]])

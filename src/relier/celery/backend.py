@@ -25,6 +25,16 @@ from relier import codec
 from relier.celery.adoption import adoption_of
 from relier.celery.collect import ADDED, Collector, running
 from relier.celery.messages import internal_message
+from relier.celery.nesting import (
+    NESTED,
+    arranged,
+    awaited_by,
+    is_group,
+    is_nested,
+    kept_tree,
+    leaves,
+    parts_of,
+)
 from relier.celery.publish import queue_of
 from relier.celery.report import IN_BACKEND, Report, read_result, write_result
 from relier.celery.spread import ROOM, spread
@@ -38,7 +48,9 @@ PART_TASK = "relier.part"
 DEADLINE_S = 3600.0  # a join that is not complete by then looks again, and waits on
 TOMB_MS = 7 * 86_400_000  # a member that is replayed later than that would open the join again
 LOOK_AGAIN_S = 60.0  # at the latest
+Parts = list[tuple[str, bytes]]  # by name, in order
 FAILED = b"!"  # no result begins so: a result is JSON
+LONGEST_WHY = 65_536  # of an error, in words or as the backend keeps it
 LONGEST_ID = 40  # with the rest of a part's name it is as long as the ledger allows; Celery's own ids have 36
 
 
@@ -46,18 +58,17 @@ def backend_class(base: type[Any]) -> type[Any]:
     """The app's own backend class, whose chords join in the ledger."""
 
     class LedgerBackend(base):
-        def apply_chord(self, header_result_args: Any, body: Any, **kwargs: Any) -> Any:
+        def apply_chord(self, header_result_args: Any, body: Any, **_: Any) -> Any:
+            self.ensure_chords_allowed()  # and no count in the backend, nor celery.chord_unlock to poll for it
             header = self.app.GroupResult(*header_result_args)
-            body["chord_size"] = leaves(header)
-            if self.supports_native_join:
-                return super().apply_chord(header_result_args, body, **kwargs)
-            self.ensure_chords_allowed()  # and no celery.chord_unlock to poll for it
-            return None
+            body["chord_size"] = sum(1 for _ in leaves(header))
+            if is_nested(header):
+                body[NESTED] = True
+                header.save(backend=self)
 
         def on_chord_part_return(self, request: Any, state: str, result: Any, **kwargs: Any) -> Any:
             collector = running()
-            size = (request.chord or {}).get("chord_size")
-            if not request.group or not size:
+            if not request.group or not (request.chord or {}).get("chord_size"):
                 return super().on_chord_part_return(request, state, result, **kwargs)
             if collector is None:
                 send_part(self.app, request, state, result)
@@ -80,40 +91,45 @@ def backend_class(base: type[Any]) -> type[Any]:
     return LedgerBackend
 
 
-def leaves(result: Any) -> int:
-    """How many parts a header has: groups in it count by what is in them."""
-    inner = getattr(result, "results", None)
-    return 1 if inner is None else sum(map(leaves, inner))
-
-
 def join_part(app: Any, collector: Collector, request: Any, state: str, result: Any) -> None:
     """This attempt is a part of a chord: its end brings it there."""
     told = [request.group, request.group_index or 0, request.id, request.root_id]
-    collector.is_added = bool(request.get(ADDED))
+    collector.is_added = is_added(request)
+    parts = parts_of(request)
     if not fits(collector.record_id):
-        more = [collector.added, collector.is_added]
+        more = [collector.added, collector.is_added, parts]
         collector.follow_ups.append(part_task(app, request, state, result, collector.queue, *more))
         return
-    _bring(app, collector, request.chord, *told)
+    _bring(app, collector, request.chord, *told, parts=parts)
     if state != states.SUCCESS:
-        collector.part = failed_part(request.id, result)
+        collector.part = _failed_part(app, request.id, result)
+
+
+def is_added(request: Any) -> bool:
+    """Whether a member was added to its chord. Earlier releases say so in a header."""
+    return bool(request.chord.get(ADDED) or request.get(ADDED))
 
 
 def send_part(app: Any, request: Any, state: str, result: Any) -> None:
     """A part of a chord that is no task of ours."""
     queue = queue_of(app, request.delivery_info or {}) or app.conf.task_default_queue
-    adoption_of(app).submit(part_task(app, request, state, result, queue))
+    more = [0, is_added(request), parts_of(request)]
+    adoption_of(app).submit(part_task(app, request, state, result, queue, *more))
 
 
 def part_task(app: Any, request: Any, state: str, result: Any, queue: str, *more: Any) -> Submission:
-    """A task that brings the part of a member. `more`: how many members it has added, and whether it is such a one."""
+    """A task that brings the part of a member. `more`: how many members it has added, whether it is such a one, and for
+    how many parts it stands."""
     record_id = part_id(request.id)
-    value = failed_part(request.id, result)
-    if state == states.SUCCESS:
+    if state != states.SUCCESS:
+        value = _failed_part(app, request.id, result)
+    else:
         most = int(adoption_of(app).client.settings.max_payload_bytes * ROOM)
         value = kept_result(app, record_id, result, joins=True, most=most) or b""
         value = in_backend(request.id) if value == IN_BACKEND else value
-    told = [request.group, request.group_index or 0, request.id, request.root_id, *(more if any(more) else ())]
+    told = [request.group, request.group_index or 0, request.id, request.root_id]
+    if more != (0, False, 1):  # else as earlier releases read it
+        told += more
     args = (base64.b64encode(value).decode(), request.chord, *told)
     message = internal_message(PART_TASK, record_id, args, request.root_id, request.id, app.conf.task_serializer)
     return adoption_of(app).submission(message, queue, None)
@@ -121,6 +137,11 @@ def part_task(app: Any, request: Any, state: str, result: Any, queue: str, *more
 
 def fits(task_id: str) -> bool:
     return len(task_id.encode()) <= LONGEST_ID
+
+
+def record_of(task_id: str) -> str:
+    """The record that brings the part of a task, unless that was replaced."""
+    return task_id if fits(task_id) else part_id(task_id)
 
 
 def part_id(task_id: str) -> str:
@@ -132,13 +153,23 @@ def part_id(task_id: str) -> str:
 
 def run_part(app: Any, collector: Collector, request: dict[str, Any], value: str, body: Any, *told: Any) -> Report:  # noqa: ARG001
     """What `relier.part` does: bring what it holds."""
-    told, (collector.added, collector.is_added) = told[:4], told[4:] or (0, False)
-    _bring(app, collector, body, *told)
+    told, (collector.added, collector.is_added, *parts) = told[:4], told[4:] or (0, False)
+    _bring(app, collector, body, *told, parts=parts[0] if parts else 1)
     return Report(states.SUCCESS, base64.b64decode(value) or None, follow_ups=tuple(collector.follow_ups))
 
 
-def failed_part(member: str, error: Any) -> bytes:
-    return FAILED + codec.encode([member, repr(error)])
+def failed_part(member: str, error: Any, kept: bytes = b"") -> bytes:
+    """Who failed, and how: in words, and as the result backend would keep it."""
+    return FAILED + codec.encode([member, repr(error)[:LONGEST_WHY], kept if len(kept) <= LONGEST_WHY else b""])
+
+
+def _failed_part(app: Any, member: str, error: Any) -> bytes:
+    try:
+        kept = write_result(app.backend.prepare_exception(error), app.conf.result_serializer) or b""
+    except Exception:  # a serializer may raise anything
+        log.info("the error of %s cannot be serialized; its chord gets it in words", member, exc_info=True)
+        kept = b""
+    return failed_part(member, error, kept)
 
 
 def in_backend(task_id: str) -> bytes:
@@ -163,15 +194,19 @@ def kept_result(app: Any, record_id: str, value: Any, *, joins: bool, most: int 
     return raw
 
 
-def _bring(app: Any, collector: Collector, body: Any, group: str, index: int, member: str, root: str | None) -> None:
-    """With its end an attempt names the join, and leaves its part."""
+def _bring(
+    app: Any, collector: Collector, body: Any, group: str, index: int, member: str, root: str | None, *, parts: int = 1
+) -> None:
+    """With its end an attempt names the join, and leaves its part; several where it stands for a group that will not
+    run."""
     message = internal_message(JOIN_TASK, f"{group}.chord", (body,), root, member, app.conf.task_serializer)
     task = adoption_of(app).submission(message, collector.queue, None)
     suffix = f"{'x' * collector.is_added}{collector.added or ''}"
-    part = f"{index:09d}.{collector.record_id}{suffix and '+' + suffix}"
-    join = Join(int(body["chord_size"]) + collector.added, part)
-    delay_ms = int(DEADLINE_S * 1000)
-    collector.follow_ups.append(msgspec.structs.replace(task, delay_ms=delay_ms, join=join, tomb_ttl_ms=TOMB_MS))
+    for nth in range(parts):
+        part = f"{index + nth:09d}.{collector.record_id}{suffix and '+' + suffix}"
+        join = Join(int(body["chord_size"]) + collector.added, part)
+        delay_ms = int(DEADLINE_S * 1000)
+        collector.follow_ups.append(msgspec.structs.replace(task, delay_ms=delay_ms, join=join, tomb_ttl_ms=TOMB_MS))
 
 
 def run_join(app: Any, collector: Collector, request: dict[str, Any], body: Any, looked: int = 0) -> Report:
@@ -179,16 +214,43 @@ def run_join(app: Any, collector: Collector, request: dict[str, Any], body: Any,
     parts = sorted(collector.parts.items())
     if len(parts) < int(body["chord_size"]) + _added([name for name, _ in parts]):
         return _look_again(app, collector, request, body, looked)
+    try:
+        return _start_body(app, collector, request, body, parts)
+    except Exception as error:
+        if not is_outage(app, error):
+            raise
+        log.warning("the chord of %s waits for the result backend: %s", request["id"], error)
+        return _look_again(app, collector, request, body, looked)
+
+
+def is_outage(app: Any, error: Exception) -> bool:
+    """Whether the result backend is only away."""
+    return isinstance(error, ConnectionError | TimeoutError) or bool(app.backend.exception_safe_to_retry(error))
+
+
+def _start_body(app: Any, collector: Collector, request: dict[str, Any], body: Any, parts: Parts) -> Report:
     callback = maybe_signature(body, app=app)
     try:
-        values = _values(app, parts)
+        header = kept_tree(app, request["id"].removesuffix(".chord")) if body.get(NESTED) else None
+        values = _values(app, parts) if header is None else _nested_values(app, header, parts)
         callback.apply_async((values,), root_id=request.get("root_id"), parent_id=request.get("parent_id"))
     except Exception as error:  # whatever it is, the body will not run, and who waits for it is told
+        if is_outage(app, error):
+            raise
         if not isinstance(error, ChordError):
             log.exception("the chord of %s cannot start its body", request["id"])
-        app.backend.chord_error_from_stack(callback=callback, exc=error)
-        return Report(states.FAILURE, failure=failure_of(error), follow_ups=spread(adoption_of(app), collector))
+        return _fail_body(app, collector, callback, error)
     return Report(states.SUCCESS, follow_ups=spread(adoption_of(app), collector))
+
+
+def _fail_body(app: Any, collector: Collector, callback: Any, error: Exception) -> Report:
+    """The body will not run. If it is in a chord itself, that one gets its part: plain Celery leaves it waiting."""
+    app.backend.chord_error_from_stack(callback=callback, exc=error)
+    part = awaited_by(callback)
+    if part is not None:
+        app.backend.on_chord_part_return(part, states.FAILURE, error)
+    follow_ups = spread(adoption_of(app), collector)
+    return Report(states.FAILURE, failure=failure_of(error), follow_ups=follow_ups, part=collector.part)
 
 
 def _look_again(app: Any, collector: Collector, request: dict[str, Any], body: Any, looked: int) -> Report:
@@ -207,17 +269,43 @@ def _added(parts: list[str]) -> int:
     return max(sum(int(suffix.lstrip("x") or 0) for suffix in told), sum(suffix.startswith("x") for suffix in told))
 
 
-def _values(app: Any, parts: list[tuple[str, bytes]]) -> list[Any]:
-    failed = [codec.decode(raw[len(FAILED) :]) for _, raw in parts if raw.startswith(FAILED)]
-    if failed:
-        member, why = failed[0]
-        raise ChordError(f"Dependency {member} raised {why}")
+def _values(app: Any, parts: Parts) -> list[Any]:
+    for _, raw in parts:
+        if raw.startswith(FAILED):
+            member, why, error = _failure(app, raw)
+            raise ChordError(f"Dependency {member} raised {why}") from error
     return [_value(app, name, raw) for name, raw in parts]
+
+
+def _nested_values(app: Any, header: Any, parts: Parts) -> list[Any]:
+    """As plain Celery joins a result tree: in it failures of groups are met first, and told in these words."""
+    alone = {record_of(result.id) for result in header.results if not is_group(result)}
+    for _, raw in sorted(parts, key=lambda part: _record_in(part[0]) in alone):
+        if raw.startswith(FAILED):
+            raise ChordError(f"Join error: {_failure(app, raw)[1]}")
+    return arranged(header, {_record_in(name): _value(app, name, raw) for name, raw in parts}, record_of)
+
+
+def _failure(app: Any, raw: bytes) -> tuple[str, str, BaseException | None]:
+    """Who failed, how in words, and the error itself. Parts of earlier releases have none."""
+    member, why, *kept = codec.decode(raw[len(FAILED) :])
+    error = None
+    if kept and kept[0]:
+        try:
+            error = app.backend.exception_to_python(read_result(kept[0]))
+        except Exception:  # it was written elsewhere; the words are here
+            log.info("the error of %s cannot be read; its chord gets it in words", member, exc_info=True)
+    return member, why if error is None else repr(error), error
+
+
+def _record_in(part: str) -> str:
+    """Whose part it is, by its name."""
+    return part.partition(".")[2].partition("+")[0]
 
 
 def _value(app: Any, part: str, raw: bytes) -> Any:
     keyring = adoption_of(app).client.keyring
-    member = part.partition(".")[2].partition("+")[0]
+    member = _record_in(part)
     if raw.startswith(IN_BACKEND[:-1]):
         return _from_backend(app, codec.decode(raw).get("id") or member.partition(".")[0])
     return read_result(keyring.unwrap(raw, member, "result") if raw else raw)

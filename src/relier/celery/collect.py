@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from relier.celery.messages import Message
 from relier.ledger.records import Submission
 
-ADDED = "relier_added"  # a header
+ADDED = "relier_added"  # in a chord's body: who has it was added to that chord
 
 
 @dataclass(eq=False)
@@ -96,12 +96,21 @@ def settle_during(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def mark_added(method: Callable[..., Any]) -> Callable[..., Any]:
-    """`Task.add_to_chord`, whose signature tells that it was added: it may come to its end before whoever added it."""
+    """Wrap `Task.add_to_chord`, so that what it adds says so itself: it may end before the task that added it.
+
+    The mark travels in the chord's body. Only the task whose end is the part has that: the last task of a chain, the
+    body of a chord. A header would go to other tasks as well."""
 
     @wraps(method)
     def run(sig: Any, *args: Any, **kwargs: Any) -> Any:
-        if _running.get() is not None:
-            sig.set(headers={**(sig.options.get("headers") or {}), ADDED: True})
-        return method(sig, *args, **kwargs)
+        request = method.__self__.request  # type: ignore[attr-defined]
+        chord = request.chord
+        if _running.get() is None or not chord:
+            return method(sig, *args, **kwargs)
+        request.chord = {**chord, ADDED: True}
+        try:
+            return method(sig, *args, **kwargs)
+        finally:
+            request.chord = chord
 
     return run

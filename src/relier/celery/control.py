@@ -14,6 +14,7 @@ from kombu.utils.functional import maybe_list
 
 from relier.celery.adoption import TELLS_ITSELF
 from relier.celery.backend import PART_TASK, failed_part, part_id
+from relier.celery.collect import ADDED
 from relier.celery.messages import LedgerMessage, Message, internal_message, read_message, submission_of
 from relier.codec import decode
 from relier.envelope import open_envelope
@@ -110,7 +111,8 @@ def part_of_cancelled(task: Task, settings: Settings, keyring: Keyring) -> Submi
     headers, record = message.headers, task.record
     value = base64.b64encode(failed_part(headers["id"], TaskRevokedError("revoked"))).decode()
     root = headers.get("root_id")
-    args = (value, body, headers.get("group"), headers.get("group_index") or 0, headers["id"], root)
+    more = (0, True, 1) if body.get(ADDED) else ()
+    args = (value, body, headers.get("group"), headers.get("group_index") or 0, headers["id"], root, *more)
     part = internal_message(PART_TASK, part_id(record.id), args, root, headers["id"])
     return submission_of(
         part, record.queue, record.spec.priority, record.spec.durability, settings, keyring, TELLS_ITSELF

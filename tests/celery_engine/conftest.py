@@ -29,6 +29,7 @@ class Shop:
     def __init__(self, server: Server, namespace: str, folder: Path, broker: Server) -> None:
         settings = Settings(redis_url=server.url, namespace=namespace, heartbeat_ttl=5)
         self.fleet = Fleet(settings, folder)
+        self.here = HERE
         self.broker = broker
         self.env = {"SHOP_BROKER": f"{broker.tcp_url}/0", "SHOP_FOLDER": str(folder)}
         self.env["PYTHONPATH"] = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH", "")])])

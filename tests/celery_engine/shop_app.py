@@ -15,6 +15,7 @@ from relier.celery import install
 
 app = Celery("shop", broker=os.environ["SHOP_BROKER"], backend=os.environ.get("SHOP_BACKEND"))
 app.conf.update(task_ignore_result=True, broker_connection_retry_on_startup=True)
+app.conf.task_send_sent_event = bool(os.environ.get("SHOP_SENT_EVENTS"))
 if os.environ.get("SHOP_BROADCAST"):
     app.conf.task_queues = (Queue("celery"), Broadcast("everyone"))
 if not os.environ.get("SHOP_PLAIN"):
@@ -92,6 +93,9 @@ async def order_in_vain(self):
     await asyncio.sleep(0.01)
     write(f"try {self.request.retries}")
     raise ValueError("sold out")
+
+
+app.conf.beat_schedule = {"sell": {"task": "shop_app.sell", "schedule": 0.2, "args": ("by beat",)}}
 
 
 @rl_task(queue="later")

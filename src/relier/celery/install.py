@@ -6,15 +6,17 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from celery import Celery
+from celery import Celery, signals
 from kombu.utils.imports import symbol_by_name
 
 from relier.celery.adoption import Adoption, adopted, keep
 from relier.celery.backend import backend_class
 from relier.celery.control import control_class
+from relier.celery.events import events_class
 from relier.celery.internal import register_internal
 from relier.celery.outbox import Ambient
 from relier.celery.pools import offer_asyncio_pool
+from relier.celery.producers import connect_lazily, take_producers_lazily
 from relier.celery.publish import amqp_class, broker_scheme
 from relier.celery.steps import ConsumerStep, LedgerStep
 from relier.errors import ConfigurationError
@@ -69,7 +71,9 @@ def install(
 def _send_to_ledger(app: Any, adoption: Adoption) -> None:
     app.amqp_cls = amqp_class(symbol_by_name(app.amqp_cls), adoption)
     app.control_cls = control_class(symbol_by_name(app.control_cls), adoption)
-    for made in ("amqp", "control"):  # before: the next use makes ours
+    app.events_cls = events_class(symbol_by_name(app.events_cls))
+    take_producers_lazily(app)
+    for made in ("amqp", "control", "events"):  # before: the next use makes ours
         app.__dict__.pop(made, None)
 
 
@@ -97,3 +101,10 @@ def _configure(app: Any) -> None:
         options = app.conf.broker_transport_options
         for name, value in BROKER_OPTIONS.items():
             options.setdefault(name, value)
+
+
+@signals.beat_init.connect(weak=False)
+@signals.beat_embedded_init.connect(weak=False)
+def _start_beat_without_broker(sender: Any, **_: Any) -> None:
+    if adopted(sender.app) is not None and hasattr(sender.scheduler, "_ensure_connected"):
+        connect_lazily(sender.scheduler)

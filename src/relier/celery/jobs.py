@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
+import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -93,20 +93,24 @@ class Jobs:
     def __init__(self) -> None:
         self._waiting: deque[Job] = deque()
         self._calls: deque[Callable[[], None]] = deque()
-        self._read, self._write = os.pipe()
-        os.set_blocking(self._read, False)
-        os.set_blocking(self._write, False)
+        self._read, self._write = socket.socketpair()  # not a pipe: eventlet's `os.read` waits also where it must not
+        self._read.setblocking(False)
+        self._write.setblocking(False)
         self._asked: float | None = None
         self.listening = False
         self.under_way: set[Job] = set()
         self.died: set[int] = set()  # pool processes that Celery has not missed yet
 
     def fileno(self) -> int:
-        return self._read
+        return self._read.fileno()
 
     def give(self, job: Job) -> None:
         self.under_way.add(job)
         self._waiting.append(job)
+        self.ask()
+
+    def ask(self) -> None:
+        """Make the main thread look, and remember since when it has not."""
         if self._asked is None:
             self._asked = time.monotonic()
         self.wake()
@@ -119,7 +123,7 @@ class Jobs:
     def wake(self) -> None:
         """Make the main thread look; from any thread."""
         with contextlib.suppress(BlockingIOError):  # full of wake-ups: one more makes no difference
-            os.write(self._write, b"1")
+            self._write.send(b"1")
 
     def calls(self) -> Iterator[Callable[[], None]]:
         while self._calls:
@@ -128,7 +132,7 @@ class Jobs:
     def take(self) -> list[Job]:
         """What was given since; never blocks."""
         with contextlib.suppress(BlockingIOError):
-            while os.read(self._read, 4096):
+            while self._read.recv(4096):
                 pass
         self._asked = None
         return self._pop_all()

@@ -23,8 +23,10 @@ from kombu.utils.imports import symbol_by_name
 
 from relier.arguments import call_in
 from relier.celery.adoption import app_named
+from relier.celery.broker import connection_within
 from relier.celery.messages import Message, read_message
-from relier.celery.publish import is_task, message_of, publish_message
+from relier.celery.producers import StandIn
+from relier.celery.publish import message_of, publish_message
 from relier.codec import decode
 from relier.errors import PayloadIntegrityError
 from relier.outbox.row import CELERY, NewRow, Row
@@ -97,22 +99,17 @@ def _at_once(method: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-class OutboxProducer:
-    """Stands in for kombu's producer while one task message is sent inside a transaction."""
+class OutboxProducer(StandIn):
+    """Inside a transaction task messages become rows."""
 
     def __init__(self, producer: Any, outbox: Ambient, where: Any) -> None:
-        self._producer = producer
+        super().__init__(producer)
         self._outbox = outbox
         self._where = where
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._producer, name)
-
-    def publish(self, body: Any, **options: Any) -> Any:
-        if not is_task(body, options):
-            return self._producer.publish(body, **options)
+    def _send(self, body: Any, options: dict[str, Any]) -> None:
         declared = tuple(queue.name for queue in options.get("declare") or () if getattr(queue, "name", ""))
-        message = message_of(self._producer, body, options)
+        message = message_of(body, options)
         row = NewRow(
             str(message.headers["id"])[:64],
             CELERY,
@@ -122,7 +119,6 @@ class OutboxProducer:
             msgspec.msgpack.encode(Parcel(msgspec.structs.asdict(message), declared)),
         )
         self._outbox.write(self._where, [row])
-        return None
 
 
 class BrokerTarget:
@@ -135,7 +131,7 @@ class BrokerTarget:
     def __init__(self, app: Any, send_timeout: float) -> None:
         self._app = app
         self._timeout = send_timeout
-        self._connection = connection_within(app, send_timeout)
+        self._connection = connection_within(app, send_timeout, confirm_publish=True)  # sent is what the broker has
         connections = self._connection.Pool(limit=POOL_LIMIT)
         self._producers = ProducerPool(connections, limit=POOL_LIMIT, Producer=app.amqp.Producer)
 
@@ -170,16 +166,6 @@ class BrokerTarget:
 
     def close(self) -> None:
         self._producers.connections.force_close_all()
-
-
-def connection_within(app: Any, seconds: float) -> Any:
-    """To the app's broker: sent is what the broker says it has, and it has so long to say so."""
-    connection = app.connection_for_write(connect_timeout=seconds, transport_options={"confirm_publish": True})
-    if connection.transport.driver_type == "redis":  # Sentinel, too; kombu's publish knows no timeout there
-        options = connection.transport_options
-        for name in ("socket_timeout", "socket_connect_timeout"):
-            options[name] = min(seconds, options.get(name) or seconds)
-    return connection
 
 
 def aged(message: Message, age_ms: int) -> Message:

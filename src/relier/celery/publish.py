@@ -11,9 +11,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kombu import Exchange
+from kombu import Exchange, Producer
 
 from relier.celery.messages import Message, is_awaited
+from relier.celery.producers import StandIn
 from relier.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ log = logging.getLogger("relier.celery")
 _DELIVERY = frozenset({"declare", "retry", "retry_policy", "timeout", "confirm_timeout", "mandatory", "immediate"})
 DELAYED_EXCHANGE = "celery_delayed_27"
 DELAY_BITS = 28
+_serializer = Producer(None)
 
 
 def amqp_class(base: type[Any], adoption: Adoption) -> type[Any]:
@@ -44,43 +46,40 @@ def amqp_class(base: type[Any], adoption: Adoption) -> type[Any]:
     return LedgerAMQP
 
 
-class LedgerProducer:
-    """Stands in for kombu's producer while one task message is sent. What it does not do itself is the real one's."""
+class LedgerProducer(StandIn):
+    """Task messages become records."""
 
     def __init__(self, producer: Any, adoption: Adoption) -> None:
-        self._producer = producer
+        super().__init__(producer)
         self._adoption = adoption
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._producer, name)
+    def _takes(self, options: dict[str, Any]) -> bool:
+        if queue_of(self._adoption.app, options) is not None:
+            return True
+        log.warning(
+            "%s is sent to exchange %r, which leads to no one queue; it goes to the broker, unprotected",
+            options["headers"].get("task"),
+            name_of(options.get("exchange")),
+        )
+        return False
 
-    def publish(self, body: Any, **options: Any) -> Any:
-        if not is_task(body, options):  # `task-sent` goes this way, too
-            return self._producer.publish(body, **options)
-        queue = queue_of(self._adoption.app, options)
-        if queue is None:
-            log.warning(
-                "%s is sent to exchange %r, which leads to no one queue; it goes to the broker, unprotected",
-                options["headers"].get("task"),
-                name_of(options.get("exchange")),
-            )
-            return self._producer.publish(body, **options)
+    def _send(self, body: Any, options: dict[str, Any]) -> None:
+        queue = queue_of(self._adoption.app, options) or ""
         awaited, priority = is_awaited(body), options.get("priority")
-        message = message_of(self._producer, body, options)
+        message = message_of(body, options)
         if self._adoption.low_is_first:  # kombu's Redis transport gives every message one
             message.properties["priority"] = message.properties.get("priority") or 0
         self._adoption.send(message, queue, priority, awaited=awaited)
-        return None
 
 
-def message_of(producer: Any, body: Any, options: dict[str, Any]) -> Message:
+def message_of(body: Any, options: dict[str, Any]) -> Message:
     """The message that `producer.publish(body, **options)` would send."""
     headers = dict(options.pop("headers"))
     if "task" not in headers:
         raise ConfigurationError("adopted tasks need task_protocol 2, Celery's default; protocol 1 is not supported")
     exchange, routing_key = name_of(options.pop("exchange", "")), options.pop("routing_key", "") or ""
     serializer, compression = options.pop("serializer", None), options.pop("compression", None)
-    body, content_type, encoding = producer._prepare(  # noqa: SLF001 - what its publish does first
+    body, content_type, encoding = _serializer._prepare(  # noqa: SLF001 - what a producer's publish does first
         body, serializer, None, None, compression, headers
     )
     properties = {name: value for name, value in options.items() if name not in _DELIVERY}
@@ -107,11 +106,6 @@ def publish_message(producer: Any, message: Message, declare: Sequence[Any], tim
         timeout=timeout,
         **properties,
     )
-
-
-def is_task(body: Any, options: dict[str, Any]) -> bool:
-    """Whether a message is a task's, of either protocol."""
-    return "task" in options.get("headers", ()) or (isinstance(body, dict) and "task" in body)
 
 
 def name_of(exchange: Any) -> str:

@@ -293,7 +293,8 @@ class ConsumerStep(bootsteps.StartStopStep):
             self._work_on(done)
         if isinstance(answer[0], BaseException):
             raise answer[0]
-        return answer[0]
+        worker = self._step.worker
+        return answer[0] if worker is None else worker.broker_calls.watch(answer[0])
 
     def _work_on(self, done: threading.Event) -> None:
         consumer = self._consumer

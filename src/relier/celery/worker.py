@@ -26,6 +26,7 @@ from celery.worker import state
 from relier import background, registry
 from relier.celery.adoption import AdoptedTask, Adoption
 from relier.celery.board import STOP, WARN, board
+from relier.celery.broker import HELD_UP_S, BrokerCalls
 from relier.celery.child import LOOK
 from relier.celery.internal import is_internal
 from relier.celery.jobs import ACCEPT_S, BEGIN_S, RESULT_GRACE_S, Job, Jobs
@@ -65,6 +66,7 @@ class CeleryWorker(Worker):
         self._on_ready = on_ready
         self._children = Children(jobs)
         self._telling: set[asyncio.Task[None]] = set()
+        self.broker_calls = BrokerCalls()
         self._mean_s = 1.0  # how long a task takes, lately
         self.forks = worker.pool.uses_semaphore
         super().__init__(
@@ -124,6 +126,9 @@ class CeleryWorker(Worker):
     def _turn(self) -> None:
         super()._turn()
         self._notice_the_end()
+        if self._jobs.listening and self._jobs.under_way:
+            self._jobs.ask()
+        self.broker_calls.look(held_up=self._jobs.deaf_since(HELD_UP_S))
         self._hears()
         self._wake.set()  # the main thread may listen again, or the pool have grown
 

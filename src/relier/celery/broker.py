@@ -1,0 +1,106 @@
+"""Connections to the broker that cannot hold up tasks: bounded in time, or cut when Celery's main thread hangs in one.
+
+Celery's main thread makes blocking calls to its broker: it looks for unacknowledged messages, checks the health of its
+connections and closes them. A broker that does not answer stops that thread, and with it the pool, which it feeds. So
+while tasks wait for a main thread that hangs in such a call, its connections are shut down. The call fails at once,
+Celery reconnects in another thread (steps.py), and the pool keeps working.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+from weakref import WeakSet
+
+log = logging.getLogger("relier.celery")
+
+HELD_UP_S = 0.5  # so long the main thread may take for a call to the broker while tasks wait for it
+CALLS = ("redis", "amqp", "kombu", "socket", "ssl")  # the packages in which a call to the broker waits
+TRANSPORTS = ("kombu.transport", "amqp")
+
+
+def connection_within(app: Any, seconds: float, **options: Any) -> Any:
+    """A connection to the app's broker that gives up after this long. `options` are transport options."""
+    connection = app.connection_for_write(connect_timeout=seconds, transport_options=options)
+    if connection.transport.driver_type == "redis":  # Sentinel, too; kombu's publish knows no timeout there
+        limits = connection.transport_options
+        for name in ("socket_timeout", "socket_connect_timeout"):
+            limits[name] = min(seconds, limits.get(name) or seconds)
+    return connection
+
+
+class BrokerCalls:
+    """The calls of Celery's main thread to its broker. `look` runs in the ledger's thread."""
+
+    def __init__(self) -> None:
+        self._main = threading.main_thread().ident
+        self._connections: WeakSet[Any] = WeakSet()
+        self._channels: WeakSet[Any] = WeakSet()  # a connection that is closed forgets its channels first
+        self._cutting = False
+
+    def watch(self, connection: Any) -> Any:
+        """Remember a connection that the main thread uses from now on."""
+        self._main = threading.get_ident()
+        self._connections.add(connection)
+        return connection
+
+    def look(self, *, held_up: bool) -> None:
+        """`held_up`: the main thread has been asked for something, and has not looked for too long."""
+        if not held_up or not waits_for_broker(sys._current_frames().get(self._main or 0)):  # noqa: SLF001
+            self._cutting = False
+            return
+        if not self._cutting:
+            log.warning("the broker does not answer, and holds up Celery's main thread: its connections are cut")
+        self._cutting = True
+        for connection in list(self._connections):
+            self._channels.update(channels_of(connection))
+            cut(connection)
+        for channel in list(self._channels):
+            shut_down(sockets_of_channel(channel))
+
+
+def waits_for_broker(frame: FrameType | None) -> bool:
+    """Whether a thread is inside a call to the broker. One that runs a task is in a call of the task's own."""
+    stack = []
+    while frame is not None:
+        stack.append(str(frame.f_globals.get("__name__", "")))
+        frame = frame.f_back
+    if not stack or stack[0].partition(".")[0] not in CALLS or "celery.app.trace" in stack:
+        return False
+    return any(name.startswith(TRANSPORTS) for name in stack)
+
+
+def cut(connection: Any) -> None:
+    """Whoever waits for an answer of this connection's gets an error, as from a server that has gone."""
+    amqp = getattr(connection._connection, "_transport", None)  # noqa: SLF001 - the property would reconnect
+    shut_down([getattr(amqp, "sock", None)])
+    for channel in channels_of(connection):
+        shut_down(sockets_of_channel(channel))
+
+
+def channels_of(connection: Any) -> list[Any]:
+    """Of a transport that kombu emulates: Redis's have sockets of their own."""
+    transport = connection._transport  # noqa: SLF001 - the property would make one
+    return list(getattr(transport, "channels", None) or ())
+
+
+def sockets_of_channel(channel: Any) -> Iterator[Any]:
+    """The sockets that are open; none is opened for it."""
+    made = vars(channel)
+    clients = [made[name] for name in ("client", "subclient") if name in made]
+    pools = [made.get("_pool"), made.get("_async_pool"), *(client.connection_pool for client in clients)]
+    for pool in filter(None, pools):
+        for name in ("_in_use_connections", "_available_connections"):
+            yield from (getattr(each, "_sock", None) for each in list(getattr(pool, name, ())))
+
+
+def shut_down(sockets: Iterable[Any]) -> None:
+    for sock in filter(None, sockets):
+        with suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)

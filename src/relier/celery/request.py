@@ -76,11 +76,13 @@ class LedgerRequest(Request):
 
     job: Job
     _failed = False
+    _green = False  # it runs in a greenlet of this process
 
     def execute_using_pool(self, pool: Any, **_: Any) -> Any:
         if self.job.ended or self.revoked():  # it was handed back, or cancelled, while it waited for its turn
             task_ready(self)
             raise TaskRevokedError(self.id)
+        self._green = bool(getattr(pool, "is_green", False))
         try:
             self.job.applied = True
             result = self._apply(pool)
@@ -90,7 +92,7 @@ class LedgerRequest(Request):
             self.job.settle(PutBack(error))
             raise TaskRevokedError(self.id) from error  # Celery's worker frees the place for the next
         self._apply_result = None if result is None else ref(result)
-        if result is None:  # the pool is closed; or it is a solo pool, which has run it by now
+        if result is None and not self._green:  # the pool is closed; or it is a solo pool, which has run it by now
             self.job.settle(HandBack())
         return result
 
@@ -127,9 +129,10 @@ class LedgerRequest(Request):
         return hard or self.task.time_limit, soft or self.task.soft_time_limit
 
     def on_accepted(self, pid: int, time_accepted: float) -> None:
-        if self.job.ended and pid == os.getpid():  # a thread: it has not begun yet, and need not
+        process = os.getpid() if self._green else pid  # green pools name a greenlet instead
+        if self.job.ended and process == os.getpid():  # a thread: it has not begun yet, and need not
             raise TaskRevokedError(self.id)
-        self.job.started(pid)
+        self.job.started(process)
         try:
             super().on_accepted(pid, time_accepted)
         except Exception:  # an event that cannot be sent, say; a thread pool would not run the task for it

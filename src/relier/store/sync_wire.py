@@ -30,12 +30,21 @@ class SyncConnection:
         self._reader = new_reader()
         self._socket: socket.socket | None = sock
         self._used = time.monotonic()
-        self._poll = select.poll()
-        self._poll.register(sock, select.POLLIN)
 
     def usable(self) -> bool:
         """An idle connection with something to read was closed by the server, or is out of step."""
-        return self.is_open and (time.monotonic() - self._used < FRESH or not self._poll.poll(0))
+        return self.is_open and (time.monotonic() - self._used < FRESH or not self._has_data())
+
+    def _has_data(self) -> bool:
+        """Not by `select` where there is `poll`: it refuses descriptors from 1024 on. eventlet has only a `select`, its
+        own, which takes all."""
+        if self._socket is None:
+            return True
+        if not hasattr(select, "poll"):
+            return bool(select.select([self._socket], [], [], 0)[0])
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(0))
 
     async def exchange(self, request: bytes, replies: int, seconds: float) -> list[Any]:
         if self._socket is None:

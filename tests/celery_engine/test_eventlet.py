@@ -1,0 +1,31 @@
+"""eventlet replaces the modules that wait for sockets. Its workers, and producers that it has patched, must work."""
+
+from __future__ import annotations
+
+import pytest
+
+from celery_engine.conftest import HERE, Shop
+
+pytest.importorskip("eventlet")
+
+PATCHED = "import eventlet; eventlet.monkey_patch()\nfrom shop_app import *\n"
+IDLES = f"""{PATCHED}
+from relier.store import sync_wire
+sync_wire.FRESH = 0.0  # so that each connection is looked at before it is used again
+print(*[sell.delay(number).id for number in range(3)])
+"""
+
+
+def test_a_patched_producer_pushes(shop: Shop) -> None:
+    producer = shop.fleet.python("-c", IDLES, cwd=HERE, **shop.env)
+    assert producer.wait(60) == 0, producer.said()
+    ids = producer.said().splitlines()[-1].split()
+    assert len([shop.fleet.get(task_id) for task_id in ids]) == 3
+
+
+def test_a_worker_runs_tasks(shop: Shop) -> None:
+    worker = shop.worker("-P", "eventlet", "-c", "10")
+    ids = shop.run("print(*[task.delay(number).id for number in range(10) for task in (sell, order)])").split()
+    shop.fleet.wait_done(ids, 30)
+    assert len(shop.printed()) == 20  # each once
+    assert worker.terminate() == 0

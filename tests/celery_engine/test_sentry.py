@@ -1,0 +1,39 @@
+"""Sentry's Celery integration sees adopted tasks as it sees others."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from celery_engine.conftest import Shop
+
+TRACED = """
+import json
+import sentry_sdk
+from sentry_sdk.integrations.celery import CeleryIntegration
+from sentry_sdk.transport import Transport
+
+seen = []
+
+class Kept(Transport):
+    def capture_envelope(self, envelope):
+        seen.extend(item.payload.json for item in envelope.items if item.type == "transaction")
+
+sentry_sdk.init(
+    dsn="http://key@127.0.0.1:9/1", transport=Kept, traces_sample_rate=1.0, integrations=[CeleryIntegration()]
+)
+with sentry_sdk.start_transaction(name="sale"):
+    sell.apply_async(("tea",), task_id="tea-1")
+spans = [span for transaction in seen for span in transaction["spans"] if span["op"].startswith("queue")]
+print(json.dumps([[span["op"], span["description"], span["data"].get("messaging.message.id"),
+                   span["data"].get("messaging.destination.name")] for span in spans]))
+"""
+
+
+def test_a_push_has_the_spans_that_a_plain_one_has(shop: Shop) -> None:
+    pytest.importorskip("sentry_sdk")
+    plain, adopted = shop.plain(TRACED), shop.run(TRACED)
+    spans = json.loads(adopted.splitlines()[-1])
+    assert spans == json.loads(plain.splitlines()[-1])
+    assert ["queue.publish", "shop_app.sell", "tea-1", "celery"] in spans

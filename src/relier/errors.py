@@ -66,11 +66,16 @@ class LayoutError(ConfigurationError):
 class StoreError(RelierError):
     """The store could not do it. The script either ran whole or not at all.
 
-    Out of a push it carries `task_id`: the push may have been accepted. Pushing it again under that id,
-    `task.with_options(task_id=error.task_id)`, never makes a second task.
+    Out of a push it carries `task_ids`, the ids of all its tasks, and `task_id`, the first of them: the push may have
+    been accepted. Pushing it again under the same ids, `task.with_options(task_id=error.task_id)` or
+    `task.push_many(calls, task_ids=error.task_ids)`, never makes a second task.
     """
 
-    task_id: str = ""
+    task_ids: tuple[str, ...] = ()
+
+    @property
+    def task_id(self) -> str:
+        return self.task_ids[0] if self.task_ids else ""
 
 
 class StoreUnavailableError(StoreError):
@@ -113,15 +118,18 @@ class IndeterminateError(RelierError):
 
 
 class PushIndeterminate(IndeterminateError):
-    """The push was written but not confirmed at its durability. Push the same id again."""
+    """The push was written but not confirmed at its durability. Push the same ids again: `task_id`, or of a bulk all
+    `task_ids`."""
 
-    def __init__(self, task_id: str, message: str = "") -> None:
+    def __init__(self, task_id: str, message: str = "", *, others: tuple[str, ...] = ()) -> None:
+        what = f"{task_id} and {len(others)} other tasks" if others else task_id
         super().__init__(
             message
-            or f"push of {task_id} ran, but its durability was not confirmed in time; "
+            or f"push of {what} ran, but its durability was not confirmed in time; "
             f"push the same id again: that never makes a second task"
         )
         self.task_id = task_id
+        self.task_ids = (task_id, *others)
 
 
 class CommitIndeterminate(IndeterminateError):
@@ -213,15 +221,21 @@ class OutsideTransactionError(RelierError):
 
 
 class PartialPushError(RelierError):
-    """Some tasks of a `push_many` were accepted, others not. `outcomes`: id -> None, or the error, in order."""
+    """Some tasks of a `push_many` were accepted, others not. `outcomes`: id -> None, or the error, in order. Pushing
+    all calls again with `push_many(calls, task_ids=error.task_ids)` makes no second task of any."""
 
     def __init__(self, outcomes: dict[str, RelierError | None]) -> None:
         errors = [error for error in outcomes.values() if error is not None]
         super().__init__(
             f"{len(outcomes) - len(errors)} of {len(outcomes)} tasks were accepted, the others failed with "
-            f"{type(errors[0]).__name__}: {errors[0]}; `outcomes` says which; push those again"
+            f"{type(errors[0]).__name__}: {errors[0]}; `outcomes` says which; push the same calls again with "
+            f"push_many(calls, task_ids=error.task_ids): that never makes a second task"
         )
         self.outcomes = outcomes
+
+    @property
+    def task_ids(self) -> tuple[str, ...]:
+        return tuple(self.outcomes)
 
 
 class WorkerInitializationError(RelierError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
@@ -16,18 +17,10 @@ from relier.options import PushOptions, TaskOptions, durability_of, task_options
 from relier.outbox.row import NewRow, new_row
 from relier.outbox.write import Writer, outbox_of
 from relier.store.call import Durability
+from relier.submit.bulk import Bulk, blocks
 from relier.submit.client import Client, default_client
 from relier.submit.guards import Guards
-from relier.submit.push import (
-    NO_OPTIONS,
-    Bulk,
-    bytes_held,
-    call_of,
-    is_duplicate,
-    level_of,
-    submission_of,
-    trouble_with,
-)
+from relier.submit.push import NO_OPTIONS, bytes_held, is_duplicate, level_of, submission_of, trouble_with
 from relier.submit.receipt import SyncTaskReceipt, TaskReceipt
 
 if TYPE_CHECKING:
@@ -50,35 +43,44 @@ class Pushable(Generic[P, R]):
         client = default_client()
         level, task, admission = self._one(client, args, kwargs)
         (answer,) = await client.asubmit([task], admission, level)
-        return TaskReceipt(answer.id, **self._about(client, level, task, answer))
+        return TaskReceipt(answer.id, **self._about(client, level, self._judged(task, answer)))
 
     def push(self, *args: P.args, **kwargs: P.kwargs) -> SyncTaskReceipt[R]:
         """The same, blocking: for scripts, threads and sync frameworks. Works where an event loop runs, too."""
         client = default_client()
         level, task, admission = self._one(client, args, kwargs)
         (answer,) = client.submit([task], admission, level)
-        return SyncTaskReceipt(answer.id, **self._about(client, level, task, answer))
+        return SyncTaskReceipt(answer.id, **self._about(client, level, self._judged(task, answer)))
 
-    async def apush_many(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> list[TaskReceipt[R]]:
-        """Many calls, a hundred to a script: tuples are positional, dicts keyword arguments. Receipts in order.
+    async def apush_many(
+        self, calls: Iterable[tuple[Any, ...] | dict[str, Any]], *, task_ids: Iterable[str] | None = None
+    ) -> list[TaskReceipt[R]]:
+        """Push many calls, as many as you like: tuples are positional, dicts keyword arguments. Receipts in order.
 
-        They are let in or refused as a whole. Where some fail otherwise, a PartialPushError tells which.
+        They are let in or refused as a whole. Where some fail otherwise, a PartialPushError says which. Every error
+        that leaves it open what was accepted has `task_ids`: with them the same calls can be pushed again, and none
+        becomes a second task.
         """
         client = default_client()
-        level, bulk = self._many(client, calls)
-        while (chunk := bulk.unpaid) is not None:
-            bulk.heard(await client.asubmit(chunk, bulk.price(), level))
-        pairs = bulk.accepted(await client.store.run_many(bulk.rest(client.ledger, level)))
-        return [TaskReceipt(answer.id, **self._about(client, level, task, answer)) for task, answer in pairs]
+        bulk = Bulk(self._task, self._push, client, task_ids)
+        for block in blocks(calls):
+            bulk.add(block)
+            await asyncio.sleep(0)
+        while chunks := bulk.next_piece():
+            bulk.heard(await client.asubmit_all(chunks, bulk.price(), bulk.level))
+        return [TaskReceipt(one.id, **self._about(client, bulk.level, one.duplicate)) for one in bulk.pushed()]
 
-    def push_many(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> list[SyncTaskReceipt[R]]:
+    def push_many(
+        self, calls: Iterable[tuple[Any, ...] | dict[str, Any]], *, task_ids: Iterable[str] | None = None
+    ) -> list[SyncTaskReceipt[R]]:
         """The same, blocking."""
         client = default_client()
-        level, bulk = self._many(client, calls)
-        while (chunk := bulk.unpaid) is not None:
-            bulk.heard(client.submit(chunk, bulk.price(), level))
-        pairs = bulk.accepted(client.sync_store.run_many(bulk.rest(client.ledger, level)))
-        return [SyncTaskReceipt(answer.id, **self._about(client, level, task, answer)) for task, answer in pairs]
+        bulk = Bulk(self._task, self._push, client, task_ids)
+        for block in blocks(calls):
+            bulk.add(block)
+        while chunks := bulk.next_piece():
+            bulk.heard(client.submit_all(chunks, bulk.price(), bulk.level))
+        return [SyncTaskReceipt(one.id, **self._about(client, bulk.level, one.duplicate)) for one in bulk.pushed()]
 
     def push_in(self, where: Any, /, *args: P.args, **kwargs: P.kwargs) -> SyncTaskReceipt[R]:
         """Accept one call if and when a transaction commits: of a SQLAlchemy session or connection, or of a Django
@@ -121,21 +123,16 @@ class Pushable(Generic[P, R]):
         guards = self._task.guards
         return level, submission, guards.admission(settings, guards.load(settings, [(args, kwargs)], held))
 
-    def _many(self, client: Client, calls: Iterable[Any]) -> tuple[Durability, Bulk]:
-        settings = client.settings
-        level = level_of(self._task, self._push, client)
-        if self._push.task_id is not None or self._push.idempotency_key is not None:
-            raise ConfigurationError("task_id and idempotency_key name one task; push_many makes many: push it alone")
-        given = [call_of(item) for item in calls]
-        tasks = [submission_of(self._task, *call, self._push, level, settings, client.keyring) for call in given]
-        return level, Bulk(self._task, given, tasks, settings)
-
-    def _about(self, client: Client, level: Durability, task: Submission, answer: Accepted) -> dict[str, Any]:
+    def _judged(self, task: Submission, answer: Accepted) -> bool:
+        """Whether an answered push is a duplicate; raises where it is no push at all."""
         trouble = trouble_with(task, answer, self._task.options.on_duplicate)
         if trouble is not None:
             raise trouble
+        return is_duplicate(task, answer)
+
+    def _about(self, client: Client, level: Durability, duplicate: bool) -> dict[str, Any]:
         return {
-            "duplicate": is_duplicate(task, answer),
+            "duplicate": duplicate,
             "durability": level,
             "read_result": self._task.arguments.decode_result,
             "client": client,

@@ -27,9 +27,11 @@ from relier.errors import CorruptRecordError, StoreFullError
 from relier.failure import failure_of, write_failure
 from relier.ledger import keys
 from relier.ledger.records import Accepted, HistoryEntry, Record, Spec, Submission, Task
+from relier.options import PushOptions
 from relier.states import State
 from relier.store.call import Durability
-from relier.submit.push import Bulk, is_duplicate
+from relier.submit.bulk import Bulk
+from relier.submit.push import is_duplicate
 from relier.submit.receipt import FIRST_LOOK_S, SLOWEST_LOOK_S, Looks, cause_of_death
 from servers import Boot
 
@@ -160,41 +162,46 @@ def test_a_foreign_key_in_the_place_of_a_task_is_told(client: Client) -> None:
 # --- some of many ----------------------------------------------------------------------------------------------------
 
 
-def submissions(*ids: str) -> list[Submission]:
-    return [Submission(id=each, name="t", payload=b"") for each in ids]
+def bulk_of(n: int) -> Bulk:
+    """A push_many of n tasks, a hundred to a chunk, checked and ready to be sent."""
+    client = Client(Settings(admission_limit=0))
+    bulk = Bulk(echo, PushOptions(), client, map(str, range(n)))
+    bulk.add([(1,)] * n)
+    return bulk
 
 
-def accepted(tasks: list[Submission]) -> list[Accepted]:
-    return [Accepted("new", task.id, State.QUEUED, 1) for task in tasks]
-
-
-def bulk_of(n: int) -> tuple[Bulk, list[Submission]]:
-    """A push_many of n tasks, a hundred to a chunk."""
-    tasks = submissions(*map(str, range(n)))
-    return Bulk(echo, [((1,), {})] * n, tasks, Settings(admission_limit=0)), tasks
+def accepted(chunk: list[Submission]) -> list[Accepted]:
+    return [Accepted("new", task.id, State.QUEUED, 1) for task in chunk]
 
 
 def test_all_that_were_accepted_come_in_order() -> None:
-    bulk, tasks = bulk_of(150)
-    bulk.heard(accepted(tasks[:100]))
-    pairs = bulk.accepted([accepted(tasks[100:])])
-    assert [(task.id, answer.id) for task, answer in pairs] == [(str(i), str(i)) for i in range(150)]
+    bulk = bulk_of(150)
+    while chunks := bulk.next_piece():
+        bulk.heard([accepted(chunk) for chunk in chunks])
+    assert [task.id for task in bulk.pushed()] == [*map(str, range(150))]
 
 
 def test_where_some_were_refused_the_error_says_which() -> None:
-    bulk, tasks = bulk_of(101)
-    bulk.heard(accepted(tasks[:100]))
+    bulk = bulk_of(101)
+    (first,) = bulk.next_piece()
+    bulk.heard([accepted(first)])
+    bulk.next_piece()
     full = StoreFullError("no room")
+    bulk.heard([full])
+    assert bulk.next_piece() == []
     with pytest.raises(PartialPushError, match=r"100 of 101 tasks were accepted.*StoreFullError: no room") as caught:
-        bulk.accepted([full])
+        bulk.pushed()
     assert caught.value.outcomes == dict.fromkeys(map(str, range(100))) | {"100": full}
     assert [*caught.value.outcomes] == [*map(str, range(101))]
 
 
 def test_where_all_were_refused_it_is_that_error() -> None:
-    bulk, _ = bulk_of(101)
-    with pytest.raises(StoreFullError, match="no room"):
-        bulk.accepted([StoreFullError("no room"), StoreFullError("no room")])
+    bulk = bulk_of(101)
+    bulk.next_piece()
+    bulk.heard([StoreFullError("no room")])
+    with pytest.raises(StoreFullError, match="no room") as caught:
+        bulk.pushed()
+    assert caught.value.task_ids == tuple(map(str, range(101)))
 
 
 @pytest.mark.anyio

@@ -108,11 +108,12 @@ class Ledger:
         for limit in guard.limits:
             args += (limit.name, limit.interval_us, limit.tolerance_us, limit.weight)
         args.append(len(tasks))
-        parse = partial(replies.accepted, [task.id for task in tasks])
+        ids = [task.id for task in tasks]
+        parse = partial(replies.accepted, ids)
         for task in tasks:
             args += task.args()
         call: Call[list[Accepted]] = self._call("submit", args, parse, durability)
-        return call.when_indeterminate(lambda: PushIndeterminate(tasks[0].id))
+        return call.when_indeterminate(lambda: PushIndeterminate(ids[0], others=tuple(ids[1:])))
 
     @staticmethod
     def chunks(tasks: Iterable[Submission]) -> Iterator[list[Submission]]:

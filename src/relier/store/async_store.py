@@ -15,7 +15,7 @@ from relier.errors import RedisConnectionError, RelierError, StoreError
 from relier.settings import Settings
 from relier.store.address import target_of
 from relier.store.async_wire import AsyncConnection, AsyncWire
-from relier.store.batch import Batch, Request, pipelines, request_of
+from relier.store.batch import Batch, Request, pipelines, request_of, windows
 from relier.store.call import Call, parsed
 from relier.store.core import Core
 from relier.store.policy import AttemptError, Clock
@@ -182,11 +182,13 @@ class AsyncStore:
         return call.read(answer)
 
     async def run_many(self, calls: Iterable[Call[T]]) -> list[T | RelierError]:
-        """Run calls in one pipeline; an answer for each, in order, errors as values."""
-        requests = [(call, request_of(call, self._scripts)) for call in calls]
+        """Run calls, a bounded part at a time; an answer for each, in order, errors as values."""
         lane = await self._lane()
-        submitted = [(call, lane.submit(request)) for call, request in requests]
-        return [parsed(call, await future) for call, future in submitted]
+        answers: list[T | RelierError] = []
+        for window in windows(calls, self._scripts):
+            submitted = [(call, lane.submit(request)) for call, request in window]
+            answers += [parsed(call, await future) for call, future in submitted]
+        return answers
 
     async def command(self, *args: Any, retry: bool = False) -> Any:
         """A raw command, for probes, reads and tests. Not repeated once it was sent, unless `retry`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,24 @@ def request_of(call: Call[Any], scripts: Scripts) -> Request:
     """Pack a call. What cannot be packed fails here, in its caller's hands, not in a pipeline with others."""
     script = scripts[call.script]
     return Request(pack(("EVALSHA", script.sha, 1, call.key, *call.args)), script, call)
+
+
+def windows(calls: Iterable[Call[Any]], scripts: Scripts) -> Iterator[list[tuple[Call[Any], Request]]]:
+    """Cut a long list of calls into parts that are sent one after another, each with a deadline of its own.
+
+    Calls are taken and packed only when their part begins, so memory does not grow with the length of the list.
+    """
+    window: list[tuple[Call[Any], Request]] = []
+    size = 0
+    for call in calls:
+        request = request_of(call, scripts)
+        if window and (len(window) == MOST_REQUESTS or size + len(request.packed) > MOST_BYTES):
+            yield window
+            window, size = [], 0
+        window.append((call, request))
+        size += len(request.packed)
+    if window:
+        yield window
 
 
 def pipelines(requests: Iterable[Request]) -> list[list[Request]]:

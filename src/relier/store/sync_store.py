@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 from relier.errors import RedisConnectionError, RelierError
 from relier.settings import Settings
 from relier.store.address import target_of
-from relier.store.batch import pipelines, request_of
+from relier.store.batch import pipelines, request_of, windows
 from relier.store.call import Call, parsed
 from relier.store.core import Core
 from relier.store.policy import Clock
@@ -58,12 +58,14 @@ class SyncStore:
         return call.read(request.answer)
 
     def run_many(self, calls: Iterable[Call[T]]) -> list[T | RelierError]:
-        """Run calls, one pipeline per durability level; an answer for each, in order, errors as values."""
-        requests = [(call, request_of(call, self._scripts)) for call in calls]
+        """Run calls, a bounded part at a time; an answer for each, in order, errors as values."""
         core = self._core()
-        for pipeline in pipelines(request for _, request in requests):
-            complete(core.carry(core.batch(pipeline)))
-        return [parsed(call, request.answer) for call, request in requests]
+        answers: list[T | RelierError] = []
+        for window in windows(calls, self._scripts):
+            for pipeline in pipelines(request for _, request in window):
+                complete(core.carry(core.batch(pipeline)))
+            answers += [parsed(call, request.answer) for call, request in window]
+        return answers
 
     def command(self, *args: Any, retry: bool = False) -> Any:
         """A raw command, for probes, reads and tests. Not repeated once it was sent, unless `retry`."""

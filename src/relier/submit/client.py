@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TypeVar
 
-from relier.errors import StoreError, StoreReplyError, StoreSetupError
+from relier.errors import PushIndeterminate, RelierError, StoreError, StoreReplyError, StoreSetupError
 from relier.keyring import Keyring
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.ledger.records import Accepted, Admission, Submission
@@ -98,16 +98,41 @@ class Client:
             self._look_into(error, tasks, admission)
             return self.run(self.ledger.submit(tasks, None, level))
 
+    async def asubmit_all(
+        self, chunks: Sequence[Sequence[Submission]], admission: Admission | None, level: Durability
+    ) -> list[list[Accepted] | RelierError]:
+        """Chunks of a bulk: an answer for each, what the store failed at as values."""
+        if len(chunks) > 1:
+            await self.aopen()
+            return await self.store.run_many(self.ledger.submit(chunk, admission, level) for chunk in chunks)
+        try:
+            return [await self.asubmit(chunks[0], admission, level)]
+        except (StoreError, PushIndeterminate) as error:
+            return [error]
+
+    def submit_all(
+        self, chunks: Sequence[Sequence[Submission]], admission: Admission | None, level: Durability
+    ) -> list[list[Accepted] | RelierError]:
+        """The same, blocking."""
+        if len(chunks) > 1:
+            self.open()
+            return self.sync_store.run_many(self.ledger.submit(chunk, admission, level) for chunk in chunks)
+        try:
+            return [self.submit(chunks[0], admission, level)]
+        except (StoreError, PushIndeterminate) as error:
+            return [error]
+
     def _look_into(self, error: StoreError, tasks: Sequence[Submission], admission: Admission | None) -> None:
         """Raises it, saying under which id to push again; but not for limits whose state cannot be read, where
         RELIER_ADMISSION_FAIL_OPEN says to go on without them."""
         if isinstance(error, StoreReplyError) and admission is not None and self.settings.admission_fail_open:
             log.warning("admission limits could not be checked, and the push goes on without them: %s", error)
             return
-        error.task_id = tasks[0].id
-        if isinstance(error, StoreSetupError):
-            raise error
-        error.add_note(f"push it again with with_options(task_id={tasks[0].id!r}): that never makes a second task")
+        error.task_ids = tuple(task.id for task in tasks)
+        if len(tasks) == 1 and not isinstance(error, StoreSetupError):
+            error.add_note(
+                f"push it again with with_options(task_id={error.task_id!r}): that never makes a second task"
+            )
         raise error
 
     async def aclose(self) -> None:

@@ -39,6 +39,9 @@ class Load(msgspec.Struct, frozen=True):
     calls: int
     bytes: int = 0
 
+    def __add__(self, other: Load) -> Load:
+        return Load(self.costs + other.costs, self.calls + other.calls, self.bytes + other.bytes)
+
     def __sub__(self, other: Load) -> Load:
         return Load(self.costs - other.costs, self.calls - other.calls, self.bytes - other.bytes)
 

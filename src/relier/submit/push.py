@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from relier.envelope import seal
@@ -12,19 +10,16 @@ from relier.errors import (
     CorruptRecordError,
     DuplicateTaskError,
     InvalidSubmissionError,
-    PartialPushError,
     RelierError,
     TaskInFlightError,
 )
 from relier.keyring import NO_KEYS, Keyring
-from relier.ledger.ledger import Ledger
-from relier.ledger.records import Accepted, Admission, Submission, new_task_id
+from relier.ledger.records import Accepted, Submission, new_task_id
 from relier.options import OnDuplicate, PushOptions
 from relier.settings import Settings
 from relier.states import LIVE
-from relier.store.call import Call, Durability
+from relier.store.call import Durability
 from relier.submit.client import Client
-from relier.submit.guards import Load
 from relier.trace import current_trace
 
 if TYPE_CHECKING:
@@ -33,7 +28,6 @@ if TYPE_CHECKING:
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 NO_OPTIONS = PushOptions()
-MOST_BYTES = 2**53
 RESULT_TTL_S, DEAD_TTL_S = 3600.0, 30 * 86_400.0  # what the scripts do where a record says nothing
 
 
@@ -57,10 +51,12 @@ def submission_of(
     level: Durability,
     settings: Settings,
     keyring: Keyring = NO_KEYS,
+    fresh_id: str = "",
 ) -> Submission:
-    """What enters the ledger. Arguments that do not fit or cannot travel are refused here, in the caller's face."""
+    """What enters the ledger. Arguments that do not fit or cannot travel are refused here, in the caller's face.
+    `fresh_id`: the id of this push alone, where the caller has made one already."""
     options = task.options
-    task_id = new_task_id() if push.task_id is None else push.task_id
+    task_id = fresh_id or new_task_id() if push.task_id is None else push.task_id
     body = task.arguments.encode(args, kwargs)
     key = task.guards.key(args, kwargs, body, push.idempotency_key)
     payload = seal(
@@ -114,8 +110,8 @@ def trouble_with(task: Submission, answer: Accepted, on_duplicate: OnDuplicate) 
         return CorruptRecordError(
             f"push of {task.id} was refused: something that is no task holds its key; nothing was written; look at it"
         )
-    if on_duplicate != "raise" or not is_duplicate(task, answer):
-        return None
+    if on_duplicate != "raise" or not is_duplicate(task, answer) or answer.id == task.id:
+        return None  # its own id: this push was made before, and whoever lost its answer makes it again
     if answer.state in LIVE:
         return TaskInFlightError(
             f"task {answer.id} with the same idempotency key is {answer.state}; nothing was pushed; await that one",
@@ -125,70 +121,6 @@ def trouble_with(task: Submission, answer: Accepted, on_duplicate: OnDuplicate) 
         f"task {answer.id} with the same idempotency key is {answer.state or 'ended'} already; nothing was pushed",
         answer.id,
     )
-
-
-class Bulk:
-    """A `push_many` under way, without the way to the store: what to submit next, and what was answered.
-
-    It is let in or refused as a whole. Chunks are submitted one by one until one brings something new: that one pays
-    for itself and all that follow it. Then the rest goes in at once, without being weighed again.
-    """
-
-    def __init__(
-        self, task: RlTask[Any, Any], calls: Sequence[tuple[Args, Kwargs]], tasks: list[Submission], settings: Settings
-    ) -> None:
-        self._task = task
-        self._settings = settings
-        self._chunks = [*Ledger.chunks(tasks)]
-        self._answers: list[Any] = []
-        self._paid = False
-        self._left = self._load(calls, tasks)
-        self._calls = iter(calls)
-        # Tasks that are let in unweighed must still be counted where bytes are.
-        self._counted = Admission(max_bytes=MOST_BYTES) if settings.admission_max_bytes else None
-
-    @property
-    def unpaid(self) -> list[Submission] | None:
-        """The next chunk that must pass admission; None: there is none any more."""
-        return None if self._paid or len(self._answers) == len(self._chunks) else self._chunks[len(self._answers)]
-
-    def price(self) -> Admission | None:
-        """What the next chunk must pass: for itself and all that follows it. Ask once a chunk."""
-        chunk = self._chunks[len(self._answers)]
-        load = self._left
-        self._left = load - self._load([*islice(self._calls, len(chunk))], chunk)
-        return self._task.guards.admission(self._settings, load, self._left)
-
-    def heard(self, answers: list[Accepted]) -> None:
-        chunk = self._chunks[len(self._answers)]
-        self._answers.append(answers)
-        self._paid = any(not is_duplicate(task, answer) for task, answer in zip(chunk, answers, strict=True))
-
-    def _load(self, calls: Sequence[tuple[Args, Kwargs]], tasks: Sequence[Submission]) -> Load:
-        held = sum(map(bytes_held, tasks)) if self._settings.admission_max_bytes else 0
-        return self._task.guards.load(self._settings, calls, held)
-
-    def rest(self, ledger: Ledger, level: Durability) -> list[Call[list[Accepted]]]:
-        """What may follow at once."""
-        return [ledger.submit(chunk, self._counted, level) for chunk in self._chunks[len(self._answers) :]]
-
-    def accepted(self, rest: Sequence[Any]) -> list[tuple[Submission, Accepted]]:
-        """Each task with its answer, in order. Where some were not accepted, a PartialPushError tells which."""
-        pairs: list[tuple[Submission, Accepted | RelierError]] = []
-        for chunk, answers in zip(self._chunks, [*self._answers, *rest], strict=True):
-            each = [answers] * len(chunk) if isinstance(answers, RelierError) else answers
-            pairs += zip(chunk, map(self._judged, chunk, each), strict=True)
-        errors = [answer for _, answer in pairs if isinstance(answer, RelierError)]
-        if not errors:
-            return pairs  # type: ignore[return-value]
-        if len(errors) == len(pairs):
-            raise errors[0]
-        raise PartialPushError({task.id: answer if isinstance(answer, RelierError) else None for task, answer in pairs})
-
-    def _judged(self, task: Submission, answer: Accepted | RelierError) -> Accepted | RelierError:
-        if isinstance(answer, RelierError):
-            return answer
-        return trouble_with(task, answer, self._task.options.on_duplicate) or answer
 
 
 def bytes_held(task: Submission) -> int:

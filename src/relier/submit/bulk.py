@@ -1,0 +1,222 @@
+"""A `push_many` under way, without the connection to the store: what to submit next, and what was answered.
+
+A bulk of any length is pushed in bounded pieces. Every call is checked and weighed before the first one is sent, so
+that a mistake in the last one pushes nothing. Only the first few megabytes of payloads are kept from that pass; the
+others are made again when their piece is sent, so memory grows with the calls and the receipts, not with the payloads.
+
+A bulk is let in or refused as a whole. Chunks are submitted one by one until one brings something new: that one pays
+for itself and all that follow it. The rest is submitted without being weighed again.
+
+Each task has its id from the start. Pushing the same calls again under the same ids makes no second task: that is how
+a bulk is repeated whose answer was lost.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from relier.errors import (
+    ConfigurationError,
+    InvalidSubmissionError,
+    PartialPushError,
+    PushIndeterminate,
+    RelierError,
+    StoreError,
+)
+from relier.ledger.checks import check_submission
+from relier.ledger.ledger import Ledger
+from relier.ledger.records import Accepted, Admission, Submission, new_task_id
+from relier.options import PushOptions
+from relier.submit.client import Client
+from relier.submit.guards import NOTHING
+from relier.submit.push import bytes_held, call_of, is_duplicate, level_of, submission_of, trouble_with
+
+if TYPE_CHECKING:
+    from relier.task import RlTask
+
+BLOCK_CALLS = 200  # calls checked at once: between two blocks an event loop can turn
+PIECE_CHUNKS, PIECE_BYTES = 20, 2 * 1024 * 1024  # of one round trip: some 2,000 tasks
+KEPT_BYTES = 8 * 1024 * 1024
+OBJECT_BYTES = 1024  # about what a Submission takes besides its payload
+MOST_HELD = 2**53
+
+
+class Pushed(NamedTuple):
+    """One accepted task of a bulk."""
+
+    id: str
+    duplicate: bool
+
+
+def blocks(calls: Iterable[Any]) -> Iterator[list[Any]]:
+    """The calls of a bulk, some at a time."""
+    rest = iter(calls)
+    while block := list(islice(rest, BLOCK_CALLS)):
+        yield block
+
+
+class Bulk:
+    """First `add` all calls. Then, while `next_piece` has chunks: submit them, and pass the answers to `heard`."""
+
+    def __init__(
+        self, task: RlTask[Any, Any], push: PushOptions, client: Client, task_ids: Iterable[str] | None = None
+    ) -> None:
+        if push.task_id is not None or push.idempotency_key is not None:
+            raise ConfigurationError(
+                "task_id and idempotency_key name one task, and push_many makes many; nothing was pushed; give the ids "
+                "as push_many(calls, task_ids=[…]), one for each call"
+            )
+        self.level = level_of(task, push, client)
+        self._task = task
+        self._push = push
+        self._client = client
+        self._chosen = None if task_ids is None else _checked_ids(task_ids)
+        self._calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        self._ids: list[str] = []
+        self._kept: deque[Submission] = deque()
+        self._kept_bytes = 0
+        self._left = NOTHING
+        self._paid = False
+        self._chunks: Iterator[list[Submission]] | None = None
+        self._piece: list[list[Submission]] = []
+        self._outcomes: list[Pushed | RelierError] = []
+
+    # --- the calls -----------------------------------------------------------------------------------------------
+
+    def add(self, block: Sequence[Any]) -> None:
+        """Check and weigh some calls. Raises what is wrong with them; nothing was pushed."""
+        calls = [call_of(item) for item in block]
+        first = len(self._calls)
+        self._calls += calls
+        self._ids += self._next_ids(first, len(calls))
+        tasks = [self._make(number) for number in range(first, len(self._calls))]
+        for task in tasks:
+            check_submission(task, self._client.settings.max_payload_bytes)
+            self._keep(task)
+        self._left += self._task.guards.load(self._client.settings, calls, self._held(tasks))
+
+    def _next_ids(self, first: int, n: int) -> list[str]:
+        if self._chosen is None:
+            return [new_task_id() for _ in range(n)]
+        ids = self._chosen[first : first + n]
+        if len(ids) < n:
+            raise _miscounted(len(self._chosen), "more")
+        return ids
+
+    def _make(self, number: int) -> Submission:
+        """The submission of one call. Made twice where the first one was not kept; only its time differs then."""
+        push, client = self._push, self._client
+        task_id = self._ids[number]
+        if self._chosen is not None:
+            push = replace(push, task_id=task_id)
+        args, kwargs = self._calls[number]
+        return submission_of(self._task, args, kwargs, push, self.level, client.settings, client.keyring, task_id)
+
+    def _keep(self, task: Submission) -> None:
+        if self._kept_bytes <= KEPT_BYTES:
+            self._kept_bytes += len(task.payload) + OBJECT_BYTES
+            if self._kept_bytes <= KEPT_BYTES:
+                self._kept.append(task)
+
+    def _held(self, tasks: Sequence[Submission]) -> int:
+        return sum(map(bytes_held, tasks)) if self._client.settings.admission_max_bytes else 0
+
+    def _tasks(self) -> Iterator[Submission]:
+        kept = len(self._kept)
+        while self._kept:
+            yield self._kept.popleft()
+        for number in range(kept, len(self._calls)):
+            yield self._make(number)
+
+    # --- the pieces ----------------------------------------------------------------------------------------------
+
+    def next_piece(self) -> list[list[Submission]]:
+        """The chunks to submit next; none: all was sent, or a chunk failed and the rest will not be sent."""
+        if self._chunks is None:
+            if self._chosen is not None and len(self._chosen) > len(self._calls):
+                raise _miscounted(len(self._chosen), "fewer")
+            self._chunks = Ledger.chunks(self._tasks())
+        self._piece, size = [], 0
+        for chunk in islice(self._chunks, PIECE_CHUNKS if self._paid else 1):
+            self._piece.append(chunk)
+            size += sum(len(task.payload) for task in chunk)
+            if size >= PIECE_BYTES:
+                break
+        return self._piece
+
+    def price(self) -> Admission | None:
+        """What the piece must pass: an unpaid chunk for itself and all that follows it. Ask once a piece."""
+        settings = self._client.settings
+        if self._paid:  # let in already, but where bytes are limited they must still be counted
+            return Admission(max_bytes=MOST_HELD) if settings.admission_max_bytes else None
+        (chunk,) = self._piece
+        first, load = len(self._outcomes), self._left
+        calls = self._calls[first : first + len(chunk)]
+        self._left = load - self._task.guards.load(settings, calls, self._held(chunk))
+        return self._task.guards.admission(settings, load, self._left)
+
+    def heard(self, answers: Sequence[list[Accepted] | RelierError]) -> None:
+        """An answer for each chunk of the piece."""
+        failed: RelierError | None = None
+        for chunk, answer in zip(self._piece, answers, strict=True):
+            if isinstance(answer, RelierError):
+                failed = failed or answer
+                self._outcomes += [answer] * len(chunk)
+                continue
+            self._outcomes += map(self._judged, chunk, answer)
+            self._paid = self._paid or any(not is_duplicate(*pair) for pair in zip(chunk, answer, strict=True))
+        if failed is not None:
+            self._give_up(failed)
+
+    def _judged(self, task: Submission, answer: Accepted) -> Pushed | RelierError:
+        trouble = trouble_with(task, answer, self._task.options.on_duplicate)
+        return trouble or Pushed(answer.id, is_duplicate(task, answer))
+
+    def _give_up(self, error: RelierError) -> None:
+        """The rest is not sent: an outage would cost every piece its deadline, and all can be pushed again."""
+        self._chunks = iter(())
+        left = len(self._ids) - len(self._outcomes)
+        if left:
+            unsent = StoreError(
+                f"it was not sent, because a task before it failed with {type(error).__name__}: {error}"
+            )
+            self._outcomes += [unsent] * left
+
+    # --- the end -------------------------------------------------------------------------------------------------
+
+    def pushed(self) -> list[Pushed]:
+        """All tasks, in order. Where some were not accepted: the error, with the ids of all."""
+        errors = [outcome for outcome in self._outcomes if isinstance(outcome, RelierError)]
+        if not errors:
+            return self._outcomes  # type: ignore[return-value]
+        if len(errors) < len(self._ids):
+            outcomes = (one if isinstance(one, RelierError) else None for one in self._outcomes)
+            raise PartialPushError(dict(zip(self._ids, outcomes, strict=True)))
+        if isinstance(errors[0], StoreError | PushIndeterminate):
+            errors[0].task_ids = tuple(self._ids)
+            errors[0].add_note(
+                "push the same calls again with push_many(calls, task_ids=error.task_ids): that never makes a second "
+                "task"
+            )
+        raise errors[0]
+
+
+def _checked_ids(task_ids: Iterable[str]) -> list[str]:
+    ids = [] if isinstance(task_ids, str) else list(task_ids)
+    if isinstance(task_ids, str) or not all(isinstance(each, str) for each in ids):
+        raise InvalidSubmissionError(f"task_ids is a list of ids, not {task_ids!r:.60}; nothing was pushed")
+    if len(set(ids)) < len(ids):
+        raise InvalidSubmissionError(
+            "task_ids names a task twice; nothing was pushed; give every call an id of its own"
+        )
+    return ids
+
+
+def _miscounted(ids: int, calls: str) -> InvalidSubmissionError:
+    return InvalidSubmissionError(
+        f"task_ids has {ids} ids, and there are {calls} calls; nothing was pushed; give one id for each call, in order"
+    )

@@ -32,7 +32,10 @@ def unique(order: int) -> int:
 
 def engine_of(url: str) -> Engine:
     """SQLite's driver begins too late for savepoints, so that SQLAlchemy's manual says how to make it begin."""
-    engine = create_engine(url)
+    return listen_to_sqlite(create_engine(url))
+
+
+def listen_to_sqlite(engine: Engine) -> Engine:
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
         event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))

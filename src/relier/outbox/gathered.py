@@ -1,4 +1,4 @@
-"""Rows that wait in a SQLAlchemy session for the end of its transaction."""
+"""Rows that wait in a SQLAlchemy session, each for the end of the transaction or savepoint it was pushed in."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from weakref import ref
+from weakref import WeakSet, ref
 
-from sqlalchemy import event
+from sqlalchemy import Connection, event
 from sqlalchemy.orm import Session, SessionTransaction
 
 from relier.errors import OutsideTransactionError
@@ -23,29 +23,35 @@ log = logging.getLogger("relier.outbox")
 NAMED = 10  # so many of the tasks that are dropped are named
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
-    """A row, the transaction it was added in, and the one it was inserted in, if it was."""
+    """A row that is not inserted yet, and the transaction or savepoint it was pushed in."""
 
     row: NewRow
     owner: SessionTransaction
-    inserted_in: SessionTransaction | None = None
 
 
 class Gathered:
-    """Rows of one session until its transaction ends. The release of a savepoint inserts all there are, also those of
-    the transactions around it; where one of these is rolled back, the others' rows are inserted again."""
+    """The rows of one session that are not inserted yet.
+
+    A row is inserted inside the transaction or savepoint it was pushed in: just before that commits, or before another
+    savepoint opens inside it. From then on the database decides. A row that is still here when its transaction ends is
+    dropped, however that ended: SQLAlchemy reports every end to its listeners, but not every rollback.
+    """
 
     def __init__(self, outbox: Outbox, session: Session) -> None:
         self._outbox = ref(outbox)
+        self._session = ref(session)
         self._entries: list[Entry] = []
+        self._dropped: list[NewRow] = []  # with a savepoint; it is not known yet whether anyone asked for a rollback
+        self._wrote = False
+        self._watched: WeakSet[Connection] = WeakSet()
         # Commits under way, a listener's savepoints among them: what is added now has no other to wait for.
         self._closing: set[SessionTransaction | None] = set()
-        self._session = ref(session)
+        event.listen(session, "after_transaction_create", self._began)
         event.listen(session, "before_commit", self._commit)
         event.listen(session, "after_commit", self._committed)
-        event.listen(session, "after_rollback", self._all_rolled_back)
-        event.listen(session, "after_soft_rollback", self._rolled_back)
+        event.listen(session, "after_rollback", self._rolled_back)
         event.listen(session, "after_transaction_end", self._ended)
 
     def add(self, rows: Sequence[NewRow]) -> None:
@@ -60,63 +66,89 @@ class Gathered:
                 )
             session.begin()  # as `session.add` does
         owner = innermost(session)
-        if owner is not None:
+        if owner is None or self._cannot_wait(session):
+            self._insert(owner, rows)
+        else:
             self._entries += [Entry(row, owner) for row in rows]
-        if self._closing or session._flushing:  # noqa: SLF001 - the flush of a commit comes after its last listener
-            self._insert(session)
 
     @property
     def rows(self) -> list[NewRow]:
         """Those that are not inserted yet."""
-        return [entry.row for entry in self._entries if entry.inserted_in is None]
+        return [entry.row for entry in self._entries]
+
+    def _cannot_wait(self, session: Session) -> bool:
+        """During a commit or a flush, the last event may have passed. A session that joined the transaction of a
+        connection does not see its end at all, unless it has made a savepoint of its own there."""
+        if self._closing or session._flushing:  # noqa: SLF001 - the flush of a commit comes after its last listener
+            return True
+        outbox = self._outbox()
+        bind = None if outbox is None else session.get_bind(clause=outbox.table)
+        if not isinstance(bind, Connection):
+            return False
+        if session.join_transaction_mode != "create_savepoint" and may_block(bind):
+            return True
+        if bind not in self._watched:
+            self._watched.add(bind)
+            event.listen(bind, "commit", self._connection_commits)
+        return False
+
+    def _connection_commits(self, _: Connection) -> None:
+        """Without its session, and with all that the session has flushed."""
+        session = self._session()
+        if session is not None:
+            self._insert(innermost(session))
+
+    def _insert(self, transaction: SessionTransaction | None, more: Sequence[NewRow] = ()) -> None:
+        """All that wait, then `more`, in the order of the pushes."""
+        rows, outbox = [*self.rows, *more], self._outbox()
+        if not rows or outbox is None or transaction is None:
+            return
+        connection = transaction.connection(None, clause=outbox.table)
+        outbox.insert(connection, rows)
+        self._entries.clear()
+        self._wrote = True
+        if isinstance(transaction.session.get_bind(clause=outbox.table), Connection):
+            outbox.ring_after(connection)
+
+    def _began(self, _: Session, begun: SessionTransaction) -> None:
+        """A savepoint: what was pushed before it belongs to the transaction around it."""
+        if begun.nested:
+            self._insert(begun.parent)
 
     def _commit(self, session: Session) -> None:
-        self._closing.add(innermost(session))
-        self._insert(session)
-
-    def _insert(self, session: Session) -> None:
-        waiting = [entry for entry in self._entries if entry.inserted_in is None]
-        outbox = self._outbox()
-        if waiting and outbox is not None:
-            connection = session.connection(bind_arguments={"clause": outbox.table})
-            outbox.insert(connection, [entry.row for entry in waiting])
-            for entry in waiting:
-                entry.inserted_in = innermost(session)
+        at = innermost(session)
+        self._closing.add(at)
+        self._insert(at)
 
     def _committed(self, session: Session) -> None:
-        outbox, released = self._outbox(), session.get_nested_transaction()
-        if released is not None and released.parent is not None:
-            self._pass_on(released, released.parent)
-        elif self._entries and outbox is not None:
-            self._entries.clear()
+        if session.in_nested_transaction():
+            return
+        outbox = self._outbox()
+        if self._wrote and outbox is not None:
             outbox.ring()
+        self._dropped.clear()
 
-    def _pass_on(self, released: SessionTransaction, outer: SessionTransaction) -> None:
-        for entry in self._entries:
-            entry.owner = outer if entry.owner is released else entry.owner
-            entry.inserted_in = outer if entry.inserted_in is released else entry.inserted_in
-
-    def _all_rolled_back(self, session: Session) -> None:
-        if not session.in_nested_transaction():  # told before the transaction ends: what is left then was not asked for
-            self._entries.clear()
-
-    def _rolled_back(self, _: Session, ended: SessionTransaction) -> None:
-        self._entries = [entry for entry in self._entries if not _is_within(entry.owner, ended)]
-        for entry in self._entries:
-            if entry.inserted_in is not None and _is_within(entry.inserted_in, ended):
-                entry.inserted_in = None
+    def _rolled_back(self, session: Session) -> None:
+        """Somebody asked for it, so there is no need for a warning."""
+        at = innermost(session)
+        self._dropped.clear()
+        self._entries = [entry for entry in self._entries if at is not None and entry.owner is not at]
 
     def _ended(self, _: Session, ended: SessionTransaction) -> None:
         self._closing.discard(ended)
-        if ended.parent is None:  # perhaps by `session.close()`, which is no rollback for SQLAlchemy's listeners
+        self._dropped += [entry.row for entry in self._entries if entry.owner is ended]
+        self._entries = [entry for entry in self._entries if entry.owner is not ended]
+        if ended.parent is None:
             self._tell_of_dropped()
+            self._wrote = False
+            self._dropped.clear()
             self._entries.clear()
 
     def _tell_of_dropped(self) -> None:
         """Nobody asked for a rollback, and the caller holds receipts. An exception that closes the session did ask."""
-        if not self._entries or sys.exc_info()[0] is not None:
+        rows = self._dropped
+        if not rows or sys.exc_info()[0] is not None:
             return
-        rows = [entry.row for entry in self._entries]
         named = ", ".join(f"{row.name} {row.task_id}" for row in rows[:NAMED])
         log.warning(
             "a session was closed without a commit after the last push, so %d of its tasks will not be sent: %s%s; "
@@ -131,8 +163,10 @@ def innermost(session: Session) -> SessionTransaction | None:
     return session.get_nested_transaction() or session.get_transaction()
 
 
-def _is_within(transaction: SessionTransaction, outer: SessionTransaction) -> bool:
-    at: SessionTransaction | None = transaction
-    while at is not None and at is not outer:
-        at = at.parent
-    return at is outer
+def may_block(connection: Connection) -> bool:
+    """Whether a statement may run here and now. An async driver's must be awaited, by a greenlet of SQLAlchemy's."""
+    if not connection.dialect.is_async:
+        return True
+    from greenlet import getcurrent  # async drivers need it, others do without
+
+    return bool(getattr(getcurrent(), "__sqlalchemy_greenlet_provider__", False))

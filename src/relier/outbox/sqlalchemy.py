@@ -6,8 +6,9 @@ rows of their transactions.
         session.add(order)
         outbox.add(session, send_receipt, order.id)     # or: send_receipt.push_in(session, order.id)
 
-Rows of a Session are gathered and become one insert just before its commit (or the release of a savepoint); what is
-rolled back takes its rows along. Rows of a Connection are inserted at once.
+Rows of a Session are gathered and become one insert just before its commit (or the release of a savepoint), in the
+transaction or savepoint they were pushed in. Rows of a Connection, and of a Session that joined one, are inserted at
+once.
 """
 
 from __future__ import annotations
@@ -94,12 +95,12 @@ class Outbox:
             self._gathering(target).add(rows)
         else:
             self.insert(target, rows)
-            self._ring_after(target)
+            self.ring_after(target)
 
     async def awrite(self, where: Any, rows: Sequence[NewRow]) -> None:
-        target = plain(where)
-        if isinstance(target, AsyncConnection):
-            await target.run_sync(lambda connection: self.write(connection, rows))
+        target = where() if isinstance(where, async_scoped_session) else where
+        if isinstance(target, AsyncSession | AsyncConnection):
+            await target.run_sync(lambda inner: self.write(inner, rows))
         else:
             self.write(target, rows)
 
@@ -141,7 +142,7 @@ class Outbox:
             self._gathered[session] = Gathered(self, session)
         return self._gathered[session]
 
-    def _ring_after(self, connection: Connection) -> None:
+    def ring_after(self, connection: Connection) -> None:
         """SQLAlchemy tells of a commit just before it: the relay that wakes looks a few times."""
         if self._ringer is None or connection in self._armed:
             return

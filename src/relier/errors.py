@@ -30,6 +30,7 @@ RelierError
 ├── StepJournalError                two branches used one step name, or the code changed since its journal was written
 ├── NotAwaitedError                 ctx.step or ctx.set_partial was called without `await`, or in a `def`
 ├── OutsideTransactionError         push_in: there is no transaction the row could be part of
+├── ExactlyOnceError                ctx.exactly_once: the block's mark and effects did not commit together
 ├── PartialPushError                push_many: some of the tasks were accepted; says which
 ├── WorkerInitializationError       a worker could not start: its modules, its queues, its store
 ├── HardTimeoutError                the task ran into its hard timeout
@@ -217,7 +218,16 @@ class NotAwaitedError(RelierError):
 
 
 class OutsideTransactionError(RelierError):
-    """A push into an outbox that no transaction would hold back: it would commit by itself. Nothing was written."""
+    """A push into an outbox, or a mark of the inbox, would commit alone, without the rest. Nothing was written."""
+
+
+class ExactlyOnceError(RelierError):
+    """The mark and the effects of a `ctx.exactly_once` block were not committed together. `final`: the mark may be
+    there, so another attempt would be skipped; a person has to look at what the task did."""
+
+    def __init__(self, message: str, *, final: bool = False) -> None:
+        super().__init__(message)
+        self.final = final
 
 
 class PartialPushError(RelierError):

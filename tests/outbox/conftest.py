@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from shop import Shop
+from desk import Desk, metadata, where
+from shop import Shop, engine_of
 
 from databases import Database, MariaDB, Postgres, SQLite
 from relier import Client, Settings, use_client
@@ -81,3 +82,12 @@ def shop(database: Database, client: Client) -> Iterator[Shop]:
 def pg_shop(postgres: Database, client: Client) -> Iterator[Shop]:
     with Shop(postgres.url, client) as made:
         yield made
+
+
+@pytest.fixture
+async def desk(database: Database, client: Client) -> AsyncIterator[Desk]:
+    """Where attempts are run by hand, on each database in turn."""
+    engine = where["engine"] = engine_of(database.url)
+    metadata.create_all(engine)
+    yield Desk(client, engine)
+    engine.dispose()

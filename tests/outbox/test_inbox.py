@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from desk import Desk, marks, metadata, paid, where
 from shop import engine_of, failing
-from sqlalchemy import Column, Engine, Integer, MetaData, Table, func, insert, select
+from sqlalchemy import Table, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from databases import Database
-from relier import Client, ConfigurationError, Durability, Settings, TaskContext, rl_task
-from relier.ledger.records import Claimed, Submission, new_boot, new_task_id
+from relier import Client, ConfigurationError, Settings, TaskContext, rl_task
+from relier.ledger.records import Claimed, new_task_id
 from relier.outbox.engines import EngineDatabase
 from relier.outbox.inbox import AlreadyRan, ExactlyOnce, Marks
-from relier.outbox.tables import inbox_table
-from relier.run.attempt import Attempt, open_attempt
-from relier.run.execute import execute
-from relier.run.line import Line
 from relier.run.outcome import Done, Failed
-from relier.run.threads import Threads
 from relier.submit.push import NO_OPTIONS, submission_of
 
 pytestmark = pytest.mark.anyio
-
-metadata = MetaData()
-paid = Table("paid", metadata, Column("id", Integer, primary_key=True), Column("order_no", Integer))
-marks = inbox_table(metadata)
-where: dict[str, Any] = {}
 
 
 @rl_task(name="inbox.pay")
@@ -54,44 +44,6 @@ def torn(order: int, ctx: TaskContext) -> None:
     with Session(where["engine"]) as session, ctx.exactly_once(session):
         session.execute(insert(paid).values(order_no=order))
         raise ZeroDivisionError
-
-
-class Desk:
-    """Claims and runs attempts of tasks by hand."""
-
-    def __init__(self, client: Client, engine: Engine) -> None:
-        self.client = client
-        self.engine = engine
-        self.line = Line(client)
-        self.threads = Threads()
-
-    def push(self, task: Any, *args: Any) -> Submission:
-        sent = submission_of(task, args, {}, NO_OPTIONS, Durability.MEMORY, self.client.settings)
-        self.client.submit([sent], None, sent.durability)
-        return sent
-
-    def claim(self) -> Claimed:
-        boot, run, ledger = new_boot(), self.client.run, self.client.ledger
-        run(ledger.register(boot, 60_000))
-        (claimed,) = run(ledger.claim(boot, 1, ["default"], 1)).tasks
-        return claimed
-
-    async def run(self, claimed: Claimed) -> Any:
-        attempt = open_attempt(claimed, self.line)
-        assert isinstance(attempt, Attempt)
-        return await execute(attempt, self.threads, self.line)
-
-    def payments(self) -> int:
-        with self.engine.connect() as connection:
-            return int(connection.execute(select(func.count()).select_from(paid)).scalar_one())
-
-
-@pytest.fixture
-async def desk(database: Database, client: Client) -> AsyncIterator[Desk]:
-    engine = where["engine"] = engine_of(database.url)
-    metadata.create_all(engine)
-    yield Desk(client, engine)
-    engine.dispose()
 
 
 async def test_a_second_attempt_returns_the_first_ones_result(desk: Desk) -> None:
@@ -183,7 +135,8 @@ async def test_an_attempt_waits_for_one_that_is_at_it(desk: Desk, database: Data
 
 async def test_a_transaction_that_has_begun_is_the_callers(desk: Desk) -> None:
     desk.push(pay, 7)
-    ctx = TaskContext(desk.claim(), desk.line)
+    claimed = desk.claim()
+    ctx = TaskContext(claimed, desk.line)
     with failing(), Session(desk.engine) as session, session.begin():
         with ctx.exactly_once(session):
             session.execute(insert(paid).values(order_no=7))
@@ -192,7 +145,8 @@ async def test_a_transaction_that_has_begun_is_the_callers(desk: Desk) -> None:
     with Session(desk.engine) as session, session.begin(), ctx.exactly_once(session):
         session.execute(insert(paid).values(order_no=7))
     assert desk.payments() == 1
-    with desk.engine.connect() as connection, pytest.raises(AlreadyRan), ctx.exactly_once(connection):
+    later = TaskContext(claimed, desk.line)
+    with desk.engine.connect() as connection, pytest.raises(AlreadyRan), later.exactly_once(connection):
         pass
 
 
@@ -224,13 +178,14 @@ async def test_results_are_encrypted_where_there_are_keys(desk: Desk, settings: 
     client = Client(keys)
     sealed = Desk(client, desk.engine)
     desk.push(pay, 7)
-    ctx = TaskContext(sealed.claim(), sealed.line)
-    with Session(desk.engine) as session, ctx.exactly_once(session) as mark:
+    claimed = sealed.claim()
+    with Session(desk.engine) as session, TaskContext(claimed, sealed.line).exactly_once(session) as mark:
         mark.result = {"secret": 1}
     with desk.engine.connect() as connection:
         (raw,) = connection.execute(select(marks.c.result)).scalars()
     assert b"secret" not in raw
-    with Session(desk.engine) as session, pytest.raises(AlreadyRan) as ran, ctx.exactly_once(session):
+    later = TaskContext(claimed, sealed.line)
+    with Session(desk.engine) as session, pytest.raises(AlreadyRan) as ran, later.exactly_once(session):
         pass
     assert ran.value.value == {"secret": 1}
     client.close()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from shop import Shop, failing, receipt
-from sqlalchemy import MetaData, create_engine, event
+from sqlalchemy import MetaData, create_engine, event, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, object_session, scoped_session, sessionmaker
@@ -298,17 +298,43 @@ async def test_strict_sees_an_engine_that_commits_by_itself(shop: Shop, database
         connection.begin()
         with pytest.raises(OutsideTransactionError, match="AUTOCOMMIT"):
             receipt.push_in(connection, 1)
-    with Session(engine) as session:
-        receipt.push_in(session, 2)
-        with pytest.raises(OutsideTransactionError, match="AUTOCOMMIT"):
-            session.commit()
+    for one in (engine, shop.engine.execution_options(isolation_level="AUTOCOMMIT")):
+        if one is not engine and database.kind == "sqlite":
+            continue  # its listener says BEGIN
+        for reads_before in (False, True):
+            with Session(one) as session:
+                if reads_before:
+                    session.execute(select(shop.order.id))
+                with pytest.raises(OutsideTransactionError, match="AUTOCOMMIT"):
+                    receipt.push_in(session, 2)
+                session.commit()
     engine.dispose()
     asynchronous = create_async_engine(database.async_url, isolation_level="AUTOCOMMIT")
     async with asynchronous.connect() as connection:
         with pytest.raises(OutsideTransactionError, match="AUTOCOMMIT"):
             await receipt.apush_in(connection, 3)
+    async with AsyncSession(asynchronous) as session:
+        with pytest.raises(OutsideTransactionError, match="AUTOCOMMIT"):
+            receipt.push_in(session, 4)
+        with pytest.raises(OutsideTransactionError, match="AUTOCOMMIT"):
+            await receipt.apush_in(session, 5)
     await asynchronous.dispose()
     assert shop.count() == 0
+
+
+def test_what_only_the_connection_knows_is_refused_at_the_commit(pg_shop: Shop, postgres: Database) -> None:
+    """At the push the session has no connection yet, and a push does not ask for one."""
+    engine = create_engine(postgres.url, connect_args={"autocommit": True})
+    with Session(engine) as session:
+        receipt.push_in(session, 1)
+        with pytest.raises(OutsideTransactionError, match="AUTOCOMMIT"):
+            session.commit()
+        session.rollback()
+        session.execute(select(pg_shop.order.id))
+        with pytest.raises(OutsideTransactionError, match="AUTOCOMMIT"):
+            receipt.push_in(session, 2)
+    engine.dispose()
+    assert pg_shop.count() == 0
 
 
 def test_strict_lets_the_drivers_own_transactions_pass(shop: Shop, database: Database) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
@@ -10,35 +9,53 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from relier.django.database import DjangoTransaction
 from relier.django.outbox import connection_of
+from relier.errors import ConfigurationError, ExactlyOnceError
+from relier.outbox.inbox import ENDED_INSIDE, Fate
 
 
-class DjangoBook:
-    """The caller's `atomic` where there is one, else its own."""
+class DjangoBook(DjangoTransaction):
+    """An `atomic` of its own; inside one of the caller's, that is a savepoint."""
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
+        super().__init__(connection)
         self.dialect: str = connection.vendor
-        self._connection = connection
-        self._statements = DjangoTransaction(connection)
-        self._own: Any = None
+        self.owns = True
+        self.fate = Fate.LOST
+        self._atomic: Any = None
+        self._depth = 0
 
     def begin(self) -> None:
-        if not self._connection.in_atomic_block:
+        self.owns = not self._connection.in_atomic_block
+        if self.owns:
+            if not self._connection.get_autocommit():  # to close it would roll back what the caller has begun
+                raise ConfigurationError(
+                    f"database {self._connection.alias!r} has AUTOCOMMIT off, where Django does not tell what is "
+                    f"committed; nothing was written; turn it on, and use transaction.atomic()"
+                )
             self._connection.close_if_unusable_or_obsolete()  # a worker has no requests, at whose end Django does it
-            self._own = transaction.atomic(using=self._connection.alias)
-            self._own.__enter__()
+        self.fate = Fate.OPEN
+        self._atomic = transaction.atomic(using=self._connection.alias)
+        self._atomic.__enter__()
+        self._depth = len(self._connection.atomic_blocks)
+        transaction.on_commit(self._committed, using=self._connection.alias)
 
-    def run(self, sql: str, values: Mapping[str, Any]) -> Sequence[Any]:
-        return self._statements.run(sql, values)
+    def _committed(self) -> None:
+        self.fate = Fate.COMMITTED
 
-    def change(self, sql: str, values: Mapping[str, Any]) -> int:
-        return self._statements.change(sql, values)
+    def check(self) -> None:
+        whole = (
+            len(self._connection.atomic_blocks) == self._depth and self._connection.atomic_blocks[-1] is self._atomic
+        )
+        if not whole or self._connection.needs_rollback:
+            raise ExactlyOnceError(ENDED_INSIDE)
 
     def end(self, *, well: bool) -> None:
-        own, self._own = self._own, None
-        if own is not None:
-            if not well:
-                transaction.set_rollback(True, using=self._connection.alias)
-            own.__exit__(None, None, None)
+        if not well:
+            self.fate = Fate.LOST
+            transaction.set_rollback(True, using=self._connection.alias)
+        self._atomic.__exit__(None, None, None)
+
+    def close(self) -> None: ...
 
 
 def book_of(where: Any) -> DjangoBook:

@@ -6,6 +6,7 @@ inbox        the other way round: a task's effects in a database, and the mark t
 
 row.py          what a row holds                       rows.py         every statement on the table, for three databases
 sqlalchemy.py   the way in for SQLAlchemy (tables.py, gathered.py), engines.py for relays; Django's: relier.django
+books.py        the inbox's transactions in SQLAlchemy contention.py   which errors of a database only mean "again"
 relay.py        claim, publish, close; shutdown        route.py        to a target, target.py: outages, poison
 members.py      relays know which of them live         bell.py         a commit wakes a relay; postgres.py: by NOTIFY
 """

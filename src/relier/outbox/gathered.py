@@ -65,10 +65,11 @@ class Gathered:
                     f"written; use `with session.begin():`"
                 )
             session.begin()  # as `session.add` does
-        owner = innermost(session)
-        if owner is None or self._cannot_wait(session):
+        owner, outbox = innermost(session), self._outbox()
+        if owner is None or outbox is None or self._cannot_wait(session):
             self._insert(owner, rows)
         else:
+            outbox.check(session, rows)
             self._entries += [Entry(row, owner) for row in rows]
 
     @property

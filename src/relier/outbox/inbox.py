@@ -11,15 +11,37 @@ is what makes an effect exactly once; the mark outlives the ledger's record.
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import re
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from importlib import import_module
 from types import TracebackType
 from typing import Any, Protocol
 
-from relier.errors import ConfigurationError
-from relier.outbox.rows import NOW_MS, Transaction
+from relier.errors import ConfigurationError, ExactlyOnceError, IdempotencyInFlightError
+from relier.outbox.contention import Contention, contention_in
+from relier.outbox.rows import NOW_MS, Transaction, said_by
 
 DEFAULT_INBOX = "relier_inbox"
+MARK_ATTEMPTS = 5  # where transactions clash; then the task is put back
+PLAIN = re.compile("[0-9a-f-]{1,63}")
+
+ENDED_INSIDE = (
+    "the transaction of ctx.exactly_once ended inside the block, so the mark and the effects did not commit together; "
+    "look at what this task did; do not commit or roll back inside the block, and let errors of the database leave it"
+)
+SECOND_BLOCK = (
+    "this task entered a second ctx.exactly_once block, and an attempt that finds the mark of the first one would skip "
+    "the second; the second block did not run; put all effects into one block, or push a task of its own for the "
+    "others, with task.push_in inside the block"
+)
+NOT_COMMITTED = (
+    "the task returned, but the transaction of its ctx.exactly_once block is {fate}: neither the effects nor the mark "
+    "were committed; the session or connection had begun a transaction before the block, perhaps by a read, so it is "
+    "yours to commit: commit it after the block, or begin with the block"
+)
 
 
 class AlreadyRan(BaseException):
@@ -31,18 +53,64 @@ class AlreadyRan(BaseException):
         self.value = value
 
 
+class Fate(Enum):
+    """What has become of the transaction that a mark is in."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    LOST = "rolled back"
+
+
 class Book(Protocol):
-    """A transaction of the user's, or one begun for the mark: then it ends with it."""
+    """A transaction begun for the mark, which ends with the block; or a savepoint in one of the user's."""
 
     dialect: str
+    owns: bool
 
-    def begin(self) -> None: ...
+    @property
+    def fate(self) -> Fate: ...
+
+    def begin(self) -> None:
+        """Refuses what would commit by itself."""
 
     def run(self, sql: str, values: Mapping[str, Any]) -> Sequence[Any]: ...
 
     def change(self, sql: str, values: Mapping[str, Any]) -> int: ...
 
-    def end(self, *, well: bool) -> None: ...
+    def check(self) -> None:
+        """Raises where the transaction or the savepoint has ended inside the block."""
+
+    def end(self, *, well: bool) -> None:
+        """Rolls back where it cannot end well."""
+
+    def close(self) -> None:
+        """Nobody asks for its fate any more."""
+
+
+class Blocks:
+    """The blocks of one attempt that ended well. One of them has to be committed, or the task is done without its
+    effect; and a second one would be skipped for the mark of the first when the task is tried again."""
+
+    def __init__(self) -> None:
+        self._books: list[Book] = []
+        self._refused: ExactlyOnceError | None = None
+
+    def check(self) -> None:
+        if any(book.fate is not Fate.LOST for book in self._books):
+            self._refused = ExactlyOnceError(SECOND_BLOCK, final=True)
+            raise self._refused
+
+    def add(self, book: Book) -> None:
+        self._books.append(book)
+
+    def broken(self) -> ExactlyOnceError | None:
+        """Called by the engine when the attempt has ended without an error."""
+        fates = {book.fate for book in self._books}
+        for book in self._books:
+            book.close()
+        if self._refused is not None or not fates or Fate.COMMITTED in fates:
+            return self._refused
+        return ExactlyOnceError(NOT_COMMITTED.format(fate="open" if Fate.OPEN in fates else "rolled back"))
 
 
 class Marks:
@@ -56,22 +124,32 @@ class Marks:
 
     def put(self, book: Book, task_id: str, revision: int) -> bool:
         """False: it is there already, committed by another attempt. Waits for one that is at it."""
-        ignore, nothing = ("IGNORE ", "") if self._mysql else ("", " ON CONFLICT DO NOTHING")
+        # MySQL: counts a row that was there as two. Unlike IGNORE it hides no error, and takes the lock that two who
+        # wait need, not one that each would have to exchange for it: that is a deadlock.
+        nothing = "DUPLICATE KEY UPDATE created_at = created_at + 1" if self._mysql else "CONFLICT DO NOTHING"
         sql = (
-            f"INSERT {ignore}INTO {self._table} (task_id, revision, created_at) "
-            f"VALUES (:task_id, :revision, {self._now}){nothing}"
+            f"INSERT INTO {self._table} (task_id, revision, created_at) "
+            f"VALUES (:task_id, :revision, {self._now}) ON {nothing}"
         )
-        return book.change(sql, {"task_id": task_id, "revision": revision}) == 1
+        return book.change(sql, {"task_id": mark_of(task_id), "revision": revision}) == 1
 
     def result(self, book: Book, task_id: str, revision: int) -> bytes | None:
         lock = " FOR UPDATE" if self._locks else ""  # sees what was committed since this transaction began
         sql = f"SELECT result FROM {self._table} WHERE task_id = :task_id AND revision = :revision{lock}"
-        found = book.run(sql, {"task_id": task_id, "revision": revision})
+        found = book.run(sql, {"task_id": mark_of(task_id), "revision": revision})
         return None if not found or found[0][0] is None else bytes(found[0][0])
+
+    def earlier(self, book: Book, task_id: str, revision: int) -> list[bytes | None]:
+        """The result of a mark that was written before ids were hashed, if there is one."""
+        if mark_of(task_id) == task_id:
+            return []
+        sql = f"SELECT task_id, result FROM {self._table} WHERE task_id = :task_id AND revision = :revision"
+        found = book.run(sql, {"task_id": task_id, "revision": revision})
+        return [None if raw is None else bytes(raw) for named, raw in found if named == task_id]
 
     def keep(self, book: Book, task_id: str, revision: int, result: bytes) -> None:
         sql = f"UPDATE {self._table} SET result = :result WHERE task_id = :task_id AND revision = :revision"
-        book.change(sql, {"task_id": task_id, "revision": revision, "result": result})
+        book.change(sql, {"task_id": mark_of(task_id), "revision": revision, "result": result})
 
     def count(self, tx: Transaction, older_than_ms: int) -> int:
         """How many `purge` would remove."""
@@ -85,11 +163,18 @@ class Marks:
         )
 
 
+def mark_of(task_id: str) -> str:
+    """A task's id as its mark has it: the hash of any that a column might shorten, or take for another one. Those that
+    Relier and Celery make are short, lower-case and hexadecimal, and stay as they are."""
+    return task_id if PLAIN.fullmatch(task_id) else hashlib.sha256(task_id.encode()).hexdigest()
+
+
 class ExactlyOnce:
     """`with` for a Session, a Connection or a Django database; `async with` for SQLAlchemy's async ones.
 
-    A transaction that `where` has begun already is the caller's to commit; otherwise the block is one, committed at its
-    end and rolled back where it raises. `result`: what later attempts return.
+    A transaction that `where` has begun already is the caller's to commit, and the block is a savepoint in it.
+    Otherwise the block is a transaction, committed at its end. Both are rolled back where the block raises. `result`:
+    what later attempts return. `blocks`: those of the same attempt.
     """
 
     def __init__(
@@ -100,6 +185,7 @@ class ExactlyOnce:
         encode: Callable[[Any], bytes | None],
         decode: Callable[[bytes | None], Any],
         table: str = DEFAULT_INBOX,
+        blocks: Blocks | None = None,
     ) -> None:
         self.result: Any = None
         self._where = where
@@ -107,6 +193,7 @@ class ExactlyOnce:
         self._encode = encode
         self._decode = decode
         self._table = table
+        self._blocks = blocks or Blocks()
         self._book: Book | None = None
 
     def __enter__(self) -> ExactlyOnce:
@@ -137,39 +224,66 @@ class ExactlyOnce:
         await run_sync(act)
 
     def _enter(self, book: Book) -> None:
+        self._blocks.check()
+        for attempt in itertools.count(1):
+            book.begin()
+            try:
+                self._mark(book)
+            except BaseException as error:
+                book.end(well=False)
+                clash = contention_in(error)
+                if clash is None:
+                    raise
+                if clash is Contention.WAITED or not book.owns or attempt >= MARK_ATTEMPTS:
+                    raise self._busy(error) from error
+            else:
+                self._book = book
+                return
+
+    def _mark(self, book: Book) -> None:
         marks = Marks(book.dialect, self._table)
-        book.begin()
-        try:
-            fresh = marks.put(book, *self._key)
-            earlier = None if fresh else self._decode(marks.result(book, *self._key))
-        except BaseException:
-            book.end(well=False)
-            raise
-        if not fresh:
-            book.end(well=False)
-            raise AlreadyRan(earlier)
-        self._book = book
+        earlier = marks.earlier(book, *self._key)
+        if not earlier and not marks.put(book, *self._key):
+            earlier = [marks.result(book, *self._key)]
+        if earlier:
+            raise AlreadyRan(self._decode(earlier[0]))
 
     def _exit(self, error: BaseException | None) -> None:
         book, self._book = self._book, None
         if book is None:
             return
+        if error is not None:
+            book.end(well=False)
+            return
         try:
-            if error is None and self.result is not None:
-                self._keep(book)
+            self._finish(book)
+        except Exception as failure:
+            if contention_in(failure) is None or not book.owns:
+                raise
+            raise self._busy(failure) from failure  # all of it is undone
+        self._blocks.add(book)
+
+    def _finish(self, book: Book) -> None:
+        try:
+            book.check()
+            raw = None if self.result is None else self._encode(self.result)
+            if raw is not None:
+                Marks(book.dialect, self._table).keep(book, *self._key, raw)
         except BaseException:
             book.end(well=False)
             raise
-        book.end(well=error is None)
+        book.end(well=True)
 
-    def _keep(self, book: Book) -> None:
-        raw = self._encode(self.result)
-        if raw is not None:
-            Marks(book.dialect, self._table).keep(book, *self._key, raw)
+    def _busy(self, error: BaseException) -> IdempotencyInFlightError:
+        return IdempotencyInFlightError(
+            f"another transaction got in the way of the mark of {self._key[0]} in {self._table}: {said_by(error)}; "
+            f"nothing was written; the task is put back",
+            self._key[0],
+        )
 
 
 def book_of(where: Any) -> Book:
     """The transaction of a session, a connection, or a Django database."""
-    home = "relier.django.inbox" if where is None or isinstance(where, str) else "relier.outbox.sqlalchemy"
+    home = "relier.django.inbox" if where is None or isinstance(where, str) else "relier.outbox.books"
     book: Book = import_module(home).book_of(where)
     return book

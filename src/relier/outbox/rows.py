@@ -273,7 +273,7 @@ class Rows:
         return int(tx.run(self._sql(f"SELECT count(*) FROM {{t}} WHERE dead = 1{where}"), values)[0][0])
 
 
-def said_by(error: Exception) -> str:
+def said_by(error: BaseException) -> str:
     """What the database said, in one line. SQLAlchemy's errors add the whole statement, PostgreSQL's a part of it."""
     return " ".join(str(getattr(error, "orig", None) or error).partition("\nLINE ")[0].split())
 

@@ -50,6 +50,11 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+AUTOCOMMIT = (
+    "the connection is in AUTOCOMMIT mode, so {name} would be sent whatever becomes of the rest; nothing was written; "
+    "begin a transaction, or make the outbox with strict=False"
+)
+
 
 class Outbox:
     """One outbox: a table in `metadata`. `strict`: refuses what would commit by itself. `wake`: commits wake relays,
@@ -107,15 +112,22 @@ class Outbox:
     def insert(self, connection: Connection, rows: Sequence[NewRow]) -> None:
         """One statement for all of them, or one for every 500: databases take only so many values at once."""
         if self._strict and commits_by_itself(connection):
-            raise OutsideTransactionError(
-                f"the connection is in AUTOCOMMIT mode, so {rows[0].name} would be sent whatever becomes of the rest; "
-                f"nothing was written; begin a transaction, or make the outbox with strict=False"
-            )
+            raise OutsideTransactionError(AUTOCOMMIT.format(name=rows[0].name))
         for i in range(0, len(rows), AT_ONCE):
             values = [msgspec.structs.asdict(row) for row in rows[i : i + AT_ONCE]]
             connection.execute(insert(self.table).values(values))
         if self._notify and connection.dialect.name == "postgresql":
             connection.execute(statement(NOTIFY), {"channel": channel_of(self.table.name)})
+
+    def check(self, session: Session, rows: Sequence[NewRow]) -> None:
+        """Refuses at the push what `insert` would refuse at the commit, as far as it is known by then: an engine that
+        is set to AUTOCOMMIT, or a connection that the session has already."""
+        if not self._strict:
+            return
+        bind = session.get_bind(clause=self.table)
+        connection = acquired_by(session, bind)
+        if is_set_to_autocommit(bind) if connection is None else commits_by_itself(connection):
+            raise OutsideTransactionError(AUTOCOMMIT.format(name=rows[0].name))
 
     @contextmanager
     def using(self, where: Any) -> Iterator[None]:
@@ -204,6 +216,21 @@ def plain(where: Any) -> Any:
     )
 
 
+def acquired_by(session: Session, bind: Engine | Connection) -> Connection | None:
+    """The connection that a session's transaction holds for a bind, if it has one by now."""
+    whole = session.get_transaction()
+    found = None if whole is None else whole._connections.get(bind)  # noqa: SLF001 - public since SQLAlchemy 2.1.7
+    return None if found is None else found[0]
+
+
+def is_set_to_autocommit(bind: Engine | Connection) -> bool:
+    """By its settings, before there is a connection. SQLite's may be undone by a listener that says BEGIN."""
+    if bind.dialect.name == "sqlite" and bind.dispatch.begin:
+        return False
+    given = bind.get_execution_options().get("isolation_level") or bind.dialect._on_connect_isolation_level  # noqa: SLF001
+    return str(given).upper() == "AUTOCOMMIT"
+
+
 def commits_by_itself(connection: Connection) -> bool:
     if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
         return True
@@ -221,49 +248,20 @@ def _sqlite_commits_by_itself(connection: Connection) -> bool:
     return driver.isolation_level is None and not driver.in_transaction
 
 
-# --- the inbox -------------------------------------------------------------------------------------------------------
+# --- looking ---------------------------------------------------------------------------------------------------------
 
 
-class SessionBook:
-    """The transaction of a session or a connection: the caller's where one has begun, else its own."""
+class SessionStatements:
+    """Statements in the transaction of a session or a connection."""
 
     def __init__(self, target: Session | Connection) -> None:
         self._target = target
-        self._own = False
-        bind = target.get_bind() if isinstance(target, Session) else target
-        self.dialect = dialect_of(bind.dialect.name)
-
-    def begin(self) -> None:
-        self._own = not self._target.in_transaction()
 
     def run(self, sql: str, values: Mapping[str, Any]) -> Sequence[Any]:
         return self._target.execute(statement(sql), values).all()
 
     def change(self, sql: str, values: Mapping[str, Any]) -> int:
         return int(self._target.execute(statement(sql), values).rowcount)  # type: ignore[attr-defined]
-
-    def end(self, *, well: bool) -> None:
-        if self._own:
-            (self._target.commit if well else self._target.rollback)()
-
-
-def has_several_databases(session: Session) -> bool:
-    """Or several engines of one: each has its own transaction. What a `get_bind` of the user's own does is not seen."""
-    binds = getattr(session, "binds", None) or getattr(session, "_Session__binds", {})  # the second: before 2.1
-    return len({session.bind, *binds.values()} - {None}) > 1
-
-
-def book_of(where: Any) -> SessionBook:
-    target = plain(where)
-    if isinstance(target, AsyncConnection) or isinstance(where, AsyncSession | async_scoped_session):
-        raise ConfigurationError(f"use `async with ctx.exactly_once(…)` for {type(where).__name__}")
-    if isinstance(target, Session) and has_several_databases(target):
-        raise ConfigurationError(
-            "the session is bound to several databases, and a mark protects the effects in its own alone; nothing "
-            "was written; say which: `ctx.exactly_once(session.connection(bind_arguments={'mapper': Payment}))`, "
-            "and commit the session after the block"
-        )
-    return SessionBook(target)
 
 
 def looking_through(bind: Any, look: Callable[[Transaction, str], R]) -> R:
@@ -278,14 +276,17 @@ def looking_through(bind: Any, look: Callable[[Transaction, str], R]) -> R:
             return pool.submit(_looking_into, bind, look).result()
     if isinstance(bind, Engine):
         return _looking_into(bind, look)
-    book = SessionBook(plain(bind))
-    book.begin()
+    target = plain(bind)
+    own = not target.in_transaction()
+    dialect = (target.get_bind() if isinstance(target, Session) else target).dialect.name
     try:
-        found = look(book, book.dialect)
+        found = look(SessionStatements(target), dialect_of(dialect))
     except BaseException:
-        book.end(well=False)
+        if own:
+            target.rollback()
         raise
-    book.end(well=True)
+    if own:
+        target.commit()
     return found
 
 

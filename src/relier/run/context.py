@@ -12,9 +12,16 @@ from contextvars import ContextVar
 from typing import Any, TypeVar, cast, overload
 
 from relier import registry
-from relier.errors import LeaseLostError, NotAwaitedError, RelierError, StepJournalError, UnknownTaskError
+from relier.errors import (
+    ExactlyOnceError,
+    LeaseLostError,
+    NotAwaitedError,
+    RelierError,
+    StepJournalError,
+    UnknownTaskError,
+)
 from relier.ledger.records import Claimed, Recorded, Settled
-from relier.outbox.inbox import DEFAULT_INBOX, ExactlyOnce
+from relier.outbox.inbox import DEFAULT_INBOX, Blocks, ExactlyOnce
 from relier.redact import shown
 from relier.run.checkpoints import Checkpoints
 from relier.run.line import Line
@@ -36,6 +43,7 @@ class TaskContext:
     """
 
     __slots__ = (
+        "_blocks",
         "_checkpoints",
         "_claimed",
         "_journal",
@@ -79,6 +87,7 @@ class TaskContext:
         self._line = line
         self._trusted_until = trusted_until
         self._lost = False
+        self._blocks: Blocks | None = None
         self._checkpoints: Checkpoints | None = None
         self._journal: Journal | None = None
         self._main_line: object = None
@@ -204,7 +213,13 @@ class TaskContext:
         def decode(raw: bytes | None) -> Any:
             return None if raw is None else task.arguments.decode_result(keyring.unwrap(raw, self.task_id, "inbox"))
 
-        return ExactlyOnce(where, self.task_id, self._claimed.revision, encode, decode, table)
+        if self._blocks is None:
+            self._blocks = Blocks()
+        return ExactlyOnce(where, self.task_id, self._claimed.revision, encode, decode, table, self._blocks)
+
+    def broken_promise(self) -> ExactlyOnceError | None:
+        """Called by the engine at the end: what the task believes to be in a database, and is not."""
+        return None if self._blocks is None else self._blocks.broken()
 
     # --- steps ---------------------------------------------------------------------------------------------------
 

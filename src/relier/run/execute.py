@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from relier import background, trace
-from relier.errors import LeaseLostError
+from relier.errors import ExactlyOnceError, LeaseLostError
 from relier.failure import message_of
 from relier.outbox.inbox import AlreadyRan
 from relier.run.attempt import Attempt
@@ -42,6 +42,9 @@ async def execute(attempt: Attempt, threads: Threads, line: Line) -> Outcome:
     forgotten = attempt.ctx.forgotten()
     if forgotten is not None:  # a step or a checkpoint that it believes done
         return Failed(forgotten, final=True)
+    broken = attempt.ctx.broken_promise()
+    if broken is not None:  # an effect that it believes committed
+        return _raised(attempt, broken)
     return returned(attempt.task, value, line.settings.max_payload_bytes, attempt.ctx.task_id, line.keyring)
 
 
@@ -96,6 +99,8 @@ def _raised(attempt: Attempt, error: BaseException, *, disturbed: bool) -> Outco
             return HandBack()
         if isinstance(error, LeaseLostError) and attempt.ctx.gave_up:
             return HandBack()
+        if isinstance(error, ExactlyOnceError) and error.final:
+            return Failed(error, final=True)
         retries = attempt.task.options.retries
         return Failed(error, retryable=None if retries is None else retries.covers(error))
     if isinstance(attempt.stop, HandBack) and isinstance(error, Exception) and not isinstance(error, TimeoutError):

@@ -1,0 +1,128 @@
+"""The transaction of a SQLAlchemy session or connection, as the inbox uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from sqlalchemy import Connection, event
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+from sqlalchemy.orm import Session
+
+from relier.errors import ConfigurationError, ExactlyOnceError, OutsideTransactionError
+from relier.outbox.inbox import ENDED_INSIDE, Fate
+from relier.outbox.sqlalchemy import SessionStatements, commits_by_itself, plain
+from relier.outbox.tables import dialect_of
+
+
+class SessionBook(SessionStatements):
+    """A transaction of its own; or, where the caller has begun one, a savepoint in that."""
+
+    def __init__(self, target: Session | Connection) -> None:
+        super().__init__(target)
+        self._bind = target.get_bind() if isinstance(target, Session) else target
+        self._whole: Any = None
+        self._watch: CommitWatch | None = None
+        self.owns = True
+        self.dialect = dialect_of(self._bind.dialect.name)
+
+    @property
+    def fate(self) -> Fate:
+        return Fate.LOST if self._watch is None else self._watch.fate
+
+    def begin(self) -> None:
+        self.owns = not self._is_begun()
+        connection = self._target.connection() if isinstance(self._target, Session) else self._target
+        if commits_by_itself(connection):
+            if self.owns:
+                self._target.rollback()
+            raise OutsideTransactionError(
+                "the connection is in AUTOCOMMIT mode, so the mark of ctx.exactly_once would be committed before the "
+                "effects, and would stay if they fail; nothing was written; use an engine with transactions"
+            )
+        self._watch = CommitWatch(connection)
+        if self.owns:
+            self._whole = connection.get_transaction() or connection.begin()
+        else:
+            self._whole = self._target.begin_nested()
+
+    def _is_begun(self) -> bool:
+        """Also by the connection that a session is bound to: the session's commit would not be one."""
+        bound = isinstance(self._bind, Connection) and self._bind.in_transaction()
+        return self._target.in_transaction() or bound
+
+    def check(self) -> None:
+        if not self._whole.is_active:
+            raise ExactlyOnceError(ENDED_INSIDE, final=self.fate is Fate.COMMITTED)
+
+    def end(self, *, well: bool) -> None:
+        if not well:
+            self._undo()
+            return
+        try:
+            (self._target if self.owns else self._whole).commit()
+        except BaseException:
+            self._undo()
+            raise
+
+    def _undo(self) -> None:
+        if self._watch is not None:
+            self._watch.fate = Fate.LOST
+        self.close()
+        if self.owns:
+            self._target.rollback()
+        else:
+            with suppress(Exception):  # MySQL ends the whole transaction at a deadlock, and the savepoint with it
+                self._whole.rollback()
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+
+
+class CommitWatch:
+    """Sees what becomes of the transaction a connection is in, and of the savepoints that are open now."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.fate = Fate.OPEN
+        self._connection = connection
+        self._inner: set[str] = set()  # savepoints that began later: what becomes of them does not matter
+        self._listeners: dict[str, Callable[..., None]] = {
+            "savepoint": lambda _, name: self._inner.add(name),
+            "rollback_savepoint": lambda _, name, __: None if name in self._inner else self._decide(Fate.LOST),
+            "commit": lambda _: self._decide(Fate.COMMITTED),
+            "commit_twophase": lambda _, __, ___: self._decide(Fate.COMMITTED),
+            "rollback": lambda _: self._decide(Fate.LOST),
+            "rollback_twophase": lambda _, __, ___: self._decide(Fate.LOST),
+        }
+        for name, listener in self._listeners.items():
+            event.listen(connection, name, listener)
+
+    def close(self) -> None:
+        for name, listener in self._listeners.items():
+            event.remove(self._connection, name, listener)
+        self._listeners.clear()
+
+    def _decide(self, fate: Fate) -> None:
+        if self.fate is Fate.OPEN:
+            self.fate = fate
+
+
+def has_several_databases(session: Session) -> bool:
+    """Or several engines of one: each has its own transaction. What a `get_bind` of the user's own does is not seen."""
+    binds = getattr(session, "binds", None) or getattr(session, "_Session__binds", {})  # the second: before 2.1
+    return len({session.bind, *binds.values()} - {None}) > 1
+
+
+def book_of(where: Any) -> SessionBook:
+    target = plain(where)
+    if isinstance(target, AsyncConnection) or isinstance(where, AsyncSession | async_scoped_session):
+        raise ConfigurationError(f"use `async with ctx.exactly_once(…)` for {type(where).__name__}")
+    if isinstance(target, Session) and has_several_databases(target):
+        raise ConfigurationError(
+            "the session is bound to several databases, and a mark protects the effects in its own alone; nothing "
+            "was written; say which: `ctx.exactly_once(session.connection(bind_arguments={'mapper': Payment}))`, "
+            "and commit the session after the block"
+        )
+    return SessionBook(target)

@@ -44,7 +44,7 @@ async def execute(attempt: Attempt, threads: Threads, line: Line) -> Outcome:
         return Failed(forgotten, final=True)
     broken = attempt.ctx.broken_promise()
     if broken is not None:  # an effect that it believes committed
-        return _raised(attempt, broken)
+        return _raised(attempt, broken, disturbed=False)
     return returned(attempt.task, value, line.settings.max_payload_bytes, attempt.ctx.task_id, line.keyring)
 
 

@@ -143,3 +143,42 @@ async def ignore_and_block_alone(gate: str, ctx: TaskContext) -> int:
     while not is_open(gate):
         time.sleep(0.01)  # noqa: ASYNC251
     return ctx.attempt
+
+
+@rl_task
+async def change_folder(to: str) -> str:
+    """And the environment, so far that a process started with it finds none of our modules, and another store."""
+    os.chdir(to)
+    os.environ.update({"PYTHONPATH": "", "RELIER_NAMESPACE": "another", "FLEET_FOLDER": to})
+    return os.getcwd()
+
+
+@rl_task(isolate=True)
+async def where_alone() -> list[str]:
+    return [os.getcwd(), os.environ["RELIER_NAMESPACE"], os.environ["FLEET_FOLDER"]]
+
+
+@rl_task
+async def where() -> str:
+    return os.getcwd()
+
+
+@rl_task
+async def keep(text: str, ctx: TaskContext) -> str:
+    """Found by its second attempt, after the folder was changed."""
+    if ctx.attempt == 1:
+        await ctx.set_partial(text)
+        note("kept", ctx)
+        await gate_opens("never")
+    return str(ctx.partial_result)
+
+
+@rl_task
+def push_sync(text: str) -> str:
+    """The first push of its process that blocks."""
+    return pushed.push(text).id
+
+
+@rl_task
+async def pushed(text: str) -> str:
+    return text

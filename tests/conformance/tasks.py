@@ -790,6 +790,12 @@ def fork_in_a_thread(folder: str) -> bool:
     return fork(folder)
 
 
+@rl_task
+async def change_folder(to: str) -> str:
+    os.chdir(to)
+    return os.getcwd()
+
+
 @rl_task(retries=Retries(attempts=2, backoff=0.0))
 async def steps_in_branches(folder: str, ctx: TaskContext) -> list[str]:
     """At the second attempt the branches take their turns the other way round."""

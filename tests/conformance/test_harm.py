@@ -38,6 +38,14 @@ def test_a_task_that_forks_and_comes_back_in_both_processes(stage: Stage, job: A
     assert worker.exit_code() == stage.engine.clean
 
 
+def test_a_task_that_changes_the_folder(stage: Stage) -> None:
+    """Isolated processes start where the worker did."""
+    stage.start_worker()
+    receipts = [tasks.change_folder.push(stage.place) for _ in range(5)]
+    assert [receipt.result(PATIENCE_S) for receipt in receipts] == [stage.place] * 5
+    assert tasks.add_alone.push(2, 3).result(PATIENCE_S) == 5
+
+
 @pytest.mark.core
 def test_steps_of_branches_may_begin_in_another_order(stage: Stage) -> None:
     stage.start_worker()

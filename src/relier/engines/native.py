@@ -40,6 +40,7 @@ from relier.run.checkpoint_files import folder_for
 from relier.run.execute import execute, run_soft_hook, stop
 from relier.run.isolate import Isolates
 from relier.run.line import Line
+from relier.run.origin import Origin
 from relier.run.outcome import Crowded, Failed, Gone, HandBack, Outcome, PutBack
 from relier.run.threads import Threads
 from relier.submit.client import Client, place_of
@@ -68,6 +69,7 @@ class WorkerOptions:
     max_rss_mb: float | None = None
     isolated: int = 4
     sweep: bool = True
+    origin: Origin = field(default_factory=Origin.here, compare=False)
     on_beat: Callable[[Pulse], None] | None = field(default=None, compare=False)
     give_up: Callable[[], None] = field(default=lambda: os._exit(EXIT_RECYCLE), compare=False)
     leave_by: Callable[[], float] = field(default=lambda: math.inf, compare=False)  # what a deaf loop was told
@@ -139,7 +141,8 @@ class Worker:
         self._strangers = Strangers(self._store, self._ledger, self._settler, self._attempts)
         self._threads = Threads()
         self._line = Line(self._client)
-        self._isolates = Isolates(self._options.modules, self._options.isolated, self._settings)
+        options = self._options
+        self._isolates = Isolates(options.modules, options.isolated, self._settings, options.origin)
         self._heart = Heart(
             self._settings,
             self._client.scripts,

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn
 
 from relier import background, registry
@@ -21,6 +22,7 @@ from relier.engines.native import EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE, Worker,
 from relier.engines.supervisor import TELL_FD, told
 from relier.errors import StoreError, StoreSetupError, WorkerInitializationError
 from relier.run.forks import let_forks_be_ended
+from relier.run.origin import Origin
 from relier.settings import Settings
 from relier.submit.client import Client, use_client
 
@@ -44,8 +46,9 @@ def run_worker(settings: Settings, options: WorkerOptions) -> NoReturn:
             f"name the module that holds them"
         )
     pipe = os.environ.pop(TELL_FD, None)
+    options = replace(options, origin=options.origin.without(TELL_FD))
     told = Told(settings.graceful_shutdown_timeout)
-    give_up: Callable[[], None] = start_over
+    give_up: Callable[[], None] = partial(start_over, options.origin)
     if pipe is not None:
         options = replace(options, on_beat=lambda pulse: tell_parent(int(pipe), pulse))
         give_up = lambda: os._exit(EXIT_RECYCLE)  # noqa: E731 - the parent starts another
@@ -144,10 +147,16 @@ def tell_parent(pipe: int, pulse: Pulse) -> None:
         return
 
 
-def start_over() -> None:
-    """This program again, in this process: everything that would not end is gone with it."""
+def start_over(origin: Origin) -> None:
+    """Run this program again, in this process, as it was started: everything that would not end is gone with it."""
+    if origin.folder is not None:
+        try:
+            os.chdir(origin.folder)
+        except OSError as error:
+            log.warning("the worker cannot start over in the folder it was started in (%s); it does so here", error)
     flush()
-    os.execv(sys.executable, [sys.executable, "-m", "relier.cli", *sys.argv[1:]])  # noqa: S606
+    command = [sys.executable, "-m", "relier.cli", *sys.argv[1:]]
+    os.execve(sys.executable, command, origin.environment)  # noqa: S606
 
 
 def leave(code: int) -> NoReturn:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import socket
 import sys
 import time
@@ -25,6 +24,7 @@ from relier.errors import RelierError, WorkerInitializationError
 from relier.failure import Failure, how_it_ended
 from relier.ledger.records import Claimed
 from relier.run.attempt import Attempt
+from relier.run.origin import Origin
 from relier.run.outcome import CROWDED_MS, Died, Done, Failed, HandBack, Outcome, PutBack
 from relier.settings import Settings, environment
 
@@ -109,16 +109,19 @@ class Child:
         self._killer: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def start(cls, modules: tuple[str, ...], settings: Settings) -> Child:
+    async def start(cls, modules: tuple[str, ...], settings: Settings, origin: Origin | None = None) -> Child:
         """A process that has imported the tasks and waits for its first order."""
         ours, theirs = socket.socketpair()
         reader, writer = await asyncio.open_connection(sock=ours)
         with theirs:
             level = logging.getLogger().level  # of --log-level
             command = [sys.executable, "-m", "relier.run.isolated", str(theirs.fileno()), str(level), *modules]
-            env = os.environ | environment(settings)
+            origin = origin or Origin.here()
+            env = {**origin.environment, **environment(settings)}
             try:
-                process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()], env=env)
+                process = await asyncio.create_subprocess_exec(
+                    *command, pass_fds=[theirs.fileno()], cwd=origin.folder, env=env
+                )
             except BaseException:
                 writer.close()
                 raise
@@ -222,9 +225,10 @@ class Crowd:
 class Isolates:
     """The isolated processes of one worker: a few at a time, each used again while it is sound."""
 
-    def __init__(self, modules: tuple[str, ...], most: int, settings: Settings) -> None:
+    def __init__(self, modules: tuple[str, ...], most: int, settings: Settings, origin: Origin | None = None) -> None:
         self._modules = modules
         self._settings = settings
+        self._origin = origin or Origin.here()
         self._most = most
         self._slots = asyncio.Semaphore(most)
         self._admitted = 0
@@ -251,7 +255,7 @@ class Isolates:
             raise
         child = None
         try:
-            child = self._busy[attempt.key] = self._take() or await Child.start(self._modules, self._settings)
+            child = self._busy[attempt.key] = self._take() or await self._start()
             attempt.stopper = None  # until here its engine could cancel it
             yield child
         finally:
@@ -281,6 +285,9 @@ class Isolates:
         children = [*self._idle, *self._busy.values()]
         self._idle = []
         await asyncio.gather(*(child.end() for child in children))
+
+    async def _start(self) -> Child:
+        return await Child.start(self._modules, self._settings, self._origin)
 
     def _take(self) -> Child | None:
         while self._idle:

@@ -14,12 +14,13 @@ ssl_keyfile, sentinel_username, sentinel_password.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import ssl
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, quote, unquote, unquote_plus
 
 from relier.errors import ConfigurationError
 from relier.settings import Settings
@@ -50,6 +51,7 @@ OPTIONS = frozenset(
 )
 FREE_TEXT = OPTIONS - {"db", "ssl", "ssl_cert_reqs", "ssl_check_hostname"}
 YES_NO = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 VERIFY = {"required": True, "cert_required": True, "none": False, "cert_none": False}
 
 
@@ -140,6 +142,18 @@ def target_of(settings: Settings) -> Target:
     return parse_url(
         f"sentinel://{nodes.strip()}/{settings.redis_sentinel_master_name}{'?' if options else ''}{options}"
     )
+
+
+def with_absolute_files(url: str) -> str:
+    """The URL, or list of nodes, with its TLS files as absolute paths: they may be read after a task's code has changed
+    the folder."""
+    location, mark, query = url.partition("?")
+    return location + mark + "&".join(map(_absolute, query.split("&")))
+
+
+def _absolute(option: str) -> str:
+    name, _, value = option.partition("=")
+    return f"{name}={quote(os.path.abspath(unquote_plus(value)))}" if value and name in FILES else option
 
 
 def parse_url(url: str) -> Target:

@@ -5,20 +5,30 @@ A client may be shared by threads and event loops, and survives a fork: the stor
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
+import os
 import threading
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TypeVar
+from urllib.parse import quote
 
-from relier.errors import PushIndeterminate, RelierError, StoreError, StoreReplyError, StoreSetupError
+from relier.errors import (
+    ConfigurationError,
+    PushIndeterminate,
+    RelierError,
+    StoreError,
+    StoreReplyError,
+    StoreSetupError,
+)
 from relier.keyring import Keyring
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.ledger.records import Accepted, Admission, Submission
 from relier.settings import Settings, get_settings
 from relier.store import AsyncStore, Call, Durability, Scripts, SyncStore
-from relier.store.address import target_of
+from relier.store.address import target_of, with_absolute_files
 from relier.store.embedded import folder_of
 from relier.store.heartbeat import heartbeat_settings
 
@@ -30,7 +40,7 @@ class Client:
     """The moves of one namespace on one store, for both kinds of callers."""
 
     def __init__(self, settings: Settings | None = None) -> None:
-        self.settings = settings or get_settings()
+        self.settings = absolute(settings or get_settings())
         self.keyring = Keyring.of(self.settings)
         self.ledger = Ledger(self.settings)
         self._opened = False
@@ -144,6 +154,24 @@ class Client:
     def close(self) -> None:
         for name in {"sync_store", "sync_renewals"} & self.__dict__.keys():
             self.__dict__[name].close()
+
+
+def absolute(settings: Settings) -> Settings:
+    """The settings with absolute paths: stores and checkpoints are opened later, and by then a task's code may have
+    changed the folder of its process."""
+    paths = {
+        "redis_url": with_absolute_files(settings.redis_url),
+        "redis_sentinel_nodes": with_absolute_files(settings.redis_sentinel_nodes),
+    }
+    with contextlib.suppress(ConfigurationError):  # a URL that cannot be used is reported where it is
+        target = target_of(settings)
+        if target.kind == "embedded":
+            paths["redis_url"] = f"embedded://{quote(str(folder_of(target.folder)))}"
+    where = settings.checkpoint_dir.removeprefix("file://")
+    if where and "://" not in where:
+        paths["checkpoint_dir"] = os.path.abspath(where)
+    changed = {name: value for name, value in paths.items() if value != getattr(settings, name)}
+    return settings.model_copy(update=changed) if changed else settings
 
 
 def place_of(settings: Settings) -> str:

@@ -1,4 +1,4 @@
-"""python -m relier.proof: simulate, replay, exhaustive, mutants, differential, ci, release."""
+"""python -m relier.proof: simulate, replay, store, exhaustive, mutants, differential, ci, release."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from relier.proof import exhaustive, mutants
+from relier.proof import exhaustive, mutants, store_mutants, store_schedules
 from relier.proof.profiles import BY_NAME
 from relier.proof.schedules import say, simulate
 from relier.proof.simulate import run_world
@@ -14,6 +14,7 @@ from relier.proof.world import World
 
 CI_SCHEDULES = 10_000
 RELEASE_SCHEDULES = 1_000_000
+STORE_SCHEDULES = 1_000
 
 
 def replay(seed: int, profile: str | None, trace: bool) -> int:
@@ -40,6 +41,8 @@ def ci(jobs: int) -> int:
         lambda: simulate(CI_SCHEDULES, jobs=jobs),
         lambda: exhaustive.main(jobs),
         lambda: mutants.main(jobs),
+        lambda: store_schedules.main(STORE_SCHEDULES),
+        lambda: store_mutants.main(),
         lambda: differential(200),
     )
     return sum(part() for part in parts)
@@ -53,13 +56,17 @@ def _parser() -> argparse.ArgumentParser:
     again = commands.add_parser("replay", help="one schedule again")
     again.add_argument("--seed", type=int, required=True)
     again.add_argument("--trace", action="store_true", help="every event, not the last twenty")
+    store = commands.add_parser("store", help="schedules and mutants of the store layer")
+    store.add_argument("--seeds", type=int, default=STORE_SCHEDULES)
     commands.add_parser("exhaustive", help="every interleaving of small cases")
     commands.add_parser("mutants", help="seeded bugs, each of which must be caught")
     real = commands.add_parser("differential", help="the same calls on the real scripts")
     real.add_argument("--seeds", type=int, default=200)
-    commands.add_parser("ci", help="10^4 schedules, the exhaustive search, the mutants, 200 differential seeds")
+    commands.add_parser(
+        "ci", help="10^4 schedules, 10^3 of the store, the exhaustive search, the mutants, 200 differential seeds"
+    )
     commands.add_parser("release", help="10^6 schedules; go on with --start")
-    for name in ("simulate", "release", "differential"):
+    for name in ("simulate", "release", "differential", "store"):
         commands.choices[name].add_argument("--start", type=int, default=0)
     for name in ("simulate", "replay"):
         commands.choices[name].add_argument("--profile", choices=sorted(BY_NAME))
@@ -74,6 +81,7 @@ def main(argv: list[str] | None = None) -> int:
     commands: dict[str, Callable[[], int]] = {
         "simulate": lambda: simulate(args.seeds, args.start, args.profile, args.jobs),
         "replay": lambda: replay(args.seed, args.profile, args.trace),
+        "store": lambda: store_schedules.main(args.seeds, args.start) + store_mutants.main(),
         "exhaustive": lambda: exhaustive.main(args.jobs),
         "mutants": lambda: mutants.main(args.jobs),
         "differential": lambda: differential(args.seeds, args.start),

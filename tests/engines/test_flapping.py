@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "store"))  # its proxy serves here too
+
+from wiretap import Proxy
 
 import fleet_jobs as jobs
 import fleet_trouble as trouble
 from conftest import NewFleet
 from fleet import Fleet, wait_until
+from relier import Client, Settings
+from relier.engines.heart import Heart, Pulse
 from servers import Boot, Server
 
 TROUBLE = ("fleet_jobs", "fleet_trouble")
@@ -70,3 +78,28 @@ def test_a_supervisor_keeps_the_lease_of_a_child_that_computes(boot: Boot, fleet
     (task,) = fleet.wait_done([task_id], 60)
     assert task.result == b"1"
     assert "revived" not in other.said()
+
+
+def test_a_worker_joins_though_its_first_words_are_lost(server: Server, settings: Settings) -> None:
+    """A heartbeat waits briefly for its answer. Registering is tried for as long as any call."""
+    client = Client(settings)
+    client.open()
+    with Proxy(server.port) as proxy:
+        register = client.scripts["register"].sha.encode()
+        asked: list[bytes] = []
+
+        def disturb(request: bytes) -> str | None:
+            if register not in request:
+                return None
+            asked.append(request)
+            return "silent" if len(asked) < 4 else None
+
+        proxy.disturb = disturb
+        reached = settings.model_copy(update={"redis_url": proxy.url, "heartbeat_ttl": 1.0, "redis_retries": 0})
+        pulse = Pulse()
+        heart = Heart(reached, client.scripts, pulse, "{}", lambda _: None, lambda: None)
+        heart.join_namespace()
+        assert pulse.boot in {boot.boot for boot in client.run(client.ledger.stats()).boots}
+        heart.end()
+        heart.join(10)
+    client.close()

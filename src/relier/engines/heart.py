@@ -17,8 +17,9 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
-from relier.errors import HardTimeoutError, RelierError
+from relier.errors import HardTimeoutError, RelierError, StoreUnavailableError
 from relier.failure import failure_of, write_failure
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Beat, new_boot
@@ -33,6 +34,7 @@ GLANCE_S = 0.25  # how often the thread looks around
 BLOCKED_S = 1.0  # a loop that did not turn for so long is reported
 GRACE_S = 10.0  # past its hard timeout a task has this long to end
 DEAF_S = 2.0  # a loop that does not take an order for so long is given up
+HAND_BACK_S = 2.0  # for handing back without the loop, where the store does not answer
 LATE_S = 5.0  # past the time to leave: what a loop that turns needs to hand back and say so
 
 
@@ -94,6 +96,7 @@ class Heart(threading.Thread):
     ) -> None:
         super().__init__(name="relier-heart", daemon=True)
         self._lease = settings.heartbeat_ttl
+        self._patience = settings.redis_deadline  # for what is tried once, and has no next heartbeat
         self._store = SyncStore(heartbeat_settings(settings, self._lease), scripts)
         self._ledger = Ledger(settings)
         self._pulse = pulse
@@ -110,7 +113,7 @@ class Heart(threading.Thread):
 
     def join_namespace(self) -> None:
         """Register the boot, and begin. Raises where the store cannot be reached."""
-        self._register(self._pulse.boot)
+        self._insist(partial(self._register, self._pulse.boot), self._patience)
         self._sign()
         self.start()
 
@@ -148,6 +151,19 @@ class Heart(threading.Thread):
             raise RelierError(f"the fresh boot {boot} is unknown to nobody but was refused; start the worker again")
         self._pulse.boot = boot  # before its trust, which no attempt of another boot may share
         self._pulse.trusted_until = sent + self._lease * 0.8
+
+    def _insist(self, act: Callable[[], object], seconds: float) -> None:
+        """Try until the store answers, or the time is over: one try has only the short time of a heartbeat."""
+        until = time.monotonic() + seconds
+        while True:
+            try:
+                act()
+            except StoreUnavailableError:
+                if time.monotonic() >= until:
+                    raise
+                self._ending.wait(retry_pause(self._lease))
+            else:
+                return
 
     @property
     def _lease_ms(self) -> int:
@@ -241,7 +257,8 @@ class Heart(threading.Thread):
         try:
             if leases:
                 log.warning("the event loop takes no order any more: %d tasks are handed back without it", len(leases))
-                self._store.run(self._ledger.release(leases))
+                release = self._ledger.release(leases)
+                self._insist(lambda: self._store.run(release), HAND_BACK_S)
         except RelierError as error:
             log.warning("what this process held could not be handed back, its lease will run out: %s", error)
         self._give_up()

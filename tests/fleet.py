@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from relier.cli.audit import audit
 from relier.ledger.ledger import Ledger
+from relier.ledger.pages import read_stats
 from relier.ledger.records import Stats, Task
 from relier.settings import Settings
 from relier.states import ENDED, State
@@ -227,7 +228,7 @@ class Fleet:
     # --- what the ledger says ------------------------------------------------------------------------------------
 
     def stats(self) -> Stats:
-        return self.store.run(self.ledger.stats())
+        return read_stats(self.store.run, self.ledger)
 
     def get(self, task_id: str) -> Task:
         return self.store.run(self.ledger.get(task_id))

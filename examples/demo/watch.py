@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 
 from relier import Client
+from relier.ledger.pages import read_stats
 
 from .crew import Crew, Member
 
@@ -44,7 +45,7 @@ class Watch:
         self._crew = crew
 
     def look(self) -> Snapshot:
-        stats = self._client.run(self._client.ledger.stats())
+        stats = read_stats(self._client.run, self._client.ledger)
         counts, states = stats.counts, stats.by_state()
         ended = sum(counts.get(state, 0) for state in ("done", "dead", "cancelled"))
         live = states["scheduled"] + states["queued"] + states["running"]

@@ -161,7 +161,7 @@ def test_pause_and_resume(desk: Desk, run: Run, run_json: RunJson) -> None:
 def test_pausing_a_queue_nobody_used_says_so(desk: Desk, run: Run) -> None:
     result = run("queues", "pause", "defualt")
     assert result.exit_code == 0
-    assert "No task was ever pushed to it: is the name right?" in result.stdout
+    assert "none was pushed to it lately: is the name right?" in result.stdout
 
 
 # --- rl workers --------------------------------------------------------------------------------------------------

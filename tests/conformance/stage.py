@@ -13,6 +13,7 @@ from conformance.engine import Engine, Worker
 from conformance.signals import note, notes
 from relier import Client, Settings, SyncTaskReceipt, TaskReceipt, TaskState
 from relier.ledger import keys
+from relier.ledger.pages import read_stats
 from relier.ledger.records import Record, Stats, Task
 from relier.store.call import Call
 from servers import wait_until
@@ -100,7 +101,7 @@ class Stage:
         return keys.spell(self.ledger.prefix, name, of)
 
     def stats(self) -> Stats:
-        return self.run(self.ledger.stats())
+        return read_stats(self.run, self.ledger)
 
     def count(self, name: str) -> int:
         return self.stats().counts.get(name, 0)

@@ -14,6 +14,7 @@ from relier import Client, Settings, use_client
 from relier.cli.audit import audit
 from relier.engines.native import Worker, WorkerOptions
 from relier.ledger.ledger import Ledger, load_scripts
+from relier.ledger.pages import read_stats
 from relier.ledger.records import Claimed, Lease, Stats, Task, new_boot
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.execute import execute
@@ -81,7 +82,7 @@ class Crew:
     # --- what is in the ledger -----------------------------------------------------------------------------------
 
     def stats(self) -> Stats:
-        found: Stats = self.run(self.ledger.stats())
+        found: Stats = read_stats(self.run, self.ledger)
         return found
 
     def count(self, what: str) -> int:

@@ -331,6 +331,7 @@ CALLS: dict[str, Callable[[Ledger], Call[Any]]] = {
     "promote": lambda ledger: ledger.promote(),
     "cancel": lambda ledger: ledger.cancel("t", 1),
     "get": lambda ledger: ledger.get("t"),
+    "steps": lambda ledger: ledger.steps("t"),
     "stats": lambda ledger: ledger.stats(),
 }
 

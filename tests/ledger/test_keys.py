@@ -58,6 +58,7 @@ def everything(world: World) -> None:
     for n, holder in enumerate((leases[7], "web.1")):
         world.run(world.ledger.lock(f"lock{n}", "token", 1000, holder))
     world.run(world.ledger.conclude("lock1", "token", DAY, b"1"))
+    world.run(world.ledger.reap())
     for _ in range(2):
         world.run(world.ledger.ring_outbox())
 
@@ -114,11 +115,11 @@ def test_nothing_is_left_when_everything_has_ended(busy: World) -> None:
         if busy.command("ZSCORE", busy.key("ended", state), task) == b"inf":
             busy.run(busy.ledger.discard(task, busy.version(task)))
     assert busy.run(busy.ledger.retire("last")) == 0
-    busy.advance(60 * DAY)
-    busy.run(busy.ledger.reap())
+    for _ in range(2):  # the second time its queues are found unused
+        busy.advance(60 * DAY)
+        busy.run(busy.ledger.reap())
     left = busy.dump()
-    assert {schema_of(name).name for name in left} <= {"meta", "clock", "counts", "queues", "pauses"} | {
-        "bell",  # one element a queue, until a worker takes it
+    assert {schema_of(name).name for name in left} <= {"meta", "clock", "counts"} | {
         "outbox",  # one element, until a relay takes it
         "rate",  # these three end by expiry, which a clock under a test's hand does not bring about
         "lock",

@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from databases import Database
 from relier import Client, ConfigurationError, Settings
 from relier.errors import RedisConnectionError, TaskNotFoundError
+from relier.ledger.pages import read_stats
 from relier.ledger.records import Admission, Limit, Submission, new_task_id
 from relier.outbox.batch import Batch
 from relier.outbox.engines import AsyncEngineDatabase, EngineDatabase, database_of, notice_connector
@@ -436,7 +437,7 @@ def test_a_relay_wakes_when_rows_commit(shop: Shop) -> None:
     running.join(30)
     assert shop.state(one) is State.QUEUED
     assert shop.count() == 0
-    assert shop.client.run(shop.client.ledger.stats()).boots == ()
+    assert read_stats(shop.client.run, shop.client.ledger).boots == ()
 
 
 def test_postgresql_wakes_a_relay_itself(postgres: Database, client: Client) -> None:

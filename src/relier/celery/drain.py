@@ -20,6 +20,7 @@ from relier.celery.publish import publish_message
 from relier.codec import decode
 from relier.envelope import open_envelope
 from relier.errors import LedgerError, VersionConflictError
+from relier.ledger.pages import read_stats
 from relier.ledger.records import Record
 from relier.states import State
 
@@ -51,7 +52,7 @@ def drain(adoption: Adoption, *, dry_run: bool = False) -> Drained:
             with contextlib.suppress(LedgerError):
                 adoption.client.run(adoption.client.ledger.cancel(record.id, record.version))
         drained.sent += 1
-    drained.running = adoption.client.run(adoption.client.ledger.stats()).by_state()[State.RUNNING]
+    drained.running = read_stats(adoption.client.run, adoption.client.ledger).by_state()[State.RUNNING]
     return drained
 
 
@@ -68,7 +69,7 @@ def broker_errors(app: Any) -> tuple[type[Exception], ...]:
 
 def _pause(adoption: Adoption) -> None:
     client = adoption.client
-    for queue in client.run(client.ledger.stats()).queues:
+    for queue in read_stats(client.run, client.ledger).queues:
         if not queue.paused:
             with contextlib.suppress(VersionConflictError):  # somebody else has
                 client.run(client.ledger.pause(queue.queue, queue.pause_version))
@@ -76,7 +77,7 @@ def _pause(adoption: Adoption) -> None:
 
 def _waiting(adoption: Adoption) -> Iterator[Record]:
     client = adoption.client
-    places = [("ready", queue.queue) for queue in client.run(client.ledger.stats()).queues]
+    places = [("ready", queue.queue) for queue in read_stats(client.run, client.ledger).queues]
     for index, of in [*places, ("due", "")]:
         cursor: str | None = None
         while True:

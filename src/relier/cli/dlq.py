@@ -13,6 +13,7 @@ from relier.cli.selection import Selection, carry_out, choose, confirm, read_rat
 from relier.cli.session import Exit, Failure, Session, with_session
 from relier.cli.show import harmless, print_json, print_table, span, when
 from relier.failure import read_failure
+from relier.ledger.pages import read_stats, read_steps
 from relier.ledger.records import HistoryEntry, Record, Task, new_task_id
 from relier.ledger.replies import read_history
 from relier.states import State
@@ -30,7 +31,7 @@ def dlq(session: Session, reason: str, queue: str, name: str, limit: int, cursor
     if click.get_current_context().invoked_subcommand:
         return
     listing = list_tasks(session, Wanted([State.DEAD], queue, name, reason), limit, cursor)
-    stats = session.run(session.ledger.stats())
+    stats = read_stats(session.run, session.ledger)
     said = Reads(session.store, session.ledger).last_words([record.id for record in listing.records])
     messages = [
         message_in(session, record, read_history(line).detail) if line else ""
@@ -91,7 +92,7 @@ def _show_dict(session: Session, task: Task) -> dict[str, object]:
         "traceback": (last.traceback if last else "") or None,
         "payload": describe(session, task),
         "checkpoint_bytes": len(task.checkpoint) if task.checkpoint is not None else None,
-        "steps": sorted(task.steps),
+        "steps": sorted(read_steps(session.run, session.ledger, task)),
         "attempts": [
             {
                 "attempt": entry.attempt,
@@ -118,7 +119,7 @@ def _show(session: Session, task: Task) -> None:
     click.echo(f"Queue {record.queue}, priority {record.spec.priority}, attempt {record.attempt}.")
     if task.checkpoint is not None or task.steps:
         kept = [f"a checkpoint of {len(task.checkpoint):,} bytes"] if task.checkpoint is not None else []
-        kept += [f"steps {', '.join(sorted(task.steps))}"] if task.steps else []
+        kept += [f"steps {', '.join(sorted(task.steps))}{', …' if task.steps_left else ''}"] if task.steps else []
         click.echo(f"It keeps {' and '.join(kept)}: a replay goes on from there, unless --fresh.")
     if last and last.traceback:
         click.echo(f"\n{harmless(last.traceback.rstrip())}")

@@ -15,6 +15,7 @@ from relier.cli.session import Exit, Session, exit_code_of, with_session
 from relier.cli.show import harmless, many, print_json
 from relier.cli.staff import Staff
 from relier.errors import ConfigurationError, RelierError, WorkerInitializationError
+from relier.ledger.pages import read_stats
 from relier.store.address import target_of
 from relier.task import RlTask
 
@@ -77,7 +78,7 @@ def examine(session: Session, tasks: Iterable[RlTask[Any, Any]] = ()) -> Iterato
         yield verdict
     if not fit:
         return
-    stats = store.run(session.ledger.stats())
+    stats = read_stats(store.run, session.ledger)
     staff = Staff(stats, settings.heartbeat_ttl)
     yield from checkup.check_workers(stats, staff)
     yield from checkup.check_queues(stats, staff)

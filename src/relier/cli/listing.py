@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from relier.cli.session import Session
+from relier.ledger.pages import read_stats
 from relier.ledger.records import Record, Stats
 from relier.states import State
 
@@ -50,7 +51,7 @@ def list_tasks(session: Session, wanted: Wanted, limit: int, cursor: str | None 
     """Up to `limit` tasks, index by index. A cursor stays valid while tasks come and go."""
     begin, at = read_cursor(cursor)
     listing = Listing([], [], None)
-    for place in sorted(places(session.run(session.ledger.stats()), wanted)):
+    for place in sorted(places(read_stats(session.run, session.ledger), wanted)):
         if place < begin:
             continue
         room = limit - len(listing.records)

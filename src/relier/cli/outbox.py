@@ -16,6 +16,7 @@ from relier.cli.session import Exit, Failure, Session, with_session
 from relier.cli.show import many, one_line, print_json, print_table, span
 from relier.cli.worker import settings_for, start_logging, stays
 from relier.errors import RedisConnectionError
+from relier.ledger.pages import read_stats
 from relier.outbox.bell import Ear
 from relier.outbox.inbox import DEFAULT_INBOX, Marks
 from relier.outbox.members import is_relay
@@ -169,7 +170,7 @@ def stats(session: Session, database: Database, rows: Rows) -> None:
 def _relays(session: Session) -> list[str] | None:
     """Those that live; None where the store is away, which is just when people want to know how many rows wait."""
     try:
-        boots = session.run(session.ledger.stats()).boots
+        boots = read_stats(session.run, session.ledger).boots
     except RedisConnectionError:
         return None
     return [boot.boot for boot in boots if is_relay(boot.boot) and boot.lease_left_ms > 0]

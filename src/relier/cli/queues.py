@@ -10,10 +10,11 @@ from relier.cli.session import Session, with_session
 from relier.cli.show import ago, many, print_json, print_table
 from relier.cli.staff import Staff
 from relier.errors import VersionConflictError
+from relier.ledger.pages import read_stats
 from relier.ledger.records import QueueStats
 
 TRIES = 5
-NEVER_USED = "No task was ever pushed to it: is the name right?"
+NEVER_USED = "No task waits in it, and none was pushed to it lately: is the name right?"
 
 
 @click.group(invoke_without_command=True)
@@ -22,7 +23,7 @@ def queues(session: Session) -> None:
     """What waits in each queue. `rl queues` alone lists them; the commands below pause and resume one."""
     if click.get_current_context().invoked_subcommand:
         return
-    stats = session.run(session.ledger.stats())
+    stats = read_stats(session.run, session.ledger)
     staff = Staff(stats, session.settings.heartbeat_ttl)
     found = sorted(stats.queues, key=lambda queue: queue.queue)
     if session.as_json:
@@ -31,7 +32,7 @@ def queues(session: Session) -> None:
     elif found:
         print_table(HEADERS, [_row(queue, staff, stats.now_ms) for queue in found])
     else:
-        click.echo(f"No queues in {session.where}: nothing was pushed yet.")
+        click.echo(f"No queues in {session.where}: no task waits, and none was pushed lately.")
 
 
 HEADERS = ("QUEUE", "READY", "REVIVED", "OLDEST", "PAUSED", "WORKERS")
@@ -79,7 +80,7 @@ def _operate(session: Session, queue: str, *, paused: bool) -> None:
     move = session.ledger.pause if paused else session.ledger.resume
     session.run(session.ledger.open())
     for left in reversed(range(TRIES)):
-        known = {found.queue: found for found in session.run(session.ledger.stats()).queues}
+        known = {found.queue: found for found in read_stats(session.run, session.ledger).queues}
         before = known.get(queue)
         try:
             done = session.run(move(queue, before.pause_version if before else 0))

@@ -12,6 +12,7 @@ from relier.cli.staff import Staff
 from relier.cli.story import Line, Surroundings, tell
 from relier.errors import CorruptRecordError, TaskNotFoundError
 from relier.ledger import keys
+from relier.ledger.pages import read_stats
 from relier.ledger.records import Record, Task
 from relier.states import State
 
@@ -40,7 +41,7 @@ def look(session: Session, task_id: str) -> tuple[Task, Surroundings]:
     """A task and where it stands. These are several reads: where it moved on in between, read again."""
     for left in reversed(range(TRIES)):
         task = session.run(session.ledger.get(task_id))
-        stats = session.run(session.ledger.stats())
+        stats = read_stats(session.run, session.ledger)
         staff = Staff(stats, session.settings.heartbeat_ttl)
         around = Surroundings(stats, staff, *_place(session, task.record))
         again = session.run(session.ledger.get(task_id)) if left else task

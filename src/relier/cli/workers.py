@@ -7,6 +7,7 @@ import click
 from relier.cli.session import Session, with_session
 from relier.cli.show import ago, many, print_json, print_table, span
 from relier.cli.staff import Staff, Worker
+from relier.ledger.pages import read_stats
 
 HEADERS = ("BOOT", "HEALTH", "HOST", "PID", "QUEUES", "TASKS", "LEASE LEFT", "LAST BEAT", "UP")
 
@@ -19,7 +20,7 @@ def workers(session: Session) -> None:
     alive: it beats. lost: its lease ran out, and the next sweep returns its tasks. silent: it has not beaten for long,
     but nobody is left to move the ledger's clock on and to declare it lost.
     """
-    stats = session.run(session.ledger.stats())
+    stats = read_stats(session.run, session.ledger)
     staff = Staff(stats, session.settings.heartbeat_ttl)
     if session.as_json:
         rows = [worker.as_dict() for worker in staff.workers]

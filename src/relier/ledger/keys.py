@@ -34,8 +34,9 @@ SCHEMA: tuple[Key, ...] = (
     Key("meta", "meta", None, "hash", "layout version; `touched` by writes that only confirm", "namespace", "never"),
     Key("clock", "clock", None, "string", "the ledger clock: now, last TIME, clamp, grace (ms)", "namespace", "never"),
     Key("counts", "counts", None, "hash", "cumulative counters, one field a kind of event", "namespace", "never"),
-    Key("queues", "queues", None, "set", "queues that ever held a task", "namespace", "never"),
-    Key("pauses", "pauses", None, "hash", "queue -> `<1|0> <version>`: paused or not", "namespace", "never"),
+    Key("queues", "queues", None, "set", "queues that hold a task, or did lately", "namespace", "when empty"),
+    Key("idle", "idle", None, "zset", "empty queues, by since when (TIME, ms)", "namespace", "when empty"),
+    Key("pauses", "pauses", None, "hash", "queue -> `<1|0> <version>`: paused or not", "namespace", "when empty"),
     # the task
     Key(
         "task",
@@ -109,7 +110,7 @@ SCHEMA: tuple[Key, ...] = (
         "boot",
         "their settling; retire, revive",
     ),
-    Key("bell", "b:", "queue", "list", "empty or one element: there may be work", "queue", "taken by a worker"),
+    Key("bell", "b:", "queue", "list", "empty or one element: there may be work", "queue", "taken by a worker; reap"),
     Key("outbox", "ob", None, "list", "empty or one element: an outbox may have rows", "namespace", "taken by a relay"),
     # guards
     Key(

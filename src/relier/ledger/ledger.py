@@ -57,6 +57,7 @@ CHUNK_BYTES = 1024 * 1024
 COMMIT_TASKS = 600
 CLAIM_BYTES = 4 * 1024 * 1024
 SWEEP_TASKS = 200
+UNUSED_MS = 3_600_000
 OWNED_PAGE = 1000  # as in owned.lua
 MAX_DETAIL_BYTES = 64 * 1024
 
@@ -300,9 +301,10 @@ class Ledger:
         """Due tasks enter their queues; tasks past `expires` that never ran are cancelled."""
         return self._call("promote", [min(most, SWEEP_TASKS)], replies.promoted)
 
-    def reap(self, most: int = SWEEP_TASKS) -> Call[int]:
-        """Removes ended records past their end of life."""
-        return self._call("reap", [min(most, SWEEP_TASKS)], replies.reaped)
+    def reap(self, most: int = SWEEP_TASKS, *, unused_ms: int = UNUSED_MS) -> Call[int]:
+        """Removes ended records past their end of life, and queues that were empty for that long."""
+        check_number("unused_ms", unused_ms, 1)
+        return self._call("reap", [min(most, SWEEP_TASKS), unused_ms], replies.reaped)
 
     # --- 5 operate -----------------------------------------------------------------------------------------------
 
@@ -394,9 +396,10 @@ class Ledger:
         """id -> fence of what a boot holds, to compare with what it really runs: OWNED_PAGE of them from `first` on."""
         return self._call("owned", [boot, first], replies.owned)
 
-    def stats(self) -> Call[Stats]:
-        """Counts, queues, boots: numbers for people and metrics, at one moment."""
-        return self._call("stats", [], replies.stats)
+    def stats(self, cursor: str = "") -> Call[Stats]:
+        """Counts, queues, boots: numbers for people and metrics, at one moment. One page of them: see `read_stats`."""
+        queues, _, boots = (cursor or "0 0").partition(" ")
+        return self._call("stats", [queues, boots], replies.stats)
 
     def ring_outbox(self) -> Call[None]:
         """Rows were committed to an outbox: a relay wakes."""

@@ -375,7 +375,9 @@ class BootStats(msgspec.Struct, frozen=True):
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """`counts` are cumulative; the rest is now."""
+    """`counts` are cumulative; the rest is now. `cursor`: where further queues or boots begin, empty at the end.
+
+    `pages`: queues and boots that were read in more than one were not read at one moment."""
 
     now_ms: int
     counts: Mapping[str, int]
@@ -383,6 +385,8 @@ class Stats(msgspec.Struct, frozen=True):
     scheduled: int
     boots: tuple[BootStats, ...]
     ended: Mapping[str, int]
+    cursor: str = ""
+    pages: int = 1
 
     def by_state(self) -> dict[State, int]:
         return {

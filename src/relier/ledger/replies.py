@@ -204,7 +204,10 @@ def task(task_id: str, raw: Any) -> Task:
 
 
 def steps(raw: Any) -> tuple[dict[str, bytes], str]:
-    return dict(pairs(raw[0])), text(raw[1] or b"")
+    found, left = raw
+    if not isinstance(found, list):
+        raise TypeError("a list was expected")
+    return dict(pairs(found)), str(int(left)) if left else ""
 
 
 def _words(flat: Any) -> dict[str, str]:
@@ -230,6 +233,7 @@ def stats(raw: Any) -> Stats:
         int(raw[3]),
         tuple(_boot(*line) for line in raw[4]),
         {"done": int(raw[5][0]), "dead": int(raw[5][1]), "cancelled": int(raw[5][2])},
+        f"{text(raw[6])} {text(raw[7])}".rstrip(" ") if raw[6] or raw[7] else "",
     )
 
 

@@ -300,7 +300,7 @@ def sweeper(world: World) -> Steps:
         if rng.random() < 0.4:
             yield world.ledger.promote(rng.choice((1, 200)))
         if rng.random() < 0.12:
-            yield world.ledger.reap(rng.choice((1, 200)))
+            yield world.ledger.reap(rng.choice((1, 200)), unused_ms=2000)
 
 
 def operator(world: World, tasks: Tasks, name: str) -> Steps:

@@ -266,6 +266,8 @@ def _expected_marks(model: Model) -> dict[str, Any]:
     pauses = {queue: f"{int(paused)} {version}" for queue, (paused, version) in model.pauses.items()}
     if pauses:
         found["pauses"] = (_encoded(pauses), False)
+    if model.idle:
+        found["idle"] = ({queue: float(n) for queue, n in model.idle.items()}, False)
     if model.queues:
         found["queues"] = (set(model.queues), False)
     counts = {name: str(n) for name, n in model.counts.items() if n}

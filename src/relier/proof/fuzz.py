@@ -170,7 +170,7 @@ class Fuzzer:
         return self.ledger.promote(self.rng.choice([1, 200]))
 
     def reap(self) -> Call[Any]:
-        return self.ledger.reap(self.rng.choice([1, 200]))
+        return self.ledger.reap(self.rng.choice([1, 200]), unused_ms=self.rng.choice([2_000, 60_000]))
 
     def replay(self) -> Call[Any]:
         task_id, version = self.some_id("dead")

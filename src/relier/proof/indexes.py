@@ -160,6 +160,10 @@ def check_counts(checker: Checker) -> None:
         raise Violation("counts-add-up", told)
     if counts.get("bytes", 0) != held:
         raise Violation("bytes-add-up", f"{counts.get('bytes', 0)} counted, {held} held")
+    known = model.queues.issuperset
+    if not known(model.ready) or not known(model.bells) or not known(model.idle):
+        told = f"{sorted(model.ready)} hold tasks, {sorted(model.bells)} ring, {sorted(model.queues)} are known"
+        raise Violation("queues-are-known", told)
     for boot in model.owned:
         if boot not in model.boots:
             raise Violation("owners-are-members", f"{boot} owns {sorted(model.owned[boot])} and is no member")

@@ -80,6 +80,11 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
         "late_entry_ends_anything", "promote", "or r.state == 'scheduled') and expired(r)", "or r.state == 'running')"
     ),
     LuaMutant("expiry_wakes_nobody", "promote", "if late and (not due or", "if late and (false and"),
+    LuaMutant("busy_queue_forgotten", "lib/tidy_queues", "redis.call('EXISTS', READY .. queue) == 1 or ", ""),
+    LuaMutant("paused_queue_forgotten", "lib/tidy_queues", "'', 1, 1) == '1' then", "'', 1, 1) == '2' then"),
+    LuaMutant("forgotten_queue_rings", "lib/tidy_queues", "redis.call('DEL', BELL .. queue)", ""),
+    LuaMutant("used_queue_stays_idle", "lib/tidy_queues", "if since then redis.call('ZREM', IDLE, queue) end", ""),
+    LuaMutant("unused_queue_stays", "lib/tidy_queues", "elseif now - since >= unused then", "elseif false then"),
     LuaMutant("pause_ignored", "claim", "if not pause or string.sub(pause, 1, 1) == '0' then", "if true then"),
     LuaMutant("clock_jumps", "lib/clock", "if gap <= clamp then", "if gap == gap then"),
     LuaMutant("clock_goes_back", "lib/clock", "math.max(0, gap)", "gap"),

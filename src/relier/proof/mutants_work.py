@@ -330,3 +330,19 @@ class FullRefusesCheckpoint(Model):
     def _checkpoint(self, args: list[bytes]) -> Any:
         self.need_memory()
         return super()._checkpoint(args)
+
+
+@_bug("a queue in use is forgotten", "mixed", "calm")
+class ForgetsBusyQueues(Model):
+    def tidy(self, queue: str, unused: int) -> None:
+        waiting, self.ready = self.ready, {}
+        super().tidy(queue, unused)
+        self.ready = waiting
+
+
+@_bug("a queue is forgotten and its bell is not, so the next task does not bring it back", "mixed", "calm")
+class ForgetsQueueKeepsBell(Model):
+    def tidy(self, queue: str, unused: int) -> None:
+        rung = set(self.bells)
+        super().tidy(queue, unused)
+        self.bells = rung

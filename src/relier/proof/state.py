@@ -180,6 +180,7 @@ class Namespace:
     tombs: dict[str, tuple[int, str]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     queues: set[str] = field(default_factory=set)
+    idle: dict[str, int] = field(default_factory=dict)  # queue -> since when it was found empty
     pauses: dict[str, tuple[bool, int]] = field(default_factory=dict)
     bells: set[str] = field(default_factory=set)
     clock: tuple[int, int, int, int] | None = None  # now, last TIME, clamp, end of grace

@@ -112,4 +112,16 @@ class Sweeping(Pieces):
                     self.drop(self.ended, state, task_id)
                     self.count("strays")
                 removed += 1
+        for queue in sorted(self.queues):
+            self.tidy(queue, int(args[1]))
         return removed
+
+    def tidy(self, queue: str, unused: int) -> None:
+        """A queue that was empty and not paused for long leaves, with its bell and its pause version."""
+        if self.ready.get(queue) or self.pauses.get(queue, (False, 0))[0]:
+            self.idle.pop(queue, None)
+        elif self.now - self.idle.setdefault(queue, self.now) >= unused:
+            self.queues.discard(queue)
+            self.bells.discard(queue)
+            self.pauses.pop(queue, None)
+            del self.idle[queue]

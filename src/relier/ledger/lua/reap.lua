@@ -1,7 +1,7 @@
--- Removes ended records past their end of life.
--- ARGV: most records in this call
--- returns: removed
--- use: remove close
+-- Removes ended records past their end of life, and queues that nobody uses.
+-- ARGV: most records in this call, how long a queue is found unused before it leaves (ms)
+-- returns: records removed
+-- use: remove close tidy_queues
 local removed, most = 0, tonumber(ARGV[1])
 for _, state in ipairs({'done', 'cancelled', 'dead'}) do
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', ENDED .. state, '-inf', now, 'LIMIT', 0, most - removed)) do
@@ -17,5 +17,6 @@ for _, state in ipairs({'done', 'cancelled', 'dead'}) do
     removed = removed + 1
   end
 end
+tidy_queues(tonumber(ARGV[2]))
 close()
 return removed

@@ -1,13 +1,25 @@
--- Numbers for people and metrics, at one moment.
+-- Numbers for people and metrics: a page of queues and one of boots, read at one moment.
+-- ARGV: cursor of the queues, cursor of the boots ('0' begin, '' none of them)
 -- returns: {TIME (ms), counts, {{queue, ready, revived among them, oldest arrival (ms, '' none), paused, pause version}, …},
---           scheduled, {{boot, lease left (ms), owned, about, beat, polled, registered}, …}, {done, dead, cancelled}}
--- The oldest arrival is looked for among the 32 next in line: exact where a queue uses one priority.
+--           scheduled, {{boot, lease left (ms), owned, about, beat, polled, registered}, …}, {done, dead, cancelled},
+--           next cursor of the queues, of the boots ('' the end)}
+-- The oldest arrival is looked for among the next in line, 32 of them where a page has few queues: exact where a queue uses one priority.
+-- A queue or boot may come twice.
 -- use: clock spec
 local ledger_now = read_clock()
 
+local function page_of(command, key, cursor)
+  if cursor == '' then return {}, '' end
+  local page = redis.call(command, key, cursor, 'COUNT', 100)
+  return page[2], page[1] == '0' and '' or page[1]
+end
+
+local queues, queues_left = page_of('SSCAN', QUEUES, ARGV[1])
+local deep = math.max(1, math.min(32, math.floor(1000 / math.max(1, #queues))))
+
 local function oldest(queue)
   local found
-  for _, id in ipairs(redis.call('ZRANGE', READY .. queue, 0, 31)) do
+  for _, id in ipairs(redis.call('ZRANGE', READY .. queue, 0, deep - 1)) do
     local r = read(id)
     local at = r.state and tonumber(with_spec(r).at)
     if at and (not found or at < found) then found = at end
@@ -16,17 +28,18 @@ local function oldest(queue)
 end
 
 local lines = {}
-for _, queue in ipairs(redis.call('SMEMBERS', QUEUES)) do
+for _, queue in ipairs(queues) do
   local paused, version = string.match(redis.call('HGET', PAUSES, queue) or '0 0', '^(%d) (%d+)$')
   lines[#lines + 1] = {queue, redis.call('ZCARD', READY .. queue), redis.call('ZCOUNT', READY .. queue, '-inf', 0), oldest(queue),
     paused, version}
 end
 local workers = {}
-local rows = redis.call('ZRANGE', BOOTS, 0, -1, 'WITHSCORES')
+local rows, boots_left = page_of('ZSCAN', BOOTS, ARGV[2])
 for i = 1, #rows, 2 do
   local about = redis.call('HMGET', WORKER .. rows[i], 'about', 'beat', 'polled', 'registered')
   workers[#workers + 1] = {rows[i], digits(tonumber(rows[i + 1]) - ledger_now), redis.call('ZCARD', OWNED .. rows[i]),
     about[1] or '', about[2] or '', about[3] or '', about[4] or ''}
 end
 return {digits(now), redis.call('HGETALL', COUNTS), lines, redis.call('ZCARD', DUE), workers,
-  {redis.call('ZCARD', ENDED .. 'done'), redis.call('ZCARD', ENDED .. 'dead'), redis.call('ZCARD', ENDED .. 'cancelled')}}
+  {redis.call('ZCARD', ENDED .. 'done'), redis.call('ZCARD', ENDED .. 'dead'), redis.call('ZCARD', ENDED .. 'cancelled')},
+  queues_left, boots_left}

@@ -1,0 +1,36 @@
+"""Reads that take several calls, each of them bounded. `run`, of a store, a client or a session, executes one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from relier.ledger.ledger import Ledger
+from relier.ledger.records import Stats, Task
+
+
+def read_stats(run: Callable[[Any], Any], ledger: Ledger) -> Stats:
+    """All queues and all boots. Over a hundred of either, they are not read at one moment: see `Stats.pages`."""
+    first = page = run(ledger.stats())
+    queues = {queue.queue: queue for queue in first.queues}
+    boots = {boot.boot: boot for boot in first.boots}
+    pages = 1
+    while page.cursor:
+        page = run(ledger.stats(page.cursor))
+        queues |= {queue.queue: queue for queue in page.queues}
+        boots |= {boot.boot: boot for boot in page.boots}
+        pages += 1
+    in_order = sorted(boots.values(), key=lambda boot: (boot.lease_left_ms, boot.boot))
+    whole: Stats = replace(first, queues=tuple(queues.values()), boots=tuple(in_order), cursor="", pages=pages)
+    return whole
+
+
+def read_steps(run: Callable[[Any], Any], ledger: Ledger, task: Task) -> dict[str, bytes]:
+    """All steps of a task."""
+    steps, left = dict(task.steps), task.steps_left
+    while left:
+        more, left = run(ledger.steps(task.record.id, left))
+        steps |= more
+    return steps

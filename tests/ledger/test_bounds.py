@@ -1,0 +1,228 @@
+"""No script holds the store up, whatever the data: what one call runs and answers is counted, not timed.
+
+5 ms of a store are about 5,000 simple commands. A command that is as long as the data itself (HGETALL, SMEMBERS, DEL of
+a hash) counts by the rows it answers, or is not used at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worlds import DAY, World
+
+from relier.ledger import ledger as module
+from relier.ledger.ledger import Ledger, load_scripts
+from relier.ledger.records import Lease
+from relier.store import Call
+from servers import Server
+
+MOST_COMMANDS = 5_000
+MOST_ROWS = 15_000  # a claim of 1,000 tasks has a dozen values for each
+MANY = 20_000
+LUA = Path(module.__file__).parent / "lua"
+
+
+def fill(world: World, body: str, n: int = MANY) -> None:
+    """Runs Lua with `i` from 1 to n: data that no test could push one by one."""
+    for first in range(1, n + 1, 1000):
+        last = min(first + 999, n)
+        world.command("EVAL", f"for i = {first}, {last} do {body} end", 1, world.prefix)
+
+
+def leaves(raw: Any) -> int:
+    return sum(map(leaves, raw)) if isinstance(raw, list) else 1
+
+
+def submitted(world: World, n: int, **fields: Any) -> list[str]:
+    tasks = [
+        world.new(**{name: value(i) if callable(value) else value for name, value in fields.items()}) for i in range(n)
+    ]
+    for chunk in Ledger.chunks(tasks):
+        world.store.run(world.ledger.submit(chunk))
+    return [task.id for task in tasks]
+
+
+def with_parts(world: World, task: str) -> str:
+    """It has 20,000 steps, as the end of a large chord has."""
+    fill(world, f"redis.call('HSET', KEYS[1] .. 's:{task}', 'part' .. i, string.rep('x', 100))")
+    key = world.key("task", task)
+    flags = world.command("GET", key).split()[5].decode().strip("-")
+    line = world.command("GET", key)[:96].decode().split()
+    line[5] = flags + "s"
+    world.command("SETRANGE", key, 0, " ".join(line).ljust(96))
+    return task
+
+
+def owning(world: World, n: int) -> None:
+    submitted(world, n)
+    for seq in range(1, n // 1000 + 1):
+        world.store.run(world.ledger.claim("boot", seq, ["default"], 1000))
+
+
+def leases(world: World) -> list[Lease]:
+    return [Lease(i, f, "boot") for i, f in world.store.run(world.ledger.owned("boot")).items()]
+
+
+Calls = Iterator[Call[Any]]
+
+
+def of_claim(world: World) -> Calls:
+    with_parts(world, world.push())
+    yield world.ledger.claim("boot", 1, ["default"], 1, rung=False)
+    submitted(world, 3000, queue="late", expires_in_ms=1000)
+    world.advance(1000)
+    yield world.ledger.claim("boot", 2, ["late"], 1000)
+    ids = submitted(world, 1000, queue="stepped", key=lambda i: f"k{i}", expires_in_ms=DAY)
+    for task in ids:
+        world.command("HSET", world.key("steps", task), *(word for n in range(20) for word in (f"s{n}", "x" * 100)))
+    for task in ids:
+        text = world.command("GET", world.key("task", task))[:96].decode().split()
+        text[5] += "s"
+        world.command("SETRANGE", world.key("task", task), 0, " ".join(text).ljust(96))
+    yield world.ledger.claim("boot", 3, ["stepped"], 1000)
+    yield world.ledger.claim("boot", 3, ["stepped"], 1000)
+
+
+def of_get(world: World) -> Calls:
+    yield world.ledger.get(with_parts(world, world.push()))
+
+
+def of_steps(world: World) -> Calls:
+    yield world.ledger.steps(with_parts(world, world.push()))
+
+
+def of_stats(world: World) -> Calls:
+    submitted(world, 5000, queue=lambda i: f"q{i}")
+    submitted(world, 10_000, queue=lambda i: f"q{i % 100}")
+    fill(world, "redis.call('ZADD', KEYS[1] .. 'boots', i, 'boot' .. i)")
+    yield world.ledger.stats()
+
+
+def of_list(world: World) -> Calls:
+    fill(world, "redis.call('ZADD', KEYS[1] .. 'due', 5000000000000, string.format('t%06d', i))", 100_000)
+    world.sound = False
+    for cursor in (None, "5000000000000 t099000", "5000000000000 gone", "5000000000000 t050000x"):
+        yield world.ledger.list("due", cursor=cursor, most=1000)
+    submitted(world, 1000, queue="keyed", key=lambda i: f"k{i}")
+    yield world.ledger.list("ready", "keyed", most=1000)
+
+
+def of_owned(world: World) -> Calls:
+    owning(world, 10_000)
+    yield world.ledger.owned("boot")
+
+
+def of_beat(world: World) -> Calls:
+    fill(world, "redis.call('SADD', KEYS[1] .. 'x:boot', i .. ' 1')")
+    yield world.ledger.beat("boot", 5000)
+
+
+def of_revive(world: World) -> Calls:
+    owning(world, 3000)
+    world.advance(2000)
+    fill(
+        world,
+        "redis.call('ZADD', KEYS[1] .. 'boots', 1, 'dead' .. i) redis.call('HSET', KEYS[1] .. 'w:dead' .. i, 'a', 1)",
+    )
+    yield world.ledger.revive(boot="boot")
+    yield world.ledger.revive(10_000, interval_ms=5000)
+
+
+def of_promote(world: World) -> Calls:
+    submitted(world, 3000, delay_ms=1000, key=lambda i: f"k{i}", queue=lambda i: f"q{i}")
+    submitted(world, 3000, expires_in_ms=1000, key=lambda i: f"l{i}", queue=lambda i: f"r{i}")
+    world.advance(1000)
+    yield world.ledger.promote(10_000)
+
+
+def of_reap(world: World) -> Calls:
+    submitted(world, 3000, key=lambda i: f"k{i}", result_ttl_ms=1, tomb_ttl_ms=1, queue=lambda i: f"q{i}")
+    for i in range(3):
+        claim = world.store.run(world.ledger.claim("boot", i + 1, [f"q{n}" for n in range(3000)], 1000))
+        for start in range(0, 1000, 500):
+            world.store.run(world.ledger.commit([(one.lease, None, ()) for one in claim.tasks[start : start + 500]]))
+    world.advance(10)
+    yield world.ledger.reap(10_000)
+
+
+def of_commit(world: World) -> Calls:
+    submitted(world, 1000, key=lambda i: f"k{i}", expires_in_ms=DAY)
+    world.store.run(world.ledger.claim("boot", 1, ["default"], 1000))
+    held = leases(world)
+    most = module.COMMIT_TASKS
+    yield world.ledger.commit([(lease, b"1", ()) for lease in held[:most]])
+
+
+LARGE: dict[str, Callable[[World], Calls]] = {
+    "claim": of_claim,
+    "get": of_get,
+    "steps": of_steps,
+    "stats": of_stats,
+    "list": of_list,
+    "owned": of_owned,
+    "beat": of_beat,
+    "revive": of_revive,
+    "promote": of_promote,
+    "reap": of_reap,
+    "commit": of_commit,
+}
+# What these do is as much as they are asked for: one key, one task, or the tasks their arguments name.
+BY_ARGUMENTS = {"open", "register", "retire", "checkpoint", "step", "progress", "retry", "release", "bury", "forfeit"}
+BY_ARGUMENTS |= {
+    "replay",
+    "cancel",
+    "discard",
+    "pause",
+    "resume",
+    "lock",
+    "renew",
+    "conclude",
+    "unlock",
+    "ring_outbox",
+    "submit",
+}
+
+
+def test_every_script_is_looked_at() -> None:
+    assert LARGE.keys() | BY_ARGUMENTS == load_scripts().names()
+    assert not LARGE.keys() & BY_ARGUMENTS
+
+
+def commands_of(server: Server) -> int:
+    stats = server.info("commandstats")
+    counted = {name: int(text.partition("calls=")[2].partition(",")[0]) for name, text in stats.items()}
+    scripts = ("cmdstat_eval", "cmdstat_evalsha", "cmdstat_info", "cmdstat_config", "cmdstat_script", "cmdstat_wait")
+    return sum(n for name, n in counted.items() if not name.startswith(scripts))
+
+
+@pytest.mark.parametrize("script", LARGE)
+def test_one_call_does_so_much_at_the_most(boot: Any, worlds: Any, flavour: str, script: str) -> None:
+    server: Server = boot(flavour=flavour, config={"appendonly": "no"})
+    world: World = worlds(server)
+    world.sound = False
+    world.join()
+    for call in LARGE[script](world):
+        assert call.script == script
+        server.command("CONFIG", "RESETSTAT")
+        raw = world.store.run(replace(call, parse=lambda raw: raw))
+        commands, rows = commands_of(server), leaves(raw)
+        assert commands <= MOST_COMMANDS, f"{script}{call.args[:6]}: {commands} commands"
+        assert rows <= MOST_ROWS, f"{script}{call.args[:6]}: {rows} values"
+
+
+# Commands that are as long as what they meet, and where that is known to be short.
+LONG = re.compile(r"'(HGETALL|HKEYS|HVALS|SMEMBERS|DEL|LRANGE|KEYS|SUNION|SORT)', ?([A-Z]+)|'Z?RANGE', [^,]+, 0, -1")
+SHORT = {"MORE", "COUNTS", "HISTORY", "LOCK", "IDEM", "TASK", "OUTBOX", "WORKER", "BELL"}
+
+
+def test_no_command_is_as_long_as_the_data() -> None:
+    for path in sorted(LUA.rglob("*.lua")):
+        for found in LONG.finditer(re.sub(r"--.*", "", path.read_text())):
+            line = path.read_text()[found.start() :].split("\n")[0]
+            assert found[2] in SHORT, f"{path.name}: {line}"
+            assert "DEL" not in found[0] or "STEPS" not in line, f"{path.name}: {line}; UNLINK frees it later"

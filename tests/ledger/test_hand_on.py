@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from worlds import HOUR, World
 
+from relier.errors import InvalidSubmissionError
+from relier.ledger.ledger import COMMIT_TASKS
 from relier.ledger.records import Admission, Lease, Settled, Submission
 from relier.states import State
 
@@ -68,9 +70,11 @@ def test_follow_ups_of_a_burial_pass_no_admission(clocked: World) -> None:
 
 
 def test_a_burial_takes_many_follow_ups(clocked: World) -> None:
-    lease = clocked.start()
-    assert clocked.bury(lease, "failed", [clocked.new() for _ in range(999)]).verdict == "ok"
-    assert len(clocked.members("ready", "default")) == 999
+    lease, most = clocked.start(), COMMIT_TASKS - 1
+    with pytest.raises(InvalidSubmissionError, match=f"one bury takes {most} follow-ups"):
+        clocked.bury(lease, "failed", [clocked.new() for _ in range(most + 1)])
+    assert clocked.bury(lease, "failed", [clocked.new() for _ in range(most)]).verdict == "ok"
+    assert len(clocked.members("ready", "default")) == most
 
 
 # --- going on as another task -----------------------------------------------------------------------------------------

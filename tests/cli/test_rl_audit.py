@@ -11,11 +11,13 @@ import pytest
 from desk import Desk, Run, RunJson
 
 from relier.cli import audit as audit_module
-from relier.cli import findings
+from relier.cli import findings, joins
 from relier.cli.audit import audit
 from relier.cli.findings import AuditReport
+from relier.codec import encode
+from relier.envelope import seal
 from relier.ledger.ledger import load_scripts
-from relier.ledger.records import Admission, Limit, Submission, new_task_id
+from relier.ledger.records import Admission, Join, Limit, Submission, new_task_id
 from relier.settings import Settings
 from relier.store import SyncStore
 
@@ -152,6 +154,22 @@ def test_a_namespace_that_changes_all_the_while(desk: Desk, settings: Settings) 
 
 # --- something is wrong ------------------------------------------------------------------------------------------
 
+
+def waiting_join(desk: Desk, group: str = "g1") -> str:
+    """A chord's join that has got one part of two, looked for the other, and waits on."""
+    join = Submission(
+        id=f"{group}.chord", name="relier.chord", payload=message({}), queue="joins", delay_ms=60_000, join=Join(1, "a")
+    )
+    desk.run(desk.ledger.commit([(desk.start(queue="members"), b"1", [join])]))
+    desk.run(desk.ledger.retry(desk.claim("joins").lease, 60_000, quiet=True))
+    return join.id
+
+
+def message(headers: dict[str, object], body: bytes | str = "[[], {}, {}]") -> bytes:
+    """The payload of a Celery task."""
+    return seal(encode([[{"headers": headers, "body": body}], {}]), schema_version=1, pushed_ms=1)
+
+
 Damage = Callable[[Desk, dict[str, str]], object]
 DAMAGES: dict[str, tuple[str, Damage]] = {
     "a key of somebody else's": ("unknown_key", lambda d, _: d.command("SET", d.ledger.prefix + "zzz", 1)),
@@ -261,6 +279,7 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
             d.command("ZREM", d.key("ready", "default"), ids["queued"]),
         ),
     ),
+    "a chord that nobody completes": ("join_without_members", lambda d, _: waiting_join(d)),
     "a task nobody submitted": ("books", lambda d, _: d.command("HINCRBY", d.key("counts"), "submitted", -1)),
 }
 
@@ -284,8 +303,42 @@ def test_damage_is_found(desk: Desk, run: Run, name: str) -> None:
 
 def test_every_kind_of_finding_has_its_damage() -> None:
     source = Path(findings.__file__).read_text()
+    source += Path(joins.__file__).read_text()
     told = set(re.findall(r'(?:finding|Finding|_left_over|_must_expire)\(\s*(?:seen,\s*)?"(\w+)"', source))
     assert told == {kind for kind, _ in DAMAGES.values()}
+
+
+LEADS = {
+    "a member": message({"group": "g1"}),
+    "a step before a member": message({}, '[[], {}, {"chain": [{"options": {"group_id": "g1"}}]}]'),
+    "a pickled one": message({}, b"\x80\x04\x8c\x02g1\x94."),
+    "a compressed one, perhaps": message({"compression": "application/x-gzip"}, b"\x00"),
+    "one that cannot be read, perhaps": b'{"body":"aes-gcm:k1:AAAA"}',
+}
+
+
+@pytest.mark.parametrize("payload", LEADS.values(), ids=LEADS)
+def test_a_chord_to_which_a_task_leads_is_sound(desk: Desk, payload: bytes) -> None:
+    waiting_join(desk)
+    task = desk.push(payload=payload, queue="members")
+    assert look(desk).ok
+    desk.run(desk.ledger.cancel(task, desk.version(task)))
+    assert kinds(look(desk)) == {"join_without_members"}
+
+
+def test_a_chord_gets_its_last_part_while_one_looks(desk: Desk) -> None:
+    join = waiting_join(desk)
+    lease = desk.start(queue="members")
+    last = Submission(id=join, name="relier.chord", payload=b"", queue="joins", delay_ms=1, join=Join(2, "b"))
+    assert look(desk, between=lambda: desk.run(desk.ledger.commit([(lease, b"2", [last])]))).ok
+
+
+def test_a_chord_whose_first_hour_is_not_over_is_sound(desk: Desk) -> None:
+    join = Submission(
+        id="g1.chord", name="relier.chord", payload=message({}), queue="joins", delay_ms=60_000, join=Join(2, "a")
+    )
+    desk.run(desk.ledger.commit([(desk.start(queue="members"), b"1", [join])]))
+    assert look(desk).ok
 
 
 def test_advice_heals(desk: Desk) -> None:

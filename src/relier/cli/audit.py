@@ -3,7 +3,7 @@
 Both ways are walked: from each record to the index it belongs into, and from each entry of an index to its record.
 Together they say that every record is in exactly one index, and nothing has to be remembered but what looks wrong. Each
 look is one small script, so it sees one moment. What looks wrong is looked at twice more, with a pause before each, and
-only what looked wrong three times, and in the same way, is a finding.
+only what looked wrong three times, and in the same way, is a finding. Chords that nobody will complete: joins.py.
 
 Not covered: records past their end of life, which the ledger forgot by design, and a store that lost the whole
 namespace, counters and all.
@@ -28,10 +28,12 @@ from relier.cli.findings import (
     kind_of,
     unreadable_books,
 )
+from relier.cli.joins import Joins, waits
 from relier.cli.reads import Reads, chunks
 from relier.cli.session import Exit, Session, with_session
 from relier.cli.show import many, print_json
 from relier.errors import StoreReplyError
+from relier.keyring import NO_KEYS, Keyring
 from relier.ledger import keys
 from relier.ledger.ledger import Ledger
 from relier.ledger.pages import read_stats
@@ -44,15 +46,23 @@ OVERDUE_MS = 60_000
 
 
 def audit(
-    store: SyncStore, ledger: Ledger, *, pause: float = PAUSE, sleep: Callable[[float], None] = time.sleep
+    store: SyncStore,
+    ledger: Ledger,
+    *,
+    keyring: Keyring = NO_KEYS,
+    pause: float = PAUSE,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> AuditReport:
     """Reads the whole namespace, some hundred keys at a time. `sleep` waits between two looks at what seems wrong."""
-    return _Audit(Reads(store, ledger), store, ledger, lambda: sleep(pause)).report()
+    reads = Reads(store, ledger)
+    return _Audit(reads, store, ledger, Joins(reads, store, ledger, keyring), lambda: sleep(pause)).report()
 
 
 class _Audit:
-    def __init__(self, reads: Reads, store: SyncStore, ledger: Ledger, wait: Callable[[], None]) -> None:
+    def __init__(self, reads: Reads, store: SyncStore, ledger: Ledger, joins: Joins, wait: Callable[[], None]) -> None:
         self._reads = reads
+        self._joins = joins
+        self._waiting: list[Subject] = []
         self._store = store
         self._ledger = ledger
         self._wait = wait
@@ -104,6 +114,7 @@ class _Audit:
             self._boots.update(boot for boots in self._members(index) for boot in boots)
         for some in chunks(sorted(self._boots)):
             self._suspect(self._look_at_keys([("boot", boot, b"") for boot in some]))
+        self._suspect(self._joins.look(self._waiting))
 
     def _members(self, index: bytes) -> Iterator[list[bytes]]:
         """Of a key that is no sorted set, none: that it is another type is told by the look at the key itself."""
@@ -127,6 +138,8 @@ class _Audit:
                 self._kinds[seen.kind or "unknown"] += 1
                 if seen.kind == "task":
                     self._states[seen.fact(0)] += 1
+                    if waits(answer) and len(self._waiting) < MOST_SUSPECTS:
+                        self._waiting.append(("join", *subject[1:]))
             finding = judge_key(seen)
             if finding is not None:
                 found[subject] = finding
@@ -164,10 +177,14 @@ class _Audit:
 
     def _look_again(self, subjects: Iterable[Subject]) -> dict[Subject, Finding]:
         keys: list[Subject] = []
+        joins: list[Subject] = []
         by_index: dict[bytes, list[Subject]] = {}
         for subject in subjects:
-            (by_index.setdefault(subject[2], []) if subject[0] == "entry" else keys).append(subject)
-        found: dict[Subject, Finding] = {}
+            if subject[0] == "entry":
+                by_index.setdefault(subject[2], []).append(subject)
+            else:
+                (joins if subject[0] == "join" else keys).append(subject)
+        found = self._joins.look(joins)
         for some in chunks(keys):
             found |= self._look_at_keys(some)
         for entries in by_index.values():
@@ -208,7 +225,7 @@ def audit_command(session: Session) -> Exit:
     Reads every key of the namespace while it works; what looks wrong is looked at three times before it is told.
     Exits with 1 where something is wrong.
     """
-    report = audit(session.store, session.ledger, pause=PAUSE)
+    report = audit(session.store, session.ledger, keyring=session.keyring, pause=PAUSE)
     if session.as_json:
         print_json({"ok": report.ok, "namespace": session.settings.namespace, **report.as_dict()})
     else:

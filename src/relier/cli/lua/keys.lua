@@ -1,7 +1,8 @@
 -- What some keys are, and what they belong to, at one moment. Reads only.
 -- ARGV: per key: its kind (see ledger/keys.py; 'boot' for a member of `boots` or `leases`), what it is per ('' nothing), the key
 -- returns: per key {type, time to live (ms; -1 none), fact, …}   the facts, by kind:
---   task                               what it is, its home, its place there ('' none)
+--   task                               what it is, its home, its place there ('' none), is it a join that has looked for its
+--                                      parts and waits on ('1' or '')
 --   more, history, checkpoint, steps   what its task is
 --   ready, bell                        is its queue in `queues` ('1' or ''), how long is it
 --   owned, worker, asked               the end of its boot's lease ('' not registered)
@@ -13,7 +14,8 @@ local function size(command, key) return ask(command, key) or 0 end
 local function of_task(id)
   local r = read(id)
   local home = home_of(r)
-  return what(r), home and string.sub(home, #P + 1) or '', home and ask('ZSCORE', home, id) or ''
+  local waits = r.state == 'scheduled' and r.fence ~= '0' and has(r, 's') and with_spec(r).name == 'relier.chord'
+  return what(r), home and string.sub(home, #P + 1) or '', home and ask('ZSCORE', home, id) or '', waits and '1' or ''
 end
 
 local function side(id) return what(read(id)) end

@@ -8,10 +8,13 @@ from typing import Any
 
 import celery
 import pytest
+from kombu.exceptions import OperationalError
 
 from relier import AdmissionRejectedError, Admit, rl_task, use_client
 from relier.celery import install
 from relier.celery.adoption import adoption_of
+from relier.celery.control import message_in
+from relier.errors import StoreError
 from relier.ledger.records import Record
 from relier.settings import Settings
 from relier.states import State
@@ -50,6 +53,32 @@ def test_a_list_of_brokers_is_of_the_kind_of_its_first(make: Make, broker: Any) 
     first, last = (record(app, app.send_task("shop.sell", priority=priority).id) for priority in (0, 9))
     assert (first.spec.priority, last.spec.priority) == (0, -9)  # on Redis Celery's 0 comes first
     assert app.conf.broker_transport_options["socket_timeout"] == 5.0
+
+
+@pytest.mark.parametrize("broker", [BROKER, "amqp://127.0.0.1:1", "memory://"])
+def test_every_message_has_a_priority_as_kombu_gives_it_one(make: Make, broker: str) -> None:
+    app = make(broker)
+    client = adoption_of(app).client
+    sent = [app.send_task("shop.sell", **named) for named in ({}, {"priority": None}, {"priority": 3})]
+    tasks = [client.run(client.ledger.get(each.id)) for each in sent]
+    assert [message_in(task, client.keyring).properties["priority"] for task in tasks] == [0, 0, 3]
+
+
+def test_a_ledger_that_is_away_is_an_operational_error(settings: Settings) -> None:
+    away = settings.model_copy(update={"redis_url": "redis://127.0.0.1:1", "redis_deadline": 0.5})
+    app = install(celery.Celery("shop", broker=BROKER, set_as_current=False), adopt=True, settings=away)
+    try:
+        for call in (lambda: app.send_task("shop.sell"), lambda: app.control.revoke("some")):
+            with pytest.raises(OperationalError) as caught:
+                call()
+            assert isinstance(caught.value, StoreError)
+            again = pickle.loads(pickle.dumps(caught.value))
+            assert (type(again), str(again)) == (type(caught.value), str(caught.value))
+        assert caught.type.__name__ == "RedisConnectionError"
+    finally:
+        use_client(None)
+        adoption_of(app).client.close()
+        app.close()
 
 
 @pytest.mark.parametrize("backend", ["cache+memory://", "redis://127.0.0.1:1"])

@@ -17,6 +17,7 @@ from relier import registry
 from relier.celery.collect import mark_added, running, settle_after, settle_during
 from relier.celery.coroutines import ContextStack, awaited, is_coroutine_task
 from relier.celery.messages import Message, is_awaited, message_from_broker, submission_of
+from relier.celery.operational import as_operational_errors
 from relier.celery.publish import broker_scheme, queue_of
 from relier.errors import ConfigurationError, CorruptRecordError
 from relier.ledger.checks import check_submission
@@ -143,7 +144,8 @@ class Adoption:
         self.submit(self.submission(message, queue, priority, awaited=_is_awaited(received, payload)))
 
     def submit(self, task: Submission, admission: Admission | None = None) -> None:
-        (answer,) = self.client.submit([task], admission, task.durability)
+        with as_operational_errors():
+            (answer,) = self.client.submit([task], admission, task.durability)
         if answer.status == "corrupt":
             raise CorruptRecordError(
                 f"{task.name} {task.id} was not accepted: something that is no task holds its key; look at it"

@@ -16,6 +16,7 @@ from relier.celery.adoption import TELLS_ITSELF
 from relier.celery.backend import PART_TASK, failed_part, part_id
 from relier.celery.collect import ADDED
 from relier.celery.messages import LedgerMessage, Message, internal_message, read_message, submission_of
+from relier.celery.operational import as_operational_errors
 from relier.codec import decode
 from relier.envelope import open_envelope
 from relier.errors import IllegalMoveError, RelierError, TaskNotFoundError, VersionConflictError
@@ -39,7 +40,8 @@ def control_class(base: type[Any], adoption: Adoption) -> type[Any]:
             self, task_id: Any, destination: Any = None, terminate: bool = False, *args: Any, **kwargs: Any
         ) -> Any:
             for each in maybe_list(task_id):
-                cancelled = cancel(adoption, each, running=terminate)
+                with as_operational_errors():
+                    cancelled = cancel(adoption, each, running=terminate)
                 if cancelled is not None:
                     announce(self.app, each, cancelled)
             return super().revoke(task_id, destination, terminate, *args, **kwargs)

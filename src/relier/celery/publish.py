@@ -67,8 +67,7 @@ class LedgerProducer(StandIn):
         queue = queue_of(self._adoption.app, options) or ""
         awaited, priority = is_awaited(body), options.get("priority")
         message = message_of(body, options)
-        if self._adoption.low_is_first:  # kombu's Redis transport gives every message one
-            message.properties["priority"] = message.properties.get("priority") or 0
+        message.properties["priority"] = message.properties.get("priority") or 0  # kombu gives every message one
         self._adoption.send(message, queue, priority, awaited=awaited)
 
 

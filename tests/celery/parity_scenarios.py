@@ -498,6 +498,13 @@ def a_chord_that_fails_with_error_link(stage: Any) -> Any:
     return [stage.told(result), len(stage.noted(f"errback:{result.id}", 1))]
 
 
+@scenario(ends=2, value=["FAILURE", ["told"]])
+def the_children_of_a_chord_that_fails(stage: Any) -> Any:
+    result = chord([add.s(1, 1), tasks.fail.s()])(xsum.s().on_error(tasks.on_error_old.s()))
+    state, _ = stage.told(result)
+    return [state, [child.get(timeout=20) for each in result.children for child in each.results]]
+
+
 @scenario(ends=2)
 def a_chord_whose_member_is_revoked(stage: Any) -> Any:
     result = chord([add.s(1, 1).set(countdown=0.6), add.s(2, 2)])(xsum.s())

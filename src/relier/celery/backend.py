@@ -14,10 +14,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 from celery import states
+from celery._state import _task_stack
+from celery.app.task import Context
 from celery.canvas import maybe_signature
 from celery.exceptions import ChordError
 
@@ -151,6 +155,19 @@ def part_id(task_id: str) -> str:
     return f"{task_id}.part"
 
 
+@contextmanager
+def as_current_task(task: Any, task_id: str) -> Iterator[None]:
+    """What is sent meanwhile are children of a task: plain Celery tells of a chord's failure inside one of its members,
+    and keeps its error callbacks as children of the body."""
+    _task_stack.push(task)
+    task.request_stack.push(Context({"id": task_id, "called_directly": False, "children": []}))
+    try:
+        yield
+    finally:
+        task.request_stack.pop()
+        _task_stack.pop()
+
+
 def run_part(app: Any, collector: Collector, request: dict[str, Any], value: str, body: Any, *told: Any) -> Report:  # noqa: ARG001
     """What `relier.part` does: bring what it holds."""
     told, (collector.added, collector.is_added, *parts) = told[:4], told[4:] or (0, False)
@@ -245,7 +262,8 @@ def _start_body(app: Any, collector: Collector, request: dict[str, Any], body: A
 
 def _fail_body(app: Any, collector: Collector, callback: Any, error: Exception) -> Report:
     """The body will not run. If it is in a chord itself, that one gets its part: plain Celery leaves it waiting."""
-    app.backend.chord_error_from_stack(callback=callback, exc=error)
+    with as_current_task(app.tasks[JOIN_TASK], collector.record_id):
+        app.backend.chord_error_from_stack(callback=callback, exc=error)
     part = awaited_by(callback)
     if part is not None:
         app.backend.on_chord_part_return(part, states.FAILURE, error)

@@ -581,6 +581,18 @@ def large(size: int) -> str:
 
 
 @app.task
+def lengths(texts: Any) -> Any:
+    return [len(text) for text in texts]
+
+
+@app.task(bind=True)
+def lengths_at_last(self: Task, texts: Any) -> Any:
+    if not self.request.retries:
+        raise self.retry(countdown=0.3)
+    return [len(text) for text in texts]
+
+
+@app.task
 def length(text: str) -> int:
     return len(text)
 

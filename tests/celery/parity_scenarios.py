@@ -1197,6 +1197,25 @@ def a_strategy_its_producer_does_not_know(stage: Any) -> Any:
     return [stage.told(result), stage.noted(f"strategy:{result.id}")]
 
 
+LARGE = (600_000, 500_000, 400_000)
+
+
+@scenario(ends=4, value=["SUCCESS", [*LARGE]])
+def a_chord_whose_body_gets_more_than_a_payload_holds(stage: Any) -> Any:
+    return stage.told(chord([tasks.large.s(size) for size in LARGE])(tasks.lengths.s()))
+
+
+@scenario(ends=4, value=["SUCCESS", [*LARGE]])
+def a_chord_with_a_large_body_that_retries(stage: Any) -> Any:
+    return stage.told(chord([tasks.large.s(size) for size in LARGE])(tasks.lengths_at_last.s()))
+
+
+@scenario(ends=5, value=[[*LARGE], [*LARGE]])
+def a_chord_with_a_large_group_body(stage: Any) -> Any:
+    body = group(tasks.lengths.s(), tasks.lengths.s())
+    return chord([tasks.large.s(size) for size in LARGE])(body).get(timeout=20)
+
+
 @scenario(ends=3, value=["SUCCESS", 3])
 def a_chord_of_large_results(stage: Any) -> Any:
     return stage.told(chord([tasks.large.s(3_000_000), tasks.large.s(1_500_000)])(add.si(1, 2)))

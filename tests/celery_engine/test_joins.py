@@ -8,6 +8,7 @@ from typing import Any
 import celery
 import pytest
 from celery import chain, chord, group, states
+from celery.exceptions import ChordError, Reject
 
 from relier import codec, use_client
 from relier.celery import install
@@ -16,6 +17,7 @@ from relier.celery.backend import FAILED, run_join
 from relier.celery.collect import Collector, collecting
 from relier.celery.control import chord_of, message_in
 from relier.celery.nesting import NESTED
+from relier.celery.parts import ASIDE, fetch
 from relier.celery.report import Report
 from relier.settings import Settings
 
@@ -103,6 +105,28 @@ def test_a_backend_that_is_away_makes_the_chord_wait(make: Make) -> None:
     header, body = frozen(make("cache+memory://"), nested=True)
     report, collector = joined(make(AWAY), header.id, body, parts_of(header))
     assert (report.state, report.requeue, collector.follow_ups) == (states.RETRY, True, [])
+
+
+def test_values_that_do_not_fit_into_a_payload_are_read_where_they_are_kept(make: Make) -> None:
+    app = make("cache+memory://")
+    header, body = frozen(app, nested=False)
+    texts = ["a" * 700_000, "b" * 700_000]
+    parts = {f"{n:09d}.{each.id}": codec.encode(texts[n]) for n, each in enumerate(header.results)}
+    report, collector = joined(app, header.id, body, parts)
+    (started,) = collector.follow_ups
+    assert (report.state, len(started.payload) < 10_000) == (states.SUCCESS, True)
+    place = {ASIDE: f"{header.id}.parts"}
+    assert fetch(app, Collector("body", "celery"), {"id": "body", "args": [place, 7]}) == [texts, 7]
+    app.backend.forget(place[ASIDE])
+    with pytest.raises(ChordError, match="has lost them"):
+        fetch(app, Collector("body", "celery"), {"id": "body", "args": [place, 7]})
+    assert app.AsyncResult("body").state == states.FAILURE
+
+
+def test_a_body_waits_for_the_backend_that_keeps_its_values(make: Make) -> None:
+    with pytest.raises(Reject) as caught:
+        fetch(make(AWAY), Collector("body", "celery"), {"id": "body", "args": [{ASIDE: "g.parts"}]})
+    assert caught.value.requeue
 
 
 def test_a_failure_that_an_earlier_release_has_written_is_read(make: Make) -> None:

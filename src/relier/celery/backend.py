@@ -24,6 +24,7 @@ from celery._state import _task_stack
 from celery.app.task import Context
 from celery.canvas import maybe_signature
 from celery.exceptions import ChordError
+from celery.utils.saferepr import saferepr
 
 from relier import codec
 from relier.celery.adoption import adoption_of
@@ -39,9 +40,11 @@ from relier.celery.nesting import (
     leaves,
     parts_of,
 )
+from relier.celery.parts import is_outage, is_too_large, put_aside
 from relier.celery.publish import queue_of
 from relier.celery.report import IN_BACKEND, Report, read_result, write_result
 from relier.celery.spread import ROOM, spread
+from relier.errors import PayloadTooLargeError
 from relier.failure import failure_of
 from relier.ledger.records import Join, Submission
 
@@ -240,17 +243,12 @@ def run_join(app: Any, collector: Collector, request: dict[str, Any], body: Any,
         return _look_again(app, collector, request, body, looked)
 
 
-def is_outage(app: Any, error: Exception) -> bool:
-    """Whether the result backend is only away."""
-    return isinstance(error, ConnectionError | TimeoutError) or bool(app.backend.exception_safe_to_retry(error))
-
-
 def _start_body(app: Any, collector: Collector, request: dict[str, Any], body: Any, parts: Parts) -> Report:
     callback = maybe_signature(body, app=app)
     try:
         header = kept_tree(app, request["id"].removesuffix(".chord")) if body.get(NESTED) else None
         values = _values(app, parts) if header is None else _nested_values(app, header, parts)
-        callback.apply_async((values,), root_id=request.get("root_id"), parent_id=request.get("parent_id"))
+        _send_body(app, collector, request, callback, values, aside=is_too_large(app, parts))
     except Exception as error:  # whatever it is, the body will not run, and who waits for it is told
         if is_outage(app, error):
             raise
@@ -258,6 +256,22 @@ def _start_body(app: Any, collector: Collector, request: dict[str, Any], body: A
             log.exception("the chord of %s cannot start its body", request["id"])
         return _fail_body(app, collector, callback, error)
     return Report(states.SUCCESS, follow_ups=spread(adoption_of(app), collector))
+
+
+def _send_body(
+    app: Any, collector: Collector, request: dict[str, Any], callback: Any, values: list[Any], *, aside: bool
+) -> None:
+    whose = {"root_id": request.get("root_id"), "parent_id": request.get("parent_id")}
+    if not aside:
+        try:
+            callback.apply_async((values,), **whose)
+        except PayloadTooLargeError:
+            collector.follow_ups.clear()
+        else:
+            return
+    if callback.subtask_type in (None, "group"):  # what people see are the values
+        whose["argsrepr"] = saferepr((values, *callback.args), app.amqp.argsrepr_maxsize)
+    callback.apply_async((put_aside(app, request["id"].removesuffix(".chord"), values),), **whose)
 
 
 def _fail_body(app: Any, collector: Collector, callback: Any, error: Exception) -> Report:

@@ -26,6 +26,7 @@ from relier.celery.backend import PART_TASK, kept_result
 from relier.celery.board import STOP, Key, board
 from relier.celery.collect import Collector, collecting
 from relier.celery.internal import is_internal, run_internal
+from relier.celery.parts import fetch
 from relier.celery.report import Report, write_report
 from relier.celery.spread import hand_on, spread
 from relier.failure import failure_of
@@ -80,6 +81,7 @@ def run_message(order: Order, request: dict[str, Any], body: Any, content: tuple
             request.update({"args": args, "kwargs": kwargs, "is_eager": False}, **embed or {})
             if is_internal(name):
                 return write_report(run_internal(app, collector, name, request)), (0, "", 0.0)
+            args = fetch(app, collector, request)
             told, info, runtime, shown = tracer_of(app, name)(request["id"], args, kwargs, request)
             if os.getpid() != process:
                 end_copy()

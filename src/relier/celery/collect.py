@@ -36,6 +36,9 @@ class Collector:
     part: bytes = b""  # what those who wait for it get, if it fails
     added: int = 0  # how many members it has added to the chord it is in
     is_added: bool = False  # and whether it is such a one
+    aside: tuple[Any, Any] | None = (
+        None  # its first argument, if that was too large for its message, and what stood there
+    )
 
     def takes(self, message: Message, task: Submission) -> bool:
         """Keep what is not to be sent now."""

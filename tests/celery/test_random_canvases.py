@@ -21,11 +21,19 @@ HERE = Path(__file__).parent
 UNANSWERED = ["PENDING"]
 
 
-def shapes() -> list[str]:
+# What every version of Celery that we support answers in the same way.
+SMOKE = {
+    *("a chain into a group", "a chord into a group", "long ids"),
+    *("a failure in a group at the end", "a failure before a group", "a failure in a chord in a chord"),
+}
+
+
+def shapes() -> list[Any]:
     """By their text: the module itself wants a broker."""
     tree = ast.parse((HERE / "random_canvases.py").read_text())
     (table,) = [node.value for node in tree.body if isinstance(node, ast.AnnAssign) and node.target.id == "SHAPES"]
-    return [key.value for key in table.keys if isinstance(key, ast.Constant)]
+    found = [key.value for key in table.keys if isinstance(key, ast.Constant)]
+    return [pytest.param(name, marks=pytest.mark.smoke) if name in SMOKE else name for name in found]
 
 
 def as_far_as_answered(plain: Any, adopted: Any) -> Any:
@@ -65,7 +73,6 @@ def test_a_random_canvas_is_the_same(seed: int, sides: Any) -> None:
     compare(f"canvas {seed}", sides)
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("shape", shapes())
 def test_every_part_is_in_its_place(shape: str, sides: Any) -> None:
     _, adopted = compare(shape, sides)

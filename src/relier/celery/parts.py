@@ -61,5 +61,5 @@ def _kept(app: Any, key: str) -> Any:
 
 
 def is_outage(app: Any, error: Exception) -> bool:
-    """Whether the result backend is only away."""
-    return isinstance(error, ConnectionError | TimeoutError) or bool(app.backend.exception_safe_to_retry(error))
+    """Whether the result backend is only away. Redis backends name the errors that say so."""
+    return isinstance(error, (ConnectionError, TimeoutError, *getattr(app.backend, "connection_errors", ())))

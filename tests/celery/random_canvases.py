@@ -49,6 +49,9 @@ SHAPES: dict[str, Callable[[], Any]] = {
     "a failure before a group": lambda: chord(
         [_mark("a"), chain(broken.s(label="b"), group(_mark("c"), _mark("d")))], _mark("e")
     ),
+    "a failure before a large group": lambda: chord(
+        [_mark("a"), chain(broken.s(label="b"), group(_mark(f"c{n}") for n in range(250)))], _mark("d")
+    ),
     "a failure in a chord in a chord": lambda: chord(
         [_mark("a"), chord([_mark("b"), broken.s(label="c")], _mark("d"))], _mark("e")
     ),

@@ -57,6 +57,7 @@ TOMB_MS = 7 * 86_400_000  # a member that is replayed later than that would open
 LOOK_AGAIN_S = 60.0  # at the latest
 Parts = list[tuple[str, bytes]]  # by name, in order
 FAILED = b"!"  # no result begins so: a result is JSON
+PARTS_AT_ONCE = 100  # of a group that will not run, with one end
 LONGEST_WHY = 65_536  # of an error, in words or as the backend keeps it
 LONGEST_ID = 40  # with the rest of a part's name it is as long as the ledger allows; Celery's own ids have 36
 
@@ -103,9 +104,9 @@ def join_part(app: Any, collector: Collector, request: Any, state: str, result: 
     told = [request.group, request.group_index or 0, request.id, request.root_id]
     collector.is_added = is_added(request)
     parts = parts_of(request)
-    if not fits(collector.record_id):
-        more = [collector.added, collector.is_added, parts]
-        collector.follow_ups.append(part_task(app, request, state, result, collector.queue, *more))
+    if not fits(collector.record_id) or parts > PARTS_AT_ONCE:
+        more = (collector.added, collector.is_added, parts)
+        collector.follow_ups += part_tasks(app, request, state, result, collector.queue, *more)
         return
     _bring(app, collector, request.chord, *told, parts=parts)
     if state != states.SUCCESS:
@@ -120,26 +121,31 @@ def is_added(request: Any) -> bool:
 def send_part(app: Any, request: Any, state: str, result: Any) -> None:
     """A part of a chord that is no task of ours."""
     queue = queue_of(app, request.delivery_info or {}) or app.conf.task_default_queue
-    more = [0, is_added(request), parts_of(request)]
-    adoption_of(app).submit(part_task(app, request, state, result, queue, *more))
+    for task in part_tasks(app, request, state, result, queue, 0, is_added(request), parts_of(request)):
+        adoption_of(app).submit(task)
 
 
-def part_task(app: Any, request: Any, state: str, result: Any, queue: str, *more: Any) -> Submission:
-    """A task that brings the part of a member. `more`: how many members it has added, whether it is such a one, and for
-    how many parts it stands."""
-    record_id = part_id(request.id)
-    if state != states.SUCCESS:
-        value = _failed_part(app, request.id, result)
-    else:
-        most = int(adoption_of(app).client.settings.max_payload_bytes * ROOM)
-        value = kept_result(app, record_id, result, joins=True, most=most) or b""
-        value = in_backend(request.id) if value == IN_BACKEND else value
-    told = [request.group, request.group_index or 0, request.id, request.root_id]
-    if more != (0, False, 1):  # else as earlier releases read it
-        told += more
-    args = (base64.b64encode(value).decode(), request.chord, *told)
-    message = internal_message(PART_TASK, record_id, args, request.root_id, request.id, app.conf.task_serializer)
-    return adoption_of(app).submission(message, queue, None)
+def part_tasks(
+    app: Any, request: Any, state: str, result: Any, queue: str, added: int, is_added: bool, parts: int
+) -> Iterator[Submission]:
+    """Tasks that bring the parts of a member, each no more than one commit takes. `added`: how many members it added;
+    `is_added`: whether it is such a one."""
+    value = _failed_part(app, request.id, result) if state != states.SUCCESS else None
+    for nth, first in enumerate(range(0, parts, PARTS_AT_ONCE)):
+        record_id = f"{part_id(request.id)}{nth or ''}"
+        told = [request.group, (request.group_index or 0) + first, request.id, request.root_id]
+        more = (0 if nth else added, is_added, min(parts - first, PARTS_AT_ONCE))
+        told += () if more == (0, False, 1) else more  # as earlier releases read it
+        kept = _part_value(app, request, record_id, result) if value is None else value
+        args = (base64.b64encode(kept).decode(), request.chord, *told)
+        message = internal_message(PART_TASK, record_id, args, request.root_id, request.id, app.conf.task_serializer)
+        yield adoption_of(app).submission(message, queue, None)
+
+
+def _part_value(app: Any, request: Any, record_id: str, result: Any) -> bytes:
+    most = int(adoption_of(app).client.settings.max_payload_bytes * ROOM)
+    value = kept_result(app, record_id, result, joins=True, most=most) or b""
+    return in_backend(request.id) if value == IN_BACKEND else value
 
 
 def fits(task_id: str) -> bool:

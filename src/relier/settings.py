@@ -12,6 +12,7 @@ from relier.errors import ConfigurationError
 
 Seconds = Annotated[float, Field(gt=0)]
 MOST_AT_ONCE = 100_000
+MOST_RESURRECTIONS = 99
 OUTBOX_DATABASE = "RELIER_OUTBOX_DATABASE_URL"  # no field: an option of `rl outbox`, which alone knows databases by URL
 
 
@@ -99,6 +100,9 @@ class Settings(BaseSettings):
     """The pause between two passes while there is more to return (s)."""
     resurrection_check_interval: Seconds = 0.5
     """How often every worker, and `rl resurrector`, sweeps (s)."""
+    max_resurrections: Annotated[int, Field(ge=0, le=MOST_RESURRECTIONS)] = 5
+    """How many deaths of its own process a task survives before it becomes a dead letter, as set where it is pushed. A
+    task's own `max_resurrections` overrides it."""
     graceful_shutdown_timeout: Annotated[float, Field(ge=0)] = 30.0
     """How long a worker that was told to leave lets its tasks finish (s). Then it hands them back."""
     concurrency: Annotated[int, Field(ge=1, le=MOST_AT_ONCE)] = 100

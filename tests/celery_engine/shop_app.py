@@ -10,7 +10,7 @@ from celery import Celery, current_task
 from kombu import Queue
 from kombu.common import Broadcast
 
-from relier import rl_task
+from relier import Admit, rl_task
 from relier.celery import install
 
 app = Celery("shop", broker=os.environ["SHOP_BROKER"], backend=os.environ.get("SHOP_BACKEND"))
@@ -60,6 +60,16 @@ def appraise(number):
 @app.task(ignore_result=False, acks_late=True, reject_on_worker_lost=True)
 def weigh(what):
     write(f"weighed {what}")
+
+
+@app.task(relier={"max_resurrections": 1})
+def carry_glass(what):
+    write(f"carried {what}")
+
+
+@app.task(bind=True, relier={"admission": Admit("ration:{what}", limit=2, window=3600)})
+def ration(self, what, amount=1):
+    write(f"rationed {what}")
 
 
 @app.task

@@ -8,10 +8,11 @@ import pytest
 
 from celery_engine.conftest import Shop
 from fleet import wait_until
-from relier.celery.adoption import TELLS_ITSELF
-from relier.celery.worker import MAX_RESURRECTIONS, MAX_SCARES
+from relier.celery.options import TELLS_ITSELF
 from relier.states import State
+from relier.submit.push import MAX_RESURRECTIONS
 
+MAX_SCARES = 2 + 2 * MAX_RESURRECTIONS
 _boots = itertools.count()
 
 

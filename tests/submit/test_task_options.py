@@ -11,7 +11,7 @@ import pytest
 from relier import ConfigurationError, Durability, RelierError, Retries, Settings, TaskContext, registry, rl_task
 from relier.errors import InvalidSubmissionError
 from relier.options import PushOptions, TaskOptions, task_options
-from relier.submit.push import call_of
+from relier.submit.push import call_of, submission_of
 from relier.task import RlTask
 
 # --- the decorator ---------------------------------------------------------------------------------------------------
@@ -298,3 +298,16 @@ def test_an_item_of_push_many_is_a_tuple_or_a_dict() -> None:
     for wrong in ([1], "ab", 5, None):
         with pytest.raises(InvalidSubmissionError, match="tuples of positional or dicts"):
             call_of(wrong)
+
+
+@pytest.mark.parametrize(
+    ("own", "fleet", "stored"),
+    [(None, 5, None), (None, 2, 2), (7, 2, 7), (0, 2, 0), (5, 2, None)],
+)
+def test_the_number_of_resurrections_is_the_tasks_own_or_that_of_the_fleet(
+    own: int | None, fleet: int, stored: int | None
+) -> None:
+    task: Any = rl_task(name="resurrects", max_resurrections=own)(lambda: None)
+    settings = Settings(max_resurrections=fleet)
+    pushed = submission_of(task, (), {}, PushOptions(), Durability.MEMORY, settings)
+    assert pushed.max_resurrections == stored  # None: what the scripts allow, 5

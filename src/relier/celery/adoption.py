@@ -18,6 +18,7 @@ from relier.celery.collect import mark_added, running, settle_after, settle_duri
 from relier.celery.coroutines import ContextStack, awaited, is_coroutine_task
 from relier.celery.messages import Message, is_awaited, message_from_broker, submission_of
 from relier.celery.operational import as_operational_errors
+from relier.celery.options import TELLS_ITSELF, options_of
 from relier.celery.publish import broker_scheme, queue_of
 from relier.errors import ConfigurationError, CorruptRecordError
 from relier.ledger.checks import check_submission
@@ -35,9 +36,6 @@ log = logging.getLogger("relier.celery")
 
 STRATEGY = "relier.celery.strategy:strategy"
 CELERYS = "celery.worker.strategy:default"
-# A sweep can bury a task, but not tell Celery's chords and error callbacks. Those that have some come back from it so
-# often, and the worker that gets one which has died more than the usual number of times tells of its end (worker.py).
-TELLS_ITSELF = 100
 NEVER = ("celery.chord_unlock",)  # joins are the ledger's
 
 
@@ -88,9 +86,9 @@ class Adoption:
 
     # --- the way out ---------------------------------------------------------------------------------------------
 
-    def send(self, message: Message, queue: str, priority: int | None, *, awaited: bool) -> None:
-        """Into the ledger; or, where an attempt ends, into what it leaves behind."""
-        task, admission = self._admitted(message, queue, priority, awaited=awaited)
+    def send(self, message: Message, queue: str, priority: int | None, *, awaited: bool, call: Any) -> None:
+        """Into the ledger; or, where an attempt ends, into what it leaves behind. `call`: its arguments, as two."""
+        task, admission = self._admitted(message, queue, priority, awaited=awaited, call=call)
         collector = running()
         if collector is not None and collector.takes(message, task):
             return
@@ -105,18 +103,20 @@ class Adoption:
         return self._admitted(message, queue, priority, awaited=awaited)[0]
 
     def _admitted(
-        self, message: Message, queue: str, priority: int | None, *, awaited: bool
+        self, message: Message, queue: str, priority: int | None, *, awaited: bool, call: Any = None
     ) -> tuple[Submission, Admission | None]:
-        """With the limits that it must pass where it is sent: those of an `@rl_task`, as Celery's tasks have none."""
+        """With the limits that it must pass where it is sent. `call`: None where it passes none."""
         client = self.client
         ours = registry.find(message.task)
         if ours is not None and not isinstance(ours, AdoptedTask):
             return self._push_of(ours, message, queue)
-        most = TELLS_ITSELF if awaited or message.task.startswith("relier.") else None
+        options = options_of(message.task, self.app._tasks.get(message.task))  # noqa: SLF001 - `tasks` would finalize
+        internal = message.task.startswith("relier.")
+        most = TELLS_ITSELF if internal else options.max_resurrections(client.settings, awaited=awaited)
         order = self._order(priority or 0)
         task = submission_of(message, queue, order, self.level, client.settings, client.keyring, most)
         check_submission(task, client.settings.max_payload_bytes)  # here, where its sender hears of it
-        return task, None
+        return task, None if call is None else options.admission(client.settings, call, task)
 
     def _push_of(self, task: RlTask[Any, Any], message: Message, queue: str) -> tuple[Submission, Admission | None]:
         """An `@rl_task` that was sent by its name, as Celery sends: pushed as its own `push` would."""
@@ -186,6 +186,7 @@ class Adoption:
         task.replace = settle_during(task.replace)
         task.add_to_chord = mark_added(task.add_to_chord)
         registry.register(AdoptedTask(task.name))
+        options_of(task.name, task)  # a worker whose tasks have wrong options does not start
 
     def _carrier(self, name: str) -> Any:
         """A task of Celery's for one of ours, so that its worker can carry it."""

@@ -70,7 +70,7 @@ class LedgerProducer(StandIn):
         awaited, priority = is_awaited(body), options.get("priority")
         message = message_of(body, options)
         message.properties["priority"] = message.properties.get("priority") or 0  # kombu gives every message one
-        self._adoption.send(message, queue, priority, awaited=awaited)
+        self._adoption.send(message, queue, priority, awaited=awaited, call=body[:2])
 
 
 def with_aside(body: Any) -> Any:

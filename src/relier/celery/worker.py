@@ -30,6 +30,7 @@ from relier.celery.broker import HELD_UP_S, BrokerCalls
 from relier.celery.child import LOOK
 from relier.celery.internal import is_internal
 from relier.celery.jobs import ACCEPT_S, BEGIN_S, RESULT_GRACE_S, Job, Jobs
+from relier.celery.options import resurrections_in
 from relier.celery.request import TOO_MANY_DEATHS, TOO_MANY_SCARES, Revoked
 from relier.celery.strategy import tell_dead
 from relier.engines.heart import Heard, News, Overdue, Pulse
@@ -42,8 +43,6 @@ from relier.run.outcome import Died, Failed, HandBack, Outcome
 
 log = logging.getLogger("relier.celery")
 
-MAX_RESURRECTIONS = 5  # what the scripts allow where a record does not say: lib/resurrect.lua
-MAX_SCARES = 2 + 2 * MAX_RESURRECTIONS
 DEAF_S = 2.0  # a main thread that takes nothing for so long gets nothing more
 KILL_AFTER_S = 5.0  # a task that was told to stop has this long to clean up, in a process of the pool's
 EXIT_GRACE_S = 2.0  # a process that left by itself has told its result, and Celery will tell of one it has reaped
@@ -192,7 +191,7 @@ class CeleryWorker(Worker):
 
     def _is_last_death(self, attempt: Attempt) -> bool:
         """Whether it ends with this: then Celery's error callbacks are part of its end."""
-        return is_celerys(attempt) and attempt.claimed.deaths >= MAX_RESURRECTIONS
+        return is_celerys(attempt) and attempt.claimed.deaths >= most_deaths(attempt)
 
     async def _warn(self, attempt: Attempt) -> None:
         job = self._job_of(attempt)
@@ -278,9 +277,14 @@ def why_not_again(attempt: Attempt) -> str:
     """Why it must not run any more, if so: a sweep gave it back only because somebody has to be told of its end."""
     if not is_celerys(attempt):
         return ""
-    if attempt.claimed.deaths > MAX_RESURRECTIONS:
+    most = most_deaths(attempt)
+    if attempt.claimed.deaths > most:
         return TOO_MANY_DEATHS
-    return TOO_MANY_SCARES if attempt.claimed.scares > MAX_SCARES else ""
+    return TOO_MANY_SCARES if attempt.claimed.scares > 2 + 2 * most else ""
+
+
+def most_deaths(attempt: Attempt) -> int:
+    return resurrections_in(attempt.claimed.record.spec.max_resurrections)
 
 
 def cancel_unstarted(job: Job) -> None:

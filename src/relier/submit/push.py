@@ -29,6 +29,7 @@ Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 NO_OPTIONS = PushOptions()
 RESULT_TTL_S, DEAD_TTL_S = 3600.0, 30 * 86_400.0  # what the scripts do where a record says nothing
+MAX_RESURRECTIONS = 5  # likewise: lib/resurrect.lua
 
 
 def call_of(item: Any) -> tuple[Args, Kwargs]:
@@ -79,13 +80,19 @@ def submission_of(
         key_ttl_ms=round(1000 * options.idempotency_ttl) if key else 0,
         on_conflict="replace" if options.on_duplicate == "replace" else "return",
         nonce="" if push.task_id is None else new_task_id(),  # tells a re-sent push of a chosen id from somebody else's
-        max_resurrections=options.max_resurrections,
+        max_resurrections=resurrections(options.max_resurrections, settings.max_resurrections),
         on_lost=options.on_lost,
         result_ttl_ms=kept_ms(options.result_ttl, settings.result_ttl, RESULT_TTL_S),
         dead_ttl_ms=kept_ms(options.dead_ttl, settings.dead_ttl, DEAD_TTL_S),
         durability=level,
         **times,
     )
+
+
+def resurrections(own: int | None, usual: int) -> int | None:
+    """How many deaths a record allows: None where the scripts allow as many anyway."""
+    most = usual if own is None else own
+    return None if most == MAX_RESURRECTIONS else most
 
 
 def kept_ms(own: float | None, usual: float, silent: float) -> int | None:

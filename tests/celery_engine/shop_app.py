@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from pathlib import Path
 
 from celery import Celery, current_task
@@ -31,6 +32,14 @@ def write(text: str) -> None:
 @app.task
 def sell(what):
     write(f"sold {what}")
+
+
+@app.task
+def wait_for_customer():
+    write("waits")
+    while not (Path(os.environ["SHOP_FOLDER"]) / "gate-customer").exists():
+        threading.Event().wait(0.01)
+    write("served")
 
 
 @app.task

@@ -8,6 +8,7 @@ attempt it is for.
 from __future__ import annotations
 
 import mmap
+import os
 import struct
 from hashlib import blake2b
 
@@ -28,8 +29,10 @@ class Board:
 
     def __init__(self) -> None:
         self._memory: mmap.mmap | None = None
+        self.opened_by = 0  # the worker's main process
 
     def open(self) -> None:
+        self.opened_by = os.getpid()
         if self._memory is None:
             self._memory = mmap.mmap(-1, _LEASE.size + _ORDERS * _ORDER.size)
 

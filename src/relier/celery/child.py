@@ -7,11 +7,15 @@ ledger about the attempt, so there is one lease and one beat per worker, whateve
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from types import FrameType
 from typing import Any
 
 from billiard.einfo import ExceptionInfo
@@ -37,6 +41,9 @@ log = logging.getLogger("relier.celery")
 Traced = tuple[int, Any, float | None]  # what Celery's own pool function returns: failed, result or exception, run time
 Order = tuple[str, Key, str, dict[str, bytes]]  # the task, its attempt, its queue, the parts it waited for
 
+PR_SET_PDEATHSIG = 1
+ORPHAN_LOOKS_S = 1.0
+RUNNERS = ("celery.app.trace", "relier.celery.rl_child")  # what is on the stack of a process that runs a task
 LOOK = signal.SIGUSR2  # what the worker sends when there is something on the board; SIGUSR1 is Celery's
 _obey: Callable[[], Any] | None = None  # what the attempt that runs does then
 
@@ -61,7 +68,36 @@ def watch_the_board(**_: Any) -> None:
     """A process of the pool has started."""
     end_copies_of_the_loop()
     if in_pool_process():
-        signal.signal(LOOK, lambda *_: _obey() if _obey is not None else None)
+        signal.signal(LOOK, _look)
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, LOOK)
+        leave_if_orphaned(sys._getframe())  # noqa: SLF001 - the parent may be gone already
+
+
+def _look(_: int, frame: FrameType | None) -> None:
+    if _obey is not None:
+        _obey()
+    leave_if_orphaned(frame)
+
+
+def leave_if_orphaned(frame: FrameType | None) -> None:
+    """End this process if its worker is gone. An idle process would notice by the end of its input, but its siblings
+    hold the other end of that open, as it holds theirs. One that runs a task ends after it, as in plain Celery."""
+    if not board.opened_by or os.getppid() == board.opened_by:
+        return
+    if not runs_a_task(frame):
+        raise SystemExit(0)
+    again = threading.Timer(ORPHAN_LOOKS_S, os.kill, (os.getpid(), LOOK))
+    again.daemon = True
+    again.start()
+
+
+def runs_a_task(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_globals.get("__name__") in RUNNERS:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def run_message(order: Order, request: dict[str, Any], body: Any, content: tuple[str, str]) -> tuple[bytes, Traced]:

@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from desk import Desk, metadata, where
+from inbox_desk import Desk, metadata, where
 from shop import Shop, engine_of
 
 from databases import Database, MariaDB, Postgres, SQLite

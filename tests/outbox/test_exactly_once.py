@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from desk import Desk, marks, paid, where
+from inbox_desk import Desk, marks, paid, where
 from shop import failing, listen_to_sqlite
 from sqlalchemy import create_engine, func, insert, select
 from sqlalchemy.exc import IntegrityError

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from desk import Desk, marks, metadata, paid, where
+from inbox_desk import Desk, marks, metadata, paid, where
 from shop import engine_of, failing
 from sqlalchemy import Table, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine

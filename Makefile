@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 3  # most tests wait more than they compute
 
-.PHONY: setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-celery bench-celery-chaos bench-celery-outages bench-outbox bench-outbox-chaos test-celery test-celery-matrix clean
+.PHONY: setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-celery bench-celery-chaos bench-celery-outages bench-outbox bench-outbox-chaos test-celery test-celery-matrix test-oldest clean
 
 setup: $(VENV)/.ready
 $(VENV)/.ready: requirements/dev.lock pyproject.toml
@@ -50,6 +50,16 @@ test-celery-matrix: $(CELERIES:%=.venvs/celery-%/.ready)  ## the smoke of the Ce
 	  .venvs/celery-$$version/bin/python -m pytest -q -n $(JOBS) --dist loadgroup --engines -m smoke tests/celery tests/celery_engine; \
 	  .venvs/celery-$$version/bin/python -m pytest -q -n $(JOBS) --dist loadgroup --engines -k "celery-prefork-valkey or test_celery_worker" tests/conformance; \
 	done
+
+.venvs/oldest/.ready: requirements/oldest.lock pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+OLDEST_SUITES ?= tests
+test-oldest: .venvs/oldest/.ready  ## the tests with the oldest version of every dependency that pyproject.toml allows
+	.venvs/oldest/bin/python -m pytest -n $(JOBS) --dist loadgroup $(OLDEST_SUITES)
 
 SUITES ?= tests/ledger tests/store
 test-matrix: $(VENV)/.matrix  ## the store and ledger suites on every server we support
@@ -123,6 +133,7 @@ lock:                  ## rewrite the lock files from pyproject.toml
 	set -e; for version in 5.4 5.5 5.6; do \
 	  $(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group celery-$$(echo $$version | tr . -) pyproject.toml -o requirements/celery-$$version.lock; \
 	done
+	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --resolution lowest-direct --all-extras --group oldest pyproject.toml -o requirements/oldest.lock
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --all-extras pyproject.toml -o requirements/constraints.txt
 	rm -rf $(VENV)-lock
 

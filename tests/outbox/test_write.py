@@ -435,3 +435,10 @@ def test_two_outboxes_must_be_told_apart(shop: Shop) -> None:
         shop.outbox.add(session, receipt, 2)
     forget_outbox(other)
     assert shop.count() == 1
+
+
+def test_half_of_each_page_is_left_free_on_postgres(pg_shop: Shop) -> None:
+    """With every version of SQLAlchemy: claims need the room."""
+    with pg_shop.engine.connect() as connection:
+        found = connection.exec_driver_sql("SELECT reloptions FROM pg_class WHERE relname = 'relier_outbox'")
+        assert found.scalar_one() == ["fillfactor=50"]

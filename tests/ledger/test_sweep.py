@@ -331,3 +331,18 @@ def test_reap_takes_no_more_than_its_batch(clocked: World) -> None:
     clocked.cancel(clocked.push())
     clocked.advance(HOUR)
     assert [clocked.run(clocked.ledger.reap(4)) for _ in range(3)] == [4, 2, 0]
+
+
+@pytest.mark.parametrize("end", ["done", "dead", "cancelled"])
+def test_an_id_that_must_be_remembered_outlives_its_record_without_a_sweep(clocked: World, end: str) -> None:
+    """Nobody may be there to write the tombstone before the record expires."""
+    lease = clocked.start(tomb_ttl_ms=7 * DAY, result_ttl_ms=1000, dead_ttl_ms=1000)
+    if end == "done":
+        clocked.commit(lease)
+    elif end == "dead":
+        clocked.bury(lease)
+    else:
+        clocked.release(lease)
+        clocked.cancel(lease.task_id)
+    assert clocked.state(lease.task_id) is State(end)
+    assert clocked.pttl("task", lease.task_id) >= 7 * DAY

@@ -12,7 +12,7 @@ local function finish_dead(id, r, reason, lost)
   save(id, r)
   end_later('dead', ttl and now + ttl or '+inf', id)
   tie_up(id, r, 'dead', ttl)
-  if ttl then redis.call('PEXPIRE', TASK .. id, ttl + BACKSTOP) end
+  if ttl then redis.call('PEXPIRE', TASK .. id, digits(ttl + (r.tomb_ttl or 0) + BACKSTOP)) end
   count('dead')
 end
 

@@ -281,6 +281,47 @@ def test_members_know_each_other(client: Client) -> None:
     two.end()
 
 
+def test_relays_of_another_ledger_are_not_taken_for_dead(shop: Shop, boot: Boot, settings: Settings) -> None:
+    """As where each host has an embedded store of its own: what does not beat there may live."""
+    ledgers = [Client(settings.model_copy(update={"redis_url": boot().url})) for _ in range(2)]
+    here, neighbour, elsewhere = (
+        Membership(ledgers[n].settings, ledgers[n].scripts, lambda: {"table": "relier_outbox"}) for n in (0, 0, 1)
+    )
+    for one, ledger in ((here, ledgers[0]), (neighbour, ledgers[0]), (elsewhere, ledgers[1])):
+        ledger.open()
+        one.begin()
+    shop.place(1)
+    rows, database = Rows(EngineDatabase(shop.engine).dialect, "relier_outbox"), EngineDatabase(shop.engine)
+    with database.begin() as tx:
+        assert len(rows.claim(tx, here.boot, 10, 300_000, here.members())) == 1
+    here.end()
+    for one in (neighbour, elsewhere):
+        one._turn()
+    shop.change(leased_at=shop.rows()[0].leased_at - 60_000)
+    with database.begin() as tx:
+        assert rows.claim(tx, elsewhere.boot, 10, 300_000, elsewhere.members()) == []
+        assert len(rows.claim(tx, neighbour.boot, 10, 300_000, neighbour.members())) == 1
+    for one in (neighbour, elsewhere):
+        one.end()
+    for ledger in ledgers:
+        ledger.close()
+
+
+def test_a_relay_without_a_ledger_is_judged_by_its_leases_alone(shop: Shop, client: Client) -> None:
+    client.open()
+    member = Membership(client.settings, client.scripts, lambda: {"table": "relier_outbox"})
+    member.begin()
+    shop.place(1)
+    alone = shop.relay(Scripted(SENT))
+    assert len(alone._exchange(Batch(alone.boot), 10).rows) == 1
+    rows, database = Rows(EngineDatabase(shop.engine).dialect, "relier_outbox"), EngineDatabase(shop.engine)
+    shop.change(leased_at=shop.rows()[0].leased_at - 60_000)
+    with database.begin() as tx:
+        assert rows.claim(tx, member.boot, 10, 300_000, member.members()) == []
+        assert len(rows.claim(tx, member.boot, 10, 50_000, member.members())) == 1
+    member.end()
+
+
 def test_an_outage_of_the_ledger_is_told_once_and_its_end(
     boot: Boot, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,15 +1,19 @@
 """A relay is a member of the cluster: it beats in the ledger, so that the others know within seconds when it is gone,
-and take its rows. Without the ledger they wait for the stale timeout."""
+and take its rows. Relays of another ledger, or of none, are not taken for dead because they do not beat in this one:
+only their leases in the table, which all of them share, and the stale timeout tell."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from relier.errors import RelierError
 from relier.ledger.keys import spell
@@ -17,12 +21,17 @@ from relier.ledger.ledger import Ledger
 from relier.outbox.rows import Members
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
+from relier.store.address import target_of
+from relier.store.embedded import folder_of
 from relier.store.heartbeat import heartbeat_settings, retry_pause
 
 log = logging.getLogger("relier.outbox")
 
 LEASE_S = 3.0
 ENGINE = "relay"
+BOOT_CHARS = 24
+TAG_CHARS = 5
+LOOPBACK = ("localhost", "127.", "::1")
 
 
 class Membership(threading.Thread):
@@ -39,7 +48,8 @@ class Membership(threading.Thread):
         self._away = False
         self._live: frozenset[str] = frozenset()
         self._seen_at = 0.0
-        self.boot = new_relay()
+        self._tag = tag_of(settings)
+        self.boot = new_relay(self._tag)
 
     def begin(self) -> None:
         """Register, if the ledger answers; beat from now on."""
@@ -66,7 +76,7 @@ class Membership(threading.Thread):
         age = time.monotonic() - self._seen_at
         if not self._seen_at or age > self._lease or self.boot not in self._live:
             return None
-        return Members(self._live, round(1000 * age) + 1)
+        return Members(self._live, round(1000 * age) + 1, f"{ENGINE}.%.{self._tag}%")
 
     def _turn(self) -> None:
         try:
@@ -88,7 +98,7 @@ class Membership(threading.Thread):
         lease_ms = round(1000 * self._lease)
         if self._registered and not self._store.run(self._ledger.beat(self.boot, lease_ms)).alive:
             self._registered = False
-            self.boot = new_relay()
+            self.boot = new_relay(self._tag)
             log.warning("this relay was declared lost; it goes on as %s", self.boot)
         if not self._registered:
             about = json.dumps({"engine": ENGINE, **self._about()})
@@ -100,10 +110,28 @@ class Membership(threading.Thread):
         return {boot.decode(): int(float(end)) for boot, end in zip(flat[::2], flat[1::2], strict=True)}
 
 
-def new_relay() -> str:
-    """A boot that tells what it is, and for people which process."""
-    place = f"{ENGINE}.{os.getpid()}."
-    return place + secrets.token_hex(12)[: 24 - len(place)]
+def new_relay(tag: str = "alone") -> str:
+    """A boot that tells what it is, which ledger it beats in, and for people which process."""
+    place = f"{ENGINE}.{os.getpid()}.{tag}"
+    return place + secrets.token_hex(12)[: BOOT_CHARS - len(place)]
+
+
+def tag_of(settings: Settings) -> str:
+    """The same for all relays that beat in one ledger: those with its URL, prefix and namespace. An embedded server, a
+    socket and a server on loopback are another one on every machine."""
+    target = target_of(settings)
+    local = not target.nodes or any(node.path or node.host.startswith(LOOPBACK) for node in target.nodes)
+    place = [settings.key_prefix, settings.namespace, target.shown, *(_machine() if local else ())]
+    if target.kind == "embedded":
+        place.append(str(folder_of(target.folder)))
+    return hashlib.sha256(" ".join(place).encode()).hexdigest()[:TAG_CHARS]
+
+
+def _machine() -> tuple[str, str]:
+    try:
+        return socket.gethostname(), Path("/etc/machine-id").read_text()
+    except OSError:
+        return socket.gethostname(), ""
 
 
 def is_relay(boot: str) -> bool:

@@ -55,10 +55,11 @@ class Database(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The relays that live, as they were `age_ms` ago."""
+    """The relays that live, as they were `age_ms` ago. `known`: which relays would be among them, as a LIKE pattern."""
 
     boots: frozenset[str]
     age_ms: int
+    known: str = "%"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +177,8 @@ class Rows:
         values["stale"] = stale_ms
         if members is not None:
             among, chosen = _among("r.leased_by", sorted(members.boots | {boot}), "live")
-            free += f" OR (r.leased_at < {{now}} - :unseen AND NOT {among})"
-            values |= {**chosen, "unseen": members.age_ms}
+            free += f" OR (r.leased_at < {{now}} - :unseen AND r.leased_by LIKE :known AND NOT {among})"
+            values |= {**chosen, "unseen": members.age_ms, "known": members.known}
         where = f"r.dead = 0 AND r.due_at <= {{now}} AND ({free}) AND {among_kinds}"
         if self._ordered:
             where += (

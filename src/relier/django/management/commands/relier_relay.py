@@ -14,7 +14,7 @@ from relier.django.database import DjangoDatabase
 from relier.errors import RelierError
 from relier.outbox.metrics import serve_metrics
 from relier.outbox.options import OPTION_HELP, RelayOptions
-from relier.outbox.relay import relay_to_ledger, stopped_by_signals
+from relier.outbox.relay import Relay, relay_to_ledger, stopped_by_signals
 from relier.outbox.target import Target
 from relier.submit.client import default_client
 
@@ -28,6 +28,9 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--celery-app", metavar="APP", help="Also send rows that hold Celery messages, by this app's broker."
+        )
+        parser.add_argument(
+            "--no-ledger", action="store_true", help="With --celery-app: only its broker. Rows for the ledger stay."
         )
         parser.add_argument("--metrics-port", type=int, metavar="N", help="Serve Prometheus metrics there.")
         defaults = RelayOptions()
@@ -47,12 +50,17 @@ class Command(BaseCommand):
 
     def handle(self, **given: Any) -> None:
         alias = given["database"]
+        if given["no_ledger"] and not given["celery_app"]:
+            raise CommandError("--no-ledger leaves nowhere to send to: give --celery-app, too")
         try:
             options = RelayOptions(**{name: given[name] for name in OPTION_HELP})
             database = DjangoDatabase(alias)
             self._look_at_tables(alias)
             others = broker_of(given["celery_app"], options) if given["celery_app"] else []
-            relay = relay_to_ledger(database, default_client(), options, others)
+            if given["no_ledger"]:
+                relay = Relay(database, others, options)
+            else:
+                relay = relay_to_ledger(database, default_client(), options, others)
             if given["metrics_port"]:
                 serve_metrics(relay, given["metrics_port"])
         except RelierError as error:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from worlds import DAY, World
 
+from relier.errors import InvalidSubmissionError
 from relier.ledger import ledger as module
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.ledger.records import Lease
@@ -156,11 +157,14 @@ def of_reap(world: World) -> Calls:
 
 
 def of_commit(world: World) -> Calls:
-    submitted(world, 1000, key=lambda i: f"k{i}", expires_in_ms=DAY)
-    world.store.run(world.ledger.claim("boot", 1, ["default"], 1000))
-    held = leases(world)
-    most = module.COMMIT_TASKS
-    yield world.ledger.commit([(lease, b"1", ()) for lease in held[:most]])
+    submitted(world, module.COMMIT_ATTEMPTS, key=lambda i: f"k{i}", expires_in_ms=DAY)
+    submitted(world, 1, queue="last")
+    world.store.run(world.ledger.claim("boot", 1, ["default", "last"], 1000))
+    *held, last = leases(world)
+    with pytest.raises(InvalidSubmissionError, match="split it"):
+        world.ledger.commit([(lease, b"1", ()) for lease in [*held, last]])
+    yield world.ledger.commit([(lease, b"1", ()) for lease in held])
+    yield world.ledger.commit([(last, b"1", [world.new() for _ in range(module.COMMIT_TASKS - 1)])])
 
 
 LARGE: dict[str, Callable[[World], Calls]] = {

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from relier.celery.adoption import Adoption
 
 SPREAD_TASK = "relier.spread"
-AT_ONCE = 500  # a commit takes 600
+AT_ONCE = 500  # half of what a commit takes
 ROOM = 0.5  # of a payload: as text it grows by a third, and an envelope is around it
 OVERHEAD = 300  # of one submission besides its payload
 

@@ -54,7 +54,8 @@ T = TypeVar("T")
 
 CHUNK_TASKS = 100
 CHUNK_BYTES = 1024 * 1024
-COMMIT_TASKS = 600
+COMMIT_TASKS = 1000
+COMMIT_ATTEMPTS = 500
 CLAIM_BYTES = 4 * 1024 * 1024
 SWEEP_TASKS = 100
 UNUSED_MS = 3_600_000
@@ -202,6 +203,8 @@ class Ledger:
         """Ends attempts as done: for each its lease, its result, and the tasks that follow from it. A follow-up with a
         `join` gets the result as its part."""
         args: list[Arg] = [_flag(durability), *_owner_of([lease for lease, _, _ in done])]
+        if len(done) > COMMIT_ATTEMPTS:
+            raise InvalidSubmissionError(f"one commit ends {COMMIT_ATTEMPTS} attempts at the most; split it")
         if sum(1 + len(follow_ups) for _, _, follow_ups in done) > COMMIT_TASKS:
             raise InvalidSubmissionError(f"one commit takes {COMMIT_TASKS} tasks and follow-ups at the most; split it")
         for lease, result, follow_ups in done:

@@ -26,6 +26,13 @@ def test_it_revives_alone(fleet: Fleet, command: str) -> None:
     fleet.wait_done([*ids, late.id])
 
 
+def test_it_cancels_what_expires_in_a_queue_nobody_serves(fleet: Fleet) -> None:
+    late = jobs.quick.with_options(queue="unserved", expires=0.5).push()
+    fleet.start("resurrector")
+    wait_until(lambda: late.info().record.state is State.CANCELLED, 15, "its end")
+    assert late.info().record.reason == "expired"
+
+
 def test_a_braked_sweep_says_so_and_strands_nobody(fleet: Fleet) -> None:
     """No more than three revived tasks wait in a queue at a time. It says so once per backlog, not at every sweep."""
     worker = fleet.worker("--no-sweep")

@@ -6,6 +6,7 @@ Async tests: mark them `anyio`. Tests of other packages override `scripts`.
 from __future__ import annotations
 
 import itertools
+import signal
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,18 @@ from relier.store import AsyncStore, Scripts, SyncStore
 from servers import FLAVOURS, Boot, Server
 
 _numbers = itertools.count()
+
+
+def hear_signals() -> None:
+    """What a shell starts with `&` in a script, and what some CI runners start, has SIGINT ignored, and so has all that
+    it starts: tests that send signals need what a terminal gives."""
+    defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    for number, default in defaults.items():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, default)
+
+
+hear_signals()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -183,6 +183,35 @@ def test_a_relay_as_a_process(shop: Shop, tmp_path: Path) -> None:
     assert json.loads(run(shop, "stats", "--json").output)["relays"] == []
 
 
+IGNORING = """
+import os, signal, sys
+signal.signal(int(sys.argv[1]), signal.SIG_IGN)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize("ignored", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_relay_that_inherits_an_ignored_signal(shop: Shop, ignored: signal.Signals) -> None:
+    """SIGINT stays ignored, as for what a script starts with `&`. SIGTERM is always heard."""
+    shop.client.open()
+    command = [sys.executable, "-c", IGNORING, str(int(ignored)), sys.executable, "-m", "relier.cli", "outbox", "relay"]
+    command += ["--database", shop.engine.url.render_as_string(hide_password=False)]
+    environ = {**os.environ, **environment(shop.client.settings)}
+    with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            shop.place(1)
+            wait_until(lambda: shop.count() == 0, 30)
+            if ignored is signal.SIGINT:
+                process.send_signal(signal.SIGINT)
+                shop.place(2)
+                wait_until(lambda: shop.count() == 0, 30)
+                assert process.poll() is None
+        finally:
+            process.send_signal(signal.SIGTERM)
+            told = process.communicate(timeout=30)[1]
+    assert process.returncode == 0, told
+
+
 def scrape(port: int) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         return str(answer.read().decode())

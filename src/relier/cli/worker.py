@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from relier.engines.process import asyncio_run, flush, run_worker
 from relier.engines.supervisor import Supervisor
 from relier.rescue.phoenix import Phoenix
 from relier.settings import MOST_AT_ONCE, Settings
+from relier.stop_signals import stop_signals
 from relier.store.address import target_of
 from relier.submit.client import Client, place_of
 
@@ -114,7 +114,7 @@ async def sweep_until_told(settings: Settings) -> int:
     client = Client(settings)
     phoenix = Phoenix(settings, client.store, client.ledger)
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stop_signals():
         loop.add_signal_handler(number, phoenix.end)
     await client.aopen()
     every, where = settings.resurrection_check_interval, place_of(settings)

@@ -24,6 +24,7 @@ from relier.errors import StoreError, StoreSetupError, WorkerInitializationError
 from relier.run.forks import let_forks_be_ended
 from relier.run.origin import Origin
 from relier.settings import Settings
+from relier.stop_signals import stop_signals
 from relier.submit.client import Client, use_client
 
 log = logging.getLogger("relier.worker")
@@ -35,7 +36,7 @@ LISTEN_S = 0.25  # how often it looks whether it still hears them
 
 def run_worker(settings: Settings, options: WorkerOptions) -> NoReturn:
     """Import the tasks, work until told to stop, exit. Never returns: a thread that will not end cannot hold it up."""
-    for number in (signal.SIGTERM, signal.SIGINT):  # until the worker listens itself: nothing has begun
+    for number in stop_signals():  # until the worker listens itself: nothing has begun
         signal.signal(number, lambda *_: leave(EXIT_CLEAN))
     let_forks_be_ended()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, TOLD)  # what came while this process took its own place
@@ -107,7 +108,8 @@ async def work(settings: Settings, options: WorkerOptions, told: Told) -> int:
         else:
             worker.drain()
 
-    told.listen(loop, {signal.SIGTERM: worker.drain, signal.SIGINT: interrupted})
+    orders = {signal.SIGTERM: worker.drain, signal.SIGINT: interrupted}
+    told.listen(loop, {number: orders[number] for number in stop_signals()})
     try:
         code = await worker.run()
     except StoreSetupError:

@@ -24,6 +24,7 @@ from relier.errors import RelierError
 from relier.failure import how_it_ended
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.settings import Settings
+from relier.stop_signals import stop_signals
 from relier.store import SyncStore
 from relier.store.heartbeat import heartbeat_settings, retry_pause
 
@@ -106,7 +107,7 @@ class Supervisor:
         for end in (waker, woken):
             end.setblocking(False)
         signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stop_signals():
             signal.signal(number, self._told_to_stop)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # wakes the selector
         self._selector.register(waker, selectors.EVENT_READ)

@@ -31,6 +31,7 @@ from relier.outbox.row import Row
 from relier.outbox.rows import Database, Depth, Rows, Transaction, said_by
 from relier.outbox.target import Deferred, Failed, LedgerTarget, Outage, Outcome, Sent, Target
 from relier.redact import shown
+from relier.stop_signals import stop_signals
 from relier.submit.client import Client
 
 log = logging.getLogger("relier.outbox")
@@ -382,7 +383,7 @@ def stopped_by_signals(relay: Relay) -> Iterator[None]:
     def stop(*_: Any) -> None:
         threading.Thread(target=relay.stop, name="relier-relay-stops").start()
 
-    before = {one: signal.signal(one, stop) for one in (signal.SIGTERM, signal.SIGINT)}
+    before = {one: signal.signal(one, stop) for one in stop_signals()}
     try:
         yield
     finally:

@@ -13,9 +13,10 @@ from functools import cache
 from types import FrameType
 from typing import Any
 
+from relier.stop_signals import stop_signals
+
 log = logging.getLogger("relier.worker")
 
-HEARD = (signal.SIGTERM, signal.SIGINT)  # what our processes listen to, and do not die of
 END_THEMSELVES = ("multiprocessing.", "billiard.", "concurrent.")  # a process they fork never returns into its caller
 
 
@@ -29,7 +30,7 @@ def let_forks_be_ended() -> None:
 
 def _own_signals() -> None:
     signal.set_wakeup_fd(-1)
-    for number in HEARD:
+    for number in stop_signals():
         signal.signal(number, signal.SIG_DFL)
 
 

@@ -17,11 +17,12 @@ from relier.failure import failure_of, message_of
 from relier.ledger.records import Claimed
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.execute import execute, run_soft_hook, stop
-from relier.run.forks import HEARD, let_forks_be_ended
+from relier.run.forks import let_forks_be_ended
 from relier.run.isolate import ChildError, Order, Ready, Report, Run, Stop, Trust, Warn, pack, unpack
 from relier.run.line import Line
 from relier.run.outcome import Done, Failed, HandBack, Outcome, PutBack
 from relier.run.threads import Threads
+from relier.stop_signals import stop_signals
 from relier.submit.client import default_client
 
 log = logging.getLogger("relier.worker")
@@ -116,7 +117,7 @@ async def serve(fd: int) -> None:
 def main() -> None:
     if sys.platform == "linux":  # a child that computes would not notice the end of its parent
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    for ignored in HEARD:  # the parent decides when to stop. No SIG_IGN: what a task starts would inherit that
+    for ignored in stop_signals():  # the parent decides when to stop. No SIG_IGN: what a task starts would inherit that
         signal.signal(ignored, lambda *_: None)
     let_forks_be_ended()
     logging.basicConfig(level=int(sys.argv[2]), format="%(asctime)s %(levelname)s %(name)s %(message)s")

@@ -1,0 +1,81 @@
+"""Processes that inherit an ignored signal, as `rl worker &` in a script, or what a careless parent starts."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+import fleet_jobs as jobs
+from fleet import Fleet, Member, wait_until
+
+IGNORING = """
+import os, signal, sys
+signal.signal(int(sys.argv[1]), signal.SIG_IGN)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+COMMANDS = {
+    "worker": ("worker", "fleet_jobs"),
+    "supervisor": ("worker", "fleet_jobs", "--processes", "1"),
+    "dev": ("dev", "fleet_jobs"),
+    "resurrector": ("resurrector",),
+}
+every = pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+
+
+def start(fleet: Fleet, ignored: signal.Signals, *command: str) -> Member:
+
+    member = fleet.python("-c", IGNORING, str(int(ignored)), sys.executable, "-m", "relier.cli", *command)
+    member.wait_said("sweeps every" if "resurrector" in command else " takes ")
+    return member
+
+
+def ignores(pid: int, number: signal.Signals) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    (mask,) = [line.split()[1] for line in status.splitlines() if line.startswith("SigIgn")]
+    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
+@every
+def test_an_ignored_sigint_stays_ignored(patient: Fleet, command: tuple[str, ...]) -> None:
+    """A Ctrl-C in the terminal of the script that started it is meant for others; SIGTERM is not."""
+    member = start(patient, signal.SIGINT, *command)
+    pids = list(member.session())
+    assert all(ignores(pid, signal.SIGINT) for pid in pids)
+    for pid in pids:
+        member.signal(signal.SIGINT, pid)
+    if "resurrector" not in command:
+        assert jobs.echo.push("on").result(20) == "on"
+    assert set(pids) <= set(member.session())
+    assert member.terminate(30) == 0
+
+
+@every
+def test_an_ignored_sigterm_is_heard(patient: Fleet, command: tuple[str, ...]) -> None:
+    member = start(patient, signal.SIGTERM, *command)
+    assert not any(ignores(pid, signal.SIGTERM) for pid in member.session())
+    assert member.terminate(30) == 0
+
+
+@pytest.mark.parametrize("ignored", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_an_isolated_process_listens_to_its_worker_alone(patient: Fleet, ignored: signal.Signals) -> None:
+    member = start(patient, ignored, "worker", "fleet_jobs")
+    receipt = jobs.hold_isolated.push("go")
+    patient.wait_diary("begin", 1)
+    (pid,) = member.children()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        member.signal(number, pid)
+    patient.open_gate("go")
+    assert receipt.result(20) == 1
+    assert member.terminate(30) == 0
+
+
+def test_a_worker_without_a_terminal_hears_both(patient: Fleet) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        member = patient.worker()
+        assert not ignores(member.pid, number)
+        member.signal(number)
+        wait_until(lambda member=member: member.process.poll() is not None, what="the worker leaves")
+        assert member.process.returncode == 0

@@ -175,8 +175,8 @@ class Worker:
     async def _pump_until_stopped(self) -> None:
         """A claim that is under way then has some seconds to be answered: what it took is handed back. What an answer
         that does not come has taken comes back when the lease runs out."""
-        pump = self._loop.create_task(self._pump())
-        stopping = self._loop.create_task(self._stop.wait())
+        pump = background.start(self._loop, self._pump())
+        stopping = background.start(self._loop, self._stop.wait())
         await asyncio.wait({pump, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if not self._attempts:

@@ -1,0 +1,52 @@
+"""Tasks of ours on a worker's loop are started where they are hidden from the code of attempts."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import relier
+from relier import background
+
+SOURCE = Path(relier.__file__ or "").parent
+STARTS = {"create_task", "ensure_future", "TaskGroup"}
+OTHERS = {"background.py", "outbox/relay.py"}  # where it is done; a process that runs no tasks
+
+
+def test_no_other_module_starts_asyncio_tasks() -> None:
+    """One that is seen can be cancelled by any task: the worker would end with it."""
+    found = [
+        f"{file.relative_to(SOURCE)}:{node.lineno}"
+        for file in sorted(SOURCE.rglob("*.py"))
+        if str(file.relative_to(SOURCE)) not in OTHERS and file.relative_to(SOURCE).parts[0] != "proof"
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in STARTS
+    ]
+    assert found == [], "use background.start"
+
+
+@pytest.mark.anyio
+async def test_on_loops_that_run_no_attempts_nothing_is_hidden() -> None:
+    """An application's own loop: whoever ends it must find our tasks, and cancel them."""
+    gate = asyncio.Event()
+    task = background.start(asyncio.get_running_loop(), gate.wait())
+    assert task in asyncio.all_tasks()
+    gate.set()
+    await task
+
+
+def test_what_is_left_at_the_end_is_cancelled() -> None:
+    left: list[asyncio.Task[Any]] = []
+
+    async def main() -> int:
+        left.append(background.start(asyncio.get_running_loop(), asyncio.sleep(60)))
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == set()
+        return 5
+
+    assert background.run(main()) == 5
+    assert left[0].cancelled()

@@ -284,7 +284,8 @@ class Isolates:
     async def close(self) -> None:
         children = [*self._idle, *self._busy.values()]
         self._idle = []
-        await asyncio.gather(*(child.end() for child in children))
+        loop = asyncio.get_running_loop()
+        await asyncio.gather(*(background.start(loop, child.end()) for child in children))
 
     async def _start(self) -> Child:
         return await Child.start(self._modules, self._settings, self._origin)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -172,3 +173,52 @@ def test_a_store_that_does_not_answer_makes_a_worker_suspect_and_not_lost(own_st
     assert [receipt.result(PATIENCE_S) for receipt in receipts] == ["attempt 1", "attempt 1"]
     assert tasks.aadd.push(1).result(PATIENCE_S) == 1
     assert stage.count("revived") == 0
+
+
+@pytest.mark.core
+def test_a_store_that_flaps_makes_no_worker_lost(own_store: tuple[Stage, Server]) -> None:
+    """Down and up again, a quarter of a lease each; another worker sweeps."""
+    stage, server = own_store
+    stage.needs(at_once=len(tasks.WAITS))
+    stage.start_worker()
+    receipts = [task.push(stage.place) for task in tasks.WAITS.values()]
+    stage.wait_for_notes("runs", len(receipts))
+    stage.start_worker(queues=("other",))
+    boots = stage.boots()
+    for _ in range(6):
+        server.kill()
+        wait_until(passed(stage.settings.heartbeat_ttl / 4))
+        server.start()
+        wait_until(passed(stage.settings.heartbeat_ttl / 4))
+    stage.go()
+    assert {receipt.result(PATIENCE_S) for receipt in receipts} == {"attempt 1"}
+    assert stage.boots() == boots
+    assert stage.count("revived") == 0
+
+
+@pytest.mark.core
+def test_leaving_takes_ten_seconds_after_the_grace_though_the_store_is_frozen(
+    own_store: tuple[Stage, Server], server: Server
+) -> None:
+    """The broker, where there is one, is another server: what it does to Celery is not ours."""
+    stage, frozen = own_store
+    broker = {"CONFORMANCE_BROKER": f"redis://127.0.0.1:{server.port}/15"}
+    worker = stage.start_worker(env=broker, graceful_shutdown_timeout=1)
+    receipt = tasks.wait.push(stage.place)
+    stage.wait_for_notes("runs")
+    frozen.freeze()
+    told = time.monotonic()
+    worker.stop()
+    code = worker.exit_code(40)
+    took = time.monotonic() - told
+    frozen.thaw()
+    assert took < 11, f"{took:.1f} s"
+    assert code == stage.engine.forced
+    stage.go()
+    stage.start_worker()
+    assert receipt.result(PATIENCE_S)
+
+
+def passed(seconds: float) -> Callable[[], bool]:
+    until = time.monotonic() + seconds
+    return lambda: time.monotonic() >= until

@@ -53,7 +53,7 @@ FIRST_PAUSE_S = 0.05
 TURN_S = 0.25  # how often the loop shows that it turns
 STOP_GRACE_S = 1.0  # what a stopped task has to clean up, when its worker leaves
 CONFIRM_S = 5.0  # how long a leaving worker waits for a claim that is under way, and for results to be confirmed
-RETIRE_S = 1.0  # what it keeps of its time to retire
+RETIRE_S = 1.0  # what it keeps of its time to retire, and then gives its last sweep
 
 EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE = 0, 3, 4
 
@@ -165,7 +165,7 @@ class Worker:
         finally:
             phoenix.end()
             if sweep is not None:
-                await self.budget.spend(sweep)
+                await self.budget.spend(sweep, RETIRE_S)
             self._heart.end()
             await self._isolates.close()
             self._threads.close()

@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 3  # most tests wait more than they compute
 
-.PHONY: setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-celery bench-celery-chaos bench-celery-outages bench-outbox bench-outbox-chaos test-celery test-celery-matrix test-oldest clean
+.PHONY: setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-celery bench-celery-chaos bench-celery-outages bench-outbox bench-outbox-chaos test-celery test-celery-upstream test-celery-matrix test-oldest clean
 
 setup: $(VENV)/.ready
 $(VENV)/.ready: requirements/dev.lock pyproject.toml
@@ -29,6 +29,9 @@ test: setup            ## the tests, on the embedded server
 CELERY_SUITES ?= tests/conformance tests/celery tests/celery_engine
 test-celery: setup     ## every behaviour on every Celery pool, and on RabbitMQ
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --engines $(CELERY_SUITES)
+
+test-celery-upstream: setup  ## Celery's own integration tests, from CELERY_SOURCE, plain and adopted: what differs
+	PYTHONPATH=tests $(BIN)/python -m celery_upstream.compare
 
 # The newest is whatever pip finds; the others are locked.
 CELERIES ?= 5.4 5.5 5.6 newest

@@ -63,8 +63,9 @@ class LedgerStep(bootsteps.StartStopStep):
         parent.ledger_step = self
         self.adoption.take_over()
         board.open()
-        gc.collect()
-        gc.freeze()  # the pool's processes are forked next: what is here stays shared, as no collection touches it
+        if parent.pool_cls.uses_semaphore:
+            gc.collect()
+            gc.freeze()  # processes are forked next: what is here stays shared, as no collection touches it
 
     def start(self, parent: Any) -> None:
         self._accept = prepare_accept_content(parent.app.conf.accept_content)

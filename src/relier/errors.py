@@ -40,6 +40,7 @@ RelierError
 ├── TaskCancelledError              result(): the task was cancelled
 └── LedgerError                     the ledger said no to a move
     ├── TaskNotFoundError           no record of that id
+    │   └── StoreEmptiedError       the task was accepted, and the store was emptied or replaced since
     ├── LeaseLostError              another attempt owns the task, or nobody does; a lock was lost
     ├── IllegalMoveError            the record's state does not allow the move
     ├── VersionConflictError        the record changed since it was read
@@ -288,6 +289,11 @@ class LedgerError(RelierError):
 
 class TaskNotFoundError(LedgerError):
     """No record of that id: it never existed, or was removed after its retention."""
+
+
+class StoreEmptiedError(TaskNotFoundError):
+    """The task was accepted, but the store was emptied or replaced since: its birth mark is another one. The task is
+    lost unless a backup or an outbox has it."""
 
 
 class LeaseLostError(LedgerError):

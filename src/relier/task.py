@@ -136,6 +136,7 @@ class Pushable(Generic[P, R]):
             "durability": level,
             "read_result": self._task.arguments.decode_result,
             "client": client,
+            "born": client.birth.mark,
         }
 
 

@@ -238,3 +238,25 @@ def test_tasks_that_wait_for_long() -> None:
     stats = stats_of(BootStats("b", 4000, 0, "{}", 9_999_000, "", 1), queues=(queue,))
     says = only(list(checkup.check_queues(stats, Staff(stats, 5.0))), "warn")
     assert says == ["The oldest waiting task came 16 m ago (queue 'default')."]
+
+
+# --- a store that was emptied ------------------------------------------------------------------------------------
+
+
+def test_a_store_that_was_emptied_is_wrong_for_a_day_and_then_wants_a_look(
+    desk: Desk, run_json: RunJson, run: Run
+) -> None:
+    desk.start()
+    desk.run(desk.ledger.open())
+    assert "birth" not in levels(run_json("doctor"))
+    desk.run(desk.ledger.open("5eed"))
+    answer = run_json("doctor", code=1)
+    (found,) = [check for check in answer["checks"] if check["check"] == "birth"]
+    assert found["level"] == "bad"
+    assert found["says"].startswith("The store was emptied or replaced")
+    assert "5eed" in found["says"]
+    missing = run("why", "no-such-task")
+    assert "The store was emptied or replaced, see `rl doctor`" in missing.output
+    seconds = int(desk.command("TIME")[0]) - 86_401
+    desk.command("HSET", desk.key("meta"), "emptied", f"{seconds * 1000} 5eed")
+    assert levels(run_json("doctor"))["birth"] == "warn"

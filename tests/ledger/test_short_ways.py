@@ -9,6 +9,7 @@ import pytest
 from worlds import World
 
 from relier.errors import StoreFullError
+from relier.ledger import keys
 from relier.ledger.records import Admission, ClaimStatus, Lease
 from relier.states import State
 
@@ -20,6 +21,7 @@ def both(worlds: Any, short: Callable[[World], Any], long: Callable[[World], Any
     ways = []
     for way in (short, long):
         world: World = worlds()
+        world.command("HSET", keys.spell(world.prefix, "meta"), "born", "mark")  # of each world another one
         world.join()
         way(world)
         ways.append(world.dump())

@@ -58,7 +58,13 @@ def using(settings: Settings) -> Iterator[Client]:
 @pytest.fixture
 def fragile(settings: Settings, proxy: Proxy) -> Iterator[Client]:
     """A client that gives up after the first attempt, through a proxy that loses what it is told to."""
-    update = {"redis_url": proxy.url, "redis_retries": 0, "redis_read_timeout": 2.0, "admission_limit": 0}
+    update = {
+        "redis_url": proxy.url,
+        "redis_retries": 0,
+        "redis_read_timeout": 10.0,
+        "redis_deadline": 20.0,
+        "admission_limit": 0,
+    }
     yield from using(settings.model_copy(update=update))
 
 

@@ -10,15 +10,19 @@ import click
 
 from relier import registry
 from relier.cli import checkup
-from relier.cli.checkup import Verdict, bad
+from relier.cli.checkup import Verdict, bad, warn
 from relier.cli.session import Exit, Session, exit_code_of, with_session
-from relier.cli.show import harmless, many, print_json
+from relier.cli.show import ago, harmless, many, print_json
 from relier.cli.staff import Staff
 from relier.errors import ConfigurationError, RelierError, WorkerInitializationError
+from relier.ledger import keys
 from relier.ledger.pages import read_stats
+from relier.ledger.records import Stats
 from relier.store.address import target_of
+from relier.store.sync_store import SyncStore
 from relier.task import RlTask
 
+EMPTIED_MS = 86_400_000  # so long after it an emptied store is wrong, not only worth a look
 MARKS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "bad": ("✗", "red")}
 
 
@@ -79,11 +83,28 @@ def examine(session: Session, tasks: Iterable[RlTask[Any, Any]] = ()) -> Iterato
     if not fit:
         return
     stats = read_stats(store.run, session.ledger)
+    yield from check_birth(session, store, stats)
     staff = Staff(stats, settings.heartbeat_ttl)
     yield from checkup.check_workers(stats, staff)
     yield from checkup.check_queues(stats, staff)
     yield from checkup.check_schedule(session, store, stats)
     yield from checkup.check_dead(stats)
+
+
+def check_birth(session: Session, store: SyncStore, stats: Stats) -> Iterator[Verdict]:
+    """Whether processes that were running saw the store emptied or replaced. Nobody else can tell."""
+    note = store.command("HGET", keys.spell(session.ledger.prefix, "meta"), "emptied", retry=True)
+    if note is None:
+        return
+    at_ms, mark = note.decode().split()
+    says = (
+        f"The store was emptied or replaced: {ago(int(at_ms), stats.now_ms)} a process found that birth mark {mark} "
+        f"was gone. Every task that was accepted before is lost, unless a backup or an outbox has it."
+    )
+    if stats.now_ms - int(at_ms) > EMPTIED_MS:
+        yield warn("birth", says, "It was reported as wrong for a day.")
+    else:
+        yield bad("birth", says, "Find out who emptied it (FLUSHALL, a lost volume, another server at this address).")
 
 
 def _gave_up(error: RelierError, check: str) -> Verdict:

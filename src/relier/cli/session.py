@@ -125,7 +125,10 @@ class Session:
         return [self._not_here(one) if isinstance(one, TaskNotFoundError) else one for one in answers]
 
     def _not_here(self, error: TaskNotFoundError) -> TaskNotFoundError:
-        return TaskNotFoundError(f"{error}; I looked in {self.where}")
+        meta = keys.spell(self.ledger.prefix, "meta")
+        emptied = self.store.command("HEXISTS", meta, "emptied", retry=True)
+        why = "; the store was emptied or replaced, see `rl doctor`" if emptied else ""
+        return TaskNotFoundError(f"{error}{why}; I looked in {self.where}")
 
     @property
     def where(self) -> str:
@@ -136,7 +139,7 @@ class Session:
         """Reads must not mark a namespace as ours, so this does not `open` it."""
         layout = store.command("HGET", keys.spell(self.ledger.prefix, "meta"), "layout", retry=True)
         if layout is not None:
-            replies.opened(self.settings.namespace, layout)
+            replies.opened(self.settings.namespace, [layout, b""])
 
 
 def settings_of(url: str | None, namespace: str | None) -> Settings:

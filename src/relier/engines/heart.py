@@ -27,6 +27,8 @@ from relier.run.attempt import Attempt
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
 from relier.store.heartbeat import heartbeat_settings, retry_pause
+from relier.submit.birth import BirthMark
+from relier.submit.client import place_of
 
 log = logging.getLogger("relier.worker")
 
@@ -48,10 +50,12 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The boot was declared lost; `reborn` is the one registered in its place."""
+    """The boot was declared lost; `reborn` is the one registered in its place. `emptied`: nobody declared it lost, the
+    store that knew it was emptied."""
 
     boot: str
     reborn: str
+    emptied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,7 @@ class Heart(threading.Thread):
         give_up: Callable[[], None],
         on_beat: Callable[[Pulse], None] | None = None,
         leave_by: Callable[[], float] = lambda: math.inf,
+        birth: BirthMark | None = None,
     ) -> None:
         super().__init__(name="relier-heart", daemon=True)
         self._lease = settings.heartbeat_ttl
@@ -105,6 +110,7 @@ class Heart(threading.Thread):
         self._give_up = give_up
         self._on_beat = on_beat
         self._leave_by = leave_by
+        self._birth = birth or BirthMark(partial(place_of, settings))
         self._ending = threading.Event()
         self._poked = False
         self._away = False
@@ -198,10 +204,12 @@ class Heart(threading.Thread):
 
     def _start_over(self) -> None:
         lost, reborn = self._pulse.boot, new_boot()
+        emptied = self._birth.learn(self._store.run(self._ledger.open(self._birth.mark)))
         self._register(reborn)
         self._sign()
-        log.warning("worker %s was declared lost; it goes on as %s, what it ran is cancelled", lost, reborn)
-        self._tell(Lost(lost, reborn))
+        why = "is not known to the emptied store" if emptied else "was declared lost"
+        log.warning("worker %s %s; it goes on as %s, what it ran is cancelled", lost, why, reborn)
+        self._tell(Lost(lost, reborn, emptied))
 
     def _watch_loop(self, now: float) -> None:
         blocked = now - self._pulse.turned

@@ -152,6 +152,7 @@ class Worker:
             self._options.give_up,
             self._options.on_beat,
             self._options.leave_by,
+            self._client.birth,
         )
         await asyncio.to_thread(self._heart.join_namespace)
         self._turn()
@@ -363,12 +364,12 @@ class Worker:
                         stop(self._attempts[key], HandBack())
                 if boot == self._pulse.boot:
                     self._strangers.compare(boot, beat.owned)
-            case Lost(boot):
+            case Lost(boot, _, emptied):
                 self._wake.set()
                 for attempt in list(self._attempts.values()):
                     if attempt.lease.owner == boot:
                         attempt.ctx.lose()
-                        stop(attempt, Gone())
+                        stop(attempt, Gone(emptied))
             case Overdue(attempt):
                 attempt.ctx.lose()
                 self._attempts.pop(attempt.key, None)

@@ -13,7 +13,7 @@ from relier import background
 from relier.errors import IndeterminateError, RelierError, StoreError
 from relier.failure import failure_of, write_failure
 from relier.ledger.ledger import Ledger
-from relier.ledger.records import Claimed, Lease, Settled, Submission
+from relier.ledger.records import Claimed, Lease, Settled, Submission, Verdict
 from relier.options import Retries
 from relier.redact import showing
 from relier.run.outcome import Done, Outcome, plan_of
@@ -34,6 +34,7 @@ class Tally:
     failed: int = 0
     handed_back: int = 0
     zombies: int = 0
+    missing: int = 0  # in a row: their records are gone
 
 
 class Settler:
@@ -133,6 +134,10 @@ class Settler:
             pause = min(LONGEST_PAUSE_S, 2 * pause)
 
     def _count(self, lease: Lease, settled: Settled, what: str) -> None:
+        if settled.verdict is Verdict.MISSING:
+            self._no_record_of(lease)
+            return
+        self.tally.missing = 0
         if not settled.ok:
             self.tally.zombies += 1
             log.warning(
@@ -149,6 +154,16 @@ class Settler:
             self.tally.handed_back += 1
         else:
             self.tally.failed += 1
+
+    def _no_record_of(self, lease: Lease) -> None:
+        """Logged once in a row: a store that was emptied has lost the records of all."""
+        if not self.tally.missing:
+            log.error(
+                "what came of task %s was refused: the ledger has no record of it; somebody removed it, or the store "
+                "was emptied; the same of other tasks is not logged until one is settled again",
+                lease.task_id,
+            )
+        self.tally.missing += 1
 
 
 def _parts(done: list[Any]) -> list[list[Any]]:

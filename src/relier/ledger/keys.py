@@ -31,7 +31,15 @@ class Key:
 
 SCHEMA: tuple[Key, ...] = (
     # the namespace
-    Key("meta", "meta", None, "hash", "layout version; `touched` by writes that only confirm", "namespace", "never"),
+    Key(
+        "meta",
+        "meta",
+        None,
+        "hash",
+        "layout version; `born`: the birth mark; `emptied`: `<when (ms)> <earlier mark>`; `touched`, to confirm",
+        "namespace",
+        "never",
+    ),
     Key("clock", "clock", None, "string", "the ledger clock: now, last TIME, clamp, grace (ms)", "namespace", "never"),
     Key("counts", "counts", None, "hash", "cumulative counters, one field a kind of event", "namespace", "never"),
     Key("queues", "queues", None, "set", "queues that hold a task, or did lately", "namespace", "when empty"),

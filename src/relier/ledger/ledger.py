@@ -44,6 +44,7 @@ from relier.ledger.records import (
     Swept,
     Task,
     Verdict,
+    new_mark,
     short_key,
 )
 from relier.settings import Settings
@@ -84,9 +85,14 @@ class Ledger:
 
     # --- the namespace -------------------------------------------------------------------------------------------
 
-    def open(self) -> Call[None]:
-        """Marks an empty namespace with this layout; a LayoutError for another layout's."""
-        return self._call("open", [keys.LAYOUT], partial(replies.opened, self._namespace))
+    def open(self, remembered: str = "") -> Call[str]:
+        """Marks an empty namespace with this layout and a birth mark; a LayoutError for another layout's.
+
+        Answers with the mark. `remembered`: the mark the caller knows. Where that is another one, the store was emptied
+        or replaced since, which is noted for `rl doctor`.
+        """
+        args: list[Arg] = [keys.LAYOUT, new_mark(), remembered]
+        return self._call("open", args, partial(replies.opened, self._namespace))
 
     # --- 1 enter -------------------------------------------------------------------------------------------------
 
@@ -375,10 +381,11 @@ class Ledger:
 
     # --- reads ---------------------------------------------------------------------------------------------------
 
-    def get(self, task_id: str) -> Call[Task]:
-        """One task, whole. TaskNotFoundError, CorruptRecordError."""
+    def get(self, task_id: str, born: str = "") -> Call[Task]:
+        """One task, whole. TaskNotFoundError, CorruptRecordError. `born`: the birth mark under which it was accepted,
+        if that is known: a StoreEmptiedError where the task is gone and the store has another mark."""
         check_word("the task id", task_id)
-        return self._call("get", [task_id], partial(replies.task, task_id))
+        return self._call("get", [task_id], partial(replies.task, task_id, born))
 
     def steps(self, task_id: str, cursor: str = "0") -> Call[tuple[dict[str, bytes], str]]:
         """The steps of a task from a cursor on, and the next cursor, '' at the end: a `get` or a claim that had no room

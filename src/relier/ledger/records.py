@@ -37,6 +37,11 @@ def new_boot() -> str:
     return "".join(place.split()) + secrets.token_hex(12)[: 24 - len(place)]
 
 
+def new_mark() -> str:
+    """The random part of a new birth mark: `<it>-<time of birth (ms)>`. Marks also name folders of checkpoint files."""
+    return secrets.token_hex(8)
+
+
 class Join(msgspec.Struct, frozen=True):
     """What a follow-up waits for: `size` parts, of which whoever names it brings one, called `part`."""
 
@@ -144,12 +149,14 @@ class Admission(msgspec.Struct, frozen=True):
 
 class Accepted(msgspec.Struct, frozen=True):
     """The answer to one submission. `status`: new, exists (same id), duplicate (same key; `id` is the other's),
-    ended (the id ran long ago and left a tombstone), corrupt (something else holds the id's key: not accepted)."""
+    ended (the id ran long ago and left a tombstone), corrupt (something else holds the id's key: not accepted).
+    `born`: the birth mark of the namespace that accepted it."""
 
     status: Literal["new", "exists", "duplicate", "ended", "corrupt"]
     id: str
     state: State | None
     version: int
+    born: str = ""
 
 
 class Lease(msgspec.Struct, frozen=True):

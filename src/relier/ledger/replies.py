@@ -13,6 +13,7 @@ from relier.errors import (
     IllegalMoveError,
     LayoutError,
     LeaseLostError,
+    StoreEmptiedError,
     TaskNotFoundError,
     VersionConflictError,
 )
@@ -50,12 +51,15 @@ OPERATED = ("ok", "repeat", "asked", "missing", "conflict", "illegal", "key_take
 CORRUPT = "its record cannot be read: something else wrote to its key; look at the key, then remove it by hand"
 
 
-def opened(namespace: str, raw: Any) -> None:
-    if text(raw) != LAYOUT:
+def opened(namespace: str, raw: Any) -> str:
+    """The birth mark of a namespace of our layout."""
+    layout, born = map(text, raw)
+    if layout != LAYOUT:
         raise LayoutError(
-            f"namespace {namespace!r} holds layout {text(raw)}, this code speaks layout {LAYOUT}; nothing was written; "
+            f"namespace {namespace!r} holds layout {layout}, this code speaks layout {LAYOUT}; nothing was written; "
             f"run the release that wrote it, or choose another RELIER_NAMESPACE"
         )
+    return born
 
 
 def word(raw: Any, *known: str) -> str:
@@ -77,14 +81,15 @@ def accepted(ids: list[str], raw: Any) -> list[Accepted]:
             message = f"admission refused by {limit!r}: the queue holds too much; nothing was accepted; let it drain"
             raise AdmissionRejectedError(limit, 1.0, message)
         raise AdmissionRejectedError(limit, retry_after)
-    return [_accepted(task_id, item) for task_id, item in zip(ids, raw[1:], strict=True)]
+    born = text(raw[1])
+    return [_accepted(task_id, born, item) for task_id, item in zip(ids, raw[2:], strict=True)]
 
 
-def _accepted(task_id: str, raw: Any) -> Accepted:
+def _accepted(task_id: str, born: str, raw: Any) -> Accepted:
     if isinstance(raw, bytes):
-        return Accepted("new", task_id, BY_WORD[raw.decode()], 1)
+        return Accepted("new", task_id, BY_WORD[raw.decode()], 1, born)
     status, other, state, version = map(text, raw)
-    return Accepted(cast(Literal["new"], status), other, BY_WORD.get(state), int(version))
+    return Accepted(cast(Literal["new"], status), other, BY_WORD.get(state), int(version), born)
 
 
 def beat(raw: Any) -> Beat:
@@ -189,10 +194,15 @@ def operated(move: str, what: str, raw: Any) -> Operated:
     return Operated(cast(Literal["ok"], verdict), state, version)
 
 
-def task(task_id: str, raw: Any) -> Task:
+def task(task_id: str, born: str, raw: Any) -> Task:
     if raw[0] == b"corrupt":
         raise CorruptRecordError(f"task {task_id}: {CORRUPT}")
     if not raw[0]:
+        if born and text(raw[6]) != born:
+            raise StoreEmptiedError(
+                f"task {task_id} is lost: the store was emptied or replaced after it was accepted (its birth mark was "
+                f"{born}, now it is {text(raw[6]) or 'none'}); restore the store from a backup, or push the task again"
+            )
         raise TaskNotFoundError(f"there is no task {task_id}: it never was, or its record has expired")
     if raw[0].startswith(b"ended "):
         raise TaskNotFoundError(f"task {task_id} ended as {text(raw[0]).split()[-1]} and its record has expired")

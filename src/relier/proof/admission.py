@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from relier.proof.births import heard_mark
 from relier.proof.ghost import Violation, holds_key
 
 if TYPE_CHECKING:
@@ -22,8 +23,9 @@ def heard_submit(history: History, raw: Any) -> dict[str, str]:
     if raw[0] == b"refused":
         _refused(history, raw, limits, fresh)
         return {}
+    heard_mark(history, raw[1].decode())
     said: dict[str, str] = {}
-    for task_id, answer in zip(ids, raw[1:], strict=True):
+    for task_id, answer in zip(ids, raw[2:], strict=True):
         history.offered[task_id] = history.world.subs[task_id]
         if isinstance(answer, bytes):
             said[task_id] = answer.decode()

@@ -89,6 +89,10 @@ class Checker(History):
                 del self.memory.ghosts[task_id]
         check_all(self)
 
+    def wiped(self) -> None:
+        """The store was emptied: nothing that it acknowledged is left, and the checker remembers nothing of it."""
+        self.memory, self.durable = Memory(), {}
+
     def _tick(self, script: str) -> None:
         clock, memory = self.world.backend.model.clock, self.memory
         if clock is not None and clock[0] != memory.ledger_now:

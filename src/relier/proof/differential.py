@@ -155,6 +155,11 @@ class Twin:
         self.model.tasks.pop(task_id, None)
         self.real.remove(task_id)
 
+    def wipe(self) -> None:
+        """Someone empties the store."""
+        self.model = self.model.empty()
+        self.real.clear()
+
     def compare_keyspaces(self) -> None:
         expected, got = expected_keyspace(self.model), tidy_keyspace(self.real.keyspace())
         for key in sorted(expected.keys() | got.keys()):
@@ -177,7 +182,7 @@ def normal(script: str, raw: Any) -> Any:
         return [_plain(raw[0]), _plain(raw[1]), sorted(_plain(raw[2]))]
     if script == "get" and raw[0] != b"corrupt":
         history = [json.loads(line) for line in raw[4]]
-        return [raw[0], _pairs(raw[1]), raw[2], _pairs(raw[3]), history, raw[5]]
+        return [raw[0], _pairs(raw[1]), raw[2], _pairs(raw[3]), history, raw[5:]]
     if script == "steps":
         return [_pairs(raw[0]), raw[1]]
     return _plain(raw)
@@ -201,8 +206,12 @@ def tidy_keyspace(found: dict[str, Any]) -> dict[str, Any]:
     tidy = {}
     for key, (value, expires) in found.items():
         kind = key[:2]
-        if key in {"faketime", "meta"}:
+        if key == "faketime":
             continue
+        if key == "meta":
+            value = {name: word for name, word in value.items() if name in {"layout", "born", "emptied"}}
+            if not value:
+                continue
         if kind == "w:":
             value = {name: word for name, word in value.items() if name.startswith(WORKER_FIELDS)}
         elif kind == "h:":
@@ -273,6 +282,9 @@ def _expected_marks(model: Model) -> dict[str, Any]:
     counts = {name: str(n) for name, n in model.counts.items() if n}
     if counts or model.counts:
         found["counts"] = (_encoded(counts), False)
+    if model.layout:
+        meta = {"layout": model.layout, "born": model.born, "emptied": model.emptied}
+        found["meta"] = (_encoded({name: word for name, word in meta.items() if word}), False)
     if model.clock:
         found["clock"] = (" ".join(map(str, model.clock)).encode(), False)
     return found

@@ -369,6 +369,27 @@ def lock_repeated(stage: Stage) -> None:
     stage.run(ledger.unlock("k", "two"), go_on, done, take)
 
 
+def emptied(stage: Stage) -> None:
+    """The store is emptied under a worker that runs a task: what comes of it is refused, and the mark is another."""
+    world, ledger = stage.world, stage.ledger
+    early = ledger.open()
+    mark = stage.run(early)
+    stage.run(ledger.open(), ledger.open(mark), ledger.register("A", 2000))
+    stage.push(stage.submission("t"))
+    (lease,) = stage.claim("A", 1)
+    world.apply(ledger.get("never"))
+    stage.wait(1)
+    world.backend.wipe()
+    world.checker.wiped()
+    for call in (ledger.beat("A", 2000), ledger.commit([(lease, b"r", ())]), ledger.get("t"), early, early):
+        world.apply(call)
+    stage.run(ledger.open(), ledger.register("B", 2000))
+    stage.run(ledger.open(mark), ledger.open(mark), ledger.open("another"))
+    stage.push(stage.submission("t"))
+    (again,) = stage.claim("B", 1)
+    stage.run(ledger.commit([(lease, b"late", ())]), ledger.commit([(again, b"r", ())]))
+
+
 def _watched(act: Callable[[Stage], None]) -> Callable[[World], Violation | None]:
     def watch(world: World) -> Violation | None:
         try:
@@ -404,5 +425,6 @@ SCHEDULES: dict[str, Callable[[World], Violation | None]] = {
         lock_of_the_lost,
         lock_of_an_earlier_attempt,
         lock_repeated,
+        emptied,
     )
 }

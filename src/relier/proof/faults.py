@@ -73,6 +73,7 @@ class Faults:
             (p.stall, self._stall),
             (p.fill, self._fill),
             (p.wreck, self._wreck),
+            (p.wipe, self._wipe),
             (p.crowd, self._crowd),
             (p.flap, self._flap),
         )
@@ -176,6 +177,12 @@ class Faults:
             world.backend.wreck(task_id)
             world.checker.wrecked(task_id)
             world.note("WRECK", task_id)
+
+    def _wipe(self) -> None:
+        """Someone empties the store under all who use it. They go on with what they know."""
+        self.world.backend.wipe()
+        self.world.checker.wiped()
+        self.world.note("WIPED")
 
     def _crowd(self) -> None:
         self.hire()

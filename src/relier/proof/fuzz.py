@@ -332,3 +332,5 @@ def calls(rng: random.Random, model: Model, steps: int) -> Iterator[Call[Any] | 
             yield parts.pick_part()
         while plain.rng.random() < 0.3:
             yield plain.pick_plain()
+    for remembered in ("", model.born, "before", "long-before"):
+        yield fuzzer.ledger.open(remembered)

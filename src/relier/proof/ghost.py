@@ -122,6 +122,8 @@ class Memory:
     clamp: int = 0
     grace: int = 0  # virtual µs until which nobody may be declared lost
     accepted: set[str] = field(default_factory=set)
+    born: str = ""  # the birth mark
+    emptied: bool = False  # somebody came who remembers another mark
 
     def held(self, boot: str) -> list[str]:
         return [i for i, ghost in self.ghosts.items() if ghost.state == "running" and ghost.owner == boot]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from relier.proof.admission import heard_submit
+from relier.proof.births import heard_get, heard_open
 from relier.proof.ghost import Ghost, GhostBoot, Violation, holds_key
 from relier.proof.locking import heard_holder, heard_lock
 from relier.proof.state import ITEM
@@ -303,6 +304,8 @@ def _pause(history: History, raw: Any, paused: bool) -> Said:
 
 
 OF: dict[str, Callable[[History, Any], Said]] = {
+    "open": heard_open,
+    "get": heard_get,
     "submit": heard_submit,
     "commit": _commit,
     "retry": lambda history, raw: _settle(history, raw, "retry", 5),

@@ -29,6 +29,7 @@ class History:
         self.time_ms = 0
         self.highest: dict[str, int] = {}  # id -> the highest fence ever issued: no rollback takes it back
         self.latest_us = 0
+        self.marks: set[str] = set()  # all birth marks there ever were
         # of the call being judged
         self.args: tuple[Any, ...] = ()
         self.offered: dict[str, Submission | None] = {}

@@ -240,4 +240,11 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
     LuaMutant("conclude_refused_when_full", "conclude", "redis.call('PERSIST', key)", ""),
     LuaMutant("concludes_twice", "conclude", "if hold.state == 'done' then return 'repeat' end", ""),
     LuaMutant("unlock_takes_a_result", "unlock", "if hold.state ~= 'held' then return 'stale' end", ""),
+    LuaMutant("born_at_every_open", "open", "redis.call('HSETNX', META, 'born'", "redis.call('HSET', META, 'born'"),
+    LuaMutant("newcomers_remember", "open", "ARGV[3] ~= '' and ", ""),
+    LuaMutant("same_mark_noted", "open", "ARGV[3] ~= born and ", ""),
+    LuaMutant("last_note_stands", "open", "redis.call('HSETNX', META, 'emptied'", "redis.call('HSET', META, 'emptied'"),
+    LuaMutant("submit_without_mark", "submit", "redis.call('HGET', META, 'born') or ''", "''"),
+    LuaMutant("short_submit_without_mark", "lib/submit_one", "redis.call('HGET', META, 'born') or ''", "''"),
+    LuaMutant("missing_without_mark", "get", "ask('HGET', META, 'born') or ''", "''"),
 )

@@ -28,13 +28,24 @@ class Model(Operate, Sweeping, Locks):
         """A store to fall back to."""
         return copy.deepcopy(self)
 
+    def empty(self) -> Model:
+        """The same store without its data."""
+        return type(self)(time_us=self.time_us, full=self.full)
+
     def run(self, call: Call[Any]) -> Any:
         """The raw reply the call's script would give now."""
         return getattr(self, f"_{call.script}")([_word(arg) for arg in call.args])
 
     def _open(self, args: list[bytes]) -> Any:
-        self.layout = self.layout or args[0].decode()
-        return self.layout.encode()
+        layout, fresh, remembered = (arg.decode() for arg in args)
+        self.layout = self.layout or layout
+        if self.layout != layout:
+            return [self.layout.encode(), b""]
+        self.born = self.born or f"{fresh}-{self.now}"
+        if remembered not in {"", self.born} and not self.emptied:
+            self.emptied = f"{self.now} {remembered}"
+            self.count("emptied")
+        return [self.layout.encode(), self.born.encode()]
 
     def _register(self, args: list[bytes]) -> Any:
         name, lease = args[0].decode(), int(args[1])
@@ -76,8 +87,9 @@ class Model(Operate, Sweeping, Locks):
         items = [Item.read(args, start + ITEM * i) for i in range(int(args[start - 1]))]
         answers: list[Any] = [None] * len(items)
         fresh, twins = self.sort_out(items, answers)
+        born = self.born.encode()
         if not fresh:
-            return [b"ok", *answers]
+            return [b"ok", born, *answers]
         refused, arrivals = self.weigh([items[i] for i in fresh], max_depth, max_bytes, extra, limits)
         if refused:
             return refused
@@ -88,7 +100,7 @@ class Model(Operate, Sweeping, Locks):
             answers[i] = self.look(items[i]) or self.enter(items[i], i + 1, max_bytes > 0)
         self.rates.update(arrivals)
         self.ring_lined_up()
-        return [b"ok", *answers]
+        return [b"ok", born, *answers]
 
     def sort_out(self, items: list[Item], answers: list[Any]) -> tuple[list[int], list[int]]:
         """Which items are new, and which come twice; the others get their answer."""

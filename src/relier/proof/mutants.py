@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass
 
 from relier.proof.directed import SCHEDULES
+from relier.proof.mutants_birth import MUTANTS as BIRTHS
 from relier.proof.mutants_clock import MUTANTS as TICKING
 from relier.proof.mutants_follow import MUTANTS as FOLLOWING
 from relier.proof.mutants_locks import MUTANTS as LOCKING
@@ -21,7 +22,7 @@ from relier.proof.mutants_workers import MUTANTS as BEATING
 from relier.proof.simulate import ModelBackend, run_schedule
 from relier.proof.world import World
 
-MUTANTS = (*TICKING, *WORKING, *SETTLING, *FOLLOWING, *LOCKING, *BEATING)
+MUTANTS = (*TICKING, *WORKING, *SETTLING, *FOLLOWING, *LOCKING, *BEATING, *BIRTHS)
 SEEDS = 3000
 
 

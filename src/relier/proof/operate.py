@@ -115,7 +115,8 @@ class Operate(Pieces):
         rec = self.tasks.get(task_id)
         if rec is None:
             until, state = self.tombs.get(task_id, (0, ""))
-            return [f"ended {until} {state}".encode() if state else b"", [], None, [], [], None]
+            missing: list[Any] = [b"", [], None, [], [], None, self.born.encode()]
+            return [f"ended {until} {state}".encode(), [], None, [], [], None] if state else missing
         more = [part.encode() for pair in rec.more.items() for part in pair]
         steps = [part for name, value in rec.steps.items() for part in (name.encode(), value)]
         history = [json.dumps(entry).encode() for entry in rec.history]

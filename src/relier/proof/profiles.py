@@ -34,6 +34,7 @@ class Profile:
     stall: float = 0.0
     fill: float = 0.0
     wreck: float = 0.0
+    wipe: float = 0.0
     crowd: float = 0.0
     flap: float = 0.0  # and then no healthy worker may be lost
     leaps: tuple[int, ...] = (50, 500, 2000, 20_000)  # of the store's TIME, ms
@@ -103,6 +104,7 @@ PROFILES: tuple[Profile, ...] = (
         tasks=(4, 9),
         poison=0.02,
     ),
+    Profile("wiped", wipe=0.12, kill=0.04, tasks=(4, 9), poison=0.02, locked=0.1, late=0.06, twice=0.05),
     Profile("crowd", tasks=(10, 16), slots=(3, 6), queues=(1, 2), crowd=0.1, limited=0.3, poison=0.02),
     Profile("flapping", flap=0.4, refused=0.04, kill=0.02, lost=0, late=0, freeze=0, cut=0, outage=0, poison=0),
 )

@@ -167,6 +167,8 @@ class Namespace:
     time_us: int = 1_700_000_000_000_000
     full: bool = False  # a full store: writes that need memory are refused as the first write of a script
     layout: str | None = None
+    born: str = ""  # the birth mark
+    emptied: str = ""  # when somebody came who remembers another mark, and which
     tasks: dict[str, Rec] = field(default_factory=dict)
     due: dict[str, int] = field(default_factory=dict)
     expiring: dict[str, int] = field(default_factory=dict)  # id that no worker had -> expires

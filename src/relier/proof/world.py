@@ -8,10 +8,10 @@ everything, so a seed is a history.
     per message   lost; answered into the void; late, so that it arrives after its re-send or its sender's death; twice;
                   refused with "not now" (LOADING, NOREPLICAS, …): it did not run
     the store     unreachable; flapping: down, or refusing, and up again, faster than a lease; its TIME jumps; full; a
-                  record removed underneath; a failover or restart that returns it to an earlier point. While a rollback
-                  is in the making the level that would survive it (replicated for a failover, fsync for a restart) is
-                  not confirmed, so what was acknowledged at that level is never in the lost suffix, and everything else
-                  acknowledged since may be.
+                  record removed underneath; emptied; a failover or restart that returns it to an earlier point. While a
+                  rollback is in the making the level that would survive it (replicated for a failover, fsync for a
+                  restart) is not confirmed, so what was acknowledged at that level is never in the lost suffix, and
+                  everything else acknowledged since may be.
 
 Not covered: two stores that both take writes (split brain at `memory`), reads from a replica, byte limits of a claim.
 That a server forgets its scripts is a refusal to the ledger; what the store layer makes of it is in wires.py.
@@ -94,6 +94,7 @@ class Backend(Protocol):
     def snapshot(self) -> object: ...
     def restore(self, snapshot: object) -> None: ...
     def wreck(self, task_id: str) -> None: ...
+    def wipe(self) -> None: ...
 
 
 class ModelBackend:
@@ -131,6 +132,10 @@ class ModelBackend:
     def wreck(self, task_id: str) -> None:
         """Someone removes the record by hand; its index entry stays."""
         self.model.tasks.pop(task_id, None)
+
+    def wipe(self) -> None:
+        """Someone empties the store."""
+        self.model = self.model.empty()
 
 
 class Node:
@@ -336,7 +341,7 @@ class World:
 def _image(model: Model) -> Any:
     counts = {name: n for name, n in model.counts.items() if name != "refused"}
     parts = (model.tasks, model.due, model.ready, model.owned, model.ended, model.boots, model.idem, model.rates)
-    marks = (model.tombs, model.pauses, model.holds)
+    marks = (model.tombs, model.pauses, model.holds, model.born, model.emptied)
     return pickle.loads(pickle.dumps((parts, marks, model.clock, counts)))  # noqa: S301 - our own
 
 

@@ -88,7 +88,9 @@ class HandBack:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    pass
+    """`emptied`: with its record, when the store was emptied. The worker has logged that, once for all its tasks."""
+
+    emptied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +188,8 @@ def plan_of(
             return Plan(ledger.release([lease]))
         case Again(delay_ms, why, call, quiet):
             return Plan(ledger.retry(lease, delay_ms, why, quiet=quiet, replace=call))
-        case Gone():
-            return Plan(None, "was taken over by another attempt: its lease is lost")
+        case Gone(emptied):
+            return Plan(None, "" if emptied else "was taken over by another attempt: its lease is lost")
 
 
 def _after_failure(

@@ -11,7 +11,7 @@ import math
 import os
 import threading
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -19,6 +19,7 @@ from relier.errors import (
     ConfigurationError,
     PushIndeterminate,
     RelierError,
+    StoreEmptiedError,
     StoreError,
     StoreReplyError,
     StoreSetupError,
@@ -31,6 +32,7 @@ from relier.store import AsyncStore, Call, Durability, Scripts, SyncStore
 from relier.store.address import target_of, with_absolute_files
 from relier.store.embedded import folder_of
 from relier.store.heartbeat import heartbeat_settings
+from relier.submit.birth import BirthMark
 
 T = TypeVar("T")
 log = logging.getLogger("relier.submit")
@@ -43,6 +45,7 @@ class Client:
         self.settings = absolute(settings or get_settings())
         self.keyring = Keyring.of(self.settings)
         self.ledger = Ledger(self.settings)
+        self.birth = BirthMark(partial(place_of, self.settings))
         self._opened = False
 
     @cached_property
@@ -74,39 +77,64 @@ class Client:
     async def aopen(self) -> None:
         """Mark the namespace with this layout, or refuse a stranger's; once a process."""
         if not self._opened:
-            await self.store.run(self.ledger.open())
+            self.birth.learn(await self.store.run(self.ledger.open(self.birth.mark)))
             self._opened = True
 
     def open(self) -> None:
         if not self._opened:
-            self.sync_store.run(self.ledger.open())
+            self.birth.learn(self.sync_store.run(self.ledger.open(self.birth.mark)))
             self._opened = True
+
+    async def _areopen(self) -> None:
+        """The store has another birth mark than this process remembers."""
+        self._opened = False
+        with contextlib.suppress(RelierError):  # else at the next call
+            await self.aopen()
+
+    def _reopen(self) -> None:
+        self._opened = False
+        with contextlib.suppress(RelierError):
+            self.open()
 
     async def arun(self, call: Call[T]) -> T:
         if not self._opened:
             await self.aopen()
-        return await self.store.run(call)
+        try:
+            return await self.store.run(call)
+        except StoreEmptiedError:
+            await self._areopen()
+            raise
 
     def run(self, call: Call[T], within: float = math.inf) -> T:
         if not self._opened:
             self.open()
-        return self.sync_store.run(call, within)
+        try:
+            return self.sync_store.run(call, within)
+        except StoreEmptiedError:
+            self._reopen()
+            raise
 
     async def asubmit(
         self, tasks: Sequence[Submission], admission: Admission | None, level: Durability
     ) -> list[Accepted]:
         try:
-            return await self.arun(self.ledger.submit(tasks, admission, level))
+            accepted = await self.arun(self.ledger.submit(tasks, admission, level))
         except StoreError as error:
             self._look_into(error, tasks, admission)
-            return await self.arun(self.ledger.submit(tasks, None, level))
+            accepted = await self.arun(self.ledger.submit(tasks, None, level))
+        if self._is_another(accepted):
+            await self._areopen()
+        return accepted
 
     def submit(self, tasks: Sequence[Submission], admission: Admission | None, level: Durability) -> list[Accepted]:
         try:
-            return self.run(self.ledger.submit(tasks, admission, level))
+            accepted = self.run(self.ledger.submit(tasks, admission, level))
         except StoreError as error:
             self._look_into(error, tasks, admission)
-            return self.run(self.ledger.submit(tasks, None, level))
+            accepted = self.run(self.ledger.submit(tasks, None, level))
+        if self._is_another(accepted):
+            self._reopen()
+        return accepted
 
     async def asubmit_all(
         self, chunks: Sequence[Sequence[Submission]], admission: Admission | None, level: Durability
@@ -114,7 +142,10 @@ class Client:
         """Chunks of a bulk: an answer for each, what the store failed at as values."""
         if len(chunks) > 1:
             await self.aopen()
-            return await self.store.run_many(self.ledger.submit(chunk, admission, level) for chunk in chunks)
+            answers = await self.store.run_many(self.ledger.submit(chunk, admission, level) for chunk in chunks)
+            if self._is_another(answers[-1]):
+                await self._areopen()
+            return answers
         try:
             return [await self.asubmit(chunks[0], admission, level)]
         except (StoreError, PushIndeterminate) as error:
@@ -126,11 +157,18 @@ class Client:
         """The same, blocking."""
         if len(chunks) > 1:
             self.open()
-            return self.sync_store.run_many(self.ledger.submit(chunk, admission, level) for chunk in chunks)
+            answers = self.sync_store.run_many(self.ledger.submit(chunk, admission, level) for chunk in chunks)
+            if self._is_another(answers[-1]):
+                self._reopen()
+            return answers
         try:
             return [self.submit(chunks[0], admission, level)]
         except (StoreError, PushIndeterminate) as error:
             return [error]
+
+    def _is_another(self, answer: list[Accepted] | RelierError) -> bool:
+        """Whether it is not the store that this process remembers that accepted them."""
+        return not isinstance(answer, RelierError) and answer[0].born != self.birth.mark
 
     def _look_into(self, error: StoreError, tasks: Sequence[Submission], admission: Admission | None) -> None:
         """Raises it, saying under which id to push again; but not for limits whose state cannot be read, where

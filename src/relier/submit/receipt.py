@@ -22,6 +22,7 @@ from relier.errors import (
     MaxResurrectionsExceededError,
     RedisConnectionError,
     ResultTimeoutError,
+    StoreEmptiedError,
     StoreSetupError,
     StoreUnavailableError,
     TaskCancelledError,
@@ -64,6 +65,7 @@ class Ticket(Generic[R]):
         durability: Durability | None = None,
         read_result: Callable[[bytes | None], Any] | None = None,
         client: Client | None = None,
+        born: str = "",
     ) -> None:
         if not isinstance(id, str) or not id:
             raise ConfigurationError(f"a receipt is made from a task's id, as a push gave it, not from {id!r:.60}")
@@ -72,6 +74,7 @@ class Ticket(Generic[R]):
         self.durability = durability  # None: whoever made this receipt does not know that it was accepted
         self._read = read_result or _read_plainly
         self._client = client or default_client()
+        self._born = born  # the birth mark of the store that accepted it; "": not known
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r}{', duplicate=True' if self.duplicate else ''})"
@@ -83,7 +86,7 @@ class Ticket(Generic[R]):
         return hash(self.id)
 
     def _get(self) -> Call[Task]:
-        return self._client.ledger.get(self.id)
+        return self._client.ledger.get(self.id, self._born)
 
     def _cancel(self, task: Task) -> Call[Operated]:
         return self._client.ledger.cancel(self.id, task.record.version)
@@ -92,6 +95,8 @@ class Ticket(Generic[R]):
         return self._client.ledger.replay(self.id, task.record.version, new_task_id())
 
     def _missing(self, error: TaskNotFoundError) -> TaskState:
+        if isinstance(error, StoreEmptiedError):  # it did not expire
+            raise error
         known = self.durability is not None or ("has expired" in str(error) and "ended as" in str(error))
         return TaskState.EXPIRED if known else TaskState.NOT_FOUND
 

@@ -2,14 +2,14 @@
 -- ARGV: durable ('1' or ''), max depth of a queue (0 none), max payload bytes held (0 none), extra cost,
 --       n limits, then per limit: name, emission interval (µs), tolerance (µs), weight of one task
 --       n items, then per item: see lib/enter.lua
--- returns: {'ok', per item: the state of a new task, or {status, id, state, version}}
+-- returns: {'ok', the namespace's birth mark ('' none), per item: the state of a new task, or {status, id, state, version}}
 --                   status: new (a repeat of this push) | exists | duplicate | ended | corrupt
 --          {'refused', limit, retry after (µs, 0 = unknown)}; an error where the state of a limit cannot be read
 -- Order of the guards: id, idempotency, admission. Only new tasks are charged, so a repeat costs nothing.
 -- use: submit_one enter
 local max_depth, max_bytes, n_limits = ARGV[2], ARGV[3], tonumber(ARGV[5])
 local first = 7 + 4 * n_limits
-local answers, fresh, arrivals = {'ok'}, {}, {}
+local answers, fresh, arrivals = {'ok', redis.call('HGET', META, 'born') or ''}, {}, {}
 
 local guarded = n_limits > 0 or max_depth ~= '0' or max_bytes ~= '0'
 local idle, seen, twins = true, {}, {}
@@ -17,16 +17,16 @@ for i = 1, tonumber(ARGV[first - 1]) do
   local a = first + ITEM * (i - 1)
   local id, key = ARGV[a], ARGV[a + 5]
   if seen[id] or key ~= '' and seen['key ' .. key] then
-    twins[#twins + 1] = {i + 1, a}
+    twins[#twins + 1] = {i + 2, a}
   else
     -- Nothing to weigh: no guard, no key. Then the write itself tells whether the id is new.
-    answers[i + 1] = not guarded and key == '' and enter(a, i, false)
-    if answers[i + 1] then
+    answers[i + 2] = not guarded and key == '' and enter(a, i, false)
+    if answers[i + 2] then
       idle = false
     else
-      answers[i + 1] = look(a)
-      if not answers[i + 1] then
-        fresh[#fresh + 1] = {i + 1, a}
+      answers[i + 2] = look(a)
+      if not answers[i + 2] then
+        fresh[#fresh + 1] = {i + 2, a}
         seen[id], seen['key ' .. key] = true, true
       end
     end
@@ -83,10 +83,10 @@ if guarded and #fresh > 0 then
   if refused then return refused end
 end
 
-for _, item in ipairs(fresh) do answers[item[1]] = enter(item[2], item[1] - 1, max_bytes ~= '0', true) end
+for _, item in ipairs(fresh) do answers[item[1]] = enter(item[2], item[1] - 2, max_bytes ~= '0', true) end
 -- What this call brings along twice: the second finds the first.
 for _, item in ipairs(twins) do
-  answers[item[1]] = look(item[2]) or enter(item[2], item[1] - 1, max_bytes ~= '0', true)
+  answers[item[1]] = look(item[2]) or enter(item[2], item[1] - 2, max_bytes ~= '0', true)
 end
 for _, taken in ipairs(arrivals) do
   redis.call('SET', RATE .. taken[1], digits(taken[2]), 'PX', math.ceil((taken[2] - now_us) / 1000) + LINGER)

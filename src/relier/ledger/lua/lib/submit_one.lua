@@ -47,6 +47,6 @@ if ARGV[3] == '0' and ARGV[item - 1] == '1' and ARGV[item + 3] == '0' and ARGV[i
       redis.call('RPUSH', bell, '1')
       redis.call('SADD', QUEUES, ARGV[item + 1])
     end
-    return {'ok', 'queued'}
+    return {'ok', redis.call('HGET', META, 'born') or '', 'queued'}
   end
 end

@@ -1,0 +1,59 @@
+"""The store is emptied under running workers: they say so once, and go on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import fleet_jobs as jobs
+from conftest import NewFleet
+from fleet import wait_until
+from servers import Boot
+
+
+def test_workers_say_once_that_the_store_was_emptied_and_go_on(boot: Boot, fleets: NewFleet) -> None:
+    server = boot()
+    fleet = fleets(1, on=server)
+    members = [fleet.worker(), fleet.worker("--processes", "1")]
+    for _ in range(30):
+        jobs.hold.push("go")
+    fleet.wait_diary("begin", 30)
+    server.command("FLUSHALL")
+    for member in members:
+        said = member.wait_said("what it ran is cancelled")
+        assert said.count("the store was emptied or replaced") == 1
+        assert "taken over" not in said
+        assert "declared lost" not in said
+        assert "zombie" not in said
+        assert said.count("has no record of it") <= 1
+    fleet.open_gate("go")
+    after = [jobs.hold.push("go").id for _ in range(10)]
+    assert [task.result for task in fleet.wait_done(after, 30)] == [b"1"] * 10
+    wait_until(lambda: server.command("HGET", fleet.ledger.prefix + "counts", "emptied") == b"1")
+    doctor = subprocess.run(
+        [sys.executable, "-m", "relier.cli", "--url", server.url, "--namespace", fleet.settings.namespace, "doctor"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert doctor.returncode == 1
+    assert "✗ The store was emptied or replaced" in doctor.stdout
+
+
+def test_results_that_come_too_late_are_refused_with_one_line(boot: Boot, fleets: NewFleet) -> None:
+    """With a lease of a minute the worker notices late: its tasks end before."""
+    server = boot()
+    fleet = fleets(60, on=server)
+    member = fleet.worker()
+    for _ in range(30):
+        jobs.hold.push("go")
+    fleet.wait_diary("begin", 30)
+    server.command("FLUSHALL")
+    fleet.open_gate("go")
+    fleet.wait_diary("end", 30)
+    said = member.wait_said("has no record of it")
+    fleet.wait_done([jobs.hold.push("go").id], 30)
+    said = member.said()
+    assert said.count("has no record of it") <= 1
+    assert "zombie" not in said
+    assert said.count("the store was emptied or replaced") == 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import json
 import os
 import random
 import subprocess
@@ -29,6 +31,7 @@ from relier import (
     Settings,
     TaskContext,
     rl_task,
+    use_client,
 )
 from relier.engines.native import Worker, WorkerOptions
 from relier.ledger import keys
@@ -461,7 +464,7 @@ async def test_several_at_once_end_with_the_last(filed: Crew) -> None:
         for _ in range(5):
             await asyncio.gather(*(ctx.set_partial([n, noise(LARGE)]) for n in range(4)))
             (only,) = files(filed)
-            assert file_in(filed.get(ctx.task_id).checkpoint) == only, "the one the ledger names"
+            assert file_in(filed.get(ctx.task_id).checkpoint) == f"{filed.client.birth.mark}/{only}", "as in the ledger"
             seen.append(ctx.partial_result[0])
 
     seen: list[int] = []
@@ -645,15 +648,94 @@ async def test_another_ledgers_files_are_left(filed: Crew) -> None:
     await other.aclose()
 
 
+async def test_two_stores_that_share_a_bucket_and_a_namespace_leave_each_others_files(filed: Crew, boot: Boot) -> None:
+    other = Crew(filed.client.settings.model_copy(update={"redis_url": boot().url}))
+    for crew in (filed, other):
+        use_client(crew.client)
+        for end in ("dead", "gone"):
+            await kept_by(crew, end)
+    assert len(files(filed)) == 4
+    for crew in (filed, other):
+        assert await tidy(crew) == 1, "its own, of the record that is gone"
+        assert await tidy(crew) == 0
+    assert len(files(filed)) == 2
+    use_client(filed.client)
+    await other.aclose()
+
+
+async def test_files_of_before_the_store_was_emptied_are_left(filed: Crew) -> None:
+    """A backup that is restored brings back their records, and the mark."""
+    await kept_by(filed, "dead")
+    filed.sound = False
+    filed.command("EVAL", "for _, k in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do redis.call('DEL', k) end", 0,
+                  filed.ledger.prefix)  # fmt: skip
+    assert await tidy(filed) == 0
+    assert len(files(filed)) == 1
+
+
+async def old_file(crew: Crew, end: str) -> tuple[str, Lease]:
+    """A task whose large checkpoint the release before birth marks wrote: as a file of no store."""
+    work.push("now")
+    boot = crew.join()
+    lease = crew.begin(boot).lease
+    folder = folder_for(crew.client.settings)
+    assert folder is not None
+    value = b"j" + json.dumps("of the release before").encode()
+    name = Named(lease.task_id, lease.fence, 1).file
+    folder.write(name, value)
+    reference = json.dumps({"name": name, "sha256": hashlib.sha256(value).hexdigest()}).encode()
+    crew.run(crew.ledger.checkpoint(lease, 1, b"f" + reference))
+    if end == "queued":
+        crew.lose(boot)
+    elif end == "done":
+        crew.commit(lease)
+    return name, lease
+
+
+async def test_a_file_of_the_release_before_is_read_and_then_removed(filed: Crew) -> None:
+    name, _ = await old_file(filed, "queued")
+    assert await tidy(filed) == 0, "it is needed"
+
+    async def resume(ctx: TaskContext) -> Any:
+        found = ctx.partial_result
+        await ctx.set_partial(noise(LARGE))
+        return found
+
+    script["now"] = resume
+    attempt = filed.begin()
+    assert await filed.run_only(attempt) == Done(b'"of the release before"')
+    assert len(files(filed)) == 2
+    assert await tidy(filed) == 1
+    assert name not in files(filed)
+
+
+async def test_a_file_of_the_release_before_goes_when_its_task_is_done(filed: Crew) -> None:
+    name, _ = await old_file(filed, "done")
+    assert name in files(filed)
+    assert await tidy(filed) == 1
+    assert files(filed) == []
+
+
+async def test_a_file_of_the_release_before_that_may_be_another_stores_is_left(filed: Crew) -> None:
+    """It names no store: that there is no record of it here proves nothing, nor does a task of the same id."""
+    folder = folder_for(filed.client.settings)
+    assert folder is not None
+    _, lease = await kept_by(filed, "done")
+    folder.write(Named("elsewhere", "1", 1).file, b"j1")
+    folder.write(Named(lease.task_id, "17", 1).file, b"j1")
+    assert await tidy(filed) == 1, "only the file of the task that is done"
+    assert files(filed) == sorted([Named("elsewhere", "1", 1).file, Named(lease.task_id, "17", 1).file])
+
+
 async def test_many_files_that_are_needed_do_not_hide_the_others(filed: Crew) -> None:
     """It looks at two hundred at a time, and goes on where it stopped."""
     name, lease = await kept_by(filed, "running")
     folder = folder_for(filed.client.settings)
     assert folder is not None
     for seq in range(2, 460):
-        folder.write(Named(lease.task_id, lease.fence, seq).file, b"j1")
+        folder.write(Named(lease.task_id, lease.fence, seq, filed.client.birth.mark).file, b"j1")
     for gone in ("0000", "zzzz"):
-        folder.write(Named(gone, "1", 1).file, b"j1")
+        folder.write(Named(gone, "1", 1, filed.client.birth.mark).file, b"j1")
     assert len(files(filed)) == 461
     assert await tidy(filed, 3) == 2
     assert name in files(filed)

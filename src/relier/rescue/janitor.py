@@ -3,6 +3,9 @@ killed process left unfinished.
 
 A file is looked at only when it is old enough that whoever wrote it has long told the ledger of it, or never will; and
 one that the attempt under way may still tell of is left alone, however old.
+
+Files of other stores, with other birth marks, are never looked at. A file that an earlier release wrote names no store:
+it is removed only where a record of this store has had its fence.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from relier.errors import RelierError, TaskNotFoundError
+from relier.errors import RelierError, StoreEmptiedError, TaskNotFoundError
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Task
 from relier.run.checkpoint_files import UNFINISHED, Folder, Named, folder_for, named
@@ -41,24 +44,30 @@ class Janitor:
         folder = folder_for(self._settings)
         if folder is None:
             return 0
-        names = await asyncio.to_thread(lambda: sorted(folder.older_than(self._old)))
+        born = await self._store.run(self._ledger.open())
+        names = await asyncio.to_thread(
+            lambda: sorted([*folder.older_than(self._old), *folder.older_than(self._old, born)])
+        )
         here = [name for name in names if name > self._reached][:AT_ONCE]
         self._reached = here[-1] if len(here) == AT_ONCE else ""
-        useless = [name for name in here if name.startswith(UNFINISHED)]
-        useless += await self._of_nobody({name: whose for name in here if (whose := named(name)) is not None})
+        useless = [name for name in here if name.rpartition("/")[2].startswith(UNFINISHED)]
+        useless += await self._of_nobody({name: whose for name in here if (whose := named(name)) is not None}, born)
         await asyncio.to_thread(_remove, folder, useless)
         return len(useless)
 
-    async def _of_nobody(self, files: dict[str, Named]) -> list[str]:
+    async def _of_nobody(self, files: dict[str, Named], born: str) -> list[str]:
         ids = sorted({whose.task_id for whose in files.values()})
-        found = await self._store.run_many(self._ledger.get(task_id) for task_id in ids)
+        found = await self._store.run_many(self._ledger.get(task_id, born) for task_id in ids)
         answers = dict(zip(ids, found, strict=True))
         return [name for name, whose in files.items() if _is_useless(name, whose, answers[whose.task_id])]
 
 
 def _is_useless(name: str, whose: Named, answer: Task | RelierError) -> bool:
-    if isinstance(answer, RelierError):
-        return isinstance(answer, TaskNotFoundError)  # of anything else nobody knows: leave it
+    if isinstance(answer, RelierError):  # of anything else than a record that is gone nobody knows: leave it
+        gone = isinstance(answer, TaskNotFoundError) and not isinstance(answer, StoreEmptiedError)
+        return gone and whose.born != ""
+    if not whose.born and whose.fence not in {answer.record.fence, *(entry.fence for entry in answer.history)}:
+        return False
     if answer.record.state is State.RUNNING and answer.record.fence == whose.fence:
         return False
     try:

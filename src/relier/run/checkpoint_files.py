@@ -1,7 +1,9 @@
 """Where large checkpoints are: a folder, or any place fsspec reaches. Both write a file whole or not at all.
 
-Each ledger has a folder of its own below RELIER_CHECKPOINT_DIR, so that nobody tidies up another's. A file is named by
-task, fence and number: `<task>-<fence>-<number>.checkpoint`.
+Each namespace has a folder of its own below RELIER_CHECKPOINT_DIR, and in it each store: stores that use the same
+namespace (staging and production) are told apart by their birth marks. A file is named by mark, task, fence and number:
+`<mark>/<task>-<fence>-<number>.checkpoint`. Earlier releases wrote files without the mark's folder. Those are still
+read, and are removed only where a record of this store shows that it wrote them.
 """
 
 from __future__ import annotations
@@ -32,16 +34,17 @@ class Folder(Protocol):
     def write(self, name: str, data: bytes) -> None: ...
     def read(self, name: str) -> bytes: ...
     def remove(self, name: str) -> None: ...
-    def older_than(self, seconds: float) -> Iterator[str]: ...
+    def older_than(self, seconds: float, below: str = "") -> Iterator[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Whose checkpoint a file is."""
+    """Whose checkpoint a file is. `born`: the birth mark of its store; empty: an earlier release wrote it."""
 
     task_id: str
     fence: str
     seq: int
+    born: str = ""
 
     @property
     def file(self) -> str:
@@ -51,13 +54,14 @@ class Named:
                 f"the id of task {self.task_id:.60}… is too long for the name of a file, so its checkpoints cannot be "
                 f"larger than RELIER_CHECKPOINT_MAX_INLINE_BYTES; choose shorter ids, or keep less"
             )
-        return name
+        return f"{self.born}/{name}" if self.born else name
 
 
 def named(file: str) -> Named | None:
     """What a file's name says; None: it is no checkpoint of ours."""
-    match = NAMED.fullmatch(file)
-    return Named(unquote(match[1]), match[2], int(match[3])) if match else None
+    born, _, name = file.rpartition("/")
+    match = NAMED.fullmatch(name)
+    return Named(unquote(match[1]), match[2], int(match[3]), born) if match else None
 
 
 def folder_for(settings: Settings) -> Folder | None:
@@ -81,29 +85,23 @@ class LocalFolder:
         self._folder = folder
 
     def write(self, name: str, data: bytes) -> None:
+        path = self._folder / name
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            handle, unfinished = tempfile.mkstemp(dir=self._folder, prefix=UNFINISHED)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=UNFINISHED)
             try:
                 with open(handle, "wb") as file:
                     file.write(data)
                     file.flush()
                     os.fsync(file.fileno())
-                os.replace(unfinished, self._folder / name)
+                os.replace(unfinished, path)
             except BaseException:
                 os.unlink(unfinished)
                 raise
-            self._sync()
+            for folder in {path.parent, self._folder}:
+                _sync(folder)
         except OSError as error:
             raise _trouble("written", name, self._folder, error) from error
-
-    def _sync(self) -> None:
-        """The name too must outlive a power cut: the ledger is told of it next."""
-        handle = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
     def read(self, name: str) -> bytes:
         try:
@@ -115,14 +113,23 @@ class LocalFolder:
         with contextlib.suppress(OSError):
             (self._folder / name).unlink()
 
-    def older_than(self, seconds: float) -> Iterator[str]:
+    def older_than(self, seconds: float, below: str = "") -> Iterator[str]:
         limit = time.time() - seconds
         with contextlib.suppress(OSError):
-            for entry in os.scandir(self._folder):
+            for entry in os.scandir(self._folder / below):
                 with contextlib.suppress(OSError):
                     ours = entry.name.startswith(UNFINISHED) or entry.name.endswith(SUFFIX)
                     if ours and entry.stat().st_mtime < limit:
-                        yield entry.name
+                        yield f"{below}/{entry.name}" if below else entry.name
+
+
+def _sync(folder: Path) -> None:
+    """The name too must outlive a power cut: the ledger is told of it next."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 class RemoteFolder:
@@ -147,8 +154,9 @@ class RemoteFolder:
 
     def write(self, name: str, data: bytes) -> None:
         try:
-            self._fs.makedirs(self._root, exist_ok=True)
-            self._fs.pipe_file(f"{self._root}/{name}", data)
+            path = f"{self._root}/{name}"
+            self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+            self._fs.pipe_file(path, data)
         except Exception as error:
             raise _trouble("written", name, self._shown, error) from error
 
@@ -163,14 +171,14 @@ class RemoteFolder:
         with contextlib.suppress(Exception):
             self._fs.rm_file(f"{self._root}/{name}")
 
-    def older_than(self, seconds: float) -> Iterator[str]:
+    def older_than(self, seconds: float, below: str = "") -> Iterator[str]:
         limit = time.time() - seconds
         with contextlib.suppress(Exception):
             self._fs.invalidate_cache()
-            for path in self._fs.ls(self._root, detail=False):
+            for path in self._fs.ls(f"{self._root}/{below}" if below else self._root, detail=False):
                 name = path.rpartition("/")[2]
                 if name.endswith(SUFFIX) and self._fs.modified(path).timestamp() < limit:
-                    yield name
+                    yield f"{below}/{name}" if below else name
 
 
 def _trouble(what: str, name: str, where: object, error: Exception) -> CheckpointStoreError:

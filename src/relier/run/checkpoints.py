@@ -2,8 +2,8 @@
 
 A checkpoint is kept beside the record, compressed, up to RELIER_CHECKPOINT_MAX_INLINE_BYTES. A larger one goes to a
 file in RELIER_CHECKPOINT_DIR (a folder all workers share, or any fsspec URL such as s3://…), and the record keeps its
-name and digest. Files are named by task, fence and number, written whole or not at all, and kept until the record that
-names them is gone: a replay resumes from them.
+name and digest. Files are named by store, task, fence and number, written whole or not at all, and kept until the
+record that names them is gone: a replay resumes from them.
 
 First byte: `j` JSON, `z` compressed JSON, `f` the name of a file that holds one of the other two. Where the namespace
 has encryption keys, those two are wrapped by them (keyring.py); the name of a file stays plain, so that whoever tidies
@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -45,6 +46,7 @@ class Checkpoints:
         fence: str,
         keyring: Keyring = NO_KEYS,
         current: bytes | None = None,
+        born: Callable[[], str] = lambda: "",
     ) -> None:
         self.current = current  # what the ledger has
         self._keyring = keyring
@@ -52,6 +54,7 @@ class Checkpoints:
         self._most = min(settings.checkpoint_max_inline_bytes, settings.max_payload_bytes)
         self._task_id = task_id
         self._fence = fence
+        self._born = born  # the birth mark of the store; may have to be asked for
         self._lock = threading.Lock()
         self._seq = 0
         self._newest = 0  # of those the ledger has
@@ -80,7 +83,7 @@ class Checkpoints:
                 f"the checkpoint is {len(packed):,} bytes compressed, the limit is {self._most:,} "
                 f"(RELIER_CHECKPOINT_MAX_INLINE_BYTES); keep less, or set RELIER_CHECKPOINT_DIR to a shared folder"
             )
-        name = Named(self._task_id, self._fence, seq).file
+        name = Named(self._task_id, self._fence, seq, self._born()).file
         folder.write(name, packed)
         reference = Reference(name, hashlib.sha256(packed).hexdigest())
         return seq, b"f" + msgspec.json.encode(reference)

@@ -20,7 +20,7 @@ from relier.errors import (
     StepJournalError,
     UnknownTaskError,
 )
-from relier.ledger.records import Claimed, Recorded, Settled
+from relier.ledger.records import Claimed, Recorded, Settled, Verdict
 from relier.outbox.inbox import DEFAULT_INBOX, Blocks, ExactlyOnce
 from relier.redact import shown
 from relier.run.checkpoints import Checkpoints
@@ -136,9 +136,12 @@ class TaskContext:
     def _check(self, settled: Settled) -> None:
         if not settled.ok:
             self._lost = self.gave_up = True
+            why = f"the task is {settled.state or settled.verdict} under another fence"
+            if settled.verdict is Verdict.MISSING:
+                why = "it has no record of the task any more: somebody removed it, or the store was emptied"
             raise LeaseLostError(
                 f"attempt {self.attempt} of {self.task_id} is lost: the ledger refused what it wanted to keep, because "
-                f"the task is {settled.state or settled.verdict} under another fence; stop here"
+                f"{why}; stop here"
             )
 
     @property
@@ -191,8 +194,11 @@ class TaskContext:
         if self._checkpoints is None:
             lease, kept = self._claimed.lease, self._claimed.checkpoint
             settings, keyring = self._line.settings, self._line.keyring
-            self._checkpoints = Checkpoints(settings, self.task_id, lease.fence, keyring, kept)
+            self._checkpoints = Checkpoints(settings, self.task_id, lease.fence, keyring, kept, self._born)
         return self._checkpoints
+
+    def _born(self) -> str:
+        return self._line.born(lambda: self._lost)
 
     # --- the inbox -----------------------------------------------------------------------------------------------
 

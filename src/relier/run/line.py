@@ -84,6 +84,13 @@ class Line:
     def ledger(self) -> Ledger:
         return self._client.ledger
 
+    def born(self, lost: Callable[[], bool]) -> str:
+        """The birth mark of the store, asked for where this process does not know it yet. Blocks."""
+        birth = self._client.birth
+        if not birth.mark:
+            birth.learn(tell(self._client.sync_store.run, self.ledger.open(), lost, "the namespace"))
+        return birth.mark
+
     @cached_property
     def _threads(self) -> Threads:
         threads = Threads()

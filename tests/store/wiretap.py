@@ -116,7 +116,7 @@ def _whole_request(client: socket.socket) -> bytes:
     """What the client sent, up to the end of a command."""
     reader = hiredis.Reader(notEnoughData=Ellipsis)
     data = b""
-    while not data or reader.has_data():
+    while not data or reader.has_data() or not _is_whole(data):
         more = client.recv(CHUNK)
         if not more:
             return b""
@@ -125,6 +125,17 @@ def _whole_request(client: socket.socket) -> bytes:
         while reader.gets() is not Ellipsis:
             pass
     return data
+
+
+def _is_whole(data: bytes) -> bool:
+    """Whether the data ends with a command, and not between two arguments of one, where a reader has nothing left."""
+    reader = hiredis.Reader(notEnoughData=Ellipsis)
+    reader.feed(data + b"+END\r\n")
+    last = None
+    with contextlib.suppress(hiredis.ProtocolError):
+        while (found := reader.gets()) is not Ellipsis:
+            last = found
+    return last == b"END"
 
 
 def _whole_replies(server: socket.socket, request: bytes) -> bytes:

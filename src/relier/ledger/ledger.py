@@ -85,13 +85,13 @@ class Ledger:
 
     # --- the namespace -------------------------------------------------------------------------------------------
 
-    def open(self, remembered: str = "") -> Call[str]:
+    def open(self, remembered: str = "", fresh: str = "") -> Call[str]:
         """Marks an empty namespace with this layout and a birth mark; a LayoutError for another layout's.
 
         Answers with the mark. `remembered`: the mark the caller knows. Where that is another one, the store was emptied
-        or replaced since, which is noted for `rl doctor`.
+        or replaced since, which is noted for `rl doctor`. `fresh`: what a new mark begins with; else it is random.
         """
-        args: list[Arg] = [keys.LAYOUT, new_mark(), remembered]
+        args: list[Arg] = [keys.LAYOUT, fresh or new_mark(), remembered]
         return self._call("open", args, partial(replies.opened, self._namespace))
 
     # --- 1 enter -------------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ class Worker:
             self.boot = f"{self.name}.{self.boots}"
             self.running, self.strangers, self.cancelled = {}, {}, set()
             if world.profile.wipe:  # the others' seeds need not draw for what never happens to them
-                opened = yield from ask(world.ledger.open(self.born), 3)
+                opened = yield from ask(world.ledger.open(self.born, self.boot), 3)
                 self.born = opened if isinstance(opened, str) else self.born
             joined: Any = LOST
             while joined is LOST or isinstance(joined, RelierError):

@@ -318,7 +318,7 @@ def calls(rng: random.Random, model: Model, steps: int) -> Iterator[Call[Any] | 
     """
     fuzzer, locks = Fuzzer(rng, model), Fuzzer(random.Random(rng.random()), model)
     parts, plain = Fuzzer(random.Random(rng.random()), model), Fuzzer(random.Random(rng.random()), model)
-    yield fuzzer.ledger.open()
+    yield fuzzer.ledger.open(fresh="first")
     for boot in BOOTS[:2]:
         yield fuzzer.ledger.register(boot, LEASE_MS)
     for _ in range(steps):
@@ -333,4 +333,4 @@ def calls(rng: random.Random, model: Model, steps: int) -> Iterator[Call[Any] | 
         while plain.rng.random() < 0.3:
             yield plain.pick_plain()
     for remembered in ("", model.born, "before", "long-before"):
-        yield fuzzer.ledger.open(remembered)
+        yield fuzzer.ledger.open(remembered, "later")

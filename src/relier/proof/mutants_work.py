@@ -266,7 +266,7 @@ class RepeatsAreCharged(Model):
     def _submit(self, args: list[bytes]) -> Any:
         answer = super()._submit(args)
         limits = [args[5 + 4 * i : 9 + 4 * i] for i in range(int(args[4]))]
-        if answer[0] == b"ok" and not any(isinstance(item, bytes) for item in answer[1:]):
+        if answer[0] == b"ok" and not any(isinstance(item, bytes) for item in answer[2:]):
             for name, interval, _, _ in limits:
                 self.rates[name.decode()] = max(self.rates.get(name.decode(), 0), self.time_us) + int(interval)
         return answer

@@ -111,6 +111,7 @@ class Heart(threading.Thread):
         self._on_beat = on_beat
         self._leave_by = leave_by
         self._birth = birth or BirthMark(partial(place_of, settings))
+        self._born = ""  # the birth mark of the store that knows the boot
         self._ending = threading.Event()
         self._poked = False
         self._away = False
@@ -119,6 +120,7 @@ class Heart(threading.Thread):
 
     def join_namespace(self) -> None:
         """Register the boot, and begin. Raises where the store cannot be reached."""
+        self._born = self._birth.mark
         self._insist(partial(self._register, self._pulse.boot), self._patience)
         self._sign()
         self.start()
@@ -204,9 +206,11 @@ class Heart(threading.Thread):
 
     def _start_over(self) -> None:
         lost, reborn = self._pulse.boot, new_boot()
-        emptied = self._birth.learn(self._store.run(self._ledger.open(self._birth.mark)))
+        born = self._store.run(self._ledger.open(self._born))
+        self._birth.learn(born)
         self._register(reborn)
         self._sign()
+        emptied, self._born = self._born not in {"", born}, born
         why = "is not known to the emptied store" if emptied else "was declared lost"
         log.warning("worker %s %s; it goes on as %s, what it ran is cancelled", lost, why, reborn)
         self._tell(Lost(lost, reborn, emptied))

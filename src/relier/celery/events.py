@@ -61,7 +61,8 @@ def dispatcher_class(base: type[Any]) -> type[Any]:
         def _publish(self, event: Any, producer: Any, routing_key: str, *_: Any, **__: Any) -> None:
             if producer is not None:  # None: it was closed
                 options = {"serializer": self.serializer, "headers": self.headers, "delivery_mode": self.delivery_mode}
-                sender_of(self.app).send(Outgoing(event, routing_key, self.exchange, options))
+                kept = event.copy() if isinstance(event, list) else event  # before 5.7 Celery empties a batch once sent
+                sender_of(self.app).send(Outgoing(kept, routing_key, self.exchange, options))
 
     return LedgerDispatcher
 

@@ -32,7 +32,6 @@ SMOKE = {
         "replaced_by_a_chord",
         "replaced_in_a_chord",
         "add_to_chord",
-        "add_a_chord_to_a_chord",
         "stamped",
         "retried",
         "autoretry",

@@ -21,11 +21,8 @@ HERE = Path(__file__).parent
 UNANSWERED = ["PENDING"]
 
 
-# What every version of Celery that we support answers in the same way.
-SMOKE = {
-    *("a chain into a group", "a chord into a group", "long ids"),
-    *("a failure in a group at the end", "a failure before a group", "a failure in a chord in a chord"),
-}
+# What runs on every version of Celery. Plain 5.4 joins nested headers only sometimes: there it is no measure.
+SMOKE = {"a failure before a group", "a failure in a chord in a chord"}
 
 
 def shapes() -> list[Any]:

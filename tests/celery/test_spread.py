@@ -82,7 +82,7 @@ def test_what_is_too_large_to_be_packed_travels_alone(server: Any) -> None:
 
 def test_batches_of_batches(server: Any) -> None:
     settings = Settings(redis_url=server.url, max_payload_bytes=100_000)
-    tasks = [task(i, 20_000) for i in range(1100)]  # two in a batch: 550 batches, which do not pack further
+    tasks = [task(i, 20_000) for i in range(1200)]  # two in a batch: 600 batches, which do not pack further
     out = spread(OfTest(settings), collected(tasks))
     assert len(out) < COMMIT_TASKS
     assert unpacked(out) == tasks

@@ -333,7 +333,7 @@ def waiting(desk: Desk, database: Database, count: int) -> None:
     if database.kind == "postgresql":
         sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
     else:
-        sql = "SELECT count(*) FROM information_schema.processlist WHERE info LIKE 'INSERT INTO relier_inbox%%'"
+        sql = "SELECT count(*) FROM information_schema.processlist WHERE info LIKE 'INSERT%%relier_inbox%%'"
 
     def all_wait() -> bool:
         with desk.engine.connect() as connection:

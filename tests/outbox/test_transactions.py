@@ -256,13 +256,13 @@ async def test_an_async_session_that_joined_a_transaction(shop: Shop, database: 
     engine = create_async_engine(database.async_url)
     async with engine.connect() as connection, connection.begin():
         session = AsyncSession(bind=connection)
-        await receipt.apush_in(session, 1)
+        await receipt.with_options(task_id="1").apush_in(session, 1)
         await session.close()
         async with AsyncSession(bind=connection) as other:
-            receipt.push_in(other, 2)
+            receipt.with_options(task_id="2").push_in(other, 2)
             await other.commit()
         forgotten = AsyncSession(bind=connection)
-        receipt.push_in(forgotten, 3)
+        receipt.with_options(task_id="3").push_in(forgotten, 3)
     await forgotten.close()
     await engine.dispose()
-    assert shop.count() == 3
+    assert [int(row.task_id) for row in shop.rows()] == [1, 2, 3]

@@ -11,6 +11,7 @@ from weakref import WeakSet, ref
 
 from sqlalchemy import Connection, event
 from sqlalchemy.orm import Session, SessionTransaction
+from sqlalchemy.util.concurrency import in_greenlet
 
 from relier.errors import OutsideTransactionError
 from relier.outbox.row import NewRow
@@ -166,8 +167,4 @@ def innermost(session: Session) -> SessionTransaction | None:
 
 def may_block(connection: Connection) -> bool:
     """Whether a statement may run here and now. An async driver's must be awaited, by a greenlet of SQLAlchemy's."""
-    if not connection.dialect.is_async:
-        return True
-    from greenlet import getcurrent  # async drivers need it, others do without
-
-    return bool(getattr(getcurrent(), "__sqlalchemy_greenlet_provider__", False))
+    return not connection.dialect.is_async or in_greenlet()

@@ -105,6 +105,7 @@ def servers(folder: Path) -> Iterator[dict[str, str]]:
             "REDIS_HOST": "127.0.0.1",
             "REDIS_PORT": str(broker.port),
             "RELIER_REDIS_URL": ledger.tcp_url,
+            "WORKER_LOGLEVEL": "INFO",  # as Celery's tox.ini has it
         }
     finally:
         broker.kill()

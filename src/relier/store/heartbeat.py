@@ -15,7 +15,7 @@ import sys
 
 from relier.settings import Settings
 
-SHORTEST_DEADLINE_S = 0.25
+SHORTEST_DEADLINE_S = 0.5  # on a busy machine connecting anew, which follows a timeout, may take a part of it
 SHORTEST_RETRY_S, LONGEST_RETRY_S = 0.05, 1.0
 
 

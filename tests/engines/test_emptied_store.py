@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import queue
 import subprocess
 import sys
 
 import fleet_jobs as jobs
 from conftest import NewFleet
 from fleet import wait_until
+from relier import Client, Settings
+from relier.engines.heart import Heart, Lost, News, Pulse
 from servers import Boot
 
 
@@ -57,3 +60,26 @@ def test_results_that_come_too_late_are_refused_with_one_line(boot: Boot, fleets
     assert said.count("has no record of it") <= 1
     assert "zombie" not in said
     assert said.count("the store was emptied or replaced") == 1
+
+
+def test_a_worker_whose_process_knew_the_new_mark_already_is_still_no_lost_one(boot: Boot, namespace: str) -> None:
+    """A push from one of its tasks may be the first to notice."""
+    server = boot()
+    client = Client(Settings(redis_url=server.url, namespace=namespace, heartbeat_ttl=1.0))
+    client.open()
+    news: queue.Queue[News] = queue.Queue()
+    heart = Heart(client.settings, client.scripts, Pulse(), "{}", news.put, lambda: None, birth=client.birth)
+    heart.join_namespace()
+    before = client.birth.mark
+    server.command("FLUSHALL")
+    other = Client(client.settings)
+    other.open()
+    client.birth.learn(other.birth.mark)
+    while not isinstance(told := news.get(timeout=20), Lost):
+        pass
+    heart.end()
+    heart.join(20)
+    assert told.emptied
+    assert client.birth.mark == other.birth.mark != before
+    for each in (client, other):
+        each.close()

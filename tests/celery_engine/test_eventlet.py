@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 
 from celery_engine.conftest import HERE, Shop
 
-pytest.importorskip("eventlet")
+# Looked for, not imported: it warns of every fork of the process that has imported it.
+pytestmark = pytest.mark.skipif(find_spec("eventlet") is None, reason="eventlet is not installed")
 
 PATCHED = "import eventlet; eventlet.monkey_patch()\nfrom shop_app import *\n"
 IDLES = f"""{PATCHED}

@@ -63,7 +63,7 @@ def test_checkpoints_in_a_relative_folder(fleet: Fleet, elsewhere: str) -> None:
     harm.change_folder.push(elsewhere).result(10)
     receipt = harm.keep.push("so far")
     fleet.wait_diary("kept", 1)
-    wait_until(lambda: list(fleet.folder.glob("kept/*/*.checkpoint")), what="a checkpoint beside the worker's start")
+    wait_until(lambda: list(fleet.folder.glob("kept/**/*.checkpoint")), what="a checkpoint beside the worker's start")
     assert not list(Path(elsewhere).glob("**/*.checkpoint"))
     member.kill_all()
     fleet.worker(modules=("fleet_harm",), RELIER_CHECKPOINT_DIR="kept", RELIER_CHECKPOINT_MAX_INLINE_BYTES="0")

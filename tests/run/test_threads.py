@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import sys
 import threading
 import time
@@ -25,6 +26,14 @@ def threads() -> Iterator[Threads]:
     one = Threads()
     yield one
     one.close()
+
+
+@pytest.fixture(autouse=True)
+def no_gc_callbacks() -> Iterator[None]:
+    """Hypothesis has one, which runs in whichever thread collects: a stop that hits it there is only reported."""
+    callbacks, gc.callbacks[:] = list(gc.callbacks), []
+    yield
+    gc.callbacks[:] = callbacks
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import socket
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -96,6 +97,8 @@ class Jobs:
         self._read, self._write = socket.socketpair()  # not a pipe: eventlet's `os.read` waits also where it must not
         self._read.setblocking(False)
         self._write.setblocking(False)
+        for end in (self._read, self._write):
+            weakref.finalize(self, end.close).atexit = False
         self._asked: float | None = None
         self.listening = False
         self.under_way: set[Job] = set()

@@ -434,6 +434,22 @@ def test_deferred_rows_and_a_refusal_without_a_time(shop: Shop) -> None:
     assert relay.drain() == 1
 
 
+def test_depth_counts_rows_and_does_not_guess_from_their_ids(shop: Shop) -> None:
+    """A dead row of long ago stands far below those of today."""
+    shop.place(1)
+    shop.change(dead=1, id=1)
+    shop.place(2)
+    table = shop.outbox.table
+    with shop.engine.begin() as connection:
+        connection.execute(table.update().where(table.c.dead == 0).values(id=40_000_000))
+    shop.place(3, 4)
+    rows = shop.relay()._rows
+    with EngineDatabase(shop.engine).begin() as tx:
+        few, enough = rows.depth(tx, 2), rows.depth(tx, 10)
+    assert (few.waiting, few.exact) == (2, False)
+    assert (enough.waiting, enough.exact, enough.dead) == (3, True, 1)
+
+
 def test_depth_is_cheap_and_people_see_the_dead(shop: Shop) -> None:
     shop.place(1, 2, 3)
     database = EngineDatabase(shop.engine)

@@ -15,7 +15,7 @@ from relier.cli.database import check_table, on_database, on_rows, open_database
 from relier.cli.session import Exit, Failure, Session, with_session
 from relier.cli.show import many, one_line, print_json, print_table, span
 from relier.cli.worker import settings_for, start_logging, stays
-from relier.errors import RedisConnectionError
+from relier.errors import StoreUnavailableError
 from relier.ledger.pages import read_stats
 from relier.outbox.bell import Ear
 from relier.outbox.inbox import DEFAULT_INBOX, Marks
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("relier.outbox")
 
+COUNTED = 1_000_000  # rows that `stats` counts; beyond that it says "or more"
 UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -152,15 +153,15 @@ def age_of(text: str) -> int:
 def stats(session: Session, database: Database, rows: Rows) -> None:
     """How many rows wait, how old the oldest is, how many are dead, and which relays live."""
     with database.begin() as tx:
-        depth = rows.depth(tx)
+        depth = rows.depth(tx, COUNTED)
     relays = _relays(session)
     if session.as_json:
         print_json(asdict(depth) | {"relays": relays})
         return
-    about = "" if depth.exact else "about "
+    more = "" if depth.exact else " or more"
     oldest = f", the oldest for {span(depth.oldest_age_ms)}" if depth.waiting else ""
-    click.echo(f"Waiting: {about}{depth.waiting:,}{oldest}.")
-    click.echo(f"Dead: {depth.dead:,}{'' if depth.dead <= 10_000 else ' or more'}.")
+    click.echo(f"Waiting: {depth.waiting:,}{more}{oldest}.")
+    click.echo(f"Dead: {depth.dead:,}{' or more' if depth.dead >= COUNTED else ''}.")
     if relays is None:
         click.echo("Relays: not known, for the store does not answer.")
     else:
@@ -171,7 +172,7 @@ def _relays(session: Session) -> list[str] | None:
     """Those that live; None where the store is away, which is just when people want to know how many rows wait."""
     try:
         boots = read_stats(session.run, session.ledger).boots
-    except RedisConnectionError:
+    except StoreUnavailableError:
         return None
     return [boot.boot for boot in boots if is_relay(boot.boot) and boot.lease_left_ms > 0]
 

@@ -36,9 +36,9 @@ class RelayCollector:
                 ()
                 if depth is None
                 else (
-                    ("depth", depth.waiting, "Rows that wait; an estimate above 10,000."),
+                    ("depth", depth.waiting, "Rows that wait, counted up to 10,000."),
                     ("oldest_age_seconds", depth.oldest_age_ms / 1000, "The age of the oldest of them."),
-                    ("dead_rows", depth.dead, "Dead rows in the table, 10,001 at the most."),
+                    ("dead_rows", depth.dead, "Dead rows in the table, counted up to 10,000."),
                 )
             ),
         ):

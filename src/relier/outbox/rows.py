@@ -29,7 +29,7 @@ IN_ORDER = (
     "set_config('enable_sort', 'off', true)"
 )
 KINDS = (LEDGER, CELERY)
-COUNT_MOST = 10_000  # above that a depth is an estimate
+COUNT_MOST = 10_000  # a relay counts no further, for its metrics; people wait for more
 ERROR_CHARS = 8_000
 
 
@@ -64,7 +64,7 @@ class Members:
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """`waiting`: rows that are to be sent, an estimate above 10,000; `oldest_age_ms`: the age of the oldest of them."""
+    """`waiting`: rows to be sent, a lower bound where not `exact`; `oldest_age_ms`: the age of the oldest of them."""
 
     waiting: int
     exact: bool
@@ -223,20 +223,16 @@ class Rows:
 
     # --- people --------------------------------------------------------------------------------------------------
 
-    def depth(self, tx: Transaction) -> Depth:
-        """Cheap however many rows there are: nothing is counted beyond 10,000."""
+    def depth(self, tx: Transaction, most: int = COUNT_MOST) -> Depth:
+        """Count the rows, waiting and dead, up to `most` of each: cheap however many there are."""
 
         def count(dead: int) -> int:
-            sql = f"SELECT count(*) FROM (SELECT 1 FROM {{t}} WHERE dead = :dead LIMIT {COUNT_MOST + 1}) counted"
+            sql = f"SELECT count(*) FROM (SELECT 1 FROM {{t}} WHERE dead = :dead LIMIT {most}) counted"
             return int(tx.run(self._sql(sql), {"dead": dead})[0][0])
 
         waiting = count(0)
         oldest = tx.run(self._sql("SELECT {now} - created_at FROM {t} WHERE dead = 0 ORDER BY id LIMIT 1"), {})
-        exact = waiting <= COUNT_MOST
-        if not exact:
-            first, last = tx.run(self._sql("SELECT min(id), max(id) FROM {t}"), {})[0]
-            waiting = max(waiting, int(last) - int(first) + 1)
-        return Depth(waiting, exact, int(oldest[0][0]) if oldest else 0, count(1))
+        return Depth(waiting, waiting < most, int(oldest[0][0]) if oldest else 0, count(1))
 
     def dead(self, tx: Transaction, wanted: Wanted, most: int) -> list[Seen]:
         where, values = wanted.sql()

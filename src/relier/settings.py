@@ -10,7 +10,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from relier.errors import ConfigurationError
 
-Seconds = Annotated[float, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 MOST_AT_ONCE = 100_000
 MOST_RESURRECTIONS = 99
 OUTBOX_DATABASE = "RELIER_OUTBOX_DATABASE_URL"  # no field: an option of `rl outbox`, which alone knows databases by URL
@@ -96,14 +96,14 @@ class Settings(BaseSettings):
     """At most so many tasks are returned in one pass of a sweep."""
     resurrection_max_queue_depth: Annotated[int, Field(ge=1)] = 10_000
     """While so many returned tasks wait in a queue, no more are returned to it."""
-    resurrection_requeue_delay: Annotated[float, Field(ge=0)] = 0.05
+    resurrection_requeue_delay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.05
     """The pause between two passes while there is more to return (s)."""
     resurrection_check_interval: Seconds = 0.5
     """How often every worker, and `rl resurrector`, sweeps (s)."""
     max_resurrections: Annotated[int, Field(ge=0, le=MOST_RESURRECTIONS)] = 5
     """How many deaths of its own process a task survives before it becomes a dead letter, as set where it is pushed. A
     task's own `max_resurrections` overrides it."""
-    graceful_shutdown_timeout: Annotated[float, Field(ge=0)] = 30.0
+    graceful_shutdown_timeout: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 30.0
     """How long a worker that was told to leave lets its tasks finish (s). Then it hands them back."""
     concurrency: Annotated[int, Field(ge=1, le=MOST_AT_ONCE)] = 100
     """Tasks at once in one worker process."""

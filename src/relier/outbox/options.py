@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from relier.errors import ConfigurationError
 from relier.outbox.write import DEFAULT_TABLE
@@ -31,6 +32,7 @@ class RelayOptions:
     no_wake: bool = False
 
     def __post_init__(self) -> None:
+        self._check_times()
         for what in ("batch_size", "publish_concurrency"):
             if getattr(self, what) < 1:
                 raise ConfigurationError(f"{what} must be at least 1, not {getattr(self, what)}")
@@ -39,9 +41,6 @@ class RelayOptions:
                 f"batch_size must be at most {LARGEST_BATCH}, not {self.batch_size}: one statement closes a batch, and "
                 f"databases take only so many values in one; start more relays instead"
             )
-        for what in ("idle_time", "send_timeout", "stale_timeout_seconds"):
-            if getattr(self, what) <= 0:
-                raise ConfigurationError(f"{what} must be more than 0 seconds, not {getattr(self, what)}")
         for what in ("shutdown_timeout", "broker_outage_cooldown", "max_retries", "backoff_time", "max_backoff"):
             if getattr(self, what) < 0:
                 raise ConfigurationError(f"{what} must not be negative, but is {getattr(self, what)}")
@@ -52,6 +51,15 @@ class RelayOptions:
                 f"stale_timeout_seconds ({self.stale_timeout_seconds:g}) must be longer than send_timeout "
                 f"({self.send_timeout:g}): a row would be given to another relay while this one sends it"
             )
+
+    def _check_times(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ConfigurationError(f"{field.name} must be a number of seconds, not {value}")
+        for what in ("idle_time", "send_timeout", "stale_timeout_seconds"):
+            if getattr(self, what) <= 0:
+                raise ConfigurationError(f"{what} must be more than 0 seconds, not {getattr(self, what)}")
 
     def backoff(self, retries: int) -> float:
         """How long a row waits that has failed so often before."""

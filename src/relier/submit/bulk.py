@@ -1,7 +1,7 @@
 """A `push_many` under way, without the connection to the store: what to submit next, and what was answered.
 
 A bulk of any length is pushed in bounded pieces. Every call is checked and weighed before the first one is sent, so
-that a mistake in the last one pushes nothing. Only the first few megabytes of payloads are kept from that pass; the
+that a mistake in the last one pushes nothing. Only the first 8 MiB of submissions are kept from that pass; the
 others are made again when their piece is sent, so memory grows with the calls and the receipts, not with the payloads.
 
 A bulk is let in or refused as a whole. Chunks are submitted one by one until one brings something new: that one pays
@@ -94,8 +94,11 @@ class Bulk:
         self._calls += calls
         self._ids += self._next_ids(first, len(calls))
         tasks = [self._make(number) for number in range(first, len(self._calls))]
-        for task in tasks:
-            check_submission(task, self._client.settings.max_payload_bytes)
+        most = self._client.settings.max_payload_bytes
+        for number, task in enumerate(tasks, first):
+            # Calls of one bulk differ in id, key and payload only, and the ledger checks each again as it is sent.
+            if number == 0 or task.key or self._chosen is not None or len(task.payload) > most:
+                check_submission(task, most)
             self._keep(task)
         self._left += self._task.guards.load(self._client.settings, calls, self._held(tasks))
 

@@ -30,13 +30,16 @@ async def execute(attempt: Attempt, threads: Threads, line: Line) -> Outcome:
     its own."""
     enter_context(attempt.ctx)
     trace.inherited.set(attempt.envelope.trace)
-    body = background.enter_body()
+    body, process = background.enter_body(), os.getpid()
     try:
         value = await _call(attempt, threads)
     except AlreadyRan as ran:  # an earlier attempt's effects are committed: so its result is this one's
         value = ran.value
     except BaseException as error:  # noqa: BLE001 - whatever a task raises is its outcome
         return _raised(attempt, error, disturbed=body.disturbed)
+    finally:
+        if os.getpid() != process:
+            end_copy()
     if isinstance(attempt.stop, Failed):  # it swallowed the hard timeout's cancel, and came to an end after all
         return attempt.stop
     forgotten = attempt.ctx.forgotten()
@@ -49,15 +52,6 @@ async def execute(attempt: Attempt, threads: Threads, line: Line) -> Outcome:
 
 
 async def _call(attempt: Attempt, threads: Threads) -> Any:
-    process = os.getpid()
-    try:
-        return await _call_body(attempt, threads)
-    finally:
-        if os.getpid() != process:
-            end_copy()
-
-
-async def _call_body(attempt: Attempt, threads: Threads) -> Any:
     args, kwargs = attempt.arguments()
     if attempt.stop is not None:  # before it had begun
         raise asyncio.CancelledError

@@ -87,7 +87,7 @@ class Adoption:
     # --- the way out ---------------------------------------------------------------------------------------------
 
     def send(self, message: Message, queue: str, priority: int | None, *, awaited: bool, call: Any) -> None:
-        """Into the ledger; or, where an attempt ends, into what it leaves behind. `call`: its arguments, as two."""
+        """Submit a message to the ledger, or as a follow-up of the attempt that is ending. `call`: (args, kwargs)."""
         task, admission = self._admitted(message, queue, priority, awaited=awaited, call=call)
         collector = running()
         if collector is not None and collector.takes(message, task):

@@ -114,7 +114,7 @@ def join_part(app: Any, collector: Collector, request: Any, state: str, result: 
 
 
 def is_added(request: Any) -> bool:
-    """Whether a member was added to its chord. Earlier releases say so in a header."""
+    """Return whether a member was added by add_to_chord. Earlier releases marked this in a header."""
     return bool(request.chord.get(ADDED) or request.get(ADDED))
 
 
@@ -153,7 +153,7 @@ def fits(task_id: str) -> bool:
 
 
 def record_of(task_id: str) -> str:
-    """The record that brings the part of a task, unless that was replaced."""
+    """Return the record that delivers a task's part to its chord, unless the task was replaced."""
     return task_id if fits(task_id) else part_id(task_id)
 
 
@@ -281,7 +281,7 @@ def _send_body(
 
 
 def _fail_body(app: Any, collector: Collector, callback: Any, error: Exception) -> Report:
-    """The body will not run. If it is in a chord itself, that one gets its part: plain Celery leaves it waiting."""
+    """Record that the body will not run. An outer chord gets its failed part; plain Celery would leave it waiting."""
     with as_current_task(app.tasks[JOIN_TASK], collector.record_id):
         app.backend.chord_error_from_stack(callback=callback, exc=error)
     part = awaited_by(callback)
@@ -325,7 +325,7 @@ def _nested_values(app: Any, header: Any, parts: Parts) -> list[Any]:
 
 
 def _failure(app: Any, raw: bytes) -> tuple[str, str, BaseException | None]:
-    """Who failed, how in words, and the error itself. Parts of earlier releases have none."""
+    """The member that failed, its error as text, and the error itself (absent in parts of earlier releases)."""
     member, why, *kept = codec.decode(raw[len(FAILED) :])
     error = None
     if kept and kept[0]:
@@ -337,7 +337,7 @@ def _failure(app: Any, raw: bytes) -> tuple[str, str, BaseException | None]:
 
 
 def _record_in(part: str) -> str:
-    """Whose part it is, by its name."""
+    """Return which task a part belongs to, read from the name of the part."""
     return part.partition(".")[2].partition("+")[0]
 
 

@@ -66,7 +66,7 @@ class BrokerCalls:
 
 
 def waits_for_broker(frame: FrameType | None) -> bool:
-    """Whether a thread is inside a call to the broker. One that runs a task is in a call of the task's own."""
+    """Return whether a thread is inside a broker call of Celery's own, not one that a task's code makes."""
     stack = []
     while frame is not None:
         stack.append(str(frame.f_globals.get("__name__", "")))
@@ -91,7 +91,7 @@ def channels_of(connection: Any) -> list[Any]:
 
 
 def sockets_of_channel(channel: Any) -> Iterator[Any]:
-    """The sockets that are open; none is opened for it."""
+    """Return the sockets that are already open, without opening any."""
     made = vars(channel)
     clients = [made[name] for name in ("client", "subclient") if name in made]
     pools = [made.get("_pool"), made.get("_async_pool"), *(client.connection_pool for client in clients)]

@@ -69,7 +69,7 @@ def dispatcher_class(base: type[Any]) -> type[Any]:
 
 @dataclass(frozen=True)
 class Outgoing:
-    """One event, or a batch of them, with all that its message needs."""
+    """An event, or a batch of events, with everything its message needs."""
 
     event: Any
     routing_key: str
@@ -195,6 +195,6 @@ def sender_of(app: Any) -> EventSender:
 @atexit.register
 @signals.worker_process_shutdown.connect(weak=False)  # the pool's processes run no exit functions
 def flush_events(**_: Any) -> None:
-    """The last events of a process that ends."""
+    """Send the last events before the process ends."""
     for sender in list(_senders.values()):
         sender.flush(FLUSH_S)

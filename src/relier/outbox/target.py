@@ -61,8 +61,7 @@ class Outage:
     @property
     def silent(self) -> bool:
         """Whether no answer came: then the row itself may be at fault. A store that answers "not now" means any row."""
-        said_so = isinstance(self.error, StoreUnavailableError) and not isinstance(self.error, RedisConnectionError)
-        return not said_so and not isinstance(self.error, StoreNotReadyError)
+        return not isinstance(self.error, StoreUnavailableError) or type(self.error) is RedisConnectionError
 
 
 Outcome = Sent | Deferred | Failed | Outage

@@ -60,7 +60,7 @@ class History:
     # --- effects of steps ------------------------------------------------------------------------------------------
 
     def effect(self, lease: Lease) -> None:
-        """The attempt has done what a step is to record."""
+        """Note that an attempt has performed an effect that a step must record."""
         self.effects.add((lease.task_id, int(lease.fence)))
 
     def excuse(self, lease: Lease) -> None:

@@ -78,7 +78,7 @@ def run_virtually(main: Callable[[VirtualLoop], Coroutine[Any, Any, T]]) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Spell:
-    """From when to when something is wrong, and what: down, frozen, or the error reply to whatever is asked."""
+    """One fault: when it begins and ends, and its kind (down, frozen, or an error reply to every call)."""
 
     begins: float
     ends: float
@@ -103,7 +103,7 @@ class Server:
         return next((spell for spell in self.weather if spell.begins <= now < spell.ends), None)
 
     def calm(self, begins: float, ends: float) -> bool:
-        """Whether nothing was wrong in that time."""
+        """Return whether the store was healthy throughout that time."""
         return not any(spell.begins < ends and begins < spell.ends for spell in self.weather)
 
     @property

@@ -67,13 +67,12 @@ async def test_a_commit_is_at_the_level_of_the_push(crew: Crew, server: Server) 
         before = server.calls_of("waitaof")
         assert await (await plain.apush()).result(10) == 1
         assert server.calls_of("waitaof") == before
-        receipt = await synced.apush()
-        pushed = server.calls_of("waitaof")
-        assert pushed == before + 1
-        assert await receipt.result(10) == 2
-        await until(lambda: server.calls_of("waitaof") == pushed + 1, what="the commit's confirmation")
+        assert await (await synced.apush()).result(10) == 2
+        await until(lambda: server.calls_of("waitaof") == before + 2, what="the push and the commit")
         assert await (await plain.with_options(durability="fsync").apush()).result(10) == 1
-        await until(lambda: server.calls_of("waitaof") == pushed + 3)
+        await until(lambda: server.calls_of("waitaof") == before + 4, what="the other push and its commit")
+    await synced.apush()
+    assert server.calls_of("waitaof") == before + 5, "a push alone"
 
 
 async def test_steps_and_checkpoints_too(crew: Crew, server: Server) -> None:

@@ -35,7 +35,7 @@ _body: ContextVar[Body | None] = ContextVar("relier_body", default=None)
 
 
 class BodyTask(asyncio.Task[T]):
-    """An asyncio task that runs code of an attempt."""
+    """An asyncio task that the code of an attempt started."""
 
     def __init__(self, work: Coroutine[Any, Any, T] | Generator[Any, None, T], **options: Any) -> None:
         super().__init__(work, **options)
@@ -56,13 +56,12 @@ def start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyn
 
 def start_body(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """Start the task that runs an attempt."""
-    return hide(BodyTask(work, loop=loop))
+    return hide(asyncio.Task(work, loop=loop))
 
 
 def enter_body() -> Body:
     """Called where the code of an attempt begins: what it starts from here on is its own."""
-    task = asyncio.current_task()
-    body = task.body if isinstance(task, BodyTask) else Body()
+    body = Body()
     _body.set(body)
     return body
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -149,11 +150,12 @@ class Journal:
 
 
 def current_line() -> object:
-    """What runs one step after the other: the current asyncio task, or the thread where no loop runs."""
+    """What runs one step after the other: the current asyncio task, or the thread where no loop runs. As a weak
+    reference, of which each has one, since an asyncio task keeps the attempt alive that would keep its lines alive."""
     try:
-        return asyncio.current_task() or threading.current_thread()
+        return weakref.ref(asyncio.current_task() or threading.current_thread())
     except RuntimeError:
-        return threading.current_thread()
+        return weakref.ref(threading.current_thread())
 
 
 def write_result(fn: Callable[..., Any], value: Any) -> bytes:

@@ -53,22 +53,25 @@ PASSING = [code for code in REPLIES if code not in FINAL and code != "NOSCRIPT"]
 
 
 class Refusing:
-    """Answers with `reply` in the place of a server. Other commands than scripts pass."""
+    """Answers with `reply` in the place of a server. Commands other than scripts pass."""
 
     def __init__(self, proxy: Proxy) -> None:
         self.proxy = proxy
         self.refused = 0
         proxy.disturb = self._disturb
         self._reply = b""
+        self._only = b"EVALSHA"
 
-    def begin(self, code: str) -> None:
+    def begin(self, code: str, only: str = "") -> None:
+        """Answer with the reply of `code`; `only`: to the script of this digest."""
+        self._only = only.encode() or b"EVALSHA"
         self._reply = f"-{REPLIES[code]}\r\n".encode()
 
     def end(self) -> None:
         self._reply = b""
 
     def _disturb(self, request: bytes) -> bytes | None:
-        if not self._reply or b"EVALSHA" not in request:
+        if not self._reply or self._only not in request:
             return None
         self.refused += 1
         reader = hiredis.Reader()

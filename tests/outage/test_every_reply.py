@@ -28,6 +28,7 @@ from relier.store.replies import MEANINGS
 pytestmark = pytest.mark.anyio
 
 effects: list[str] = []
+gates: dict[str, asyncio.Event] = {}  # of `hold`, one pair for each test
 trouble: dict[str, Callable[[], None]] = {}  # what happens at a named place of a task's body
 
 
@@ -53,6 +54,12 @@ async def pay(ctx: TaskContext, order: str) -> str:
 @rl_task(name="tests.outage.plain")
 def plain(order: int) -> int:
     return order
+
+
+@rl_task(name="tests.outage.hold")
+async def hold() -> None:
+    gates["holds"].set()
+    await gates["may_end"].wait()
 
 
 class Repeats(logging.Handler):
@@ -97,6 +104,7 @@ async def observer(settings: Settings) -> AsyncIterator[Client]:
 @pytest.fixture(autouse=True)
 def quiet() -> None:
     effects.clear()
+    gates.update(holds=asyncio.Event(), may_end=asyncio.Event())
     trouble.update(dict.fromkeys(("step", "checkpoint", "lock", "conclude", "settle"), lambda: None))
 
 
@@ -199,6 +207,40 @@ async def test_a_push_never_meets_forgotten_scripts(through: Settings, refusing:
     assert (await asyncio.to_thread(plain.push, 2)).id
     use_client(None)
     await patient.aclose()
+
+
+@pytest.mark.parametrize("code", REPLIES)
+async def test_a_heart_beats_on_whatever_the_store_answers(
+    through: Settings, observer: Client, refusing: Refusing, code: str
+) -> None:
+    """Only the ledger's own word that a worker is gone makes it lost. Forgotten scripts it does not even notice."""
+    quick = Client(through.model_copy(update={"heartbeat_ttl": 1.0}))
+    worker = Worker(quick, WorkerOptions(sweep=False))
+    receipt = await push_through(observer, hold, instead_of=quick)
+    running = asyncio.create_task(worker.run())
+    boot = worker.boot
+    await gates["holds"].wait()
+    refusing.begin(code, only=quick.scripts["beat"].sha)
+    while refusing.refused < (1 if code == "NOSCRIPT" else 3):
+        await asyncio.wait({running}, timeout=0.02)
+    refusing.end()
+    beat = await last_beat(observer)
+    while await last_beat(observer) == beat:
+        await asyncio.wait({running}, timeout=0.02)
+    gates["may_end"].set()
+    while (await observer.arun(observer.ledger.get(receipt.id))).record.state is State.RUNNING:
+        await asyncio.wait({running}, timeout=0.02)
+    worker.drain()
+    await running
+    ended = (await observer.arun(observer.ledger.get(receipt.id))).record
+    assert (ended.state, ended.attempt, worker.boot) == (State.DONE, 1, boot)
+    use_client(None)
+    await quick.aclose()
+
+
+async def last_beat(observer: Client) -> int:
+    (boot,) = (await observer.arun(observer.ledger.stats())).boots
+    return boot.beat_ms
 
 
 @pytest.mark.parametrize("code", PASSING)

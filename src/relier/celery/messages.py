@@ -21,10 +21,11 @@ from relier.codec import ENCODER, encode, pack
 from relier.envelope import seal
 from relier.keyring import Keyring
 from relier.ledger.checks import PRIORITIES
+from relier.ledger.defaults import DEAD_TTL_MS, RESULT_TTL_MS
 from relier.ledger.records import Submission
 from relier.settings import Settings
 from relier.store.call import Durability
-from relier.submit.push import DEAD_TTL_S, RESULT_TTL_S, kept_ms
+from relier.submit.push import kept_ms
 from relier.trace import current_trace
 
 
@@ -187,7 +188,7 @@ def submission_of(
         priority=min(max(priority, PRIORITIES[0]), PRIORITIES[-1]),
         eta_ms=message.eta_ms,
         max_resurrections=max_resurrections,
-        result_ttl_ms=kept_ms(None, settings.result_ttl, RESULT_TTL_S),
-        dead_ttl_ms=kept_ms(None, settings.dead_ttl, DEAD_TTL_S),
+        result_ttl_ms=kept_ms(None, settings.result_ttl, RESULT_TTL_MS),
+        dead_ttl_ms=kept_ms(None, settings.dead_ttl, DEAD_TTL_MS),
         durability=level,
     )

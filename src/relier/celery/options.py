@@ -11,10 +11,11 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from relier.errors import ConfigurationError
+from relier.ledger.defaults import MAX_RESURRECTIONS
 from relier.ledger.records import Admission, Submission
 from relier.options import task_options
 from relier.settings import MOST_RESURRECTIONS, Settings
-from relier.submit.push import MAX_RESURRECTIONS, bytes_held
+from relier.submit.push import bytes_held
 from relier.task import RlTask
 
 ATTRIBUTE = "relier"

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from relier.cli.show import ago, clock, many, one_line, span, when
 from relier.cli.staff import Staff, Worker
 from relier.failure import read_failure
+from relier.ledger.defaults import HISTORY_KEPT
 from relier.ledger.records import HistoryEntry, Record, Stats, Task
 from relier.states import LIVE, State
 
-HISTORY_KEPT = 50  # lua/lib/log.lua
 LONGEST = 300
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from relier.errors import CommitIndeterminate, InvalidSubmissionError, PushIndeterminate
-from relier.ledger import keys, replies
+from relier.ledger import defaults, keys, replies
 from relier.ledger.checks import (
     check_bytes,
     check_fits,
@@ -67,7 +67,7 @@ MAX_DETAIL_BYTES = 64 * 1024
 def load_scripts(**replaced: str) -> Scripts:
     """All scripts of the ledger. `replaced` swaps the text of some: the proof runs them on a clock of its own."""
     swaps = {name.replace("__", "/"): source for name, source in replaced.items()}
-    return Scripts(Path(__file__).parent / "lua", keys.SPELLED, replace=swaps)
+    return Scripts(Path(__file__).parent / "lua", keys.SPELLED | defaults.SPELLED, replace=swaps)
 
 
 class Ledger:

@@ -6,13 +6,9 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from relier.ledger.defaults import DEAD_TTL_MS, PRIORITY_STEP_US, RESULT_TTL_MS
 from relier.ledger.records import Submission
 
-PRIORITY_STEP_US = 60_000_000
-REVIVED = 4_000_000_000_000_000
-RESULT_TTL = 3_600_000
-DEAD_TTL = 2_592_000_000
-MAX_RESURRECTIONS = 5
 LIVE = frozenset({"scheduled", "queued", "running"})
 
 
@@ -68,11 +64,11 @@ class Ghost:
     def end(self, state: str, now: int) -> None:
         """How long it must be kept now that it ended."""
         ttl = self.sub.result_ttl_ms
-        keep = RESULT_TTL if ttl is None else ttl
+        keep = RESULT_TTL_MS if ttl is None else ttl
         if state == "done" and self.sub.key:
             keep = max(keep, self.sub.key_ttl_ms)
         if state == "dead":
-            keep = DEAD_TTL if self.sub.dead_ttl_ms is None else self.sub.dead_ttl_ms
+            keep = DEAD_TTL_MS if self.sub.dead_ttl_ms is None else self.sub.dead_ttl_ms
         self.eol = float("inf") if self.lost == "hold" else now + keep
         if state != "dead":
             self.checkpoint, self.steps = None, {}
@@ -138,5 +134,5 @@ def holds_key(ghost: Ghost, now: int) -> bool:
 
 def key_until(ghost: Ghost) -> float:
     ttl = ghost.sub.result_ttl_ms
-    keep = max(RESULT_TTL if ttl is None else ttl, ghost.sub.key_ttl_ms)
+    keep = max(RESULT_TTL_MS if ttl is None else ttl, ghost.sub.key_ttl_ms)
     return ghost.eol - keep + ghost.sub.key_ttl_ms

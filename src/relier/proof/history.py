@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from relier.ledger.defaults import MAX_RESURRECTIONS, REVIVED_US
 from relier.ledger.records import Lease, Submission
 from relier.proof import hearing
-from relier.proof.ghost import LIVE, MAX_RESURRECTIONS, REVIVED, Ghost, GhostBoot, Memory, Violation
+from relier.proof.ghost import LIVE, Ghost, GhostBoot, Memory, Violation
 from relier.proof.state import Rec
 from relier.store.call import Call
 
@@ -188,7 +189,7 @@ class History:
             return
         ghost.state = "queued"
         ghost.alone = ghost.alone or ghost.scares >= 2
-        ghost.line_up(ghost.at - REVIVED)
+        ghost.line_up(ghost.at - REVIVED_US)
 
     def silent(self, script: str, task_id: str, ghost: Ghost, new: str) -> None:
         """A change the reply does not tell of must be one that the move makes by rule."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from relier.errors import StoreFullError
+from relier.ledger.defaults import (
+    DEAD_TTL_MS,
+    HISTORY_KEPT,
+    MAX_RESURRECTIONS,
+    PRIORITY_STEP_US,
+    RESULT_TTL_MS,
+    REVIVED_US,
+)
 from relier.proof.state import Item, Namespace, Rec
-
-RESULT_TTL = 3_600_000
-DEAD_TTL = 2_592_000_000
-MAX_RESURRECTIONS = 5
-PRIORITY_STEP_US = 60_000_000
-REVIVED = 4_000_000_000_000_000
-HISTORY = 50
 
 
 class Pieces(Namespace):
@@ -72,7 +73,7 @@ class Pieces(Namespace):
 
     def log(self, rec: Rec, move: str, detail: str) -> None:
         rec.history.append([move, str(self.now), str(rec.attempt), rec.owner, str(rec.fence), detail, str(rec.moved)])
-        del rec.history[:-HISTORY]
+        del rec.history[:-HISTORY_KEPT]
         rec.mark("h")
 
     def holder(self, key: str) -> str | None:
@@ -97,7 +98,7 @@ class Pieces(Namespace):
         """done or cancelled: the payload makes room for the result."""
         if reason:
             self.note(rec, reason=reason)
-        ttl = RESULT_TTL if rec.result_ttl is None else rec.result_ttl
+        ttl = RESULT_TTL_MS if rec.result_ttl is None else rec.result_ttl
         ttl = max(ttl, self.close_key(task_id, rec, state))
         self.moved(rec, state)
         rec.checkpoint, rec.steps, rec.body, rec.expiry = None, {}, value or b"", True
@@ -110,7 +111,7 @@ class Pieces(Namespace):
         self.note(rec, reason=reason)
         self.moved(rec, "dead")
         rec.expiry = lost != "hold"
-        ttl = DEAD_TTL if rec.dead_ttl is None else rec.dead_ttl
+        ttl = DEAD_TTL_MS if rec.dead_ttl is None else rec.dead_ttl
         self.settle_end(task_id, rec, float("inf") if lost == "hold" else self.now + ttl)
 
     def settle_end(self, task_id: str, rec: Rec, eol: float) -> None:
@@ -169,7 +170,7 @@ class Pieces(Namespace):
         if scares >= 2:
             rec.mark("a")
         self.count("revived")
-        return self.requeue(task_id, rec, rec.at - REVIVED)
+        return self.requeue(task_id, rec, rec.at - REVIVED_US)
 
     def most_scares(self, most_deaths: int) -> int:
         """So many deaths that convict nobody it may see: two that make it a suspect, and two for each of its own."""

@@ -1,12 +1,13 @@
 """Lua scripts by name: assembled once, identified by their SHA1.
 
-A script names the libraries it builds on (`lib/<name>.lua`, each once, with what they in turn use):
+A file names every library whose names it uses (`lib/<name>.lua`, put in once, with the libraries it uses itself):
 
-    -- use: time record        at the top: they stand before the script
-    -- here: enter             inside a function: they stand there, so a rare path costs the common one nothing
+    -- use: time record        put in before the file
+    -- here: enter             put in at this line, so that a path taken before it does not pay for setting it up
+      -- here: enter           indented, in a function or a branch: known only there
 
-A word in capitals that names a key (`TASK .. id`) is replaced by how that key is spelled, `P` being KEYS[1]: scripts
-spell none.
+A word in capitals that names a key (`TASK .. id`) is replaced by the spelling of that key, `P` being KEYS[1]; the name
+of a default (`RESULT_TTL`) by its value.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-DIRECTIVE = re.compile(r"^ *-- (use|here): (.+)\n", re.MULTILINE)
+DIRECTIVE = re.compile(r"^( *)-- (use|here): (.+)\n", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +61,11 @@ class Scripts:
     def _expand(self, name: str, known: set[str]) -> str:
         """The text of a file with its directives resolved. `known`: libraries in scope already."""
         source = self._replace.get(name) or (self._folder / f"{name}.lua").read_text(encoding="utf-8")
-        top = "".join(self._libraries(words, known) for kind, words in DIRECTIVE.findall(source) if kind == "use")
+        top = "".join(self._libraries(words, known) for _, kind, words in DIRECTIVE.findall(source) if kind == "use")
 
         def resolve(match: re.Match[str]) -> str:
-            return "" if match[1] == "use" else self._libraries(match[2], set(known))
+            indent, kind, words = match.groups()
+            return "" if kind == "use" else self._libraries(words, set(known) if indent else known)
 
         return top + DIRECTIVE.sub(resolve, source)
 

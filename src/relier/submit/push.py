@@ -14,6 +14,7 @@ from relier.errors import (
     TaskInFlightError,
 )
 from relier.keyring import NO_KEYS, Keyring
+from relier.ledger.defaults import DEAD_TTL_MS, MAX_RESURRECTIONS, RESULT_TTL_MS
 from relier.ledger.records import Accepted, Submission, new_task_id
 from relier.options import OnDuplicate, PushOptions
 from relier.settings import Settings
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 NO_OPTIONS = PushOptions()
-RESULT_TTL_S, DEAD_TTL_S = 3600.0, 30 * 86_400.0  # what the scripts do where a record says nothing
-MAX_RESURRECTIONS = 5  # likewise: lib/resurrect.lua
 
 
 def call_of(item: Any) -> tuple[Args, Kwargs]:
@@ -82,8 +81,8 @@ def submission_of(
         nonce="" if push.task_id is None else new_task_id(),  # tells a re-sent push of a chosen id from somebody else's
         max_resurrections=resurrections(options.max_resurrections, settings.max_resurrections),
         on_lost=options.on_lost,
-        result_ttl_ms=kept_ms(options.result_ttl, settings.result_ttl, RESULT_TTL_S),
-        dead_ttl_ms=kept_ms(options.dead_ttl, settings.dead_ttl, DEAD_TTL_S),
+        result_ttl_ms=kept_ms(options.result_ttl, settings.result_ttl, RESULT_TTL_MS),
+        dead_ttl_ms=kept_ms(options.dead_ttl, settings.dead_ttl, DEAD_TTL_MS),
         durability=level,
         **times,
     )
@@ -95,10 +94,10 @@ def resurrections(own: int | None, usual: int) -> int | None:
     return None if most == MAX_RESURRECTIONS else most
 
 
-def kept_ms(own: float | None, usual: float, silent: float) -> int | None:
+def kept_ms(own: float | None, usual: float, default_ms: int) -> int | None:
     """How long an ended record is kept: None where the scripts do that anyway, so that the record stays plain."""
-    seconds = usual if own is None else own
-    return None if seconds == silent else round(1000 * seconds)
+    ms = round(1000 * (usual if own is None else own))
+    return None if ms == default_ms else ms
 
 
 def level_of(task: RlTask[Any, Any], push: PushOptions, client: Client) -> Durability:

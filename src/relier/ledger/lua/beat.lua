@@ -1,7 +1,7 @@
 -- A sign of life: one write per worker, whatever it runs. A late beat of a boot nobody declared lost yet renews it.
 -- ARGV: boot, lease (ms), time of the last claim poll as the worker tells it (ms; '' unknown)
 -- returns: {'ok', owned tasks, {'<id> <fence>' asked to cancel, …}} | {'gone'}   of more than 1,000 some now, the others later
--- use: tick
+-- use: time tick
 local ledger_now = tick(math.floor(ARGV[2] / 4))   -- that often it comes
 local lease = redis.call('ZSCORE', BOOTS, ARGV[1])
 if not lease or lease == '0' then return {'gone'} end

@@ -2,7 +2,7 @@
 -- does. The request is bound to the attempt it met.
 -- ARGV: id, version seen
 -- returns: {verdict, state, version}   verdict: ok | asked | repeat | missing | corrupt | conflict | illegal
--- use: finish_why
+-- use: record spec close notes finish_why
 local id = ARGV[1]
 local r = read(id)
 if not r.state then return {r.corrupt and 'corrupt' or 'missing', '', '0'} end

@@ -1,7 +1,7 @@
 -- Saves how far an attempt got. `seq` grows within an attempt, so a late older checkpoint never replaces a newer one.
 -- ARGV: boot, id, fence, seq, value, durable ('1' or '')
 -- returns: {verdict, state, fence}
--- use: lease notes
+-- use: record close notes lease
 local id, fence, seq = ARGV[2], ARGV[3], tonumber(ARGV[4])
 local r = read(id)
 local said = verdict(id, r, 'checkpoint', fence, ARGV[1])

@@ -1,13 +1,17 @@
 -- Ends attempts as done, each with its result and the tasks that follow from it. Only the owner under its fence can.
 -- ARGV: durable ('1' or ''), boot, n, then per task: id, fence, has result ('1' or ''), result,
---       n follow-ups, then per follow-up: see lib/enter.lua
+--       n follow-ups, then per follow-up: see lib/item.lua
 -- returns: per task 'ok', or {verdict, state, fence}: repeat | stale | missing | corrupt, and what the record says now
 -- A follow-up that is here already is left alone; one that joins gets the result as its part (see lib/join.lua). Follow-ups
 -- pass no admission.
--- use: commit_plain finish lease follow
-local idle = i == 1
+-- use: commit_plain
+local boot, n = ARGV[2], tonumber(ARGV[3])
+local answers, a = commit_plain(boot, n, 4)
+if #answers == n then return answers end
 
-for nth = i, n do
+-- here: item record close lease finish follow
+local idle = #answers == 0
+for nth = #answers + 1, n do
   local id, fence, follow_ups = ARGV[a], ARGV[a + 1], ARGV[a + 4]
   local r = read(id)
   local said = verdict(id, r, 'commit', fence, boot)
@@ -21,7 +25,7 @@ for nth = i, n do
     if not r.state then let_go(id, r, boot) end
     answers[nth] = {said, r.state or '', r.fence or '0'}
   end
-  a = a + 5 + 10 * follow_ups
+  a = a + 5 + ITEM * follow_ups
 end
 if idle and ARGV[1] == '1' then
   -- here: touch

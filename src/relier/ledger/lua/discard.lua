@@ -1,7 +1,7 @@
 -- A person removes an ended record before its time.
 -- ARGV: id, version seen
 -- returns: {verdict, state, version}   verdict: ok | missing | corrupt | conflict | illegal (it still lives)
--- use: remove close
+-- use: record close remove
 local id, version = ARGV[1], ARGV[2]
 local r = read(id)
 local state = r.state

@@ -4,7 +4,7 @@
 --           (false: none is left; see steps.lua)} | {'corrupt'}
 --          where there is no record, the namespace's birth mark ('' none) follows
 -- A side key of another type counts as none.
--- use: step_page
+-- use: record step_page
 local id = ARGV[1]
 local record = redis.pcall('GET', TASK .. id)
 if type(record) == 'table' then return {'corrupt'} end

@@ -2,7 +2,7 @@
 -- ARGV: index (due | ready | owned | ended), of (queue, boot or state; '' for due), cursor ('' = begin, else
 --       '<score> <id>'), most entries looked at, task name ('' = any)
 -- returns: {cursor ('' = end), {id, record without its payload, {field, value, …}}, …}
--- use: spec
+-- use: record spec
 local roots = {due = DUE, ready = READY, owned = OWNED, ended = ENDED}
 local index, most, wanted = roots[ARGV[1]] .. ARGV[2], tonumber(ARGV[4]), ARGV[5]
 local score, after = string.match(ARGV[3], '^(%S+) (.+)$')

@@ -4,7 +4,7 @@
 --       fence ('-' and '-' outside a task)
 -- returns: {'claimed'}, also to a repeat | {'in_flight', ms left, owner, task id} | {'completed', result}
 --          {'gone'} the boot that asks is lost: its mark would hold nobody off
--- use: hold
+-- use: time hold
 local key, token, owner, task, fence = LOCK .. ARGV[1], ARGV[2], ARGV[4], ARGV[5], ARGV[6]
 
 local function is_lost(boot)

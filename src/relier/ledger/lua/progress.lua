@@ -1,7 +1,7 @@
 -- How far an attempt says it got, for people: the last word stands, nothing is decided by it.
 -- ARGV: boot, id, fence, text
 -- returns: {verdict, state, fence}
--- use: lease notes
+-- use: record close notes lease
 local id = ARGV[2]
 local r = read(id)
 local said = verdict(id, r, 'progress', ARGV[3], ARGV[1])

@@ -3,7 +3,7 @@
 -- cancelled, whether or not anybody serves its queue.
 -- ARGV: most tasks in this call
 -- returns: {promoted, when the next is due or expires (TIME, ms; '' none), TIME (ms)}
--- use: order corrupt expired
+-- use: time record close order notes expired finish_why corrupt
 local promoted, most = 0, tonumber(ARGV[1])
 local rows = redis.call('ZRANGEBYSCORE', DUE, '-inf', now, 'WITHSCORES', 'LIMIT', 0, most)
 for i = 1, #rows, 2 do

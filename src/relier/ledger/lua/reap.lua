@@ -1,7 +1,7 @@
 -- Removes ended records past their end of life, and queues that nobody uses.
 -- ARGV: most records in this call, how long a queue is found unused before it leaves (ms)
 -- returns: records removed
--- use: remove close tidy_queues
+-- use: time record close remove tidy_queues
 local removed, most = 0, tonumber(ARGV[1])
 for _, state in ipairs({'done', 'cancelled', 'dead'}) do
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', ENDED .. state, '-inf', now, 'LIMIT', 0, most - removed)) do

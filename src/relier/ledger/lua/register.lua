@@ -1,7 +1,7 @@
 -- A new boot of a worker: a fresh random id per process start. Repeating it renews; a boot declared lost stays lost.
 -- ARGV: boot, lease (ms), what it says of itself (JSON)
 -- returns: 'ok' | 'gone'
--- use: tick
+-- use: time tick
 local ledger_now = tick()
 if redis.call('ZSCORE', BOOTS, ARGV[1]) == '0' then return 'gone' end
 redis.call('ZADD', BOOTS, ledger_now + ARGV[2], ARGV[1])

@@ -2,7 +2,7 @@
 -- the place in the queue their age gives them.
 -- ARGV: boot, n, then per task: id, fence
 -- returns: {{verdict, state, fence}, …}
--- use: settle requeue
+-- use: close requeue settle
 return settle('release', 2, function(id, r)
   count('released')
   r.attempt = r.attempt - 1

@@ -1,7 +1,7 @@
 -- A person sends a dead task round again, as it was or with another payload. Its counts begin anew; its history stays.
 -- ARGV: id, version seen, nonce, has payload ('1' or ''), payload, fresh ('1': forget checkpoint and steps)
 -- returns: {verdict, state, version}   verdict: ok | repeat | missing | corrupt | conflict | illegal | key_taken
--- use: key order close notes spec
+-- use: time record spec close order notes key
 local id, version, nonce, edited, fresh = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1', ARGV[6] == '1'
 local r = read(id)
 local key = r.state and noted(id, r, 'key')

@@ -1,11 +1,11 @@
 -- The attempt failed, or was not for this worker: run again after a delay, as it is or as another task.
 -- ARGV: boot, 1, id, fence, delay (ms), kind ('failure' | 'putback' | 'locked' | 'quiet'), detail,
---       and where it goes on as another task: the tail of that (see lib/enter.lua)
+--       and where it goes on as another task: the tail of that (see lib/item.lua)
 --   failure counts as a retry. putback (this worker cannot run it) and locked (it met a lock that another holds) burn no attempt, and
 --   each remembers the first of an unbroken row of its own kind. quiet burns no attempt and leaves no trace: nothing is wrong, there
 --   was only no room; after a delay it returns to its place in the queue
 -- returns: {{verdict, state, fence}}
--- use: settle requeue log
+-- use: time record close log requeue settle
 return settle('retry', 5, function(id, r, a)
   local delay = tonumber(ARGV[a + 2])
   local kind = ARGV[a + 3]

@@ -6,7 +6,13 @@
 -- A boot is declared lost first (its beats and claims are refused from then on) and removed only by the call that finds
 -- it owning nothing, so a braked or interrupted sweep strands nobody. A braked task goes to the end of its boot's line and
 -- each call begins with another boot, so a full lane holds up nobody else's.
--- use: revive_none members lease resurrect corrupt
+-- use: tick
+-- A sweep that finds nothing ends here, as nearly every one does: 10 µs instead of 21 (make bench-ledger, revive).
+local sweeps = ARGV[4] == ''
+local _, sure = tick(sweeps and tonumber(ARGV[3]), sweeps)
+if sweeps and redis.call('ZCOUNT', BOOTS, '-inf', sure) == 0 then return {{}, 0, 0, 0} end
+
+-- here: time record spec close members lease resurrect corrupt
 local most, deepest, named, cause = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[4], ARGV[5]
 local looked, deferred, removed, pending, outcomes, lanes = 0, 0, 0, 0, {}, {}
 

@@ -1,5 +1,4 @@
 -- Rows were committed to an outbox: wake one relay.
 -- returns: ok
--- use: layout
 if redis.call('LLEN', OUTBOX) == 0 then redis.call('RPUSH', OUTBOX, '1') end
 return 'ok'

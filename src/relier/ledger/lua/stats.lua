@@ -5,7 +5,7 @@
 --           next cursor of the queues, of the boots ('' the end)}
 -- The oldest arrival is looked for among the next in line, 32 of them where a page has few queues: exact where a queue uses one priority.
 -- A queue or boot may come twice.
--- use: clock spec
+-- use: time record spec clock
 local ledger_now = read_clock()
 
 local function page_of(command, key, cursor)

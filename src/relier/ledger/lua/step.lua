@@ -1,7 +1,7 @@
 -- Records the result of a named step, once: the first record under a valid fence stands.
 -- ARGV: boot, id, fence, name, value, durable ('1' or '')
 -- returns: {verdict, state, fence, recorded value}   repeat: the step was recorded before, the value is that one
--- use: lease notes
+-- use: record close notes lease
 local id, name, value = ARGV[2], ARGV[4], ARGV[5]
 local r = read(id)
 local said = verdict(id, r, 'step', ARGV[3], ARGV[1])

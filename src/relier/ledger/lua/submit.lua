@@ -1,12 +1,15 @@
 -- Accepts tasks: all of them or, over a limit, none. An id that is here already gets the receipt it had.
 -- ARGV: durable ('1' or ''), max depth of a queue (0 none), max payload bytes held (0 none), extra cost,
 --       n limits, then per limit: name, emission interval (µs), tolerance (µs), weight of one task
---       n items, then per item: see lib/enter.lua
+--       n items, then per item: see lib/item.lua
 -- returns: {'ok', the namespace's birth mark ('' none), per item: the state of a new task, or {status, id, state, version}}
 --                   status: new (a repeat of this push) | exists | duplicate | ended | corrupt
 --          {'refused', limit, retry after (µs, 0 = unknown)}; an error where the state of a limit cannot be read
 -- Order of the guards: id, idempotency, admission. Only new tasks are charged, so a repeat costs nothing.
--- use: submit_one enter
+-- use: submit_one
+local answer = submit_one()
+if answer then return answer end
+-- here: time item record close enter
 local max_depth, max_bytes, n_limits = ARGV[2], ARGV[3], tonumber(ARGV[5])
 local first = 7 + 4 * n_limits
 local answers, fresh, arrivals = {'ok', redis.call('HGET', META, 'born') or ''}, {}, {}

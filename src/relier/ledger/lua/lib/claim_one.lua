@@ -1,7 +1,9 @@
--- One plain task that never ran, from one queue, in one straight line, for a boot that was not rung for. What cannot be taken so goes
--- back, and the rest of the script looks at it.
--- use: layout
-if ARGV[4] == '1' and ARGV[6] == '' and #ARGV == 7 then
+-- Claims one plain task that never ran, from one queue, for a boot that was not rung for. Most claims are this, and the
+-- rest of claim.lua is not even set up for it: 16 µs instead of 27 (make bench-ledger, claim, 1 to a script).
+-- use: time layout
+-- Returns the answer of claim.lua; nil, having changed nothing, where the task is not plain or the claim is not this simple.
+local function claim_one()
+  if ARGV[4] ~= '1' or ARGV[6] ~= '' or #ARGV ~= 7 then return nil end
   local boot, lane, index = ARGV[1], 'lane:' .. ARGV[2], READY .. ARGV[7]
   local worker = redis.call('HMGET', WORKER .. boot, 'registered', 'lost', lane)
   local last = tonumber(string.match(worker[3] or '0', '^%d+'))
@@ -13,7 +15,7 @@ if ARGV[4] == '1' and ARGV[6] == '' and #ARGV == 7 then
     local state, version, fence, _, attempt, flags, _, width = string.match(type(text) == 'string' and text or '', RECORD)
     if state == 'queued' and fence == '0' and flags == '-' and width == WIDTH + 1 then
       fence = string.format('%.0f', now_us)
-      local line = string.format('%-96s', 'running ' .. version + 1 .. ' ' .. fence .. ' ' .. boot .. ' ' .. attempt + 1 .. ' - ' .. now)
+      local line = first_line('running', version + 1, fence, boot, attempt + 1, '-', now)
       redis.call('SETRANGE', TASK .. id, 0, line)
       redis.call('ZADD', OWNED .. boot, now, id)
       redis.call('HSET', WORKER .. boot, lane, ARGV[3] .. ' ' .. id .. ' ' .. fence)
@@ -21,4 +23,5 @@ if ARGV[4] == '1' and ARGV[6] == '' and #ARGV == 7 then
     end
     redis.call('ZADD', index, popped[2], id)
   end
+  return nil
 end

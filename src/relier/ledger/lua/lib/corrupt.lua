@@ -1,7 +1,7 @@
 -- A record that cannot be read ends as dead, its text kept as the payload, so that a person sees it; where there is no
 -- record to end, the id is only counted. The caller has taken it out of the index it was in. What it took is given back as far as its
 -- second line can be read: the bytes held, and its idempotency key, which it loses in any case.
--- use: log finish_why
+-- use: time layout record close finish_why log
 local HELD_AND_KEY = '^[^\n]*\n%d+ %S+ (%S+) %-?%d+ %S+ %S+ (%S+) %S+ %S+ %S+ %S+\n'
 
 local function bury_corrupt(id, r)
@@ -17,8 +17,8 @@ local function bury_corrupt(id, r)
   for flag, key in pairs({h = HISTORY .. id, m = MORE .. id, k = CHECKPOINT .. id, s = STEPS .. id}) do
     if redis.call('EXISTS', key) == 1 then flags = flags .. flag end
   end
-  text = string.format('%-96s\n%.0f - %s 0 - - %s - - - -\n?\n?\n', 'dead 0 0 - 0 ' .. (flags == '' and '-' or flags) .. ' ' .. digits(now),
-    now_us, held, key_ttl) .. text
+  text = first_line('dead', 0, 0, '-', 0, flags == '' and '-' or flags, digits(now)) ..
+    string.format('\n%.0f - %s 0 - - %s - - - -\n?\n?\n', now_us, held, key_ttl) .. text
   redis.call('SET', TASK .. id, text)
   redis.call('ZREM', EXPIRING, id)
   local rest = parse(text)

@@ -1,11 +1,5 @@
--- How a task enters the ledger: by submit, or as a follow-up inside a commit or a bury. An item is a run of ITEM values in
--- ARGV:
---   id, queue, priority, eta, expires, key, on_conflict, nonce, options ('1': line 2 holds some), tail
--- on_conflict: return, replace, or of a follow-up `join <size> <part>` (see join.lua).
--- eta and expires: 0 none, > 0 a time (TIME, ms), < 0 that many ms from now. tail: the record from `priority` on, with
--- the payload (see layout.lua).
--- use: record close order
-local ITEM, TAIL = 10, 9
+-- How a task enters the ledger: by submit, or as a follow-up inside a commit or a bury.
+-- use: time layout item record close order
 local lined_up = {}
 
 -- Looks, writes nothing: the answer for an item that is already here, or nil for a new one.
@@ -41,7 +35,7 @@ end
 
 -- Takes the key, the nonce; a queued or scheduled holder of the key makes room. Sets the record's first flag.
 local function take_more(id, key, nonce)
-  -- here: key finish_why notes
+  -- here: key spec notes finish_why
   local other, r
   if key ~= '' then other, r = holder(key) end
   if other then
@@ -70,7 +64,7 @@ local function enter(a, nth, charged, looked)
   if key ~= '' or nonce ~= '' then flags = 'm' end
   if charged or expires ~= '-' or ARGV[a + 8] == '1' then flags = flags .. 'o' end
   local state = eta > now and 'scheduled' or 'queued'
-  local line = string.format('%-96s', state .. ' 1 0 - 0 ' .. (flags == '' and '-' or flags) .. ' 0')
+  local line = first_line(state, 1, 0, '-', 0, flags == '' and '-' or flags, 0)
   local text = line .. '\n' .. digits(at) .. ' ' .. expires .. (charged and ' ' .. #tail .. ' ' or ' - ') .. tail
   if looked then
     redis.call('SET', TASK .. id, text)

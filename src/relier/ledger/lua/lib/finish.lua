@@ -1,11 +1,11 @@
 -- The ends done and cancelled: the payload makes room for the result. The caller has taken the record out of the index it
 -- was in. Ended records are kept for a while and carry an expiry as a backstop, later than that; an id that is to be
 -- remembered, as long as its tombstone would be, for nobody may be there to write one.
--- use: record close
+-- use: time record close
 local function finish(id, r, state, value)
   local ttl = RESULT_TTL
   if r.flags ~= '-' then
-    -- here: loose_ends
+    -- here: spec loose_ends
     ttl = math.max(with_spec(r).result_ttl or RESULT_TTL, close_key(id, r, state))
     tie_up(id, r, state, ttl)
   end

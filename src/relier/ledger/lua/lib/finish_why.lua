@@ -1,8 +1,6 @@
 -- Ends that need a reason: dead keeps its payload for a replay, cancelled does not. `lost` is nil, or 'bury' or 'hold':
 -- what becomes of a task that died with its worker and may not be retried.
--- use: finish loose_ends
-local DEAD_TTL = 2592000000      -- 30 days
-
+-- use: time record spec close notes finish loose_ends
 local function finish_dead(id, r, reason, lost)
   local ttl = with_spec(r).dead_ttl or DEAD_TTL
   if lost == 'hold' then ttl = nil end

@@ -1,6 +1,6 @@
 -- The tasks that follow from an end: n items from ARGV[from] on. `value` is what this end has to say to a task that
 -- joins several (see join.lua).
--- use: record close
+-- use: item
 local function follow(from, n, value)
   -- here: enter join
   for nth = 0, n - 1 do

@@ -5,9 +5,8 @@
 -- `done`. token: of the one call that took it. owner: its boot where a task took it, else
 -- a place people can find; task, fence: that attempt, '-' outside a task.
 -- A key that does not read as this holds nothing.
--- use: layout
+-- use: time
 local HOLD = '^(%l+) (%d+) (%S+) ((%S+) (%S+) (%S+))\n()'
-local HEAD = 1400   -- bytes: the first line is within them
 
 local function read_hold(text)
   if type(text) ~= 'string' then return {} end   -- none, or a key of another type
@@ -23,7 +22,7 @@ end
 
 -- What a mark looks like to the one who says that it is his. A mark whose time is over is still his while nobody took it.
 local function own_hold(key, token)
-  local hold = read_hold(redis.pcall('GETRANGE', key, 0, HEAD))
+  local hold = read_hold(redis.pcall('GETRANGE', key, 0, HEAD_BYTES))
   if not hold.state then return 'missing', hold end
   if hold.token ~= token then return 'stale', hold end
   return 'ok', hold

@@ -2,7 +2,7 @@
 -- scheduled at its eta, which is its deadline; each leaves its part among the steps of it, under the part's name. With
 -- `size` of them it is queued at once. What has not ended well takes parts also later, so that a replay sees them all;
 -- what is done, cancelled, gone or broken takes none: steps never stand without their record.
--- use: enter notes spec
+-- use: time record spec close order notes enter
 local function join(a, nth, value)
   local id = ARGV[a]
   local size, part = string.match(ARGV[a + 6], '^join (%d+) (%S+)$')

@@ -1,6 +1,6 @@
 -- The live holder of an idempotency key: its id and record, or nil. A mark whose time is over, or whose record is gone,
 -- holds nothing.
--- use: record
+-- use: time record
 local function holder(key)
   local id, till = string.match(ask('GET', IDEM .. key) or '', '^(%S+) ?(%d*)$')
   if not id or (till ~= '' and tonumber(till) <= now) then return nil end

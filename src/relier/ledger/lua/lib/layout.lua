@@ -10,7 +10,6 @@
 -- A tombstone stands where the record of an id stood that must not run again: `ended <until> <state>`. It is no record.
 -- A key that does not read as this is `corrupt` and has no state, so that no script stumbles over it halfway through its
 -- writes: 'text' for a broken string, 'type' for another type of key.
--- use: time
 local WIDTH = 96    -- of line 1 without its end: state 9, version 10, fence 16, owner 24, attempt 6, flags 8, moved 13
 local STATES = ' scheduled queued running done dead cancelled '
 local RECORD = '^(%l+) (%d+) (%d+) (%S+) (%d+) (%S+) (%d+) *()\n' ..
@@ -18,9 +17,7 @@ local RECORD = '^(%l+) (%d+) (%d+) (%S+) (%d+) (%S+) (%d+) *()\n' ..
 
 local TOMBSTONE = '^ended (%d+) (%l+)$'
 
--- How long ended records are kept (ms) where the submission does not say, and how much later their expiry comes.
-local RESULT_TTL = 3600000
-local BACKSTOP = 3600000
-
--- How much later than its own end the expiry of a mark comes that nobody sweeps: a lock's result, a limit, a tombstone, a key after done.
-local LINGER = 60000
+-- Line 1, padded.
+local function first_line(state, version, fence, owner, attempt, flags, moved)
+  return string.format('%-96s', state .. ' ' .. version .. ' ' .. fence .. ' ' .. owner .. ' ' .. attempt .. ' ' .. flags .. ' ' .. moved)
+end

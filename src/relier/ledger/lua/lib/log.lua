@@ -1,9 +1,8 @@
 -- One line of a task's history: what ended an attempt other than a commit, and when it had begun (`moved`). Strings only, so that nothing is rounded. The
 -- caller saves the record after it: the flag is new.
--- use: notes
-local KEPT = 50
+-- use: time record notes
 local function log(id, r, move, detail)
   beside('RPUSH', HISTORY .. id, cjson.encode({move, digits(now), tostring(r.attempt), r.owner, r.fence, detail, r.moved}))
-  if has(r, 'h') then redis.call('LTRIM', HISTORY .. id, -KEPT, -1) end
+  if has(r, 'h') then redis.call('LTRIM', HISTORY .. id, -HISTORY_KEPT, -1) end
   mark(r, 'h')
 end

@@ -1,5 +1,5 @@
 -- What an end means for all that may stand beside a record.
--- use: notes spec close
+-- use: time record close notes
 -- The idempotency key: kept for its time after done, freed otherwise. `lost` keeps it: a lost worker's task that is not
 -- retried may have had its effect, so a person decides, for `ttl` (ms). Returns how long the mark will hold (ms).
 local function close_key(id, r, state, lost, ttl)

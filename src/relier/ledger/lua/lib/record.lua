@@ -1,5 +1,5 @@
 -- Reading and writing a record; its layout is told in layout.lua.
--- use: layout
+-- use: time layout
 -- Whole numbers as text: tostring and `..` keep 14 digits, a fence has 16.
 local function digits(number) return string.format('%.0f', number) end
 
@@ -20,20 +20,16 @@ local function ask(...)
   return answer
 end
 
--- The record without its payload: all four lines are within the first 1,400 bytes.
+-- The record without its payload.
 local function read(id)
-  local text = redis.pcall('GETRANGE', TASK .. id, 0, 1400)
+  local text = redis.pcall('GETRANGE', TASK .. id, 0, HEAD_BYTES)
   if type(text) == 'table' then return {corrupt = 'type'} end
   return parse(text)
 end
 
 local function has(r, flag) return r.flags ~= '-' and string.find(r.flags, flag, 1, true) ~= nil end
 
--- Line 1, padded.
-local function core(r)
-  return string.format('%-96s', r.state .. ' ' .. r.version .. ' ' .. r.fence .. ' ' .. r.owner .. ' ' .. r.attempt .. ' ' ..
-    r.flags .. ' ' .. r.moved)
-end
+local function core(r) return first_line(r.state, r.version, r.fence, r.owner, r.attempt, r.flags, r.moved) end
 
 -- All four lines.
 local function head(r) return core(r) .. string.sub(r.text, WIDTH + 1, r.body - 1) end

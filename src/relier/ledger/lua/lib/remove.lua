@@ -1,5 +1,5 @@
 -- Takes an ended record out of the store. An id that must never run again leaves a tombstone.
--- use: notes spec
+-- use: time record spec notes
 local function remove(id, r, state)
   local key = noted(id, r, 'key')
   if key and string.match(ask('GET', IDEM .. key) or '', '^%S+') == id then redis.call('DEL', IDEM .. key) end

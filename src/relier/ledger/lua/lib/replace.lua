@@ -1,7 +1,7 @@
--- The record goes on as another task: `tail` has its priority, options, queue, name and payload (see enter.lua). What was
+-- The record goes on as another task: `tail` has its priority, options, queue, name and payload (see item.lua). What was
 -- settled when it entered stays: at, expires, held (what is given back at the end is what was taken) and key_ttl. The
 -- caller saves the record after it: the flag may be new.
--- use: notes
+-- use: layout record notes
 local DEFAULT = '^\n%d+ %- %- %-?%d+ %- %- %- %- %- %- %-\n'
 local function replace(id, r, tail)
   local entered, key_ttl = string.match(r.text, '(\n%d+ %S+ %S+ )%S+ %S+ %S+ (%S+)', WIDTH + 1)

@@ -1,6 +1,6 @@
 -- Back to the queue, or to the schedule. A task a person asked to cancel goes no further: it ends here. Both return the
 -- state the task got.
--- use: finish_why order
+-- use: record spec close order notes finish_why
 local function requeue(id, r, at_us)
   if has(r, 'c') then
     finish_cancelled(id, r, 'cancelled')

@@ -3,8 +3,7 @@
 -- runs alone in its own process, where it either ends or convicts itself. Scares have a limit too, of those since an attempt
 -- last failed by itself: a task that takes worker or host along, isolated as it is, must come to an end. The caller has taken
 -- it from its owner.
--- use: log requeue
-local MAX_RESURRECTIONS = 5
+-- use: record spec close notes finish_why log requeue
 local function resurrect(id, r, alone, cause)
   log(id, r, 'revive', cause)
   if has(r, 'c') then return requeue(id, r) end

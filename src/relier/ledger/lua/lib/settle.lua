@@ -1,7 +1,7 @@
 -- The frame of retry, release, bury and forfeit. ARGV: boot, n, then n runs of `width` values that begin with id, fence.
 -- `act(id, r, a)` makes the move for the run at ARGV[a] and returns the state the task got. Answers, per task:
 -- {verdict, state, fence}, the last two as the record has them now.
--- use: lease notes
+-- use: record close notes lease
 local function settle(move, width, act)
   local answers = {}
   for i = 1, tonumber(ARGV[2]) do

@@ -1,5 +1,5 @@
 -- Moving the ledger clock on. The ZREM is the first write: a full store refuses a SET as the first, but not a second one.
--- use: clock
+-- use: time clock
 local function write_clock(t, clamp, grace)
   redis.call('SET', CLOCK, string.format('%.0f %.0f %.0f %.0f', t, now, clamp, grace))
 end

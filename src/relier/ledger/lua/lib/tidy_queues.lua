@@ -1,6 +1,6 @@
 -- Queues that nobody uses leave: their entry, their bell, their pause version. Unused is one that was empty and not paused at every look
 -- for `unused` ms; a task that enters it later brings back what it needs. A call looks at some queues; the cursor is kept for the next.
--- use: layout
+-- use: time
 local function tidy_queues(unused)
   redis.call('HDEL', META, 'full')   -- a first write that a full store does not refuse
   local page = redis.call('SSCAN', QUEUES, redis.call('HGET', META, 'tidied') or '0', 'COUNT', 100)

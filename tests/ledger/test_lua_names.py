@@ -1,0 +1,122 @@
+"""Each script can be read alone: a name in it is declared there, or by a library that its own header names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from luaparser import ast, astnodes
+
+import relier.ledger
+from relier.ledger import defaults, keys
+from relier.store.scripts import DIRECTIVE
+
+FOLDER = Path(relier.ledger.__file__ or "").parent / "lua"
+FILES = {str(path.relative_to(FOLDER).with_suffix("")): path.read_text() for path in sorted(FOLDER.rglob("*.lua"))}
+LANGUAGE = {"redis", "cjson", "string", "table", "math", "type", "tonumber", "tostring", "ipairs", "pairs", "unpack"}
+GIVEN = LANGUAGE | {"KEYS", "ARGV", "P"} | keys.SPELLED.keys() | defaults.SPELLED.keys()
+
+
+class Names:
+    """What a file declares at its top, and which names it uses without having declared them."""
+
+    def __init__(self, text: str) -> None:
+        self.free: set[str] = set()
+        self.assigned: set[str] = set()
+        self._scopes: list[set[str]] = [set()]
+        self._visit(ast.parse(text).body.body)
+        self.declared = self._scopes[0]
+
+    def _knows(self, name: str) -> bool:
+        return any(name in scope for scope in self._scopes)
+
+    def _inside(self, names: set[str], *nodes: Any) -> None:
+        self._scopes.append(names)
+        for node in nodes:
+            self._visit(node)
+        self._scopes.pop()
+
+    def _visit(self, node: Any) -> None:
+        if isinstance(node, list):
+            for one in node:
+                self._visit(one)
+        elif isinstance(node, astnodes.Node):
+            getattr(self, f"_visit_{type(node).__name__.lower()}", self._visit_parts)(node)
+
+    def _visit_parts(self, node: astnodes.Node) -> None:
+        for name, value in vars(node).items():
+            if not name.startswith("_"):
+                self._visit(value)
+
+    def _visit_name(self, node: astnodes.Name) -> None:
+        if not self._knows(node.id):
+            self.free.add(node.id)
+
+    def _visit_localassign(self, node: astnodes.LocalAssign) -> None:
+        self._visit(node.values)
+        self._scopes[-1] |= {target.id for target in node.targets}
+
+    def _visit_assign(self, node: astnodes.Assign) -> None:
+        self._visit_parts(node)
+        self.assigned |= {one.id for one in node.targets if isinstance(one, astnodes.Name) and not self._knows(one.id)}
+
+    def _visit_localfunction(self, node: astnodes.LocalFunction) -> None:
+        self._scopes[-1].add(node.name.id)
+        self._visit_anonymousfunction(node)
+
+    def _visit_anonymousfunction(self, node: Any) -> None:
+        self._inside({one.id for one in node.args if isinstance(one, astnodes.Name)}, node.body)
+
+    def _visit_forin(self, node: astnodes.Forin) -> None:
+        self._visit(node.iter)
+        self._inside({one.id for one in node.targets}, node.body)
+
+    def _visit_fornum(self, node: astnodes.Fornum) -> None:
+        self._visit([node.start, node.stop, node.step])
+        self._inside({node.target.id}, node.body)
+
+    def _visit_index(self, node: astnodes.Index) -> None:
+        self._visit(node.value)
+        if node.notation is astnodes.IndexNotation.SQUARE:
+            self._visit(node.idx)
+
+    def _visit_field(self, node: astnodes.Field) -> None:
+        self._visit([node.key, node.value] if node.between_brackets else node.value)
+
+    def _visit_block(self, node: astnodes.Block) -> None:
+        self._inside(set(), node.body)
+
+
+NAMES = {name: Names(text) for name, text in FILES.items()}
+
+
+def libraries(name: str) -> set[str]:
+    return {word for *_, words in DIRECTIVE.findall(FILES[name]) for word in words.split()}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_name_is_declared_here_or_by_a_library_that_the_file_names(name: str) -> None:
+    brought = {word for library in libraries(name) for word in NAMES[f"lib/{library}"].declared}
+    assert NAMES[name].free - GIVEN - brought == set()
+    assert NAMES[name].assigned == set(), "a variable of another file, or a global"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_file_names_a_library_that_it_does_not_use(name: str) -> None:
+    unused = {lib for lib in libraries(name) if not NAMES[f"lib/{lib}"].declared & NAMES[name].free}
+    assert unused == set()
+
+
+def test_two_libraries_never_declare_the_same_name() -> None:
+    seen: dict[str, str] = {}
+    for name, names in NAMES.items():
+        for word in names.declared if name.startswith("lib/") else ():
+            assert seen.setdefault(word, name) == name
+
+
+def test_numbers_of_the_ledger_stand_in_one_place() -> None:
+    for number in defaults.SPELLED.values():
+        where = [name for name, text in FILES.items() if re.search(rf"\b{number}\b", re.sub(r"--.*", "", text))]
+        assert where == [] or int(number) < 100, (number, where)

@@ -10,11 +10,17 @@ import pytest
 from luaparser import ast, astnodes
 
 import relier.ledger
+from relier.cli.reads import load_read_scripts
 from relier.ledger import defaults, keys
+from relier.ledger.ledger import load_scripts
 from relier.store.scripts import DIRECTIVE
 
-FOLDER = Path(relier.ledger.__file__ or "").parent / "lua"
-FILES = {str(path.relative_to(FOLDER).with_suffix("")): path.read_text() for path in sorted(FOLDER.rglob("*.lua"))}
+SOURCE = Path(relier.ledger.__file__ or "").parents[1]
+FILES = {
+    str(path.relative_to(folder).with_suffix("")): path.read_text()
+    for folder in (SOURCE / "ledger" / "lua", SOURCE / "cli" / "lua")
+    for path in sorted(folder.rglob("*.lua"))
+}
 LANGUAGE = {"redis", "cjson", "string", "table", "math", "type", "tonumber", "tostring", "ipairs", "pairs", "unpack"}
 GIVEN = LANGUAGE | {"KEYS", "ARGV", "P"} | keys.SPELLED.keys() | defaults.SPELLED.keys()
 
@@ -107,6 +113,16 @@ def test_every_name_is_declared_here_or_by_a_library_that_the_file_names(name: s
 def test_no_file_names_a_library_that_it_does_not_use(name: str) -> None:
     unused = {lib for lib in libraries(name) if not NAMES[f"lib/{lib}"].declared & NAMES[name].free}
     assert unused == set()
+
+
+ASSEMBLED = {name: scripts[name].text for scripts in (load_scripts(), load_read_scripts()) for name in scripts.names()}
+
+
+@pytest.mark.parametrize("name", sorted(ASSEMBLED))
+def test_an_assembled_script_knows_every_name(name: str) -> None:
+    names = Names(ASSEMBLED[name])
+    assert names.free - LANGUAGE == {"KEYS", "ARGV"} & names.free
+    assert names.assigned == set()
 
 
 def test_two_libraries_never_declare_the_same_name() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import relier.ledger.ledger
-from relier.ledger import keys
+from relier.ledger import defaults, keys
 from relier.store.scripts import Scripts
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ SCAN_COUNT = 500
 
 
 @cache
-def _scripts() -> Scripts:
+def load_read_scripts() -> Scripts:
     own, theirs = Path(__file__).parent / "lua", Path(relier.ledger.ledger.__file__).parent / "lua"
     libraries = {f"lib/{path.stem}": path.read_text(encoding="utf-8") for path in (theirs / "lib").glob("*.lua")}
-    return Scripts(own, keys.SPELLED, replace=libraries)
+    return Scripts(own, keys.SPELLED | defaults.SPELLED, replace=libraries)
 
 
 class Reads:
@@ -39,7 +39,7 @@ class Reads:
 
     def script(self, name: str, *args: bytes | str | int) -> Any:
         # Sent whole: the store was opened with the ledger's scripts, and these are few.
-        return self._store.command("EVAL", _scripts()[name].text, 1, self.prefix, *args, retry=True)
+        return self._store.command("EVAL", load_read_scripts()[name].text, 1, self.prefix, *args, retry=True)
 
     def scan(self) -> Iterator[list[bytes]]:
         """The keys of the namespace, some at a time. One that is there all the while is seen at least once."""

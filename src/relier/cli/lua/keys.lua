@@ -8,7 +8,7 @@
 --   owned, worker, asked               the end of its boot's lease ('' not registered)
 --   boot                               the end of its lease, its lease's length, has it a worker hash ('' no)
 --   idem                               its value, what the task in it is, the key which that task holds
--- use: home
+-- use: record spec home
 local function size(command, key) return ask(command, key) or 0 end
 
 local function of_task(id)

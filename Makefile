@@ -1,12 +1,16 @@
-# Every target sets up what it needs: Python 3.11, pip and make are enough.
+# Every target sets up what it needs: Python 3.11, pip and make are enough. `make help` lists them.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 3  # most tests wait more than they compute
 
-.PHONY: setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-celery bench-celery-chaos bench-celery-outages bench-outbox bench-outbox-chaos test-celery test-celery-upstream test-celery-matrix test-oldest clean
+.DEFAULT_GOAL := help
+.PHONY: help quick test-rabbitmq check-matrix setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-celery bench-celery-chaos bench-celery-outages bench-outbox bench-outbox-chaos test-celery test-celery-upstream test-celery-matrix test-oldest clean
 
-setup: $(VENV)/.ready
+help:                  ## this list
+	@awk -F'## ' '/^[a-z][a-zA-Z0-9_ -]*:.*## / { split($$1, names, ":"); printf "  make %-36s %s\n", names[1], $$2 }' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.ready   ## the tools and libraries of development, in .venv
 $(VENV)/.ready: requirements/dev.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.lock
@@ -68,20 +72,27 @@ SUITES ?= tests/ledger tests/store
 test-matrix: $(VENV)/.matrix  ## the store and ledger suites on every server we support
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --matrix $(SUITES)
 
-check: lint types layers test wheel  ## what CI runs
+check: quick wheel test-rabbitmq check-matrix prove  ## exactly what CI runs
+quick: lint types layers test  ## the part of it that needs no servers of your own
 
-lint: setup
+test-rabbitmq: setup   ## every behaviour on RabbitMQ, where it is installed
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --engines tests/conformance/test_rabbitmq.py
+
+check-matrix: $(VENV)/.matrix
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --matrix tests/ledger
+
+lint: setup            ## ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-format: setup
+format: setup          ## ruff, mending what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: setup
+types: setup           ## mypy, strict
 	$(BIN)/mypy
 
-layers: setup
+layers: setup          ## which package may import which
 	$(BIN)/lint-imports
 
 wheel: setup           ## the wheel, alone in an empty environment, does the first job
@@ -100,7 +111,7 @@ prove: setup           ## 10^4 simulated schedules, 200 differential seeds, the 
 prove-release: setup   ## 10^6 schedules: hours
 	$(BIN)/python -m relier.proof release
 
-bench: bench-ledger bench-recovery bench-native
+bench: bench-ledger bench-recovery bench-native  ## the three benchmarks that matter most
 bench-ledger: setup    ## Redis CPU, commands, round trips and bytes per move, beside their targets
 	$(BIN)/python bench/ledger.py
 
@@ -140,5 +151,5 @@ lock:                  ## rewrite the lock files from pyproject.toml
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --all-extras pyproject.toml -o requirements/constraints.txt
 	rm -rf $(VENV)-lock
 
-clean:
+clean:                 ## remove everything that make built
 	rm -rf .venvs $(VENV) $(VENV)-bench $(VENV)-wheel $(VENV)-lock dist build .pytest_cache .mypy_cache .ruff_cache

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import importlib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 import relier
 
@@ -30,3 +32,9 @@ def test_what_a_guard_raises_is_public() -> None:
                  "IdempotencyInFlightError", "NotAwaitedError", "SchemaMigrationError",
                  "StepJournalError", "TaskInFlightError"):  # fmt: skip
         assert getattr(relier, name) is getattr(errors, name)
+
+
+def test_the_version_is_stated_once() -> None:
+    assert metadata.version("relier") == relier.__version__
+    other = Version("0.1.7")  # the newest of another package of this name on the public index
+    assert Version(relier.__version__) > other

@@ -6,6 +6,8 @@ Names are imported when they are first used: `rl --help` and a process that only
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from relier.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from relier.errors import (
         AdmissionRejectedError,

@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import metadata
 from typing import Any
 
 from relier import background
@@ -44,6 +43,7 @@ from relier.run.origin import Origin
 from relier.run.outcome import Crowded, Failed, Gone, HandBack, Outcome, PutBack
 from relier.run.threads import Threads
 from relier.submit.client import Client, place_of
+from relier.version import __version__
 
 log = logging.getLogger("relier.worker")
 
@@ -457,7 +457,7 @@ class Worker:
             "engine": self.engine,
             "queues": tuple(self._queues()),
             "concurrency": self._options.concurrency,
-            "version": metadata.version("relier"),
+            "version": __version__,
         }
         return json.dumps(about)
 

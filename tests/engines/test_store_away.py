@@ -127,6 +127,7 @@ def test_guard_does_not_trust_the_boot_that_replaced_its_own(fleets: NewFleet) -
 
 REFUSALS = {
     "permission": (["ACL", "SETUSER", "default", "-evalsha", "-eval"], ["ACL", "SETUSER", "default", "+@all"]),
+    "command": (["ACL", "SETUSER", "default", "-time"], ["ACL", "SETUSER", "default", "+@all"]),  # inside scripts
     "eviction": (
         ["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"],
         ["CONFIG", "SET", "maxmemory-policy", "noeviction"],

@@ -26,6 +26,7 @@ failover, or that its clock jumps in one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import os
@@ -125,7 +126,8 @@ class IdempotencyLock:
         held, call = self._ask()
         run = held.client.run
         try:
-            answer = run(call) if held.ctx is None else tell(run, call, held.gives_up(), self._named)
+            with held.waiting():
+                answer = run(call) if held.ctx is None else tell(run, call, held.gives_up(), self._named)
         except Exception:
             raise
         except BaseException:  # interrupted: it may have been taken all the same
@@ -143,7 +145,9 @@ class IdempotencyLock:
             return
         try:
             if error is None:
-                self._ended(tell(held.client.run, self._conclude(held), held.gives_up(), self._named))
+                with held.waiting():
+                    verdict = tell(held.client.run, self._conclude(held), held.gives_up(), self._named)
+                self._ended(verdict)
         finally:
             _renewer.end(held)
         if error is not None:
@@ -155,7 +159,8 @@ class IdempotencyLock:
         held, call = self._ask()
         run = held.client.arun
         try:
-            answer = await (run(call) if held.ctx is None else atell(run, call, held.gives_up(), self._named))
+            with held.waiting():
+                answer = await (run(call) if held.ctx is None else atell(run, call, held.gives_up(), self._named))
         except asyncio.CancelledError:  # it may have been taken all the same
             _spawn(_afree(held))
             raise
@@ -173,7 +178,9 @@ class IdempotencyLock:
         try:
             if error is None:
                 telling = atell(held.client.arun, self._conclude(held), held.gives_up(), self._named)
-                self._ended(await asyncio.shield(_spawn(telling)))
+                with held.waiting():
+                    verdict = await asyncio.shield(_spawn(telling))
+                self._ended(verdict)
         finally:
             if self._renewal is not None:
                 self._renewal.end()
@@ -259,6 +266,10 @@ class Held:
         nobody could tell it to stop, when its mark may have run out."""
         ctx, until = self.ctx, time.monotonic() + self.ms / 1000
         return (lambda: ctx.lost) if ctx is not None else (lambda: time.monotonic() > until)
+
+    def waiting(self) -> contextlib.AbstractContextManager[None]:
+        """Around a call: the time it takes is no part of the time of the task, if this is one."""
+        return contextlib.nullcontext() if self.ctx is None else self.ctx.waits.one()
 
     def renewed(self, answer: Verdict | RelierError) -> float | None:
         """Seconds until the next renewal; None: the key is another's, or nobody's."""

@@ -7,10 +7,12 @@ import time
 
 import pytest
 
+import fleet_away as away
 import fleet_jobs as jobs
 import fleet_trouble as trouble
 from conftest import NewFleet
 from fleet import HERE, wait_until
+from relier.states import State
 from servers import Boot
 
 TROUBLE = ("fleet_jobs", "fleet_trouble")
@@ -156,3 +158,28 @@ def test_a_store_that_turns_a_worker_away_is_an_outage(boot: Boot, fleets: NewFl
     assert [task.result for task in tasks] == [b"1"] * 3
     assert len(member.boots()) == 1
     assert member.terminate() == 0
+
+
+def test_an_outage_is_no_part_of_a_tasks_time(boot: Boot, fleets: NewFleet) -> None:
+    """The effect happened; its record waits for the store, for longer than the hard timeout."""
+    server = boot()
+    fleet = fleets(2, on=server)
+    member = fleet.worker(modules=("fleet_jobs", "fleet_away"))
+    ids = [task.push().id for task in away.PATIENT]
+    fleet.wait_diary("begin", len(ids))
+    server.freeze()
+    frozen = time.monotonic()
+    fleet.open_gate("pay")
+    fleet.wait_diary("paid", len(ids))
+    wait_until(lambda: time.monotonic() > frozen + away.HARD_S + 2)
+    server.thaw()
+    tasks = fleet.wait_ended(ids, 30)
+    assert [(task.record.state, task.record.reason) for task in tasks] == [(State.DONE, "")] * len(ids), member.said()
+    assert len(fleet.diary("paid")) == len(ids), "each effect happened once"
+
+
+def test_an_endless_task_that_always_asks_the_store_is_stopped(fleets: NewFleet) -> None:
+    fleet = fleets(60)
+    fleet.worker(modules=("fleet_jobs", "fleet_away"))
+    (task,) = fleet.wait_ended([away.endless.push().id], 15)
+    assert (task.record.state, task.record.reason) == (State.DEAD, "TimeoutError")

@@ -22,10 +22,10 @@ from relier.celery.adoption import AdoptedTask
 from relier.celery.board import STOP, WARN, board
 from relier.celery.child import Traced, in_pool_process, obeying
 from relier.celery.report import CeleryTaskError
-from relier.errors import HardTimeoutError, RelierError
+from relier.errors import RelierError
 from relier.ledger.records import Claimed
 from relier.run.attempt import Attempt, open_attempt
-from relier.run.execute import execute, run_soft_hook, stop
+from relier.run.execute import HardTimeout, execute, run_soft_hook, stop
 from relier.run.isolated import report_of
 from relier.run.line import Line
 from relier.run.outcome import Failed, HandBack, Outcome, PutBack
@@ -84,10 +84,7 @@ class Inside:
         if options.soft_timeout is not None:
             yield self._loop.call_later(options.soft_timeout, self._warn, attempt)
         if options.hard_timeout is not None:
-            error = HardTimeoutError(
-                f"it ran longer than its hard timeout of {options.hard_timeout:g} s and was stopped"
-            )
-            yield self._loop.call_later(options.hard_timeout, partial(stop, attempt, Failed(error)))
+            yield HardTimeout(self._loop, attempt, options.hard_timeout)
 
     def _warn(self, attempt: Attempt) -> None:
         if self._warning is None:

@@ -29,14 +29,14 @@ from relier.engines.leaving import LeaveBudget
 from relier.engines.settler import Settler
 from relier.engines.strangers import Strangers
 from relier.engines.whole import whole
-from relier.errors import ConfigurationError, HardTimeoutError, RelierError, StoreError, WorkerInitializationError
+from relier.errors import ConfigurationError, RelierError, StoreError, WorkerInitializationError
 from relier.ledger.ledger import CLAIM_BYTES
 from relier.ledger.records import Claim, Claimed, ClaimStatus
 from relier.redact import check_hook
 from relier.rescue.phoenix import Phoenix
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.checkpoint_files import folder_for
-from relier.run.execute import execute, run_soft_hook, stop
+from relier.run.execute import HardTimeout, execute, run_soft_hook, stop
 from relier.run.isolate import Isolates
 from relier.run.line import Line
 from relier.run.origin import Origin
@@ -332,7 +332,7 @@ class Worker:
         if options.soft_timeout is not None:
             attempt.timers.append(self._loop.call_later(options.soft_timeout, self._soft, attempt))
         if options.hard_timeout is not None:
-            attempt.timers.append(self._loop.call_later(options.hard_timeout, self._hard, attempt))
+            attempt.timers.append(HardTimeout(self._loop, attempt, options.hard_timeout))
 
     def _soft(self, attempt: Attempt) -> None:
         log.info("task %s passed its soft timeout", attempt.ctx.task_id)
@@ -343,10 +343,6 @@ class Worker:
             await self._isolates.warn(attempt)
         else:
             await run_soft_hook(attempt)
-
-    def _hard(self, attempt: Attempt) -> None:
-        timeout = attempt.task.options.hard_timeout
-        stop(attempt, Failed(HardTimeoutError(f"it ran longer than its hard timeout of {timeout:g} s and was stopped")))
 
     # --- news from the heart -------------------------------------------------------------------------------------
 

@@ -49,9 +49,9 @@ class Attempt:
 
     @property
     def overdue_at(self) -> float | None:
-        """When it is past its hard timeout (monotonic)."""
+        """When it is past its hard timeout (monotonic), as far as can be said now."""
         limit = self.task.options.hard_timeout
-        return None if limit is None or self.began is None else self.began + limit
+        return None if limit is None or self.began is None else self.began + limit + self.ctx.kept_waiting
 
     @property
     def isolated(self) -> bool:

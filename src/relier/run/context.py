@@ -26,6 +26,7 @@ from relier.redact import shown
 from relier.run.checkpoints import Checkpoints
 from relier.run.line import Line
 from relier.run.steps import Journal, Progress, Step, current_line, doing, read_result, write_result
+from relier.run.waits import Waits
 from relier.store.call import Call, Durability
 
 R = TypeVar("R")
@@ -54,6 +55,7 @@ class TaskContext:
         "_told_at",
         "_trusted_until",
         "_unawaited",
+        "_waits",
         "args",
         "attempt",
         "fence",
@@ -92,6 +94,7 @@ class TaskContext:
         self._journal: Journal | None = None
         self._main_line: object = None
         self._told = ""
+        self._waits: Waits | None = None
         self._told_at = -PROGRESS_EVERY_S
         self._unawaited: dict[object, tuple[Coroutine[Any, Any, Any], str]] = {}
         self.gave_up = False  # it stopped because the lease is lost, or may be: that is no failure
@@ -149,6 +152,28 @@ class TaskContext:
         """What a task keeps, it keeps at the level it was pushed at."""
         return self._claimed.record.spec.durability
 
+    # --- the store -----------------------------------------------------------------------------------------------
+
+    @property
+    def waits(self) -> Waits:
+        """When this attempt waited for the store."""
+        if self._waits is None:
+            self._waits = Waits()
+        return self._waits
+
+    @property
+    def kept_waiting(self) -> float:
+        """How long the store kept it waiting (s): no part of its own time."""
+        return 0.0 if self._waits is None else self._waits.seconds()
+
+    async def _atell(self, call: Call[R]) -> R:
+        with self.waits.one():
+            return await self._line.atell(call, lambda: self._lost)
+
+    def _tell(self, call: Call[R]) -> R:
+        with self.waits.one():
+            return self._line.tell(call, lambda: self._lost)
+
     # --- checkpoints ---------------------------------------------------------------------------------------------
 
     @property
@@ -165,14 +190,13 @@ class TaskContext:
         self._unawaited.pop(mark, None)
         seq, kept = await self._line.aside(self._keeper.dump, value)
         call = self._line.ledger.checkpoint(self._claimed.lease, seq, kept, self._level)
-        answer = await self._line.atell(call, lambda: self._lost)
-        await self._line.aside(self._kept, answer, seq, kept)
+        await self._line.aside(self._kept, await self._atell(call), seq, kept)
 
     def set_partial_sync(self, value: Any) -> None:
         """The same, for `def` tasks."""
         seq, kept = self._keeper.dump(value)
         call = self._line.ledger.checkpoint(self._claimed.lease, seq, kept, self._level)
-        self._kept(self._line.tell(call, lambda: self._lost), seq, kept)
+        self._kept(self._tell(call), seq, kept)
 
     def _kept(self, answer: Settled, seq: int, kept: bytes) -> None:
         # Refused, a file stays: told once before, with its answer lost, the record may name it. Else the janitor comes.
@@ -198,7 +222,8 @@ class TaskContext:
         return self._checkpoints
 
     def _born(self) -> str:
-        return self._line.born(lambda: self._lost)
+        with self.waits.one():
+            return self._line.born(lambda: self._lost)
 
     # --- the inbox -----------------------------------------------------------------------------------------------
 
@@ -258,7 +283,7 @@ class TaskContext:
                     if inspect.isawaitable(value):
                         value = await value
                     self._returned(step, write_result(fn, value))
-                if self._differs(step, await self._line.atell(self._record(step), lambda: self._lost)):
+                if self._differs(step, await self._atell(self._record(step))):
                     value = _NOT_CALLED
         return read_result(fn, step.result) if value is _NOT_CALLED else value
 
@@ -273,7 +298,7 @@ class TaskContext:
                     self._stop_if_lost()
                     value = fn(*args, **kwargs)
                     self._returned(step, write_result(fn, value))
-                if self._differs(step, self._line.tell(self._record(step), lambda: self._lost)):
+                if self._differs(step, self._tell(self._record(step))):
                     value = _NOT_CALLED
         return cast(R, read_result(fn, step.result) if value is _NOT_CALLED else value)
 

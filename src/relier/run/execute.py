@@ -8,11 +8,12 @@ import functools
 import inspect
 import logging
 import os
+import time
 from collections.abc import Coroutine
 from typing import Any
 
 from relier import background, trace
-from relier.errors import ExactlyOnceError, LeaseLostError
+from relier.errors import ExactlyOnceError, HardTimeoutError, LeaseLostError
 from relier.failure import message_of
 from relier.outbox.inbox import AlreadyRan
 from relier.run.attempt import Attempt
@@ -21,8 +22,11 @@ from relier.run.forks import end_copy
 from relier.run.line import Line
 from relier.run.outcome import Failed, HandBack, Outcome, returned
 from relier.run.threads import Threads
+from relier.run.waits import LONG_S
 
 log = logging.getLogger("relier.run")
+
+LOOK_S = 0.05  # between two looks at a hard timeout, at the least
 
 
 async def execute(attempt: Attempt, threads: Threads, line: Line) -> Outcome:
@@ -109,6 +113,34 @@ def stop(attempt: Attempt, why: Outcome) -> None:
     attempt.stop = why
     if attempt.stopper is not None:
         attempt.stopper()
+
+
+class HardTimeout:
+    """Stops an attempt when its own time is over. To be cancelled like the timer that it is."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, attempt: Attempt, seconds: float) -> None:
+        self._loop = loop
+        self._attempt = attempt
+        self._seconds = seconds
+        self._began = time.monotonic()
+        self._timer = loop.call_later(seconds, self._look)
+
+    def cancel(self) -> None:
+        self._timer.cancel()
+
+    def _look(self, last: bool = False) -> None:
+        ctx = self._attempt.ctx
+        left = self._began + self._seconds + ctx.kept_waiting - time.monotonic()
+        if left > 0:
+            self._timer = self._loop.call_later(max(left, LOOK_S), self._look)
+        elif not last and (ctx.waits.any or self._attempt.isolated):  # a wait that has just begun may become a long one
+            self._timer = self._loop.call_later(LONG_S, self._look, True)
+        else:
+            self._stop()
+
+    def _stop(self) -> None:
+        why = f"it ran longer than its hard timeout of {self._seconds:g} s and was stopped"
+        stop(self._attempt, Failed(HardTimeoutError(why)))
 
 
 async def run_soft_hook(attempt: Attempt) -> None:

@@ -61,8 +61,19 @@ class Stop(Order):
     lost: bool = False
 
 
-class Report(msgspec.Struct):
-    """What the child says of the attempt: its result, or its failure. `final`: trying again cannot help; `retryable`:
+class Word(msgspec.Struct, tag_field="say", tag=str.lower):
+    """What the child says of an attempt."""
+
+
+class Waited(Word):
+    """How long the store kept the attempt waiting, and since when it does so now (0: it does not)."""
+
+    past: float
+    since: float
+
+
+class Report(Word):
+    """What came of the attempt: its result, or its failure. `final`: trying again cannot help; `retryable`:
     whether its task's retries cover it; `putback`: it does not know the task; `handback`: it stopped without an
     outcome."""
 
@@ -154,7 +165,7 @@ class Child:
             return attempt.stop
         attempt.stopper = partial(self.stop, attempt)
         self.say(Run(attempt.claimed, trusted_until))
-        report: Report | None = await self._hear(Report)
+        report: Report | None = await self._report(attempt)
         attempt.stopper = None
         if report is None:
             cause = await self._cause()
@@ -162,6 +173,11 @@ class Child:
         if self._killer is not None:
             self._process.kill()
         return outcome_of(attempt, report)
+
+    async def _report(self, attempt: Attempt) -> Any:
+        while isinstance(word := await self._hear(Report | Waited), Waited):
+            attempt.ctx.waits.mirror(word.past, word.since)
+        return word
 
     async def _hear(self, kind: Any) -> Any:
         """What it says next; None: nothing more. Its end counts too: processes a task started may hold the connection

@@ -18,7 +18,7 @@ from relier.ledger.records import Claimed
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.execute import execute, run_soft_hook, stop
 from relier.run.forks import let_forks_be_ended
-from relier.run.isolate import ChildError, Order, Ready, Report, Run, Stop, Trust, Warn, pack, unpack
+from relier.run.isolate import ChildError, Order, Ready, Report, Run, Stop, Trust, Waited, Warn, pack, unpack
 from relier.run.line import Line
 from relier.run.outcome import Done, Failed, HandBack, Outcome, PutBack
 from relier.run.threads import Threads
@@ -28,6 +28,7 @@ from relier.submit.client import default_client
 log = logging.getLogger("relier.worker")
 
 PR_SET_PDEATHSIG = 1
+LOOK_S = 0.1  # how often the parent hears that an attempt waits for the store
 
 
 class Inside:
@@ -73,14 +74,27 @@ class Inside:
         if attempt.task.is_async:
             current = asyncio.current_task()
             attempt.stopper = current.cancel if current is not None else None
+        telling = background.start(asyncio.get_running_loop(), self._tell_waits(attempt))
         try:
             outcome = await execute(attempt, self._threads, self._line)
         except Exception as error:  # ours, not the task's: it must come to an end nevertheless
             log.exception("task %s could not be run here", attempt.ctx.task_id)
             outcome = PutBack(error)
+        finally:
+            telling.cancel()
         self._attempt = None
         self._writer.write(packed(outcome))
         await self._writer.drain()
+
+    async def _tell_waits(self, attempt: Attempt) -> None:
+        """The parent keeps the hard timeout, and has to know."""
+        told = (0.0, 0.0)
+        while True:
+            await asyncio.sleep(LOOK_S)
+            state = attempt.ctx.waits.state
+            if state != told:
+                told = state
+                self._writer.write(pack(Waited(*state)))
 
 
 def packed(outcome: Outcome) -> bytes:

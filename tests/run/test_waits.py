@@ -1,0 +1,81 @@
+"""How long the store kept an attempt waiting."""
+
+from __future__ import annotations
+
+import contextlib
+
+from relier.run.waits import LONG_S, Waits
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_store_that_answers_soon_keeps_nobody_waiting() -> None:
+    clock = Clock()
+    waits = Waits(clock)
+    for _ in range(10):
+        with waits.one():
+            clock.now += LONG_S * 0.9
+            assert waits.any
+            assert waits.seconds() == 0
+    assert not waits.any
+    assert waits.seconds() == 0
+
+
+def test_a_long_wait_counts_while_it_lasts_and_after() -> None:
+    clock = Clock()
+    waits = Waits(clock)
+    with waits.one():
+        clock.now += 5
+        assert waits.seconds() == 5
+        clock.now += 5
+    clock.now += 7
+    assert waits.seconds() == 10
+
+
+def test_branches_that_wait_at_once_wait_once() -> None:
+    clock = Clock()
+    waits = Waits(clock)
+    with contextlib.ExitStack() as first, waits.one():
+        clock.now += 1
+        first.enter_context(waits.one())
+        clock.now += 2
+        first.close()
+        clock.now += 3
+        assert waits.seconds() == 6
+    assert waits.seconds() == 6
+
+
+def test_branches_that_wait_one_after_the_other_wait_from_the_first_to_the_last() -> None:
+    clock = Clock()
+    waits = Waits(clock)
+    with contextlib.ExitStack() as first, contextlib.ExitStack() as second:
+        first.enter_context(waits.one())
+        clock.now += 1
+        second.enter_context(waits.one())
+        clock.now += 2
+        first.close()
+        clock.now += 3
+        assert waits.seconds() == 6
+    assert waits.seconds() == 6
+
+
+def test_another_process_tells_of_its_waits() -> None:
+    clock = Clock()
+    inside, outside = Waits(clock), Waits(clock)
+    with inside.one():
+        clock.now += 4
+    with inside.one():
+        clock.now += 2
+        outside.mirror(*inside.state)
+        clock.now += 1
+        assert outside.any
+        assert outside.seconds() == inside.seconds() == 7
+    outside.mirror(*inside.state)
+    assert outside.seconds() == 7
+    assert not outside.any

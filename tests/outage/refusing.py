@@ -48,6 +48,8 @@ REPLIES = {
     "killed": "ERR Error running script: Script killed by user with SCRIPT KILL",
     "acl in script": "ERR ACL failure in script: User default has no permissions to run the 'set' command script: on",
     "acl in 7.0": "ERR The user executing the script can't run this command or subcommand script: 7135",
+    "long before AUTH": "ERR Protocol error: unauthenticated multibulk length",
+    "large before AUTH": "ERR Protocol error: unauthenticated bulk length",
     "inner": "ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -NOREPLICAS Not enough good",
 }
 FINAL = [code for code, (judgement, _) in MEANINGS.items() if judgement is Judgement.FINAL]

@@ -92,6 +92,7 @@ UNKNOWN = (Judgement.FINAL, StoreReplyError)
 TEXTS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"max number of clients"), "BUSY"),
     (re.compile(r"Script killed by user"), "BUSY"),  # only a script that has not written can be killed
+    (re.compile(r"unauthenticated (multi)?bulk length"), "NOAUTH"),  # more than 10 arguments, or 16 KiB in one
     (re.compile(r"ACL failure in script|The user executing the script"), "NOPERM"),  # a command inside a script
     (re.compile(r"Script attempted to access (a|keys).*(non local|different slot)"), "ASK"),
     (re.compile(r"Script attempted to .*cluster is down|slot which is not served"), "CLUSTERDOWN"),

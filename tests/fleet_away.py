@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 
-from fleet_jobs import gate_opens, is_open, note
+from fleet_jobs import gate_opens, is_open, note, quick
 from relier import TaskContext, idempotency_lock, rl_task
 
 HARD_S = 4.0
@@ -63,6 +63,30 @@ def locking_thread(ctx: TaskContext) -> int:
     return ctx.attempt
 
 
+@rl_task
+async def pushing(ctx: TaskContext) -> str:
+    await pay(ctx)
+    return (await quick.apush()).id
+
+
+@rl_task
+def pushing_thread(ctx: TaskContext) -> str:
+    pay_sync(ctx)
+    return quick.push().id
+
+
+@rl_task(isolate=True)
+async def pushing_many(ctx: TaskContext) -> str:
+    await pay(ctx)
+    return (await quick.apush_many([()] * 3000))[-1].id
+
+
+@rl_task
+def pushing_many_thread(ctx: TaskContext) -> str:
+    pay_sync(ctx)
+    return quick.push_many([()] * 3000)[-1].id
+
+
 @rl_task(hard_timeout=1)
 async def endless(ctx: TaskContext) -> None:
     """Some branch of it always waits for the store, which is well."""
@@ -74,4 +98,5 @@ async def endless(ctx: TaskContext) -> None:
     await asyncio.gather(*(branch(f"branch {number}") for number in range(3)))
 
 
+PUSHING = (pushing, pushing_thread, pushing_many, pushing_many_thread)
 PATIENT = (paying, paying_thread, paying_apart, keeping, locking, locking_thread)

@@ -269,7 +269,7 @@ class Held:
 
     def waiting(self) -> contextlib.AbstractContextManager[None]:
         """Around a call: the time it takes is no part of the time of the task, if this is one."""
-        return contextlib.nullcontext() if self.ctx is None else self.ctx.waits.one()
+        return contextlib.nullcontext() if self.ctx is None else self.ctx.waiting()
 
     def renewed(self, answer: Verdict | RelierError) -> float | None:
         """Seconds until the next renewal; None: the key is another's, or nobody's."""

@@ -183,3 +183,21 @@ def test_an_endless_task_that_always_asks_the_store_is_stopped(fleets: NewFleet)
     fleet.worker(modules=("fleet_jobs", "fleet_away"))
     (task,) = fleet.wait_ended([away.endless.push().id], 15)
     assert (task.record.state, task.record.reason) == (State.DEAD, "TimeoutError")
+
+
+def test_a_push_inside_a_task_waits_for_the_store(boot: Boot, fleets: NewFleet) -> None:
+    """For longer than a push outside a task would: it is made once, and the task is not the one to fail."""
+    server = boot()
+    fleet = fleets(2, on=server)
+    member = fleet.worker(modules=("fleet_jobs", "fleet_away"), RELIER_ADMISSION_LIMIT="0", RELIER_REDIS_DEADLINE="1")
+    ids = [task.push().id for task in away.PUSHING]
+    fleet.wait_diary("begin", len(ids))
+    server.freeze()
+    fleet.open_gate("pay")
+    fleet.wait_diary("paid", len(ids))
+    member.wait_said("a push of task", len(ids))
+    server.thaw()
+    tasks = fleet.wait_ended(ids, 60)
+    assert [(task.record.state, task.record.reason) for task in tasks] == [(State.DONE, "")] * len(ids), member.said()
+    assert len(fleet.diary("paid")) == len(ids), "no task ran twice"
+    assert fleet.stats().counts["submitted"] == len(ids) + 2 + 2 * 3000, "each push is one task"

@@ -28,6 +28,7 @@ from relier.run.line import Line
 from relier.run.steps import Journal, Progress, Step, current_line, doing, read_result, write_result
 from relier.run.waits import Waits
 from relier.store.call import Call, Durability
+from relier.submit.insist import Pusher, pusher
 
 R = TypeVar("R")
 PROGRESS_EVERY_S = 1.0
@@ -166,12 +167,16 @@ class TaskContext:
         """How long the store kept it waiting (s): no part of its own time."""
         return 0.0 if self._waits is None else self._waits.seconds()
 
+    def waiting(self) -> contextlib.AbstractContextManager[None]:
+        """Around a call that is repeated until the store answers."""
+        return self.waits.one()
+
     async def _atell(self, call: Call[R]) -> R:
-        with self.waits.one():
+        with self.waiting():
             return await self._line.atell(call, lambda: self._lost)
 
     def _tell(self, call: Call[R]) -> R:
-        with self.waits.one():
+        with self.waiting():
             return self._line.tell(call, lambda: self._lost)
 
     # --- checkpoints ---------------------------------------------------------------------------------------------
@@ -222,7 +227,7 @@ class TaskContext:
         return self._checkpoints
 
     def _born(self) -> str:
-        with self.waits.one():
+        with self.waiting():
             return self._line.born(lambda: self._lost)
 
     # --- the inbox -----------------------------------------------------------------------------------------------
@@ -378,6 +383,7 @@ class TaskContext:
 def enter_context(ctx: TaskContext) -> None:
     """Make it the one `task_context` shows, in the current contextvars context."""
     _current.set(ctx)
+    pusher.set(Pusher(ctx.task_id, lambda: ctx.lost, ctx.waiting))
 
 
 def current_context() -> TaskContext | None:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -19,20 +19,13 @@ from relier.run.threads import Threads
 from relier.settings import Settings
 from relier.store.call import Call
 from relier.submit.client import Client
+from relier.submit.insist import pauses
 
 T = TypeVar("T")
 log = logging.getLogger("relier.run")
 
 # Errors that waiting can mend. StoreReplyError is not one of them: the same call would get the same answer.
 AGAIN = (StoreUnavailableError, IndeterminateError)
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
-
-
-def pauses() -> Iterator[float]:
-    pause = FIRST_PAUSE_S
-    while True:
-        yield pause
-        pause = min(LONGEST_PAUSE_S, 2 * pause)
 
 
 async def atell(run: Callable[[Call[T]], Awaitable[T]], call: Call[T], lost: Callable[[], bool], whose: str) -> T:

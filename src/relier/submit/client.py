@@ -33,6 +33,7 @@ from relier.store.address import target_of, with_absolute_files
 from relier.store.embedded import folder_of
 from relier.store.heartbeat import heartbeat_settings
 from relier.submit.birth import BirthMark
+from relier.submit.insist import ainsist, insist, unless_it_passes
 
 T = TypeVar("T")
 log = logging.getLogger("relier.submit")
@@ -117,6 +118,26 @@ class Client:
     async def asubmit(
         self, tasks: Sequence[Submission], admission: Admission | None, level: Durability
     ) -> list[Accepted]:
+        return await ainsist(partial(self._asubmit, tasks, admission, level), level)
+
+    def submit(self, tasks: Sequence[Submission], admission: Admission | None, level: Durability) -> list[Accepted]:
+        return insist(partial(self._submit, tasks, admission, level), level)
+
+    async def asubmit_all(
+        self, chunks: Sequence[Sequence[Submission]], admission: Admission | None, level: Durability
+    ) -> list[list[Accepted] | RelierError]:
+        """Chunks of a bulk: an answer for each, what the store failed at as values."""
+        return await ainsist(partial(self._asubmit_all, chunks, admission, level), level)
+
+    def submit_all(
+        self, chunks: Sequence[Sequence[Submission]], admission: Admission | None, level: Durability
+    ) -> list[list[Accepted] | RelierError]:
+        """The same, blocking."""
+        return insist(partial(self._submit_all, chunks, admission, level), level)
+
+    async def _asubmit(
+        self, tasks: Sequence[Submission], admission: Admission | None, level: Durability
+    ) -> list[Accepted]:
         try:
             accepted = await self.arun(self.ledger.submit(tasks, admission, level))
         except StoreError as error:
@@ -126,7 +147,7 @@ class Client:
             await self._areopen()
         return accepted
 
-    def submit(self, tasks: Sequence[Submission], admission: Admission | None, level: Durability) -> list[Accepted]:
+    def _submit(self, tasks: Sequence[Submission], admission: Admission | None, level: Durability) -> list[Accepted]:
         try:
             accepted = self.run(self.ledger.submit(tasks, admission, level))
         except StoreError as error:
@@ -136,35 +157,33 @@ class Client:
             self._reopen()
         return accepted
 
-    async def asubmit_all(
+    async def _asubmit_all(
         self, chunks: Sequence[Sequence[Submission]], admission: Admission | None, level: Durability
     ) -> list[list[Accepted] | RelierError]:
-        """Chunks of a bulk: an answer for each, what the store failed at as values."""
         if len(chunks) > 1:
             await self.aopen()
             answers = await self.store.run_many(self.ledger.submit(chunk, admission, level) for chunk in chunks)
             if self._is_another(answers[-1]):
                 await self._areopen()
-            return answers
+            return unless_it_passes(answers, level)
         try:
-            return [await self.asubmit(chunks[0], admission, level)]
+            return [await self._asubmit(chunks[0], admission, level)]
         except (StoreError, PushIndeterminate) as error:
-            return [error]
+            return unless_it_passes([error], level)
 
-    def submit_all(
+    def _submit_all(
         self, chunks: Sequence[Sequence[Submission]], admission: Admission | None, level: Durability
     ) -> list[list[Accepted] | RelierError]:
-        """The same, blocking."""
         if len(chunks) > 1:
             self.open()
             answers = self.sync_store.run_many(self.ledger.submit(chunk, admission, level) for chunk in chunks)
             if self._is_another(answers[-1]):
                 self._reopen()
-            return answers
+            return unless_it_passes(answers, level)
         try:
-            return [self.submit(chunks[0], admission, level)]
+            return [self._submit(chunks[0], admission, level)]
         except (StoreError, PushIndeterminate) as error:
-            return [error]
+            return unless_it_passes([error], level)
 
     def _is_another(self, answer: list[Accepted] | RelierError) -> bool:
         """Whether it is not the store that this process remembers that accepted them."""

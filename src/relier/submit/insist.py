@@ -1,0 +1,99 @@
+"""Pushes inside a running task wait for a store that is away, as its steps do: an outage is no failure of a task. Each
+keeps its id, so that it is one task however often it is sent.
+
+They do not wait for a store that is full, which may need them to end, nor for one that cannot confirm the durability
+that was asked for: that is a mistake to correct.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from relier.errors import IndeterminateError, RelierError, StoreFullError, StoreSetupError, StoreUnavailableError
+from relier.store.call import Durability
+
+T = TypeVar("T")
+log = logging.getLogger("relier.submit")
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pusher:
+    """The attempt that pushes. `waiting`: around what is no part of its own time."""
+
+    task_id: str
+    lost: Callable[[], bool]
+    waiting: Callable[[], AbstractContextManager[None]]
+
+
+pusher: ContextVar[Pusher | None] = ContextVar("relier_pusher", default=None)
+
+
+def pauses() -> Iterator[float]:
+    pause = FIRST_PAUSE_S
+    while True:
+        yield pause
+        pause = min(LONGEST_PAUSE_S, 2 * pause)
+
+
+def insist(submit: Callable[[], T], level: Durability) -> T:
+    """Submit; in a running task until the store answers."""
+    who = pusher.get()
+    if who is None:
+        return submit()
+    with who.waiting():
+        for pause in pauses():
+            try:
+                return submit()
+            except RelierError as error:
+                _submit_again(error, who, level)
+            time.sleep(pause)
+    raise AssertionError("pauses have no end")
+
+
+async def ainsist(submit: Callable[[], Awaitable[T]], level: Durability) -> T:
+    """The same for event loops."""
+    who = pusher.get()
+    if who is None:
+        return await submit()
+    with who.waiting():
+        for pause in pauses():
+            try:
+                return await submit()
+            except RelierError as error:
+                _submit_again(error, who, level)
+            await asyncio.sleep(pause)
+    raise AssertionError("pauses have no end")
+
+
+def unless_it_passes(answers: list[Any], level: Durability) -> list[Any]:
+    """The answers to a bulk; in a running task it raises an error among them that is worth waiting for."""
+    if pusher.get() is not None:
+        for error in _errors(answers):
+            if _passes(error, level):
+                raise error
+    return answers
+
+
+def _errors(answers: Iterable[Any]) -> Iterator[RelierError]:
+    return (answer for answer in answers if isinstance(answer, RelierError))
+
+
+def _passes(error: RelierError, level: Durability) -> bool:
+    if isinstance(error, StoreSetupError):
+        return level is Durability.MEMORY
+    return isinstance(error, StoreUnavailableError | IndeterminateError) and not isinstance(error, StoreFullError)
+
+
+def _submit_again(error: RelierError, who: Pusher, level: Durability) -> None:
+    if who.lost() or not _passes(error, level):
+        raise error
+    log.warning("a push of task %s will be told again: %s", who.task_id, error)

@@ -147,3 +147,37 @@ async def test_a_store_that_refuses_this_client_from_the_start_is_said_at_once(b
     with pytest.raises(ConfigurationError, match="NOAUTH"):
         await wait(client, "some-id", 60)
     await client.aclose()
+
+
+async def test_a_caller_that_never_reached_the_store_waits_no_longer_than_it_said(
+    own_server: Server, namespace: str, wait: Wait
+) -> None:
+    """The namespace has to be opened first: that is a part of the time."""
+    client = Client(
+        Settings(redis_url=own_server.tcp_url, namespace=namespace, redis_deadline=30, redis_read_timeout=30)
+    )
+    own_server.freeze()
+    began = time.monotonic()
+    with pytest.raises(ResultTimeoutError, match="the store is away"):
+        await wait(client, "01", 0.6)
+    assert time.monotonic() - began < 15
+    own_server.thaw()
+    await client.aclose()
+
+
+async def test_a_caller_that_was_let_in_before_waits_for_a_store_that_refuses_it(
+    own_server: Server, client: Client, wait: Wait, noticed: threading.Event
+) -> None:
+    """Somebody changes an ACL between the push and the wait."""
+    receipt = await answer.apush()
+    await wait_once(wait, client, receipt.id)
+    own_server.command("ACL", "SETUSER", "default", "-evalsha", "-eval")
+    waits = asyncio.create_task(wait(client, receipt.id, 60))
+    assert await asyncio.to_thread(noticed.wait, 20)
+    own_server.command("ACL", "SETUSER", "default", "+@all")
+    assert await finish(client, waits) == 42
+
+
+async def wait_once(wait: Wait, client: Client, task_id: str) -> None:
+    with pytest.raises(ResultTimeoutError, match="is still queued"):
+        await wait(client, task_id, 0.1)

@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import threading
+import time
 from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import TypeVar
@@ -37,6 +38,7 @@ from relier.submit.insist import ainsist, insist, unless_it_passes
 
 T = TypeVar("T")
 log = logging.getLogger("relier.submit")
+SHORTEST_S = 0.25  # for the first call after a namespace was opened: the store is well
 
 
 class Client:
@@ -81,10 +83,15 @@ class Client:
             self.birth.learn(await self.store.run(self.ledger.open(self.birth.mark)))
             self._opened = True
 
-    def open(self) -> None:
+    def open(self, within: float = math.inf) -> None:
         if not self._opened:
-            self.birth.learn(self.sync_store.run(self.ledger.open(self.birth.mark)))
+            self.birth.learn(self.sync_store.run(self.ledger.open(self.birth.mark), within))
             self._opened = True
+
+    @property
+    def opened(self) -> bool:
+        """Whether the store let this process in before."""
+        return self._opened
 
     async def _areopen(self) -> None:
         """The store has another birth mark than this process remembers."""
@@ -107,8 +114,11 @@ class Client:
             raise
 
     def run(self, call: Call[T], within: float = math.inf) -> T:
+        """Run one call, by its deadline or `within` fewer seconds."""
         if not self._opened:
-            self.open()
+            until = time.monotonic() + within
+            self.open(within)
+            within = max(SHORTEST_S, until - time.monotonic())
         try:
             return self.sync_store.run(call, within)
         except StoreEmptiedError:

@@ -153,7 +153,7 @@ class TaskReceipt(Ticket[R]):
 
         An outage of the store is waited through. With a `timeout`, a task that is not here yet is waited for, too: it
         may be on its way out of an outbox."""
-        look = Looks(timeout)
+        look = Looks(timeout, seen=self._client.opened)
         while True:
             try:
                 task = await look.at(self._client.arun(self._get()))
@@ -203,7 +203,7 @@ class SyncTaskReceipt(Ticket[R]):
 
         An outage of the store is waited through. With a `timeout`, a task that is not here yet is waited for, too: it
         may be on its way out of an outbox."""
-        look = Looks(timeout)
+        look = Looks(timeout, seen=self._client.opened)
         while True:
             try:
                 task = self._client.run(self._get(), look.longest)
@@ -238,13 +238,13 @@ class SyncTaskReceipt(Ticket[R]):
 class Looks:
     """When to look again for an end: often at first, then less, never past the time given."""
 
-    def __init__(self, seconds: float | None) -> None:
+    def __init__(self, seconds: float | None, *, seen: bool = False) -> None:
         if seconds is not None and not isinstance(seconds, int | float):
             raise ConfigurationError(f"timeout is a number of seconds, or None to wait for ever, not {seconds!r:.60}")
         self._begun = time.monotonic()
         self._until = None if seconds is None else self._begun + seconds
         self._next = FIRST_LOOK_S
-        self._seen = False
+        self._seen = seen  # the store let this process in
         self._away = False
 
     @property

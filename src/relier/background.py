@@ -12,7 +12,7 @@ import asyncio
 import logging
 import weakref
 from collections.abc import Coroutine, Generator
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -49,8 +49,9 @@ class BodyTask(asyncio.Task[T]):
 
 
 def start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Start a task of our own."""
-    task = loop.create_task(work)
+    """Start a task of our own, in a context of its own: a connection that an attempt happened to open must not keep
+    that attempt alive."""
+    task = Context().run(loop.create_task, work)
     return hide(task) if loop in _loops else task
 
 

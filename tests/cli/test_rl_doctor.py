@@ -260,3 +260,29 @@ def test_a_store_that_was_emptied_is_wrong_for_a_day_and_then_wants_a_look(
     seconds = int(desk.command("TIME")[0]) - 86_401
     desk.command("HSET", desk.key("meta"), "emptied", f"{seconds * 1000} 5eed")
     assert levels(run_json("doctor"))["birth"] == "warn"
+
+
+@pytest.mark.parametrize(
+    ("refuse", "says"),
+    [
+        (["CONFIG", "SET", "min-replicas-to-write", "1"], "NOREPLICAS"),
+        (["CLIENT", "PAUSE", "60000", "WRITE"], "gave no answer"),
+    ],
+)
+def test_a_store_that_answers_but_takes_no_writes(boot: Boot, refuse: list[str], says: str) -> None:
+    """Workers and pushes wait; a doctor that only reads would find nothing wrong."""
+    server = boot()
+    server.command(*refuse)
+    run = CliRunner(env={"RELIER_REDIS_DEADLINE": "0.5"})
+    result = run.invoke(rl, ["doctor", "--json", "--url", server.url])
+    assert result.exit_code != 0
+    (wrong,) = [check for check in json.loads(result.stdout)["checks"] if check["level"] == "bad"]
+    assert says in wrong["says"]
+    assert wrong["advice"]
+
+
+def test_a_user_that_may_not_write_outside_scripts_is_well(boot: Boot) -> None:
+    server = boot()
+    server.command("ACL", "SETUSER", "default", "-del")
+    result = CliRunner().invoke(rl, ["doctor", "--url", server.url])
+    assert "✗" not in result.stdout, result.stdout

@@ -14,7 +14,13 @@ from relier.cli.checkup import Verdict, bad, warn
 from relier.cli.session import Exit, Session, exit_code_of, with_session
 from relier.cli.show import ago, harmless, many, print_json
 from relier.cli.staff import Staff
-from relier.errors import ConfigurationError, RelierError, WorkerInitializationError
+from relier.errors import (
+    ConfigurationError,
+    RelierError,
+    StoreSetupError,
+    StoreUnavailableError,
+    WorkerInitializationError,
+)
 from relier.ledger import keys
 from relier.ledger.pages import read_stats
 from relier.ledger.records import Stats
@@ -71,6 +77,8 @@ def examine(session: Session, tasks: Iterable[RlTask[Any, Any]] = ()) -> Iterato
     yield from checkup.check_reach(store)
     found, info = store.probe(), checkup.info_of(store)
     yield from checkup.check_server(info, found)
+    if found.role not in {"slave", "replica"}:  # whoever is one was told so
+        yield from check_writes(session, store)
     yield from checkup.check_persistence(info, found)
     yield from checkup.check_durability(settings, info, found, store.replicas, tasks)
     yield from checkup.check_memory(info, found, settings)
@@ -89,6 +97,16 @@ def examine(session: Session, tasks: Iterable[RlTask[Any, Any]] = ()) -> Iterato
     yield from checkup.check_queues(stats, staff)
     yield from checkup.check_schedule(session, store, stats)
     yield from checkup.check_dead(stats)
+
+
+def check_writes(session: Session, store: SyncStore) -> Iterator[Verdict]:
+    """Whether the store takes a write: it answers reads also while it has too few replicas, or a full disk."""
+    try:
+        store.command("DEL", f"{session.ledger.prefix}probe", retry=True)  # there is no such key
+    except StoreSetupError:  # scripts may be allowed more than we are
+        return
+    except StoreUnavailableError as error:
+        yield _gave_up(error, "server")
 
 
 def check_birth(session: Session, store: SyncStore, stats: Stats) -> Iterator[Verdict]:

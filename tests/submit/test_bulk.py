@@ -135,6 +135,24 @@ async def test_a_bulk_that_broke_off_in_the_middle_goes_on_under_its_ids(
 
 
 @WAYS
+async def test_a_bulk_that_meets_an_emptied_store_and_an_outage_names_all_its_ids(
+    fragile: Client, proxy: Proxy, way: str
+) -> None:
+    """Its first tasks are accepted; then the namespace is opened anew, and nobody answers."""
+    note.push("the namespace is open")
+    await note.apush("and of the loop")
+    fragile.sync_store.command("FLUSHALL")
+    opens = fragile.scripts["open"].sha.encode()
+    proxy.disturb = lambda data: "lose" if opens in data else None
+    with pytest.raises(PartialPushError) as caught:
+        await push(way, note, calls_of(5_000))
+    assert len(caught.value.task_ids) == 5_000
+    proxy.disturb = lambda _: None
+    await push(way, note, calls_of(5_000), task_ids=caught.value.task_ids)
+    assert submitted(fragile) == 5_000
+
+
+@WAYS
 async def test_a_bulk_that_was_not_confirmed_names_all_its_ids(boot: Boot, settings: Settings, way: str) -> None:
     server = boot(config={"appendonly": "no"})
     update = {"redis_url": server.url, "redis_replicas": 1, "redis_durability_timeout": 0.05, "admission_limit": 0}

@@ -171,7 +171,10 @@ class Client:
         self, chunks: Sequence[Sequence[Submission]], admission: Admission | None, level: Durability
     ) -> list[list[Accepted] | RelierError]:
         if len(chunks) > 1:
-            await self.aopen()
+            try:
+                await self.aopen()
+            except StoreError as error:  # open anew: the store was emptied while the bulk was under way
+                return unless_it_passes([error] * len(chunks), level)
             answers = await self.store.run_many(self.ledger.submit(chunk, admission, level) for chunk in chunks)
             if self._is_another(answers[-1]):
                 await self._areopen()
@@ -185,7 +188,10 @@ class Client:
         self, chunks: Sequence[Sequence[Submission]], admission: Admission | None, level: Durability
     ) -> list[list[Accepted] | RelierError]:
         if len(chunks) > 1:
-            self.open()
+            try:
+                self.open()
+            except StoreError as error:
+                return unless_it_passes([error] * len(chunks), level)
             answers = self.sync_store.run_many(self.ledger.submit(chunk, admission, level) for chunk in chunks)
             if self._is_another(answers[-1]):
                 self._reopen()

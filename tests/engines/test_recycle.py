@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import signal
+import time
 
 import pytest
 
 import fleet_jobs as jobs
 import fleet_trouble as trouble
-from fleet import Fleet
+from conftest import NewFleet
+from fleet import Fleet, wait_until
+from servers import Boot
 
 TROUBLE = ("fleet_jobs", "fleet_trouble")
+AWAY_S = 13.0
 
 
 @pytest.mark.parametrize("processes", [(), ("--processes", "1")], ids=["one process", "a supervisor"])
@@ -77,6 +81,28 @@ def test_sigterm_while_it_recycles_ends_it(patient: Fleet) -> None:
     assert member.wait(20) == 0
     patient.wait_done([held])
     assert len(member.boots()) == 1
+
+
+@pytest.mark.parametrize("processes", [(), ("--processes", "1")], ids=["one process", "a supervisor"])
+def test_it_does_not_start_over_before_the_store_has_its_results(
+    boot: Boot, fleets: NewFleet, processes: tuple[str, ...]
+) -> None:
+    """The store is away for longer than a worker that is told to leave would wait."""
+    server = boot()
+    fleet = fleets(60, on=server)
+    member = fleet.worker("--max-tasks", "3", *processes, RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="0")
+    held = [jobs.hold.push("go").id for _ in range(3)]
+    fleet.wait_diary("begin", 3)
+    server.freeze()
+    frozen = time.monotonic()
+    fleet.open_gate("go")
+    member.wait_said("is recycled")
+    wait_until(lambda: time.monotonic() > frozen + AWAY_S)
+    server.thaw()
+    tasks = fleet.wait_done(held, 30)
+    assert [task.result for task in tasks] == [b"1"] * 3
+    assert len(fleet.diary("begin")) == 3
+    member.wait_said(" takes ", 2)
 
 
 def test_a_limit_that_no_worker_can_keep_is_refused(patient: Fleet) -> None:

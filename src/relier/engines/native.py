@@ -420,6 +420,8 @@ class Worker:
                 attempt.ctx.lose()
                 del self._attempts[attempt.key]
                 self._settler.settle(attempt.claimed, HandBack())
+        while self._recycling and not await self._settler.finish(BELL_S):  # nobody told it to hurry
+            pass
         if not await self._settler.finish(max(0.0, budget.left(CONFIRM_S + RETIRE_S) - RETIRE_S)):
             log.warning("the store did not confirm everything; what is open comes back when the lease runs out")
         if not await budget.spend(self._retire(), RETIRE_S):

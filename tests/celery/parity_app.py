@@ -58,7 +58,8 @@ def note(key: str, text: str) -> None:
 def on_signal(name: str) -> Any:
     def told(sender: Any = None, **about: Any) -> None:
         request = about.get("request")
-        task_id = about.get("task_id") or getattr(request, "id", None) or (about.get("headers") or {}).get("id")
+        message = about.get("headers") or about.get("body") or {}  # of protocol 1 it is in the body
+        task_id = about.get("task_id") or getattr(request, "id", None) or message.get("id")
         words = [name]
         if name == "task_revoked":
             words.append(f"terminated={about['terminated']} expired={about['expired']}")

@@ -187,8 +187,8 @@ class Driver:
         scenario = scenario_of(name)
         stage = self._stages[name] = Stage(self._listener)
 
-        def published(headers: Any = None, **_: Any) -> None:
-            stage.roots.add(headers["id"])
+        def published(headers: Any = None, body: Any = None, **_: Any) -> None:
+            stage.roots.add(headers["id"] if "id" in headers else body["id"])
 
         signals.before_task_publish.connect(published, weak=False)
         try:

@@ -25,7 +25,7 @@ from celery.result import GroupResult, ResultSet
 from parity_app import add, app, mul, notes, xsum
 
 from relier.celery import install
-from relier.errors import ConfigurationError, PayloadTooLargeError
+from relier.errors import PayloadTooLargeError
 
 Play = Callable[[Any], Any]
 ANY = object()  # a value that is not foreseen here, only compared
@@ -1139,18 +1139,27 @@ def queue_length(stage: Any) -> Any:
     return [length, stage.told(result)[0]]
 
 
-@scenario(ends=0, value=["SUCCESS", 4])
-def protocol_1(stage: Any) -> Any:
-    """Of messages that Celery 3 could read."""
+def old_app() -> Celery:
+    """An app that sends messages which Celery 3 can read."""
     old = Celery("old", broker=app.conf.broker_url, backend=app.conf.result_backend, set_as_current=False)
-    old.conf.task_protocol = 1
+    old.conf.update(task_protocol=1, task_send_sent_event=app.conf.task_send_sent_event)
     if os.environ.get("PARITY_ADOPT"):
         install(old, adopt=True)
-    try:
-        result = old.send_task("parity_app.add", (2, 2))
-    except ConfigurationError as error:
-        return type(error).__name__
-    return stage.told(result)
+    return old
+
+
+@scenario(value=["SUCCESS", 4])
+def protocol_1(stage: Any) -> Any:
+    return stage.told(old_app().send_task("parity_app.add", (2, 2)))
+
+
+@of_the_adopted_app(value=["SUCCESS", 7])
+def protocol_1_and_canvas(stage: Any) -> Any:
+    """With that protocol the next step of a chain is a callback."""
+    old = old_app()
+    plus, total = (old.signature(f"parity_app.{name}", app=old) for name in ("add", "xsum"))
+    steps = chain(plus.clone((1, 1)), group(plus.clone((n,)) for n in (1, 2)), total, app=old)
+    return stage.told(steps.apply_async())
 
 
 @scenario(value=["SUCCESS", 3_000_000])

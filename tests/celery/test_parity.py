@@ -115,6 +115,11 @@ def refused(error: str) -> Callable[[Told], None]:
     return tell
 
 
+def with_its_arguments(plain: Told) -> None:
+    """In events, where messages of protocol 1 have none."""
+    plain["story"][0][0] = "parity_app.add(2, 2){}"
+
+
 def not_scheduled(plain: Told) -> None:
     plain["value"] = []
 
@@ -137,7 +142,7 @@ DIFFERENT: dict[str, Callable[[Told], None]] = {
     "rejected_and_requeued_after_its_acknowledgement": requeued,
     "properties": without_the_transports,
     "a_failure_inside_celery": told_as_failed,
-    "protocol_1": refused("ConfigurationError"),
+    "protocol_1": with_its_arguments,
     "a_large_argument": refused("PayloadTooLargeError"),
     "time_limit_with_error_link": one_error_callback,
     "inspect_scheduled": not_scheduled,

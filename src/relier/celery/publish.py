@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kombu import Exchange, Producer
@@ -34,6 +35,16 @@ def amqp_class(base: type[Any], adoption: Adoption) -> type[Any]:
     """The app's own AMQP class, with our sender."""
 
     class LedgerAMQP(base):
+        @cached_property
+        def create_task_message(self) -> Callable[..., Any]:
+            """`task_protocol` is how messages travel by a broker. Records keep protocol 2, whatever it says."""
+            create = super().create_task_message
+
+            def create_task_message(task_id: str, name: str, *args: Any, **options: Any) -> Any:
+                return (self.as_task_v2 if adoption.covers(name) else create)(task_id, name, *args, **options)
+
+            return create_task_message
+
         def _create_task_sender(self) -> Callable[..., Any]:
             send = super()._create_task_sender()
 
@@ -87,7 +98,7 @@ def message_of(body: Any, options: dict[str, Any]) -> Message:
     """The message that `producer.publish(body, **options)` would send."""
     headers = dict(options.pop("headers"))
     if "task" not in headers:
-        raise ConfigurationError("adopted tasks need task_protocol 2, Celery's default; protocol 1 is not supported")
+        raise ConfigurationError("the outbox needs task_protocol 2, Celery's default; protocol 1 is not supported")
     exchange, routing_key = name_of(options.pop("exchange", "")), options.pop("routing_key", "") or ""
     serializer, compression = options.pop("serializer", None), options.pop("compression", None)
     body, content_type, encoding = _serializer._prepare(  # noqa: SLF001 - what a producer's publish does first

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -20,9 +21,10 @@ import tempfile
 import tomllib
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import celery
 
@@ -97,8 +99,10 @@ def version_in(source: Path) -> str:
 @contextmanager
 def servers(folder: Path) -> Iterator[dict[str, str]]:
     """Broker and result backend on one server, the ledger on another: the environment that leads to them."""
-    broker, ledger = Server(folder / "broker").start(), Server(folder / "ledger").start()
+    broker, ledger = Server(folder / "broker"), Server(folder / "ledger")
     try:
+        broker.start()
+        ledger.start()
         yield {
             "TEST_BROKER": f"{broker.tcp_url}/0",
             "TEST_BACKEND": f"{broker.tcp_url}/0",
@@ -143,15 +147,19 @@ class Run:
         paths = {"PYTHONPATH": os.pathsep.join([str(HERE), str(self.folder)])}
         paths["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         with (self.folder / f"{self.name}-{attempt}.log").open("w") as log:
-            subprocess.run(
-                command,
-                cwd=self.folder,
-                env=os.environ | env | paths,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                check=False,
-            )
+            run_whole(command, cwd=self.folder, env=os.environ | env | paths, stdout=log, stderr=subprocess.STDOUT)
         return dict(read_report(report))
+
+
+def run_whole(command: Sequence[str], **options: Any) -> None:
+    """Run a command. When it ends, or this process is told to, so does all that the command has started."""
+    process = subprocess.Popen(command, start_new_session=True, **options)
+    try:
+        process.wait()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def read_report(report: Path) -> Iterator[tuple[str, str]]:
@@ -198,6 +206,7 @@ def main() -> int:
     if not where or not Path(where).exists():
         print(HOW_TO_GET_IT if not where else f"CELERY_SOURCE names {where}, which does not exist", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended, too
     source = Path(where).resolve()
     print(f"tests of Celery {version_in(source)}, on Celery {celery.__version__}")
     with tempfile.TemporaryDirectory() as place:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 
 from celery_upstream.compare import Documented, Run, compare, copy_tests, documented, read_report, version_in
+from servers import wait_until
 
 REPORT = """<testsuites><testsuite>
 <testcase classname="t.integration.test_a.test_chord" name="test_one[1]" file="t/integration/test_a.py"/>
@@ -67,3 +72,47 @@ def test_the_tests_of_an_sdist_are_taken_and_nothing_else(tmp_path: Path) -> Non
         assert [str(path.relative_to(tmp_path / place)) for path in (tmp_path / place).rglob("*.py")] == [
             "t/integration/test_a.py"
         ]
+
+
+WAITS = """
+import os, subprocess, pathlib
+
+def test_it_waits():
+    child = subprocess.Popen(["sleep", "300"])
+    pids = pathlib.Path(os.environ["PIDS"])
+    pids.with_suffix(".new").write_text(f"{os.getpid()} {child.pid}")
+    pids.with_suffix(".new").rename(pids)
+    child.wait()
+"""
+
+
+def children_of(pid: int) -> set[int]:
+    return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_stop_it_ends_all_it_has_started(number: signal.Signals, tmp_path: Path) -> None:
+    source, pids = tmp_path / "celery-5.7.0", tmp_path / "pids"
+    for name, text in {"t/integration/test_a.py": WAITS, "celery/__init__.py": "__version__ = '5.7.0'\n"}.items():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(text)
+    env = os.environ | {"CELERY_SOURCE": str(source), "PIDS": str(pids), "PYTHONPATH": str(Path(__file__).parents[1])}
+    comparing, started = subprocess.Popen([sys.executable, "-m", "celery_upstream.compare"], env=env), set[int]()
+    try:
+        wait_until(pids.exists, 60, "the test")
+        started = {*map(int, pids.read_text().split()), *children_of(comparing.pid)}
+        assert len(started) == 4, "two servers, pytest and its child"
+        comparing.send_signal(number)
+        assert comparing.wait(30) != 0
+        wait_until(lambda: not any(map(is_alive, started)), 10, "the end of all")
+    finally:
+        comparing.kill()
+        for pid in filter(is_alive, started):
+            os.kill(pid, signal.SIGKILL)

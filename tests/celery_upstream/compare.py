@@ -117,7 +117,7 @@ def servers(folder: Path) -> Iterator[dict[str, str]]:
 
 
 class Run:
-    """Celery's tests, plain or adopted. `outcomes`: test -> passed, failed or skipped."""
+    """Celery's tests, plain or adopted. `outcomes`: test -> passed, failed, skipped or not run."""
 
     def __init__(self, name: str, folder: Path, selection: Sequence[str]) -> None:
         self.name = name
@@ -135,10 +135,13 @@ class Run:
                 self.outcomes |= self._pytest(tests, env, attempt)
 
     def failed(self) -> set[str]:
-        return {test for test, outcome in self.outcomes.items() if outcome == "failed"}
+        return self.ended("failed")
 
     def passed(self) -> set[str]:
-        return {test for test, outcome in self.outcomes.items() if outcome == "passed"}
+        return self.ended("passed")
+
+    def ended(self, how: str) -> set[str]:
+        return {test for test, outcome in self.outcomes.items() if outcome == how}
 
     def _pytest(self, tests: Sequence[str], env: dict[str, str], attempt: int) -> dict[str, str]:
         report = self.folder / f"{self.name}-{attempt}.xml"
@@ -146,6 +149,7 @@ class Run:
         command = [sys.executable, "-m", "pytest", *plugins, *OPTIONS.split(), "--junit-xml", str(report), *tests]
         paths = {"PYTHONPATH": os.pathsep.join([str(HERE), str(self.folder)])}
         paths["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        paths["PYTHONUNBUFFERED"] = "1"  # the log shows how far it is
         with (self.folder / f"{self.name}-{attempt}.log").open("w") as log:
             run_whole(command, cwd=self.folder, env=os.environ | env | paths, stdout=log, stderr=subprocess.STDOUT)
         return dict(read_report(report))
@@ -163,7 +167,8 @@ def run_whole(command: Sequence[str], **options: Any) -> None:
 
 
 def read_report(report: Path) -> Iterator[tuple[str, str]]:
-    """Test by test: a test that fails in its setup, or after its end, has failed."""
+    """Test by test: a test that fails in its setup, or after its end, has failed. A file that cannot be imported was
+    not run."""
     seen: dict[str, str] = {}
     for case in ElementTree.parse(report).iter("testcase"):
         file, name = case.get("file", ""), case.get("name", "")
@@ -171,7 +176,9 @@ def read_report(report: Path) -> Iterator[tuple[str, str]]:
         test = "::".join(filter(None, [file, group, name]))
         kinds = {child.tag for child in case}
         outcome = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
-        if not any(child.get("message") in NOT_RUN for child in case) and seen.get(test) != "failed":
+        if any(child.get("message") in NOT_RUN for child in case):
+            seen[file or name] = "not run"
+        elif seen.get(test) != "failed":
             seen[test] = outcome
     yield from seen.items()
 
@@ -182,8 +189,8 @@ def read_report(report: Path) -> Iterator[tuple[str, str]]:
 def compare(plain: Run, adopted: Run, known: Sequence[Documented]) -> int:
     """Print what differs. The exit code: 1 where something differs that is not documented."""
     for run in (plain, adopted):
-        skipped = len(run.outcomes) - len(run.passed()) - len(run.failed())
-        print(f"{run.name}: {len(run.passed())} passed, {len(run.failed())} failed, {skipped} skipped")
+        counts = ", ".join(f"{len(run.ended(how))} {how}" for how in ("passed", "failed", "skipped"))
+        print(f"{run.name}: {counts}; not run: {', '.join(sorted(run.ended('not run'))) or 'none'}")
     print(f"failed plain: {', '.join(sorted(plain.failed())) or 'none'}")
     differs = sorted(plain.passed() - adopted.passed())
     unknown = [test for test in differs if reason_of(test, known) is None]

@@ -21,6 +21,7 @@ REPORT = """<testsuites><testsuite>
 <testcase classname="t.integration.test_a" name="test_three" file="t/integration/test_a.py"><skipped/></testcase>
 <testcase classname="" name="t.integration.test_b" file="t/integration/test_b.py">
 <error message="collection failure"/></testcase>
+<testcase classname="pytest" name="internal"><error message="internal error"/></testcase>
 </testsuite></testsuites>"""
 
 
@@ -30,6 +31,8 @@ def test_a_report_is_read_test_by_test(tmp_path: Path) -> None:
         "t/integration/test_a.py::test_chord::test_one[1]": "passed",
         "t/integration/test_a.py::test_two": "failed",
         "t/integration/test_a.py::test_three": "skipped",
+        "t/integration/test_b.py": "not run",
+        "internal": "not run",
     }
 
 

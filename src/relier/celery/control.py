@@ -1,9 +1,9 @@
-"""`revoke` reaches the ledger: what waits there is cancelled at once, whichever worker would have got it."""
+"""`revoke` and `purge` reach the ledger: what waits there is cancelled at once, whichever worker would have got it."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from celery.app.task import Context
@@ -14,14 +14,15 @@ from kombu.utils.functional import maybe_list
 
 from relier.celery.backend import PART_TASK, failed_part, part_id
 from relier.celery.collect import ADDED
+from relier.celery.internal import is_internal
 from relier.celery.messages import LedgerMessage, Message, internal_message, read_message, submission_of
 from relier.celery.operational import as_operational_errors
 from relier.celery.options import TELLS_ITSELF
 from relier.codec import decode
 from relier.envelope import open_envelope
-from relier.errors import IllegalMoveError, RelierError, TaskNotFoundError, VersionConflictError
+from relier.errors import IllegalMoveError, RelierError, StoreError, TaskNotFoundError, VersionConflictError
 from relier.keyring import Keyring
-from relier.ledger.records import Submission, Task
+from relier.ledger.records import Operated, Record, Submission, Task
 from relier.settings import Settings
 from relier.states import ENDED, State
 
@@ -29,11 +30,12 @@ if TYPE_CHECKING:
     from relier.celery.adoption import Adoption
 
 CANCEL_TRIES = 5
+PAGE = 1000  # of tasks that are purged
 PLAIN_CONTENT = ("json", "yaml", "msgpack")  # what cannot do anything when it is read
 
 
 def control_class(base: type[Any], adoption: Adoption) -> type[Any]:
-    """The app's own Control class, whose revokes are the ledger's, too."""
+    """The app's own Control class, whose revokes and purges are the ledger's, too."""
 
     class LedgerControl(base):
         def revoke(
@@ -45,6 +47,14 @@ def control_class(base: type[Any], adoption: Adoption) -> type[Any]:
                 if cancelled is not None:
                     announce(self.app, each, cancelled)
             return super().revoke(task_id, destination, terminate, *args, **kwargs)
+
+        def purge(self, connection: Any = None) -> int:
+            """Also what `celery worker --purge` calls. The broker's messages go first: a worker may take them in."""
+            purged = int(super().purge(connection))
+            with as_operational_errors():
+                return purged + purge(adoption, set(self.app.amqp.queues.consume_from))
+
+        discard_all = purge
 
     return LedgerControl
 
@@ -130,3 +140,61 @@ def announce(app: Any, task_id: str, message: Message) -> None:
     with app.events.default_dispatcher() as dispatcher:
         dispatcher.send("task-revoked", uuid=task_id, **about)
     task_revoked.send(sender=app.tasks.get(message.task, message.task), request=request, **about)
+
+
+# --- purge ------------------------------------------------------------------------------------------------------------
+
+
+def purge(adoption: Adoption, queues: Collection[str]) -> int:
+    """Cancel the tasks that wait in these queues, due or not, and return how many. A task that a worker claims
+    meanwhile runs. A chord is told of each member that will not run."""
+    return sum(_cancel(adoption, page) for page in _waiting(adoption, queues))
+
+
+def _waiting(adoption: Adoption, queues: Collection[str]) -> Iterator[list[Record]]:
+    client = adoption.client
+    for index, of in (*(("ready", queue) for queue in queues), ("due", "")):
+        cursor, more = None, True
+        while more:
+            page = client.run(client.ledger.list(index, of, cursor=cursor, most=PAGE))
+            yield [record for record in page.records if record.queue in queues and _is_purged(adoption, record.name)]
+            cursor, more = page.cursor, page.cursor is not None
+
+
+def _is_purged(adoption: Adoption, name: str) -> bool:
+    """Tasks of Relier's own hold what has happened: a purge does not undo that."""
+    return adoption.covers(name) and not is_internal(name)
+
+
+def _cancel(adoption: Adoption, records: Sequence[Record]) -> int:
+    client = adoption.client
+    members = _members(adoption, records)
+    calls = (client.ledger.cancel(record.id, record.version) for record in records)
+    answers: list[Operated | RelierError] = client.sync_store.run_many(calls)
+    cancelled = {
+        record.id
+        for record, answer in zip(records, answers, strict=True)
+        if isinstance(answer, Operated) and answer.state == State.CANCELLED  # perhaps at the second try
+    }
+    for task_id in cancelled & members.keys():
+        part = part_of_cancelled(members[task_id], client.settings, client.keyring)
+        if part is not None:
+            adoption.submit(part)
+    _raise_outage(answers)
+    return len(cancelled)
+
+
+def _members(adoption: Adoption, records: Sequence[Record]) -> dict[str, Task]:
+    """The tasks that may be members of a chord, with their messages."""
+    client = adoption.client
+    wanted = [record.id for record in records if record.spec.max_resurrections is not None]
+    found: list[Task | RelierError] = client.sync_store.run_many(client.ledger.get(task_id) for task_id in wanted)
+    _raise_outage(found)
+    return {task.record.id: task for task in found if isinstance(task, Task)}
+
+
+def _raise_outage(answers: Sequence[Any]) -> None:
+    """Raise the first error of the store. Any other says that a task has moved on."""
+    outage = next((answer for answer in answers if isinstance(answer, StoreError)), None)
+    if outage is not None:
+        raise outage

@@ -586,6 +586,21 @@ def chord_in_chord(stage: Any) -> Any:
     return stage.told(chord([inner, add.s(3, 4)])(xsum.s()))
 
 
+@of_the_adopted_app(value=[["FAILURE", ["('failed',)"]]] * 2)
+def chords_in_chords_that_fail_with_error_link(stage: Any) -> Any:
+    """Celery links the error callback of a chord to the chords in its header, too. It is called once for a failure."""
+
+    def fail_inside(depth: int) -> Any:
+        key, canvas = fresh(), chord([add.si(1, 1), tasks.fail.si()], tasks.gather.s())
+        for _ in range(depth):
+            canvas = chord([add.si(2, 2), canvas], tasks.gather.s())
+        canvas.link_error(tasks.note_down.si("failed", key=key))
+        state, _ = stage.told(canvas.delay())
+        return [state, stage.noted(key, 1)]
+
+    return [fail_inside(depth) for depth in (1, 2)]
+
+
 @scenario(ends=5, value=["SUCCESS", [3, 12]])
 def a_chord_of_chains(stage: Any) -> Any:
     header = [chain(add.s(1, 1), add.s(1)), chain(add.s(2, 2), mul.s(3))]

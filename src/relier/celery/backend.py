@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,6 +29,7 @@ from celery.utils.saferepr import saferepr
 from relier import codec
 from relier.celery.adoption import adoption_of
 from relier.celery.collect import ADDED, Collector, running
+from relier.celery.errbacks import CALLED, leave_out, marks_of
 from relier.celery.messages import internal_message
 from relier.celery.nesting import (
     NESTED,
@@ -110,7 +111,7 @@ def join_part(app: Any, collector: Collector, request: Any, state: str, result: 
         return
     _bring(app, collector, request.chord, *told, parts=parts)
     if state != states.SUCCESS:
-        collector.part = _failed_part(app, request.id, result)
+        collector.part = _failed_part(app, request, result)
 
 
 def is_added(request: Any) -> bool:
@@ -130,7 +131,7 @@ def part_tasks(
 ) -> Iterator[Submission]:
     """Tasks that bring the parts of a member, each no more than one commit takes. `added`: how many members it added;
     `is_added`: whether it is such a one."""
-    value = _failed_part(app, request.id, result) if state != states.SUCCESS else None
+    value = _failed_part(app, request, result) if state != states.SUCCESS else None
     for nth, first in enumerate(range(0, parts, PARTS_AT_ONCE)):
         record_id = f"{part_id(request.id)}{nth or ''}"
         told = [request.group, (request.group_index or 0) + first, request.id, request.root_id]
@@ -184,18 +185,19 @@ def run_part(app: Any, collector: Collector, request: dict[str, Any], value: str
     return Report(states.SUCCESS, base64.b64decode(value) or None, follow_ups=tuple(collector.follow_ups))
 
 
-def failed_part(member: str, error: Any, kept: bytes = b"") -> bytes:
-    """Who failed, and how: in words, and as the result backend would keep it."""
-    return FAILED + codec.encode([member, repr(error)[:LONGEST_WHY], kept if len(kept) <= LONGEST_WHY else b""])
+def failed_part(member: str, error: Any, kept: bytes = b"", called: Sequence[str] = ()) -> bytes:
+    """Who failed, and how: in words, and as the result backend would keep it. `called`: which error callbacks were."""
+    told = [member, repr(error)[:LONGEST_WHY], kept if len(kept) <= LONGEST_WHY else b""]
+    return FAILED + codec.encode([*told, list(called)] if called else told)
 
 
-def _failed_part(app: Any, member: str, error: Any) -> bytes:
+def _failed_part(app: Any, request: Any, error: Any) -> bytes:
     try:
         kept = write_result(app.backend.prepare_exception(error), app.conf.result_serializer) or b""
     except Exception:  # a serializer may raise anything
-        log.info("the error of %s cannot be serialized; its chord gets it in words", member, exc_info=True)
+        log.info("the error of %s cannot be serialized; its chord gets it in words", request.id, exc_info=True)
         kept = b""
-    return failed_part(member, error, kept)
+    return failed_part(request.id, error, kept, request.get(CALLED) or ())
 
 
 def in_backend(task_id: str) -> bytes:
@@ -260,7 +262,7 @@ def _start_body(app: Any, collector: Collector, request: dict[str, Any], body: A
             raise
         if not isinstance(error, ChordError):
             log.exception("the chord of %s cannot start its body", request["id"])
-        return _fail_body(app, collector, callback, error)
+        return _fail_body(app, collector, callback, error, _called(parts))
     return Report(states.SUCCESS, follow_ups=spread(adoption_of(app), collector))
 
 
@@ -280,12 +282,16 @@ def _send_body(
     callback.apply_async((put_aside(app, request["id"].removesuffix(".chord"), values),), **whose)
 
 
-def _fail_body(app: Any, collector: Collector, callback: Any, error: Exception) -> Report:
-    """Record that the body will not run. An outer chord gets its failed part; plain Celery would leave it waiting."""
+def _fail_body(app: Any, collector: Collector, callback: Any, error: Exception, called: set[str]) -> Report:
+    """Record that the body will not run. An outer chord gets its failed part; plain Celery would leave it waiting.
+    `called`: the error callbacks that chords in its header have called."""
+    calls = called | marks_of(callback)
+    leave_out(callback, called)
     with as_current_task(app.tasks[JOIN_TASK], collector.record_id):
         app.backend.chord_error_from_stack(callback=callback, exc=error)
     part = awaited_by(callback)
     if part is not None:
+        part.update({CALLED: sorted(calls)})
         app.backend.on_chord_part_return(part, states.FAILURE, error)
     follow_ups = spread(adoption_of(app), collector)
     return Report(states.FAILURE, failure=failure_of(error), follow_ups=follow_ups, part=collector.part)
@@ -334,6 +340,12 @@ def _failure(app: Any, raw: bytes) -> tuple[str, str, BaseException | None]:
         except Exception:  # it was written elsewhere; the words are here
             log.info("the error of %s cannot be read; its chord gets it in words", member, exc_info=True)
     return member, why if error is None else repr(error), error
+
+
+def _called(parts: Parts) -> set[str]:
+    """The error callbacks that failed chords among the parts have called. Parts of earlier releases name none."""
+    failed = (codec.decode(raw[len(FAILED) :]) for _, raw in parts if raw.startswith(FAILED))
+    return {mark for _, _, *more in failed for mark in (more[1] if len(more) > 1 else ())}
 
 
 def _record_in(part: str) -> str:

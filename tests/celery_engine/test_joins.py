@@ -9,6 +9,7 @@ import celery
 import pytest
 from celery import chain, chord, group, states
 from celery.exceptions import ChordError, Reject
+from celery.result import GroupResult
 
 from relier import codec, use_client
 from relier.celery import install
@@ -20,6 +21,7 @@ from relier.celery.nesting import NESTED
 from relier.celery.parts import ASIDE, fetch
 from relier.celery.report import Report
 from relier.settings import Settings
+from servers import Server
 
 Make = Callable[[str], Any]
 AWAY = "redis://127.0.0.1:1"
@@ -89,6 +91,15 @@ def test_every_value_is_where_its_member_is(make: Make) -> None:
     assert report.state == states.SUCCESS
     (started,) = collector.follow_ups
     assert b"[1, [3, 4]]" in started.payload
+
+
+@pytest.mark.skipif(celery.VERSION < (5, 7), reason="there is no such setting")
+def test_the_shape_of_a_chord_is_kept_as_long_as_plain_celery_keeps_it(make: Make, broker: Server) -> None:
+    app = make(f"{broker.tcp_url}/0")
+    app.conf.update(result_expires=60, result_chord_expires=600)
+    header, _ = frozen(app, nested=True)
+    assert 60 < app.backend.client.ttl(app.backend.get_key_for_group(header.id)) <= 600
+    assert GroupResult.restore(header.id, app=app) == header
 
 
 def test_where_nobody_knows_who_belongs_where_the_chord_fails(make: Make) -> None:

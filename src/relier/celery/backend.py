@@ -37,6 +37,7 @@ from relier.celery.nesting import (
     awaited_by,
     is_group,
     is_nested,
+    keep_tree,
     kept_tree,
     leaves,
     parts_of,
@@ -73,7 +74,7 @@ def backend_class(base: type[Any]) -> type[Any]:
             body["chord_size"] = sum(1 for _ in leaves(header))
             if is_nested(header):
                 body[NESTED] = True
-                header.save(backend=self)
+                keep_tree(self, header)
 
         def on_chord_part_return(self, request: Any, state: str, result: Any, **kwargs: Any) -> Any:
             collector = running()

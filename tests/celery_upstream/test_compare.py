@@ -62,6 +62,13 @@ def test_each_documented_difference_has_a_reason() -> None:
     assert all(each.test.startswith("t/integration/") and each.why for each in documented())
 
 
+def test_a_documented_test_may_fail_adopted_and_is_not_run_again() -> None:
+    listed = documented()[0].test
+    outcomes = {f"{listed}[1]": "failed", f"{listed}[2]": "passed", "t/integration/test_a.py::test_one": "failed"}
+    assert run_of("adopted", outcomes).expected() == {f"{listed}[1]"}
+    assert run_of("plain", outcomes).expected() == set()
+
+
 def test_the_tests_of_an_sdist_are_taken_and_nothing_else(tmp_path: Path) -> None:
     source = tmp_path / "celery-5.7.0"
     for name, text in {"t/integration/test_a.py": "", "celery/__init__.py": "__version__ = '5.7.0'\n"}.items():

@@ -47,6 +47,7 @@ def test_what_waits_is_cancelled_due_or_not(app: Any) -> None:
     sell = app.tasks["shop.sell"]
     waits = [sell.delay(1), sell.apply_async((2,), countdown=600), sell.apply_async((3,), queue="parcels")]
     elsewhere = sell.apply_async((4,), queue="of-others")
+    app.amqp.queues.select(["celery", "parcels"])  # as `celery worker -Q` does
     assert app.control.purge() == 3
     assert {state_of(app, each.id) for each in waits} == {State.CANCELLED}
     assert state_of(app, elsewhere.id) is State.QUEUED

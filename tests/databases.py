@@ -82,7 +82,7 @@ class Database:
         self.server.drop(self.name)
 
 
-class _Server:
+class DatabaseServer:
     """One server process, watched. Those who inherit say how its folder is made and how it is called."""
 
     ending = "SIGKILL"
@@ -185,7 +185,7 @@ class _Server:
         assert done.returncode == 0, f"{command[0]}: {done.stdout.decode(errors='replace')[-3000:]}"
 
 
-class Postgres(_Server):
+class Postgres(DatabaseServer):
     ending = "SIGQUIT"  # immediate shutdown: a crash that takes its children and its shared memory along
     users = ("postgres", "nobody")
     administration = "postgres"
@@ -249,7 +249,7 @@ class Postgres(_Server):
         return package
 
 
-class MariaDB(_Server):
+class MariaDB(DatabaseServer):
     users = ("mysql", "nobody")
     administration = "mysql"
 
@@ -258,7 +258,7 @@ class MariaDB(_Server):
         super().__init__()
 
     def make(self) -> None:
-        script = _which("mariadb-install-db", "mysql_install_db")
+        script = which("mariadb-install-db", "mysql_install_db")
         assert script is not None, "mariadbd without mariadb-install-db"
         options = ["--auth-root-authentication-method=normal", "--skip-test-db", f"--datadir={self.folder / 'data'}"]
         self._run(script, "--no-defaults", *options, *_options(MARIADB_CONFIG))
@@ -337,14 +337,14 @@ def require_mariadb() -> None:
 
 
 def mariadbd() -> str | None:
-    return _which("mariadbd", "mysqld")
+    return which("mariadbd", "mysqld")
 
 
 def _options(config: Mapping[str, object]) -> list[str]:
     return [f"--{name}={value}" for name, value in config.items()]
 
 
-def _which(*names: str) -> str | None:
+def which(*names: str) -> str | None:
     """Also in the administrator's folders, which are not on everyone's path."""
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
     return next((found for name in names if (found := shutil.which(name, path=path))), None)

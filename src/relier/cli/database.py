@@ -68,10 +68,12 @@ def on_rows(function: Callable[..., Any]) -> Callable[..., Any]:
         rows = Rows(opened.dialect, RelayOptions(table=table).table)
         try:
             return function(*args, database=opened, rows=rows, **given)
+        except click.ClickException:
+            raise
         except Exception as error:
-            if not type(error).__module__.startswith("sqlalchemy."):
+            advice = MAKE_IT if _answers(opened) else START_IT  # raises what the driver says of the URL
+            if not _is_of_database(error):
                 raise
-            advice = MAKE_IT if _answers(opened) else START_IT
             raise Failure(_no_of(database, error, advice), Exit.STORE) from error
         finally:
             opened.close()
@@ -79,11 +81,22 @@ def on_rows(function: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def _is_of_database(error: Exception) -> bool:
+    """asyncpg's errors of a connection that cannot be made are not SQLAlchemy's."""
+    return type(error).__module__.partition(".")[0] in ("sqlalchemy", "asyncpg") or isinstance(error, OSError)
+
+
 def _answers(database: Database) -> bool:
     try:
         with database.begin() as tx:
             tx.run("SELECT 1", {})
-    except Exception:  # noqa: BLE001 - a driver's, whatever it is
+    except Exception as error:
+        from relier.outbox.engines import is_refused_by_driver
+
+        if is_refused_by_driver(error):
+            raise Failure(
+                f"--database cannot be used: {said_by(error)}; see the options in the URL", Exit.USAGE
+            ) from error
         return False
     return True
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, TextClause, create_engine, text
 from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import StaticPool
 
@@ -18,10 +19,25 @@ from relier.outbox.tables import dialect_of
 
 R = TypeVar("R")
 
+UNPREPARED: dict[str, dict[str, Any]] = {
+    "psycopg": {"prepare_threshold": None},
+    # The name that `str` makes is empty, which is the statement that the next one replaces.
+    "asyncpg": {"statement_cache_size": 0, "prepared_statement_cache_size": 0, "prepared_statement_name_func": str},
+}
+
 
 @lru_cache(512)
 def statement(sql: str) -> TextClause:
     return text(sql)
+
+
+def unprepared(url: URL) -> dict[str, Any]:
+    """Connect arguments that turn off prepared statements, whatever the URL says. Behind PgBouncer in transaction mode
+    the next transaction may be on another server connection, which does not have them. A claim, the largest statement
+    of a relay, is planned in a fraction of the time it runs."""
+    if url.get_backend_name() != "postgresql":
+        return {}
+    return UNPREPARED.get(url.get_driver_name(), {})
 
 
 class EngineTransaction:
@@ -40,7 +56,7 @@ class EngineDatabase:
 
     def __init__(self, engine: Engine | str) -> None:
         self._owned = isinstance(engine, str)
-        made = create_engine(engine) if isinstance(engine, str) else engine
+        made = create_engine(engine, connect_args=unprepared(make_url(engine))) if isinstance(engine, str) else engine
         self.dialect = dialect_of(made.dialect.name)
         # MySQL's default locks the gaps between rows, and pushes would wait for a relay.
         self._engine = made.execution_options(isolation_level="READ COMMITTED") if self.dialect == "mysql" else made
@@ -65,7 +81,8 @@ class AsyncEngineDatabase:
     def __init__(self, engine: AsyncEngine | str) -> None:
         self._runner = asyncio.Runner()
         if isinstance(engine, str):
-            self._engine = create_async_engine(engine, poolclass=StaticPool)
+            arguments = unprepared(make_url(engine))
+            self._engine = create_async_engine(engine, poolclass=StaticPool, connect_args=arguments)
         else:
             made = create_async_engine(engine.url, pool=engine.sync_engine.pool.recreate())
             self._engine = made.execution_options(**engine.get_execution_options())
@@ -134,3 +151,9 @@ def database_of(given: Engine | AsyncEngine | str) -> EngineDatabase | AsyncEngi
     if isinstance(given, str) and _read(given).get_dialect().is_async:
         return AsyncEngineDatabase(given)
     return EngineDatabase(given)
+
+
+def is_refused_by_driver(error: Exception) -> bool:
+    """Before any database was asked: an option in the URL is unknown to the driver, or has a value it cannot use."""
+    cause = getattr(error, "orig", None) or error
+    return isinstance(error, ProgrammingError) or isinstance(cause, TypeError | ValueError | AttributeError)

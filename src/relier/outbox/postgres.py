@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("relier.outbox")
 
 WAIT_S = 1.0
+DEAF = (
+    "PostgreSQL's notices do not arrive, so the relay polls: its connection goes through a pooler, such as PgBouncer "
+    "in transaction mode, that gives LISTEN to another connection; to be woken by commits, give --database an address "
+    "of PostgreSQL itself, or of a pool in session mode"
+)
 NOTIFY = "SELECT pg_notify(:channel, '')"
 
 
@@ -35,19 +40,33 @@ class NoticeListener(Ear):
         self._channel = channel_of(table)
 
     def run(self) -> None:
+        from psycopg import sql
+
+        listen = sql.SQL("LISTEN {}").format(sql.Identifier(self._channel))
         while not self._ending.is_set():
             try:
                 with self._connect() as connection:
+                    connection.execute(listen)
+                    if not self._arrives(connection):
+                        log.warning(DEAF)
+                        return
                     self._listen(connection)
             except Exception as error:  # noqa: BLE001 - the database is away: polling goes on, and this tries again
                 log.info("PostgreSQL's notices are not heard: %s", error)
             self.hears = False
             self._ending.wait(WAIT_S)
 
-    def _listen(self, connection: psycopg.Connection[Any]) -> None:
-        from psycopg import sql
+    def _arrives(self, connection: psycopg.Connection[Any]) -> bool:
+        """Whether a notice of another connection is heard. The server's process is the one that greeted, unless there
+        is a pooler between them; then it is tried."""
+        found = connection.execute("SELECT pg_backend_pid()").fetchone()
+        if found == (connection.info.backend_pid,):
+            return True
+        with self._connect() as other:
+            other.execute("SELECT pg_notify(%s, '')", [self._channel])
+            return any(True for _ in connection.notifies(timeout=WAIT_S, stop_after=1))
 
-        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+    def _listen(self, connection: psycopg.Connection[Any]) -> None:
         self.hears = True
         self._wake()  # something may have been committed before it listened
         while not self._ending.is_set():

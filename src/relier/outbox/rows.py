@@ -31,6 +31,12 @@ IN_ORDER = (
 KINDS = (LEDGER, CELERY)
 COUNT_MOST = 10_000  # a relay counts no further, for its metrics; people wait for more
 ERROR_CHARS = 8_000
+# PostgreSQL: a prepared statement is not there, or is there already. Then it was prepared on another connection.
+OTHERS_STATEMENT = {"26000", "42P05"}
+TURN_OFF = (
+    "a pooler such as PgBouncer in transaction mode gives each transaction another connection: turn prepared "
+    "statements off in the engine's connect_args, as docs/how-to/outbox.md says under PgBouncer"
+)
 
 
 class Transaction(Protocol):
@@ -272,7 +278,9 @@ class Rows:
 
 def said_by(error: BaseException) -> str:
     """What the database said, in one line. SQLAlchemy's errors add the whole statement, PostgreSQL's a part of it."""
-    return " ".join(str(getattr(error, "orig", None) or error).partition("\nLINE ")[0].split())
+    driver = getattr(error, "orig", None) or error
+    told = " ".join(str(driver).partition("\nLINE ")[0].split())
+    return f"{told}; {TURN_OFF}" if getattr(driver, "sqlstate", None) in OTHERS_STATEMENT else told
 
 
 def _among(column: str, values: Iterable[Any], prefix: str = "id") -> tuple[str, dict[str, Any]]:

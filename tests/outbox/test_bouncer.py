@@ -1,0 +1,229 @@
+"""Through PgBouncer in transaction mode, where the next transaction may be on another connection of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import psycopg
+import pytest
+from click.testing import CliRunner
+from inbox_desk import Desk, metadata, paid, where
+from shop import Scripted, Shop, failing, receipt
+from sqlalchemy import create_engine, func, insert, select
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from bouncer import PgBouncer
+from databases import Database, Postgres
+from relier import Client, TaskContext, rl_task
+from relier.cli.main import rl
+from relier.outbox.batch import Batch
+from relier.outbox.engines import EngineDatabase, database_of, notice_connector
+from relier.outbox.options import RelayOptions
+from relier.outbox.postgres import NoticeListener
+from relier.outbox.relay import Relay
+from relier.outbox.target import Sent
+from relier.run.outcome import Done
+
+# As docs/how-to/outbox.md says it.
+PSYCOPG: dict[str, Any] = {"prepare_threshold": None}
+ASYNCPG: dict[str, Any] = {
+    "statement_cache_size": 0,
+    "prepared_statement_cache_size": 0,
+    "prepared_statement_name_func": str,
+}
+ORDERS = range(1, 61)
+
+
+@pytest.fixture(scope="session")
+def bouncer(postgres_server: Postgres) -> Iterator[PgBouncer]:
+    server = PgBouncer(postgres_server)
+    try:
+        yield server.start()
+    finally:
+        server.end()
+
+
+@pytest.fixture
+def bounced(bouncer: PgBouncer, postgres: Database) -> Database:
+    """With two connections to the server, each of which knows the statements of the other's clients only."""
+    fresh = bouncer.behind(postgres)
+    address = fresh.url.replace("+psycopg", "")
+    with psycopg.connect(address) as one, psycopg.connect(address) as other:
+        found = [connection.execute("SELECT pg_backend_pid()").fetchone() for connection in (one, other)]
+    assert found[0] != found[1]
+    return fresh
+
+
+# --- relays ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", ["psycopg", "psycopg?prepare_threshold=0", "asyncpg"])
+def test_relays_by_a_url_send_every_row(pg_shop: Shop, bounced: Database, options: str) -> None:
+    driver, _, more = options.partition("?")
+    url = f"{bounced.url.replace('psycopg', driver)}?{more}"
+    pg_shop.place(*ORDERS)
+    target = Scripted(Sent())
+    relays = [Relay(database_of(url), [target], RelayOptions(batch_size=2)) for _ in range(3)]
+    batches = [Batch(relay.boot) for relay in relays]
+    while pg_shop.count():
+        for i, relay in enumerate(relays):  # `turn` would wait for the database to come back
+            batches[i] = relay._exchange(batches[i], 2)
+            relay._publish(batches[i])
+    for relay in relays:
+        relay.close()
+    assert len(target.seen) == len(ORDERS)
+
+
+def test_a_relay_has_no_failed_pass(pg_shop: Shop, bounced: Database, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "relier.outbox")
+    pg_shop.place(*ORDERS)
+    target = Scripted(Sent(), expect=len(ORDERS))
+    relay = Relay(database_of(bounced.url), [target], RelayOptions(batch_size=2))
+    running = threading.Thread(target=relay.run)
+    running.start()
+    assert target.all_seen.wait(30)
+    relay.stop()
+    running.join(30)
+    assert pg_shop.count() == 0
+    assert caplog.records == []
+
+
+def test_an_engine_that_prepares_is_told_what_to_do(
+    pg_shop: Shop, bounced: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of the user's own, whose options are the user's."""
+    caplog.set_level(logging.WARNING, "relier.outbox")
+    engines = [create_engine(bounced.url, connect_args={"prepare_threshold": 0}) for _ in range(2)]
+    relays = [Relay(EngineDatabase(one), [Scripted(Sent())], RelayOptions(idle_time=0.001)) for one in engines]
+    for _ in range(10):
+        for relay in relays:
+            relay.turn(Batch(relay.boot))
+    assert "turn prepared statements off" in caplog.text
+    for relay, engine in zip(relays, engines, strict=True):
+        relay.close()
+        engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("psycopg?cursor_factory=none", "object is not callable"),
+        ("psycopg?no_such_option=1", 'invalid connection option "no_such_option"'),
+        ("asyncpg?command_timeout=soon", "command_timeout"),
+        ("asyncpg?no_such_option=1", "no_such_option"),
+    ],
+)
+@pytest.mark.parametrize("command", ["relay", "stats"])
+def test_an_option_that_no_driver_takes_is_no_database_that_is_away(
+    pg_shop: Shop, more: str, says: str, command: str
+) -> None:
+    driver, _, options = more.partition("?")
+    url = pg_shop.engine.url.set(drivername=f"postgresql+{driver}").render_as_string(hide_password=False)
+    told = CliRunner().invoke(rl, ["outbox", command, "--database", f"{url}?{options}"])
+    assert told.exit_code == 2, told.output
+    assert says in told.stderr
+    assert "see that it runs" not in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+# --- notices ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_relay_that_cannot_hear_notices_polls(
+    pg_shop: Shop, bounced: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "relier.outbox")
+    ear = NoticeListener(notice_connector(bounced.url), "relier_outbox", lambda: None)
+    ear.start()
+    ear.join(30)
+    assert not ear.is_alive()
+    assert not ear.hears
+    (told,) = (record.message for record in caplog.records)
+    assert "so the relay polls" in told
+    relay = Relay(EngineDatabase(pg_shop.engine), [Scripted(Sent())], listener=partial(_given, ear))
+    relay._calm = 30
+    assert relay._pause() == RelayOptions().idle_time / 5
+    relay.close()
+
+
+def _given(ear: NoticeListener, _: Any) -> NoticeListener:
+    return ear
+
+
+# --- producers -------------------------------------------------------------------------------------------------------
+
+
+def test_sessions_push_what_commits(pg_shop: Shop, bounced: Database) -> None:
+    engines = [create_engine(bounced.url, connect_args=PSYCOPG) for _ in range(2)]
+    for order in range(20):
+        with Session(engines[order % 2]) as session, session.begin():
+            session.add(pg_shop.order(id=order))
+            receipt.push_in(session, order)
+            with failing(), session.begin_nested():
+                receipt.push_in(session, -order)
+                raise ZeroDivisionError
+        with failing(), Session(engines[order % 2]) as session, session.begin():
+            receipt.push_in(session, order)
+            raise ZeroDivisionError
+    assert pg_shop.count() == 20
+    for engine in engines:
+        engine.dispose()
+
+
+@pytest.mark.anyio
+async def test_async_sessions_push_what_commits(pg_shop: Shop, bounced: Database) -> None:
+    engines = [create_async_engine(bounced.asyncpg_url, connect_args=ASYNCPG) for _ in range(2)]
+    for order in range(20):
+        async with AsyncSession(engines[order % 2]) as session, session.begin():
+            session.add(pg_shop.order(id=order))
+            await receipt.apush_in(session, order)
+    assert pg_shop.count() == 20
+    for engine in engines:
+        await engine.dispose()
+
+
+# --- effects ---------------------------------------------------------------------------------------------------------
+
+
+@rl_task(name="bouncer.pay")
+def pay(order: int, ctx: TaskContext) -> int:
+    with Session(where["engine"]) as session, ctx.exactly_once(session) as mark:
+        session.execute(insert(paid).values(order_no=order))
+        mark.result = order
+    return order
+
+
+@rl_task(name="bouncer.apay")
+async def apay(order: int, ctx: TaskContext) -> int:
+    async with AsyncSession(where["async"]) as session, ctx.exactly_once(session) as mark:
+        await session.execute(insert(paid).values(order_no=order))
+        mark.result = order
+    return order
+
+
+@pytest.mark.anyio
+async def test_an_effect_is_there_once_whoever_tries_at_the_same_time(
+    postgres: Database, bounced: Database, client: Client
+) -> None:
+    direct = create_engine(postgres.url)
+    metadata.create_all(direct)
+    where["engine"] = create_engine(bounced.url, connect_args=PSYCOPG)
+    where["async"] = create_async_engine(bounced.asyncpg_url, connect_args=ASYNCPG)
+    desk = Desk(client, direct)
+    for order in range(10):
+        for task in (pay, apay):
+            desk.push(task, order)
+            claimed = desk.claim()
+            outcomes = await asyncio.gather(*(desk.run(claimed) for _ in range(2)))
+            assert outcomes == [Done(str(order).encode())] * 2
+    with direct.connect() as connection:
+        assert connection.execute(select(func.count()).select_from(paid)).scalar_one() == 20
+    where["engine"].dispose()
+    await where["async"].dispose()
+    direct.dispose()

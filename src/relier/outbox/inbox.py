@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from relier.errors import ConfigurationError, ExactlyOnceError, IdempotencyInFlightError
 from relier.outbox.contention import Contention, contention_in
+from relier.outbox.names import quoted
 from relier.outbox.rows import NOW_MS, Transaction, said_by
 
 DEFAULT_INBOX = "relier_inbox"
@@ -117,7 +118,7 @@ class Marks:
     """The statements on the table."""
 
     def __init__(self, dialect: str, table: str) -> None:
-        self._table = table
+        self._table = quoted(dialect, table)
         self._now = NOW_MS[dialect]
         self._mysql = dialect == "mysql"
         self._locks = dialect != "sqlite"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, fields
 
 from relier.errors import ConfigurationError
+from relier.outbox.names import table_parts
 from relier.outbox.write import DEFAULT_TABLE
 
 LARGEST_BATCH = 10_000  # PostgreSQL takes 65,535 values in a statement, SQLite 32,766
@@ -44,8 +44,7 @@ class RelayOptions:
         for what in ("shutdown_timeout", "broker_outage_cooldown", "max_retries", "backoff_time", "max_backoff"):
             if getattr(self, what) < 0:
                 raise ConfigurationError(f"{what} must not be negative, but is {getattr(self, what)}")
-        if re.fullmatch(r"[A-Za-z_][\w$]*(\.[A-Za-z_][\w$]*)?", self.table, re.ASCII) is None:
-            raise ConfigurationError(f"table is a name, or schema.name, not {self.table!r:.60}")
+        table_parts(self.table)
         if self.stale_timeout_seconds <= self.send_timeout:
             raise ConfigurationError(
                 f"stale_timeout_seconds ({self.stale_timeout_seconds:g}) must be longer than send_timeout "

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from relier.outbox.bell import Ear
+from relier.outbox.names import table_parts
 
 if TYPE_CHECKING:
     import psycopg
@@ -28,7 +29,7 @@ NOTIFY = "SELECT pg_notify(:channel, '')"
 
 def channel_of(table: str) -> str:
     """Where notices of that table are heard."""
-    return table.rpartition(".")[2]
+    return table_parts(table)[1]
 
 
 class NoticeListener(Ear):

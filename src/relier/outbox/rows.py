@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from relier.errors import ConfigurationError
+from relier.outbox.names import quoted
 from relier.outbox.row import CELERY, LEDGER, Row
 
 NOW_MS = {
@@ -124,7 +125,7 @@ class Rows:
                 f"the outbox knows PostgreSQL, MySQL, MariaDB and SQLite, not {dialect!r}; use one of those"
             )
         self._dialect = dialect
-        self._table = table
+        self._table = quoted(dialect, table)
         self._now = now
         self._kinds = tuple(kinds)
         self._ordered = ordered

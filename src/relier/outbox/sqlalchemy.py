@@ -173,7 +173,7 @@ class Outbox:
         wrong = list(self._mismatches(bind))
         if wrong:
             raise ConfigurationError(
-                f"the outbox table {self.table.name!r} does not fit: {'; '.join(wrong)}; migrate it: with Alembic, "
+                f"the outbox table {self.table.fullname!r} does not fit: {'; '.join(wrong)}; migrate it: with Alembic, "
                 f"`alembic revision --autogenerate` sees the difference"
             )
 

@@ -25,6 +25,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from relier.outbox.inbox import DEFAULT_INBOX
+from relier.outbox.names import table_parts
 from relier.outbox.rows import NOW_MS
 from relier.outbox.write import DEFAULT_TABLE
 
@@ -62,7 +63,8 @@ HAS_STORAGE_OPTIONS = any(
 
 
 def outbox_table(metadata: MetaData, name: str = DEFAULT_TABLE) -> Table:
-    """The table of an outbox."""
+    """The table of an outbox. `name`: it may name the schema, too."""
+    schema, name = table_parts(name)
     options: dict[str, Any] = {"postgresql_with": {"fillfactor": FILLFACTOR}} if HAS_STORAGE_OPTIONS else {}
     table = Table(
         name,
@@ -85,6 +87,7 @@ def outbox_table(metadata: MetaData, name: str = DEFAULT_TABLE) -> Table:
         Column("error", Text, nullable=True),
         Index(f"ix_{name}_due", "dead", "due_at", "id"),
         Index(f"ix_{name}_order", "order_key", "id"),
+        schema=schema,
         **options,
     )
     if not HAS_STORAGE_OPTIONS:
@@ -94,7 +97,8 @@ def outbox_table(metadata: MetaData, name: str = DEFAULT_TABLE) -> Table:
 
 
 def inbox_table(metadata: MetaData, name: str = DEFAULT_INBOX) -> Table:
-    """The table of the marks that `ctx.exactly_once` writes."""
+    """The table of the marks that `ctx.exactly_once` writes. `name`: it may name the schema, too."""
+    schema, name = table_parts(name)
     return Table(
         name,
         metadata,
@@ -105,4 +109,5 @@ def inbox_table(metadata: MetaData, name: str = DEFAULT_INBOX) -> Table:
         Column("created_at", BigInteger, nullable=False),
         UniqueConstraint("task_id", "revision", name=f"uq_{name}_task"),
         Index(f"ix_{name}_created", "created_at"),
+        schema=schema,
     )

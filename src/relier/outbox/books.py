@@ -11,9 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_s
 from sqlalchemy.orm import Session
 
 from relier.errors import ConfigurationError, ExactlyOnceError, OutsideTransactionError
+from relier.outbox.binds import databases_of
 from relier.outbox.inbox import ENDED_INSIDE, Fate
 from relier.outbox.sqlalchemy import SessionStatements, commits_by_itself, plain
-from relier.outbox.tables import dialect_of
 
 
 class SessionBook(SessionStatements):
@@ -21,11 +21,9 @@ class SessionBook(SessionStatements):
 
     def __init__(self, target: Session | Connection) -> None:
         super().__init__(target)
-        self._bind = target.get_bind() if isinstance(target, Session) else target
         self._whole: Any = None
         self._watch: CommitWatch | None = None
         self.owns = True
-        self.dialect = dialect_of(self._bind.dialect.name)
 
     @property
     def fate(self) -> Fate:
@@ -33,7 +31,7 @@ class SessionBook(SessionStatements):
 
     def begin(self) -> None:
         self.owns = not self._is_begun()
-        connection = self._target.connection() if isinstance(self._target, Session) else self._target
+        connection = self._connection()
         if commits_by_itself(connection):
             if self.owns:
                 self._target.rollback()
@@ -46,6 +44,11 @@ class SessionBook(SessionStatements):
             self._whole = connection.get_transaction() or connection.begin()
         else:
             self._whole = self._target.begin_nested()
+
+    def _connection(self) -> Connection:
+        if isinstance(self._target, Session):
+            return self._target.connection(bind_arguments=dict(self._where))
+        return self._target
 
     def _is_begun(self) -> bool:
         """Also by the connection that a session is bound to: the session's commit would not be one."""
@@ -109,17 +112,11 @@ class CommitWatch:
             self.fate = fate
 
 
-def has_several_databases(session: Session) -> bool:
-    """Or several engines of one: each has its own transaction. What a `get_bind` of the user's own does is not seen."""
-    binds = getattr(session, "binds", None) or getattr(session, "_Session__binds", {})  # the second: before 2.1
-    return len({session.bind, *binds.values()} - {None}) > 1
-
-
 def book_of(where: Any) -> SessionBook:
     target = plain(where)
     if isinstance(target, AsyncConnection) or isinstance(where, AsyncSession | async_scoped_session):
         raise ConfigurationError(f"use `async with ctx.exactly_once(…)` for {type(where).__name__}")
-    if isinstance(target, Session) and has_several_databases(target):
+    if isinstance(target, Session) and len(databases_of(target)) > 1:
         raise ConfigurationError(
             "the session is bound to several databases, and a mark protects the effects in its own alone; nothing "
             "was written; say which: `ctx.exactly_once(session.connection(bind_arguments={'mapper': Payment}))`, "

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.util.concurrency import in_greenlet
 
 from relier.errors import OutsideTransactionError
+from relier.outbox.binds import leading_to
 from relier.outbox.row import NewRow
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class Gathered:
         if self._closing or session._flushing:  # noqa: SLF001 - the flush of a commit comes after its last listener
             return True
         outbox = self._outbox()
-        bind = None if outbox is None else session.get_bind(clause=outbox.table)
+        bind = None if outbox is None else session.get_bind(**leading_to(session, outbox.table))
         if not isinstance(bind, Connection):
             return False
         if session.join_transaction_mode != "create_savepoint" and may_block(bind):
@@ -105,11 +106,12 @@ class Gathered:
         rows, outbox = [*self.rows, *more], self._outbox()
         if not rows or outbox is None or transaction is None:
             return
-        connection = transaction.connection(None, clause=outbox.table)
+        where = leading_to(transaction.session, outbox.table)
+        connection = transaction.connection(None, **where)
         outbox.insert(connection, rows)
         self._entries.clear()
         self._wrote = True
-        if isinstance(transaction.session.get_bind(clause=outbox.table), Connection):
+        if isinstance(transaction.session.get_bind(**where), Connection):
             outbox.ring_after(connection)
 
     def _began(self, _: Session, begun: SessionTransaction) -> None:

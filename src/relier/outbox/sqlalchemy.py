@@ -34,6 +34,7 @@ from sqlalchemy.orm import Session, scoped_session
 
 from relier.errors import ConfigurationError, OutsideTransactionError
 from relier.outbox.bell import Ringer
+from relier.outbox.binds import leading_to, only_database
 from relier.outbox.engines import database_of, statement
 from relier.outbox.gathered import Gathered
 from relier.outbox.postgres import NOTIFY, channel_of
@@ -124,7 +125,7 @@ class Outbox:
         is set to AUTOCOMMIT, or a connection that the session has already."""
         if not self._strict:
             return
-        bind = session.get_bind(clause=self.table)
+        bind = session.get_bind(**leading_to(session, self.table))
         connection = acquired_by(session, bind)
         if is_set_to_autocommit(bind) if connection is None else commits_by_itself(connection):
             raise OutsideTransactionError(AUTOCOMMIT.format(name=rows[0].name))
@@ -256,12 +257,20 @@ class SessionStatements:
 
     def __init__(self, target: Session | Connection) -> None:
         self._target = target
+        self._where = only_database(target) if isinstance(target, Session) else {}
+        self._bind = target.get_bind(**self._where) if isinstance(target, Session) else target
+        self.dialect = dialect_of(self._bind.dialect.name)
 
     def run(self, sql: str, values: Mapping[str, Any]) -> Sequence[Any]:
-        return self._target.execute(statement(sql), values).all()
+        return self._execute(sql, values).all()  # type: ignore[no-any-return]
 
     def change(self, sql: str, values: Mapping[str, Any]) -> int:
-        return int(self._target.execute(statement(sql), values).rowcount)  # type: ignore[attr-defined]
+        return int(self._execute(sql, values).rowcount)
+
+    def _execute(self, sql: str, values: Mapping[str, Any]) -> Any:
+        if isinstance(self._target, Session):
+            return self._target.execute(statement(sql), values, bind_arguments=dict(self._where))
+        return self._target.execute(statement(sql), values)
 
 
 def looking_through(bind: Any, look: Callable[[Transaction, str], R]) -> R:
@@ -278,9 +287,9 @@ def looking_through(bind: Any, look: Callable[[Transaction, str], R]) -> R:
         return _looking_into(bind, look)
     target = plain(bind)
     own = not target.in_transaction()
-    dialect = (target.get_bind() if isinstance(target, Session) else target).dialect.name
+    statements = SessionStatements(target)
     try:
-        found = look(SessionStatements(target), dialect_of(dialect))
+        found = look(statements, statements.dialect)
     except BaseException:
         if own:
             target.rollback()

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("relier.outbox")
 
 COUNTED = 1_000_000  # rows that `stats` counts; beyond that it says "or more"
+LONGEST_AGE = 9  # digits: older than anything is, and still no more than a database counts
 UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -141,9 +142,10 @@ def choosing(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def age_of(text: str) -> int:
+    """In ms."""
     number, unit = text[:-1], text[-1:]
-    if unit not in UNITS or not number.isdigit():
-        raise click.UsageError(f"an age is a number and a unit, 90s, 15m, 6h or 7d, not {text!r}")
+    if unit not in UNITS or not number.isdecimal() or len(number) > LONGEST_AGE:
+        raise click.UsageError(f"an age is a number and a unit, 90s, 15m, 6h or 7d, not {text[:60]!r}")
     return int(number) * UNITS[unit]
 
 

@@ -21,6 +21,7 @@ from relier.states import State
 from relier.store.call import Call
 
 AT_ONCE = 100
+SLOWEST = 1e-6  # a second: nobody waits eleven days for a task, and some pauses are too long to sleep
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def read_rate(ctx: click.Context, param: click.Parameter, value: str | None) -> 
         rate = float(number) / seconds
     except (ValueError, ZeroDivisionError):
         rate = 0.0
-    if not 0 < rate < float("inf"):
+    if not SLOWEST <= rate < float("inf"):
         raise click.BadParameter(f"{value!r} is no rate; write it like 50, 50/s or 300/m", ctx, param)
     return rate
 

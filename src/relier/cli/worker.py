@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -30,6 +31,13 @@ def stays(function: Callable[..., Any]) -> Callable[..., Any]:
     function = click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)(function)
     function = click.option("--namespace", metavar="NAME", help="The namespace, instead of RELIER_NAMESPACE.")(function)
     return click.option("--url", metavar="URL", help="The store, instead of RELIER_REDIS_URL.")(function)
+
+
+def finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """click's ranges let nan pass, which is neither below nor above anything."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no number", ctx, param)
+    return value
 
 
 def start_logging(level: str) -> None:
@@ -60,7 +68,7 @@ def settings_for(ctx: click.Context) -> Settings:
 @click.option("--processes", "-p", type=click.IntRange(1), help="So many processes under a supervisor.")
 @click.option("--isolated", type=click.IntRange(1), default=4, show_default=True, help="Isolated processes at once.")
 @click.option("--max-tasks", type=click.IntRange(1), help="Start over in a fresh process after so many tasks.")
-@click.option("--max-rss-mb", type=click.FloatRange(1), help="Start over above so much memory.")
+@click.option("--max-rss-mb", type=click.FloatRange(1), callback=finite, help="Start over above so much memory.")
 @click.option("--no-sweep", is_flag=True, help="Leave the sweep to other workers and `rl resurrector`.")
 @stays
 @click.pass_context

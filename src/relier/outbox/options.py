@@ -9,6 +9,7 @@ from relier.errors import ConfigurationError
 from relier.outbox.names import table_parts
 from relier.outbox.write import DEFAULT_TABLE
 
+LONGEST_S = 315_360_000.0  # ten years: longer waits overflow a clock or a column somewhere
 LARGEST_BATCH = 10_000  # PostgreSQL takes 65,535 values in a statement, SQLite 32,766
 
 
@@ -56,6 +57,10 @@ class RelayOptions:
             value = getattr(self, field.name)
             if isinstance(value, float) and not math.isfinite(value):
                 raise ConfigurationError(f"{field.name} must be a number of seconds, not {value}")
+            if field.type == "float" and value > LONGEST_S:
+                raise ConfigurationError(
+                    f"{field.name} must be at most ten years, {LONGEST_S:.0f} seconds, not {value}"
+                )
         for what in ("idle_time", "send_timeout", "stale_timeout_seconds"):
             if getattr(self, what) <= 0:
                 raise ConfigurationError(f"{what} must be more than 0 seconds, not {getattr(self, what)}")

@@ -18,12 +18,12 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from pathlib import Path
 from typing import Any
 
 from relier.outbox.batch import Batch, Counts
 from relier.outbox.bell import Ear, Listener
 from relier.outbox.breaker import Breaker
+from relier.outbox.liveness import LivenessFile
 from relier.outbox.members import Membership, new_relay
 from relier.outbox.options import RelayOptions
 from relier.outbox.route import Route
@@ -78,6 +78,7 @@ class Relay:
         self._shows_depth = False
         self._looked_at = -DEPTH_EVERY_S
         self._database_away = False
+        self._liveness = LivenessFile(self.options.liveness_file)
         self._pool: ThreadPoolExecutor | None = None
         if self.options.publish_concurrency > 1:
             self._pool = ThreadPoolExecutor(self.options.publish_concurrency, "relier-publishes")
@@ -124,7 +125,7 @@ class Relay:
 
     def turn(self, done: Batch) -> Batch:
         """Close one batch, claim and publish the next; where there is none, wait. Answers with what is to be closed."""
-        self._touch()
+        self._liveness.touch()
         self._look()
         try:
             batch = self._exchange(done, self.options.batch_size)
@@ -195,13 +196,6 @@ class Relay:
             self._woken.clear()
             self._calm = 0
 
-    def _touch(self) -> None:
-        if self.options.liveness_file:
-            try:
-                Path(self.options.liveness_file).touch()
-            except OSError as error:
-                log.warning("the liveness file cannot be touched: %s", error)
-
     # --- the database: this thread alone -------------------------------------------------------------------------
 
     def _exchange(self, done: Batch, want: int, *, probe: bool = True) -> Batch:
@@ -263,7 +257,7 @@ class Relay:
 
     def _keep(self, batch: Batch) -> None:
         """While it publishes: it lives, and its rows stay its own."""
-        self._touch()
+        self._liveness.touch()
         now = self._clock()
         if now < batch.renewed_at + self.options.stale_timeout_seconds / 3:
             return

@@ -1,4 +1,4 @@
-"""Databases for tests: a PostgreSQL from its wheel, Debian's MariaDB, and SQLite's file.
+"""Databases for tests: a PostgreSQL from its wheel, Debian's MariaDB, SQLite's file; see also mysql.py, bouncer.py.
 
 Each server lives in a temporary folder, on loopback, as an ordinary user also when the tests run as root, and ends with
 the process that started it (watched.py). `fresh()` makes an empty database; every test has its own.
@@ -208,7 +208,7 @@ class Postgres(DatabaseServer):
 
     def command(self) -> list[str]:
         config = POSTGRES_CONFIG | {"port": str(self.port), "unix_socket_directories": str(self.folder)}
-        return [self._binary("postgres"), "-D", str(self.folder / "data"), *_options(config)]
+        return [self._binary("postgres"), "-D", str(self.folder / "data"), *flags(config)]
 
     def database(self, name: str) -> Database:
         where = f"{USER}@127.0.0.1:{self.port}/{name}"
@@ -254,14 +254,17 @@ class MariaDB(DatabaseServer):
     administration = "mysql"
 
     def __init__(self) -> None:
-        require_mariadb()
+        self.require()
         super().__init__()
+
+    def require(self) -> None:
+        require_mariadb()
 
     def make(self) -> None:
         script = which("mariadb-install-db", "mysql_install_db")
         assert script is not None, "mariadbd without mariadb-install-db"
         options = ["--auth-root-authentication-method=normal", "--skip-test-db", f"--datadir={self.folder / 'data'}"]
-        self._run(script, "--no-defaults", *options, *_options(MARIADB_CONFIG))
+        self._run(script, "--no-defaults", *options, *flags(MARIADB_CONFIG))
 
     def command(self) -> list[str]:
         own = {
@@ -273,7 +276,7 @@ class MariaDB(DatabaseServer):
         }
         found = mariadbd()
         assert found is not None
-        return [found, "--no-defaults", *_options(MARIADB_CONFIG | own)]
+        return [found, "--no-defaults", *flags(MARIADB_CONFIG | own)]
 
     def database(self, name: str) -> Database:
         where = f"root@127.0.0.1:{self.port}/{name}?charset=utf8mb4"
@@ -340,8 +343,8 @@ def mariadbd() -> str | None:
     return which("mariadbd", "mysqld")
 
 
-def _options(config: Mapping[str, object]) -> list[str]:
-    return [f"--{name}={value}" for name, value in config.items()]
+def flags(config: Mapping[str, object]) -> list[str]:
+    return [f"--{name}" if value is None else f"--{name}={value}" for name, value in config.items()]
 
 
 def which(*names: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Databases: `database` is each of the three in turn, `postgres`, `mariadb` and `sqlite` one; always an empty one."""
+"""`database` is each of the four in turn; `postgres`, `mariadb`, `mysql` and `sqlite` are one of them. Each is empty."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from inbox_desk import Desk, metadata, where
 from shop import Shop, engine_of
 
 from databases import Database, MariaDB, Postgres, SQLite
+from mysql import MySQL
 from relier import Client, Settings, use_client
 
 
@@ -36,6 +37,15 @@ def mariadb_server() -> Iterator[MariaDB]:
         server.end()
 
 
+@pytest.fixture(scope="session")
+def mysql_server() -> Iterator[MySQL]:
+    server = MySQL()
+    try:
+        yield server.start()
+    finally:
+        server.end()
+
+
 @pytest.fixture
 def postgres(postgres_server: Postgres) -> Iterator[Database]:
     fresh = postgres_server.fresh()
@@ -51,11 +61,18 @@ def mariadb(mariadb_server: MariaDB) -> Iterator[Database]:
 
 
 @pytest.fixture
+def mysql(mysql_server: MySQL) -> Iterator[Database]:
+    fresh = mysql_server.fresh()
+    yield fresh
+    fresh.drop()
+
+
+@pytest.fixture
 def sqlite(tmp_path: Path) -> Database:
     return SQLite(tmp_path).fresh()
 
 
-@pytest.fixture(params=["postgres", "mariadb", "sqlite"])
+@pytest.fixture(params=["postgres", "mariadb", "mysql", "sqlite"])
 def database(request: pytest.FixtureRequest) -> Database:
     one: Database = request.getfixturevalue(request.param)
     return one

@@ -21,7 +21,7 @@ from servers import wait_until
 rows = Table("rows", MetaData(), Column("id", Integer, primary_key=True), Column("word", String(20)))
 
 
-@pytest.fixture(params=["postgres", "mariadb"])
+@pytest.fixture(params=["postgres", "mariadb", "mysql"])
 def served(request: pytest.FixtureRequest) -> Database:
     """A database with a server."""
     one: Database = request.getfixturevalue(request.param)

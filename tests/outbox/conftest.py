@@ -1,4 +1,4 @@
-"""`database` is each of the four in turn; `postgres`, `mariadb`, `mysql` and `sqlite` are one of them. Each is empty."""
+"""`database` is each of the four in turn; `postgres`, `mariadb`, `mysql` and `sqlite` are one of them; all empty."""
 
 from __future__ import annotations
 

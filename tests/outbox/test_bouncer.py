@@ -12,6 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 from click.testing import CliRunner
+from django.db import transaction
+from django_shop import DjangoShop, Order
 from inbox_desk import Desk, metadata, paid, where
 from shop import Scripted, Shop, failing, receipt
 from sqlalchemy import create_engine, func, insert, select
@@ -24,6 +26,7 @@ from relier import Client, TaskContext, rl_task
 from relier.cli.main import rl
 from relier.outbox.batch import Batch
 from relier.outbox.engines import EngineDatabase, database_of, notice_connector
+from relier.outbox.inbox import AlreadyRan, ExactlyOnce
 from relier.outbox.options import RelayOptions
 from relier.outbox.postgres import NoticeListener
 from relier.outbox.relay import Relay
@@ -227,3 +230,18 @@ async def test_an_effect_is_there_once_whoever_tries_at_the_same_time(
     where["engine"].dispose()
     await where["async"].dispose()
     direct.dispose()
+
+
+def test_django_needs_no_option(bounced: Database, client: Client) -> None:
+    with DjangoShop(client, default=bounced.url) as shop:
+        shop.make_tables()
+        for order in range(20):
+            with transaction.atomic():
+                Order.objects.create(id=order)
+                receipt.push_in("default", order)
+            with ExactlyOnce("default", f"{order:032}", 0, lambda _: None, lambda _: None):
+                Order.objects.create(id=100 + order)
+        with pytest.raises(AlreadyRan), ExactlyOnce(None, f"{1:032}", 0, lambda _: None, lambda _: None):
+            Order.objects.create(id=200)
+        assert shop.relay(batch_size=2).drain() == 20
+        assert len(shop.orders()) == 40

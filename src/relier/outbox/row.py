@@ -43,7 +43,7 @@ class NewRow(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A row a relay has claimed. `claims` counts them, this one too; times in ms."""
+    """A row a relay has claimed. `claims` counts them, this one too; times in ms, `due_at` by the database's clock."""
 
     id: int
     task_id: str
@@ -54,6 +54,8 @@ class Row(msgspec.Struct, frozen=True):
     age_ms: int
     claims: int
     retries: int
+    due_at: int = 0
+    order_key: str = ""
 
 
 def new_row(task: Submission, admission: Admission | None, order_key: str = "") -> NewRow:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from relier.errors import ConfigurationError
+from relier.outbox.claims import CLAIMED, FORCED, Claims, among_values, pieces, row_of
 from relier.outbox.names import quoted
 from relier.outbox.row import CELERY, LEDGER, Row
 
@@ -21,14 +22,7 @@ NOW_MS = {
     "mysql": "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000",
     "sqlite": "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
 }
-CLAIMED = "r.id, r.task_id, r.kind, r.name, r.queue, r.body, {now} - r.created_at, r.claims, r.retries"
 SEEN = "r.id, r.task_id, r.kind, r.name, r.queue, {now} - r.created_at, r.claims, r.retries, r.error, r.died_at"
-# What PostgreSQL believes of a table that fills and empties all the time is wrong most of the time: it would sort all
-# rows to find the first. The index has them in order.
-IN_ORDER = (
-    "SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true), "
-    "set_config('enable_sort', 'off', true)"
-)
 KINDS = (LEDGER, CELERY)
 COUNT_MOST = 10_000  # a relay counts no further, for its metrics; people wait for more
 ERROR_CHARS = 8_000
@@ -128,7 +122,7 @@ class Rows:
         self._table = quoted(dialect, table)
         self._now = now
         self._kinds = tuple(kinds)
-        self._ordered = ordered
+        self._claims = Claims(dialect, self._sql, ordered=ordered)
 
     def _sql(self, text: str) -> str:
         return text.replace("{t}", self._table).replace("{now}", self._now)
@@ -147,81 +141,60 @@ class Rows:
         """Rows that are due and that no living relay holds; they are this boot's from now on. What it holds already it
         has forgotten: a claim whose answer was lost. `kinds`: only of these."""
         where, values = self._claimable(boot, stale_ms, members, self._kinds if kinds is None else kinds)
-        values |= {"boot": boot, "most": most}
-        pick = f"SELECT r.id FROM {{t}} r WHERE {where} ORDER BY r.due_at, r.id LIMIT :most"
-        take = "leased_by = :boot, leased_at = {now}, claims = claims + 1"
-        if self._dialect == "mysql":
-            return self._claim_in_two(tx, pick, take, values)
-        if self._dialect == "sqlite":
-            sql = f"UPDATE {{t}} SET {take} WHERE id IN ({pick}) RETURNING {CLAIMED.replace('r.', '')}"
-        else:  # materialized, or PostgreSQL may pick anew for every row it looks at
-            tx.run(IN_ORDER, {})
-            sql = (
-                f"WITH picked AS MATERIALIZED ({pick} FOR UPDATE SKIP LOCKED) "
-                f"UPDATE {{t}} AS r SET {take} FROM picked WHERE r.id = picked.id RETURNING {CLAIMED}"
-            )
-        return sorted((_row(found) for found in tx.run(self._sql(sql), values)), key=lambda row: row.id)
-
-    def _claim_in_two(self, tx: Transaction, pick: str, take: str, values: dict[str, Any]) -> list[Row]:
-        """MySQL cannot update what it selects from, nor return what it updated."""
-        ids = [found[0] for found in tx.run(self._sql(f"{pick} FOR UPDATE SKIP LOCKED"), values)]
-        if not ids:
-            return []
-        among, chosen = _among("id", ids)
-        tx.change(self._sql(f"UPDATE {{t}} SET {take} WHERE {among}"), {**chosen, "boot": values["boot"]})
-        among, chosen = _among("r.id", ids)
-        return [
-            _row(found)
-            for found in tx.run(self._sql(f"SELECT {CLAIMED} FROM {{t}} r WHERE {among} ORDER BY r.id"), chosen)
-        ]
+        return self._claims.claim(tx, most, where, {**values, "boot": boot})
 
     def _claimable(
         self, boot: str, stale_ms: int, members: Members | None, kinds: Sequence[str]
     ) -> tuple[str, dict[str, Any]]:
         """Not dead, due, and free: never held, held for too long, or held by a relay that is gone."""
         free = "r.leased_by IN ('', :boot) OR r.leased_at <= {now} - :stale"
-        among_kinds, values = _among("r.kind", kinds, "kind")
+        among_kinds, values = among_values("r.kind", kinds, "kind")
         values["stale"] = stale_ms
         if members is not None:
-            among, chosen = _among("r.leased_by", sorted(members.boots | {boot}), "live")
+            among, chosen = among_values("r.leased_by", sorted(members.boots | {boot}), "live")
             free += f" OR (r.leased_at < {{now}} - :unseen AND r.leased_by LIKE :known AND NOT {among})"
             values |= {**chosen, "unseen": members.age_ms, "known": members.known}
         where = f"r.dead = 0 AND r.due_at <= {{now}} AND ({free}) AND {among_kinds}"
-        if self._ordered:
-            where += (
-                " AND (r.order_key = '' OR NOT EXISTS (SELECT 1 FROM {t} b WHERE b.order_key = r.order_key"
-                " AND b.dead = 0 AND b.id < r.id))"
-            )
         return where, values
 
     def renew(self, tx: Transaction, boot: str, ids: Sequence[int]) -> None:
-        self._own(tx, boot, ids, "UPDATE {t} SET leased_at = {now}")
+        self._own(tx, boot, ids, "leased_at = {now}")
 
     def delete(self, tx: Transaction, boot: str, ids: Sequence[int]) -> int:
         """They were sent. Answers how many were still this boot's."""
-        return self._own(tx, boot, ids, "DELETE FROM {t}")
+        return self._by_id(tx, ids, "DELETE", "leased_by = :boot", {"boot": boot})
 
     def release(self, tx: Transaction, boot: str, ids: Sequence[int], later_ms: int = 0) -> None:
         """They were not sent, which is nobody's fault: again, as soon as that."""
-        due = "" if not later_ms else ", due_at = {now} + :later"
-        self._own(tx, boot, ids, f"UPDATE {{t}} SET leased_by = ''{due}", later=later_ms)
+        if later_ms:
+            self._own(tx, boot, ids, "leased_by = '', due_at = {now} + :later", later=later_ms)
+        else:
+            self._own(tx, boot, ids, "leased_by = ''")
 
     def fail(self, tx: Transaction, boot: str, row: int, later_ms: int, error: str) -> None:
         """It was not sent by a fault of its own: one retry less."""
-        change = "UPDATE {t} SET leased_by = '', retries = retries + 1, due_at = {now} + :later, error = :error"
+        change = "leased_by = '', retries = retries + 1, due_at = {now} + :later, error = :error"
         self._own(tx, boot, [row], change, later=later_ms, error=error[:ERROR_CHARS])
 
     def bury(self, tx: Transaction, boot: str, row: int, error: str) -> None:
         """It will not be sent any more, until a person says so."""
-        change = "UPDATE {t} SET leased_by = '', dead = 1, died_at = {now}, error = :error"
+        change = "leased_by = '', dead = 1, died_at = {now}, error = :error"
         self._own(tx, boot, [row], change, error=error[:ERROR_CHARS])
 
     def _own(self, tx: Transaction, boot: str, ids: Sequence[int], change: str, **values: Any) -> int:
-        if not ids:
-            return 0
-        among, chosen = _among("id", ids)
-        used = {name: value for name, value in values.items() if f":{name}" in change}
-        return tx.change(self._sql(f"{change} WHERE {among} AND leased_by = :boot"), {**chosen, **used, "boot": boot})
+        return self._by_id(tx, ids, f"UPDATE SET {change}", "leased_by = :boot", {**values, "boot": boot})
+
+    def _by_id(self, tx: Transaction, ids: Sequence[int], change: str, which: str, values: Mapping[str, Any]) -> int:
+        """Change rows by their primary keys and by nothing else (claims.py says why): `DELETE`, or `UPDATE SET …`."""
+        verb, _, rest = change.partition(" ")
+        forced = FORCED.get(self._dialect, "")
+        delete = f"DELETE r FROM {{t}} r{forced}" if forced else "DELETE FROM {t}"
+        begin = delete if verb == "DELETE" else f"UPDATE {{t}}{forced} {rest}"
+        changed = 0
+        for piece in pieces(ids):
+            among, chosen = among_values("id", piece)
+            changed += tx.change(self._sql(f"{begin} WHERE {among} AND {which}"), {**values, **chosen})
+        return changed
 
     def look(self, tx: Transaction) -> None:
         """Raises where the table is not there, or lacks a column."""
@@ -253,24 +226,26 @@ class Rows:
     def waiting(self, tx: Transaction) -> list[Row]:
         """All that is not dead, whoever holds it: for tests."""
         sql = f"SELECT {CLAIMED} FROM {{t}} r WHERE dead = 0 ORDER BY id"
-        return [_row(found) for found in tx.run(self._sql(sql), {})]
+        return [row_of(found) for found in tx.run(self._sql(sql), {})]
 
     def remove(self, tx: Transaction, ids: Sequence[int]) -> None:
         """They go, whoever holds them: for tests."""
         if ids:
-            among, chosen = _among("id", ids)
+            among, chosen = among_values("id", ids)
             tx.change(self._sql(f"DELETE FROM {{t}} WHERE {among}"), chosen)
 
     def replay(self, tx: Transaction, wanted: Wanted) -> int:
         """Dead rows are sent once more, with all their retries."""
-        where, values = wanted.sql()
         change = "dead = 0, retries = 0, claims = 0, leased_by = '', due_at = {now}, error = '', died_at = 0"
-        return tx.change(self._sql(f"UPDATE {{t}} SET {change} WHERE dead = 1{where}"), values)
+        return self._by_id(tx, self._dead_ids(tx, wanted), f"UPDATE SET {change}", "dead = 1", {})
 
     def purge(self, tx: Transaction, wanted: Wanted) -> int:
         """Dead rows go for good."""
+        return self._by_id(tx, self._dead_ids(tx, wanted), "DELETE", "dead = 1", {})
+
+    def _dead_ids(self, tx: Transaction, wanted: Wanted) -> list[int]:
         where, values = wanted.sql()
-        return tx.change(self._sql(f"DELETE FROM {{t}} WHERE dead = 1{where}"), values)
+        return [found[0] for found in tx.run(self._sql(f"SELECT id FROM {{t}} WHERE dead = 1{where}"), values)]
 
     def count_dead(self, tx: Transaction, wanted: Wanted) -> int:
         where, values = wanted.sql()
@@ -282,16 +257,6 @@ def said_by(error: BaseException) -> str:
     driver = getattr(error, "orig", None) or error
     told = " ".join(str(driver).partition("\nLINE ")[0].split())
     return f"{told}; {TURN_OFF}" if getattr(driver, "sqlstate", None) in OTHERS_STATEMENT else told
-
-
-def _among(column: str, values: Iterable[Any], prefix: str = "id") -> tuple[str, dict[str, Any]]:
-    chosen = {f"{prefix}{i}": value for i, value in enumerate(values)}
-    return f"{column} IN ({', '.join(f':{name}' for name in chosen)})", chosen
-
-
-def _row(found: Sequence[Any]) -> Row:
-    number, task_id, kind, name, queue, body, age, claims, retries = found
-    return Row(int(number), task_id, kind, name, queue, bytes(body), int(age), int(claims), int(retries))
 
 
 def _seen(found: Sequence[Any]) -> Seen:

@@ -1,0 +1,178 @@
+"""How rows become a relay's own, without getting in the way of those who push or of other relays.
+
+PostgreSQL, SQLite   one statement picks the next rows and takes them
+MySQL, MariaDB       a plain read picks them, and they are locked by their primary keys alone
+in order             a plain read picks rows and sees which row of the same key comes before each; they are taken by id
+
+InnoDB: whoever looks at an index with FOR UPDATE, or changes rows by anything but their primary key, touches the rows
+that others have inserted and not committed. A relay then waits for those transactions, and they hold locks that they
+never asked for: at REPEATABLE READ these grow into locks on gaps, and pushes block each other. A plain read touches
+none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from relier.outbox.row import Row
+
+if TYPE_CHECKING:
+    from relier.outbox.rows import Transaction
+
+CLAIMED = (
+    "r.id, r.task_id, r.kind, r.name, r.queue, r.body, {now} - r.created_at, r.claims, r.retries, r.due_at, r.order_key"
+)
+TAKE = "leased_by = :boot, leased_at = {now}, claims = claims + 1"
+# What PostgreSQL believes of a table that fills and empties all the time is wrong most of the time: it would sort all
+# rows to find the first. The index has them in order.
+IN_ORDER = (
+    "SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true), "
+    "set_config('enable_sort', 'off', true)"
+)
+# The row of the same key before this one, if it is still to be sent.
+BEFORE = (
+    "CASE WHEN r.order_key = '' THEN NULL ELSE (SELECT b.id FROM {t} b WHERE b.order_key = r.order_key AND b.dead = 0 "
+    "AND b.id < r.id ORDER BY b.id DESC LIMIT 1) END"
+)
+WIDER = 4  # on MySQL a plain read picks so many times as many rows as are wanted: other relays lock some of them
+PIECE = 500  # ids in one statement: MariaDB makes a join of a thousand, and reads the whole table for it
+LOOKS = 4  # times that a claim in order looks past keys that must wait, before it asks for the first rows of keys alone
+FORCED = {"mysql": " FORCE INDEX (PRIMARY)"}  # or else they read a table that looks small from one end to the other
+
+
+class Claims:
+    """Claims rows for which `where` is true; `r` stands for the table there. `sql` completes a statement."""
+
+    def __init__(self, dialect: str, sql: Callable[[str], str], *, ordered: bool) -> None:
+        self._dialect = dialect
+        self._sql = sql
+        self._ordered = ordered
+        self._what = CLAIMED if ordered else CLAIMED.replace("r.order_key", "''")
+
+    def claim(self, tx: Transaction, most: int, where: str, values: Mapping[str, Any]) -> list[Row]:
+        """At most so many rows, by id. `values` has those of `where`, and the `boot` that takes them."""
+        if self._dialect == "postgresql":
+            tx.run(IN_ORDER, {})
+        if self._ordered:
+            return self._in_order(tx, most, where, values)
+        if self._dialect == "mysql":
+            picked = [found[0] for found in self._pick(tx, "r.id", where, values, most * WIDER)]
+            return self._take_locked(tx, self._lock(tx, picked, most, where, values), values)
+        return self._take(tx, f"{where} ORDER BY r.due_at, r.id LIMIT :most", {**values, "most": most})
+
+    def _pick(self, tx: Transaction, what: str, where: str, values: Mapping[str, Any], most: int) -> Sequence[Any]:
+        """A plain read: no locks, and nothing that is not committed."""
+        sql = f"SELECT {what} FROM {{t}} r WHERE {where} ORDER BY r.due_at, r.id LIMIT :most"
+        chosen = {name: value for name, value in values.items() if name != "boot" or ":boot" in where}
+        return tx.run(self._sql(sql), {**chosen, "most": most})
+
+    # --- rows of one key, one after the other --------------------------------------------------------------------
+
+    def _in_order(self, tx: Transaction, most: int, where: str, values: Mapping[str, Any]) -> list[Row]:
+        """Rows of a key only together with all that come before them: what another relay holds, or what is not due,
+        holds back the rest of its key."""
+        befores = self._next_in_order(tx, most, where, values)
+        ids = sorted(befores)[:most]
+        if self._dialect == "mysql":
+            locked = self._lock(tx, ids, most, where, values)
+            return self._take_locked(tx, _unbroken(locked, befores), values)
+        if not ids:
+            return []
+        among, chosen = among_values("r.id", ids, "one")
+        taken = self._take(tx, f"{among} AND {where}", {**values, **chosen})
+        kept = _unbroken(taken, befores)
+        self._give_back(tx, [row.id for row in taken if row not in kept], values["boot"])
+        return kept
+
+    def _next_in_order(
+        self, tx: Transaction, most: int, where: str, values: Mapping[str, Any]
+    ) -> dict[int, int | None]:
+        """Ids that may be sent now, and the id of the same key before each."""
+        befores: dict[int, int | None] = {}
+        waiting: set[str] = set()  # keys
+        what = f"r.id, r.order_key, {BEFORE}"
+        for look in range(LOOKS):
+            among, chosen = among_values("r.order_key", sorted(waiting), "key")
+            others = f"{where} AND NOT {among}" if waiting else where
+            if look == LOOKS - 1:
+                others += f" AND ({BEFORE}) IS NULL"
+            found = self._pick(tx, what, others, {**values, **chosen}, most)
+            for number, key, before in sorted(found, key=lambda one: one[0]):
+                if before is None or before in befores:
+                    befores[number] = before
+                else:
+                    waiting.add(key)
+            if len(found) < most or len(befores) > most // 2:
+                break
+        return befores
+
+    def _give_back(self, tx: Transaction, ids: Sequence[int], boot: str) -> None:
+        """As if they had not been claimed."""
+        if ids:
+            among, chosen = among_values("id", ids)
+            back = f"UPDATE {{t}} SET leased_by = '', claims = claims - 1 WHERE {among} AND leased_by = :boot"
+            tx.change(self._sql(back), {**chosen, "boot": boot})
+
+    # --- the two ways to take them -------------------------------------------------------------------------------
+
+    def _take(self, tx: Transaction, which: str, values: Mapping[str, Any]) -> list[Row]:
+        pick = f"SELECT r.id FROM {{t}} r WHERE {which}"
+        if self._dialect == "sqlite":
+            sql = f"UPDATE {{t}} SET {TAKE} WHERE id IN ({pick}) RETURNING {self._what.replace('r.', '')}"
+        else:  # materialized, or PostgreSQL may pick anew for every row it looks at
+            sql = (
+                f"WITH picked AS MATERIALIZED ({pick} FOR UPDATE SKIP LOCKED) "
+                f"UPDATE {{t}} AS r SET {TAKE} FROM picked WHERE r.id = picked.id RETURNING {self._what}"
+            )
+        return sorted((row_of(found) for found in tx.run(self._sql(sql), values)), key=lambda row: row.id)
+
+    def _lock(self, tx: Transaction, ids: Sequence[int], most: int, where: str, values: Mapping[str, Any]) -> list[Row]:
+        """MySQL cannot return what it updates. What another relay has locked, or taken since, is left out."""
+        locked: list[Row] = []
+        for piece in pieces(ids):
+            among, chosen = among_values("r.id", piece, "one")
+            sql = (
+                f"SELECT {self._what} FROM {{t}} r{FORCED['mysql']} WHERE {among} AND {where} "
+                f"ORDER BY r.id LIMIT :most FOR UPDATE SKIP LOCKED"
+            )
+            given = {**values, **chosen, "most": most - len(locked)}
+            locked += [row_of(found, 1) for found in tx.run(self._sql(sql), given)]
+            if len(locked) >= most:
+                break
+        return sorted(locked, key=lambda row: row.id)
+
+    def _take_locked(self, tx: Transaction, rows: list[Row], values: Mapping[str, Any]) -> list[Row]:
+        for piece in pieces([row.id for row in rows]):
+            among, chosen = among_values("id", piece)
+            sql = f"UPDATE {{t}}{FORCED['mysql']} SET {TAKE} WHERE {among}"
+            tx.change(self._sql(sql), {**chosen, "boot": values["boot"]})
+        return rows
+
+
+def _unbroken(rows: Iterable[Row], befores: Mapping[int, int | None]) -> list[Row]:
+    """Those before which no row of their key is missing."""
+    kept: dict[int, Row] = {}
+    for row in sorted(rows, key=lambda row: row.id):
+        before = befores[row.id]
+        if before is None or before in kept:
+            kept[row.id] = row
+    return list(kept.values())
+
+
+def pieces(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (ids[start : start + PIECE] for start in range(0, len(ids), PIECE))
+
+
+def among_values(column: str, values: Iterable[Any], prefix: str = "id") -> tuple[str, dict[str, Any]]:
+    chosen = {f"{prefix}{i}": value for i, value in enumerate(values)}
+    return f"{column} IN ({', '.join(f':{name}' for name in chosen)})", chosen
+
+
+def row_of(found: Sequence[Any], more_claims: int = 0) -> Row:
+    """What `CLAIMED` selects."""
+    number, task_id, kind, name, queue, body, age, claims, retries, due_at, order_key = found
+    counted = int(claims) + more_claims
+    return Row(
+        int(number), task_id, kind, name, queue, bytes(body), int(age), counted, int(retries), int(due_at), order_key
+    )

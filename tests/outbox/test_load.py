@@ -1,0 +1,131 @@
+"""Relays beside those who push: nobody waits for the other, and no push fails because relays run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from shop import Scripted, Shop, receipt
+from sqlalchemy import Engine, create_engine, event, text
+
+from databases import Database
+from relier import Client
+from relier.ledger.records import new_task_id
+from relier.outbox.batch import Batch
+from relier.outbox.engines import EngineDatabase
+from relier.outbox.options import RelayOptions
+from relier.outbox.relay import Relay
+from relier.outbox.row import NewRow
+from relier.outbox.target import SENT
+
+
+class Takes(Scripted):
+    """A target that takes many rows in one go."""
+
+    parcel = 1000
+
+
+@pytest.fixture
+def maria_shop(mariadb: Database, client: Client) -> Iterator[Shop]:
+    with Shop(mariadb.url, client) as made:
+        yield made
+
+
+def impatient(url: str) -> Engine:
+    """Connections that wait a second at the most for the locks of others."""
+    engine = create_engine(url)
+    event.listen(engine, "connect", lambda one, _: one.cursor().execute("SET innodb_lock_wait_timeout = 1"))
+    return engine
+
+
+def row(key: str = "") -> NewRow:
+    return NewRow(new_task_id(), "ledger", "n", "q", key, b"x" * 200)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_relay_neither_waits_for_nor_locks_what_is_not_committed(
+    maria_shop: Shop, mariadb: Database, ordered: bool
+) -> None:
+    """However small MariaDB takes the table for: it would read it from one end to the other."""
+    maria_shop.write(*(row("k") for _ in range(150)))
+    engine = impatient(mariadb.url)
+    relay = Relay(EngineDatabase(engine), [Takes(SENT)], RelayOptions(batch_size=100, ordered=ordered))
+    with maria_shop.engine.connect() as pushing:
+        assert pushing.execute(text("SELECT @@tx_isolation")).scalar_one() == "REPEATABLE-READ"
+        maria_shop.outbox.insert(pushing, [row("k") for _ in range(20)])
+        assert relay.drain() == 150
+        thread = pushing.execute(text("SELECT connection_id()")).scalar_one()
+        locked = f"SELECT trx_rows_locked FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = {thread}"
+        with engine.connect() as looking:
+            assert looking.execute(text(locked)).scalar_one() == 0
+        pushing.commit()
+    assert relay.drain() == 20
+    relay.close()
+    engine.dispose()
+
+
+def test_no_push_fails_because_relays_run(maria_shop: Shop, mariadb: Database) -> None:
+    """At REPEATABLE READ, MariaDB's default; transactions of several inserts, some of them taken back."""
+    failed: list[BaseException] = []
+    relays = [
+        Relay(EngineDatabase(create_engine(mariadb.url)), [Takes(SENT)], RelayOptions(batch_size=20, idle_time=0.01))
+        for _ in range(3)
+    ]
+
+    def push(number: int) -> None:
+        for n in range(60):
+            try:
+                with maria_shop.session() as session, session.begin():
+                    for part in range(4):
+                        with session.begin_nested() as savepoint:
+                            maria_shop.outbox.add(session, receipt, 1000 * number + n)
+                            session.flush()
+                            if part % 2:
+                                savepoint.rollback()
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is counted
+                failed.append(error)
+
+    pushing = [threading.Thread(target=push, args=(n,)) for n in range(6)]
+    relaying = [threading.Thread(target=relay.run) for relay in relays]
+    for thread in (*relaying, *pushing):
+        thread.start()
+    for thread in pushing:
+        thread.join()
+    for relay in relays:
+        relay.stop()
+    for thread in relaying:
+        thread.join()
+    rest = maria_shop.relay(Takes(SENT)).drain()
+    assert failed == []
+    assert sum(relay.counts.published for relay in relays) + rest == 6 * 60 * 2
+
+
+def statements_of(engine: Engine) -> list[str]:
+    """Every statement that it executes from now on."""
+    seen: list[str] = []
+
+    def executed(_: Any, __: Any, sql: str, *___: Any) -> None:
+        seen.append(sql)
+
+    event.listen(engine, "before_cursor_execute", executed)
+    return seen
+
+
+@pytest.mark.parametrize("keys", [1, 10])
+def test_few_keys_go_out_in_whole_batches(shop: Shop, keys: int) -> None:
+    """In order, and in as many passes as without any order."""
+    rows = [row(f"k{n % keys}") for n in range(1000)]
+    shop.write(*rows)
+    target = Takes(SENT)
+    relay = shop.relay(target, ordered=True, batch_size=100)
+    seen, passes, done = statements_of(shop.engine), 0, Batch(relay.boot)
+    while (done := relay._exchange(done, 100)).rows:
+        relay._publish(done)
+        passes += 1
+    assert passes == 10
+    assert len(seen) <= 6 * (passes + 1)
+    for key in range(keys):
+        ids = [one.task_id for one in rows if one.order_key == f"k{key}"]
+        assert [one for one in target.seen if one in set(ids)] == ids

@@ -30,7 +30,7 @@ from relier.celery.publish import message_of, publish_message
 from relier.codec import decode
 from relier.errors import PayloadIntegrityError
 from relier.outbox.row import CELERY, NewRow, Row
-from relier.outbox.target import SENT, Failed, Outage, Outcome
+from relier.outbox.target import HELD, SENT, Failed, InOrder, Outage, Outcome
 from relier.outbox.write import Writer
 
 log = logging.getLogger("relier.celery")
@@ -136,7 +136,8 @@ class BrokerTarget:
         self._producers = ProducerPool(connections, limit=POOL_LIMIT, Producer=app.amqp.Producer)
 
     def publish(self, rows: Sequence[Row]) -> list[Outcome]:
-        return [self._publish(row) for row in rows]
+        order = InOrder()
+        return [order.heard(row, self._publish(row)) if order.may_go(row) else HELD for row in rows]
 
     def _publish(self, row: Row) -> Outcome:
         try:

@@ -16,7 +16,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
@@ -26,6 +26,7 @@ from relier.outbox.breaker import Breaker
 from relier.outbox.liveness import LivenessFile
 from relier.outbox.members import Membership, new_relay
 from relier.outbox.options import RelayOptions
+from relier.outbox.parcels import Parcels
 from relier.outbox.route import Route
 from relier.outbox.row import Row
 from relier.outbox.rows import Database, Depth, Rows, Transaction, said_by
@@ -271,29 +272,30 @@ class Relay:
     # --- publishing ----------------------------------------------------------------------------------------------
 
     def _publish(self, batch: Batch) -> None:
-        """Every row gets its outcome, or none if it was not begun: the breaker opened, or the relay shall stop."""
-        parcels = self._to_send(batch.rows)
+        """Every row gets its outcome, or none if it was not begun: the breaker opened, the relay shall stop, or a row of
+        its key before it was not sent."""
+        parcels = Parcels(batch.rows, self.options.publish_concurrency, self._parcel_size)
         if self._pool is None:
-            for parcel in parcels:
-                self._heard(batch, parcel, self._send(parcel))
+            while parcel := self._next(parcels):
+                self._heard(batch, parcels, parcel, self._send(parcel))
                 self._keep(batch)
         else:
             self._publish_in_window(batch, parcels, self._pool)
 
-    def _publish_in_window(self, batch: Batch, parcels: Iterator[Sequence[Row]], pool: ThreadPoolExecutor) -> None:
+    def _publish_in_window(self, batch: Batch, parcels: Parcels, pool: ThreadPoolExecutor) -> None:
         under_way: dict[Future[list[Outcome]], Sequence[Row]] = {}
         stopped_at: float | None = None
         while True:
             while len(under_way) < self.options.publish_concurrency:
-                parcel = next(parcels, None)
-                if parcel is None:
+                parcel = self._next(parcels, under_way.values())
+                if not parcel:
                     break
                 under_way[pool.submit(self._send, parcel)] = parcel
             if not under_way:
                 return
             ended, _ = wait(under_way, timeout=GLANCE_S, return_when=FIRST_COMPLETED)
             for future in ended:
-                self._heard(batch, under_way.pop(future), future.result())
+                self._heard(batch, parcels, under_way.pop(future), future.result())
             self._keep(batch)
             if self._stop.is_set():
                 now = self._clock()
@@ -303,34 +305,30 @@ class Relay:
                     batch.rows = [row for row in batch.rows if not any(row in parcel for parcel in under_way.values())]
                     return
 
-    def _to_send(self, rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-        """Parcels that may go now; asked for one by one, as a breaker may open meanwhile."""
-        for parcel in self._parcels(rows):
-            if self._stop.is_set():
-                return
+    def _next(self, parcels: Parcels, under_way: Iterable[Sequence[Row]] = ()) -> Sequence[Row]:
+        """The next parcel, asked for one by one, as a breaker may open meanwhile; empty: there is none now."""
+        while not self._stop.is_set() and (parcel := parcels.next(under_way)):
             if self._routes[parcel[0].kind].breaker.state != "open":
-                yield parcel
+                return parcel
+            for row in parcel:
+                parcels.hold(row)
+        return ()
 
-    def _parcels(self, rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-        """What is published in one go: rows of one kind, so few that every thread has some."""
-        share = -(-len(rows) // self.options.publish_concurrency)
-        start = 0
-        for i in range(1, len(rows) + 1):
-            size = min(share, self._routes[rows[start].kind].target.parcel)
-            if i == len(rows) or rows[i].kind != rows[start].kind or i - start >= size:
-                yield rows[start:i]
-                start = i
+    def _parcel_size(self, kind: str) -> int:
+        return self._routes[kind].target.parcel
 
     def _send(self, parcel: Sequence[Row]) -> list[Outcome]:
         return self._routes[parcel[0].kind].target.publish(parcel)
 
-    def _heard(self, batch: Batch, parcel: Sequence[Row], outcomes: Sequence[Outcome]) -> None:
+    def _heard(self, batch: Batch, parcels: Parcels, parcel: Sequence[Row], outcomes: Sequence[Outcome]) -> None:
         """Judge what a thread has told; in the main thread, one at a time."""
         self.counts.outages += sum(isinstance(outcome, Outage) for outcome in outcomes)
         judged = self._routes[parcel[0].kind].judge(parcel, outcomes)
         for row, outcome in zip(parcel, judged, strict=True):
             batch.outcomes[row.id] = outcome
             self._count(row, outcome)
+            if not isinstance(outcome, Sent):
+                parcels.hold(row)
 
     def _count(self, row: Row, outcome: Outcome) -> None:
         counts = self.counts

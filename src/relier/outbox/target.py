@@ -20,7 +20,7 @@ from relier.errors import (
     StoreUnavailableError,
 )
 from relier.ledger.ledger import CHUNK_TASKS, Ledger
-from relier.ledger.records import Accepted, Admission, Submission
+from relier.ledger.records import Accepted, Admission
 from relier.outbox.row import LEDGER, TOMB_MS, Kept, Row, kept_of
 from relier.store.call import Durability
 from relier.submit.client import Client
@@ -64,8 +64,15 @@ class Outage:
         return not isinstance(self.error, StoreUnavailableError) or type(self.error) is RedisConnectionError
 
 
-Outcome = Sent | Deferred | Failed | Outage
+@dataclass(frozen=True, slots=True)
+class Held:
+    """It was not tried, for a row of the same order key before it was not sent."""
+
+
+Outcome = Sent | Deferred | Failed | Outage | Held
+Pair = tuple[Row, Kept]
 SENT = Sent()
+HELD = Held()
 
 
 class Target(Protocol):
@@ -75,9 +82,26 @@ class Target(Protocol):
     parcel: int
 
     def publish(self, rows: Sequence[Row]) -> list[Outcome]:
-        """One outcome per row, in order. Called from several threads; raises nothing."""
+        """One outcome per row, in order. Called from several threads; raises nothing. After a row with an order key
+        that is not sent, and not dead, those of the same key are `HELD`."""
 
     def close(self) -> None: ...
+
+
+class InOrder:
+    """Which rows may be tried while some are published: none of an order key after one that was not sent."""
+
+    def __init__(self) -> None:
+        self._stopped: set[str] = set()
+
+    def may_go(self, row: Row) -> bool:
+        return row.order_key not in self._stopped
+
+    def heard(self, row: Row, outcome: Outcome) -> Outcome:
+        dead = isinstance(outcome, Failed) and outcome.final
+        if row.order_key and not isinstance(outcome, Sent) and not dead:
+            self._stopped.add(row.order_key)
+        return outcome
 
 
 class LedgerTarget:
@@ -91,39 +115,49 @@ class LedgerTarget:
 
     def publish(self, rows: Sequence[Row]) -> list[Outcome]:
         outcomes: dict[int, Outcome] = {}
-        readable: list[tuple[Row, Kept]] = []
+        readable: list[Pair] = []
         for row in rows:
             try:
                 readable.append((row, _sendable(row)))
             except RelierError as error:
                 outcomes[row.id] = Failed(error, final=True)
         away: Outage | None = None
+        order = InOrder()
         for batch, admission, level in _batches(readable):
-            found = [away] * len(batch) if away else self._submit([kept.task for _, kept in batch], admission, level)
-            outcomes |= {row.id: outcome for (row, _), outcome in zip(batch, found, strict=True)}
+            going = [pair for pair in batch if order.may_go(pair[0])]
+            found = [away] * len(going) if away else self._submit(going, admission, level)
+            for (row, _), outcome in zip(going, found, strict=True):
+                outcomes[row.id] = order.heard(row, outcome)
             away = away or next((one for one in found if isinstance(one, Outage)), None)
-        return [outcomes[row.id] for row in rows]
+        return [outcomes.get(row.id, HELD) for row in rows]
 
-    def _submit(self, tasks: list[Submission], admission: Admission | None, level: Durability) -> Sequence[Outcome]:
+    def _submit(self, pairs: Sequence[Pair], admission: Admission | None, level: Durability) -> Sequence[Outcome]:
         try:
-            return [_judged(answer) for answer in self._client.submit(tasks, admission, level)]
+            return [
+                _judged(answer) for answer in self._client.submit([kept.task for _, kept in pairs], admission, level)
+            ]
         except AdmissionRejectedError as refused:
             one = Deferred(refused.retry_after or DEFER_S)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is an outcome; no row may end a relay
             if self._is_away(error):
-                return [Outage(error)] * len(tasks)
-            if len(tasks) == 1:
+                return [Outage(error)] * len(pairs)
+            if len(pairs) == 1:
                 return [Failed(error)]
-            return self._one_by_one(tasks, admission, level)
-        return [one] if len(tasks) == 1 else self._one_by_one(tasks, admission, level)
+            return self._one_by_one(pairs, admission, level)
+        return [one] if len(pairs) == 1 else self._one_by_one(pairs, admission, level)
 
-    def _one_by_one(self, tasks: list[Submission], admission: Admission | None, level: Durability) -> list[Outcome]:
+    def _one_by_one(self, pairs: Sequence[Pair], admission: Admission | None, level: Durability) -> list[Outcome]:
         """One among them spoils the whole: each for itself. After a limit has refused one, the others wait like it."""
         outcomes: list[Outcome] = []
-        for task in tasks:
+        order = InOrder()
+        for pair in pairs:
             last = outcomes[-1] if outcomes else SENT
-            stops = isinstance(last, Deferred | Outage)
-            outcomes.append(last if stops else self._submit([task], admission, level)[0])
+            if isinstance(last, Deferred | Outage):
+                outcomes.append(last)
+            elif order.may_go(pair[0]):
+                outcomes.append(order.heard(pair[0], self._submit([pair], admission, level)[0]))
+            else:
+                outcomes.append(HELD)
         return outcomes
 
     def _is_away(self, error: Exception) -> bool:
@@ -149,7 +183,7 @@ def _sendable(row: Row) -> Kept:
     return kept_of(row)
 
 
-def _batches(rows: list[tuple[Row, Kept]]) -> Iterator[tuple[list[tuple[Row, Kept]], Admission | None, Durability]]:
+def _batches(rows: list[Pair]) -> Iterator[tuple[list[Pair], Admission | None, Durability]]:
     """What may travel in one script: neighbours under the same limits."""
     for (admission, level), same in groupby(rows, key=lambda pair: (pair[1].admission, pair[1].task.durability)):
         group = list(same)

@@ -330,6 +330,15 @@ def test_on_mysql_a_relay_reads_what_is_committed(mariadb: Database, client: Cli
             assert tx.run(kind, {"id": own}) == (("READ COMMITTED",),)
 
 
+def test_on_postgresql_a_relay_has_an_isolation_level_of_its_own(postgres: Database, client: Client) -> None:
+    """Also where the server has another for those who set none."""
+    postgres.server.execute(f"ALTER DATABASE {postgres.name} SET default_transaction_isolation = 'serializable'")
+    with DjangoShop(client, default=postgres.url) as shop:
+        shop.make_tables()
+        with DjangoDatabase().begin() as tx:
+            assert tx.run("SHOW transaction_isolation", {})[0][0] == "read committed"
+
+
 def test_statements_are_translated() -> None:
     assert translated("a = :a AND b LIKE '%x' AND c::int = :b_2") == "a = %(a)s AND b LIKE '%%x' AND c::int = %(b_2)s"
 

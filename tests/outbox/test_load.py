@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from shop import Scripted, Shop, receipt
 from sqlalchemy import Engine, create_engine, event, func, select, text
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from databases import Database
 from relier import Client
 from relier.ledger.records import Submission, new_task_id
 from relier.outbox.batch import Batch
-from relier.outbox.engines import EngineDatabase
+from relier.outbox.engines import EngineDatabase, database_of
 from relier.outbox.options import RelayOptions
 from relier.outbox.relay import Relay
 from relier.outbox.row import NewRow, Row, new_row
@@ -212,3 +213,47 @@ def test_a_key_that_waits_does_not_slow_down_the_others(shop: Shop) -> None:
         relay._publish(done)
         passes += 1
     assert (passes, relay.counts.published) == (2, 200)
+
+
+LEVEL = {"postgresql": "SHOW transaction_isolation", "mysql": "SELECT lower(replace(@@tx_isolation, '-', ' '))"}
+
+
+@pytest.mark.parametrize("level", ["SERIALIZABLE", "AUTOCOMMIT", None])
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+def test_a_relay_has_an_isolation_level_of_its_own(
+    request: pytest.FixtureRequest, kind: str, is_async: bool, level: str | None
+) -> None:
+    """Whatever the engine is set to, or the server: there a relay would fail where it meets another, or lock gaps."""
+    database: Database = request.getfixturevalue(kind)
+    if kind == "postgres":
+        database.server.execute(f"ALTER DATABASE {database.name} SET default_transaction_isolation = 'serializable'")
+    engine: Any = None
+    if level is not None:
+        make = create_async_engine if is_async else create_engine
+        engine = make(database.async_url if is_async else database.url, isolation_level=level)
+    made = database_of(engine or (database.async_url if is_async else database.url))
+    for _ in range(2):
+        with made.begin() as tx:
+            assert tx.run(LEVEL[made.dialect], {})[0][0].lower() == "read committed"
+    made.close()
+    if isinstance(engine, Engine):
+        engine.dispose()
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_relays_that_meet_do_not_fail(postgres: Database, client: Client, level: str) -> None:
+    """The engine is the application's, with its level."""
+    with Shop(postgres.url, client) as shop:
+        shop.write(*(row() for _ in range(40)))
+        engine = create_engine(postgres.url, isolation_level=level)
+        one, two = (Relay(EngineDatabase(engine), [Takes(SENT)], RelayOptions(batch_size=10)) for _ in range(2))
+        first, second = one._exchange(Batch(one.boot), 10), two._exchange(Batch(two.boot), 10)
+        one._publish(first)
+        two._publish(second)
+        with one._database.begin() as tx:
+            tx.run("SELECT count(*) FROM relier_outbox", {})  # its snapshot
+            two._exchange(second, 10)
+            assert len(one._rows.claim(tx, one.boot, 40, 300_000, None)) == 20
+            one._close(tx, first)
+        engine.dispose()

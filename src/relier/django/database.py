@@ -51,8 +51,11 @@ class DjangoDatabase:
             connection.close_at = None  # "a new one for each request" would be a new one for each look of a relay
         connection.close_if_unusable_or_obsolete()  # the database was away since
         with transaction.atomic(using=self.alias, durable=True):
-            if self.dialect == "mysql" and connection.isolation_level != READ_COMMITTED:
-                # What users may have set instead locks the gaps between rows, and pushes would wait for a relay.
+            # At a higher level MySQL locks the gaps between rows, and pushes would wait for a relay; PostgreSQL fails
+            # one of two relays that meet. Django sets MySQL's level itself; PostgreSQL's may be the role's or server's.
+            if self.dialect == "postgresql" or (
+                self.dialect == "mysql" and connection.isolation_level != READ_COMMITTED
+            ):
                 with connection.cursor() as cursor:
                     cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
             yield DjangoTransaction(connection)

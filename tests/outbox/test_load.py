@@ -10,16 +10,26 @@ import pytest
 from shop import Scripted, Shop, receipt
 from sqlalchemy import Engine, create_engine, event, func, select, text
 from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
 
 from databases import Database
 from relier import Client
-from relier.ledger.records import Submission, new_task_id
+from relier.ledger.records import Admission, Limit, Submission, new_task_id
 from relier.outbox.batch import Batch
 from relier.outbox.engines import EngineDatabase, database_of
 from relier.outbox.options import RelayOptions
 from relier.outbox.relay import Relay
 from relier.outbox.row import NewRow, Row, new_row
-from relier.outbox.target import SENT, LedgerTarget, Outcome
+from relier.outbox.target import SENT, Deferred, LedgerTarget, Outcome
+from servers import wait_until
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 class Takes(Scripted):
@@ -255,5 +265,153 @@ def test_relays_that_meet_do_not_fail(postgres: Database, client: Client, level:
             tx.run("SELECT count(*) FROM relier_outbox", {})  # its snapshot
             two._exchange(second, 10)
             assert len(one._rows.claim(tx, one.boot, 40, 300_000, None)) == 20
-            one._close(tx, first)
+            one._closing.close(tx, first)
         engine.dispose()
+
+
+def limited(limit: Limit, name: str = "shop.receipt") -> NewRow:
+    return new_row(Submission(id=new_task_id(), name=name, payload=b"x"), Admission((limit,)))
+
+
+def rows_written(engine: Engine) -> list[int]:
+    """How many versions of rows each statement writes from now on; inserts and deletes write none."""
+    written: list[int] = []
+
+    def executed(_: Any, cursor: Any, sql: str, *__: Any) -> None:
+        if "UPDATE relier_outbox" in sql:
+            written.append(cursor.rowcount)
+
+    event.listen(engine, "after_cursor_execute", executed)
+    return written
+
+
+def test_a_limit_does_not_make_a_relay_write_rows_again_and_again(shop: Shop) -> None:
+    """It lets in one row every 25 ms, after the first ten."""
+    shop.client.open()
+    limit = Limit.per_window("slow", 10, 250)
+    shop.write(*(limited(limit) for _ in range(50)), limited(Limit.per_window("free", 10, 250), "other"))
+    written = rows_written(shop.engine)
+    relay = shop.relay(idle_time=0.2)
+    running = threading.Thread(target=relay.run)
+    running.start()
+    wait_until(lambda: shop.accepted() == 51, 60)
+    relay.stop()
+    running.join()
+    assert shop.count() == 0
+    assert sum(written) <= 2 * 51
+    assert relay.counts.failed == 0
+
+
+def test_what_a_limit_refused_is_given_back_when_a_relay_leaves(shop: Shop) -> None:
+    shop.client.open()
+    limit = Limit.per_window("slow", 1, 60_000)
+    shop.write(*(limited(limit) for _ in range(3)))
+    ready = threading.Event()
+    relay = shop.relay(idle_time=0.01)
+    turn = relay.turn
+
+    def turning(done: Batch) -> Batch:
+        batch = turn(done)
+        if relay._waiting.ids():
+            ready.set()
+        return batch
+
+    relay.turn = turning  # type: ignore[method-assign]
+    running = threading.Thread(target=relay.run)
+    running.start()
+    assert ready.wait(30)
+    assert {one.leased_by for one in shop.rows()} == {relay.boot}
+    relay.stop()
+    running.join()
+    left = shop.rows()
+    assert [(one.leased_by, one.retries) for one in left] == [("", 0)] * 2
+    assert all(10_000 < one.due_at - one.leased_at <= 90_000 for one in left)
+
+
+def test_leases_of_what_a_limit_refused_are_renewed(shop: Shop) -> None:
+    shop.place(1)
+    clock = Clock()
+    relay = shop.relay(Scripted(Deferred(1000)), clock=clock)
+    done = relay.turn(Batch(relay.boot))
+    done = relay.turn(done)
+    assert relay._waiting.ids() == [shop.rows()[0].id]
+    shop.change(leased_at=5)
+    done = relay.turn(done)
+    assert shop.rows()[0].leased_at == 5
+    clock.now += 101
+    relay.turn(done)
+    assert shop.rows()[0].leased_at > 5
+    assert shop.rows()[0].claims == 1
+
+
+# --- an old snapshot -------------------------------------------------------------------------------------------------
+
+PAGES = (
+    "SELECT heap_blks_hit + heap_blks_read + idx_blks_hit + idx_blks_read FROM pg_statio_user_tables "
+    "WHERE relname = 'relier_outbox'"
+)
+
+
+class PagesRead:
+    """Pages of the table and its indexes that connections of `engine` have read: told when they end."""
+
+    def __init__(self, database: Database, engine: Engine) -> None:
+        self._engine = engine
+        self._looking = create_engine(database.url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
+        self._others = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{database.name}' AND {APPLICATION}"
+        self._before = self._now()
+
+    def _now(self) -> int:
+        self._engine.dispose()
+        with self._looking.connect() as connection:
+            wait_until(lambda: connection.execute(text(self._others)).scalar_one() == 0)
+            return int(connection.execute(text(PAGES)).scalar_one())
+
+    def since(self) -> int:
+        before, self._before = self._before, self._now()
+        return self._before - before
+
+
+APPLICATION = "application_name = 'a relay'"
+
+
+def test_a_claim_does_not_read_what_was_deleted_before_an_old_snapshot(postgres: Database, client: Client) -> None:
+    """A report or a dump keeps PostgreSQL from forgetting deleted rows, and they stand where a claim begins."""
+    with Shop(postgres.url, client) as shop, shop.engine.connect() as report:
+        report = report.execution_options(isolation_level="REPEATABLE READ")
+        report.execute(text("SELECT count(*) FROM orders"))
+        engine = create_engine(postgres.url, connect_args={"application_name": "a relay"})
+        relay = Relay(EngineDatabase(engine), [Takes(SENT)], RelayOptions(idle_time=0.001), clock=Clock())
+        pages, taken = PagesRead(postgres, engine), []
+        for many in (100, 8000, 100):
+            shop.write(*(row() for _ in range(many)))
+            done = relay.turn(Batch(relay.boot))
+            while done.rows:
+                done = relay.turn(done)
+            taken.append(pages.since())
+        assert shop.count() == 0
+        assert taken[2] < 3 * taken[0]
+        report.rollback()
+        relay.close()
+        engine.dispose()
+
+
+def test_what_commits_late_is_not_missed(shop: Shop) -> None:
+    """Before the place that the relay has come to; it is found by the next look at the whole."""
+    clock = Clock()
+    shop.write(*(row() for _ in range(3)))
+    relay = shop.relay(Takes(SENT), clock=clock, idle_time=0.001)
+    done = relay.turn(Batch(relay.boot))
+    assert len(done.rows) == 3
+    shop.write(row())
+    table = shop.outbox.table
+    with shop.engine.begin() as connection:
+        last = connection.execute(select(func.max(table.c.id))).scalar_one()
+        connection.execute(table.update().where(table.c.id == last).values(due_at=1))
+    done = relay.turn(done)
+    assert done.rows == []
+    clock.now += 1
+    done = relay.turn(done)
+    assert [each.id for each in done.rows] == [last]
+    relay.turn(done)
+    assert shop.count() == 0

@@ -15,7 +15,6 @@ import logging
 import signal
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
@@ -23,14 +22,17 @@ from typing import Any
 from relier.outbox.batch import Batch, Counts
 from relier.outbox.bell import Ear, Listener
 from relier.outbox.breaker import Breaker
+from relier.outbox.closing import Closing
 from relier.outbox.liveness import LivenessFile
 from relier.outbox.members import Membership, new_relay
 from relier.outbox.options import RelayOptions
 from relier.outbox.parcels import Parcels
+from relier.outbox.place import Place
 from relier.outbox.route import Route
 from relier.outbox.row import Row
 from relier.outbox.rows import Database, Depth, Rows, Transaction, said_by
 from relier.outbox.target import Deferred, Failed, LedgerTarget, Outage, Outcome, Sent, Target
+from relier.outbox.waiting import Waiting
 from relier.redact import shown
 from relier.stop_signals import stop_signals
 from relier.submit.client import Client
@@ -41,7 +43,6 @@ SOONEST_S = 0.002  # after something was found, or the bell rang: so soon, then 
 ALONE = 5  # a relay that no bell wakes looks so many times as often
 DEPTH_EVERY_S = 10.0
 GLANCE_S = 0.5  # how often it looks around while others publish
-OUTAGE_DEFER_S = 1.0  # a row that met an outage lets others try first
 
 
 class Relay:
@@ -67,11 +68,13 @@ class Relay:
         cooldown = self.options.broker_outage_cooldown
         self._routes = {target.kind: Route(target, cooldown, clock) for target in targets}
         self._rows = Rows(database.dialect, self.options.table, self._routes, ordered=self.options.ordered)
+        self._closing = Closing(self._rows, self.options, show)
+        self._waiting = Waiting(clock)
+        self._place = Place(clock, self.options.idle_time)
         self._membership = membership
         self._own_boot = new_relay()  # for one that is no member
         self._listener = None if listener is None else listener(self.wake)
         self._clock = clock
-        self._show = show
         self._stop = threading.Event()
         self._woken = threading.Event()
         self._calm = 0
@@ -102,8 +105,17 @@ class Relay:
     def _leave(self, done: Batch) -> None:
         try:
             self._exchange(done, 0)
+            self._give_back()
         except Exception as error:  # noqa: BLE001 - what was sent is sent again, which is one task
             log.warning("the last batch could not be closed; %d rows stay leased: %s", len(done.rows), said_by(error))
+
+    def _give_back(self) -> None:
+        """What a limit refused waits in the table, for any relay."""
+        waiting = self._waiting.all(self.boot)
+        if waiting:
+            with self._database.begin() as tx:
+                outcomes: dict[int, Outcome] = {row.id: Deferred(seconds) for row, seconds in waiting}
+                self._closing.close(tx, Batch(self.boot, [row for row, _ in waiting], outcomes))
 
     async def arun(self) -> None:
         """As a task of an application: cancel it, and it drains."""
@@ -140,7 +152,7 @@ class Relay:
             log.info("the database answers again; the relay goes on")
         self._database_away = False
         if not batch.rows:
-            self._rest(self._closed_for() or self._pause())
+            self._rest(self._waiting.pause(self._closed_for() or self._pause()))
             return batch
         self._calm = 0
         self._publish(batch)
@@ -200,19 +212,41 @@ class Relay:
     # --- the database: this thread alone -------------------------------------------------------------------------
 
     def _exchange(self, done: Batch, want: int, *, probe: bool = True) -> Batch:
-        """Close a batch and claim the next, in one transaction. `probe`: targets that were away get one row to try."""
+        """Close a batch and claim the next, in one transaction. `probe`: targets that were away get one row to try, and
+        what a limit refuses stays in hand; without it, everything is looked at and nothing is kept."""
         claims = self._claims(want, probe) if want else []
+        batch = Batch(self.boot)
+        kept = self._waiting.may_keep(done.rows, done.outcomes) if probe and want and done.boot == batch.boot else []
         if not done.rows and not claims:
-            return Batch(self.boot)
+            return batch
+        if any(not isinstance(done.outcomes.get(row.id), Sent) for row in done.rows):
+            self._place.forget()
+        with self._database.begin() as tx:
+            self._closing.close(tx, done, {row.id for row in kept})
+            batch.renewed_at = self._clock()
+            if self._waiting.must_renew(self.options.stale_timeout_seconds / 3):
+                self._rows.renew(tx, batch.boot, self._waiting.ids())
+            for kinds, most in claims:
+                batch.rows = [*batch.rows, *self._claim(tx, batch.boot, kinds, most, kept, whole=not probe)]
+        self._waiting.keep(batch.boot, kept, done.outcomes)
+        ready = self._waiting.ready(batch.boot)
+        if ready:
+            self._place.forget()  # more of the same task may stand before it
+        batch.rows = [*ready, *batch.rows]
+        return batch
+
+    def _claim(
+        self, tx: Transaction, boot: str, kinds: list[str], most: int, kept: Sequence[Row], *, whole: bool
+    ) -> list[Row]:
         members = self._membership.members() if self._membership is not None else None
         stale_ms = round(1000 * self.options.stale_timeout_seconds)
-        batch = Batch(self.boot)
-        with self._database.begin() as tx:
-            self._close(tx, done)
-            batch.renewed_at = self._clock()
-            for kinds, most in claims:
-                batch.rows = [*batch.rows, *self._rows.claim(tx, batch.boot, most, stale_ms, members, kinds)]
-        return batch
+        after = None if whole or self.options.ordered else self._place.after(kinds)
+        began = self._clock() if after is None else None
+        groups = self._waiting.groups_with(kept)
+        rows = self._rows.claim(tx, boot, most, stale_ms, members, kinds, groups, after)
+        if most > 1 or after is not None:
+            self._place.claimed(kinds, rows, began)
+        return rows
 
     def _claims(self, want: int, probe: bool) -> list[tuple[list[str], int]]:
         """Which kinds of rows are claimed, and how many: all in one go, but for those that only try."""
@@ -220,33 +254,6 @@ class Relay:
         flowing = [kind for kind, state in states.items() if state == "closed"]
         trying = [kind for kind, state in states.items() if state == "half-open" and probe]
         return [*([(flowing, want)] if flowing else []), *(([kind], 1) for kind in trying)]
-
-    def _close(self, tx: Transaction, batch: Batch) -> None:
-        sent: list[int] = []
-        waits: dict[int, list[int]] = {}
-        for row in batch.rows:
-            outcome = batch.outcomes.get(row.id)
-            if isinstance(outcome, Sent):
-                sent.append(row.id)
-            elif isinstance(outcome, Failed):
-                self._charge(tx, batch.boot, row, outcome)
-            else:
-                later = _later_ms(outcome)
-                waits.setdefault(later, []).append(row.id)
-        self._rows.delete(tx, batch.boot, sent)
-        for later, ids in waits.items():
-            self._rows.release(tx, batch.boot, ids, later)
-
-    def _charge(self, tx: Transaction, boot: str, row: Row, failed: Failed) -> None:
-        """It is the row's own fault: it waits longer each time, and is dead after the last."""
-        why, short = self._show(row.name, _told(failed.error)), self._show(row.name, str(failed.error))
-        if failed.final or row.retries >= self.options.max_retries:
-            log.error("%s %s is dead in the outbox: %s", row.name, row.task_id, short)
-            self._rows.bury(tx, boot, row.id, why)
-        else:
-            later = self.options.backoff(row.retries)
-            log.warning("%s %s could not be sent, again in %.0f s: %s", row.name, row.task_id, later, short)
-            self._rows.fail(tx, boot, row.id, round(1000 * later), why)
 
     def _look(self) -> None:
         now = self._clock()
@@ -265,15 +272,15 @@ class Relay:
         batch.renewed_at = now
         try:
             with self._database.begin() as tx:
-                self._rows.renew(tx, batch.boot, [row.id for row in batch.rows])
+                self._rows.renew(tx, batch.boot, [*(row.id for row in batch.rows), *self._waiting.ids()])
         except Exception as error:  # noqa: BLE001 - then another relay may send them too, which is one task
             log.warning("the lease of %d rows could not be renewed: %s", len(batch.rows), said_by(error))
 
     # --- publishing ----------------------------------------------------------------------------------------------
 
     def _publish(self, batch: Batch) -> None:
-        """Every row gets its outcome, or none if it was not begun: the breaker opened, the relay shall stop, or a row of
-        its key before it was not sent."""
+        """Every row gets its outcome, or none if it was not begun: the breaker opened, the relay shall stop, or a row
+        of its key before it was not sent."""
         parcels = Parcels(batch.rows, self.options.publish_concurrency, self._parcel_size)
         if self._pool is None:
             while parcel := self._next(parcels):
@@ -381,15 +388,3 @@ def stopped_by_signals(relay: Relay) -> Iterator[None]:
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
-
-
-def _later_ms(outcome: Outcome | None) -> int:
-    """When a row that was not sent is due again: at once, if it was not even tried."""
-    if isinstance(outcome, Deferred):
-        return max(1, round(1000 * outcome.seconds))
-    return round(1000 * OUTAGE_DEFER_S) if isinstance(outcome, Outage) else 0
-
-
-def _told(error: BaseException) -> str:
-    trace = "".join(traceback.format_exception(error))
-    return f"{type(error).__name__}: {error}\n\n{trace}"

@@ -23,6 +23,9 @@ NOW_MS = {
     "sqlite": "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
 }
 SEEN = "r.id, r.task_id, r.kind, r.name, r.queue, {now} - r.created_at, r.claims, r.retries, r.error, r.died_at"
+# MySQL does not find the place of a pair in an index, the others do.
+AFTER = dict.fromkeys(("postgresql", "sqlite"), " AND (r.due_at, r.id) > (:after_due, :after_id)")
+AFTER["mysql"] = " AND (r.due_at > :after_due OR (r.due_at = :after_due AND r.id > :after_id))"
 KINDS = (LEDGER, CELERY)
 COUNT_MOST = 10_000  # a relay counts no further, for its metrics; people wait for more
 ERROR_CHARS = 8_000
@@ -137,10 +140,19 @@ class Rows:
         stale_ms: int,
         members: Members | None,
         kinds: Sequence[str] | None = None,
+        without: Sequence[tuple[str, str]] = (),
+        after: tuple[int, int] | None = None,
     ) -> list[Row]:
         """Rows that are due and that no living relay holds; they are this boot's from now on. What it holds already it
-        has forgotten: a claim whose answer was lost. `kinds`: only of these."""
+        has forgotten: a claim whose answer was lost. `kinds`: only of these; `without`: not of these tasks, by name and
+        queue; `after`: only what comes after this `due_at` and `id`."""
         where, values = self._claimable(boot, stale_ms, members, self._kinds if kinds is None else kinds)
+        for i, (name, queue) in enumerate(without):
+            where += f" AND NOT (r.name = :name{i} AND r.queue = :queue{i})"
+            values |= {f"name{i}": name, f"queue{i}": queue}
+        if after is not None:
+            where += AFTER[self._dialect]
+            values |= {"after_due": after[0], "after_id": after[1]}
         return self._claims.claim(tx, most, where, {**values, "boot": boot})
 
     def _claimable(

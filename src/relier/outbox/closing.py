@@ -1,0 +1,65 @@
+"""What becomes of the rows of a batch in the table: deleted, given back, put off, charged with a failure, or dead."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Container
+
+from relier.outbox.batch import Batch
+from relier.outbox.options import RelayOptions
+from relier.outbox.row import Row
+from relier.outbox.rows import Rows, Transaction
+from relier.outbox.target import Deferred, Failed, Outage, Outcome, Sent
+
+log = logging.getLogger("relier.outbox")
+
+OUTAGE_DEFER_S = 1.0  # a row that met an outage lets others try first
+
+
+class Closing:
+    """`show`: what of an error's text, of that task, may be kept and logged."""
+
+    def __init__(self, rows: Rows, options: RelayOptions, show: Callable[[str, str], str]) -> None:
+        self._rows = rows
+        self._options = options
+        self._show = show
+
+    def close(self, tx: Transaction, batch: Batch, kept: Container[int] = ()) -> None:
+        """`kept`: these stay as they are, under the lease of this relay."""
+        sent: list[int] = []
+        waits: dict[int, list[int]] = {}
+        for row in batch.rows:
+            outcome = batch.outcomes.get(row.id)
+            if isinstance(outcome, Sent):
+                sent.append(row.id)
+            elif isinstance(outcome, Failed):
+                self._charge(tx, batch.boot, row, outcome)
+            elif row.id not in kept:
+                waits.setdefault(_later_ms(outcome), []).append(row.id)
+        self._rows.delete(tx, batch.boot, sent)
+        for later, ids in waits.items():
+            self._rows.release(tx, batch.boot, ids, later)
+
+    def _charge(self, tx: Transaction, boot: str, row: Row, failed: Failed) -> None:
+        """It is the row's own fault: it waits longer each time, and is dead after the last."""
+        why, short = self._show(row.name, _told(failed.error)), self._show(row.name, str(failed.error))
+        if failed.final or row.retries >= self._options.max_retries:
+            log.error("%s %s is dead in the outbox: %s", row.name, row.task_id, short)
+            self._rows.bury(tx, boot, row.id, why)
+        else:
+            later = self._options.backoff(row.retries)
+            log.warning("%s %s could not be sent, again in %.0f s: %s", row.name, row.task_id, later, short)
+            self._rows.fail(tx, boot, row.id, round(1000 * later), why)
+
+
+def _later_ms(outcome: Outcome | None) -> int:
+    """When a row that was not sent is due again: at once, if it was not even tried."""
+    if isinstance(outcome, Deferred):
+        return max(1, round(1000 * outcome.seconds))
+    return round(1000 * OUTAGE_DEFER_S) if isinstance(outcome, Outage) else 0
+
+
+def _told(error: BaseException) -> str:
+    trace = "".join(traceback.format_exception(error))
+    return f"{type(error).__name__}: {error}\n\n{trace}"

@@ -1,0 +1,83 @@
+"""Rows that a limit has refused. A relay keeps them in hand, under its lease, until the limit's own time has come: to
+put them off in the table would write each of them anew for every time that the limit lets in one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from relier.outbox.row import Row
+from relier.outbox.target import Deferred, Outcome
+
+Group = tuple[str, str]  # a task's name and its queue: rows that most likely meet the same limits
+MOST_GROUPS = 20  # each has a batch of rows in hand at the most; rows of further ones are put off in the table
+
+
+@dataclass(slots=True)
+class Kept:
+    boot: str
+    ready_at: float
+    rows: list[Row] = field(default_factory=list)
+
+
+class Waiting:
+    """By group: its rows, and when they may be tried again. Rows of a group that waits here are not claimed."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._groups: dict[Group, Kept] = {}
+        self._renewed_at = 0.0
+
+    def may_keep(self, rows: Sequence[Row], outcomes: dict[int, Outcome]) -> list[Row]:
+        """Those that a limit has refused, as far as there is room."""
+        refused = [row for row in rows if isinstance(outcomes.get(row.id), Deferred)]
+        groups = dict.fromkeys([*self._groups, *(group_of(row) for row in refused)])
+        room = set(list(groups)[:MOST_GROUPS])
+        return [row for row in refused if group_of(row) in room]
+
+    def keep(self, boot: str, rows: Sequence[Row], outcomes: dict[int, Outcome]) -> None:
+        now = self._clock()
+        if not self._groups:
+            self._renewed_at = now
+        for row in rows:
+            outcome = outcomes[row.id]
+            seconds = outcome.seconds if isinstance(outcome, Deferred) else 0.0
+            kept = self._groups.setdefault(group_of(row), Kept(boot, now + seconds))
+            kept.rows.append(row)
+
+    def groups_with(self, rows: Sequence[Row]) -> list[Group]:
+        """Those that wait, and those of rows that are about to."""
+        return sorted({*self._groups, *(group_of(row) for row in rows)})
+
+    def ready(self, boot: str) -> list[Row]:
+        """Rows to be tried again now; they are no longer here. Under another boot they are no longer ours."""
+        now = self._clock()
+        over = [group for group, kept in self._groups.items() if kept.ready_at <= now or kept.boot != boot]
+        taken = [self._groups.pop(group) for group in over]
+        return sorted((row for kept in taken if kept.boot == boot for row in kept.rows), key=lambda row: row.id)
+
+    def all(self, boot: str) -> list[tuple[Row, float]]:
+        """Every row, and how long it still has to wait (s). None is here afterwards."""
+        now = self._clock()
+        kept, self._groups = self._groups, {}
+        return [(row, max(0.0, one.ready_at - now)) for one in kept.values() if one.boot == boot for row in one.rows]
+
+    def ids(self) -> list[int]:
+        return [row.id for kept in self._groups.values() for row in kept.rows]
+
+    def must_renew(self, every: float) -> bool:
+        """Whether the leases of what waits here are to be renewed now, once in `every` seconds."""
+        now = self._clock()
+        if not self._groups or now < self._renewed_at + every:
+            return False
+        self._renewed_at = now
+        return True
+
+    def pause(self, longest: float) -> float:
+        """How long until rows of some group may be tried (s); at the most so long."""
+        now = self._clock()
+        return min([longest, *(max(0.0, kept.ready_at - now) for kept in self._groups.values())])
+
+
+def group_of(row: Row) -> Group:
+    return row.name, row.queue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import decimal
+import json
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +21,7 @@ from relier.celery import install
 from relier.celery.outbox import BrokerTarget, send_through
 from relier.outbox.batch import Batch
 from relier.outbox.row import CELERY, Row
-from relier.outbox.target import Failed, Outage
+from relier.outbox.target import SENT, Failed, Outage, Sent
 from relier.states import State
 from servers import Boot, Server, wait_until
 
@@ -225,6 +226,49 @@ def test_a_broker_that_is_away_is_an_outage_and_a_bad_row_is_not(pg_shop: Shop, 
     assert isinstance(outcome, Failed)
     assert outcome.final
     app.close()
+
+
+def claimed(shop: Shop, app: Celery, count: int, **options: Any) -> list[Row]:
+    """Rows of so many messages, as a relay has them."""
+    send_through(app, shop.outbox)
+    with Session(shop.engine) as session, session.begin(), shop.outbox.using(session):
+        for n in range(count):
+            app.tasks["shop.plain"].apply_async((n,), **options)
+    relay = shop.relay(BrokerTarget(app, 2))
+    return list(relay._exchange(Batch(relay.boot), count).rows)
+
+
+def reads(app: Celery) -> int:
+    """How often the broker has read from its clients."""
+    with app.connection_for_read() as connection:
+        return int(connection.default_channel.client.info("stats")["total_reads_processed"])
+
+
+def test_messages_for_a_redis_broker_go_out_in_one_go(pg_shop: Shop, app: Celery) -> None:
+    rows = claimed(pg_shop, app, 100, priority=3)
+    target = BrokerTarget(app, 2)
+    target.publish(rows[:1])  # connects
+    before = reads(app)
+    assert target.publish(rows[1:]) == [SENT] * 99
+    assert reads(app) - before < 30
+    target.close()
+    assert [json.loads(message.body)[0] for _, message in received(app)] == [[n] for n in range(100)]
+
+
+def test_one_message_that_cannot_be_sent_does_not_keep_back_the_others(pg_shop: Shop, app: Celery) -> None:
+    """Neither one that the broker refuses, nor one that cannot be read."""
+    rows = [*claimed(pg_shop, app, 2), *claimed(pg_shop, app, 1, queue="slow"), *claimed(pg_shop, app, 2)]
+    rows.insert(2, Row(9, "x", CELERY, "n", "q", b"garbage", 0, 1, 0))
+    with app.connection_for_write() as connection:
+        connection.default_channel.client.set("slow", "no list")
+    target = BrokerTarget(app, 2)
+    outcomes = target.publish(rows)
+    target.close()
+    assert [type(one) for one in outcomes] == [Sent, Sent, Failed, Failed, Sent, Sent]
+    assert [outcomes[2].final, outcomes[3].final] == [True, False]  # type: ignore[union-attr]
+    with app.connection_for_write() as connection:
+        connection.default_channel.client.delete("slow")
+    assert len(received(app)) == 4
 
 
 def test_an_adopted_apps_tasks_become_records_effectively_once(pg_shop: Shop, server: Server, namespace: str) -> None:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import wraps
+from itertools import pairwise
 from typing import Any, Protocol
 
 import msgspec
@@ -25,6 +26,7 @@ from relier.arguments import call_in
 from relier.celery.adoption import app_named
 from relier.celery.broker import connection_within
 from relier.celery.messages import Message, read_message
+from relier.celery.pipeline import gathering
 from relier.celery.producers import StandIn
 from relier.celery.publish import message_of, publish_message
 from relier.codec import decode
@@ -35,6 +37,7 @@ from relier.outbox.write import Writer
 
 log = logging.getLogger("relier.celery")
 
+REDIS_PARCEL = 100  # messages in one pipeline
 POOL_LIMIT = 100  # so many threads may publish at once; each connection is made when it is needed
 
 _ending: ContextVar[bool] = ContextVar("relier_celery_ending", default=False)
@@ -126,31 +129,67 @@ class BrokerTarget:
     options, and a pool keeps the options it was made with."""
 
     kind = CELERY
-    parcel = 1
 
     def __init__(self, app: Any, send_timeout: float) -> None:
         self._app = app
         self._timeout = send_timeout
         self._connection = connection_within(app, send_timeout, confirm_publish=True)  # sent is what the broker has
+        self._pipelines = self._connection.transport.driver_type == "redis"  # Sentinel, too
+        self.parcel = REDIS_PARCEL if self._pipelines else 1
         connections = self._connection.Pool(limit=POOL_LIMIT)
         self._producers = ProducerPool(connections, limit=POOL_LIMIT, Producer=app.amqp.Producer)
 
     def publish(self, rows: Sequence[Row]) -> list[Outcome]:
+        if self._pipelines and len(rows) > 1 and not any(row.order_key for row in rows):
+            try:
+                return self._publish_together(rows)
+            except Exception as error:  # noqa: BLE001 - whatever a transport raises is an outcome
+                if self._is_away(error):
+                    return [Outage(error)] * len(rows)
         order = InOrder()
         return [order.heard(row, self._publish(row)) if order.may_go(row) else HELD for row in rows]
 
+    def _publish_together(self, rows: Sequence[Row]) -> list[Outcome]:
+        """By one pipeline, of which some may be there when others fail: not for rows whose order counts. What breaks
+        all of it, the caller tells apart by sending them one by one."""
+        outcomes: list[Outcome] = []
+        ends: list[int] = []  # how many commands there are after each row
+        declared: set[str] = set()
+        with (
+            self._producers.acquire(block=True, timeout=self._timeout) as producer,
+            gathering(producer.channel) as pipelined,
+        ):
+            for row in rows:
+                outcomes.append(self._send(producer, row, declared, retry=False))
+                ends.append(pipelined.gathered)
+            answers = pipelined.send()
+        errors = {i: answer for i, answer in enumerate(answers) if isinstance(answer, Exception)}
+        return [self._failed(errors, *span) or one for one, span in zip(outcomes, pairwise([0, *ends]), strict=True)]
+
+    def _failed(self, errors: dict[int, Exception], start: int, end: int) -> Outcome | None:
+        met = next((errors[i] for i in range(start, end) if i in errors), None) if errors else None
+        return None if met is None else self._judged(met)
+
+    def _judged(self, error: Exception) -> Outcome:
+        return Outage(error) if self._is_away(error) else Failed(error)
+
     def _publish(self, row: Row) -> Outcome:
+        try:
+            with self._producers.acquire(block=True, timeout=self._timeout) as producer:
+                return self._send(producer, row, set())
+        except Exception as error:  # noqa: BLE001 - whatever a transport raises is an outcome
+            return self._judged(error)
+
+    def _send(self, producer: Any, row: Row, declared: set[str], *, retry: bool = True) -> Outcome:
+        """`declared`: queues that need not be declared any more."""
         try:
             parcel = msgspec.msgpack.decode(row.body, type=Parcel)
             message = aged(read_message(parcel.message), row.age_ms)
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
             return Failed(PayloadIntegrityError(f"row {row.id} holds no Celery message: {error}"), final=True)
-        try:
-            with self._producers.acquire(block=True, timeout=self._timeout) as producer:
-                declare = [self._app.amqp.queues[name] for name in parcel.declare]
-                publish_message(producer, message, declare, self._timeout)
-        except Exception as error:  # noqa: BLE001 - whatever a transport raises is an outcome
-            return Outage(error) if self._is_away(error) else Failed(error)
+        declare = [self._app.amqp.queues[name] for name in parcel.declare if name not in declared]
+        publish_message(producer, message, declare, self._timeout, retry=retry)
+        declared.update(parcel.declare)
         return SENT
 
     def _is_away(self, error: Exception) -> bool:

@@ -110,8 +110,10 @@ def message_of(body: Any, options: dict[str, Any]) -> Message:
     return Message(headers, properties, content_type, encoding, body, exchange, routing_key)
 
 
-def publish_message(producer: Any, message: Message, declare: Sequence[Any], timeout: float | None = None) -> None:
-    """Send a message to the broker as it would have been sent."""
+def publish_message(
+    producer: Any, message: Message, declare: Sequence[Any], timeout: float | None = None, *, retry: bool = True
+) -> None:
+    """Send a message to the broker as it would have been sent. `retry`: once more, where the connection was lost."""
     properties = dict(message.properties)
     if properties.get("expiration") is not None:  # kombu takes seconds
         properties["expiration"] = int(properties["expiration"]) / 1000
@@ -123,7 +125,7 @@ def publish_message(producer: Any, message: Message, declare: Sequence[Any], tim
         exchange=message.exchange,
         routing_key=message.routing_key,
         declare=list(declare),
-        retry=True,
+        retry=retry,
         retry_policy={"max_retries": 1, "interval_start": 0, "interval_step": 0},
         timeout=timeout,
         **properties,

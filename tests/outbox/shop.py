@@ -10,6 +10,7 @@ from sqlalchemy import BigInteger, Engine, Integer, MetaData, create_engine, eve
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from relier import Client, rl_task
+from relier.ledger.records import new_task_id
 from relier.outbox.engines import EngineDatabase
 from relier.outbox.options import RelayOptions
 from relier.outbox.relay import Relay
@@ -141,3 +142,14 @@ class Scripted:
         return outcome
 
     def close(self) -> None: ...
+
+
+class Takes(Scripted):
+    """A target that takes many rows in one go."""
+
+    parcel = 1000
+
+
+def row(key: str = "") -> NewRow:
+    """One that only a scripted target takes."""
+    return NewRow(new_task_id(), "ledger", "n", "q", key, b"x" * 200)

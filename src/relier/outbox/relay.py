@@ -71,6 +71,7 @@ class Relay:
         self._closing = Closing(self._rows, self.options, show)
         self._waiting = Waiting(clock)
         self._place = Place(clock, self.options.idle_time)
+        self._handed_out: Batch | None = None
         self._membership = membership
         self._own_boot = new_relay()  # for one that is no member
         self._listener = None if listener is None else listener(self.wake)
@@ -219,8 +220,9 @@ class Relay:
         kept = self._waiting.may_keep(done.rows, done.outcomes) if probe and want and done.boot == batch.boot else []
         if not done.rows and not claims:
             return batch
-        if any(not isinstance(done.outcomes.get(row.id), Sent) for row in done.rows):
-            self._place.forget()
+        if done is not self._handed_out or any(not isinstance(done.outcomes.get(row.id), Sent) for row in done.rows):
+            self._place.forget()  # a claim whose answer was lost, and what is given back, stand before it
+        self._handed_out = None
         with self._database.begin() as tx:
             self._closing.close(tx, done, {row.id for row in kept})
             batch.renewed_at = self._clock()
@@ -233,6 +235,7 @@ class Relay:
         if ready:
             self._place.forget()  # more of the same task may stand before it
         batch.rows = [*ready, *batch.rows]
+        self._handed_out = batch
         return batch
 
     def _claim(

@@ -1,0 +1,128 @@
+"""Rows of one order key: in their order, in whole batches, whatever fails, whoever dies, however many relays run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from shop import Shop, Takes, row
+from sqlalchemy import Engine, event, func, select
+
+from relier import Client
+from relier.ledger.records import Submission, new_task_id
+from relier.outbox.batch import Batch
+from relier.outbox.row import NewRow, Row, new_row
+from relier.outbox.target import SENT, LedgerTarget, Outcome
+
+
+def statements_of(engine: Engine) -> list[str]:
+    """Every statement that it executes from now on."""
+    seen: list[str] = []
+
+    def executed(_: Any, __: Any, sql: str, *___: Any) -> None:
+        seen.append(sql)
+
+    event.listen(engine, "before_cursor_execute", executed)
+    return seen
+
+
+@pytest.mark.parametrize("keys", [1, 10])
+def test_few_keys_go_out_in_whole_batches(shop: Shop, keys: int) -> None:
+    """In order, and in as many passes as without any order."""
+    rows = [row(f"k{n % keys}") for n in range(1000)]
+    shop.write(*rows)
+    target = Takes(SENT)
+    relay = shop.relay(target, ordered=True, batch_size=100)
+    seen, passes, done = statements_of(shop.engine), 0, Batch(relay.boot)
+    while (done := relay._exchange(done, 100)).rows:
+        relay._publish(done)
+        passes += 1
+    assert passes == 10
+    assert len(seen) <= 6 * (passes + 1)
+    for key in range(keys):
+        ids = [one.task_id for one in rows if one.order_key == f"k{key}"]
+        assert [one for one in target.seen if one in set(ids)] == ids
+
+
+def keyed(name: str, key: str, task_id: str = "") -> NewRow:
+    return new_row(Submission(id=task_id or new_task_id(), name=name, payload=b"x"), None, key)
+
+
+class Ledger(LedgerTarget):
+    """The ledger, and the order in which rows got there."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
+        self.sent: list[str] = []
+
+    def publish(self, rows: Sequence[Row]) -> list[Outcome]:
+        outcomes = super().publish(rows)
+        self.sent += [row.task_id for row, outcome in zip(rows, outcomes, strict=True) if outcome == SENT]
+        return outcomes
+
+
+def in_order(sent: Sequence[str], rows: Sequence[NewRow], key: str) -> bool:
+    ids = [one.task_id for one in rows if one.order_key == key and one.task_id != "bad id"]
+    return [one for one in sent if one in set(ids)] == ids
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_row_that_fails_holds_back_its_key_alone(pg_shop: Shop, threads: int) -> None:
+    """In the middle of a batch that goes in one script, and with several threads."""
+    rows = [keyed("n", f"k{n % 3}", "bad id" if n == 30 else "") for n in range(99)]
+    pg_shop.write(*rows)
+    target = Ledger(Client(pg_shop.client.settings))
+    relay = pg_shop.relay(target, ordered=True, max_retries=1, publish_concurrency=threads)
+    assert relay.drain() == 33 + 33 + 10
+    left = pg_shop.rows()
+    assert {one.order_key for one in left} == {"k0"}
+    assert [one.retries for one in left] == [1] + [0] * 22
+    assert [one.leased_by for one in left] == [""] * 23
+    pg_shop.change(due_at=0)
+    assert relay.drain() == 22
+    assert all(in_order(target.sent, rows, f"k{n}") for n in range(3))
+    (bad,) = pg_shop.rows()
+    assert bad.dead == 1
+
+
+def test_two_relays_never_share_a_key(shop: Shop) -> None:
+    rows = [row(f"k{n % 2}") for n in range(80)]
+    shop.write(*rows)
+    one, two = (shop.relay(Takes(SENT), ordered=True, batch_size=10) for _ in range(2))
+    first, second = one._exchange(Batch(one.boot), 10), two._exchange(Batch(two.boot), 10)
+    assert len(first.rows) == 10
+    assert second.rows == []
+    one._publish(first)
+    one._exchange(first, 0)
+    third = two._exchange(second, 10)
+    assert [each.task_id for each in third.rows] == [each.task_id for each in rows[10:20]]
+
+
+def test_rows_of_a_key_that_a_dead_relay_holds_go_out_first(shop: Shop) -> None:
+    """It had sent some of them, nobody knows which."""
+    rows = [row("k") for _ in range(50)]
+    shop.write(*rows)
+    gone, other = shop.relay(Takes(SENT), ordered=True, batch_size=20), shop.relay(Takes(SENT), ordered=True)
+    gone._publish(gone._exchange(Batch(gone.boot), 20))
+    assert other.drain() == 0
+    shop.change(leased_at=0)
+    assert other.drain() == 50
+    seen = next(iter(other._routes.values())).target.seen  # type: ignore[attr-defined]
+    assert seen == [each.task_id for each in rows]
+
+
+def test_a_key_that_waits_does_not_slow_down_the_others(shop: Shop) -> None:
+    """However many rows wait behind its first."""
+    shop.write(*(row("slow") for _ in range(500)))
+    table = shop.outbox.table
+    with shop.engine.begin() as connection:
+        first = connection.execute(select(func.min(table.c.id))).scalar_one()
+        connection.execute(table.update().where(table.c.id == first).values(due_at=2**60))
+    shop.write(*(row(f"k{n % 2}") for n in range(200)))
+    relay = shop.relay(Takes(SENT), ordered=True, batch_size=100)
+    passes, done = 0, Batch(relay.boot)
+    while (done := relay._exchange(done, 100)).rows:
+        relay._publish(done)
+        passes += 1
+    assert (passes, relay.counts.published) == (2, 200)

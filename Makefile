@@ -124,11 +124,12 @@ bench-celery: $(VENV)-bench/.ready  ## Celery with Relier beside plain Celery, i
 bench-celery-chaos bench-celery-outages: setup  ## kills at random under canvas; dead children, brokers that forget or freeze
 	$(BIN)/python bench/$(subst -,_,$(@:bench-%=%)).py
 
+# MODE="--database mariadb --ordered --repeatable-read --quick", any of them
 bench-outbox: $(VENV)-bench/.ready  ## the outbox beside django-celery-outbox: how soon, how fast, what trouble costs
-	$(VENV)-bench/bin/python bench/outbox.py
+	$(VENV)-bench/bin/python bench/outbox.py $(MODE)
 
 bench-outbox-chaos: setup  ## relays killed at 200 random moments: every committed row is one record
-	$(BIN)/python bench/outbox_chaos.py
+	$(BIN)/python bench/outbox_chaos.py $(MODE)
 
 bench-recovery: setup  ## how soon the tasks of killed workers run again
 	$(BIN)/python bench/recovery.py

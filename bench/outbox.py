@@ -1,9 +1,10 @@
 """The outbox beside the best of its kind, django-celery-outbox: how soon, how fast, and what an outage or poison costs.
 
-    python bench/outbox.py [--quick]
+    python bench/outbox.py [--quick] [--database mariadb] [--ordered] [--repeatable-read]
 
-in an environment of requirements/bench.lock and this package. PostgreSQL is the same for both, in turns; the peer
-publishes to a Redis of its own. Latency is from the commit to the moment the record (the peer: the message) is there.
+in an environment of requirements/bench.lock and this package. PostgreSQL is the same for both, in turns; on MariaDB
+there is no peer. Latency is from the commit to the moment the record (the peer: the message) is there. Like for like,
+both relays send Celery messages to the same Redis.
 """
 
 from __future__ import annotations
@@ -15,15 +16,19 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fleets import ROOT, Table, leave, quantile, quick
-from outbox_desk import Desk, a_desk, a_postgres, outbox
-from sqlalchemy import text
+from fleets import ROOT, Table, leave, quantile
+from outbox_desk import KEYS, REPEATABLE_READ, Desk, a_desk, a_server, modes, outbox
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
 
-from databases import Postgres
+from databases import MariaDB, Postgres
+from relier import Client
 from relier.ledger import keys
 from relier.ledger.records import Submission
 from relier.outbox.engines import EngineDatabase
@@ -32,6 +37,7 @@ from relier.outbox.rows import Rows, Wanted
 from servers import Server, wait_until
 
 PEER = "bench.peers.outbox_django"
+THREADS = 4  # that publish, where there are several
 HOLDER = """
 import sys, time
 from relier.outbox.relay import Batch, relay_to_ledger
@@ -77,10 +83,10 @@ def ask_peer(desk: Desk, broker: Server, *order: str) -> list[float]:
 # --- how fast --------------------------------------------------------------------------------------------------------
 
 
-def rate(desk: Desk, count: int, first: int, *options: str) -> float:
+def rate(desk: Desk, count: int, first: int, *options: str, keys: int | None = None) -> float:
     """Rows per second of one relay, from a backlog."""
     for start in range(0, count, 1000):
-        desk.push(first + start, 1000)
+        desk.push(first + start, min(1000, count), keys=keys)
     before = desk.submitted()
     relay = desk.relay("--log-level", "warning", *options)
     wait_until(lambda: desk.submitted() > before, 60)
@@ -89,6 +95,64 @@ def rate(desk: Desk, count: int, first: int, *options: str) -> float:
     took = time.perf_counter() - began
     desk.end(relay)
     return (before + count - done) / took
+
+
+def celery_rate(desk: Desk, broker: Server, count: int, *options: str) -> float:
+    """The same of Celery messages, which one relay gives to a Redis broker."""
+    os.environ["BENCH_BROKER"] = broker.tcp_url
+    sys.path.insert(0, str(ROOT))
+    from bench.peers.outbox_celery_app import app, receipt
+
+    from relier.celery.outbox import send_through
+
+    send_through(app, outbox)
+    for _ in range(0, count, 100):
+        with Session(desk.engine) as session, session.begin(), outbox.using(session):
+            for order in range(100):
+                receipt.delay(order)
+    with app.connection_for_read() as connection:
+        client = connection.default_channel.client
+        before = client.llen("celery")
+        where = ("--celery-app", "bench.peers.outbox_celery_app:app", "--no-ledger")
+        relay = desk.relay("--log-level", "warning", *where, *options)
+        wait_until(lambda: client.llen("celery") > before, 60)
+        began, done = time.perf_counter(), client.llen("celery")
+        wait_until(lambda: client.llen("celery") >= before + count, 300)
+        took = time.perf_counter() - began
+    desk.end(relay)
+    return (before + count - done) / took
+
+
+def beside_relays(desk: Desk, transactions: int, first: int, isolation: str | None) -> tuple[int, int, float]:
+    """Transactions of six threads that push while three relays run: made, failed, and how many a second."""
+    engine = create_engine(desk.database, pool_size=6, **({"isolation_level": isolation} if isolation else {}))
+    relays = [desk.relay("--log-level", "error", "--batch-size", "20") for _ in range(3)]
+    failed: list[DBAPIError] = []
+
+    def push(thread: int) -> None:
+        for n in range(transactions // 6):
+            try:
+                with Session(engine) as session, session.begin():
+                    for part in range(3):
+                        with session.begin_nested() as savepoint:
+                            outbox.add(session, desk.task(first + n, desk.keys), first + n)
+                            session.flush()
+                            if part == 1 and thread % 2:
+                                savepoint.rollback()
+            except DBAPIError as error:
+                failed.append(error)
+
+    threads = [threading.Thread(target=push, args=(n,)) for n in range(6)]
+    began = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    took = time.perf_counter() - began
+    wait_until(lambda: desk.rows() == 0, 120)
+    desk.end(*relays)
+    engine.dispose()
+    return transactions // 6 * 6, len(failed), transactions / took
 
 
 # --- what trouble costs ----------------------------------------------------------------------------------------------
@@ -145,11 +209,11 @@ def poison(desk: Desk, first: int) -> tuple[float, int]:
     return took, 2
 
 
-def outage(postgres: Postgres, count: int) -> tuple[int, int]:
+def outage(databases: Postgres | MariaDB, count: int) -> tuple[int, int]:
     """Three relays, the store killed under them and back: how many records there are of so many rows, and rows left."""
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder) / "srv", config={"appendonly": "yes"}).start()
-        with a_desk(postgres, server) as desk:
+        with a_desk(databases, server) as desk:
             for _ in range(3):
                 desk.relay("--broker-outage-cooldown", "1", "--send-timeout", "1", "--log-level", "error")
             desk.push(0, 50)
@@ -160,7 +224,10 @@ def outage(postgres: Postgres, count: int) -> tuple[int, int]:
             time.sleep(5)
             server.start()
             wait_until(lambda: desk.rows() == 0, 120)
-            found = desk.submitted(), desk.rows()
+            reading = Client(desk.settings)  # the desk's own may have a breaker that is still open
+            counts = reading.run(reading.ledger.stats()).counts
+            reading.close()
+            found = counts.get("submitted", 0), desk.rows()
         server.kill()
     return found
 
@@ -168,15 +235,14 @@ def outage(postgres: Postgres, count: int) -> tuple[int, int]:
 def backlog(desk: Desk, rows: int) -> tuple[float, float, float]:
     """With so many rows waiting: ms of the depth, of a claim of 100 with its release, and of one that finds nothing."""
     columns = "task_id, kind, name, queue, order_key, body, created_at, due_at"
+    numbers = f"generate_series(1, {rows}) n" if desk.engine.dialect.name == "postgresql" else f"seq_1_to_{rows}"
     with desk.engine.begin() as connection:
         connection.execute(
             text(
-                f"INSERT INTO relier_outbox ({columns}) SELECT 't' || n, 'ledger', 'shop.receipt', 'default', '', '', "
-                f"0, 9000000000000 FROM generate_series(1, {rows}) n"
+                f"INSERT INTO relier_outbox ({columns}) SELECT 't', 'ledger', 'shop.receipt', 'default', '', '', "
+                f"0, 9000000000000 FROM {numbers}"
             )
         )
-    with desk.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text("VACUUM ANALYZE relier_outbox"))
     database = EngineDatabase(desk.engine)
     table = Rows(database.dialect, outbox.table.name)
 
@@ -199,8 +265,6 @@ def backlog(desk: Desk, rows: int) -> tuple[float, float, float]:
     _, nothing = timed(due=False)
     with desk.engine.begin() as connection:
         connection.execute(text("UPDATE relier_outbox SET due_at = 0"))
-    with desk.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text("VACUUM ANALYZE relier_outbox"))
     depth, some = timed(due=True)
     return depth, some, nothing
 
@@ -211,56 +275,109 @@ def tell(table: Table, what: str, took: Sequence[float], p50: float | None, p95:
         table.line(name, round(value, 2), "ms") if limit is None else table.most(name, round(value, 2), limit, "ms")
 
 
+def how_soon(desk: Desk, broker: Server | None, samples: int, rounds: int) -> Table:
+    woken, alone, theirs = [], [], []
+    for n in range(rounds):
+        first = 1_000_000 * (n + 1)
+        for options, took, start in ((), woken, first), (("--no-wake",), alone, first + 1000):
+            relay = desk.relay("--log-level", "warning", *options)
+            desk.push(start + 999, 1)
+            wait_until(lambda: desk.rows() == 0, 60)
+            took += latencies(desk, samples, start)
+            desk.end(relay)
+        if broker is not None:
+            theirs += ask_peer(desk, broker, "latency", str(max(5, samples // 4)))
+    table = Table("From the commit to the record, idle")
+    tell(table, "woken by the commit", woken, 10, 50)
+    tell(table, "by polling alone", alone, 200, None)
+    if broker is not None:
+        tell(table, "django-celery-outbox", theirs, None, None)
+    return table
+
+
+def how_fast(desk: Desk, broker: Server | None, count: int, peers: int, rounds: int) -> Table:
+    found: dict[str, list[float]] = {}
+
+    def add(what: str, value: float) -> None:
+        found.setdefault(what, []).append(value)
+
+    threads = ("--publish-concurrency", str(THREADS))
+    for n in range(rounds):
+        first = 100_000_000 + 10_000_000 * n
+        add("records", rate(desk, count, first))
+        add(f"records, {THREADS} threads publish", rate(desk, count, first + 1_000_000, *threads))
+        for many in (1, 10, 100):
+            start = first + 2_000_000 + 30_000 * many
+            add(f"records, --ordered, keys: {many}", rate(desk, count, start, "--ordered", keys=many))
+        if broker is not None:
+            add("Celery messages", celery_rate(desk, broker, count))
+            add("django-celery-outbox", ask_peer(desk, broker, "rate", str(peers), "1")[0])
+            more = ask_peer(desk, broker, "rate", str(peers), str(THREADS))[0]
+            add(f"django-celery-outbox, --publish-concurrency {THREADS}", more)
+    table = Table("One relay, rows per second from a backlog; medians")
+    medians = {what: statistics.median(values) for what, values in found.items()}
+    for what, value in medians.items():
+        target = ("≥ 5000 /s", value >= 5000) if what == "records" else ()
+        table.line(what, round(value), "/s", *target)
+    if broker is not None:
+        best = max(value for what, value in medians.items() if what.startswith("django"))
+        table.line("records / the peer at its best", medians["records"] / best, "×")
+        ratio = medians["Celery messages"] / best
+        table.line("like for like: Celery messages / the peer at its best", ratio, "×", "≥ 5 ×", ratio >= 5)
+    return table
+
+
+def trouble_costs(desk: Desk, databases: Postgres | MariaDB, short: bool) -> Table:
+    table = Table("Trouble")
+    held = held_by_the_dead(desk, 2 if short else 5, 50_000_000)
+    table.most("rows of a relay that was killed are sent after, longest", max(held), 5, "s")
+    took, dead = poison(desk, 60_000_000)
+    table.line("50 good rows behind 2 bad ones: all sent after", took, "s")
+    table.exactly("bad rows that are dead, with their exceptions", dead, 2)
+    records, left = outage(databases, 300)
+    table.exactly("3 relays, store away and back: records of 300 rows", records, 300)
+    table.exactly("rows left", left, 0)
+    return table
+
+
+def pushes_beside_relays(desk: Desk, transactions: int, isolation: str | None) -> Table:
+    table = Table(f"Six threads push, three relays send; producers at {isolation or 'the default isolation level'}")
+    made, failed, per_s = beside_relays(desk, transactions, 70_000_000, isolation)
+    table.line("transactions", made)
+    table.exactly("transactions that failed", failed, 0)
+    table.line("transactions per second", round(per_s), "/s")
+    return table
+
+
+def large_backlog(desk: Desk, rows: int) -> Table:
+    table = Table(f"A backlog of {rows:,} rows, never vacuumed; medians")
+    depth, some, nothing = backlog(desk, rows)
+    table.line("depth, oldest age and dead", depth, "ms")
+    table.line("claim of 100", some, "ms")
+    table.line("claim that finds nothing due", nothing, "ms")
+    return table
+
+
 def main() -> None:
-    short = quick()
+    mode = modes()
+    short = mode.quick
     samples, count, peers, rounds = (10, 2_000, 300, 1) if short else (60, 20_000, 3_000, 3)
-    with a_postgres() as postgres, tempfile.TemporaryDirectory() as folder:
-        broker = Server(Path(folder) / "broker").start()
-        with a_desk(postgres) as desk:
-            ask_peer(desk, broker, "migrate")
-            woken, alone, theirs, rates, their_rates, threaded = [], [], [], [], [], []
-            for n in range(rounds):
-                first = 1_000_000 * (n + 1)
-                relay = desk.relay("--log-level", "warning")
-                desk.push(first - 1, 1)
-                wait_until(lambda: desk.rows() == 0, 60)
-                woken += latencies(desk, samples, first)
-                desk.end(relay)
-                relay = desk.relay("--log-level", "warning", "--no-wake")
-                desk.push(first - 2, 1)
-                wait_until(lambda: desk.rows() == 0, 60)
-                alone += latencies(desk, samples, first + 1000)
-                desk.end(relay)
-                theirs += ask_peer(desk, broker, "latency", str(max(5, samples // 4)))
-                rates.append(rate(desk, count, first + 10_000))
-                threaded.append(rate(desk, count, first + 100_000, "--publish-concurrency", "2"))
-                their_rates += ask_peer(desk, broker, "rate", str(peers))
-            soon = Table("From the commit to the record, idle")
-            tell(soon, "woken by the commit", woken, 10, 50)
-            tell(soon, "by polling alone", alone, 200, None)
-            tell(soon, "django-celery-outbox", theirs, None, None)
-            fast = Table("One relay, rows per second from a backlog; medians")
-            ours, others = statistics.median(rates), statistics.median(their_rates)
-            fast.line("relier", round(ours), "/s", "≥ 5000 /s", ours >= 5000)
-            fast.line("relier, two threads publish", round(statistics.median(threaded)), "/s")
-            fast.line("django-celery-outbox", round(others), "/s")
-            fast.line("ratio", ours / others, "×")
-            trouble = Table("Trouble")
-            held = held_by_the_dead(desk, 2 if short else 5, 50_000_000)
-            trouble.most("rows of a relay that was killed are sent after, longest", max(held), 5, "s")
-            took, dead = poison(desk, 60_000_000)
-            trouble.line("50 good rows behind 2 bad ones: all sent after", took, "s")
-            trouble.exactly("bad rows that are dead, with their exceptions", dead, 2)
-            records, left = outage(postgres, 300)
-            trouble.exactly("3 relays, store away and back: records of 300 rows", records, 300)
-            trouble.exactly("rows left", left, 0)
-            many = Table(f"A backlog of {10_000 if short else 1_000_000:,} rows; medians")
-            depth, some, nothing = backlog(desk, 10_000 if short else 1_000_000)
-            many.line("depth, oldest age and dead", depth, "ms")
-            many.line("claim of 100", some, "ms")
-            many.line("claim that finds nothing due", nothing, "ms")
-        broker.kill()
-    leave(soon, fast, trouble, many)
+    isolation = REPEATABLE_READ if mode.repeatable_read else None
+    with a_server(mode.database) as server, tempfile.TemporaryDirectory() as folder:
+        broker = Server(Path(folder) / "broker").start() if mode.database == "postgres" else None
+        with a_desk(server, isolation=isolation, keys=KEYS if mode.ordered else 0) as desk:
+            if broker is not None:
+                ask_peer(desk, broker, "migrate")
+            tables = [
+                how_soon(desk, broker, samples, rounds),
+                how_fast(desk, broker, count, peers, rounds),
+                pushes_beside_relays(desk, 600 if short else 6_000, isolation),
+                trouble_costs(desk, server, short),
+                large_backlog(desk, 10_000 if short else 1_000_000),
+            ]
+        if broker is not None:
+            broker.kill()
+    leave(*tables)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """kill -9 of relays at random moments: every committed row becomes one record, no rolled-back row any.
 
-    python bench/outbox_chaos.py [--quick]
+    python bench/outbox_chaos.py [--quick] [--database mariadb] [--ordered] [--repeatable-read]
 
 Three relays run; one of them is killed every now and then, and replaced. Orders are committed with their tasks all the
-while, and every fifth transaction is rolled back. Batches are small, so that kills meet relays at every point.
+while, and every fifth transaction is rolled back. Batches are small, so that kills meet relays at every point. With
+`--ordered` rows have order keys, and the records of a key must have come in the order of its rows.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import random
 import threading
 import time
 
-from fleets import Table, leave, quick
-from outbox_desk import Desk, a_desk, a_postgres
+from fleets import Table, leave
+from outbox_desk import KEYS, REPEATABLE_READ, Desk, a_desk, a_server, key_of, modes
+from sqlalchemy.exc import DBAPIError
 
-from relier.errors import TaskNotFoundError
+from relier.errors import RelierError, TaskNotFoundError
 from servers import wait_until
 
 RELAYS = 3
@@ -49,17 +51,27 @@ class Killer(threading.Thread):
 
 
 def main() -> None:
-    short = quick()
-    wanted, kills = (1_000, 10) if short else (20_000, 200)
-    with a_postgres() as postgres, a_desk(postgres) as desk:
+    mode = modes()
+    wanted, kills = (1_000, 10) if mode.quick else (20_000, 200)
+    isolation = REPEATABLE_READ if mode.repeatable_read else None
+    keys = KEYS if mode.ordered else 0
+    with a_server(mode.database) as server, a_desk(server, isolation=isolation, keys=keys) as desk:
         killer = Killer(desk)
         killer.start()
-        committed, rolled_back, order = [], [], 0
+        committed: list[str] = []
+        rolled_back: list[str] = []
+        placed: dict[str, int] = {}
+        order, failed = 0, 0
         began = time.monotonic()
         while len(committed) < wanted or killer.kills < kills:
             if len(committed) < wanted:
                 keep = random.random() >= 0.2
-                (committed if keep else rolled_back).extend(desk.push(order, AT_ONCE, commit=keep))
+                try:
+                    ids = desk.push(order, AT_ONCE, commit=keep)
+                    (committed if keep else rolled_back).extend(ids)
+                    placed |= {one: order + n for n, one in enumerate(ids)}
+                except DBAPIError:
+                    failed += 1
                 order += AT_ONCE
             share = killer.kills / kills
             if len(committed) >= wanted * min(1.0, share + 0.02):  # spread the rows over the kills
@@ -72,8 +84,24 @@ def main() -> None:
         table.exactly("committed rows without a record", missing(desk, committed), 0)
         table.exactly("records of rolled-back rows", len(rolled_back) - missing(desk, rolled_back), 0)
         table.exactly("records made", desk.submitted(), len(committed))
+        table.exactly("transactions that failed", failed, 0)
+        if keys:
+            table.exactly("records before one of the same key that was pushed earlier", overtakes(desk, placed), 0)
         table.line("rolled-back rows", len(rolled_back))
         leave(table)
+
+
+def overtakes(desk: Desk, placed: dict[str, int]) -> int:
+    """Records that came before one of the same key whose order was placed earlier."""
+    records = desk.client.sync_store.run_many(desk.client.ledger.get(one) for one in placed)
+    last: dict[str, int] = {}
+    found = 0
+    for answer, order in zip(records, placed.values(), strict=True):
+        if not isinstance(answer, RelierError):
+            key, came = key_of(order, desk.keys), answer.record.spec.at_us
+            found += came < last.get(key, 0)
+            last[key] = max(came, last.get(key, 0))
+    return found
 
 
 def missing(desk: Desk, ids: list[str]) -> int:

@@ -1,7 +1,8 @@
-"""What the outbox's proofs share: PostgreSQL, a store, a shop whose orders commit with their tasks, and relays."""
+"""What the outbox's proofs share: a database, a store, a shop whose orders commit with their tasks, and relays."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import signal
@@ -10,12 +11,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from fleets import ROOT  # noqa: F401 - it makes the harness of the tests importable
+from fleets import ROOT
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, create_engine, func, insert, select
 from sqlalchemy.orm import Session
 
-from databases import Postgres
+from databases import MariaDB, Postgres
 from relier import Client, Settings, rl_task, use_client
 from relier.outbox import Outbox
 from servers import Server
@@ -30,30 +32,53 @@ def receipt(order: int) -> int:
     return order
 
 
-class Desk:
-    """One database, one ledger."""
+KEYS = 100  # of orders, where rows are sent in order
+REPEATABLE_READ = "REPEATABLE READ"
 
-    def __init__(self, database: str, settings: Settings, folder: Path) -> None:
+
+def modes() -> argparse.Namespace:
+    """The options of both proofs."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: does it run at all")
+    parser.add_argument("--database", choices=("postgres", "mariadb"), default="postgres")
+    parser.add_argument("--ordered", action="store_true", help=f"relays with --ordered, orders under {KEYS} keys")
+    parser.add_argument(
+        "--repeatable-read", action="store_true", help="producers at REPEATABLE READ, which is MariaDB's default"
+    )
+    return parser.parse_args()
+
+
+class Desk:
+    """One database, one ledger. `keys`: of the orders; 0: their rows have none."""
+
+    def __init__(self, database: str, settings: Settings, folder: Path, isolation: str | None, keys: int) -> None:
         self.database = database
+        self.keys = keys
         self.settings = settings
         self.folder = folder
-        self.engine: Engine = create_engine(database)
+        given = {"isolation_level": isolation} if isolation else {}
+        self.engine: Engine = create_engine(database, **given)
         self.client = Client(settings)
         self._relays: list[subprocess.Popen[bytes]] = []
         use_client(self.client)
         metadata.create_all(self.engine)
         self.client.open()
 
-    def push(self, first: int, count: int, *, commit: bool = True) -> list[str]:
+    def push(self, first: int, count: int, *, commit: bool = True, keys: int | None = None) -> list[str]:
         """Orders and their tasks in one transaction; the tasks' ids."""
+        keys = self.keys if keys is None else keys
         with Session(self.engine) as session:
             session.execute(insert(orders), [{"id": first + n} for n in range(count)])
-            ids = [outbox.add(session, receipt, first + n).id for n in range(count)]
+            ids = [outbox.add(session, self.task(first + n, keys), first + n).id for n in range(count)]
             session.commit() if commit else session.rollback()
         return ids
 
+    def task(self, order: int, keys: int) -> Any:
+        return receipt.with_options(order_key=key_of(order, keys)) if keys else receipt
+
     def relay(self, *options: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "relier.cli", "outbox", "relay", "--database", self.database, *options]
+        command += ["--ordered"] * (self.keys > 0 and "--ordered" not in options)
         with (self.folder / "relays.log").open("ab") as log:
             process = subprocess.Popen(command, env=self.env(), stderr=log, start_new_session=True)
         self._relays.append(process)
@@ -61,7 +86,7 @@ class Desk:
 
     def env(self) -> dict[str, str]:
         given = {"RELIER_REDIS_URL": self.settings.redis_url, "RELIER_NAMESPACE": self.settings.namespace}
-        return {**os.environ, **given, "RELIER_ADMISSION_LIMIT": "0"}
+        return {**os.environ, **given, "RELIER_ADMISSION_LIMIT": "0", "PYTHONPATH": str(ROOT)}
 
     def rows(self) -> int:
         with self.engine.connect() as connection:
@@ -86,23 +111,30 @@ class Desk:
         self.engine.dispose()
 
 
+def key_of(order: int, keys: int) -> str:
+    return f"customer:{order % keys}"
+
+
 @contextlib.contextmanager
-def a_postgres() -> Iterator[Postgres]:
-    postgres = Postgres()
+def a_server(kind: str = "postgres") -> Iterator[Postgres | MariaDB]:
+    server = MariaDB() if kind == "mariadb" else Postgres()
     try:
-        yield postgres.start()
+        yield server.start()
     finally:
-        postgres.end()
+        server.end()
 
 
 @contextlib.contextmanager
-def a_desk(postgres: Postgres, server: Server | None = None) -> Iterator[Desk]:
-    """A fresh database, and a store of its own unless one is given."""
+def a_desk(
+    databases: Postgres | MariaDB, server: Server | None = None, *, isolation: str | None = None, keys: int = 0
+) -> Iterator[Desk]:
+    """A fresh database, and a store of its own unless one is given. `isolation`: of those who push."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    database = postgres.fresh()
+    database = databases.fresh()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         url = f"embedded://{folder}/store" if server is None else server.tcp_url
-        desk = Desk(database.url, Settings(redis_url=url, namespace="bench", admission_limit=0), Path(folder))
+        settings = Settings(redis_url=url, namespace="bench", admission_limit=0)
+        desk = Desk(database.url, settings, Path(folder), isolation, keys)
         try:
             yield desk
         finally:

@@ -1,4 +1,5 @@
-"""django-celery-outbox, asked for what bench/outbox.py measures: `migrate`, `latency N`, `rate N`, `relay`.
+"""django-celery-outbox, asked for what bench/outbox.py measures: `migrate`, `latency N`,
+`rate N CONCURRENCY`, `relay CONCURRENCY`.
 
 Run with BENCH_DATABASE (an SQLAlchemy URL) and BENCH_BROKER. The last line of its output is a JSON list of figures.
 """
@@ -16,9 +17,9 @@ from django.core.management import call_command
 from django.db import transaction
 
 
-def relay() -> subprocess.Popen[bytes]:
+def relay(concurrency: int = 1) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "bench.peers.outbox_django", "relay"],
+        [sys.executable, "-m", "bench.peers.outbox_django", "relay", str(concurrency)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -48,13 +49,13 @@ def latency(samples: int) -> list[float]:
     return took
 
 
-def rate(count: int) -> list[float]:
+def rate(count: int, concurrency: int = 1) -> list[float]:
     for _ in range(0, count, 100):
         push(100)
     with app.connection_for_read() as connection:
         client = connection.default_channel.client
         before = client.llen("celery")
-        running = relay()
+        running = relay(concurrency)
         while client.llen("celery") == before:
             time.sleep(0.001)
         began, done = time.perf_counter(), client.llen("celery")
@@ -71,9 +72,9 @@ def main(order: str, *numbers: str) -> None:
         call_command("migrate", verbosity=0)
         print("[]")
     elif order == "relay":
-        call_command("celery_outbox_relay")
+        call_command("celery_outbox_relay", publish_concurrency=int(numbers[0]))
     else:
-        print(json.dumps({"latency": latency, "rate": rate}[order](int(numbers[0]))))
+        print(json.dumps({"latency": latency, "rate": rate}[order](*map(int, numbers))))
 
 
 if __name__ == "__main__":

@@ -30,14 +30,21 @@ IN_ORDER = (
     "SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true), "
     "set_config('enable_sort', 'off', true)"
 )
-# The row of the same key before this one, if it is still to be sent.
+# The row of the same key before this one, if it is still to be sent: one step in the index, but not for MySQL, which
+# would read the whole key.
 BEFORE = (
     "CASE WHEN r.order_key = '' THEN NULL ELSE (SELECT b.id FROM {t} b WHERE b.order_key = r.order_key AND b.dead = 0 "
     "AND b.id < r.id ORDER BY b.id DESC LIMIT 1) END"
 )
+FIRST = (
+    "(r.order_key = '' OR NOT EXISTS (SELECT 1 FROM {t} b WHERE b.order_key = r.order_key AND b.dead = 0 "
+    "AND b.id < r.id))"
+)
 WIDER = 4  # on MySQL a plain read picks so many times as many rows as are wanted: other relays lock some of them
 PIECE = 500  # ids in one statement: MariaDB makes a join of a thousand, and reads the whole table for it
+KEYS_AT_ONCE = 100  # keys in one statement on MySQL
 LOOKS = 4  # times that a claim in order looks past keys that must wait, before it asks for the first rows of keys alone
+NOT_YET = -1  # the id of no row: something stands before it that was not found
 FORCED = {"mysql": " FORCE INDEX (PRIMARY)"}  # or else they read a table that looks small from one end to the other
 
 
@@ -91,13 +98,12 @@ class Claims:
         """Ids that may be sent now, and the id of the same key before each."""
         befores: dict[int, int | None] = {}
         waiting: set[str] = set()  # keys
-        what = f"r.id, r.order_key, {BEFORE}"
         for look in range(LOOKS):
             among, chosen = among_values("r.order_key", sorted(waiting), "key")
             others = f"{where} AND NOT {among}" if waiting else where
             if look == LOOKS - 1:
-                others += f" AND ({BEFORE}) IS NULL"
-            found = self._pick(tx, what, others, {**values, **chosen}, most)
+                others += f" AND {FIRST}"
+            found = self._with_befores(tx, most, others, {**values, **chosen})
             for number, key, before in sorted(found, key=lambda one: one[0]):
                 if before is None or before in befores:
                     befores[number] = before
@@ -105,6 +111,41 @@ class Claims:
                     waiting.add(key)
             if len(found) < most or len(befores) > most // 2:
                 break
+        return befores
+
+    def _with_befores(
+        self, tx: Transaction, most: int, where: str, values: Mapping[str, Any]
+    ) -> Sequence[tuple[int, str, int | None]]:
+        """Ids, keys, and the id of the same key before each."""
+        if self._dialect != "mysql":
+            return self._pick(tx, f"r.id, r.order_key, {BEFORE}", where, values, most)
+        found = [(int(number), key) for number, key in self._pick(tx, "r.id, r.order_key", where, values, most)]
+        by_key: dict[str, list[int]] = {}
+        for number, key in found:
+            if key:
+                by_key.setdefault(key, []).append(number)
+        befores: dict[int, int | None] = {}
+        keys = list(by_key.items())
+        for start in range(0, len(keys), KEYS_AT_ONCE):
+            befores |= self._first_of_keys(tx, keys[start : start + KEYS_AT_ONCE])
+        return [(number, key, befores.get(number, NOT_YET) if key else None) for number, key in found]
+
+    def _first_of_keys(self, tx: Transaction, keys: Sequence[tuple[str, list[int]]]) -> dict[int, int | None]:
+        """For MySQL: the first rows of each key, as many as were found of it, and the one before each."""
+        parts: list[str] = []
+        values: dict[str, Any] = {}
+        for i, (key, ids) in enumerate(keys):
+            parts.append(
+                f"(SELECT {i}, b.id FROM {{t}} b WHERE b.order_key = :key{i} AND b.dead = 0 AND b.id <= :top{i} "
+                f"ORDER BY b.order_key, b.id LIMIT :many{i})"
+            )
+            values |= {f"key{i}": key, f"top{i}": max(ids), f"many{i}": len(ids)}
+        firsts: dict[int, list[int]] = {}
+        for i, number in tx.run(self._sql(" UNION ALL ".join(parts)), values):
+            firsts.setdefault(i, []).append(int(number))
+        befores: dict[int, int | None] = {}
+        for ids in firsts.values():
+            befores |= zip(sorted(ids), [None, *sorted(ids)], strict=False)
         return befores
 
     def _give_back(self, tx: Transaction, ids: Sequence[int], boot: str) -> None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from celery import Celery
+from shop import Shop
 
+from databases import Database
 from rabbit import Rabbit
+from relier import Client
 from relier.celery.outbox import BrokerTarget, send_through
+from relier.outbox.batch import Batch
 from relier.outbox.row import NewRow, Row
 from relier.outbox.target import SENT, Outage
 from servers import Boot
@@ -44,6 +49,29 @@ def row_of(app: Celery) -> Row:
     return Row(1, new.task_id, new.kind, new.name, new.queue, new.body, 0, 1, 0)
 
 
+def check_send_timeout(shop: Shop, url: str, freeze: Callable[[], None], thaw: Callable[[], None]) -> None:
+    """A publish as a whole takes no longer, however many calls to the broker it is made of."""
+    app = Celery("frozen", broker=url, set_as_current=False)
+    row = row_of(app)
+    new = NewRow(row.task_id, row.kind, row.name, row.queue, "", row.body)
+    relay = shop.relay(BrokerTarget(app, TIMEOUT_S), send_timeout=TIMEOUT_S, idle_time=0.001)
+    shop.write(new)
+    assert relay.drain() == 1
+    shop.write(new)
+    freeze()
+    try:
+        began = time.monotonic()
+        batch = relay.turn(Batch(relay.boot))
+        took = time.monotonic() - began
+    finally:
+        thaw()
+    assert TIMEOUT_S <= took < 3 * TIMEOUT_S
+    assert isinstance(batch.outcomes[batch.rows[0].id], Outage)
+    relay.turn(batch)
+    assert shop.rows()[0].retries == 0
+    app.close()
+
+
 def check_frozen(url: str, freeze: Callable[[], None], thaw: Callable[[], None]) -> None:
     app = Celery("frozen", broker=url, set_as_current=False)
     row = row_of(app)
@@ -65,6 +93,12 @@ def test_redis_that_freezes_is_an_outage(boot: Boot) -> None:
     check_frozen(server.tcp_url, server.freeze, server.thaw)
 
 
+def test_send_timeout_is_for_the_whole_publish(sqlite: Database, client: Client, boot: Boot) -> None:
+    server = boot()
+    with Shop(sqlite.url, client) as shop:
+        check_send_timeout(shop, server.tcp_url, server.freeze, server.thaw)
+
+
 @contextmanager
 def running_rabbit() -> Iterator[Rabbit]:
     node = Rabbit()
@@ -76,7 +110,7 @@ def running_rabbit() -> Iterator[Rabbit]:
 
 @pytest.mark.engines
 @pytest.mark.xdist_group("rabbitmq")
-def test_rabbitmq_that_freezes_is_an_outage() -> None:
+def test_rabbitmq_that_freezes_is_an_outage(sqlite: Database, client: Client) -> None:
     """Without a confirm whatever the socket took would be sent."""
     with running_rabbit() as node:
         if not node.own:
@@ -88,6 +122,8 @@ def test_rabbitmq_that_freezes_is_an_outage() -> None:
             os.killpg(process.pid, what)
 
         check_frozen(node.url, lambda: tell(signal.SIGSTOP), lambda: tell(signal.SIGCONT))
+        with Shop(sqlite.url, client) as shop:
+            check_send_timeout(shop, node.url, lambda: tell(signal.SIGSTOP), lambda: tell(signal.SIGCONT))
 
 
 def test_the_apps_own_timeouts_hold_where_they_are_shorter() -> None:

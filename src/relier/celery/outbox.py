@@ -9,6 +9,7 @@ last write sends it again.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import wraps
@@ -139,17 +140,23 @@ class BrokerTarget:
         connections = self._connection.Pool(limit=POOL_LIMIT)
         self._producers = ProducerPool(connections, limit=POOL_LIMIT, Producer=app.amqp.Producer)
 
+    @property
+    def limit(self) -> float:
+        """How long a relay waits for one publish: kombu's own timeouts are for each of the calls it makes for it."""
+        return self._timeout
+
     def publish(self, rows: Sequence[Row]) -> list[Outcome]:
+        until = time.monotonic() + self._timeout
         if self._pipelines and len(rows) > 1 and not any(row.order_key for row in rows):
             try:
-                return self._publish_together(rows)
+                return self._publish_together(rows, until)
             except Exception as error:  # noqa: BLE001 - whatever a transport raises is an outcome
-                if self._is_away(error):
+                if self._is_away(error, until):
                     return [Outage(error)] * len(rows)
         order = InOrder()
-        return [order.heard(row, self._publish(row)) if order.may_go(row) else HELD for row in rows]
+        return [order.heard(row, self._publish(row, until)) if order.may_go(row) else HELD for row in rows]
 
-    def _publish_together(self, rows: Sequence[Row]) -> list[Outcome]:
+    def _publish_together(self, rows: Sequence[Row], until: float) -> list[Outcome]:
         """By one pipeline, of which some may be there when others fail: not for rows whose order counts. What breaks
         all of it, the caller tells apart by sending them one by one."""
         outcomes: list[Outcome] = []
@@ -160,27 +167,30 @@ class BrokerTarget:
             gathering(producer.channel) as pipelined,
         ):
             for row in rows:
-                outcomes.append(self._send(producer, row, declared, retry=False))
+                outcomes.append(self._send(producer, row, until, declared, retry=False))
                 ends.append(pipelined.gathered)
             answers = pipelined.send()
         errors = {i: answer for i, answer in enumerate(answers) if isinstance(answer, Exception)}
-        return [self._failed(errors, *span) or one for one, span in zip(outcomes, pairwise([0, *ends]), strict=True)]
+        spans = pairwise([0, *ends])
+        return [self._failed(errors, *span, until) or one for one, span in zip(outcomes, spans, strict=True)]
 
-    def _failed(self, errors: dict[int, Exception], start: int, end: int) -> Outcome | None:
+    def _failed(self, errors: dict[int, Exception], start: int, end: int, until: float) -> Outcome | None:
         met = next((errors[i] for i in range(start, end) if i in errors), None) if errors else None
-        return None if met is None else self._judged(met)
+        return None if met is None else self._judged(met, until)
 
-    def _judged(self, error: Exception) -> Outcome:
-        return Outage(error) if self._is_away(error) else Failed(error)
+    def _judged(self, error: Exception, until: float) -> Outcome:
+        return Outage(error) if self._is_away(error, until) else Failed(error)
 
-    def _publish(self, row: Row) -> Outcome:
+    def _publish(self, row: Row, until: float) -> Outcome:
+        if time.monotonic() >= until:  # the relay goes on without what is left of this parcel
+            return Outage(TimeoutError(f"no answer within {self._timeout:g} s (--send-timeout)"))
         try:
             with self._producers.acquire(block=True, timeout=self._timeout) as producer:
-                return self._send(producer, row, set())
+                return self._send(producer, row, until, set())
         except Exception as error:  # noqa: BLE001 - whatever a transport raises is an outcome
-            return self._judged(error)
+            return self._judged(error, until)
 
-    def _send(self, producer: Any, row: Row, declared: set[str], *, retry: bool = True) -> Outcome:
+    def _send(self, producer: Any, row: Row, until: float, declared: set[str], *, retry: bool = True) -> Outcome:
         """`declared`: queues that need not be declared any more."""
         try:
             parcel = msgspec.msgpack.decode(row.body, type=Parcel)
@@ -188,15 +198,17 @@ class BrokerTarget:
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
             return Failed(PayloadIntegrityError(f"row {row.id} holds no Celery message: {error}"), final=True)
         declare = [self._app.amqp.queues[name] for name in parcel.declare if name not in declared]
-        publish_message(producer, message, declare, self._timeout, retry=retry)
+        publish_message(producer, message, declare, self._timeout, until, retry=retry)
         declared.update(parcel.declare)
         return SENT
 
-    def _is_away(self, error: Exception) -> bool:
+    def _is_away(self, error: Exception, until: float) -> bool:
         """A connection that broke may be the row's fault, if the broker answers others."""
         connection = self._connection.clone()
         if not isinstance(error, (OperationalError, OSError, *connection.connection_errors)):
             return False
+        if time.monotonic() >= until:
+            return True
         try:
             with connection:
                 connection.ensure_connection(max_retries=1, interval_start=0, timeout=self._timeout)

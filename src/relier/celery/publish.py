@@ -8,6 +8,8 @@ so a push succeeds while the broker is away.
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -111,9 +113,21 @@ def message_of(body: Any, options: dict[str, Any]) -> Message:
 
 
 def publish_message(
-    producer: Any, message: Message, declare: Sequence[Any], timeout: float | None = None, *, retry: bool = True
+    producer: Any,
+    message: Message,
+    declare: Sequence[Any],
+    timeout: float | None = None,
+    until: float = math.inf,
+    *,
+    retry: bool = True,
 ) -> None:
-    """Send a message to the broker as it would have been sent. `retry`: once more, where the connection was lost."""
+    """Send a message to the broker as it would have been sent. `timeout` is for each call to the broker. `retry`: once
+    more, where the connection was lost, but not after `until`, by time.monotonic()."""
+
+    def before_retry(error: Exception, _: float) -> None:
+        if time.monotonic() >= until:
+            raise error
+
     properties = dict(message.properties)
     if properties.get("expiration") is not None:  # kombu takes seconds
         properties["expiration"] = int(properties["expiration"]) / 1000
@@ -126,7 +140,7 @@ def publish_message(
         routing_key=message.routing_key,
         declare=list(declare),
         retry=retry,
-        retry_policy={"max_retries": 1, "interval_start": 0, "interval_step": 0},
+        retry_policy={"max_retries": 1, "interval_start": 0, "interval_step": 0, "errback": before_retry},
         timeout=timeout,
         **properties,
     )

@@ -22,7 +22,8 @@ from relier.outbox.inbox import DEFAULT_INBOX, Marks
 from relier.outbox.members import is_relay
 from relier.outbox.options import OPTION_HELP, RelayOptions
 from relier.outbox.postgres import NoticeListener
-from relier.outbox.relay import Relay, relay_to_ledger, stopped_by_signals
+from relier.outbox.process import run_relays
+from relier.outbox.relay import Relay, relay_to_ledger
 from relier.outbox.rows import Database, Rows, Seen, Transaction, Wanted
 from relier.redact import shown
 from relier.settings import Settings
@@ -101,8 +102,7 @@ def relay(ctx: click.Context, /, database: str, **given: Any) -> None:
         opened.close()
         raise
     log.info("relay %s sends what is committed to table %s", made.boot, options.table)
-    with stopped_by_signals(made):
-        made.run()
+    run_relays([made])
     log.info("relay %s leaves; it sent %s", made.boot, many(made.counts.published, "row"))
 
 

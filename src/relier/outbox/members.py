@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import os
 import secrets
 import socket
@@ -66,10 +67,11 @@ class Membership(threading.Thread):
             log.info("relay %s leaves without a word to the ledger: %s", self.boot, error)
         self._store.close()
 
-    def end(self) -> None:
+    def end(self, within: float = math.inf) -> None:
+        """Retire, if the ledger answers soon."""
         self._ending.set()
         if self.is_alive():
-            self.join(2 * self._lease)
+            self.join(min(2 * self._lease, within))
 
     def members(self) -> Members | None:
         """Who lives; None where that is not known, or this relay itself is not among them."""

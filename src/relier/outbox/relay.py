@@ -12,12 +12,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
+import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 from relier.outbox.batch import Batch, Counts
 from relier.outbox.bell import Ear, Listener
@@ -28,13 +26,13 @@ from relier.outbox.members import Membership, new_relay
 from relier.outbox.options import RelayOptions
 from relier.outbox.parcels import Parcels
 from relier.outbox.place import Place
+from relier.outbox.publishers import Publishers
 from relier.outbox.route import Route
 from relier.outbox.row import Row
 from relier.outbox.rows import Database, Depth, Rows, Transaction, said_by
 from relier.outbox.target import Deferred, Failed, LedgerTarget, Outage, Outcome, Sent, Target
 from relier.outbox.waiting import Waiting
 from relier.redact import shown
-from relier.stop_signals import stop_signals
 from relier.submit.client import Client
 
 log = logging.getLogger("relier.outbox")
@@ -84,9 +82,9 @@ class Relay:
         self._looked_at = -DEPTH_EVERY_S
         self._database_away = False
         self._liveness = LivenessFile(self.options.liveness_file)
-        self._pool: ThreadPoolExecutor | None = None
-        if self.options.publish_concurrency > 1:
-            self._pool = ThreadPoolExecutor(self.options.publish_concurrency, "relier-publishes")
+        self._stopped_at = 0.0
+        self._publishers = Publishers(self.options.publish_concurrency)
+        self.has_left = threading.Event()  # its rows are closed or given back
 
     # --- the loop ------------------------------------------------------------------------------------------------
 
@@ -107,6 +105,7 @@ class Relay:
         try:
             self._exchange(done, 0)
             self._give_back()
+            self.has_left.set()
         except Exception as error:  # noqa: BLE001 - what was sent is sent again, which is one task
             log.warning("the last batch could not be closed; %d rows stay leased: %s", len(done.rows), said_by(error))
 
@@ -129,7 +128,8 @@ class Relay:
             raise
 
     def stop(self) -> None:
-        """Drain: what is being sent is waited for, nothing else begins. From any thread; see `stopped_by_signals`."""
+        """Drain: what is being sent is waited for, nothing else begins. From any thread; see `process.py`."""
+        self._stopped_at = self._stopped_at or time.monotonic()
         self._stop.set()
         self._woken.set()
 
@@ -177,9 +177,8 @@ class Relay:
         if self._listener is not None:
             self._listener.end()
         if self._membership is not None:
-            self._membership.end()
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._membership.end(self._time_to_leave())
+        self._publishers.close()
         for route in self._routes.values():
             route.target.close()
         self._database.close()
@@ -284,36 +283,35 @@ class Relay:
     def _publish(self, batch: Batch) -> None:
         """Every row gets its outcome, or none if it was not begun: the breaker opened, the relay shall stop, or a row
         of its key before it was not sent."""
+        window = self._publishers
         parcels = Parcels(batch.rows, self.options.publish_concurrency, self._parcel_size)
-        if self._pool is None:
-            while parcel := self._next(parcels):
-                self._heard(batch, parcels, parcel, self._send(parcel))
-                self._keep(batch)
-        else:
-            self._publish_in_window(batch, parcels, self._pool)
-
-    def _publish_in_window(self, batch: Batch, parcels: Parcels, pool: ThreadPoolExecutor) -> None:
-        under_way: dict[Future[list[Outcome]], Sequence[Row]] = {}
-        stopped_at: float | None = None
         while True:
-            while len(under_way) < self.options.publish_concurrency:
-                parcel = self._next(parcels, under_way.values())
-                if not parcel:
-                    break
-                under_way[pool.submit(self._send, parcel)] = parcel
-            if not under_way:
+            while window.has_room and (parcel := self._next(parcels, [one.parcel for one in window.under_way])):
+                window.begin(self._send, parcel, self._routes[parcel[0].kind].limit)
+            if not window.under_way:
                 return
-            ended, _ = wait(under_way, timeout=GLANCE_S, return_when=FIRST_COMPLETED)
-            for future in ended:
-                self._heard(batch, parcels, under_way.pop(future), future.result())
+            for publish in window.wait(min(GLANCE_S, self._time_to_leave())):
+                if publish.error is not None:
+                    raise publish.error
+                self._heard(batch, parcels, publish.parcel, publish.outcomes)
             self._keep(batch)
-            if self._stop.is_set():
-                now = self._clock()
-                stopped_at = now if stopped_at is None else stopped_at
-                if now - stopped_at > self.options.shutdown_timeout:
-                    log.warning("%d publishes did not end in time; their rows stay leased", len(under_way))
-                    batch.rows = [row for row in batch.rows if not any(row in parcel for parcel in under_way.values())]
-                    return
+            if window.under_way and self._time_to_leave() <= 0:
+                self._abandon(batch)
+                return
+
+    def _abandon(self, batch: Batch) -> None:
+        """The relay leaves without them. Nobody knows whether they were sent: another relay sends them again."""
+        lost = {row.id for publish in self._publishers.under_way for row in publish.parcel}
+        log.warning("%d publishes did not end in time; their rows stay leased", len(self._publishers.under_way))
+        for publish in list(self._publishers.under_way):
+            self._publishers.give_up(publish)
+        batch.rows = [row for row in batch.rows if row.id not in lost]
+
+    def _time_to_leave(self) -> float:
+        """How long it may go on once it was told to stop (s)."""
+        if not self._stop.is_set():
+            return math.inf
+        return max(0.0, self._stopped_at + self.options.shutdown_timeout - time.monotonic())
 
     def _next(self, parcels: Parcels, under_way: Iterable[Sequence[Row]] = ()) -> Sequence[Row]:
         """The next parcel, asked for one by one, as a breaker may open meanwhile; empty: there is none now."""
@@ -363,7 +361,8 @@ def relay_to_ledger(
     `listener`. `others`: targets for other kinds of rows."""
     options = options or RelayOptions()
     settings = client.settings
-    sending = Client(settings.model_copy(update={"redis_deadline": options.send_timeout}))
+    # Half of the time for the call; a call without an answer is followed by the question whether the store is away.
+    sending = Client(settings.model_copy(update={"redis_deadline": options.send_timeout / 2}))
     return Relay(
         database,
         [LedgerTarget(sending), *others],
@@ -372,22 +371,3 @@ def relay_to_ledger(
         None if options.no_wake else listener or (lambda wake: Listener(settings, client.scripts, wake)),
         show=lambda name, text: str(shown(settings, name, text)),
     )
-
-
-@contextlib.contextmanager
-def stopped_by_signals(relay: Relay) -> Iterator[None]:
-    """SIGTERM and SIGINT let it drain. The handler only starts a thread: it may interrupt the relay while that holds
-    the very lock that `stop` needs."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(*_: Any) -> None:
-        threading.Thread(target=relay.stop, name="relier-relay-stops").start()
-
-    before = {one: signal.signal(one, stop) for one in stop_signals()}
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)

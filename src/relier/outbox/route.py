@@ -7,6 +7,7 @@ of its rows because another's get through.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 
 from relier.outbox.breaker import Breaker
@@ -24,6 +25,7 @@ class Route:
     def __init__(self, target: Target, cooldown: float, clock: Callable[[], float]) -> None:
         self.target = target
         self.breaker = Breaker(cooldown, clock)
+        self.limit: float = getattr(target, "limit", math.inf)
         self._cooldown = cooldown
         self._sent = 0
         self._met_outage: dict[int, int] = {}  # row -> how many had been sent when it last met one

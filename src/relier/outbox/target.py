@@ -76,7 +76,10 @@ HELD = Held()
 
 
 class Target(Protocol):
-    """`kind`: of the rows it takes. `parcel`: how many it publishes best in one go."""
+    """`kind`: of the rows it takes. `parcel`: how many it publishes best in one go.
+
+    A target may also have a `limit`, in seconds: a publish that takes longer is an outage, and the relay goes on
+    without it. One without a limit sees to that itself."""
 
     kind: str
     parcel: int

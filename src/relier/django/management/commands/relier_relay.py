@@ -14,7 +14,8 @@ from relier.django.database import DjangoDatabase
 from relier.errors import RelierError
 from relier.outbox.metrics import serve_metrics
 from relier.outbox.options import OPTION_HELP, RelayOptions
-from relier.outbox.relay import Relay, relay_to_ledger, stopped_by_signals
+from relier.outbox.process import run_relays
+from relier.outbox.relay import Relay, relay_to_ledger
 from relier.outbox.target import Target
 from relier.submit.client import default_client
 
@@ -66,8 +67,7 @@ class Command(BaseCommand):
         except RelierError as error:
             raise CommandError(str(error)) from error
         self.stdout.write(f"The relay sends what is committed to {options.table} in {alias!r} ({database.dialect}).")
-        with stopped_by_signals(relay):
-            relay.run()
+        run_relays([relay])
         counts = relay.counts
         self.stdout.write(
             f"The relay has stopped: {counts.published} sent, {counts.failed} failed, {counts.dead} dead."

@@ -1,0 +1,106 @@
+"""Relays as a process: they run until SIGTERM or SIGINT, and the process ends in time whatever hangs.
+
+Each relay has a thread of its own. The main thread only waits on a pipe, into which Python's C handler writes every
+signal, whichever thread the system gave it to and whatever that thread hangs in. From the signal to the end it takes at
+most --shutdown-timeout and one second.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from relier.outbox.relay import Relay
+from relier.stop_signals import stop_signals
+
+log = logging.getLogger("relier.outbox")
+
+LEAVING_S = 0.8  # for the last writes, after what is being sent had --shutdown-timeout
+ENDED = b"\0"  # no signal has this number
+
+
+class Running(threading.Thread):
+    """A relay at work. `error`: what ended it, other than `stop`."""
+
+    def __init__(self, relay: Relay, pipe: socket.socket) -> None:
+        super().__init__(name="relier-relay", daemon=True)
+        self.relay = relay
+        self.error: BaseException | None = None
+        self.ended = False
+        self._pipe = pipe
+
+    def run(self) -> None:
+        try:
+            self.relay.run()
+        except BaseException as error:  # noqa: BLE001 - raised by run_relays, once the others have ended
+            log.error("relay %s ended: %s", self.relay.boot, error)  # noqa: TRY400 - its traceback comes with the raise
+            self.error = error
+        self.ended = True
+        with suppress(OSError):  # full: then there is enough to read
+            self._pipe.send(ENDED)
+
+
+def run_relays(relays: Sequence[Relay]) -> None:
+    """Run relays until all have ended. One that fails does not stop the others; its error is raised at the end."""
+    with _pipe() as (reading, writing):
+        running = [Running(relay, writing) for relay in relays]
+        for one in running:
+            one.start()
+        ends_at: float | None = None
+        while not all(one.ended for one in running):
+            left = None if ends_at is None else max(0.0, ends_at - time.monotonic())
+            if not select.select([reading], [], [], left)[0]:
+                _cut([one.relay for one in running if not one.ended])
+            told = reading.recv(4096)
+            if ends_at is None and set(told) & set(stop_signals()):
+                ends_at = time.monotonic() + max(relay.options.shutdown_timeout for relay in relays) + LEAVING_S
+                for relay in relays:
+                    relay.stop()
+    errors = [one.error for one in running if one.error is not None]
+    if errors:
+        raise errors[0]
+
+
+@contextmanager
+def _pipe() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """What is heard of signals and threads. Only the main thread may listen to signals."""
+    reading, writing = socket.socketpair()
+    with reading, writing:
+        for end in (reading, writing):
+            end.setblocking(False)
+        if threading.current_thread() is not threading.main_thread():
+            yield reading, writing
+            return
+        before = {one: signal.signal(one, lambda *_: None) for one in stop_signals()}
+        other = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+        try:
+            yield reading, writing
+        finally:
+            signal.set_wakeup_fd(other)
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+
+def _cut(relays: Sequence[Relay]) -> None:
+    """End the process under relays that hang. Their threads cannot be ended in any other way."""
+    left = all(relay.has_left.is_set() for relay in relays)
+    for relay in relays:
+        if not relay.has_left.is_set():
+            log.error(
+                "relay %s did not end within %g s: its database or its target does not answer; rows that it holds "
+                "stay leased until other relays take them",
+                relay.boot,
+                relay.options.shutdown_timeout,
+            )
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(0 if left else 1)

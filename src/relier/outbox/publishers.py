@@ -1,0 +1,105 @@
+"""The threads that publish. A relay waits for a publish as long as it may take, then goes on without it.
+
+The threads are daemons: one that hangs in a broker's socket does not keep the process from ending. A thread whose
+publish was given up ends by itself when its call returns; a new one takes its place.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+
+from relier.outbox.row import Row
+from relier.outbox.target import Outage, Outcome
+
+Send = Callable[[Sequence[Row]], list[Outcome]]
+
+
+@dataclass(eq=False, slots=True)
+class Publish:
+    """One parcel under way. `until`: when the relay stops waiting for it, by time.monotonic()."""
+
+    send: Send
+    parcel: Sequence[Row]
+    until: float
+    limit: float
+    outcomes: list[Outcome] = field(default_factory=list)
+    error: BaseException | None = None
+    returned: bool = False
+    given_up: bool = False
+
+
+class Publishers:
+    """At most `most` threads, started when they are needed. Used by one relay's thread."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._threads = 0
+        self._lock = threading.Lock()  # a publish either ends or is given up
+        self._jobs: SimpleQueue[Publish | None] = SimpleQueue()
+        self._returned: SimpleQueue[Publish] = SimpleQueue()
+        self.under_way: set[Publish] = set()
+
+    @property
+    def has_room(self) -> bool:
+        return len(self.under_way) < self._most
+
+    def begin(self, send: Send, parcel: Sequence[Row], limit: float) -> None:
+        if self._threads <= len(self.under_way):
+            self._threads += 1
+            threading.Thread(target=self._run, name="relier-publishes", daemon=True).start()
+        publish = Publish(send, parcel, time.monotonic() + limit, limit)
+        self.under_way.add(publish)
+        self._jobs.put(publish)
+
+    def wait(self, seconds: float) -> list[Publish]:
+        """Wait until a publish has ended, or has taken too long: that is an outage of its target."""
+        soonest = min(publish.until for publish in self.under_way) - time.monotonic()
+        ended = self._ended(max(0.0, min(seconds, soonest)))
+        now = time.monotonic()
+        late = [publish for publish in self.under_way if publish.until <= now and publish not in ended]
+        for publish in late:
+            silent = Outage(TimeoutError(f"no answer within {publish.limit:g} s (--send-timeout)"))
+            publish.outcomes = [silent] * len(publish.parcel)
+            self.give_up(publish)
+        self.under_way.difference_update(ended)
+        return [*ended, *late]
+
+    def _ended(self, seconds: float) -> list[Publish]:
+        ended: list[Publish] = []
+        try:
+            ended.append(self._returned.get(timeout=seconds))
+            while True:
+                ended.append(self._returned.get_nowait())
+        except Empty:
+            return [publish for publish in ended if not publish.given_up]
+
+    def give_up(self, publish: Publish) -> None:
+        """Go on without it. Whatever comes of it is not looked at."""
+        self.under_way.discard(publish)
+        with self._lock:
+            publish.given_up = True
+            if not publish.returned:
+                self._threads -= 1
+
+    def close(self) -> None:
+        for _ in range(self._threads):
+            self._jobs.put(None)
+
+    def _run(self) -> None:
+        while (publish := self._jobs.get()) is not None:
+            outcomes, error = self._outcomes_of(publish)
+            with self._lock:
+                if publish.given_up:
+                    return
+                publish.outcomes, publish.error, publish.returned = outcomes, error, True
+            self._returned.put(publish)
+
+    def _outcomes_of(self, publish: Publish) -> tuple[list[Outcome], BaseException | None]:
+        try:
+            return publish.send(publish.parcel), None
+        except BaseException as error:  # noqa: BLE001 - raised again in the relay's own thread
+            return [], error

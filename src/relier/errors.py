@@ -2,6 +2,7 @@
 
 RelierError
 ├── ConfigurationError              settings, URL or server cannot work as asked; raised at start
+│   ├── OutboxDatabaseError         the database of an outbox refuses a relay: credentials, rights, tables
 │   └── LayoutError                 the namespace holds another layout than this code's
 ├── StoreError                      the store could not do it; nothing was half-applied
 │   ├── StoreUnavailableError       not now: an outage. Whoever must not give up repeats the call
@@ -63,6 +64,10 @@ class ConfigurationError(RelierError):
 
 class LayoutError(ConfigurationError):
     """The namespace holds data of another layout; nothing was written."""
+
+
+class OutboxDatabaseError(ConfigurationError):
+    """The database of an outbox refuses a relay: credentials, rights, a database or a table that is not there."""
 
 
 class StoreError(RelierError):

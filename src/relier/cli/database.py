@@ -9,16 +9,13 @@ from typing import Any
 import click
 
 from relier.cli.session import Exit, Failure
+from relier.outbox.health import TABLE, refusal_in
 from relier.outbox.options import RelayOptions
 from relier.outbox.rows import Database, Rows, said_by
 from relier.outbox.write import DEFAULT_TABLE
 from relier.settings import OUTBOX_DATABASE
 from relier.store.address import redact
 
-MAKE_IT = (
-    "see that this is the database of your application and that its outbox table is there: make it by a migration, or "
-    "with `metadata.create_all(engine)`; --table names another"
-)
 START_IT = f"see that it runs, and that --database or {OUTBOX_DATABASE} leads to it"
 
 
@@ -46,18 +43,6 @@ def open_database(url: str) -> Database:
         raise Failure(f"--database cannot be used: {error}", Exit.USAGE) from error
 
 
-def check_table(database: Database, url: str, rows: Rows) -> None:
-    """A relay waits for a database that is away, but not for a table that nobody will make."""
-    if not _answers(database):
-        return
-    try:
-        with database.begin() as tx:
-            rows.look(tx)
-    except Exception as error:
-        if _answers(database):  # or it went away just now
-            raise Failure(_no_of(url, error, MAKE_IT), Exit.USAGE) from error
-
-
 def on_rows(function: Callable[..., Any]) -> Callable[..., Any]:
     """Gives a command the table, opened, as `database` and `rows`."""
 
@@ -71,9 +56,10 @@ def on_rows(function: Callable[..., Any]) -> Callable[..., Any]:
         except click.ClickException:
             raise
         except Exception as error:
-            advice = MAKE_IT if _answers(opened) else START_IT  # raises what the driver says of the URL
+            reached = _answers(opened)  # raises what the driver says of the URL
             if not _is_of_database(error):
                 raise
+            advice = (refusal_in(error) or (TABLE if reached else START_IT)).format(table=table)
             raise Failure(_no_of(database, error, advice), Exit.STORE) from error
         finally:
             opened.close()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from relier.cli.database import check_table, on_database, on_rows, open_database
+from relier.cli.database import on_database, on_rows, open_database
 from relier.cli.session import Exit, Failure, Session, with_session
 from relier.cli.show import many, one_line, print_json, print_table, span
 from relier.cli.worker import settings_for, start_logging, stays
@@ -27,6 +27,7 @@ from relier.outbox.relay import Relay, relay_to_ledger
 from relier.outbox.rows import Database, Rows, Seen, Transaction, Wanted
 from relier.redact import shown
 from relier.settings import Settings
+from relier.store.address import redact
 from relier.submit.client import Client
 
 if TYPE_CHECKING:
@@ -88,12 +89,12 @@ def relay(ctx: click.Context, /, database: str, **given: Any) -> None:
     client = None if alone else Client(settings_for(ctx))
     opened = open_database(database)
     try:
-        check_table(opened, database, Rows(opened.dialect, options.table))
         ear = _notices(database, options) if listen else None
         if client is None:
             made = Relay(opened, targets, options, listener=ear)
         else:
             made = relay_to_ledger(opened, client, options, targets, ear)
+        made.health.check(redact(database))
         if port:
             from relier.outbox.metrics import serve_metrics
 

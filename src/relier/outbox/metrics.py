@@ -31,6 +31,7 @@ class RelayCollector:
             yield CounterMetricFamily(f"relier_outbox_{name}", text, value=value)
         depth = self._relay.depth()
         for name, number, text in (
+            ("database_state", self._relay.health.state, "0 answers, 1 away, 2 refuses this relay."),
             ("lag_seconds", counts.lag_ms / 1000, "The age of the last row that was sent."),
             *(
                 ()

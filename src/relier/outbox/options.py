@@ -81,7 +81,7 @@ OPTION_HELP = {
     "backoff_time": "How long such a row waits the first time (s); twice as long each time.",
     "max_backoff": "The longest such wait (s).",
     "stale_timeout_seconds": "Without the ledger, rows of a dead relay are free after so long (s).",
-    "liveness_file": "Touched by every pass, also an idle one.",
+    "liveness_file": "Touched by every pass, also an idle one, but not while the database refuses the relay.",
     "ordered": "Send rows with the same order key in their order.",
     "no_wake": "Do not listen for commits, only poll: where those who push cannot reach the store.",
 }

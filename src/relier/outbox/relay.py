@@ -21,6 +21,7 @@ from relier.outbox.batch import Batch, Counts
 from relier.outbox.bell import Ear, Listener
 from relier.outbox.breaker import Breaker
 from relier.outbox.closing import Closing
+from relier.outbox.health import REFUSED_PAUSES, DatabaseHealth, DatabaseState
 from relier.outbox.liveness import LivenessFile
 from relier.outbox.members import Membership, new_relay
 from relier.outbox.options import RelayOptions
@@ -80,8 +81,8 @@ class Relay:
         self._depth: Depth | None = None
         self._shows_depth = False
         self._looked_at = -DEPTH_EVERY_S
-        self._database_away = False
         self._liveness = LivenessFile(self.options.liveness_file)
+        self.health = DatabaseHealth(database, self._rows, self.options.table, clock)
         self._stopped_at = 0.0
         self._publishers = Publishers(self.options.publish_concurrency)
         self.has_left = threading.Event()  # its rows are closed or given back
@@ -139,19 +140,15 @@ class Relay:
 
     def turn(self, done: Batch) -> Batch:
         """Close one batch, claim and publish the next; where there is none, wait. Answers with what is to be closed."""
-        self._liveness.touch()
+        self._touch()
         self._look()
         try:
             batch = self._exchange(done, self.options.batch_size)
         except Exception as error:  # noqa: BLE001 - the database is away, or refuses: nothing is lost, its rows are there
-            if not self._database_away:
-                log.warning("the database could not be asked for rows, and is asked again: %s", said_by(error))
-            self._database_away = True
-            self._rest(self.options.idle_time)
+            self.health.failed(error)
+            self._rest_from_database()
             return done
-        if self._database_away:
-            log.info("the database answers again; the relay goes on")
-        self._database_away = False
+        self.health.answered()
         if not batch.rows:
             self._rest(self._waiting.pause(self._closed_for() or self._pause()))
             return batch
@@ -208,6 +205,17 @@ class Relay:
         if self._woken.wait(min(seconds, self.options.idle_time)):
             self._woken.clear()
             self._calm = 0
+
+    def _rest_from_database(self) -> None:
+        if self.health.state is DatabaseState.REFUSES:
+            self._stop.wait(REFUSED_PAUSES * self.options.idle_time)
+        else:
+            self._rest(self.options.idle_time)
+
+    def _touch(self) -> None:
+        """Not while the database refuses this relay: a restart says why, and ends there."""
+        if self.health.state is not DatabaseState.REFUSES:
+            self._liveness.touch()
 
     # --- the database: this thread alone -------------------------------------------------------------------------
 
@@ -267,7 +275,7 @@ class Relay:
 
     def _keep(self, batch: Batch) -> None:
         """While it publishes: it lives, and its rows stay its own."""
-        self._liveness.touch()
+        self._touch()
         now = self._clock()
         if now < batch.renewed_at + self.options.stale_timeout_seconds / 3:
             return

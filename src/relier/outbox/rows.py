@@ -209,9 +209,11 @@ class Rows:
         return changed
 
     def look(self, tx: Transaction) -> None:
-        """Raises where the table is not there, or lacks a column."""
+        """Raises where the table is not there, lacks a column, or may not be changed. Changes nothing."""
         rest = "r.order_key, r.due_at, r.leased_by, r.leased_at, r.dead, r.died_at, r.error"
         tx.run(self._sql(f"SELECT {CLAIMED}, {rest} FROM {{t}} r WHERE 1 = 0"), {})
+        tx.change(self._sql("UPDATE {t} SET claims = claims WHERE 1 = 0"), {})
+        tx.change(self._sql("DELETE FROM {t} WHERE 1 = 0"), {})
 
     # --- people --------------------------------------------------------------------------------------------------
 

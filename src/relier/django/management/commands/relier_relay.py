@@ -62,10 +62,11 @@ class Command(BaseCommand):
                 relay = Relay(database, others, options)
             else:
                 relay = relay_to_ledger(database, default_client(), options, others)
+            relay.health.check(repr(alias))
             if given["metrics_port"]:
                 serve_metrics(relay, given["metrics_port"])
         except RelierError as error:
-            raise CommandError(str(error)) from error
+            raise CommandError(str(error), returncode=2) from error
         self.stdout.write(f"The relay sends what is committed to {options.table} in {alias!r} ({database.dialect}).")
         run_relays([relay])
         counts = relay.counts
@@ -76,11 +77,10 @@ class Command(BaseCommand):
     def _look_at_tables(self, alias: str) -> None:
         try:
             wrong = tables_of(alias)
-        except DatabaseError as error:  # it is away: a relay waits for it
-            self.stderr.write(f"The database did not answer, and is asked again: {error}")
+        except DatabaseError:  # it is away, or refuses: the relay finds out which
             return
         if wrong:
-            raise CommandError("\n".join(f"{one.msg}. {one.hint}" for one in wrong))
+            raise CommandError("\n".join(f"{one.msg}. {one.hint}" for one in wrong), returncode=2)
 
 
 def broker_of(app: str, options: RelayOptions) -> list[Target]:

@@ -16,10 +16,11 @@ from relier.outbox.write import DEFAULT_TABLE
 from relier.settings import OUTBOX_DATABASE
 from relier.store.address import redact
 
+DATABASE_HELP = "The database, as SQLAlchemy writes it: postgresql+psycopg://…"
 START_IT = f"see that it runs, and that --database or {OUTBOX_DATABASE} leads to it"
 
 
-def on_database(function: Callable[..., Any]) -> Callable[..., Any]:
+def on_database(function: Callable[..., Any], *, required: bool = True) -> Callable[..., Any]:
     """The options that say where the table is."""
     function = click.option("--table", default=DEFAULT_TABLE, show_default=True, help="The outbox table.")(function)
     return click.option(
@@ -27,8 +28,8 @@ def on_database(function: Callable[..., Any]) -> Callable[..., Any]:
         metavar="URL",
         envvar=OUTBOX_DATABASE,
         show_envvar=True,
-        required=True,
-        help="The database, as SQLAlchemy writes it: postgresql+psycopg://…",
+        required=required,
+        help=DATABASE_HELP,
     )(function)
 
 

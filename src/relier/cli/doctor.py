@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import click
@@ -11,6 +12,8 @@ import click
 from relier import registry
 from relier.cli import checkup
 from relier.cli.checkup import Verdict, bad, warn
+from relier.cli.database import on_database
+from relier.cli.outbox_check import check_outbox
 from relier.cli.session import Exit, Session, exit_code_of, with_session
 from relier.cli.show import ago, harmless, many, print_json
 from relier.cli.staff import Staff
@@ -34,10 +37,11 @@ MARKS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "bad": ("✗", "red")}
 
 @click.command()
 @click.argument("modules", nargs=-1)
+@partial(on_database, required=False)
 @with_session
-def doctor(session: Session, modules: tuple[str, ...]) -> Exit:
+def doctor(session: Session, modules: tuple[str, ...], database: str | None, table: str) -> Exit:
     """Check settings, store, workers and queues, and say what to do. With MODULES, also whether the store can keep what
-    their tasks ask for.
+    their tasks ask for; with a database, also its outbox.
 
     ✓ is fine, ! wants a look, ✗ is wrong. Exits with 1 where something is wrong, and with 3 where the store cannot be
     reached.
@@ -46,7 +50,7 @@ def doctor(session: Session, modules: tuple[str, ...]) -> Exit:
     code = Exit.OK
     try:
         registry.load(modules)
-        for verdict in examine(session, registry.known_tasks() if modules else ()):
+        for verdict in examine(session, registry.known_tasks() if modules else (), (database, table)):
             verdicts.append(verdict)
             if not session.as_json:
                 _tell(verdict)
@@ -66,7 +70,9 @@ def doctor(session: Session, modules: tuple[str, ...]) -> Exit:
     return code if code is Exit.STORE else Exit.PROBLEM if wrong else Exit.OK
 
 
-def examine(session: Session, tasks: Iterable[RlTask[Any, Any]] = ()) -> Iterator[Verdict]:
+def examine(
+    session: Session, tasks: Iterable[RlTask[Any, Any]] = (), outbox: tuple[str | None, str] = (None, "")
+) -> Iterator[Verdict]:
     """All checks, in the order in which one depends on another."""
     settings = session.settings
     target_of(settings)  # settings with a URL that cannot be used are not valid
@@ -97,6 +103,9 @@ def examine(session: Session, tasks: Iterable[RlTask[Any, Any]] = ()) -> Iterato
     yield from checkup.check_queues(stats, staff)
     yield from checkup.check_schedule(session, store, stats)
     yield from checkup.check_dead(stats)
+    url, table = outbox
+    if url is not None:
+        yield from check_outbox(url, table, stats)
 
 
 def check_writes(session: Session, store: SyncStore) -> Iterator[Verdict]:

@@ -3,41 +3,27 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable
-from dataclasses import asdict, fields
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import Any
 
 import click
 
-from relier.cli.database import on_database, on_rows, open_database
-from relier.cli.session import Exit, Failure, Session, with_session
+from relier.cli.database import on_rows
+from relier.cli.relays import relay
+from relier.cli.session import Exit, Session, with_session
 from relier.cli.show import many, one_line, print_json, print_table, span
-from relier.cli.worker import settings_for, start_logging, stays
 from relier.errors import StoreUnavailableError
 from relier.ledger.pages import read_stats
-from relier.outbox.bell import Ear
 from relier.outbox.inbox import DEFAULT_INBOX, Marks
-from relier.outbox.members import is_relay
-from relier.outbox.options import OPTION_HELP, RelayOptions
-from relier.outbox.postgres import NoticeListener
-from relier.outbox.process import run_relays
-from relier.outbox.relay import Relay, relay_to_ledger
+from relier.outbox.members import LivingRelay, living_relays
+from relier.outbox.options import RelayOptions, age_of
 from relier.outbox.rows import Database, Rows, Seen, Transaction, Wanted
+from relier.outbox.upkeep import TAKES, UNKNOWN, left_alone
 from relier.redact import shown
 from relier.settings import Settings
-from relier.store.address import redact
-from relier.submit.client import Client
-
-if TYPE_CHECKING:
-    from relier.outbox.target import Target
-
-log = logging.getLogger("relier.outbox")
 
 COUNTED = 1_000_000  # rows that `stats` counts; beyond that it says "or more"
-LONGEST_AGE = 9  # digits: older than anything is, and still no more than a database counts
-UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @click.group()
@@ -48,79 +34,7 @@ def outbox() -> None:
     """
 
 
-# --- the relay -------------------------------------------------------------------------------------------------------
-
-
-def relay_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Those of RelayOptions, by their names."""
-    for field in reversed(fields(RelayOptions)):
-        name = f"--{field.name.replace('_', '-')}"
-        if field.name == "table":
-            continue
-        if field.default is False:
-            function = click.option(name, is_flag=True, help=OPTION_HELP[field.name])(function)
-        else:
-            kind = {"int": int, "float": float}.get(str(field.type), str)
-            function = click.option(
-                name, type=kind, default=field.default, show_default=True, help=OPTION_HELP[field.name]
-            )(function)
-    return function
-
-
-@outbox.command()
-@on_database
-@relay_options
-@click.option("--celery-app", metavar="APP", help="Also send rows that hold Celery messages, by this app's broker.")
-@click.option("--no-ledger", is_flag=True, help="With --celery-app: only its broker. Rows for the ledger stay.")
-@click.option("--listen", is_flag=True, help="Be woken by PostgreSQL's NOTIFY, of outboxes with notify=True.")
-@click.option("--metrics-port", type=click.IntRange(1, 65_535), help="Serve Prometheus metrics there.")
-@stays
-@click.pass_context
-def relay(ctx: click.Context, /, database: str, **given: Any) -> None:
-    """Turn committed rows into tasks, until told to stop (SIGTERM, SIGINT)."""
-    start_logging(given.pop("log_level"))
-    app, port, listen, alone = (given.pop(name) for name in ("celery_app", "metrics_port", "listen", "no_ledger"))
-    for name in ("url", "namespace"):
-        del given[name]  # settings_for reads them, here and before the command
-    if alone and not app:
-        raise click.UsageError("--no-ledger leaves nowhere to send to: give --celery-app, too")
-    options = RelayOptions(**given)
-    targets = _celery_targets(app, options)
-    client = None if alone else Client(settings_for(ctx))
-    opened = open_database(database)
-    try:
-        ear = _notices(database, options) if listen else None
-        if client is None:
-            made = Relay(opened, targets, options, listener=ear)
-        else:
-            made = relay_to_ledger(opened, client, options, targets, ear)
-        made.health.check(redact(database))
-        if port:
-            from relier.outbox.metrics import serve_metrics
-
-            serve_metrics(made, port)
-    except BaseException:
-        opened.close()
-        raise
-    log.info("relay %s sends what is committed to table %s", made.boot, options.table)
-    run_relays([made])
-    log.info("relay %s leaves; it sent %s", made.boot, many(made.counts.published, "row"))
-
-
-def _notices(database: str, options: RelayOptions) -> Callable[[Callable[[], None]], Ear]:
-    from relier.outbox.engines import notice_connector
-
-    return partial(NoticeListener, notice_connector(database), options.table)
-
-
-def _celery_targets(app: str | None, options: RelayOptions) -> list[Target]:
-    if app is None:
-        return []
-    try:
-        from relier.celery.outbox import broker_target
-    except ImportError as error:
-        raise Failure(f"{error}; install Celery: pip install relier[celery]", Exit.USAGE) from error
-    return [broker_target(app, options.send_timeout)]
+outbox.add_command(relay)
 
 
 # --- people ----------------------------------------------------------------------------------------------------------
@@ -142,24 +56,20 @@ def choosing(function: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def age_of(text: str) -> int:
-    """In ms."""
-    number, unit = text[:-1], text[-1:]
-    if unit not in UNITS or not number.isdecimal() or len(number) > LONGEST_AGE:
-        raise click.UsageError(f"an age is a number and a unit, 90s, 15m, 6h or 7d, not {text[:60]!r}")
-    return int(number) * UNITS[unit]
-
-
 @outbox.command()
 @on_rows
 @with_session
 def stats(session: Session, database: Database, rows: Rows) -> None:
     """How many rows wait, how old the oldest is, how many are dead, and which relays live."""
     with database.begin() as tx:
-        depth = rows.depth(tx, COUNTED)
-    relays = _relays(session)
+        depth, kinds = rows.depth(tx, COUNTED), rows.kinds(tx, COUNTED)
+    relays = relays_of(session)
+    taken = {kind for relay in relays or () for kind in relay.takes(rows.table)}
+    left = [] if relays is None else left_alone(kinds, taken)
     if session.as_json:
-        print_json(asdict(depth) | {"relays": relays})
+        known = None if relays is None else [relay.boot for relay in relays]
+        found = {"kinds": [asdict(one) for one in kinds], "not_taken": [asdict(one) for one in left]}
+        print_json(asdict(depth) | {"relays": known} | found)
         return
     more = "" if depth.exact else " or more"
     oldest = f", the oldest for {span(depth.oldest_age_ms)}" if depth.waiting else ""
@@ -168,16 +78,19 @@ def stats(session: Session, database: Database, rows: Rows) -> None:
     if relays is None:
         click.echo("Relays: not known, for the store does not answer.")
     else:
-        click.echo(f"Relays: {', '.join(relays) or 'none; start one with `rl outbox relay`'}.")
+        boots = ", ".join(relay.boot for relay in relays)
+        click.echo(f"Relays: {boots or 'none; start one with `rl outbox relay`'}.")
+    for one in left:
+        rows_of, advice = many(one.rows, f"{one.kind} row"), TAKES.get(one.kind, UNKNOWN)
+        click.echo(f"Not taken: {rows_of}, the oldest for {span(one.oldest_age_ms)}: {advice}.")
 
 
-def _relays(session: Session) -> list[str] | None:
+def relays_of(session: Session) -> list[LivingRelay] | None:
     """Those that live; None where the store is away, which is just when people want to know how many rows wait."""
     try:
-        boots = read_stats(session.run, session.ledger).boots
+        return living_relays(read_stats(session.run, session.ledger).boots)
     except StoreUnavailableError:
         return None
-    return [boot.boot for boot in boots if is_relay(boot.boot) and boot.lease_left_ms > 0]
 
 
 @outbox.command()

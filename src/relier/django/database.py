@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -69,3 +69,21 @@ class DjangoDatabase:
 def translated(sql: str) -> str:
     """`:name` as Django wants it."""
     return NAME.sub(r"%(\1)s", sql.replace("%", "%%"))
+
+
+def notice_connector(alias: str) -> Callable[[], Any]:
+    """How a `NoticeListener` connects to a database of the settings."""
+    connection = connections[alias]
+    if connection.vendor != "postgresql":
+        raise ConfigurationError(f"--listen is for PostgreSQL, not for {connection.display_name}; leave it out")
+    try:
+        import psycopg  # noqa: F401 - Django's own choice, where it is installed
+    except ImportError as error:
+        raise ConfigurationError(f"{error}; --listen needs psycopg 3: `pip install relier[postgres]`") from error
+
+    def connect() -> Any:
+        made = connection.copy().get_new_connection(connection.get_connection_params())
+        made.autocommit = True
+        return made
+
+    return connect

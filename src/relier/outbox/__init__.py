@@ -8,6 +8,8 @@ row.py          what a row holds                       rows.py         every sta
 sqlalchemy.py   the way in for SQLAlchemy (tables.py, gathered.py), engines.py for relays; Django's: relier.django
 books.py        the inbox's transactions in SQLAlchemy contention.py   which errors of a database only mean "again"
 relay.py        claim, publish, close; shutdown        route.py        to a target, target.py: outages, poison
+process.py      relays until a signal, fleet.py: one    publishers.py   the threads that publish, given up in time
+                for each table                         health.py       away or refused; upkeep.py: counts, old rows
 members.py      relays know which of them live         bell.py         a commit wakes a relay; postgres.py: by NOTIFY
 """
 

@@ -100,8 +100,9 @@ class DatabaseHealth:
         self._clock = clock
         self._told_at = 0.0
         self.state = DatabaseState.ANSWERS
+        self.where = ""  # which database, where a process has several
 
-    def check(self, where: str = "") -> None:
+    def check(self, where: str) -> None:
         """At the start: whether the table is there and may be changed. A database that is away is waited for.
         `where`: which database, for people."""
         try:
@@ -112,8 +113,7 @@ class DatabaseHealth:
             if advice is None and contention_in(error) is None and answers(self._database):
                 advice = TABLE
             if advice is not None:
-                name = f"the database {where}" if where else "the database"
-                raise OutboxDatabaseError(f"{name} said no: {said_by(error)}; {advice}") from error
+                raise OutboxDatabaseError(f"the database {where} said no: {said_by(error)}; {advice}") from error
             self.failed(error)
 
     def failed(self, error: BaseException) -> None:
@@ -123,15 +123,19 @@ class DatabaseHealth:
         if state is self.state and now < self._told_at + REPEAT_S:
             return
         self.state, self._told_at = state, now
+        named = self._named()
         if advice is None:
-            log.warning("the database could not be asked for rows, and is asked again: %s", said_by(error))
+            log.warning("%s could not be asked for rows, and is asked again: %s", named, said_by(error))
         else:
-            log.error("the database refuses this relay, and its rows wait: %s; %s", said_by(error), advice)
+            log.error("%s refuses this relay, and its rows wait: %s; %s", named, said_by(error), advice)
 
     def answered(self) -> None:
         if self.state is not DatabaseState.ANSWERS:
-            log.info("the database answers again; the relay goes on")
+            log.info("%s answers again; the relay goes on", self._named())
         self.state = DatabaseState.ANSWERS
+
+    def _named(self) -> str:
+        return f"the database ({self.where})" if self.where else "the database"
 
     def _advice(self, error: BaseException) -> str | None:
         advice = refusal_in(error)

@@ -13,13 +13,15 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from relier.errors import RelierError
 from relier.ledger.keys import spell
 from relier.ledger.ledger import Ledger
-from relier.outbox.rows import Members
+from relier.ledger.records import BootStats
+from relier.outbox.rows import KINDS, Members
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
 from relier.store.address import target_of
@@ -134,6 +136,35 @@ def _machine() -> tuple[str, str]:
         return socket.gethostname(), Path("/etc/machine-id").read_text()
     except OSError:
         return socket.gethostname(), ""
+
+
+@dataclass(frozen=True, slots=True)
+class LivingRelay:
+    """A relay as the ledger knows it. `tables`, `kinds`: what it takes; None where it is of a release that did not
+    say."""
+
+    boot: str
+    tables: frozenset[str] | None
+    kinds: frozenset[str] | None
+
+    def takes(self, table: str) -> frozenset[str]:
+        """The kinds of rows it takes from a table."""
+        if self.kinds is None:
+            return frozenset(KINDS)
+        return self.kinds if self.tables is None or table in self.tables else frozenset()
+
+
+def living_relays(boots: Iterable[BootStats]) -> list[LivingRelay]:
+    return [_living(one) for one in boots if is_relay(one.boot) and one.lease_left_ms > 0]
+
+
+def _living(one: BootStats) -> LivingRelay:
+    try:
+        about = json.loads(one.about)
+    except ValueError:
+        about = {}
+    tables, kinds = (frozenset(about[name]) if name in about else None for name in ("tables", "kinds"))
+    return LivingRelay(one.boot, tables, kinds)
 
 
 def is_relay(boot: str) -> bool:

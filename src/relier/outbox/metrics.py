@@ -2,62 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from relier.errors import ConfigurationError
+from relier.outbox.batch import Counts
 from relier.outbox.relay import Relay
+from relier.outbox.rows import Depth
 
+COUNTERS: tuple[tuple[str, str, Callable[[Counts], int]], ...] = (
+    ("published", "Rows that were sent.", lambda counts: counts.published),
+    ("failed", "Times a row failed alone, and is tried again.", lambda counts: counts.failed),
+    ("dead", "Rows that were given up.", lambda counts: counts.dead),
+    ("deferred", "Times an admission limit put a row off.", lambda counts: counts.deferred),
+    ("outages", "Times a row met a target that was away.", lambda counts: counts.outages),
+)
+DEPTHS: tuple[tuple[str, str, Callable[[Depth], float]], ...] = (
+    ("depth", "Rows that wait, counted up to 10,000.", lambda depth: depth.waiting),
+    ("oldest_age_seconds", "The age of the oldest of them.", lambda depth: depth.oldest_age_ms / 1000),
+    ("dead_rows", "Dead rows in the table, counted up to 10,000.", lambda depth: depth.dead),
+)
+LAST_PORT = 65_535
 BREAKER = {"closed": 0, "half-open": 1, "open": 2}
 
 
 class RelayCollector:
-    """Reads the relay's counters and the table's depth when it is asked."""
+    """Reads the relays' counters and their tables' depth when it is asked. Several relays of a process are told apart
+    by the labels `database` and `table`."""
 
-    def __init__(self, relay: Relay) -> None:
-        self._relay = relay
+    def __init__(self, *relays: Relay) -> None:
+        self._relays = relays
+        self._labels = list(relays[0].labels)
 
     def collect(self) -> Iterator[Any]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        counts = self._relay.counts
-        for name, value, text in (
-            ("published", counts.published, "Rows that were sent."),
-            ("failed", counts.failed, "Times a row failed alone, and is tried again."),
-            ("dead", counts.dead, "Rows that were given up."),
-            ("deferred", counts.deferred, "Times an admission limit put a row off."),
-            ("outages", counts.outages, "Times a row met a target that was away."),
-        ):
-            yield CounterMetricFamily(f"relier_outbox_{name}", text, value=value)
-        depth = self._relay.depth()
-        for name, number, text in (
-            ("database_state", self._relay.health.state, "0 answers, 1 away, 2 refuses this relay."),
-            ("lag_seconds", counts.lag_ms / 1000, "The age of the last row that was sent."),
-            *(
-                ()
-                if depth is None
-                else (
-                    ("depth", depth.waiting, "Rows that wait, counted up to 10,000."),
-                    ("oldest_age_seconds", depth.oldest_age_ms / 1000, "The age of the oldest of them."),
-                    ("dead_rows", depth.dead, "Dead rows in the table, counted up to 10,000."),
-                )
-            ),
-        ):
-            yield GaugeMetricFamily(f"relier_outbox_{name}", text, value=number)
-        states = GaugeMetricFamily("relier_outbox_breaker_state", "0 closed, 1 half-open, 2 open.", labels=["kind"])
-        for kind, breaker in self._relay.breakers.items():
-            states.add_metric([kind], BREAKER[breaker.state])
+        for name, text, read in COUNTERS:
+            counter = CounterMetricFamily(f"relier_outbox_{name}", text, labels=self._labels)
+            for relay in self._relays:
+                counter.add_metric(self._values(relay), read(relay.counts))
+            yield counter
+        yield self._gauge(
+            "database_state", "0 answers, 1 away, 2 refuses this relay.", lambda relay: relay.health.state
+        )
+        yield self._gauge("lag_seconds", "The age of the last row that was sent.", lambda one: one.counts.lag_ms / 1000)
+        depths = {relay: depth for relay in self._relays if (depth := relay.depth()) is not None}
+        for name, text, of in DEPTHS:
+            gauge = GaugeMetricFamily(f"relier_outbox_{name}", text, labels=self._labels)
+            for relay, depth in depths.items():
+                gauge.add_metric(self._values(relay), of(depth))
+            if depths:
+                yield gauge
+        labels = [*self._labels, "kind"]
+        states = GaugeMetricFamily("relier_outbox_breaker_state", "0 closed, 1 half-open, 2 open.", labels=labels)
+        for relay in self._relays:
+            for kind, breaker in relay.breakers.items():
+                states.add_metric([*self._values(relay), kind], BREAKER[breaker.state])
         yield states
 
+    def _gauge(self, name: str, text: str, read: Callable[[Relay], float]) -> Any:
+        from prometheus_client.core import GaugeMetricFamily
 
-def serve_metrics(relay: Relay, port: int) -> None:
+        gauge = GaugeMetricFamily(f"relier_outbox_{name}", text, labels=self._labels)
+        for relay in self._relays:
+            gauge.add_metric(self._values(relay), read(relay))
+        return gauge
+
+    def _values(self, relay: Relay) -> list[str]:
+        return [relay.labels[label] for label in self._labels]
+
+
+def serve_metrics(port: int, *relays: Relay) -> None:
     """Answer on a port, from a thread."""
+    if not 1 <= port <= LAST_PORT:
+        raise ConfigurationError(f"metrics_port must be from 1 to {LAST_PORT}, not {port}")
     try:
         from prometheus_client import CollectorRegistry, start_http_server
     except ImportError as error:
         raise ConfigurationError(f"{error}; metrics need `pip install relier[metrics]`") from error
     registry = CollectorRegistry()
-    registry.register(RelayCollector(relay))
+    registry.register(RelayCollector(*relays))
     try:
         start_http_server(port, registry=registry)
     except OSError as error:

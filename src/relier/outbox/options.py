@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from typing import Any
 
 from relier.errors import ConfigurationError
 from relier.outbox.names import table_parts
@@ -29,6 +30,8 @@ class RelayOptions:
     stale_timeout_seconds: float = 300.0
     liveness_file: str | None = None
     table: str = DEFAULT_TABLE
+    dead_retention: float = 0.0
+    queue_snapshot_refresh_seconds: float = 10.0
     ordered: bool = False
     no_wake: bool = False
 
@@ -42,7 +45,14 @@ class RelayOptions:
                 f"batch_size must be at most {LARGEST_BATCH}, not {self.batch_size}: one statement closes a batch, and "
                 f"databases take only so many values in one; start more relays instead"
             )
-        for what in ("shutdown_timeout", "broker_outage_cooldown", "max_retries", "backoff_time", "max_backoff"):
+        for what in (
+            "shutdown_timeout",
+            "broker_outage_cooldown",
+            "max_retries",
+            "backoff_time",
+            "max_backoff",
+            "dead_retention",
+        ):
             if getattr(self, what) < 0:
                 raise ConfigurationError(f"{what} must not be negative, but is {getattr(self, what)}")
         table_parts(self.table)
@@ -61,13 +71,65 @@ class RelayOptions:
                 raise ConfigurationError(
                     f"{field.name} must be at most ten years, {LONGEST_S:.0f} seconds, not {value}"
                 )
-        for what in ("idle_time", "send_timeout", "stale_timeout_seconds"):
+        for what in ("idle_time", "send_timeout", "stale_timeout_seconds", "queue_snapshot_refresh_seconds"):
             if getattr(self, what) <= 0:
                 raise ConfigurationError(f"{what} must be more than 0 seconds, not {getattr(self, what)}")
 
     def backoff(self, retries: int) -> float:
         """How long a row waits that has failed so often before."""
         return float(min(self.max_backoff, self.backoff_time * 2 ** min(retries, 60)))
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of the command that runs relays: click and Django's argparse both make theirs from it."""
+
+    name: str
+    help: str
+    kind: type = str  # bool: a flag
+    default: Any = None
+    metavar: str | None = None
+    many: bool = False
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.name.replace('_', '-')}"
+
+
+def relay_options() -> list[Option]:
+    """Those of the relays themselves, then those of their process."""
+    kinds: dict[str, type] = {"int": int, "float": float, "bool": bool}
+    own = [
+        Option(one.name, OPTION_HELP[one.name], kinds.get(str(one.type), str), one.default)
+        for one in fields(RelayOptions)
+        if one.name in OPTION_HELP
+    ]
+    return [*own, *PROCESS_OPTIONS]
+
+
+LEVELS = ("debug", "info", "warning", "error")
+
+PROCESS_OPTIONS = (
+    Option(
+        "table", "The outbox table; several times for several.", default=(DEFAULT_TABLE,), metavar="NAME", many=True
+    ),
+    Option("schema", "The tables' schema; several times for several.", default=(), metavar="NAME", many=True),
+    Option("celery_app", "Also send rows that hold Celery messages, by this app's broker.", metavar="APP"),
+    Option("no_ledger", "With --celery-app: only its broker. Rows for the ledger stay.", bool, default=False),
+    Option("listen", "Be woken by PostgreSQL's NOTIFY, of outboxes with notify=True.", bool, default=False),
+    Option("metrics_port", "Serve Prometheus metrics there.", int, metavar="PORT"),
+)
+
+LONGEST_AGE = 9  # digits: older than anything is, and still no more than a database counts
+UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def age_of(text: str) -> int:
+    """An age as people write it, in ms."""
+    number, unit = text[:-1], text[-1:]
+    if unit not in UNITS or not number.isdecimal() or len(number) > LONGEST_AGE:
+        raise ConfigurationError(f"an age is a number and a unit, 90s, 15m, 6h or 7d, not {text[:60]!r}")
+    return int(number) * UNITS[unit]
 
 
 OPTION_HELP = {
@@ -82,6 +144,8 @@ OPTION_HELP = {
     "max_backoff": "The longest such wait (s).",
     "stale_timeout_seconds": "Without the ledger, rows of a dead relay are free after so long (s).",
     "liveness_file": "Touched by every pass, also an idle one, but not while the database refuses the relay.",
+    "dead_retention": "Remove dead rows so long after they died (s); 2592000 is 30 days. 0 keeps them.",
+    "queue_snapshot_refresh_seconds": "How often the table is counted for the metrics (s).",
     "ordered": "Send rows with the same order key in their order.",
     "no_wake": "Do not listen for commits, only poll: where those who push cannot reach the store.",
 }

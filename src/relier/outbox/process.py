@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from relier.outbox.relay import Relay
@@ -28,43 +28,47 @@ ENDED = b"\0"  # no signal has this number
 
 
 class Running(threading.Thread):
-    """A relay at work. `error`: what ended it, other than `stop`."""
+    """Work in a thread of its own. `error`: what ended it before its time."""
 
-    def __init__(self, relay: Relay, pipe: socket.socket) -> None:
+    def __init__(self, work: Callable[[], None], pipe: socket.socket) -> None:
         super().__init__(name="relier-relay", daemon=True)
-        self.relay = relay
+        self._work = work
         self.error: BaseException | None = None
         self.ended = False
         self._pipe = pipe
 
     def run(self) -> None:
         try:
-            self.relay.run()
+            self._work()
         except BaseException as error:  # noqa: BLE001 - raised by run_relays, once the others have ended
-            log.error("relay %s ended: %s", self.relay.boot, error)  # noqa: TRY400 - its traceback comes with the raise
+            log.error("a relay ended: %s", error)  # noqa: TRY400 - its traceback comes with the raise
             self.error = error
         self.ended = True
         with suppress(OSError):  # full: then there is enough to read
             self._pipe.send(ENDED)
 
 
-def run_relays(relays: Sequence[Relay]) -> None:
-    """Run relays until all have ended. One that fails does not stop the others; its error is raised at the end."""
+def run_relays(relays: Sequence[Relay], close: Callable[[], None] = lambda: None) -> None:
+    """Run relays until all have ended, then `close`. One that fails does not stop the others; its error is raised at
+    the end."""
     with _pipe() as (reading, writing):
-        running = [Running(relay, writing) for relay in relays]
+        running = [Running(relay.run, writing) for relay in relays]
+        closing = Running(close, writing)
         for one in running:
             one.start()
         ends_at: float | None = None
-        while not all(one.ended for one in running):
+        while not closing.ended:
             left = None if ends_at is None else max(0.0, ends_at - time.monotonic())
             if not select.select([reading], [], [], left)[0]:
-                _cut([one.relay for one in running if not one.ended])
+                _cut([relay for relay, one in zip(relays, running, strict=True) if not one.ended])
             told = reading.recv(4096)
             if ends_at is None and set(told) & set(stop_signals()):
                 ends_at = time.monotonic() + max(relay.options.shutdown_timeout for relay in relays) + LEAVING_S
                 for relay in relays:
                     relay.stop()
-    errors = [one.error for one in running if one.error is not None]
+            if all(one.ended for one in running) and closing.ident is None:
+                closing.start()
+    errors = [one.error for one in (*running, closing) if one.error is not None]
     if errors:
         raise errors[0]
 

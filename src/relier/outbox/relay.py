@@ -10,12 +10,12 @@ until it was sent, and sending it twice is one task. An outage spends no row's r
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from relier.outbox.batch import Batch, Counts
 from relier.outbox.bell import Ear, Listener
@@ -29,9 +29,10 @@ from relier.outbox.parcels import Parcels
 from relier.outbox.place import Place
 from relier.outbox.publishers import Publishers
 from relier.outbox.route import Route
-from relier.outbox.row import Row
-from relier.outbox.rows import Database, Depth, Rows, Transaction, said_by
+from relier.outbox.row import LEDGER, Row
+from relier.outbox.rows import Database, Depth, Members, Rows, Transaction, said_by
 from relier.outbox.target import Deferred, Failed, LedgerTarget, Outage, Outcome, Sent, Target
+from relier.outbox.upkeep import Upkeep
 from relier.outbox.waiting import Waiting
 from relier.redact import shown
 from relier.submit.client import Client
@@ -40,8 +41,20 @@ log = logging.getLogger("relier.outbox")
 
 SOONEST_S = 0.002  # after something was found, or the bell rang: so soon, then less and less often
 ALONE = 5  # a relay that no bell wakes looks so many times as often
-DEPTH_EVERY_S = 10.0
 GLANCE_S = 0.5  # how often it looks around while others publish
+
+
+class Belongs(Protocol):
+    """The relay's place among the members: `Membership`, or a share in the process's."""
+
+    @property
+    def boot(self) -> str: ...
+
+    def members(self) -> Members | None: ...
+
+    def begin(self) -> None: ...
+
+    def end(self, within: float = ...) -> None: ...
 
 
 class Relay:
@@ -56,7 +69,7 @@ class Relay:
         database: Database,
         targets: Sequence[Target],
         options: RelayOptions | None = None,
-        membership: Membership | None = None,
+        membership: Belongs | None = None,
         listener: Callable[[Callable[[], None]], Ear] | None = None,
         clock: Callable[[], float] = time.monotonic,
         show: Callable[[str, str], str] = lambda _, text: text,
@@ -78,13 +91,12 @@ class Relay:
         self._stop = threading.Event()
         self._woken = threading.Event()
         self._calm = 0
-        self._depth: Depth | None = None
-        self._shows_depth = False
-        self._looked_at = -DEPTH_EVERY_S
         self._liveness = LivenessFile(self.options.liveness_file)
+        self._upkeep = Upkeep(database, self._rows, self.options, self._routes, clock)
         self.health = DatabaseHealth(database, self._rows, self.options.table, clock)
         self._stopped_at = 0.0
         self._publishers = Publishers(self.options.publish_concurrency)
+        self.labels: dict[str, str] = {}  # in the metrics, where a process has several relays
         self.has_left = threading.Event()  # its rows are closed or given back
 
     # --- the loop ------------------------------------------------------------------------------------------------
@@ -141,7 +153,7 @@ class Relay:
     def turn(self, done: Batch) -> Batch:
         """Close one batch, claim and publish the next; where there is none, wait. Answers with what is to be closed."""
         self._touch()
-        self._look()
+        self._upkeep.look()
         try:
             batch = self._exchange(done, self.options.batch_size)
         except Exception as error:  # noqa: BLE001 - the database is away, or refuses: nothing is lost, its rows are there
@@ -158,8 +170,7 @@ class Relay:
 
     def depth(self) -> Depth | None:
         """The table's, as it was lately; None before the first look. Asking for it makes the relay look."""
-        self._shows_depth = True
-        return self._depth
+        return self._upkeep.depth()
 
     def drain(self) -> int:
         """Send all that is due, and answer how many were sent: for tests and scripts. What is away is left out."""
@@ -265,14 +276,6 @@ class Relay:
         trying = [kind for kind, state in states.items() if state == "half-open" and probe]
         return [*([(flowing, want)] if flowing else []), *(([kind], 1) for kind in trying)]
 
-    def _look(self) -> None:
-        now = self._clock()
-        if not self._shows_depth or now < self._looked_at + DEPTH_EVERY_S:
-            return
-        self._looked_at = now
-        with contextlib.suppress(Exception), self._database.begin() as tx:  # the next statement complains
-            self._depth = self._rows.depth(tx)
-
     def _keep(self, batch: Batch) -> None:
         """While it publishes: it lives, and its rows stay its own."""
         self._touch()
@@ -358,6 +361,12 @@ class Relay:
             counts.dead, counts.failed = counts.dead + final, counts.failed + (not final)
 
 
+def ledger_target(client: Client, options: RelayOptions) -> LedgerTarget:
+    """The ledger as a target. A call may take half of the send timeout: one without an answer is followed by the
+    question whether the store is away."""
+    return LedgerTarget(Client(client.settings.model_copy(update={"redis_deadline": options.send_timeout / 2})))
+
+
 def relay_to_ledger(
     database: Database,
     client: Client,
@@ -369,13 +378,15 @@ def relay_to_ledger(
     `listener`. `others`: targets for other kinds of rows."""
     options = options or RelayOptions()
     settings = client.settings
-    # Half of the time for the call; a call without an answer is followed by the question whether the store is away.
-    sending = Client(settings.model_copy(update={"redis_deadline": options.send_timeout / 2}))
     return Relay(
         database,
-        [LedgerTarget(sending), *others],
+        [ledger_target(client, options), *others],
         options,
-        Membership(settings, client.scripts, lambda: {"table": options.table}),
+        Membership(
+            settings,
+            client.scripts,
+            lambda: {"tables": [options.table], "kinds": [LEDGER, *(other.kind for other in others)]},
+        ),
         None if options.no_wake else listener or (lambda wake: Listener(settings, client.scripts, wake)),
         show=lambda name, text: str(shown(settings, name, text)),
     )

@@ -77,6 +77,15 @@ class Depth:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """Rows of one kind that are to be sent."""
+
+    kind: str
+    rows: int
+    oldest_age_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """A row as people look at it."""
 
@@ -122,6 +131,7 @@ class Rows:
                 f"the outbox knows PostgreSQL, MySQL, MariaDB and SQLite, not {dialect!r}; use one of those"
             )
         self._dialect = dialect
+        self.table = table
         self._table = quoted(dialect, table)
         self._now = now
         self._kinds = tuple(kinds)
@@ -228,6 +238,12 @@ class Rows:
         oldest = tx.run(self._sql("SELECT {now} - created_at FROM {t} WHERE dead = 0 ORDER BY id LIMIT 1"), {})
         return Depth(waiting, waiting < most, int(oldest[0][0]) if oldest else 0, count(1))
 
+    def kinds(self, tx: Transaction, most: int = COUNT_MOST) -> list[Waiting]:
+        """Count the rows to be sent by their kind, among the `most` that are due first."""
+        first = f"SELECT kind, created_at FROM {{t}} WHERE dead = 0 ORDER BY due_at, id LIMIT {most}"
+        sql = f"SELECT kind, count(*), {{now}} - min(created_at) FROM ({first}) found GROUP BY kind ORDER BY kind"
+        return [Waiting(kind, int(rows), int(age)) for kind, rows, age in tx.run(self._sql(sql), {})]
+
     def dead(self, tx: Transaction, wanted: Wanted, most: int) -> list[Seen]:
         where, values = wanted.sql()
         sql = f"SELECT {SEEN} FROM {{t}} r WHERE dead = 1{where} ORDER BY id LIMIT :most"
@@ -260,6 +276,12 @@ class Rows:
     def _dead_ids(self, tx: Transaction, wanted: Wanted) -> list[int]:
         where, values = wanted.sql()
         return [found[0] for found in tx.run(self._sql(f"SELECT id FROM {{t}} WHERE dead = 1{where}"), values)]
+
+    def expire(self, tx: Transaction, kept_ms: int, most: int) -> int:
+        """Remove up to `most` rows that died that long ago."""
+        pick = "SELECT id FROM {t} WHERE dead = 1 AND died_at <= {now} - :kept ORDER BY due_at, id LIMIT :most"
+        ids = [found[0] for found in tx.run(self._sql(pick), {"kept": kept_ms, "most": most})]
+        return self._by_id(tx, ids, "DELETE", "dead = 1", {})
 
     def count_dead(self, tx: Transaction, wanted: Wanted) -> int:
         where, values = wanted.sql()

@@ -2,85 +2,131 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DatabaseError
+from django.db import DatabaseError, connections
 from django.db.utils import DEFAULT_DB_ALIAS
 
 from relier.django.checks import tables_of
-from relier.django.database import DjangoDatabase
+from relier.django.database import DjangoDatabase, notice_connector
+from relier.django.models import OutboxRow
 from relier.errors import RelierError
+from relier.outbox.fleet import Fleet, Place, check_places, tables_in
 from relier.outbox.metrics import serve_metrics
-from relier.outbox.options import OPTION_HELP, RelayOptions
-from relier.outbox.process import run_relays
-from relier.outbox.relay import Relay, relay_to_ledger
+from relier.outbox.options import LEVELS, RelayOptions, relay_options
+from relier.outbox.postgres import NoticeListener
 from relier.outbox.target import Target
 from relier.submit.client import default_client
 
 
 class Command(BaseCommand):
-    help = "Send the tasks that were committed to the outbox."
+    help = "Send the tasks that were committed to the outbox. Several databases and tables have a relay each."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "--database", default=DEFAULT_DB_ALIAS, metavar="ALIAS", help="The database whose outbox it is."
+            "--database",
+            action="append",
+            metavar="ALIAS",
+            help=f"The database whose outbox it is; several times for several.  [default: {DEFAULT_DB_ALIAS}]",
         )
-        parser.add_argument(
-            "--celery-app", metavar="APP", help="Also send rows that hold Celery messages, by this app's broker."
-        )
-        parser.add_argument(
-            "--no-ledger", action="store_true", help="With --celery-app: only its broker. Rows for the ledger stay."
-        )
-        parser.add_argument("--metrics-port", type=int, metavar="N", help="Serve Prometheus metrics there.")
-        defaults = RelayOptions()
-        for option in fields(RelayOptions):
-            if option.name not in OPTION_HELP:
-                continue
-            default, flag = getattr(defaults, option.name), f"--{option.name.replace('_', '-')}"
-            told = OPTION_HELP[option.name]
-            if isinstance(default, bool):
-                parser.add_argument(flag, action="store_true", default=default, help=told)
-            elif default is None:
-                parser.add_argument(flag, metavar="PATH", help=told)
+        parser.add_argument("--log-level", choices=LEVELS, help="Log to stderr from this level on.")
+        for option in relay_options():
+            more: dict[str, Any] = {"dest": option.name, "help": option.help}
+            if option.kind is bool:
+                more |= {"action": "store_true"}
+            elif option.many:
+                more |= {"action": "append", "metavar": option.metavar}
             else:
-                parser.add_argument(
-                    flag, type=type(default), default=default, metavar="N", help=f"{told}  [default: {default:g}]"
-                )
+                more |= {"type": option.kind, "default": option.default, "metavar": option.metavar or "N"}
+            if not option.many and option.default and option.kind is not bool:
+                more["help"] += f"  [default: {option.default:g}]"
+            parser.add_argument(option.flag, **more)
 
     def handle(self, **given: Any) -> None:
-        alias = given["database"]
         if given["no_ledger"] and not given["celery_app"]:
-            raise CommandError("--no-ledger leaves nowhere to send to: give --celery-app, too")
+            raise CommandError("--no-ledger leaves nowhere to send to: give --celery-app, too", returncode=2)
+        if given["log_level"]:
+            start_logging(given["log_level"])
         try:
-            options = RelayOptions(**{name: given[name] for name in OPTION_HELP})
-            database = DjangoDatabase(alias)
-            self._look_at_tables(alias)
-            others = broker_of(given["celery_app"], options) if given["celery_app"] else []
-            if given["no_ledger"]:
-                relay = Relay(database, others, options)
-            else:
-                relay = relay_to_ledger(database, default_client(), options, others)
-            relay.health.check(repr(alias))
-            if given["metrics_port"]:
-                serve_metrics(relay, given["metrics_port"])
+            fleet = self._fleet(given)
         except RelierError as error:
             raise CommandError(str(error), returncode=2) from error
-        self.stdout.write(f"The relay sends what is committed to {options.table} in {alias!r} ({database.dialect}).")
-        run_relays([relay])
-        counts = relay.counts
+        fleet.run()
+        counts = [relay.counts for relay in fleet.relays]
+        told = {name: sum(getattr(one, name) for one in counts) for name in ("published", "failed", "dead")}
         self.stdout.write(
-            f"The relay has stopped: {counts.published} sent, {counts.failed} failed, {counts.dead} dead."
+            f"The relay has stopped: {told['published']} sent, {told['failed']} failed, {told['dead']} dead."
         )
 
-    def _look_at_tables(self, alias: str) -> None:
-        try:
-            wrong = tables_of(alias)
-        except DatabaseError:  # it is away, or refuses: the relay finds out which
+    def _fleet(self, given: dict[str, Any]) -> Fleet:
+        options = RelayOptions(**{one.name: given[one.name] for one in fields(RelayOptions) if one.name != "table"})
+        tables = tables_in(several(given["table"]) or [options.table], several(given["schema"]))
+        aliases = several(given["database"]) or [DEFAULT_DB_ALIAS]
+        places = [place_of(alias, table, listen=given["listen"]) for alias in aliases for table in tables]
+        check_places(places)
+        self._look_at_tables(aliases, tables)
+        others = broker_of(given["celery_app"], options) if given["celery_app"] else []
+        fleet = Fleet(places, options, others, None if given["no_ledger"] else default_client())
+        fleet.check()
+        if given["metrics_port"] is not None:
+            serve_metrics(given["metrics_port"], *fleet.relays)
+        for place in places:
+            self.stdout.write(
+                f"The relay sends what is committed to {place.table} in {place.name} ({place.database.dialect})."
+            )
+        for alias in aliases:
+            close_idle(alias)  # relays have threads, and so connections, of their own
+        return fleet
+
+    def _look_at_tables(self, aliases: Sequence[str], tables: Sequence[str]) -> None:
+        """Whether the app's own table fits, where it is the one; of several databases, one that fits is enough."""
+        if OutboxRow._meta.db_table not in tables:
             return
-        if wrong:
-            raise CommandError("\n".join(f"{one.msg}. {one.hint}" for one in wrong), returncode=2)
+        wrong = {alias: found for alias in aliases if (found := wrong_with(alias))}
+        if wrong and len(wrong) == len(aliases):
+            raise CommandError("\n".join(told for found in wrong.values() for told in found), returncode=2)
+        for found in wrong.values():
+            self.stderr.write("\n".join(found))
+
+
+def wrong_with(alias: str) -> list[str]:
+    try:
+        return [f"{one.msg}. {one.hint}" for one in tables_of(alias)]
+    except DatabaseError:  # it is away, or refuses: the relay finds out which
+        return []
+
+
+def place_of(alias: str, table: str, *, listen: bool) -> Place:
+    database = DjangoDatabase(alias)
+    listener = partial(NoticeListener, notice_connector(alias), table) if listen else None
+    return Place(repr(alias), database, RelayOptions(table=table).table, listener)
+
+
+def several(given: str | Sequence[str] | None) -> list[str]:
+    """`call_command` may be given one, not in a list."""
+    if given is None:
+        return []
+    return [given] if isinstance(given, str) else list(given)
+
+
+def close_idle(alias: str) -> None:
+    if not connections[alias].in_atomic_block:
+        connections[alias].close()
+
+
+def start_logging(level: str) -> None:
+    """To stderr, unless the project's LOGGING says where."""
+    logger = logging.getLogger("relier")
+    logger.setLevel(level.upper())
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+        logger.addHandler(handler)
 
 
 def broker_of(app: str, options: RelayOptions) -> list[Target]:

@@ -1,0 +1,55 @@
+"""What `rl doctor` says of an outbox: whether its database takes us, and whether rows wait that no relay takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from relier.cli.checkup import Verdict, bad, ok, warn
+from relier.cli.database import open_database
+from relier.cli.session import Failure
+from relier.cli.show import many, span
+from relier.errors import RelierError
+from relier.ledger.records import Stats
+from relier.outbox.health import DatabaseHealth
+from relier.outbox.members import living_relays
+from relier.outbox.options import RelayOptions
+from relier.outbox.rows import Rows
+from relier.outbox.upkeep import TAKES, UNKNOWN, left_alone
+from relier.store.address import redact
+
+LONG_WAIT_MS = 300_000
+
+
+def check_outbox(url: str, table: str, stats: Stats) -> Iterator[Verdict]:
+    try:
+        database = open_database(url)
+    except Failure as error:
+        yield bad("outbox", f"{error.message}.", "Correct --database.")
+        return
+    try:
+        rows = Rows(database.dialect, RelayOptions(table=table).table)
+        DatabaseHealth(database, rows, table).check(redact(url))
+        with database.begin() as tx:
+            depth, kinds = rows.depth(tx), rows.kinds(tx)
+    except RelierError as error:
+        what, _, advice = str(error).rpartition("; ")
+        yield bad("outbox", f"{what}.", f"{advice}.")
+        return
+    except Exception as error:  # noqa: BLE001 - a driver's, whatever it is
+        yield bad("outbox", f"The database {redact(url)} does not answer: {type(error).__name__}.", "See that it runs.")
+        return
+    finally:
+        database.close()
+    relays = living_relays(stats.boots)
+    left = left_alone(kinds, {kind for relay in relays for kind in relay.takes(table)})
+    for one in left:
+        yield warn(
+            "outbox",
+            f"{many(one.rows, f'{one.kind} row')} wait, the oldest for {span(one.oldest_age_ms)}, and no relay takes "
+            f"them.",
+            f"{(TAKES.get(one.kind, UNKNOWN)).capitalize()}. Relays with --no-ledger are not known here.",
+        )
+    if depth.dead:
+        yield warn("outbox", f"{many(depth.dead, 'row')} in table {table} are dead.", "See `rl outbox dead`.")
+    if not left:
+        yield ok("outbox", f"{many(depth.waiting, 'row')} wait in table {table}; {many(len(relays), 'relay')} live.")

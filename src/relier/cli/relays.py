@@ -1,0 +1,137 @@
+"""rl outbox relay: the process that sends committed rows, of any number of databases and tables."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import fields
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from relier.cli.database import DATABASE_HELP, open_database
+from relier.cli.session import Exit, Failure
+from relier.cli.show import many
+from relier.cli.worker import settings_for, start_logging, stays
+from relier.outbox.fleet import Fleet, Place, check_places, tables_in
+from relier.outbox.options import RelayOptions, relay_options
+from relier.outbox.postgres import NoticeListener
+from relier.outbox.rows import Database, Transaction
+from relier.settings import OUTBOX_DATABASE
+from relier.store.address import redact
+from relier.submit.client import Client
+
+if TYPE_CHECKING:
+    from relier.outbox.target import Target
+
+log = logging.getLogger("relier.outbox")
+
+
+def with_relay_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(relay_options()):
+        if option.kind is bool:
+            made = click.option(option.flag, is_flag=True, help=option.help)
+        else:
+            made = click.option(
+                option.flag,
+                type=option.kind,
+                default=option.default,
+                show_default=option.default not in (None, ()),
+                multiple=option.many,
+                metavar=option.metavar,
+                help=option.help,
+            )
+        function = made(function)
+    return function
+
+
+@click.command()
+@click.option(
+    "--database",
+    metavar="URL",
+    envvar=OUTBOX_DATABASE,
+    show_envvar=True,
+    required=True,
+    multiple=True,
+    help=f"{DATABASE_HELP} Several times for several.",
+)
+@with_relay_options
+@stays
+@click.pass_context
+def relay(ctx: click.Context, /, database: tuple[str, ...], **given: Any) -> None:
+    """Turn committed rows into tasks, until told to stop (SIGTERM, SIGINT).
+
+    Several databases, tables and schemas have a relay each, in one process: each table in each schema of each database.
+    """
+    start_logging(given["log_level"])
+    if given["no_ledger"] and not given["celery_app"]:
+        raise click.UsageError("--no-ledger leaves nowhere to send to: give --celery-app, too")
+    tables = tables_in(given["table"], given["schema"])
+    options = RelayOptions(**{one.name: given[one.name] for one in fields(RelayOptions) if one.name != "table"})
+    for table in tables:
+        RelayOptions(table=table)  # or it is no name
+    targets = celery_targets(given["celery_app"], options)
+    client = None if given["no_ledger"] else Client(settings_for(ctx))
+    with ExitStack() as stack:
+        places = places_of(stack, database, tables, listen=given["listen"])
+        fleet = Fleet(places, options, targets, client)
+        fleet.check()
+        if given["metrics_port"] is not None:
+            from relier.outbox.metrics import serve_metrics
+
+            serve_metrics(given["metrics_port"], *fleet.relays)
+        fleet.run()
+    log.info("relay %s leaves; it sent %s", fleet.relays[0].boot, many(fleet.published, "row"))
+
+
+def places_of(stack: ExitStack, urls: Sequence[str], tables: Sequence[str], *, listen: bool) -> list[Place]:
+    """Every table of every database. Relays of one database share its connections."""
+    places = []
+    for url in urls:
+        shared: Database | None = None
+        for table in tables:
+            opened = shared or open_database(url)
+            if shared is None and is_shareable(opened):
+                stack.callback(opened.close)
+                opened = shared = LentDatabase(opened)
+            places.append(Place(redact(url), opened, table, _notices(url, table) if listen else None))
+    check_places(places)
+    return places
+
+
+def is_shareable(database: Database) -> bool:
+    """Whether threads may share it. One with an async driver is its relay's own: its event loop is."""
+    from relier.outbox.engines import EngineDatabase
+
+    return isinstance(database, EngineDatabase)
+
+
+class LentDatabase:
+    """A database that several relays use, and none of them closes."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.dialect = database.dialect
+
+    def begin(self) -> AbstractContextManager[Transaction]:
+        return self._database.begin()
+
+    def close(self) -> None: ...
+
+
+def _notices(url: str, table: str) -> Any:
+    from relier.outbox.engines import notice_connector
+
+    return partial(NoticeListener, notice_connector(url), table)
+
+
+def celery_targets(app: str | None, options: RelayOptions) -> list[Target]:
+    if app is None:
+        return []
+    try:
+        from relier.celery.outbox import broker_target
+    except ImportError as error:
+        raise Failure(f"{error}; install Celery: pip install relier[celery]", Exit.USAGE) from error
+    return [broker_target(app, options.send_timeout)]

@@ -1,0 +1,192 @@
+"""Relays of one process: one for each table, in several databases and schemas, over the same ledger and broker.
+
+Each relay has its own passes, its own thread and its own breakers: one whose database is away or refuses does not stop
+the others. What they share (the targets, the membership, the bell of the ledger) begins and ends with the process.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from relier.errors import ConfigurationError, OutboxDatabaseError
+from relier.outbox.bell import Ear, Listener
+from relier.outbox.members import Membership
+from relier.outbox.options import RelayOptions
+from relier.outbox.process import run_relays
+from relier.outbox.relay import Relay, ledger_target
+from relier.outbox.rows import Database
+from relier.outbox.target import Target
+from relier.redact import shown
+from relier.submit.client import Client
+
+log = logging.getLogger("relier.outbox")
+
+Wakes = Callable[[Callable[[], None]], Ear]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One table. `name`: its database, for people. `listener`: what wakes its relay, if not the ledger's bell."""
+
+    name: str
+    database: Database
+    table: str
+    listener: Wakes | None = None
+
+
+class Fleet:
+    """The relays of a process. `client`: None for relays without a ledger."""
+
+    def __init__(
+        self, places: Sequence[Place], options: RelayOptions, targets: Sequence[Target], client: Client | None
+    ) -> None:
+        self._places = places
+        self._targets = [*([] if client is None else [ledger_target(client, options)]), *targets]
+        self._membership: Membership | None = None
+        self._bell = Bell()
+        if client is not None:
+            about = {"tables": [place.table for place in places], "kinds": [one.kind for one in self._targets]}
+            self._membership = Membership(client.settings, client.scripts, lambda: dict(about))
+            if not options.no_wake and any(place.listener is None for place in places):
+                self._bell.ear = Listener(client.settings, client.scripts, self._bell.ring)
+        self.relays = [self._relay(place, options, client) for place in places]
+
+    def _relay(self, place: Place, options: RelayOptions, client: Client | None) -> Relay:
+        wakes = place.listener or (self._bell.heard_by if self._bell.ear is not None else None)
+        more: dict[str, Any] = {}
+        if client is not None:
+            settings = client.settings
+            more = {"show": lambda name, text: str(shown(settings, name, text))}
+        relay = Relay(
+            place.database,
+            [Lent(one) for one in self._targets],
+            replace(options, table=place.table),
+            None if self._membership is None else Member(self._membership),
+            None if options.no_wake else wakes,
+            **more,
+        )
+        if len(self._places) > 1:
+            relay.health.where = f"{place.name}, table {place.table}"
+            relay.labels = {"database": place.name, "table": place.table}
+        return relay
+
+    def check(self) -> None:
+        """At the start: raise if every database refuses its relay. Of several, one that does not is enough."""
+        refused: list[OutboxDatabaseError] = []
+        for place, relay in zip(self._places, self.relays, strict=True):
+            try:
+                relay.health.check(place.name)
+            except OutboxDatabaseError as error:
+                refused.append(error)
+            else:
+                return
+        raise refused[0]
+
+    def run(self) -> None:
+        """Until SIGTERM or SIGINT."""
+        for place, relay in zip(self._places, self.relays, strict=True):
+            named = f" in {place.name}" if len(self._places) > 1 else ""
+            log.info("relay %s sends what is committed to table %s%s", relay.boot, place.table, named)
+        if self._membership is not None:
+            self._membership.begin()
+        if self._bell.ear is not None:
+            self._bell.ear.start()
+        run_relays(self.relays, self.close)
+
+    def close(self) -> None:
+        if self._bell.ear is not None:
+            self._bell.ear.end()
+        if self._membership is not None:
+            self._membership.end()
+        for target in self._targets:
+            target.close()
+
+    @property
+    def published(self) -> int:
+        return sum(relay.counts.published for relay in self.relays)
+
+
+def tables_in(tables: Iterable[str], schemas: Iterable[str]) -> list[str]:
+    """The tables that --table and --schema name: each table in each schema."""
+    tables, schemas = list(tables), list(schemas)
+    if schemas and (wrong := [table for table in tables if "." in table]):
+        raise ConfigurationError(
+            f"--table {wrong[0]} names its schema already; leave out --schema, or name the table alone"
+        )
+    return [f"{schema}.{table}" for schema in schemas for table in tables] if schemas else tables
+
+
+def check_places(places: Sequence[Place]) -> None:
+    """Refuse a table that is named twice: two relays of one process would take each other's rows for their own."""
+    seen: set[tuple[str, str]] = set()
+    for place in places:
+        if (place.name, place.table) in seen:
+            raise ConfigurationError(f"table {place.table} of {place.name} is named twice; name it once")
+        seen.add((place.name, place.table))
+
+
+class Bell:
+    """The ledger's bell rings for all relays of the process."""
+
+    def __init__(self) -> None:
+        self.ear: Ear | None = None
+        self._wakes: list[Callable[[], None]] = []
+
+    def heard_by(self, wake: Callable[[], None]) -> Ear:
+        self._wakes.append(wake)
+        return LentEar(self)
+
+    def ring(self) -> None:
+        for wake in self._wakes:
+            wake()
+
+
+class LentEar(Ear):
+    """The process's ear, for one relay, which neither starts nor ends it."""
+
+    def __init__(self, bell: Bell) -> None:
+        super().__init__(bell.ring)
+        self._bell = bell
+
+    @property
+    def hears(self) -> bool:
+        return self._bell.ear is not None and self._bell.ear.hears
+
+    @hears.setter
+    def hears(self, _: bool) -> None: ...
+
+    def start(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class Member:
+    """The process's membership, for one relay, which neither begins nor ends it."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+
+    @property
+    def boot(self) -> str:
+        return self._membership.boot
+
+    def members(self) -> Any:
+        return self._membership.members()
+
+    def begin(self) -> None: ...
+
+    def end(self, within: float = 0.0) -> None: ...
+
+
+class Lent:
+    """A target of the process, for one relay, which does not close it."""
+
+    def __init__(self, target: Target) -> None:
+        self.kind, self.parcel, self.publish = target.kind, target.parcel, target.publish
+        if hasattr(target, "limit"):
+            self.limit: float = target.limit
+
+    def close(self) -> None: ...

@@ -1,0 +1,175 @@
+"""One relay process for several databases, tables and schemas; one that fails does not stop the others."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from django.core.management import call_command, load_command_class
+from django.db import transaction
+from django_shop import DjangoShop
+from shop import Shop, receipt
+from sqlalchemy import MetaData, create_engine, func, select, text
+from sqlalchemy.schema import CreateSchema
+
+from databases import Database, SQLite
+from relier import Client
+from relier.cli.main import rl
+from relier.cli.relays import relay as relay_command
+from relier.outbox.sqlalchemy import Outbox
+from relier.outbox.write import forget_outbox
+from relier.settings import environment
+from servers import free_port, wait_until
+
+
+@contextmanager
+def relays(client: Client, *options: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "relier.cli", "outbox", "relay", "--idle-time", "0.2", *options]
+    environ = {**os.environ, **environment(client.settings)}
+    with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def end(process: subprocess.Popen[str]) -> str:
+    process.send_signal(signal.SIGTERM)
+    told = process.communicate(timeout=30)[1]
+    assert process.returncode == 0, told
+    return told
+
+
+def test_several_databases_of_which_one_is_not_there(tmp_path: Path, client: Client) -> None:
+    client.open()
+    files, port = SQLite(tmp_path), free_port()
+    first, second, missing = files.fresh(), files.fresh(), files.fresh()
+    databases = [arg for one in (missing, first, second) for arg in ("--database", one.url)]
+    with Shop(first.url, client) as one, Shop(second.url, client) as two:
+        sign = tmp_path / "alive"
+        more = ["--metrics-port", str(port), "--liveness-file", str(sign)]
+        with relays(client, *databases, *more) as process:
+            ids = [*one.place(1, 2), *two.place(3)]
+            wait_until(lambda: one.count() + two.count() == 0, 30)
+            assert all(one.state(task).name == "QUEUED" for task in ids)
+            assert len(json.loads(stats(first, client))["relays"]) == 1  # one member, however many tables
+            shown = scrape(port)
+            assert f'relier_outbox_published_total{{database="{first.url}",table="relier_outbox"}} 2.0' in shown
+            assert f'relier_outbox_published_total{{database="{second.url}",table="relier_outbox"}} 1.0' in shown
+            assert f'relier_outbox_database_state{{database="{missing.url}",table="relier_outbox"}} 2.0' in shown
+            assert sign.exists()
+            Shop(missing.url, client).__exit__()  # its table is there now
+            told = end(process)
+    assert f"({missing.url}, table relier_outbox) refuses this relay" in told
+    assert "it sent 3 rows" in told
+
+
+def stats(database: Database, client: Client) -> str:
+    settings = client.settings
+    options = ["--url", settings.redis_url, "--namespace", settings.namespace]
+    return CliRunner().invoke(rl, [*options, "outbox", "stats", "--json", "--database", database.url]).output
+
+
+def scrape(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def test_schemas_of_tenants(postgres: Database, client: Client) -> None:
+    client.open()
+    engine = create_engine(postgres.url)
+    tenants = {}
+    for tenant in ("red", "blue"):
+        metadata = MetaData(schema=tenant)
+        tenants[tenant] = Outbox(metadata, wake=False)
+        with engine.begin() as connection:
+            connection.execute(CreateSchema(tenant))
+            metadata.create_all(connection)
+    schemas = [arg for tenant in tenants for arg in ("--schema", tenant)]
+
+    def count() -> int:
+        with engine.begin() as connection:
+            tables = [outbox.table for outbox in tenants.values()]
+            return sum(connection.execute(select(func.count()).select_from(table)).scalar_one() for table in tables)
+
+    with relays(client, "--database", postgres.url, *schemas) as process:
+        for tenant, outbox in tenants.items():
+            with engine.begin() as connection:
+                outbox.add(connection, receipt, len(tenant))
+        wait_until(lambda: count() == 0, 30)
+        with engine.begin() as connection:
+            name = {"name": postgres.name}
+            used = connection.execute(
+                text("SELECT count(*) FROM pg_stat_activity WHERE datname = :name AND pid <> pg_backend_pid()"), name
+            ).scalar_one()
+        assert used <= 2  # relays of one database share its connections
+        told = end(process)
+    assert "it sent 2 rows" in told
+    for outbox in tenants.values():
+        forget_outbox(outbox)
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--table", "a.b", "--schema", "c"], "--table a.b names its schema"),
+        (["--table", "a", "--table", "a"], "table a of sqlite:// is named twice"),
+        (["--table", "a", "--table", "b"], "no such table: a"),
+    ],
+)
+def test_places_that_cannot_be(options: list[str], says: str) -> None:
+    told = CliRunner().invoke(rl, ["outbox", "relay", "--database", "sqlite://", *options])
+    assert told.exit_code == 2, told.output
+    assert says in told.stderr
+
+
+# --- Django ----------------------------------------------------------------------------------------------------------
+
+
+def test_djangos_command_has_all_options_of_rl() -> None:
+    parser = load_command_class("relier.django", "relier_relay").create_parser("manage.py", "relier_relay")
+    theirs = {flag for action in parser._actions for flag in action.option_strings}
+    ours = {flag for option in relay_command.params if isinstance(option, click.Option) for flag in option.opts}
+    assert ours - theirs == {"--url", "--namespace"}  # Django's come from the environment
+    assert "--queue-snapshot-refresh-seconds" in theirs
+
+
+def test_a_process_for_several_aliases(tmp_path: Path, client: Client) -> None:
+    files = SQLite(tmp_path)
+    urls = {"default": files.fresh().url, "second": files.fresh().url}
+    with DjangoShop(client, **urls) as shop:
+        shop.make_tables()
+        for alias in urls:
+            with transaction.atomic(using=alias):
+                receipt.push_in(alias, 1)
+        call_command_until_sent(shop, *urls)
+
+
+def call_command_until_sent(shop: DjangoShop, *aliases: str) -> None:
+    import io
+    import threading
+
+    said = io.StringIO()
+
+    def stop_when_sent() -> None:
+        wait_until(lambda: shop.client.run(shop.client.ledger.stats()).counts.get("submitted", 0) == len(aliases), 30)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    watcher = threading.Thread(target=stop_when_sent)
+    watcher.start()
+    options = [arg for alias in aliases for arg in ("--database", alias)]
+    call_command("relier_relay", *options, "--queue-snapshot-refresh-seconds", "5", stdout=said)
+    watcher.join()
+    assert all(shop.ids(alias) == [] for alias in aliases)
+    assert f"The relay has stopped: {len(aliases)} sent" in said.getvalue()

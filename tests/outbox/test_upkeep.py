@@ -1,0 +1,107 @@
+"""Rows that no relay takes are told of; dead rows go when they were kept for long enough."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+from click.testing import CliRunner, Result
+from shop import Scripted, Shop
+
+from relier.cli.main import rl
+from relier.outbox.batch import Batch
+from relier.outbox.members import Membership
+from relier.outbox.row import NewRow
+from relier.outbox.target import SENT, Failed
+from relier.outbox.upkeep import EVERY_S, REPEAT_S
+
+HOUR_MS = 3_600_000
+LEFT = NewRow("left", "celery", "shop.mail", "mails", "", b"x")
+
+
+def leave_rows(shop: Shop) -> None:
+    """Celery rows that nobody takes, for an hour."""
+    shop.write(LEFT, LEFT)
+    shop.change(created_at=shop.outbox.table.c.created_at - HOUR_MS)
+
+
+def run(shop: Shop, *args: str) -> Result:
+    settings = shop.client.settings
+    options = ["--url", settings.redis_url, "--namespace", settings.namespace]
+    return CliRunner().invoke(rl, [*options, *args])
+
+
+def url_of(shop: Shop) -> str:
+    return shop.engine.url.render_as_string(hide_password=False)
+
+
+def test_a_relay_says_which_rows_it_leaves(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    leave_rows(shop)
+    now = [0.0]
+    relay = shop.relay(Scripted(SENT), idle_time=0.001, clock=lambda: now[0])
+    told = "2 rows of kind celery wait in relier_outbox, the oldest for 36"
+    for passed, times in ((0.0, 1), (1.0, 1), (EVERY_S, 1), (REPEAT_S, 2)):
+        now[0] += passed
+        relay.turn(Batch(relay.boot))
+        found = [one for one in caplog.messages if one.startswith(told)]
+        assert len(found) == times
+        assert found[0].endswith("this relay does not take them: start a relay with --celery-app")
+
+
+def test_young_rows_may_be_another_relays(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "relier.outbox")
+    shop.write(LEFT)
+    relay = shop.relay(Scripted(SENT), idle_time=0.001)
+    relay.turn(Batch(relay.boot))
+    assert caplog.messages == []
+
+
+def test_stats_and_doctor_say_so(shop: Shop) -> None:
+    shop.client.open()
+    leave_rows(shop)
+    shop.place(1)
+    told = run(shop, "outbox", "stats", "--database", url_of(shop)).output
+    assert "Not taken: 2 celery rows, the oldest for 1 h: start a relay with --celery-app." in told
+    numbers = json.loads(run(shop, "outbox", "stats", "--json", "--database", url_of(shop)).output)
+    assert {one["kind"]: one["rows"] for one in numbers["kinds"]} == {"celery": 2, "ledger": 1}
+    assert [one["kind"] for one in numbers["not_taken"]] == ["celery"]
+    found = json.loads(run(shop, "doctor", "--json", "--database", url_of(shop)).output)["checks"]
+    (verdict,) = (one for one in found if one["check"] == "outbox" and one["level"] == "warn")
+    assert "2 celery rows wait, the oldest for 1 h, and no relay takes them" in verdict["says"]
+    assert "--celery-app" in verdict["advice"]
+
+
+def test_a_living_relay_that_takes_them_is_known(shop: Shop) -> None:
+    leave_rows(shop)
+    about = {"table": "relier_outbox", "kinds": ["ledger", "celery"]}
+    member = Membership(shop.client.settings, shop.client.scripts, lambda: dict(about))
+    member.begin()
+    try:
+        assert "Not taken" not in run(shop, "outbox", "stats", "--database", url_of(shop)).output
+    finally:
+        member.end()
+
+
+def test_the_doctor_without_an_outbox_says_nothing_of_it(shop: Shop) -> None:
+    found = json.loads(run(shop, "doctor", "--json").output)["checks"]
+    assert not [one for one in found if one["check"] == "outbox"]
+    missing = run(shop, "doctor", "--json", "--database", url_of(shop), "--table", "not_there")
+    (verdict,) = (one for one in json.loads(missing.output)["checks"] if one["check"] == "outbox")
+    assert verdict["level"] == "bad"
+    assert "not_there" in verdict["says"]
+
+
+def test_dead_rows_go_when_they_were_kept_long_enough(shop: Shop) -> None:
+    shop.place(1, 2)
+    shop.relay(Scripted(Failed(ValueError("poison"), final=True))).drain()
+    kept = shop.relay(Scripted(SENT), idle_time=0.001)
+    kept.turn(Batch(kept.boot))
+    assert shop.count() == 2
+    shop.change(died_at=shop.outbox.table.c.died_at - 2 * HOUR_MS)
+    shop.place(3)
+    relay = shop.relay(Scripted(Failed(ValueError("poison"), final=True)), dead_retention=3600.0, idle_time=0.001)
+    relay.drain()
+    relay.turn(Batch(relay.boot))
+    (left,) = shop.rows()
+    assert left.dead == 1

@@ -1,0 +1,186 @@
+"""`python manage.py relier_outbox …`: what waits in the outbox, and what is done with the dead; as `rl outbox` does,
+through Django's own connections."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError
+from django.db.utils import DEFAULT_DB_ALIAS
+
+from relier.django.database import DjangoDatabase
+from relier.errors import RelierError, StoreUnavailableError
+from relier.ledger.pages import read_stats
+from relier.outbox.bell import may_be_heard
+from relier.outbox.health import TABLE, refusal_in
+from relier.outbox.inbox import DEFAULT_INBOX, Marks
+from relier.outbox.members import LivingRelay, living_relays
+from relier.outbox.options import RelayOptions, age_of
+from relier.outbox.rows import Rows, Transaction, Wanted, said_by
+from relier.outbox.upkeep import TAKES, UNKNOWN, left_alone
+from relier.outbox.write import DEFAULT_TABLE
+from relier.redact import shown
+from relier.submit.client import default_client
+
+COUNTED = 1_000_000  # rows that `stats` counts
+
+
+class Command(BaseCommand):
+    help = "Look at the outbox: what waits, what is dead; replay or purge dead rows; forget old marks of the inbox."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+        for name, told in (
+            ("stats", "How many rows wait, how old the oldest is, how many are dead, and which relays live."),
+            ("dead", "Rows that could not be sent, with their exceptions."),
+            ("replay", "Send dead rows once more, with all their retries."),
+            ("purge", "Remove dead rows for good."),
+            ("forget", "Remove the marks of `ctx.exactly_once` that are older than any task that could come back."),
+        ):
+            one = actions.add_parser(name, help=told, description=told)
+            one.add_argument("--database", default=DEFAULT_DB_ALIAS, metavar="ALIAS", help="The database.")
+            one.add_argument("--table", default=DEFAULT_TABLE, metavar="NAME", help="The outbox table.")
+            one.add_argument("--json", action="store_true", dest="as_json", help="Print one JSON document.")
+            if name in ("dead", "replay", "purge"):
+                add_choice(one)
+            if name in ("replay", "purge"):
+                one.add_argument("--all", action="store_true", help="All of them, without an ID or a filter.")
+                one.add_argument("--dry-run", action="store_true", help="Only count.")
+            if name in ("replay", "purge", "forget"):
+                one.add_argument("--yes", "-y", action="store_true", help="Do not ask.")
+            if name == "dead":
+                one.add_argument("--limit", type=int, default=50, metavar="N", help="At most so many.  [default: 50]")
+            if name == "forget":
+                one.add_argument("--older-than", required=True, metavar="AGE", help="Only marks so old: 90d.")
+                one.add_argument("--inbox", default=DEFAULT_INBOX, metavar="NAME", help="The table of the marks.")
+
+    def handle(self, **given: Any) -> None:
+        try:
+            self.database = DjangoDatabase(given["database"])
+            self.rows = Rows(self.database.dialect, RelayOptions(table=given["table"]).table)
+            self.as_json = given["as_json"]
+            getattr(self, f"_{given['action']}")(given)
+        except RelierError as error:
+            raise CommandError(str(error), returncode=2) from error
+        except DatabaseError as error:
+            advice = (refusal_in(error) or TABLE).format(table=given["table"])
+            raise CommandError(f"the database said no: {said_by(error)}; {advice}", returncode=3) from error
+
+    # --- looking -------------------------------------------------------------------------------------------------
+
+    def _stats(self, _: dict[str, Any]) -> None:
+        with self.database.begin() as tx:
+            depth, kinds = self.rows.depth(tx, COUNTED), self.rows.kinds(tx, COUNTED)
+        relays = relays_alive()
+        taken = {kind for relay in relays or () for kind in relay.takes(self.rows.table)}
+        left = [] if relays is None else left_alone(kinds, taken)
+        boots = None if relays is None else [relay.boot for relay in relays]
+        oldest = f", the oldest for {span(depth.oldest_age_ms)}" if depth.waiting else ""
+        self._answer(
+            asdict(depth)
+            | {"relays": boots, "kinds": [asdict(one) for one in kinds], "not_taken": [asdict(one) for one in left]},
+            f"Waiting: {depth.waiting:,}{'' if depth.exact else ' or more'}{oldest}.",
+            f"Dead: {depth.dead:,}{' or more' if depth.dead >= COUNTED else ''}.",
+            f"Relays: {'not known' if boots is None else ', '.join(boots) or 'none'}.",
+            *(
+                f"Not taken: {one.rows:,} of kind {one.kind}, the oldest for {span(one.oldest_age_ms)}: "
+                f"{TAKES.get(one.kind, UNKNOWN)}."
+                for one in left
+            ),
+        )
+
+    def _dead(self, given: dict[str, Any]) -> None:
+        wanted = wanted_in(given)
+        with self.database.begin() as tx:
+            found = [seen for one in wanted for seen in self.rows.dead(tx, one, given["limit"])][: given["limit"]]
+            total = sum(self.rows.count_dead(tx, one) for one in wanted)
+        settings = default_client().settings
+        seen = [asdict(one) | {"error": str(shown(settings, one.name, one.error))} for one in found]
+        lines = [
+            f"{one['task_id']}  {one['name']}  {one['queue']}  {span(one['age_ms'])}  {first_line(one['error'])}"
+            for one in seen
+        ]
+        self._answer({"total": total, "rows": seen}, *lines, f"{len(found):,} of {total:,} dead rows.")
+
+    # --- deciding ------------------------------------------------------------------------------------------------
+
+    def _replay(self, given: dict[str, Any]) -> None:
+        self._carry_out(given, self.rows.replay, "Replay", "replayed")
+
+    def _purge(self, given: dict[str, Any]) -> None:
+        self._carry_out(given, self.rows.purge, "Remove for good", "removed")
+
+    def _carry_out(
+        self, given: dict[str, Any], act: Callable[[Transaction, Wanted], int], verb: str, done_word: str
+    ) -> None:
+        wanted = wanted_in(given)
+        if wanted == [Wanted()] and not given["all"]:
+            raise CommandError("say which: IDs, --name, --queue, --older-than, or --all", returncode=2)
+        with self.database.begin() as tx:
+            matched = sum(self.rows.count_dead(tx, one) for one in wanted)
+        if given["dry_run"]:
+            self._answer({"matched": matched, "done": 0}, f"{matched:,} dead rows would be {done_word}.")
+            return
+        self._ask(given, matched, f"{verb} {matched:,} dead rows?")
+        with self.database.begin() as tx:
+            done = sum(act(tx, one) for one in wanted)
+        self._answer({"matched": matched, "done": done}, f"{done:,} dead rows {done_word}.")
+
+    def _forget(self, given: dict[str, Any]) -> None:
+        marks = Marks(self.database.dialect, RelayOptions(table=given["inbox"]).table)
+        age, kept_ms = age_of(given["older_than"]), round(1000 * default_client().settings.dead_ttl)
+        if age < kept_ms:
+            self.stderr.write(
+                f"Dead letters are kept for {span(kept_ms)} (RELIER_DEAD_TTL): one that is replayed after its mark is "
+                f"gone has its effect twice."
+            )
+        with self.database.begin() as tx:
+            count = marks.count(tx, age)
+        self._ask(given, count, f"Remove for good {count:,} marks?")
+        with self.database.begin() as tx:
+            done = marks.purge(tx, age)
+        self._answer({"removed": done}, f"{done:,} marks removed.")
+
+    def _ask(self, given: dict[str, Any], count: int, question: str) -> None:
+        if count and not given["yes"] and not self.as_json and input(f"{question} [y/N] ").lower() not in ("y", "yes"):
+            raise CommandError("nothing was done")
+
+    def _answer(self, document: dict[str, Any], *lines: str) -> None:
+        self.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) if self.as_json else "\n".join(lines))
+
+
+def add_choice(parser: Any) -> None:
+    """Which of the dead: by id, task, queue or age."""
+    parser.add_argument("task_ids", nargs="*", metavar="ID")
+    parser.add_argument("--name", default="", metavar="TASK", help="Only rows of this task.")
+    parser.add_argument("--queue", default="", metavar="NAME", help="Only rows for this queue.")
+    parser.add_argument("--older-than", default="", metavar="AGE", help="Only rows so old: 90s, 15m, 6h, 7d.")
+
+
+def wanted_in(given: dict[str, Any]) -> list[Wanted]:
+    age = age_of(given["older_than"]) if given["older_than"] else 0
+    return [Wanted(one, given["name"], given["queue"], age) for one in given["task_ids"] or ("",)]
+
+
+def relays_alive() -> list[LivingRelay] | None:
+    """None where the ledger is away, or is an embedded one that does not run: asking would start it."""
+    client = default_client()
+    if not may_be_heard(client.settings):
+        return None
+    try:
+        return living_relays(read_stats(client.sync_store.run, client.ledger).boots)
+    except StoreUnavailableError:
+        return None
+
+
+def span(ms: float) -> str:
+    return str(timedelta(seconds=round(ms / 1000)))
+
+
+def first_line(error: str) -> str:
+    return (error.splitlines() or [""])[0]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +17,8 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from django.core.management import call_command, load_command_class
+from django.conf import settings
+from django.core.management import CommandError, call_command, load_command_class
 from django.db import transaction
 from django_shop import DjangoShop
 from shop import Shop, receipt
@@ -26,6 +29,7 @@ from databases import Database, SQLite
 from relier import Client
 from relier.cli.main import rl
 from relier.cli.relays import relay as relay_command
+from relier.django.database import notice_connector
 from relier.outbox.sqlalchemy import Outbox
 from relier.outbox.write import forget_outbox
 from relier.settings import environment
@@ -157,9 +161,6 @@ def test_a_process_for_several_aliases(tmp_path: Path, client: Client) -> None:
 
 
 def call_command_until_sent(shop: DjangoShop, *aliases: str) -> None:
-    import io
-    import threading
-
     said = io.StringIO()
 
     def stop_when_sent() -> None:
@@ -173,3 +174,30 @@ def call_command_until_sent(shop: DjangoShop, *aliases: str) -> None:
     watcher.join()
     assert all(shop.ids(alias) == [] for alias in aliases)
     assert f"The relay has stopped: {len(aliases)} sent" in said.getvalue()
+
+
+def test_djangos_commits_wake_relays_that_listen(
+    postgres: Database, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "RELIER_OUTBOX_NOTIFY", True, raising=False)
+    with DjangoShop(client, default=postgres.url) as shop:
+        shop.make_tables()
+        with notice_connector("default")() as listening:
+            listening.execute("LISTEN relier_outbox")
+            with transaction.atomic():
+                receipt.push_in("default", 1)
+            assert len(list(listening.notifies(timeout=30, stop_after=1))) == 1
+
+
+def test_listening_is_for_postgresql(sqlite: Database, client: Client) -> None:
+    with DjangoShop(client, default=sqlite.url) as shop:
+        shop.make_tables()
+        with pytest.raises(CommandError, match="--listen is for PostgreSQL, not for SQLite"):
+            call_command("relier_relay", "--listen")
+
+
+def test_djangos_command_ends_where_it_is_refused(postgres: Database, client: Client) -> None:
+    with DjangoShop(client, default=postgres.url.replace(postgres.name, "not_there")):
+        with pytest.raises(CommandError, match="see the name of the database") as refused:
+            call_command("relier_relay")
+        assert refused.value.returncode == 2

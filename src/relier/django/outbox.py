@@ -20,6 +20,7 @@ from django.db.utils import DEFAULT_DB_ALIAS
 from relier.django.models import NowMs, OutboxRow
 from relier.errors import ConfigurationError, OutsideTransactionError
 from relier.outbox.bell import Ringer
+from relier.outbox.postgres import channel_of
 from relier.outbox.row import NewRow
 from relier.outbox.write import holding
 from relier.submit.client import default_client
@@ -34,6 +35,7 @@ R = TypeVar("R")
 # Settings of the project.
 STRICT = "RELIER_OUTBOX_STRICT"  # True: what would commit by itself is refused
 WAKE = "RELIER_OUTBOX_WAKE"  # True: commits wake a relay
+NOTIFY = "RELIER_OUTBOX_NOTIFY"  # False. True: on PostgreSQL, commits also wake relays with --listen
 
 
 class DjangoOutbox:
@@ -67,6 +69,9 @@ class DjangoOutbox:
         OutboxRow.objects.using(connection.alias).bulk_create(
             [OutboxRow(**msgspec.structs.asdict(row), created_at=NowMs(), due_at=NowMs()) for row in rows]
         )
+        if getattr(settings, NOTIFY, False) and connection.vendor == "postgresql":
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_notify(%s, '')", [channel_of(OutboxRow._meta.db_table)])
         if getattr(settings, WAKE, True) and not manual:  # there Django tells of no commit: a relay that polls finds it
             self._ring_after(connection)
 

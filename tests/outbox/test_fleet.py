@@ -54,11 +54,13 @@ def end(process: subprocess.Popen[str]) -> str:
     return told
 
 
-def test_several_databases_of_which_one_is_not_there(tmp_path: Path, client: Client) -> None:
+@pytest.mark.parametrize("driver", ["url", "async_url"])
+def test_several_databases_of_which_one_is_not_there(tmp_path: Path, client: Client, driver: str) -> None:
     client.open()
     files, port = SQLite(tmp_path), free_port()
     first, second, missing = files.fresh(), files.fresh(), files.fresh()
-    databases = [arg for one in (missing, first, second) for arg in ("--database", one.url)]
+    databases = [arg for one in (missing, first, second) for arg in ("--database", getattr(one, driver))]
+    named = {one.name: getattr(one, driver) for one in (first, second, missing)}
     with Shop(first.url, client) as one, Shop(second.url, client) as two:
         sign = tmp_path / "alive"
         more = ["--metrics-port", str(port), "--liveness-file", str(sign)]
@@ -68,13 +70,17 @@ def test_several_databases_of_which_one_is_not_there(tmp_path: Path, client: Cli
             assert all(one.state(task).name == "QUEUED" for task in ids)
             assert len(json.loads(stats(first, client))["relays"]) == 1  # one member, however many tables
             shown = scrape(port)
-            assert f'relier_outbox_published_total{{database="{first.url}",table="relier_outbox"}} 2.0' in shown
-            assert f'relier_outbox_published_total{{database="{second.url}",table="relier_outbox"}} 1.0' in shown
-            assert f'relier_outbox_database_state{{database="{missing.url}",table="relier_outbox"}} 2.0' in shown
+            assert f'relier_outbox_published_total{{database="{named[first.name]}",table="relier_outbox"}} 2.0' in shown
+            assert (
+                f'relier_outbox_published_total{{database="{named[second.name]}",table="relier_outbox"}} 1.0' in shown
+            )
+            assert (
+                f'relier_outbox_database_state{{database="{named[missing.name]}",table="relier_outbox"}} 2.0' in shown
+            )
             assert sign.exists()
             Shop(missing.url, client).__exit__()  # its table is there now
             told = end(process)
-    assert f"({missing.url}, table relier_outbox) refuses this relay" in told
+    assert f"({named[missing.name]}, table relier_outbox) refuses this relay" in told
     assert "it sent 3 rows" in told
 
 

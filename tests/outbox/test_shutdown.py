@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from celery import Celery
 from shop import Shop
+from test_celery_frozen import running_rabbit
 
 from databases import Database
 from relier import Client
@@ -105,6 +106,27 @@ def test_a_frozen_broker_does_not_hold_up_the_end(sqlite_shop: Shop, boot: Boot,
     assert "did not end in time" in told
     held = sum(row.leased_by != "" for row in sqlite_shop.rows())
     assert 1 <= held <= int(threads)  # what was not begun is given back
+
+
+@pytest.mark.engines
+@pytest.mark.xdist_group("rabbitmq")
+def test_a_frozen_rabbitmq_does_not_hold_up_the_end(sqlite_shop: Shop, tmp_path: Path) -> None:
+    with running_rabbit() as node:
+        if not node.own:
+            pytest.skip("the node is not ours to freeze")
+        assert node._process is not None
+        (tmp_path / "frozen_app.py").write_text(APP.format(url=node.url))
+        with relay_process(sqlite_shop, "--celery-app", "frozen_app:app", "--no-ledger", cwd=tmp_path) as process:
+            sqlite_shop.write(celery_row("first"))
+            wait_until(lambda: sqlite_shop.count() == 0, 30)
+            os.killpg(node._process.pid, signal.SIGSTOP)
+            try:
+                sqlite_shop.write(celery_row("second"))
+                wait_until(lambda: sqlite_shop.rows()[0].leased_by, 30)
+                told = end(process)
+            finally:
+                os.killpg(node._process.pid, signal.SIGCONT)
+    assert process.returncode == 0, told
 
 
 def test_a_frozen_ledger_does_not_hold_up_the_end(sqlite: Database, boot: Boot, settings: Settings) -> None:

@@ -1,0 +1,89 @@
+"""The threads that publish: one that hangs is given up, and another takes its place."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Sequence
+
+from shop import Shop
+
+from databases import Database
+from relier import Client
+from relier.outbox.batch import Batch
+from relier.outbox.engines import EngineDatabase
+from relier.outbox.options import RelayOptions
+from relier.outbox.publishers import Publishers
+from relier.outbox.relay import relay_to_ledger
+from relier.outbox.row import Row
+from relier.outbox.target import SENT, Outage, Outcome
+from relier.settings import Settings
+from servers import Boot, wait_until
+
+TIMEOUT_S = 2.0
+ROW = Row(1, "id", "celery", "name", "queue", b"", 0, 1, 0)
+
+
+def running() -> int:
+    return sum(thread.name == "relier-publishes" for thread in threading.enumerate())
+
+
+def test_a_publish_that_hangs_is_an_outage_and_another_thread_goes_on() -> None:
+    before, released = running(), threading.Event()
+    publishers = Publishers(1)
+
+    def hang(_: Sequence[Row]) -> list[Outcome]:
+        released.wait(30)
+        return [SENT]
+
+    publishers.begin(hang, [ROW], 0.01)
+    assert not publishers.has_room
+    (late,) = publishers.wait(30)
+    (outcome,) = late.outcomes
+    assert isinstance(outcome, Outage)
+    assert outcome.silent
+    assert str(outcome.error) == "no answer within 0.01 s (--send-timeout)"
+
+    publishers.begin(lambda rows: [SENT for _ in rows], [ROW], math.inf)
+    (ended,) = publishers.wait(30)
+    assert ended.outcomes == [SENT]
+    released.set()
+    publishers.close()
+    wait_until(lambda: running() == before)
+    assert isinstance(late.outcomes[0], Outage)  # whatever came of it is not looked at
+
+
+def test_what_a_target_raises_is_raised_in_the_relays_thread() -> None:
+    publishers = Publishers(1)
+
+    def fail(_: Sequence[Row]) -> list[Outcome]:
+        raise LookupError("a bug")
+
+    publishers.begin(fail, [ROW], math.inf)
+    (ended,) = publishers.wait(30)
+    assert isinstance(ended.error, LookupError)
+    publishers.close()
+
+
+def test_send_timeout_holds_for_the_ledger_too(sqlite: Database, boot: Boot, settings: Settings) -> None:
+    """The call and the question whether the store answers at all."""
+    server = boot()
+    client = Client(settings.model_copy(update={"redis_url": server.url}))
+    with Shop(sqlite.url, client) as shop:
+        options = RelayOptions(send_timeout=TIMEOUT_S, idle_time=0.001, no_wake=True)
+        relay = relay_to_ledger(EngineDatabase(shop.engine), client, options)
+        shop.place(1)
+        relay.drain()
+        shop.place(2)
+        server.freeze()
+        try:
+            began = time.monotonic()
+            batch = relay.turn(Batch(relay.boot))
+            took = time.monotonic() - began
+        finally:
+            server.thaw()
+        assert isinstance(batch.outcomes[batch.rows[0].id], Outage)
+        assert took < 1.6 * TIMEOUT_S
+        relay.close()
+    client.close()

@@ -9,6 +9,7 @@ import pytest
 from shop import Shop, Takes, row
 from sqlalchemy import Engine, event, func, select
 
+from databases import Database
 from relier import Client
 from relier.ledger.records import Submission, new_task_id
 from relier.outbox.batch import Batch
@@ -126,3 +127,18 @@ def test_a_key_that_waits_does_not_slow_down_the_others(shop: Shop) -> None:
         relay._publish(done)
         passes += 1
     assert (passes, relay.counts.published) == (2, 200)
+
+
+def test_a_claim_on_mariadb_reads_the_first_rows_of_a_key_alone(mariadb: Database, client: Client) -> None:
+    """Not the whole key for each row."""
+    handlers = "'Handler_read_next', 'Handler_read_prev', 'Handler_read_rnd_next'"
+
+    def rows_read() -> int:
+        found = mariadb.server.execute(f"SHOW GLOBAL STATUS WHERE variable_name IN ({handlers})")
+        return sum(int(value) for _, value in found)
+
+    with Shop(mariadb.url, client) as shop:
+        shop.write(*(row("k") for _ in range(2000)))
+        before = rows_read()
+        assert shop.relay(Takes(SENT), ordered=True).drain() == 2000
+        assert rows_read() - before < 20 * 2000

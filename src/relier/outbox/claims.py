@@ -40,7 +40,7 @@ FIRST = (
     "(r.order_key = '' OR NOT EXISTS (SELECT 1 FROM {t} b WHERE b.order_key = r.order_key AND b.dead = 0 "
     "AND b.id < r.id))"
 )
-WIDER = 4  # on MySQL a plain read picks so many times as many rows as are wanted: other relays lock some of them
+WIDER = 4  # on MySQL, so many times as many rows are read where others have locked those that come next
 PIECE = 500  # ids in one statement: MariaDB makes a join of a thousand, and reads the whole table for it
 KEYS_AT_ONCE = 100  # keys in one statement on MySQL
 LOOKS = 4  # times that a claim in order looks past keys that must wait, before it asks for the first rows of keys alone
@@ -64,8 +64,7 @@ class Claims:
         if self._ordered:
             return self._in_order(tx, most, where, values)
         if self._dialect == "mysql":
-            picked = [found[0] for found in self._pick(tx, "r.id", where, values, most * WIDER)]
-            return self._take_locked(tx, self._lock(tx, picked, most, where, values), values)
+            return self._take_locked(tx, self._lock_next(tx, most, where, values), values)
         return self._take(tx, f"{where} ORDER BY r.due_at, r.id LIMIT :most", {**values, "most": most})
 
     def _pick(self, tx: Transaction, what: str, where: str, values: Mapping[str, Any], most: int) -> Sequence[Any]:
@@ -167,6 +166,17 @@ class Claims:
                 f"UPDATE {{t}} AS r SET {TAKE} FROM picked WHERE r.id = picked.id RETURNING {self._what}"
             )
         return sorted((row_of(found) for found in tx.run(self._sql(sql), values)), key=lambda row: row.id)
+
+    def _lock_next(self, tx: Transaction, most: int, where: str, values: Mapping[str, Any]) -> list[Row]:
+        """Where another relay is at the very rows that come next, those behind them."""
+        locked: dict[int, Row] = {}
+        for wanted in (most, most * WIDER):
+            picked = [int(found[0]) for found in self._pick(tx, "r.id", where, values, wanted)]
+            others = [number for number in picked if number not in locked]
+            locked |= {row.id: row for row in self._lock(tx, others, most - len(locked), where, values)}
+            if len(picked) < wanted or len(locked) > most // 2:
+                break
+        return sorted(locked.values(), key=lambda row: row.id)
 
     def _lock(self, tx: Transaction, ids: Sequence[int], most: int, where: str, values: Mapping[str, Any]) -> list[Row]:
         """MySQL cannot return what it updates. What another relay has locked, or taken since, is left out."""

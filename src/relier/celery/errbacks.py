@@ -13,20 +13,21 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from celery.canvas import group, maybe_signature
+from kombu.utils.functional import maybe_list
 
 CALLED = "relier_called"  # of the request whose end is the part
 
 
 def marks_of(body: Any) -> set[str]:
     """The error callbacks of a chord's body."""
-    return {_mark(errback) for options in _options(body) for errback in options.get("link_error") or ()}
+    return {_mark(errback) for options in _options(body) for errback in _linked(options)}
 
 
 def leave_out(body: Any, called: Collection[str]) -> None:
     """Take the error callbacks that were called out of a chord's body."""
     for options in _options(body):
-        if called and options.get("link_error"):
-            options["link_error"] = [errback for errback in options["link_error"] if _mark(errback) not in called]
+        if called and _linked(options):
+            options["link_error"] = [errback for errback in _linked(options) if _mark(errback) not in called]
 
 
 def _options(body: Any) -> Iterator[dict[str, Any]]:
@@ -35,6 +36,11 @@ def _options(body: Any) -> Iterator[dict[str, Any]]:
     if isinstance(body, group):
         for task in body.tasks:
             yield maybe_signature(task, app=body.app).options
+
+
+def _linked(options: dict[str, Any]) -> list[Any]:
+    """One may stand there without a list around it."""
+    return list(maybe_list(options.get("link_error")) or ())
 
 
 def _mark(errback: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from inbox_desk import Desk, marks, paid, where
 from shop import failing, listen_to_sqlite
 from sqlalchemy import create_engine, func, insert, select
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, SAWarning
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -84,8 +85,29 @@ def rolls_an_outer_savepoint_back(ctx: TaskContext) -> str:
     return "paid"
 
 
+def rolls_back_around_open_savepoints(ctx: TaskContext) -> str:
+    """The inner one is still open when the one around the block is rolled back."""
+    with where["engine"].begin() as connection:
+        outer = connection.begin_nested()
+        with ctx.exactly_once(connection):
+            pays(connection)
+        connection.begin_nested()
+        pays(connection)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SAWarning)  # of the order, which is meant
+            outer.rollback()
+    return "paid"
+
+
 @pytest.mark.parametrize(
-    "body", [read_first, read_first_by_connection, joins_a_connection, rolls_an_outer_savepoint_back]
+    "body",
+    [
+        read_first,
+        read_first_by_connection,
+        joins_a_connection,
+        rolls_an_outer_savepoint_back,
+        rolls_back_around_open_savepoints,
+    ],
 )
 async def test_a_block_that_is_not_committed_fails_the_attempt(desk: Desk, body: Any) -> None:
     error = error_in(await outcome_of(desk, body))
@@ -130,13 +152,44 @@ def commits_itself(ctx: TaskContext) -> str:
     return "paid"
 
 
+def catches_an_error(session: Any) -> None:
+    with failing(), session.begin_nested():
+        pays(session)
+        with failing(), session.begin_nested():
+            pays(session)
+            raise ZeroDivisionError
+        raise ZeroDivisionError
+
+
+def catches_an_error_inside(ctx: TaskContext) -> str:
+    with Session(where["engine"]) as session, ctx.exactly_once(session):
+        catches_an_error(session)
+        pays(session)
+        catches_an_error(session)
+    return "paid"
+
+
+def catches_an_error_before_and_after(ctx: TaskContext) -> str:
+    with where["engine"].begin() as connection:
+        catches_an_error(connection)
+        with connection.begin_nested():
+            with ctx.exactly_once(connection):
+                catches_an_error(connection)
+                pays(connection)
+            catches_an_error(connection)
+        catches_an_error(connection)
+    return "paid"
+
+
 def commits_the_connection(ctx: TaskContext) -> str:
     with where["engine"].begin() as connection, Session(bind=connection) as session, ctx.exactly_once(session):
         pays(session)
     return "paid"
 
 
-@pytest.mark.parametrize("body", [commits_itself, commits_the_connection])
+@pytest.mark.parametrize(
+    "body", [commits_itself, commits_the_connection, catches_an_error_inside, catches_an_error_before_and_after]
+)
 async def test_a_block_that_the_caller_commits_is_done(desk: Desk, body: Any) -> None:
     desk.push(task(body))
     claimed = desk.claim()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -39,11 +39,12 @@ class SessionBook(SessionStatements):
                 "the connection is in AUTOCOMMIT mode, so the mark of ctx.exactly_once would be committed before the "
                 "effects, and would stay if they fail; nothing was written; use an engine with transactions"
             )
-        self._watch = CommitWatch(connection)
         if self.owns:
             self._whole = connection.get_transaction() or connection.begin()
         else:
             self._whole = self._target.begin_nested()
+            self._connection()  # a session makes the savepoint when somebody asks for this
+        self._watch = CommitWatch(connection)
 
     def _connection(self) -> Connection:
         if isinstance(self._target, Session):
@@ -85,15 +86,15 @@ class SessionBook(SessionStatements):
 
 
 class CommitWatch:
-    """Sees what becomes of the transaction a connection is in, and of the savepoints that are open now."""
+    """Sees what becomes of the transaction a connection is in, and of the savepoints that are open now. What becomes of
+    later ones does not matter."""
 
     def __init__(self, connection: Connection) -> None:
         self.fate = Fate.OPEN
         self._connection = connection
-        self._inner: set[str] = set()  # savepoints that began later: what becomes of them does not matter
+        around = set(savepoints_of(connection))
         self._listeners: dict[str, Callable[..., None]] = {
-            "savepoint": lambda _, name: self._inner.add(name),
-            "rollback_savepoint": lambda _, name, __: None if name in self._inner else self._decide(Fate.LOST),
+            "rollback_savepoint": lambda _, name, __: self._decide(Fate.LOST) if name in around else None,
             "commit": lambda _: self._decide(Fate.COMMITTED),
             "commit_twophase": lambda _, __, ___: self._decide(Fate.COMMITTED),
             "rollback": lambda _: self._decide(Fate.LOST),
@@ -110,6 +111,14 @@ class CommitWatch:
     def _decide(self, fate: Fate) -> None:
         if self.fate is Fate.OPEN:
             self.fate = fate
+
+
+def savepoints_of(connection: Connection) -> Iterator[str]:
+    """The names of those that are open. SQLAlchemy reports the beginning of one before it has a name."""
+    inner = connection.get_nested_transaction()
+    while inner is not None:
+        yield inner._savepoint  # noqa: SLF001
+        inner = inner._previous_nested  # noqa: SLF001
 
 
 def book_of(where: Any) -> SessionBook:

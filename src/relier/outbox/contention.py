@@ -9,6 +9,7 @@ CLASHED = {"40001", "40P01", 1213, 1020}
 # The other side is still at it, and was waited for: lock_timeout, innodb_lock_wait_timeout. SQLite: busy, locked.
 WAITED = {"55P03", 1205}
 SQLITE_BUSY = {5, 6}
+UNKNOWN_SAVEPOINT = 1305  # MySQL and MariaDB
 
 
 class Contention(Enum):
@@ -18,9 +19,19 @@ class Contention(Enum):
     WAITED = "waited"
 
 
+def is_unknown_savepoint(error: BaseException) -> bool:
+    """Whether a savepoint is gone, and with it the transaction it was in."""
+    driver = _of_driver(error)
+    return driver.args[:1] == (UNKNOWN_SAVEPOINT,) or "no such savepoint" in str(driver)
+
+
+def _of_driver(error: BaseException) -> BaseException:
+    return getattr(error, "orig", None) or error.__cause__ or error
+
+
 def contention_in(error: BaseException) -> Contention | None:
     """What an error of a driver, of SQLAlchemy or of Django says about other transactions."""
-    driver = getattr(error, "orig", None) or error.__cause__ or error
+    driver = _of_driver(error)
     state = getattr(driver, "sqlstate", None) or getattr(driver, "pgcode", None)
     code = driver.args[0] if driver.args and isinstance(driver.args[0], int) else None
     if {state, code} & CLASHED:

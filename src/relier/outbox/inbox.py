@@ -21,12 +21,13 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from relier.errors import ConfigurationError, ExactlyOnceError, IdempotencyInFlightError
-from relier.outbox.contention import Contention, contention_in
+from relier.outbox.contention import Contention, contention_in, is_unknown_savepoint
 from relier.outbox.names import quoted
 from relier.outbox.rows import NOW_MS, Transaction, said_by
 
 DEFAULT_INBOX = "relier_inbox"
 MARK_ATTEMPTS = 5  # where transactions clash; then the task is put back
+PIN = "relier_mark"
 PLAIN = re.compile("[0-9a-f-]{1,63}")
 
 ENDED_INSIDE = (
@@ -122,6 +123,9 @@ class Marks:
         self._now = NOW_MS[dialect]
         self._mysql = dialect == "mysql"
         self._locks = dialect != "sqlite"
+        # MySQL undoes a whole transaction for a deadlock and commits it for DDL, SQLite undoes it for some errors; and
+        # the next statement begins another one. PostgreSQL takes no statement before somebody rolls back.
+        self._may_end_unseen = dialect != "postgresql"
 
     def put(self, book: Book, task_id: str, revision: int) -> bool:
         """False: it is there already, committed by another attempt. Waits for one that is at it."""
@@ -133,6 +137,24 @@ class Marks:
             f"VALUES (:task_id, :revision, {self._now}) ON {nothing}"
         )
         return book.change(sql, {"task_id": mark_of(task_id), "revision": revision}) == 1
+
+    def pin(self, book: Book) -> None:
+        """A savepoint lives as long as its transaction. Where the block is a savepoint itself, that one serves."""
+        if self._may_end_unseen and book.owns:
+            book.change(f"SAVEPOINT {PIN}", {})
+
+    def unpin(self, book: Book, task_id: str, revision: int) -> None:
+        """Raises where the transaction that the mark was written in is not the one that is about to be committed."""
+        if not self._may_end_unseen or not book.owns:
+            return
+        try:
+            book.change(f"RELEASE SAVEPOINT {PIN}", {})
+        except Exception as error:
+            if not is_unknown_savepoint(error):
+                raise
+            there = f"SELECT 1 FROM {self._table} WHERE task_id = :task_id AND revision = :revision"
+            found = book.run(there, {"task_id": mark_of(task_id), "revision": revision})
+            raise ExactlyOnceError(ENDED_INSIDE, final=bool(found)) from error
 
     def result(self, book: Book, task_id: str, revision: int) -> bytes | None:
         lock = " FOR UPDATE" if self._locks else ""  # sees what was committed since this transaction began
@@ -248,6 +270,7 @@ class ExactlyOnce:
             earlier = [marks.result(book, *self._key)]
         if earlier:
             raise AlreadyRan(self._decode(earlier[0]))
+        marks.pin(book)
 
     def _exit(self, error: BaseException | None) -> None:
         book, self._book = self._book, None
@@ -265,11 +288,13 @@ class ExactlyOnce:
         self._blocks.add(book)
 
     def _finish(self, book: Book) -> None:
+        marks = Marks(book.dialect, self._table)
         try:
             book.check()
+            marks.unpin(book, *self._key)
             raw = None if self.result is None else self._encode(self.result)
             if raw is not None:
-                Marks(book.dialect, self._table).keep(book, *self._key, raw)
+                marks.keep(book, *self._key, raw)
         except BaseException:
             book.end(well=False)
             raise

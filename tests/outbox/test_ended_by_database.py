@@ -1,0 +1,132 @@
+"""A database may end a transaction by itself, and say so in an error that code inside the block can catch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection as django_connection
+from django_shop import DjangoShop, Order
+from inbox_desk import marks, metadata, paid
+from shop import engine_of
+from sqlalchemy import Engine, func, insert, select, text, update
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
+
+from databases import Database
+from relier import Client, ExactlyOnceError
+from relier.outbox.inbox import AlreadyRan, Blocks, ExactlyOnce
+from servers import wait_until
+
+TASK = "ab" * 16
+BLOCKED = (
+    "SELECT count(*) FROM information_schema.processlist WHERE info LIKE 'UPDATE paid%%' AND id <> connection_id()"
+)
+
+
+@pytest.fixture(params=["mariadb", "mysql", "sqlite"])
+def ending(request: pytest.FixtureRequest) -> Database:
+    """One of those that do. PostgreSQL takes no other statement after an error."""
+    one: Database = request.getfixturevalue(request.param)
+    return one
+
+
+@pytest.fixture
+def engine(ending: Database) -> Iterator[Engine]:
+    made = engine_of(ending.url)
+    metadata.create_all(made)
+    with made.begin() as connection:
+        connection.execute(insert(paid), [{"id": 1, "order_no": 0}, {"id": 2, "order_no": 0}])
+    yield made
+    made.dispose()
+
+
+def once(where: Any, blocks: Blocks | None = None) -> ExactlyOnce:
+    return ExactlyOnce(where, TASK, 0, lambda _: None, lambda _: None, blocks=blocks)
+
+
+def count(engine: Engine, table: Any, *where: Any) -> int:
+    with engine.connect() as connection:
+        return int(connection.execute(select(func.count()).select_from(table).where(*where)).scalar_one())
+
+
+def touch(where: Any, row: int) -> None:
+    where.execute(update(paid).where(paid.c.id == row).values(order_no=paid.c.order_no + 1))
+
+
+def test_a_deadlock_that_is_caught_inside_the_block(ending: Database, engine: Engine) -> None:
+    """MySQL undoes the whole transaction of the smaller one, with the mark: the rest would be committed without it."""
+    if ending.kind == "sqlite":
+        pytest.skip("has no deadlocks: one writer at a time")
+    locked, done = threading.Event(), threading.Event()
+
+    def larger() -> None:
+        with engine.begin() as connection:
+            connection.execute(insert(paid), [{"order_no": 7}] * 200)
+            touch(connection, 2)
+            locked.set()
+            touch(connection, 1)
+        done.set()
+
+    def blocked() -> bool:
+        with engine.connect() as connection:
+            return bool(connection.exec_driver_sql(BLOCKED).scalar_one())
+
+    other, blocks = threading.Thread(target=larger), Blocks()
+
+    def smaller() -> None:
+        with Session(engine) as session, once(session, blocks):
+            touch(session, 1)
+            other.start()
+            assert locked.wait(30)
+            wait_until(blocked, 30, "the other one waits")
+            with pytest.raises(OperationalError, match="Deadlock"):
+                touch(session, 2)
+            session.execute(insert(paid).values(order_no=9))
+
+    with pytest.raises(ExactlyOnceError, match="ended inside the block"):
+        smaller()
+    other.join(30)
+    assert done.is_set()
+    assert blocks.broken() is None
+    assert (count(engine, marks), count(engine, paid, paid.c.order_no == 9)) == (0, 0)
+    with Session(engine) as session, once(session):
+        session.execute(insert(paid).values(order_no=9))
+    assert (count(engine, marks), count(engine, paid, paid.c.order_no == 9)) == (1, 1)
+
+
+@pytest.mark.parametrize("how", ["ROLLBACK", "COMMIT"])
+def test_a_transaction_that_ended_without_the_driver(engine: Engine, how: str) -> None:
+    def pay() -> None:
+        with Session(engine) as session, once(session):
+            session.execute(insert(paid).values(order_no=8))
+            session.execute(text(how))
+            session.execute(insert(paid).values(order_no=9))
+
+    with pytest.raises(ExactlyOnceError, match="ended inside") as ended:
+        pay()
+    assert ended.value.final is (how == "COMMIT")
+    # SQLite commits it at once: no transaction is open, and the driver was told to begin none.
+    assert count(engine, paid, paid.c.order_no == 9) == (1 if engine.dialect.name == "sqlite" else 0)
+    if how == "COMMIT":
+        with Session(engine) as session, pytest.raises(AlreadyRan), once(session):
+            pass
+
+
+def test_the_same_in_django(ending: Database, client: Client) -> None:
+    def pay() -> None:
+        with once("default"):
+            Order.objects.create(id=1)
+            with django_connection.cursor() as cursor:
+                cursor.execute("ROLLBACK")
+            Order.objects.create(id=2)
+
+    with DjangoShop(client, default=ending.url) as shop:
+        shop.make_tables()
+        with pytest.raises(ExactlyOnceError, match="ended inside"):
+            pay()
+        with once("default"):
+            Order.objects.create(id=3)
+        assert shop.orders() == ([2, 3] if ending.kind == "sqlite" else [3])

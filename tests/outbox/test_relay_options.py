@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click import UsageError
 from click.testing import CliRunner
 from pydantic import ValidationError
 
 from relier.cli.main import rl
-from relier.cli.outbox import age_of
 from relier.errors import ConfigurationError
 from relier.outbox.liveness import LivenessFile
-from relier.outbox.options import RelayOptions
+from relier.outbox.options import RelayOptions, age_of
 from relier.settings import Settings
 
 
@@ -56,7 +54,7 @@ def test_no_command_takes_what_is_no_number(command: list[str], given: str) -> N
 
 @pytest.mark.parametrize("age", ["²d", "9999999999999999999d", "-1d", "1.5d", "nan", "d", ""])
 def test_an_age_that_is_none_is_refused(age: str) -> None:
-    with pytest.raises(UsageError, match="an age is a number and a unit"):
+    with pytest.raises(ConfigurationError, match="an age is a number and a unit"):
         age_of(age)
 
 

@@ -5,7 +5,8 @@ relay        another process turns committed rows into records of the ledger, un
 inbox        the other way round: a task's effects in a database, and the mark that it ran, commit together
 
 row.py          what a row holds                       rows.py         every statement on the table, for three databases
-sqlalchemy.py   the way in for SQLAlchemy (tables.py, gathered.py), engines.py for relays; Django's: relier.django
+sqlalchemy.py   the way in for SQLAlchemy (tables.py, gathered.py, binds.py); engines.py for relays; relier.django
+names.py        tables' names, checked and quoted      liveness.py     the file that a relay touches
 books.py        the inbox's transactions in SQLAlchemy contention.py   which errors of a database only mean "again"
 relay.py        claim, publish, close; shutdown        route.py        to a target, target.py: outages, poison
 process.py      relays until a signal, fleet.py: one    publishers.py   the threads that publish, given up in time

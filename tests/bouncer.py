@@ -19,8 +19,8 @@ unix_socket_dir =
 auth_type = trust
 auth_file = {folder}/users
 admin_users = {user}
-pool_mode = transaction
-default_pool_size = 2
+pool_mode = {mode}
+default_pool_size = {size}
 server_round_robin = 1
 max_client_conn = 100
 pidfile = {folder}/pid
@@ -32,15 +32,23 @@ class PgBouncer(DatabaseServer):
     administration = "pgbouncer"
     ending = "SIGTERM"
 
-    def __init__(self, postgres: Postgres) -> None:
+    def __init__(self, postgres: Postgres, mode: str = "transaction") -> None:
         self._postgres = postgres
+        self._mode = mode
         require_pgbouncer()
         super().__init__()
 
     def make(self) -> None:
         (self.folder / "users").write_text(f'"{USER}" ""\n')
         (self.folder / "ini").write_text(
-            CONFIG.format(postgres=self._postgres.port, port=self.port, folder=self.folder, user=USER)
+            CONFIG.format(
+                postgres=self._postgres.port,
+                port=self.port,
+                folder=self.folder,
+                user=USER,
+                mode=self._mode,
+                size=2 if self._mode == "transaction" else 20,
+            )
         )
 
     def command(self) -> list[str]:

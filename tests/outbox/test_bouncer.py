@@ -32,6 +32,7 @@ from relier.outbox.postgres import NoticeListener
 from relier.outbox.relay import Relay
 from relier.outbox.target import Sent
 from relier.run.outcome import Done
+from servers import wait_until
 
 # As docs/how-to/outbox.md says it.
 PSYCOPG: dict[str, Any] = {"prepare_threshold": None}
@@ -153,6 +154,25 @@ def test_a_relay_that_cannot_hear_notices_polls(
     relay._calm = 30
     assert relay._pause() == RelayOptions().idle_time / 5
     relay.close()
+
+
+def test_notices_are_heard_through_a_pool_in_session_mode(
+    postgres_server: Postgres, postgres: Database, pg_shop: Shop
+) -> None:
+    pool = PgBouncer(postgres_server, "session").start()
+    wakes: list[int] = []
+    pg_shop.outbox._notify = True
+    try:
+        ear = NoticeListener(notice_connector(pool.behind(postgres).url), "relier_outbox", lambda: wakes.append(1))
+        ear.start()
+        wait_until(lambda: wakes == [1])
+        assert ear.hears
+        pg_shop.place(1)
+        wait_until(lambda: wakes == [1, 1])
+        ear.end()
+        ear.join(30)
+    finally:
+        pool.end()
 
 
 def _given(ear: NoticeListener, _: Any) -> NoticeListener:

@@ -117,7 +117,7 @@ def test_an_engine_that_prepares_is_told_what_to_do(
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ("psycopg?cursor_factory=none", "object is not callable"),
+        ("psycopg?connect_timeout=soon", "connect_timeout"),
         ("psycopg?no_such_option=1", 'invalid connection option "no_such_option"'),
         ("asyncpg?command_timeout=soon", "command_timeout"),
         ("asyncpg?no_such_option=1", "no_such_option"),

@@ -45,6 +45,13 @@ def impatient(url: str) -> Engine:
     return engine
 
 
+def far_off(shop: Shop, database: Database) -> None:
+    """Rows that wait for long: then MariaDB knows that the table is large, and reads its index of due rows."""
+    shop.write(*(row() for _ in range(500)))
+    shop.change(due_at=2**60)
+    database.server.execute(f"ANALYZE TABLE {database.name}.relier_outbox")
+
+
 @pytest.mark.parametrize("ordered", [False, True])
 def test_a_relay_neither_waits_for_nor_locks_what_is_not_committed(
     maria_shop: Shop, mariadb: Database, ordered: bool
@@ -67,9 +74,31 @@ def test_a_relay_neither_waits_for_nor_locks_what_is_not_committed(
     engine.dispose()
 
 
+def test_a_savepoint_that_is_rolled_back_blocks_no_other_push(maria_shop: Shop, mariadb: Database) -> None:
+    """At REPEATABLE READ. A relay that had looked at its row would leave a lock on the gap where all others insert: two
+    such transactions would deadlock."""
+    engine = impatient(mariadb.url)
+    far_off(maria_shop, mariadb)
+    relay = maria_shop.relay(Takes(SENT))
+    with engine.connect() as one, engine.connect() as two:
+        for pushing in (one, two):
+            maria_shop.outbox.insert(pushing, [row()])
+            savepoint = pushing.begin_nested()
+            maria_shop.outbox.insert(pushing, [row()])
+            assert relay.drain() == 0
+            savepoint.rollback()
+        for pushing in (one, two):
+            maria_shop.outbox.insert(pushing, [row()])
+        one.commit()
+        two.commit()
+    assert relay.drain() == 4
+    engine.dispose()
+
+
 def test_no_push_fails_because_relays_run(maria_shop: Shop, mariadb: Database) -> None:
     """At REPEATABLE READ, MariaDB's default; transactions of several inserts, some of them taken back."""
     failed: list[BaseException] = []
+    far_off(maria_shop, mariadb)
     relays = [
         Relay(EngineDatabase(create_engine(mariadb.url)), [Takes(SENT)], RelayOptions(batch_size=20, idle_time=0.01))
         for _ in range(3)

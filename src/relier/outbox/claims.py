@@ -6,8 +6,8 @@ in order             a plain read picks rows and sees which row of the same key 
 
 InnoDB: whoever looks at an index with FOR UPDATE, or changes rows by anything but their primary key, touches the rows
 that others have inserted and not committed. A relay then waits for those transactions, and they hold locks that they
-never asked for: at REPEATABLE READ these grow into locks on gaps, and pushes block each other. A plain read touches
-none of them.
+never asked for: at REPEATABLE READ, one whose savepoint is rolled back keeps a lock on the gap where all others insert,
+and two such deadlock. A plain read touches none of them.
 """
 
 from __future__ import annotations

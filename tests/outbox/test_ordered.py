@@ -129,6 +129,20 @@ def test_a_key_that_waits_does_not_slow_down_the_others(shop: Shop) -> None:
     assert (passes, relay.counts.published) == (2, 200)
 
 
+def test_a_first_row_that_is_due_after_all_others_goes_out_first(shop: Shop) -> None:
+    """It was tried before, say: a batch of rows behind it is due earlier."""
+    rows = [row("k") for _ in range(60)]
+    shop.write(*rows)
+    table = shop.outbox.table
+    shop.change(due_at=5)
+    with shop.engine.begin() as connection:
+        first = connection.execute(select(func.min(table.c.id))).scalar_one()
+        connection.execute(table.update().where(table.c.id == first).values(due_at=10))
+    target = Takes(SENT)
+    assert shop.relay(target, ordered=True, batch_size=20).drain() == 60
+    assert target.seen == [each.task_id for each in rows]
+
+
 def test_a_claim_on_mariadb_reads_the_first_rows_of_a_key_alone(mariadb: Database, client: Client) -> None:
     """Not the whole key for each row."""
     handlers = "'Handler_read_next', 'Handler_read_prev', 'Handler_read_rnd_next'"

@@ -42,7 +42,7 @@ FIRST = (
 )
 WIDER = 4  # on MySQL, so many times as many rows are read where others have locked those that come next
 PIECE = 500  # ids in one statement: MariaDB makes a join of a thousand, and reads the whole table for it
-KEYS_AT_ONCE = 100  # keys in one statement on MySQL
+KEYS_AT_ONCE = 100  # keys in one statement
 LOOKS = 4  # times that a claim in order looks past keys that must wait, before it asks for the first rows of keys alone
 NOT_YET = -1  # the id of no row: something stands before it that was not found
 FORCED = {"mysql": " FORCE INDEX (PRIMARY)"}  # or else they read a table that looks small from one end to the other
@@ -94,7 +94,7 @@ class Claims:
     def _next_in_order(
         self, tx: Transaction, most: int, where: str, values: Mapping[str, Any]
     ) -> dict[int, int | None]:
-        """Ids that may be sent now, and the id of the same key before each."""
+        """Ids that may be sent now if they are free, and the id of the same key before each."""
         befores: dict[int, int | None] = {}
         waiting: set[str] = set()  # keys
         for look in range(LOOKS):
@@ -110,7 +110,18 @@ class Claims:
                     waiting.add(key)
             if len(found) < most or len(befores) > most // 2:
                 break
+        if len(befores) < most:
+            befores = dict.fromkeys(self._heads(tx, sorted(waiting)), None) | befores
         return befores
+
+    def _heads(self, tx: Transaction, keys: Sequence[str]) -> Iterator[int]:
+        """The first row of each of these keys: it may be due long after those behind it, which then wait for it."""
+        head = "(SELECT b.id FROM {t} b WHERE b.order_key = :key%d AND b.dead = 0 ORDER BY b.order_key, b.id LIMIT 1)"
+        for start in range(0, len(keys), KEYS_AT_ONCE):
+            some = keys[start : start + KEYS_AT_ONCE]
+            sql = "SELECT " + ", ".join(head % i for i in range(len(some)))
+            (found,) = tx.run(self._sql(sql), {f"key{i}": key for i, key in enumerate(some)})
+            yield from (int(number) for number in found if number is not None)
 
     def _with_befores(
         self, tx: Transaction, most: int, where: str, values: Mapping[str, Any]

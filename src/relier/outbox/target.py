@@ -65,14 +65,14 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldBack:
     """It was not tried, for a row of the same order key before it was not sent."""
 
 
-Outcome = Sent | Deferred | Failed | Outage | Held
+Outcome = Sent | Deferred | Failed | Outage | HeldBack
 Pair = tuple[Row, Kept]
 SENT = Sent()
-HELD = Held()
+HELD = HeldBack()
 
 
 class Target(Protocol):

@@ -83,6 +83,8 @@ class Fleet:
                 refused.append(error)
             else:
                 return
+        for place in self._places:
+            place.database.close()
         raise refused[0]
 
     def run(self) -> None:

@@ -66,7 +66,6 @@ SAID = (
         LOGIN,
     ),
     (re.compile(r"database .* does not exist|no such database|permission denied for database"), NAME),
-    (re.compile(r"invalid (URI query parameter|connection option)"), OPTIONS),
 )
 
 
@@ -79,6 +78,8 @@ def refusal_in(error: BaseException) -> str | None:
     number = driver.args[0] if driver.args and isinstance(driver.args[0], int) else 0
     sqlite = -(getattr(driver, "sqlite_errorcode", 0) & 0xFF)
     by_code = next((REFUSALS[code] for code in (state, state[:2], number, sqlite) if code in REFUSALS), None)
+    if type(driver).__name__ == "ProgrammingError" and not (state or number or sqlite):  # the driver's own word
+        return OPTIONS
     return by_code or next((advice for pattern, advice in SAID if pattern.search(str(driver))), None)
 
 

@@ -361,7 +361,7 @@ def large_backlog(desk: Desk, rows: int) -> Table:
 def main() -> None:
     mode = modes()
     short = mode.quick
-    samples, count, peers, rounds = (10, 2_000, 300, 1) if short else (60, 20_000, 3_000, 3)
+    samples, count, peers, rounds = (10, 5_000, 1_000, 1) if short else (60, 20_000, 3_000, 3)
     isolation = REPEATABLE_READ if mode.repeatable_read else None
     with a_server(mode.database) as server, tempfile.TemporaryDirectory() as folder:
         broker = Server(Path(folder) / "broker").start() if mode.database == "postgres" else None

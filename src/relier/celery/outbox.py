@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import wraps
-from itertools import pairwise
 from typing import Any, Protocol
 
 import msgspec
@@ -160,7 +159,7 @@ class BrokerTarget:
         """By one pipeline, of which some may be there when others fail: not for rows whose order counts. What breaks
         all of it, the caller tells apart by sending them one by one."""
         outcomes: list[Outcome] = []
-        ends: list[int] = []  # how many commands there are after each row
+        commands: list[set[int]] = []  # of each row
         declared: set[str] = set()
         with (
             self._producers.acquire(block=True, timeout=self._timeout) as producer,
@@ -168,15 +167,13 @@ class BrokerTarget:
         ):
             for row in rows:
                 outcomes.append(self._send(producer, row, until, declared, retry=False))
-                ends.append(pipelined.gathered)
+                commands.append(pipelined.used())
             answers = pipelined.send()
-        errors = {i: answer for i, answer in enumerate(answers) if isinstance(answer, Exception)}
-        spans = pairwise([0, *ends])
-        return [self._failed(errors, *span, until) or one for one, span in zip(outcomes, spans, strict=True)]
-
-    def _failed(self, errors: dict[int, Exception], start: int, end: int, until: float) -> Outcome | None:
-        met = next((errors[i] for i in range(start, end) if i in errors), None) if errors else None
-        return None if met is None else self._judged(met, until)
+        errors = {i: self._judged(answer, until) for i, answer in enumerate(answers) if isinstance(answer, Exception)}
+        return [
+            next((errors[i] for i in used if i in errors), outcome)
+            for outcome, used in zip(outcomes, commands, strict=True)
+        ]
 
     def _judged(self, error: Exception, until: float) -> Outcome:
         return Outage(error) if self._is_away(error, until) else Failed(error)

@@ -114,7 +114,7 @@ def test_an_aes_key_of_another_size_is_refused(size: int) -> None:
 def test_a_missing_package_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("cryptography", "cryptography.exceptions", "cryptography.hazmat.primitives.ciphers.aead"):
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ConfigurationError, match=r"pip install relier\[encryption\]") as refused:
+    with pytest.raises(ConfigurationError, match=r"pip install '\.\[encryption\]'") as refused:
         Client(Settings(encryption_keys=entry("k1"), signing_keys=entry("s1")))
     assert not leaks(list(everything_said(refused.value)), key("k1"), key("s1"))
     assert Client(Settings(signing_keys=entry("s1"))).keyring.signs  # which needs no package

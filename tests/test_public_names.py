@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
@@ -11,6 +13,8 @@ import pytest
 from packaging.version import Version
 
 import relier
+
+INSTALLS = re.compile(r"pip install ['\"]?relier")
 
 
 @pytest.mark.parametrize("name", relier.__all__)
@@ -38,3 +42,19 @@ def test_the_version_is_stated_once() -> None:
     assert metadata.version("relier") == relier.__version__
     other = Version("0.1.7")  # the newest of another package of this name on the public index
     assert Version(relier.__version__) > other
+
+
+def test_nothing_tells_people_to_install_the_other_package_of_this_name() -> None:
+    root = Path(__file__).parents[1]
+    told = [path for folder in ("src", "docs", "examples") for path in sorted((root / folder).rglob("*.*"))]
+    told += [root / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "ARCHITECTURE.md")]
+    wrong = [str(path) for path in told if path.suffix in {".py", ".md"} and INSTALLS.search(path.read_text())]
+    assert wrong == [str(root / "src" / "relier" / "version.py")], "its docstring says why"
+
+
+def test_every_extra_that_a_message_names_exists() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    source = "".join(path.read_text() for path in Path(relier.__file__ or "").parent.rglob("*.py"))
+    calls = re.findall(r"how_to_install\(([^)]*)\)", source)
+    named = {extra for call in calls for extra in re.findall(r"'(\w+)'", call)}
+    assert {"celery", "encryption", "postgres"} <= named <= set(project["optional-dependencies"])

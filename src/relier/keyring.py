@@ -29,6 +29,7 @@ from pydantic import SecretStr
 
 from relier.errors import ConfigurationError, PayloadIntegrityError
 from relier.settings import Settings
+from relier.version import how_to_install
 
 ALGORITHM = "hmac-sha256"
 HEAD = b"\0rl:"
@@ -237,7 +238,7 @@ def _cipher_maker() -> Callable[[bytes], Cipher | str]:
     except ImportError as error:
         raise ConfigurationError(
             "RELIER_ENCRYPTION_KEYS is set, but the package cryptography is not installed here: "
-            "pip install relier[encryption]"
+            f"{how_to_install('encryption')}"
         ) from error
 
     def cipher_of(key: bytes) -> Cipher | str:

@@ -112,7 +112,7 @@ class Settings(BaseSettings):
     """Sign what is pushed, and run nothing else: `id:base64,id2:base64`, the key in use first; each ≥ 16 bytes."""
     encryption_keys: SecretStr = SecretStr("")
     """Encrypt payloads, results (of locks too), checkpoints and steps: `id:base64,id2:base64`, the key in use first;
-    each 16, 24 or 32 bytes. Needs `pip install relier[encryption]`."""
+    each 16, 24 or 32 bytes. Needs the extra `encryption`."""
     redact: Annotated[str, Field(pattern=r"^([\w.]+:[\w.]+)?$")] = ""
     """Who decides what people may see of payloads, results and failures: `package.module:function`, called with the
     task's name and the value, returns what may be shown."""

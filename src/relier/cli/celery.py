@@ -10,6 +10,7 @@ from relier.cli.session import Exit, Failure, Session, with_session
 from relier.cli.show import many, print_json
 from relier.errors import RelierError
 from relier.submit.client import Client, use_client
+from relier.version import how_to_install
 
 if TYPE_CHECKING:
     from relier.celery.drain import Drained
@@ -36,7 +37,7 @@ def drain(session: Session, where: str, dry_run: bool) -> Exit:
         from relier.celery.drain import broker_errors, see_broker
         from relier.celery.drain import drain as send_all
     except ImportError as error:
-        raise Failure(f"{error}; install Celery: pip install relier[celery]", Exit.USAGE) from error
+        raise Failure(f"{error}; to install Celery, {how_to_install('celery')}", Exit.USAGE) from error
     use_client(Client(session.settings))
     app = app_named(where)
     adoption, paused = adoption_of(app), False

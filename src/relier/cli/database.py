@@ -15,6 +15,7 @@ from relier.outbox.rows import Database, Rows, said_by
 from relier.outbox.write import DEFAULT_TABLE
 from relier.settings import OUTBOX_DATABASE
 from relier.store.address import redact
+from relier.version import how_to_install
 
 DATABASE_HELP = "The database, as SQLAlchemy writes it: postgresql+psycopg://…"
 START_IT = f"see that it runs, and that --database or {OUTBOX_DATABASE} leads to it"
@@ -37,7 +38,7 @@ def open_database(url: str) -> Database:
     try:
         from relier.outbox.engines import database_of
     except ImportError as error:
-        raise Failure(f"{error}; install it: pip install relier[sqlalchemy,postgres]", Exit.USAGE) from error
+        raise Failure(f"{error}; to install it, {how_to_install('sqlalchemy', 'postgres')}", Exit.USAGE) from error
     try:
         return database_of(url)
     except Exception as error:  # SQLAlchemy's, of a URL that is none, or a driver's that is not installed

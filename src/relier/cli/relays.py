@@ -22,6 +22,7 @@ from relier.outbox.rows import Database, Transaction
 from relier.settings import OUTBOX_DATABASE
 from relier.store.address import redact
 from relier.submit.client import Client
+from relier.version import how_to_install
 
 if TYPE_CHECKING:
     from relier.outbox.target import Target
@@ -133,5 +134,5 @@ def celery_targets(app: str | None, options: RelayOptions) -> list[Target]:
     try:
         from relier.celery.outbox import broker_target
     except ImportError as error:
-        raise Failure(f"{error}; install Celery: pip install relier[celery]", Exit.USAGE) from error
+        raise Failure(f"{error}; to install Celery, {how_to_install('celery')}", Exit.USAGE) from error
     return [broker_target(app, options.send_timeout)]

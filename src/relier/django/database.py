@@ -13,6 +13,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import DEFAULT_DB_ALIAS
 
 from relier.errors import ConfigurationError
+from relier.version import how_to_install
 
 NAME = re.compile(r"(?<![:\w]):([A-Za-z_]\w*)")
 READ_COMMITTED = "read committed"
@@ -79,7 +80,7 @@ def notice_connector(alias: str) -> Callable[[], Any]:
     try:
         import psycopg  # noqa: F401 - Django's own choice, where it is installed
     except ImportError as error:
-        raise ConfigurationError(f"{error}; --listen needs psycopg 3: `pip install relier[postgres]`") from error
+        raise ConfigurationError(f"{error}; --listen needs psycopg 3: {how_to_install('postgres')}") from error
 
     def connect() -> Any:
         made = connection.copy().get_new_connection(connection.get_connection_params())

@@ -16,6 +16,7 @@ from sqlalchemy.pool import StaticPool
 
 from relier.errors import ConfigurationError
 from relier.outbox.tables import dialect_of
+from relier.version import how_to_install
 
 R = TypeVar("R")
 
@@ -134,7 +135,7 @@ def notice_connector(url: str) -> Callable[[], Any]:
     try:
         import psycopg
     except ImportError as error:
-        raise ConfigurationError(f"{error}; --listen needs `pip install relier[postgres]`") from error
+        raise ConfigurationError(f"{error}; for --listen, {how_to_install('postgres')}") from error
     address = parsed.set(drivername="postgresql").render_as_string(hide_password=False)
     return lambda: psycopg.connect(address, autocommit=True)
 

@@ -1,4 +1,4 @@
-"""What a relay shows to Prometheus: `rl outbox relay --metrics-port`. Needs `pip install relier[metrics]`."""
+"""What a relay shows to Prometheus: `rl outbox relay --metrics-port`. Needs the extra `metrics`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from relier.errors import ConfigurationError
 from relier.outbox.batch import Counts
 from relier.outbox.relay import Relay
 from relier.outbox.rows import Depth
+from relier.version import how_to_install
 
 COUNTERS: tuple[tuple[str, str, Callable[[Counts], int]], ...] = (
     ("published", "Rows that were sent.", lambda counts: counts.published),
@@ -79,7 +80,7 @@ def serve_metrics(port: int, *relays: Relay) -> None:
     try:
         from prometheus_client import CollectorRegistry, start_http_server
     except ImportError as error:
-        raise ConfigurationError(f"{error}; metrics need `pip install relier[metrics]`") from error
+        raise ConfigurationError(f"{error}; for metrics, {how_to_install('metrics')}") from error
     registry = CollectorRegistry()
     registry.register(RelayCollector(*relays))
     try:

@@ -23,6 +23,7 @@ from urllib.parse import quote, unquote
 from relier.errors import CheckpointStoreError, ConfigurationError
 from relier.settings import Settings
 from relier.store.address import redact
+from relier.version import how_to_install
 
 SUFFIX = ".checkpoint"
 UNFINISHED = ".unfinished-"
@@ -141,7 +142,7 @@ class RemoteFolder:
             import fsspec
         except ImportError as error:
             raise ConfigurationError(
-                f"RELIER_CHECKPOINT_DIR is {self._shown!r}, which needs fsspec: pip install relier[checkpoints]"
+                f"RELIER_CHECKPOINT_DIR is {self._shown!r}, which needs fsspec: {how_to_install('checkpoints')}"
             ) from error
         self._fs: Any
         try:

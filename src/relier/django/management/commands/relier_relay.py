@@ -22,6 +22,7 @@ from relier.outbox.options import LEVELS, RelayOptions, relay_options
 from relier.outbox.postgres import NoticeListener
 from relier.outbox.target import Target
 from relier.submit.client import default_client
+from relier.version import how_to_install
 
 
 class Command(BaseCommand):
@@ -133,5 +134,5 @@ def broker_of(app: str, options: RelayOptions) -> list[Target]:
     try:
         from relier.celery.outbox import broker_target
     except ImportError as error:
-        raise CommandError(f"{error}; install Celery: pip install relier[celery]") from error
+        raise CommandError(f"{error}; to install Celery, {how_to_install('celery')}") from error
     return [broker_target(app, options.send_timeout)]

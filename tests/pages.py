@@ -23,6 +23,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from servers import free_port
+
+PORT = "8321"  # of the web server in a page; another one here, for two may run at once
 PATIENCE_S = 30.0
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 STAYS = {  # what it says when it is ready
@@ -88,7 +91,7 @@ class Terminal:
         self._log = folder / "worker.log"
         self._staying: dict[str, subprocess.Popen[bytes]] = {}  # by what they say
         self._reloads = False
-        self._real: dict[str, str] = {}  # what the page calls it -> what it is here
+        self._real = {PORT: str(free_port())}  # what the page calls it -> what it is here
 
     def run(self, page: Path) -> None:
         for step in steps_of(page):
@@ -135,7 +138,11 @@ class Terminal:
         self._reloads = command.startswith("rl dev") or (self._reloads and word != " takes ")
         with self._log.open("ab") as log:
             self._staying[word] = subprocess.Popen(
-                ["/bin/sh", "-c", f"exec {command}"], cwd=self.folder, env=self._environment, stdout=log, stderr=log
+                ["/bin/sh", "-c", f"exec {self._here(command)}"],
+                cwd=self.folder,
+                env=self._environment,
+                stdout=log,
+                stderr=log,
             )
         self._wait_for(word, began + 1)
 

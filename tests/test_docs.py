@@ -37,6 +37,15 @@ def test_the_readme_fits_fifteen_lines_of_code_and_two_commands() -> None:
     assert [step.command.split()[0] for step in commands] == ["rl", "python"]
 
 
+def test_the_index_lists_every_page_and_nothing_else() -> None:
+    docs = ROOT / "docs"
+    linked = {(docs / link).resolve() for link in re.findall(r"\]\(([^)#]+)\)", (docs / "index.md").read_text())} - {
+        ROOT / "ARCHITECTURE.md",
+        docs / "decisions",
+    }
+    assert linked == {page for page in docs.rglob("*.md") if page.parent.name != "decisions"} - {docs / "index.md"}
+
+
 def test_the_files_of_the_outbox_tutorial_are_the_example() -> None:
     for step in steps_of(ROOT / "docs" / "tutorial-outbox.md"):
         if step.file:

@@ -235,6 +235,19 @@ def test_what_a_limit_refused_is_given_back_when_a_relay_leaves(shop: Shop) -> N
     assert all(10_000 < one.due_at - one.leased_at <= 90_000 for one in left)
 
 
+def test_what_a_limit_lets_in_again_is_given_back_when_a_relay_leaves(shop: Shop) -> None:
+    """Its time has come while the last batch was sent."""
+    clock = Clock()
+    shop.write(limited(Limit.per_window("slow", 1, 1000), "slow"))
+    relay = shop.relay(Scripted(Deferred(5), SENT), clock=clock)
+    done = relay.turn(relay.turn(Batch(relay.boot)))
+    shop.write(row())
+    done = relay.turn(done)
+    clock.now += 6
+    relay._leave(done)
+    assert [one.leased_by for one in shop.rows()] == [""]
+
+
 def test_leases_of_what_a_limit_refused_are_renewed(shop: Shop) -> None:
     shop.place(1)
     clock = Clock()

@@ -14,7 +14,8 @@ from relier import Client
 from relier.ledger.records import Submission, new_task_id
 from relier.outbox.batch import Batch
 from relier.outbox.row import NewRow, Row, new_row
-from relier.outbox.target import SENT, LedgerTarget, Outcome
+from relier.outbox.target import SENT, Deferred, LedgerTarget, Outcome
+from relier.outbox.waiting import MOST_GROUPS
 
 
 def statements_of(engine: Engine) -> list[str]:
@@ -156,3 +157,21 @@ def test_a_claim_on_mariadb_reads_the_first_rows_of_a_key_alone(mariadb: Databas
         before = rows_read()
         assert shop.relay(Takes(SENT), ordered=True).drain() == 2000
         assert rows_read() - before < 20 * 2000
+
+
+def test_what_a_limit_refused_does_not_overtake_a_row_of_its_key(shop: Shop) -> None:
+    """A relay has no room for the first row of the key, which is put off in the table; it has for the second."""
+    rows = [keyed(f"task{n}", "") for n in range(MOST_GROUPS)]
+    first, second = keyed("no room", "k"), keyed("task0", "k")
+    shop.write(*rows, first, second)
+    now = 1000.0
+    target = Takes(*[Deferred(5)] * (MOST_GROUPS + 2), SENT)
+    relay = shop.relay(target, clock=lambda: now, ordered=True)
+    done = relay.turn(relay.turn(Batch(relay.boot)))
+    now += 6
+    done = relay.turn(done)
+    assert target.seen[MOST_GROUPS + 2 :] == [each.task_id for each in rows]
+    shop.change(due_at=0)
+    relay.turn(relay.turn(done))
+    assert target.seen[-2:] == [first.task_id, second.task_id]
+    assert shop.count() == 0

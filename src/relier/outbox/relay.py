@@ -249,7 +249,7 @@ class Relay:
             for kinds, most in claims:
                 batch.rows = [*batch.rows, *self._claim(tx, batch.boot, kinds, most, kept, whole=not probe)]
         self._waiting.keep(batch.boot, kept, done.outcomes)
-        ready = self._waiting.ready(batch.boot)
+        ready = self._waiting.ready(batch.boot) if want else []
         if ready:
             self._place.forget()  # more of the same task may stand before it
         batch.rows = [*ready, *batch.rows]

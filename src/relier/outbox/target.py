@@ -86,7 +86,7 @@ class Target(Protocol):
 
     def publish(self, rows: Sequence[Row]) -> list[Outcome]:
         """One outcome per row, in order. Called from several threads; raises nothing. After a row with an order key
-        that is not sent, and not dead, those of the same key are `HELD`."""
+        that is not sent, and not dead, none of the same key is sent."""
 
     def close(self) -> None: ...
 

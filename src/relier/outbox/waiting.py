@@ -29,11 +29,19 @@ class Waiting:
         self._renewed_at = 0.0
 
     def may_keep(self, rows: Sequence[Row], outcomes: dict[int, Outcome]) -> list[Row]:
-        """Those that a limit has refused, as far as there is room."""
+        """Those that a limit has refused, as far as there is room. What comes after a row of its order key that stays
+        in the table stays there, too: it would be tried before that one."""
         refused = [row for row in rows if isinstance(outcomes.get(row.id), Deferred)]
         groups = dict.fromkeys([*self._groups, *(group_of(row) for row in refused)])
         room = set(list(groups)[:MOST_GROUPS])
-        return [row for row in refused if group_of(row) in room]
+        kept: list[Row] = []
+        behind: set[str] = set()  # keys
+        for row in sorted(refused, key=lambda row: row.id):
+            if group_of(row) in room and row.order_key not in behind:
+                kept.append(row)
+            elif row.order_key:
+                behind.add(row.order_key)
+        return kept
 
     def keep(self, boot: str, rows: Sequence[Row], outcomes: dict[int, Outcome]) -> None:
         now = self._clock()

@@ -175,3 +175,21 @@ def test_what_a_limit_refused_does_not_overtake_a_row_of_its_key(shop: Shop) -> 
     relay.turn(relay.turn(done))
     assert target.seen[-2:] == [first.task_id, second.task_id]
     assert shop.count() == 0
+
+
+def test_rows_of_a_key_that_wait_for_different_times_stay_in_order(shop: Shop) -> None:
+    """Rows of one task wait together, for as long as the first of them was told to."""
+    early, first, second = keyed("a", ""), keyed("b", "k"), keyed("a", "k")
+    shop.write(early, first, second)
+    now = 1000.0
+    target = Takes(Deferred(1), Deferred(5), Deferred(5), SENT)
+    relay = shop.relay(target, clock=lambda: now, ordered=True)
+    done = relay.turn(relay.turn(Batch(relay.boot)))
+    now += 2
+    done = relay.turn(done)
+    assert target.seen[3:] == [early.task_id]
+    assert relay._waiting.pause(60) == pytest.approx(3)
+    now += 4
+    relay.turn(relay.turn(done))
+    assert target.seen[4:] == [first.task_id, second.task_id]
+    assert shop.count() == 0

@@ -58,11 +58,31 @@ class Waiting:
         return sorted({*self._groups, *(group_of(row) for row in rows)})
 
     def ready(self, boot: str) -> list[Row]:
-        """Rows to be tried again now; they are no longer here. Under another boot they are no longer ours."""
+        """Rows to be tried again now; they are no longer here. Under another boot they are no longer ours. What comes
+        after a row of its order key that waits on waits with it."""
         now = self._clock()
-        over = [group for group, kept in self._groups.items() if kept.ready_at <= now or kept.boot != boot]
-        taken = [self._groups.pop(group) for group in over]
-        return sorted((row for kept in taken if kept.boot == boot for row in kept.rows), key=lambda row: row.id)
+        self._groups = {group: kept for group, kept in self._groups.items() if kept.boot == boot}
+        firsts = self._firsts_that_wait(now)
+        ready: list[Row] = []
+        for group, kept in list(self._groups.items()):
+            if kept.ready_at > now:
+                continue
+            behind: list[Row] = []
+            for row in kept.rows:
+                (behind if row.id > firsts.get(row.order_key, (row.id, now))[0] else ready).append(row)
+            kept.rows, kept.ready_at = behind, min((firsts[row.order_key][1] for row in behind), default=now)
+            if not behind:
+                del self._groups[group]
+        return sorted(ready, key=lambda row: row.id)
+
+    def _firsts_that_wait(self, now: float) -> dict[str, tuple[int, float]]:
+        """By order key: the first row whose time has not come, and when it comes."""
+        firsts: dict[str, tuple[int, float]] = {}
+        for kept in self._groups.values():
+            for row in kept.rows if kept.ready_at > now else ():
+                if row.order_key and row.id < firsts.get(row.order_key, (row.id + 1, 0.0))[0]:
+                    firsts[row.order_key] = row.id, kept.ready_at
+        return firsts
 
     def all(self, boot: str) -> list[tuple[Row, float]]:
         """Every row, and how long it still has to wait (s). None is here afterwards."""

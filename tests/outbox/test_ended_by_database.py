@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.db import DataError as DjangoDataError
 from django.db import connection as django_connection
+from django.db.transaction import atomic
 from django_shop import DjangoShop, Order
 from inbox_desk import marks, metadata, paid
 from shop import engine_of
 from sqlalchemy import Engine, func, insert, select, text, update
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DataError, OperationalError
 from sqlalchemy.orm import Session
 
 from databases import Database
@@ -26,19 +28,12 @@ BLOCKED = (
 )
 
 
-@pytest.fixture(params=["mariadb", "mysql", "sqlite"])
-def ending(request: pytest.FixtureRequest) -> Database:
-    """One of those that do. PostgreSQL takes no other statement after an error."""
-    one: Database = request.getfixturevalue(request.param)
-    return one
-
-
 @pytest.fixture
-def engine(ending: Database) -> Iterator[Engine]:
-    made = engine_of(ending.url)
+def engine(database: Database) -> Iterator[Engine]:
+    made = engine_of(database.url)
     metadata.create_all(made)
     with made.begin() as connection:
-        connection.execute(insert(paid), [{"id": 1, "order_no": 0}, {"id": 2, "order_no": 0}])
+        connection.execute(insert(paid), [{"order_no": 0}, {"order_no": 0}])
     yield made
     made.dispose()
 
@@ -56,10 +51,11 @@ def touch(where: Any, row: int) -> None:
     where.execute(update(paid).where(paid.c.id == row).values(order_no=paid.c.order_no + 1))
 
 
-def test_a_deadlock_that_is_caught_inside_the_block(ending: Database, engine: Engine) -> None:
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_deadlock_that_is_caught(database: Database, engine: Engine, inside: bool) -> None:
     """MySQL undoes the whole transaction of the smaller one, with the mark: the rest would be committed without it."""
-    if ending.kind == "sqlite":
-        pytest.skip("has no deadlocks: one writer at a time")
+    if database.kind != "mysql":
+        pytest.skip("SQLite has one writer at a time, PostgreSQL takes no statement after it")
     locked, done = threading.Event(), threading.Event()
 
     def larger() -> None:
@@ -76,25 +72,86 @@ def test_a_deadlock_that_is_caught_inside_the_block(ending: Database, engine: En
 
     other, blocks = threading.Thread(target=larger), Blocks()
 
-    def smaller() -> None:
-        with Session(engine) as session, once(session, blocks):
-            touch(session, 1)
-            other.start()
-            assert locked.wait(30)
-            wait_until(blocked, 30, "the other one waits")
-            with pytest.raises(OperationalError, match="Deadlock"):
-                touch(session, 2)
-            session.execute(insert(paid).values(order_no=9))
+    def meet(session: Session) -> None:
+        other.start()
+        assert locked.wait(30)
+        wait_until(blocked, 30, "the other one waits")
+        with pytest.raises(OperationalError, match="Deadlock"):
+            touch(session, 2)
+        session.execute(insert(paid).values(order_no=10))
 
-    with pytest.raises(ExactlyOnceError, match="ended inside the block"):
-        smaller()
+    def smaller(session: Session) -> None:
+        if not inside:
+            session.begin()
+        with once(session, blocks):
+            touch(session, 1)
+            session.execute(insert(paid).values(order_no=9))
+            if inside:
+                meet(session)
+        if not inside:
+            meet(session)
+            session.commit()
+
+    with Session(engine) as session:
+        if inside:
+            with pytest.raises(ExactlyOnceError, match="ended inside the block"):
+                smaller(session)
+        else:
+            smaller(session)
     other.join(30)
     assert done.is_set()
-    assert blocks.broken() is None
+    assert (blocks.broken() is None) is inside  # it has failed already
     assert (count(engine, marks), count(engine, paid, paid.c.order_no == 9)) == (0, 0)
     with Session(engine) as session, once(session):
         session.execute(insert(paid).values(order_no=9))
     assert (count(engine, marks), count(engine, paid, paid.c.order_no == 9)) == (1, 1)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("kind", [Session, Engine.connect])
+def test_an_error_that_is_caught_on_postgresql(postgres: Database, inside: bool, kind: Any) -> None:
+    """It takes no other statement, and a commit, which does not fail, is a rollback."""
+    engine, blocks = engine_of(postgres.url), Blocks()
+    metadata.create_all(engine)
+
+    def fail(where: Any) -> None:
+        with pytest.raises(DataError):
+            where.execute(text("SELECT 1 / 0"))
+
+    def pay(where: Any) -> None:
+        if not inside:
+            where.execute(select(1))
+        with once(where, blocks):
+            where.execute(insert(paid).values(order_no=9))
+            if inside:
+                fail(where)
+        fail(where)
+        where.commit()
+
+    with kind(engine) as where:
+        if inside:
+            with pytest.raises(ExactlyOnceError, match="ended inside"):
+                pay(where)
+        else:
+            pay(where)
+    assert (blocks.broken() is None) is inside
+    assert (count(engine, marks), count(engine, paid)) == (0, 0)
+    engine.dispose()
+
+
+@pytest.mark.parametrize("how", ["ROLLBACK", "COMMIT"])
+def test_a_callers_transaction_that_ended_without_the_driver(engine: Engine, how: str) -> None:
+    blocks = Blocks()
+    with Session(engine) as session:
+        session.execute(select(1))
+        with once(session, blocks):
+            session.execute(insert(paid).values(order_no=9))
+        session.execute(text(how))
+        session.execute(insert(paid).values(order_no=10))
+        session.commit()
+    committed = how == "COMMIT"
+    assert (blocks.broken() is None) is committed
+    assert (count(engine, marks), count(engine, paid, paid.c.order_no == 9)) == (committed, committed)
 
 
 @pytest.mark.parametrize("how", ["ROLLBACK", "COMMIT"])
@@ -115,7 +172,7 @@ def test_a_transaction_that_ended_without_the_driver(engine: Engine, how: str) -
             pass
 
 
-def test_the_same_in_django(ending: Database, client: Client) -> None:
+def test_the_same_in_django(database: Database, client: Client) -> None:
     def pay() -> None:
         with once("default"):
             Order.objects.create(id=1)
@@ -123,10 +180,42 @@ def test_the_same_in_django(ending: Database, client: Client) -> None:
                 cursor.execute("ROLLBACK")
             Order.objects.create(id=2)
 
-    with DjangoShop(client, default=ending.url) as shop:
+    with DjangoShop(client, default=database.url) as shop:
         shop.make_tables()
         with pytest.raises(ExactlyOnceError, match="ended inside"):
             pay()
         with once("default"):
             Order.objects.create(id=3)
-        assert shop.orders() == ([2, 3] if ending.kind == "sqlite" else [3])
+        assert shop.orders() == ([2, 3] if database.kind == "sqlite" else [3])
+
+
+def test_a_deadlock_that_djangos_caller_catches(database: Database, client: Client) -> None:
+    """As if it were one: the whole transaction is undone, and Django is not told."""
+    blocks = Blocks()
+    with DjangoShop(client, default=database.url) as shop:
+        shop.make_tables()
+        with atomic():
+            with once("default", blocks):
+                Order.objects.create(id=1)
+            with django_connection.cursor() as cursor:
+                cursor.execute("ROLLBACK")
+                cursor.execute("BEGIN")
+            Order.objects.create(id=2)
+        assert isinstance(blocks.broken(), ExactlyOnceError)
+        assert shop.orders() == [2]
+
+
+def test_an_error_that_is_caught_in_django_on_postgresql(postgres: Database, client: Client) -> None:
+    blocks = Blocks()
+
+    def pay() -> None:
+        with once("default", blocks):
+            Order.objects.create(id=1)
+            with django_connection.cursor() as cursor, pytest.raises(DjangoDataError):
+                cursor.execute("SELECT 1 / 0")
+
+    with DjangoShop(client, default=postgres.url) as shop:
+        shop.make_tables()
+        with pytest.raises(ExactlyOnceError, match="ended inside"):
+            pay()
+        assert shop.orders() == []

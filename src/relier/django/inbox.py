@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from django.db import transaction
@@ -11,6 +13,7 @@ from relier.django.database import DjangoTransaction
 from relier.django.outbox import connection_of
 from relier.errors import ConfigurationError, ExactlyOnceError
 from relier.outbox.inbox import ENDED_INSIDE, Fate
+from relier.outbox.rows import Transaction
 
 
 class DjangoBook(DjangoTransaction):
@@ -23,6 +26,7 @@ class DjangoBook(DjangoTransaction):
         self.fate = Fate.LOST
         self._atomic: Any = None
         self._depth = 0
+        self._is_there: Callable[[Transaction], bool] = lambda _: True
 
     def begin(self) -> None:
         self.owns = not self._connection.in_atomic_block
@@ -40,7 +44,13 @@ class DjangoBook(DjangoTransaction):
         transaction.on_commit(self._committed, using=self._connection.alias)
 
     def _committed(self) -> None:
-        self.fate = Fate.COMMITTED
+        """Where nobody can tell, it is taken for lost: another attempt finds the mark, if there is one."""
+        self.fate = Fate.LOST
+        with suppress(Exception):
+            self.fate = Fate.COMMITTED if self._is_there(self) else Fate.LOST
+
+    def ask_at_commit(self, is_there: Callable[[Transaction], bool]) -> None:
+        self._is_there = is_there
 
     def check(self) -> None:
         whole = (

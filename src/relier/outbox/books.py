@@ -12,7 +12,9 @@ from sqlalchemy.orm import Session
 
 from relier.errors import ConfigurationError, ExactlyOnceError, OutsideTransactionError
 from relier.outbox.binds import databases_of
+from relier.outbox.engines import EngineTransaction
 from relier.outbox.inbox import ENDED_INSIDE, Fate
+from relier.outbox.rows import Transaction
 from relier.outbox.sqlalchemy import SessionStatements, commits_by_itself, plain
 
 
@@ -80,6 +82,10 @@ class SessionBook(SessionStatements):
             with suppress(Exception):  # MySQL ends the whole transaction at a deadlock, and the savepoint with it
                 self._whole.rollback()
 
+    def ask_at_commit(self, is_there: Callable[[Transaction], bool]) -> None:
+        if self._watch is not None:
+            self._watch.is_there = is_there
+
     def close(self) -> None:
         if self._watch is not None:
             self._watch.close()
@@ -91,11 +97,12 @@ class CommitWatch:
 
     def __init__(self, connection: Connection) -> None:
         self.fate = Fate.OPEN
+        self.is_there: Callable[[Transaction], bool] = lambda _: True
         self._connection = connection
         around = set(savepoints_of(connection))
         self._listeners: dict[str, Callable[..., None]] = {
             "rollback_savepoint": lambda _, name, __: self._decide(Fate.LOST) if name in around else None,
-            "commit": lambda _: self._decide(Fate.COMMITTED),
+            "commit": lambda _: self._committing(),
             "commit_twophase": lambda _, __, ___: self._decide(Fate.COMMITTED),
             "rollback": lambda _: self._decide(Fate.LOST),
             "rollback_twophase": lambda _, __, ___: self._decide(Fate.LOST),
@@ -107,6 +114,13 @@ class CommitWatch:
         for name, listener in self._listeners.items():
             event.remove(self._connection, name, listener)
         self._listeners.clear()
+
+    def _committing(self) -> None:
+        """Where nobody can tell, it is taken for lost: another attempt finds the mark, if there is one."""
+        if self.fate is Fate.OPEN:
+            self.fate = Fate.LOST
+            with suppress(Exception):
+                self.fate = Fate.COMMITTED if self.is_there(EngineTransaction(self._connection)) else Fate.LOST
 
     def _decide(self, fate: Fate) -> None:
         if self.fate is Fate.OPEN:

@@ -10,6 +10,7 @@ CLASHED = {"40001", "40P01", 1213, 1020}
 WAITED = {"55P03", 1205}
 SQLITE_BUSY = {5, 6}
 UNKNOWN_SAVEPOINT = 1305  # MySQL and MariaDB
+ABORTED = "25P02"  # PostgreSQL
 
 
 class Contention(Enum):
@@ -23,6 +24,12 @@ def is_unknown_savepoint(error: BaseException) -> bool:
     """Whether a savepoint is gone, and with it the transaction it was in."""
     driver = _of_driver(error)
     return driver.args[:1] == (UNKNOWN_SAVEPOINT,) or "no such savepoint" in str(driver)
+
+
+def is_aborted(error: BaseException) -> bool:
+    """Whether PostgreSQL takes no statement any more, and a commit would be a rollback."""
+    driver = _of_driver(error)
+    return ABORTED in (getattr(driver, "sqlstate", None), getattr(driver, "pgcode", None))
 
 
 def _of_driver(error: BaseException) -> BaseException:

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from relier.errors import ConfigurationError, ExactlyOnceError, IdempotencyInFlightError
-from relier.outbox.contention import Contention, contention_in, is_unknown_savepoint
+from relier.outbox.contention import Contention, contention_in, is_aborted, is_unknown_savepoint
 from relier.outbox.names import quoted
 from relier.outbox.rows import NOW_MS, Transaction, said_by
 
@@ -85,6 +85,10 @@ class Book(Protocol):
     def end(self, *, well: bool) -> None:
         """Rolls back where it cannot end well."""
 
+    def ask_at_commit(self, is_there: Callable[[Transaction], bool]) -> None:
+        """The caller commits: whether the mark is still part of it is asked then. An error that the caller has caught
+        since may have ended the transaction, and a commit of what is left succeeds."""
+
     def close(self) -> None:
         """Nobody asks for its fate any more."""
 
@@ -124,8 +128,9 @@ class Marks:
         self._mysql = dialect == "mysql"
         self._locks = dialect != "sqlite"
         # MySQL undoes a whole transaction for a deadlock and commits it for DDL, SQLite undoes it for some errors; and
-        # the next statement begins another one. PostgreSQL takes no statement before somebody rolls back.
-        self._may_end_unseen = dialect != "postgresql"
+        # the next statement begins another one. PostgreSQL takes no statement after any error, and rolls back where it
+        # is told to commit; a mark there names the transaction that wrote it.
+        self._pins = dialect != "postgresql"
 
     def put(self, book: Book, task_id: str, revision: int) -> bool:
         """False: it is there already, committed by another attempt. Waits for one that is at it."""
@@ -140,21 +145,40 @@ class Marks:
 
     def pin(self, book: Book) -> None:
         """A savepoint lives as long as its transaction. Where the block is a savepoint itself, that one serves."""
-        if self._may_end_unseen and book.owns:
+        if self._pins and book.owns:
             book.change(f"SAVEPOINT {PIN}", {})
 
     def unpin(self, book: Book, task_id: str, revision: int) -> None:
-        """Raises where the transaction that the mark was written in is not the one that is about to be committed."""
-        if not self._may_end_unseen or not book.owns:
+        """Raises where the transaction that the mark was written in is not the one that is about to be committed, or
+        will not be."""
+        if not book.owns:
             return
+        try:
+            is_ours = self._release(book) if self._pins else self._is_of_this_transaction(book, task_id, revision)
+        except Exception as error:
+            if not is_aborted(error):
+                raise
+            raise ExactlyOnceError(ENDED_INSIDE) from error
+        if not is_ours:
+            raise ExactlyOnceError(ENDED_INSIDE, final=self.is_there(book, task_id, revision))
+
+    def _release(self, book: Book) -> bool:
         try:
             book.change(f"RELEASE SAVEPOINT {PIN}", {})
         except Exception as error:
             if not is_unknown_savepoint(error):
                 raise
-            there = f"SELECT 1 FROM {self._table} WHERE task_id = :task_id AND revision = :revision"
-            found = book.run(there, {"task_id": mark_of(task_id), "revision": revision})
-            raise ExactlyOnceError(ENDED_INSIDE, final=bool(found)) from error
+            return False
+        return True
+
+    def _is_of_this_transaction(self, book: Book, task_id: str, revision: int) -> bool:
+        written = "CAST(xmin AS text) = CAST(mod(txid_current(), 4294967296) AS text)"
+        sql = f"SELECT 1 FROM {self._table} WHERE task_id = :task_id AND revision = :revision AND {written}"
+        return bool(book.run(sql, {"task_id": mark_of(task_id), "revision": revision}))
+
+    def is_there(self, tx: Transaction, task_id: str, revision: int) -> bool:
+        sql = f"SELECT 1 FROM {self._table} WHERE task_id = :task_id AND revision = :revision"
+        return bool(tx.run(sql, {"task_id": mark_of(task_id), "revision": revision}))
 
     def result(self, book: Book, task_id: str, revision: int) -> bytes | None:
         lock = " FOR UPDATE" if self._locks else ""  # sees what was committed since this transaction began
@@ -295,6 +319,8 @@ class ExactlyOnce:
             raw = None if self.result is None else self._encode(self.result)
             if raw is not None:
                 marks.keep(book, *self._key, raw)
+            if not book.owns:
+                book.ask_at_commit(lambda tx: marks.is_there(tx, *self._key))
         except BaseException:
             book.end(well=False)
             raise

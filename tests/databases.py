@@ -263,7 +263,9 @@ class MariaDB(DatabaseServer):
     def make(self) -> None:
         script = which("mariadb-install-db", "mysql_install_db")
         assert script is not None, "mariadbd without mariadb-install-db"
-        options = ["--auth-root-authentication-method=normal", "--skip-test-db", f"--datadir={self.folder / 'data'}"]
+        # A server that starts removes what looks like temporary tables from its tmpdir, also those of another one.
+        folders = [f"--datadir={self.folder / 'data'}", f"--tmpdir={self.folder}"]
+        options = ["--auth-root-authentication-method=normal", "--skip-test-db", *folders]
         self._run(script, "--no-defaults", *options, *flags(MARIADB_CONFIG))
 
     def command(self) -> list[str]:

@@ -1,1 +1,1 @@
-"""4 who: the engines that run attempts. `native` is ours; each drives `run` and settles through the same ledger."""
+"""Contain the engines that run attempts: `native` is Relier's own. Every engine uses `run` and the same ledger."""

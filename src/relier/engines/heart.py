@@ -1,9 +1,10 @@
-"""An honest beat: its own thread, its own connection. A blocked event loop does not fake a death, and is reported.
+"""Send the worker's heartbeats from a thread of its own, over a connection of its own.
 
-One write per worker keeps all its leases. Trust is counted from when a beat was *sent*: past `trusted_until` the worker
-is suspect, which means it stops claiming and `ctx.guard()` raises, but its tasks run on: an outage must not make
-healthy workers drop their work. Only the store's answer `gone` makes them lost. A beat that failed is sent again soon
-(store/heartbeat.py), so that a store that flaps does not cost a healthy worker its lease.
+So a blocked event loop does not look like a dead worker. The thread reports it instead. One write per worker extends
+the leases of all its tasks. Trust counts from when a heartbeat was *sent*. Past `trusted_until` the worker is suspect:
+it stops claiming and `ctx.guard()` raises, but its tasks continue, because an outage must not make healthy workers drop
+their work. Only the store's answer `gone` makes the tasks lost. A heartbeat that failed is repeated soon
+(store/heartbeat.py), so that a flapping store does not cost a healthy worker its lease.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ from relier.submit.client import place_of
 
 log = logging.getLogger("relier.worker")
 
-GLANCE_S = 0.25  # how often the thread looks around
-BLOCKED_S = 1.0  # a loop that did not turn for so long is reported
-GRACE_S = 10.0  # past its hard timeout a task has this long to end
-DEAF_S = 2.0  # a loop that does not take an order for so long is given up
-HAND_BACK_S = 2.0  # for handing back without the loop, where the store does not answer
-LATE_S = 5.0  # past the time to leave: what a loop that turns needs to hand back and say so
+GLANCE_S = 0.25  # the longest pause between two checks of this thread
+BLOCKED_S = 1.0  # an event loop that has been blocked for this long is reported
+GRACE_S = 10.0  # how long a task has to end after its hard timeout
+DEAF_S = 2.0  # an event loop that has been blocked for this long is given up when the process must end
+HAND_BACK_S = 2.0  # how long to try to hand tasks back without the loop while the store does not answer
+LATE_S = 5.0  # how long after the shutdown deadline a healthy loop may take to hand tasks back
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A beat was answered."""
+    """Report that the store answered a heartbeat."""
 
     boot: str
     beat: Beat
@@ -50,8 +51,10 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The boot was declared lost; `reborn` is the one registered in its place. `emptied`: nobody declared it lost, the
-    store that knew it was emptied."""
+    """Report that worker id `boot` is gone, and that `reborn` is registered in its place.
+
+    `emptied`: no sweep declared the worker lost; the store was emptied and no longer knows it.
+    """
 
     boot: str
     reborn: str
@@ -60,7 +63,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """An attempt would not end after its hard timeout, and was buried. Its process must go."""
+    """Report an attempt that did not end after its hard timeout and was buried. Its process must end."""
 
     attempt: Attempt
 
@@ -70,12 +73,12 @@ News = Heard | Lost | Overdue
 
 @dataclass(slots=True)
 class Pulse:
-    """What the loop and the heart show each other: plain values, written by one side each."""
+    """Share plain values between the event loop and the heartbeat thread. Each is written by one side only."""
 
     boot: str = field(default_factory=new_boot)
-    trusted_until: float = 0.0  # monotonic; by the heart
-    turned: float = field(default_factory=time.monotonic)  # the loop's last turn; by the loop
-    polled_ms: int = 0  # the last claim, by the worker's clock; by the loop
+    trusted_until: float = 0.0  # monotonic; written by the heartbeat thread
+    turned: float = field(default_factory=time.monotonic)  # when the loop last ran; written by the loop
+    polled_ms: int = 0  # when the last claim was sent, by the worker's clock; written by the loop
     attempts: Mapping[tuple[str, str], Attempt] = field(default_factory=dict)
     loop_thread: int = 0
 
@@ -85,7 +88,7 @@ class Pulse:
 
 
 class Heart(threading.Thread):
-    """Beats, watches the loop, and buries what would not end."""
+    """Send heartbeats, watch the event loop, and bury tasks that do not end after their hard timeout."""
 
     def __init__(
         self,
@@ -101,7 +104,7 @@ class Heart(threading.Thread):
     ) -> None:
         super().__init__(name="relier-heart", daemon=True)
         self._lease = settings.heartbeat_ttl
-        self._patience = settings.redis_deadline  # for what is tried once, and has no next heartbeat
+        self._patience = settings.redis_deadline  # for registering, which no later heartbeat repeats
         self._store = SyncStore(heartbeat_settings(settings, self._lease), scripts)
         self._ledger = Ledger(settings)
         self._pulse = pulse
@@ -111,7 +114,7 @@ class Heart(threading.Thread):
         self._on_beat = on_beat
         self._leave_by = leave_by
         self._birth = birth or BirthMark(partial(place_of, settings))
-        self._born = ""  # the birth mark of the store that knows the boot
+        self._born = ""  # the birth mark of the store in which the worker id is registered
         self._ending = threading.Event()
         self._poked = False
         self._away = False
@@ -119,14 +122,14 @@ class Heart(threading.Thread):
         self._buried: dict[tuple[str, str], float] = {}
 
     def join_namespace(self) -> None:
-        """Register the boot, and begin. Raises where the store cannot be reached."""
+        """Register the worker id and start the thread. Raise if the store cannot be reached."""
         self._born = self._birth.mark
         self._insist(partial(self._register, self._pulse.boot), self._patience)
         self._sign()
         self.start()
 
     def poke(self) -> None:
-        """Beat at the next glance: somebody was told that the boot is gone."""
+        """Send a heartbeat at the next check, because a claim was answered that the worker is gone."""
         self._poked = True
 
     def end(self) -> None:
@@ -136,7 +139,7 @@ class Heart(threading.Thread):
         due, seen, patient_until = time.monotonic() + self._lease / 4, time.monotonic(), 0.0
         while not self._ending.wait(max(0.0, min(GLANCE_S, self._lease / 8, due - time.monotonic()))):
             now = time.monotonic()
-            if now - seen > GRACE_S / 2:  # this thread stood still, and the tasks perhaps with it
+            if now - seen > GRACE_S / 2:  # this thread was paused, and perhaps the tasks too
                 patient_until = now + GRACE_S
             seen = now
             try:
@@ -149,7 +152,7 @@ class Heart(threading.Thread):
                 if now > patient_until:
                     self._bury_overdue(now)
                     self._leave_if_late(now)
-            except Exception:  # a worker whose heart has stopped would hold up its tasks for ever
+            except Exception:  # without this thread the worker would lose its lease
                 log.exception("the heart of worker %s stumbled, and goes on", self._pulse.boot)
         self._store.close()
 
@@ -157,11 +160,11 @@ class Heart(threading.Thread):
         sent = time.monotonic()
         if not self._store.run(self._ledger.register(boot, self._lease_ms, self._about)):
             raise RelierError(f"the fresh boot {boot} is unknown to nobody but was refused; start the worker again")
-        self._pulse.boot = boot  # before its trust, which no attempt of another boot may share
+        self._pulse.boot = boot  # first: no attempt of the old worker id may see the new trust
         self._pulse.trusted_until = sent + self._lease * 0.8
 
     def _insist(self, act: Callable[[], object], seconds: float) -> None:
-        """Try until the store answers, or the time is over: one try has only the short time of a heartbeat."""
+        """Repeat `act` until the store answers or the time is up: a single try has only a heartbeat's deadline."""
         until = time.monotonic() + seconds
         while True:
             try:
@@ -178,7 +181,7 @@ class Heart(threading.Thread):
         return round(1000 * self._lease)
 
     def _beat(self, sent: float) -> bool:
-        """Whether the store answered."""
+        """Send a heartbeat. Return whether the store answered."""
         pulse = self._pulse
         try:
             beat = self._store.run(self._ledger.beat(pulse.boot, self._lease_ms, str(pulse.polled_ms or "")))
@@ -200,7 +203,10 @@ class Heart(threading.Thread):
         return True
 
     def _sign(self) -> None:
-        """Also without the store: a parent must not take an outage for a process that cannot beat."""
+        """Report to the parent process, even if the store did not answer.
+
+        Otherwise the parent would mistake an outage for a process that cannot send heartbeats.
+        """
         if self._on_beat is not None:
             self._on_beat(self._pulse)
 
@@ -219,7 +225,7 @@ class Heart(threading.Thread):
         blocked = now - self._pulse.turned
         if blocked < BLOCKED_S:
             self._reported_at = 0.0
-        elif blocked >= 2 * self._reported_at:  # at 1 s, 2 s, 4 s, …: not a line per glance
+        elif blocked >= 2 * self._reported_at:  # at 1 s, 2 s, 4 s, …: not one log line per check
             self._reported_at = blocked
             log.warning("the event loop has been blocked for %.1f s%s", blocked, self._guilty())
 
@@ -237,12 +243,12 @@ class Heart(threading.Thread):
             limit = attempt.overdue_at
             overdue = limit is not None and now > limit + GRACE_S and attempt.key not in self._buried
             if overdue and not self._bury(attempt, now):
-                break  # beats come first: one deadline in a round, not one for each task
+                break  # heartbeats come first: wait for one deadline per round, not one per task
         if self._buried and now - self._pulse.turned > DEAF_S and now - min(self._buried.values()) > DEAF_S:
             self._leave_all()
 
     def _bury(self, attempt: Attempt, now: float) -> bool:
-        """Whether the store answered."""
+        """Bury the attempt's task. Return whether the store answered."""
         timeout = attempt.task.options.hard_timeout
         error = HardTimeoutError(
             f"it ran into its hard timeout of {timeout:g} s, was told to stop, and still ran {GRACE_S:g} s later"
@@ -258,12 +264,12 @@ class Heart(threading.Thread):
         return True
 
     def _leave_if_late(self, now: float) -> None:
-        """A loop that turns leaves by itself, however long that takes."""
+        """End the process if its shutdown is late and the loop is blocked. A healthy loop shuts down by itself."""
         if now > self._leave_by() + LATE_S and now - self._pulse.turned > DEAF_S:
             self._leave_all()
 
     def _leave_all(self) -> None:
-        """The loop takes no order any more: hand back what it holds, and end the process."""
+        """Hand back the tasks of a loop that no longer responds, and end the process."""
         attempts = [a for a in list(self._pulse.attempts.values()) if a.key not in self._buried]
         leases = [a.lease for a in attempts if a.lease.owner == self._pulse.boot]
         try:

@@ -1,11 +1,11 @@
-"""The time a worker has to leave: one budget, which everything after the grace shares.
+"""Budget the time a worker has to shut down. Everything after the grace period shares one budget.
 
-told                   it claims no more; what runs may finish
-the grace is over      what still runs is warned, stopped and handed back
-LEAVE_S later          the process is gone, whatever the store does
+told to stop           the worker stops claiming; running tasks may finish
+grace period over      tasks that still run are warned, stopped and handed back
+LEAVE_S later          the process has ended, whatever the store does
 
-Telling results, handing back, retiring, the last sweep and closing connections have no times of their own that could
-add up: each gets what is left. What the store did not confirm by then comes back when the lease runs out.
+Reporting results, handing back, retiring, the last sweep and closing connections have no timeouts of their own that
+could add up: each gets what is left. Tasks that the store did not confirm by then come back when the lease runs out.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 LEAVE_S = 10.0  # promised by docs/how-to/production.md
-MARGIN_S = 2.0  # of these: for what is not cut short, such as a supervisor that returns the tasks of its last child
+MARGIN_S = 2.0  # the part of LEAVE_S for work without a limit, such as a supervisor reviving its last child's tasks
 
 
 class LeaveBudget:
-    """When the grace ends, and what is left after it (s). Nothing counts before `begin`."""
+    """Track when the grace period ends and how much time is left after it (s). The time starts with `begin`."""
 
     def __init__(self, grace: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._grace = grace
@@ -29,22 +29,22 @@ class LeaveBudget:
         self._grace_ends = math.inf
 
     def begin(self) -> None:
-        """The worker was told to leave. Again: no difference."""
+        """Start the grace period. Calling this twice changes nothing."""
         self._grace_ends = min(self._grace_ends, self._clock() + self._grace)
 
     def end_grace(self) -> None:
-        """Nothing runs any more, or nobody waits for it."""
+        """End the grace period now, because no task runs or nobody waits for the tasks."""
         self._grace_ends = min(self._grace_ends, self._clock())
 
     def grace_left(self) -> float:
         return max(0.0, self._grace_ends - self._clock())
 
     def left(self, most: float = math.inf) -> float:
-        """Return what is left until the worker must be gone, cut to `most`."""
+        """Return the seconds left until the worker must have ended, at most `most`."""
         return max(0.0, min(most, self._grace_ends + LEAVE_S - MARGIN_S - self._clock()))
 
     async def spend(self, work: Awaitable[Any], most: float = math.inf) -> bool:
-        """Await it while time is left; then it is cancelled. Return whether it came to its end."""
+        """Await `work` while time is left, then cancel it. Return whether it finished."""
         try:
             async with asyncio.timeout(self.left(most)):
                 await work

@@ -1,10 +1,10 @@
-"""The native worker: an asyncio process that claims for its free slots, runs, and commits in batches.
+"""Run the native worker: an asyncio process that claims tasks for its free slots, runs them and commits in batches.
 
-pump        claim → start, whenever a slot is free and the queues have something; else wait for the bell
-_live       one attempt: keep its timeouts, execute, settle
-Heart       beats from its own thread, reports a blocked loop, buries what will not end
+_pump       claims and starts tasks while slots are free and the queues have work; otherwise waits for the doorbell
+_live       runs one attempt: arms its timeouts, executes it, settles it
+Heart       sends heartbeats from its own thread, reports a blocked loop, buries tasks that will not end
 Phoenix     sweeps, as every worker does
-drain       stop claiming, let tasks finish, hand back the rest
+drain       stops claiming, lets tasks finish, hands back the rest
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ log = logging.getLogger("relier.worker")
 CLAIM_AT_ONCE = 100
 BELL_S = 1.0
 FIRST_PAUSE_S = 0.05
-TURN_S = 0.25  # how often the loop shows that it turns
-STOP_GRACE_S = 1.0  # what a stopped task has to clean up, when its worker leaves
-CONFIRM_S = 5.0  # how long a leaving worker waits for a claim that is under way, and for results to be confirmed
-RETIRE_S = 1.0  # what it keeps of its time to retire, and then gives its last sweep
+TURN_S = 0.25  # how often the loop records that it is still running
+STOP_GRACE_S = 1.0  # how long a stopped task has to clean up when its worker shuts down
+CONFIRM_S = 5.0  # how long a worker that shuts down waits for a claim in flight, and for results to be confirmed
+RETIRE_S = 1.0  # how long a worker that shuts down reserves for retiring, and then for its last sweep
 
 EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE = 0, 3, 4
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """What one worker is told. `modules` are those isolated processes import."""
+    """Hold the options of one worker. `modules` are the modules that isolated processes import."""
 
     queues: tuple[str, ...] = ("default",)
     concurrency: int = 100
@@ -72,11 +72,11 @@ class WorkerOptions:
     origin: Origin = field(default_factory=Origin.here, compare=False)
     on_beat: Callable[[Pulse], None] | None = field(default=None, compare=False)
     give_up: Callable[[], None] = field(default=lambda: os._exit(EXIT_RECYCLE), compare=False)
-    leave_by: Callable[[], float] = field(default=lambda: math.inf, compare=False)  # what a deaf loop was told
+    leave_by: Callable[[], float] = field(default=lambda: math.inf, compare=False)  # the deadline a signal set
 
 
 class Worker:
-    """One process, one event loop, one boot at a time."""
+    """Run tasks in one process, on one event loop, under one worker id (boot) at a time."""
 
     engine = "native"
 
@@ -97,7 +97,7 @@ class Worker:
         self._seq = 0
         self._started = 0
 
-    # --- from outside --------------------------------------------------------------------------------------------
+    # --- public control ------------------------------------------------------------------------------------------
 
     @property
     def draining(self) -> bool:
@@ -105,11 +105,14 @@ class Worker:
 
     @property
     def recycling(self) -> bool:
-        """It leaves to start over, and nobody has told it to stay away since."""
+        """Return whether the worker is shutting down in order to start again. A later `drain` makes this false."""
         return self._recycling
 
     def drain(self) -> None:
-        """Stop claiming, finish, leave; for good, even if it was about to start over. Again: no difference."""
+        """Stop claiming, let tasks finish, then shut down for good, even if the worker was about to start again.
+
+        Calling this twice changes nothing.
+        """
         self._recycling = False
         self._finish()
 
@@ -119,7 +122,7 @@ class Worker:
         self._wake.set()
 
     def leave_now(self) -> None:
-        """Leave without waiting for tasks; they are still handed back."""
+        """Shut down without waiting for running tasks; they are still handed back."""
         self.drain()
         self.budget.end_grace()
         self._leave_now.set()
@@ -129,13 +132,13 @@ class Worker:
         return self._pulse.boot
 
     async def run(self) -> int:
-        """Work until told to stop. The exit code: clean, forced (tasks were handed back), or recycle."""
+        """Work until told to stop. Return the exit code: clean, forced (tasks were handed back), or recycle."""
         loop = self._loop = asyncio.get_running_loop()
         background.runs_bodies(loop)
         self._pulse.loop_thread = threading.get_ident()
         check_hook(self._settings)
         self._check_memory()
-        folder_for(self._settings)  # a place for checkpoints that cannot be is told now, not when a task needs it
+        folder_for(self._settings)  # an unusable checkpoint folder fails here, not when a task needs it
         await self._client.aopen()
         self._settler = Settler(self._store, self._ledger, self._settings.redact)
         self._strangers = Strangers(self._store, self._ledger, self._settler, self._attempts)
@@ -174,8 +177,10 @@ class Worker:
     # --- claim ---------------------------------------------------------------------------------------------------
 
     async def _pump_until_stopped(self) -> None:
-        """A claim that is under way then has some seconds to be answered: what it took is handed back. What an answer
-        that does not come has taken comes back when the lease runs out."""
+        """Claim tasks until told to stop, then give a claim in flight a few seconds to be answered.
+
+        Tasks of such a late answer are handed back. If no answer arrives, they come back when the lease runs out.
+        """
         pump = background.start(self._loop, self._pump())
         stopping = background.start(self._loop, self._stop.wait())
         await asyncio.wait({pump, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -199,15 +204,15 @@ class Worker:
                 rung = await self._bell()
 
     def _room(self) -> int:
-        """How many more attempts this worker takes now."""
+        """Return how many more attempts this worker can take now."""
         return self._options.concurrency - len(self._attempts)
 
     def _queues(self) -> Sequence[str]:
-        """Where it takes them from, in this order."""
+        """Return the queues to claim from, in this order."""
         return self._options.queues
 
     async def _claim(self, want: int, rung: bool) -> Claim:
-        """One claim, sent again under its number until it is answered: then a lost answer is no lost task."""
+        """Send one claim, and repeat it under the same number until the store answers: a lost answer loses no task."""
         boot, self._seq = self._pulse.boot, self._seq + 1
         call = self._ledger.claim(boot, self._seq, self._queues(), want, rung=rung)
         pause = FIRST_PAUSE_S
@@ -217,7 +222,7 @@ class Worker:
                 claim = await self._store.run(call)
                 break
             except StoreError as error:
-                if pause == FIRST_PAUSE_S:  # once for an outage, however long it is
+                if pause == FIRST_PAUSE_S:  # log once per outage, however long it lasts
                     log.warning("no tasks can be claimed: %s", error)
                 await asyncio.sleep(pause)
                 pause = min(BELL_S, 2 * pause)
@@ -228,7 +233,10 @@ class Worker:
         return claim
 
     async def _bell(self) -> bool:
-        """Wait until a queue rings, or a second has passed, or somebody wants to stop."""
+        """Wait until a queue's doorbell rings, a second has passed, or the worker is told to stop.
+
+        Return whether a doorbell rang.
+        """
         keys = [self._ledger.bell(queue) for queue in self._queues()]
         bell = background.start(self._loop, self._store.wait_for_bell(keys, BELL_S))
         stopping = background.start(self._loop, self._stop.wait())
@@ -243,7 +251,7 @@ class Worker:
             stopping.cancel()
 
     async def _nap(self, seconds: float | None) -> None:
-        """Until something changes, or the time is over."""
+        """Wait until something changes or the time is up."""
         self._wake.clear()
         if self._stop.is_set():
             return
@@ -256,10 +264,10 @@ class Worker:
     # --- one attempt ---------------------------------------------------------------------------------------------
 
     def _start(self, claimed: Claimed, now_ms: int) -> None:
-        if self._stop.is_set():  # the answer of a claim that was under way
+        if self._stop.is_set():  # the answer to a claim that was in flight when the worker was told to stop
             self._settler.release([claimed.lease])
             return
-        if claimed.lease.owner != self._pulse.boot:  # lost while the answer was under way: another has it
+        if claimed.lease.owner != self._pulse.boot:  # lost while the answer was in flight: another worker has it
             return
         attempt = open_attempt(claimed, self._line, partial(self._trusted_until, claimed.lease.owner))
         if not isinstance(attempt, Attempt):
@@ -275,24 +283,24 @@ class Worker:
         attempt.asyncio_task = background.start_body(self._loop, self._live(attempt))
 
     def _isolates_it(self, attempt: Attempt) -> bool:
-        """Whether it gets a process of its own from us."""
+        """Return whether this worker must run the attempt in an isolated process."""
         return attempt.isolated
 
     def _trusted_until(self, owner: str) -> float:
         return self._pulse.trusted_until if self._pulse.boot == owner else 0.0
 
     async def _live(self, attempt: Attempt) -> None:
-        """The life of one attempt: keep its times, execute, settle."""
+        """Run one attempt from start to end: arm its timeouts, execute it, settle it."""
         try:
             outcome = await (self._run_isolated(attempt) if self._isolates_it(attempt) else self._run_here(attempt))
-        except Exception as error:  # ours, not the task's: it must come to an end nevertheless
+        except Exception as error:  # our error, not the task's: the attempt must be settled all the same
             log.exception("task %s could not be run here", attempt.ctx.task_id)
             outcome = PutBack(error)
         attempt.stopper = None
         for timer in attempt.timers:
             timer.cancel()
         if self._attempts.pop(attempt.key, None) is None:
-            return  # it was buried, or handed back, without it
+            return  # the attempt has already been buried or handed back
         self._settle(attempt, outcome)
         self._wake.set()
         if not self._attempts:
@@ -315,7 +323,7 @@ class Worker:
 
     async def _run_isolated(self, attempt: Attempt) -> Outcome:
         if attempt.asyncio_task is not None:
-            attempt.stopper = attempt.asyncio_task.cancel  # while it waits for a process
+            attempt.stopper = attempt.asyncio_task.cancel  # while the attempt waits for a process
         try:
             async with self._isolates.process_for(attempt) as process:
                 self._arm(attempt)
@@ -344,7 +352,7 @@ class Worker:
         else:
             await run_soft_hook(attempt)
 
-    # --- news from the heart -------------------------------------------------------------------------------------
+    # --- messages from the heartbeat thread ----------------------------------------------------------------------
 
     def _post(self, loop: asyncio.AbstractEventLoop, news: News) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended
@@ -374,7 +382,7 @@ class Worker:
                 self.recycle(f"task {attempt.ctx.task_id} would not end")
 
     def _mourn(self, ids: Sequence[str]) -> None:
-        """The sweep has buried these."""
+        """Do nothing. Called with the ids of tasks that the sweep has buried; engines that need them override this."""
 
     def _turn(self) -> None:
         self._pulse.turned = time.monotonic()
@@ -392,16 +400,19 @@ class Worker:
             )
 
     def recycle(self, why: str) -> None:
-        """Drain, and start over in a fresh process."""
+        """Drain the worker, then start again in a fresh process."""
         if not self._stop.is_set():
             log.info("worker %s is recycled: %s", self.boot, why)
             self._recycling = True
             self._finish()
 
-    # --- leave ---------------------------------------------------------------------------------------------------
+    # --- shutdown ------------------------------------------------------------------------------------------------
 
     async def _leave(self) -> int:
-        """Let tasks finish; warn and stop the rest; hand it back; retire. All after the grace shares one time."""
+        """Let tasks finish, warn and stop the rest, hand them back, and retire the worker. Return the exit code.
+
+        Everything after the grace period shares one time budget (engines/leaving.py).
+        """
         budget, grace, n = self.budget, self._settings.graceful_shutdown_timeout, len(self._attempts)
         if n and not self._leave_now.is_set():
             again = "Ctrl-C again hands them back"
@@ -420,7 +431,7 @@ class Worker:
                 attempt.ctx.lose()
                 del self._attempts[attempt.key]
                 self._settler.settle(attempt.claimed, HandBack())
-        while self._recycling and not await self._settler.finish(BELL_S):  # nobody told it to hurry
+        while self._recycling and not await self._settler.finish(BELL_S):  # `drain` ends this wait
             pass
         if not await self._settler.finish(max(0.0, budget.left(CONFIRM_S + RETIRE_S) - RETIRE_S)):
             log.warning("the store did not confirm everything; what is open comes back when the lease runs out")
@@ -461,7 +472,7 @@ class Worker:
 
 
 def resident_mb() -> float:
-    """The memory this process holds now, where the system tells (Linux); 0 elsewhere."""
+    """Return this process's resident memory in MB (Linux), or 0 on other systems."""
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
@@ -470,7 +481,7 @@ def resident_mb() -> float:
 
 
 def every_queue(lists: Sequence[str], exact: Sequence[str] = ()) -> tuple[str, ...]:
-    """Queue names: lists such as `a,b` taken apart, others as they are; each once, in order."""
+    """Return the queue names in order, without duplicates: `lists` such as `a,b` are split, `exact` names are not."""
     taken = [[name.strip() for name in text.split(",") if name.strip()] for text in lists]
     if not all([*taken, *exact]):
         raise ConfigurationError("a queue was given without a name; name it, or leave the option out for `default`")

@@ -1,4 +1,4 @@
-"""A worker as a process: signals, uvloop, exit codes, and how it is started over."""
+"""Run a worker as a process: signals, uvloop, exit codes, and how the process starts again."""
 
 from __future__ import annotations
 
@@ -31,15 +31,18 @@ log = logging.getLogger("relier.worker")
 
 PR_SET_PDEATHSIG = 1
 TOLD = {signal.SIGTERM, signal.SIGINT}
-LISTEN_S = 0.25  # how often it looks whether it still hears them
+LISTEN_S = 0.25  # how often the worker checks that its signal handlers are still installed
 
 
 def run_worker(settings: Settings, options: WorkerOptions) -> NoReturn:
-    """Import the tasks, work until told to stop, exit. Never returns: a thread that will not end cannot hold it up."""
-    for number in stop_signals():  # until the worker listens itself: nothing has begun
+    """Import the tasks, work until told to stop, then exit the process.
+
+    Never returns, so a thread that does not end cannot delay the exit.
+    """
+    for number in stop_signals():  # until the worker installs its own: no task has begun yet
         signal.signal(number, lambda *_: leave(EXIT_CLEAN))
     let_forks_be_ended()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, TOLD)  # what came while this process took its own place
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, TOLD)  # deliver signals that arrived while the process replaced itself
     registry.load(options.modules)
     if not any(registry.known_tasks()):
         raise WorkerInitializationError(
@@ -52,10 +55,10 @@ def run_worker(settings: Settings, options: WorkerOptions) -> NoReturn:
     give_up: Callable[[], None] = partial(start_over, options.origin)
     if pipe is not None:
         options = replace(options, on_beat=lambda pulse: tell_parent(int(pipe), pulse))
-        give_up = lambda: os._exit(EXIT_RECYCLE)  # noqa: E731 - the parent starts another
+        give_up = lambda: os._exit(EXIT_RECYCLE)  # noqa: E731 - the parent starts another process
         if sys.platform == "linux":  # a parent that was killed cannot tell its children to drain
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    leaves = lambda: leave(EXIT_FORCED) if told.to_leave else give_up()  # noqa: E731 - by then it may have been told
+    leaves = lambda: leave(EXIT_FORCED) if told.to_leave else give_up()  # noqa: E731 - a signal may have come by then
     code = asyncio_run(work(settings, replace(options, give_up=leaves, leave_by=lambda: told.leave_by), told))
     if code == EXIT_RECYCLE:
         give_up()
@@ -63,9 +66,12 @@ def run_worker(settings: Settings, options: WorkerOptions) -> NoReturn:
 
 
 class Told:
-    """When a signal says it must have left by (monotonic). The loop listens to the same signals, but a task that blocks
-    it makes it deaf: the main thread takes this note between two steps of whatever it runs. Not covered: one long call
-    in C, which lets no Python run in its thread."""
+    """Record the time by which a signal tells the worker to have shut down (monotonic).
+
+    The loop handles the same signals, but not while a task blocks it. This handler runs in the main thread between two
+    bytecode instructions of whatever runs there. Not covered: one long call in C, which lets no Python run in its
+    thread.
+    """
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
@@ -82,8 +88,11 @@ class Told:
         return self.leave_by < math.inf
 
     def listen(self, loop: asyncio.AbstractEventLoop, orders: Mapping[signal.Signals, Callable[[], None]]) -> None:
-        """Listen from here on, also where a task's code makes the process ignore a signal: within a moment it is heard
-        again. Not covered: a task that blocks the loop and ignores the signal, which takes a supervisor."""
+        """Install the signal handlers, and keep them installed.
+
+        If a task's code replaces a handler, the worker installs its own again within LISTEN_S. Not covered: a task that
+        blocks the loop and ignores the signal. Only a supervisor ends such a worker.
+        """
         for number, order in orders.items():
             found = signal.getsignal(number)
             if found is self:
@@ -91,7 +100,7 @@ class Told:
             if self._listens:
                 log.warning("a task changed what this process does on %s; the worker listens again", number.name)
             loop.add_signal_handler(number, order)
-            signal.signal(number, self)  # takes nothing from the loop, which reads its signals from a socket
+            signal.signal(number, self)  # the loop still gets the signal: it reads signals from a socket
         self._listens = True
         loop.call_later(LISTEN_S, self.listen, loop, orders)
 
@@ -117,15 +126,15 @@ async def work(settings: Settings, options: WorkerOptions, told: Told) -> int:
     except StoreError as error:
         raise WorkerInitializationError(f"the worker could not start: {error}") from error
     if code == EXIT_RECYCLE:
-        signal.pthread_sigmask(signal.SIG_BLOCK, TOLD)  # from here on it waits for the next process
-        await asyncio.sleep(0.01)  # what came before is heard
+        signal.pthread_sigmask(signal.SIG_BLOCK, TOLD)  # keep later signals for the next process
+        await asyncio.sleep(0.01)  # let the loop handle earlier signals
         code = EXIT_RECYCLE if worker.recycling else EXIT_CLEAN
     await worker.budget.spend(client.aclose())
     return code
 
 
 def asyncio_run(main: Coroutine[Any, Any, int]) -> int:
-    """On uvloop where it is installed. Tasks that will not end are left behind: the process ends anyway."""
+    """Run `main` on uvloop if it is installed, else on asyncio's loop. Do not wait for tasks that do not end."""
     try:
         import uvloop
 
@@ -138,8 +147,11 @@ def asyncio_run(main: Coroutine[Any, Any, int]) -> int:
 
 
 def tell_parent(pipe: int, pulse: Pulse) -> None:
-    """One line to the supervisor. A full pipe costs a line, not the beat; a closed one says that the parent is gone,
-    which PDEATHSIG does not where it died before this process asked for it, or where there is no such thing."""
+    """Write one line to the supervisor.
+
+    If the pipe is full, the line is dropped. A closed pipe means that the parent is gone. PDEATHSIG does not report
+    that if the parent died before this process asked for the signal, or on systems without it.
+    """
     deadlines = [at for attempt in list(pulse.attempts.values()) if (at := attempt.overdue_at) is not None]
     try:
         os.write(pipe, told(pulse.boot, min(deadlines, default=None)))
@@ -150,7 +162,7 @@ def tell_parent(pipe: int, pulse: Pulse) -> None:
 
 
 def start_over(origin: Origin) -> None:
-    """Run this program again, in this process, as it was started: everything that would not end is gone with it."""
+    """Replace this process with a fresh run of the same command. Code that would not end goes away with the old one."""
     if origin.folder is not None:
         try:
             os.chdir(origin.folder)

@@ -1,5 +1,8 @@
-"""Telling the ledger what came of attempts. Results of one turn of the loop are committed by one script; what the store
-does not answer is told again until it is, which is safe for every move."""
+"""Report the outcomes of attempts to the ledger.
+
+Results of one turn of the loop are committed together, by one script. A move that the store does not answer is repeated
+until it is answered, which is safe for every move.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +31,20 @@ LONGEST_PAUSE_S = 2.0
 
 @dataclass(slots=True)
 class Tally:
-    """What a worker did since its start."""
+    """Count what a worker did since its start."""
 
     done: int = 0
     failed: int = 0
     handed_back: int = 0
     zombies: int = 0
-    missing: int = 0  # in a row: their records are gone
+    missing: int = 0  # tasks in a row whose records are gone
 
 
 class Settler:
-    """The moves under way from one worker. `unsettled`: leases whose end the store has not confirmed yet."""
+    """Send the moves that settle one worker's attempts.
+
+    `unsettled` holds the leases whose end the store has not confirmed yet.
+    """
 
     def __init__(self, store: AsyncStore, ledger: Ledger, redact: str = "") -> None:
         self._store = store
@@ -51,7 +57,7 @@ class Settler:
         self.tally = Tally()
 
     def settle(self, claimed: Claimed, outcome: Outcome, retries: Retries | None = None, now_ms: int = 0) -> None:
-        """Begin to tell; never blocks."""
+        """Start to report the outcome of a claimed task. Never blocks."""
         lease = claimed.lease
         if isinstance(outcome, Done):
             self.unsettled[lease.task_id, lease.fence] = lease
@@ -69,7 +75,7 @@ class Settler:
             self._begin(plan.call, [lease], type(outcome).__name__)
 
     def release(self, leases: Sequence[Lease]) -> None:
-        """Hand back what never started here."""
+        """Hand back tasks that never started here."""
         owners: dict[str, list[Lease]] = {}
         for lease in leases:
             self.unsettled[lease.task_id, lease.fence] = lease
@@ -78,7 +84,7 @@ class Settler:
             self._begin(self._ledger.release(group), group, "HandBack")
 
     async def finish(self, seconds: float) -> bool:
-        """Wait until the store has confirmed everything; False: not within the time."""
+        """Wait until the store has confirmed every move. Return False if that took longer than `seconds`."""
         self._commit_all()
         if self._moves:
             await asyncio.wait(self._moves, timeout=seconds)
@@ -91,7 +97,7 @@ class Settler:
                 self._commit(part, level)
 
     def _commit(self, part: list[Any], level: Durability) -> None:
-        """One script for all; where one of them cannot be committed at all, each for itself, and that one is buried."""
+        """Commit results with one script. If the call cannot be built, commit each alone and bury the one that fails."""
         leases = [lease for lease, _, _ in part]
         try:
             call = self._ledger.commit(part, level)
@@ -156,7 +162,7 @@ class Settler:
             self.tally.failed += 1
 
     def _no_record_of(self, lease: Lease) -> None:
-        """Logged once in a row: a store that was emptied has lost the records of all."""
+        """Log only the first of several missing records in a row: an emptied store has lost all of them."""
         if not self.tally.missing:
             log.error(
                 "what came of task %s was refused: the ledger has no record of it; somebody removed it, or the store "
@@ -167,7 +173,7 @@ class Settler:
 
 
 def _parts(done: list[Any]) -> list[list[Any]]:
-    """Cut so that no single script holds the store up."""
+    """Split results into parts small enough that no single script blocks the store for long."""
     parts: list[list[Any]] = [[]]
     tasks = size = 0
     for item in done:

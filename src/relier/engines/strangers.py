@@ -1,7 +1,7 @@
-"""What a worker owns in the ledger but does not run: the answer of a claim that never arrived, and was not asked again.
+"""Find tasks that a worker owns in the ledger but does not run: the answer to their claim was lost and not repeated.
 
-A stranger is handed back, by fence, only when it was seen twice and a claim was answered in between: what an answer
-under way brings is no stranger.
+Such a task is handed back, by fence, only if it was seen twice and a claim was answered in between. So tasks of a claim
+still in flight do not count.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Key = tuple[str, str]
 
 
 class Strangers:
-    """Compares, at every beat that counts more than is known here."""
+    """Compare the ledger's list with the worker's own whenever a heartbeat reports more tasks than the worker knows."""
 
     def __init__(self, store: AsyncStore, ledger: Ledger, settler: Settler, attempts: Mapping[Key, Attempt]) -> None:
         self._store = store
@@ -40,7 +40,10 @@ class Strangers:
             self._looking = background.start(asyncio.get_running_loop(), self._look(boot))
 
     async def _owned(self, boot: str) -> dict[str, str]:
-        """In pages. A task that moves to a page already read, as others are settled, is found at the next look."""
+        """Return the fences of all tasks that the worker owns, by task id, read in pages.
+
+        A task that moves to a page already read, because others are settled meanwhile, is found at the next check.
+        """
         owned: dict[str, str] = {}
         first, size = 0, OWNED_PAGE
         while size == OWNED_PAGE:

@@ -1,10 +1,10 @@
-"""`--processes N`: a parent that starts worker processes, sees one die, and returns its tasks at once.
+"""Supervise worker processes for `--processes N`: start them, and revive the tasks of one that dies at once.
 
-Each child tells, over a pipe, the boot it works under at every beat, whether the store answered it or not. The parent
-    - revives a dead child's tasks the moment it is gone, with its exit code as the cause, and starts another;
-    - beats for a child that cannot (its GIL is held by a long computation): only while it uses CPU and is not stopped,
-      and only until its task's hard timeout or for a minute. Then it kills the child.
-It imports none of the application's modules and stays small.
+At every heartbeat each child writes its worker id (boot) to a pipe, whether the store answered or not. The parent
+    - revives a dead child's tasks as soon as the child is gone, with its exit code as the cause, and starts another;
+    - sends heartbeats for a child that cannot, because a long computation holds its GIL. It does so only while the
+      child uses CPU and is not stopped, and only until the task's hard timeout or for a minute. Then it kills it.
+The parent imports none of the application's modules and stays small.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ from relier.store.heartbeat import heartbeat_settings, retry_pause
 log = logging.getLogger("relier.supervisor")
 
 TELL_FD = "RELIER_SUPERVISOR_FD"
-STALL_S = 60.0  # how long the parent beats for a child that does not
-GRACE_S = 10.0  # past a task's hard timeout
-LATE_S = 12.0  # past the grace: more than a child needs to leave, where the store is away, too (engines/leaving.py)
-AWAY_S = 2.0  # between two looks of the parent: it was held up itself
-QUICK_S, QUICK_JOINED_S = 10.0, 1.0  # a child that lived shorter failed to start; one that had joined, hardly
+STALL_S = 60.0  # how long the parent sends heartbeats for a silent child
+GRACE_S = 10.0  # how long a silent child may continue after a task's hard timeout
+LATE_S = 12.0  # after the grace period: longer than a child needs to shut down, even in an outage (engines/leaving.py)
+AWAY_S = 2.0  # if the parent's checks are further apart than this, the parent itself was paused
+QUICK_S, QUICK_JOINED_S = 10.0, 1.0  # a child that failed sooner failed to start; the second: if it had registered
 EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE = 0, 3, 4
 CANNOT_START = (1, 2)
 
 
 def told(boot: str, hard_deadline: float | None) -> bytes:
-    """One line from child to parent: this boot beats; when its nearest hard timeout is (monotonic)."""
+    """Return one line from child to parent: the child's worker id, and its nearest hard timeout (monotonic)."""
     return f"{boot} {hard_deadline or 0:.3f}\n".encode()
 
 
 @dataclass(slots=True)
 class Child:
-    """One worker process as its parent knows it."""
+    """Hold what the parent knows of one worker process."""
 
     process: subprocess.Popen[bytes]
     pipe: int
     began: float
     boots: list[str] = field(default_factory=list)
-    heard: float = 0.0  # its last beat (monotonic)
-    beat_due: float = 0.0  # when we beat for it again, should it still be silent
+    heard: float = 0.0  # when its last line arrived (monotonic)
+    beat_due: float = 0.0  # when the parent sends its next heartbeat for this child, if the child is still silent
     hard_deadline: float = 0.0
     cpu: float = 0.0
-    told: float = 0.0  # to stop (monotonic)
-    killed: str = ""  # why we killed it
+    told: float = 0.0  # when it was told to stop (monotonic); 0: not yet
+    killed: str = ""  # why the parent killed it
     rest: bytes = b""
 
     def take(self, data: bytes, now: float) -> None:
@@ -71,13 +71,13 @@ class Child:
 
     @property
     def killed_at(self) -> float:
-        """When a child that tells nothing is given up."""
+        """Return when a silent child is killed (monotonic)."""
         stall = self.heard + STALL_S
         return min(stall, self.hard_deadline + GRACE_S) if self.hard_deadline else stall
 
 
 class Supervisor:
-    """Keeps `processes` children running `command` until it is told to stop."""
+    """Keep `processes` children running `command` until told to stop."""
 
     def __init__(
         self, settings: Settings, command: Sequence[str], processes: int, changed: Callable[[], bool] | None = None
@@ -85,24 +85,24 @@ class Supervisor:
         self._settings = settings
         self._command = list(command)
         self._count = processes
-        self._changed = changed  # `rl dev`: whether the code changed since the last look
-        # One thread does all: whatever it asks of the store must not keep it from the children for long.
+        self._changed = changed  # `rl dev`: returns whether the code changed since the last check
+        # One thread does everything, so calls to the store must not keep it from the children for long.
         self._store = SyncStore(heartbeat_settings(settings, settings.heartbeat_ttl), load_scripts())
         self._ledger = Ledger(settings)
         self._selector = selectors.DefaultSelector()
         self._children: list[Child] = []
-        self._orphaned: list[tuple[str, str]] = []  # boot, cause: to be revived when the store can be reached
+        self._orphaned: list[tuple[str, str]] = []  # worker id and cause; revived when the store can be reached
         self._away = False  # the store could not be reached to revive them
-        self._starts: list[float] = []  # when the missing children are started
+        self._starts: list[float] = []  # when to start the missing children
         self._stops = 0
         self._interrupts = 0
         self._failures = 0
-        self._worked = False  # some child came as far as a boot
+        self._worked = False  # whether any child has registered so far
         self._looked = time.monotonic()
         self._code = EXIT_CLEAN
 
     def run(self) -> int:
-        """Until told to stop and every child has left. The worst exit code of the children."""
+        """Run until told to stop and every child has ended. Return the children's worst exit code."""
         waker, woken = socket.socketpair()
         for end in (waker, woken):
             end.setblocking(False)
@@ -130,7 +130,7 @@ class Supervisor:
                 self._hear(key.data)
 
     def _hear(self, child: Child) -> bool:
-        """Take what it said. False: there is nothing more."""
+        """Read the child's pipe. Return False if there is nothing more to read."""
         try:
             data = os.read(child.pipe, 65536)
         except BlockingIOError:
@@ -148,7 +148,7 @@ class Supervisor:
             child.pipe = -1
 
     def _look(self) -> None:
-        """Bury the dead, return their work, start the missing, keep the silent alive."""
+        """Handle children that ended, revive their tasks, start missing children, send heartbeats for silent ones."""
         for child in [child for child in self._children if child.process.poll() is not None]:
             self._ended(child)
         self._return_orphans()
@@ -165,13 +165,13 @@ class Supervisor:
         self._beat_for([child for child in self._children if self._mind(child, now)])
         if self._changed is not None and self._changed() and not self._stops:
             log.info("the code changed: the worker starts over")
-            self._failures, self._starts = 0, [now] * len(self._starts)  # what failed to start may be mended now
+            self._failures, self._starts = 0, [now] * len(self._starts)  # the change may have fixed the failure
             for child in self._children:
                 child.told = now
                 self._signal(signal.SIGTERM, child)
 
     def _forgive(self, away: float) -> None:
-        """Time in which we could not look ourselves, because the host stood still, does not count against a child."""
+        """Extend the children's times if the parent itself was paused, for example because the host was suspended."""
         for child in self._children if away > AWAY_S else ():
             child.heard += away
             child.hard_deadline += away if child.hard_deadline else 0.0
@@ -179,14 +179,14 @@ class Supervisor:
 
     def _start(self, now: float) -> None:
         ours, theirs = os.pipe()
-        for end in (ours, theirs):  # a task's own children may hold the far end open for as long as they like
+        for end in (ours, theirs):  # a task's own children may keep the far end open for ever
             os.set_blocking(end, False)
         try:
             process = subprocess.Popen(  # noqa: S603 - our own command line
                 self._command,
                 env=os.environ | {TELL_FD: str(theirs)},
                 pass_fds=[theirs],
-                process_group=0,  # Ctrl-C in a terminal reaches the parent alone, which decides
+                process_group=0,  # Ctrl-C in a terminal reaches only the parent, which decides
             )
         finally:
             os.close(theirs)
@@ -197,12 +197,12 @@ class Supervisor:
 
     def _ended(self, child: Child) -> None:
         code = child.process.returncode
-        while child.pipe >= 0 and self._hear(child):  # what it said last
+        while child.pipe >= 0 and self._hear(child):  # read its last lines
             pass
         self._close(child)
         self._children.remove(child)
         if self._stops and code == -signal.SIGTERM and not child.boots:
-            code = EXIT_CLEAN  # it was told to stop before it could listen
+            code = EXIT_CLEAN  # told to stop before it had installed its handlers
         cause = child.killed or how_it_ended(code)
         self._orphaned += [(boot, cause) for boot in child.boots]
         came_to_work = bool(child.boots or child.told or self._stops)
@@ -222,12 +222,12 @@ class Supervisor:
             return
         now = time.monotonic()
         quick = now - child.began < (QUICK_JOINED_S if child.boots else QUICK_S)
-        failed = code not in (EXIT_CLEAN, EXIT_RECYCLE) or not came_to_work  # a module may exit 0 when it is imported
+        failed = code not in (EXIT_CLEAN, EXIT_RECYCLE) or not came_to_work  # a module may exit with 0 on import
         self._failures = self._failures + 1 if failed and quick else 0
         self._starts.append(now + (min(30.0, 0.25 * 2 ** min(self._failures, 10)) if self._failures else 0.0))
 
     def _return_orphans(self) -> None:
-        """Return what dead boots held. The first that fails ends the round, and is the last of the next."""
+        """Revive the tasks of dead workers. The first failure ends the round, and goes to the end of the list."""
         while self._orphaned:
             orphan = self._orphaned.pop(0)
             if not self._revive(*orphan):
@@ -235,7 +235,10 @@ class Supervisor:
                 break
 
     def _revive(self, boot: str, cause: str) -> bool:
-        """Return what a dead boot held. False: not yet; the sweep of any worker would do it, too."""
+        """Revive the tasks of one dead worker. Return False if that failed and must be tried again.
+
+        Without this, the sweep of any other worker would revive the tasks later.
+        """
         try:
             while True:
                 swept = self._store.run(
@@ -247,13 +250,16 @@ class Supervisor:
                 if not swept.pending or swept.deferred:
                     return True
         except RelierError as error:
-            if not self._away:  # once for an outage, however long it is
+            if not self._away:  # log once per outage, however long it lasts
                 log.warning("the tasks of worker %s cannot be returned yet: %s", boot, error)
             self._away = True
             return False
 
     def _mind(self, child: Child, now: float) -> bool:
-        """Return whether the child computes and cannot beat; kill one that is silent, or leaves, for too long."""
+        """Return whether the child computes and needs a heartbeat from the parent.
+
+        Kill a child that has been silent, or shutting down, for too long.
+        """
         lease = self._settings.heartbeat_ttl
         if child.killed:
             return False
@@ -273,7 +279,7 @@ class Supervisor:
         return busy and state not in "TtZX"
 
     def _beat_for(self, children: Sequence[Child]) -> None:
-        """Beat for all in one pipeline: a store that is away costs one deadline, not one for each child."""
+        """Send heartbeats for the children in one pipeline: an outage costs one deadline, not one per child."""
         lease = self._settings.heartbeat_ttl
         calls = [self._ledger.beat(child.boots[-1], round(1000 * lease)) for child in children]
         answers = self._store.run_many(calls)
@@ -287,7 +293,7 @@ class Supervisor:
         child.process.kill()
 
     def _told_to_stop(self, number: int, _frame: object) -> None:
-        """Only counts: a child may be half started right now. The next look tells them all."""
+        """Count the signal, no more, because a child may be half started right now. `_look` signals all children."""
         self._stops += 1
         if number == signal.SIGINT:
             self._interrupts += 1
@@ -298,7 +304,7 @@ class Supervisor:
                 child.told = time.monotonic()
                 log.info("worker process %d is told to stop", child.process.pid)
                 self._signal(signal.SIGTERM, child)
-            elif self._interrupts > 1:  # at every look: it may overtake the SIGTERM, and then only drains
+            elif self._interrupts > 1:  # repeat: if it overtakes the SIGTERM, the child only drains
                 self._signal(signal.SIGINT, child)
 
     def _signal(self, number: int, child: Child) -> None:
@@ -307,7 +313,7 @@ class Supervisor:
 
 
 def process_state(pid: int) -> tuple[str, float]:
-    """State letter and CPU ticks used, from /proc; ("?", 0) where there is none."""
+    """Return the process's state letter and used CPU ticks from /proc, or ("?", 0) if they are not available."""
     try:
         with open(f"/proc/{pid}/stat", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()

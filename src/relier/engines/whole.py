@@ -1,4 +1,4 @@
-"""Claims whose tasks have more steps than one answer holds: the body of a large chord finds its parts among them."""
+"""Complete claimed tasks that have more steps than one answer holds, such as the body of a large chord."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ log = logging.getLogger("relier.worker")
 async def whole(
     tasks: Sequence[Claimed], store: AsyncStore, ledger: Ledger, release: Callable[[Sequence[Lease]], None]
 ) -> AsyncIterator[Claimed]:
-    """Yields claimed tasks with all their steps, those that are complete first. A task whose steps cannot be read is
-    released, and another claim tries again."""
+    """Yield claimed tasks with all their steps, complete ones first.
+
+    A task whose steps cannot be read is released, and a later claim tries again.
+    """
     for claimed in tasks:
         if not claimed.steps_left:
             yield claimed

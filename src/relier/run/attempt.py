@@ -1,5 +1,7 @@
-"""A claimed task made ready to run: its envelope opened, its function found, its arguments decoded. Or what keeps it
-from running, as an outcome: nothing is dropped with a log line."""
+"""Prepare a claimed task to run: find its function, open its envelope, decode its arguments.
+
+If a task cannot run, the reason becomes its outcome and is recorded, not just logged.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from relier.task import RlTask
 
 @dataclass(eq=False, slots=True)
 class Attempt:
-    """One run of one task. What has a default is set by the engine while it runs."""
+    """Hold one run of one task. The engine sets the fields from `began` on while the attempt runs."""
 
     claimed: Claimed
     task: RlTask[Any, Any]
@@ -30,11 +32,11 @@ class Attempt:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     ctx: TaskContext
-    show: Show | None = None  # what people may see of its values; None: all
+    show: Show | None = None  # redacts the task's values in logs; None: nothing is redacted
     began: float | None = None  # monotonic
-    stop: Outcome | None = None  # why it was told to stop: what its cancellation means
-    stopper: Callable[[], Any] | None = None  # how to reach what runs
-    warned: bool = False  # its soft timeout was told
+    stop: Outcome | None = None  # set when the attempt is told to stop: the outcome of its cancellation
+    stopper: Callable[[], Any] | None = None  # interrupts the running code
+    warned: bool = False  # the soft timeout hook was called
     timers: list[Any] = field(default_factory=list)
     asyncio_task: asyncio.Task[Any] | None = None
 
@@ -44,27 +46,30 @@ class Attempt:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Tells this attempt from every other, also from another one of the same task."""
+        """Return the task id and fence, which identify this attempt among all attempts of all tasks."""
         return self.claimed.lease.task_id, self.claimed.lease.fence
 
     @property
     def overdue_at(self) -> float | None:
-        """When it is past its hard timeout (monotonic), as far as can be said now."""
+        """Return when the attempt passes its hard timeout (monotonic), or None if it has none or has not begun.
+
+        The value grows while the attempt waits for the store.
+        """
         limit = self.task.options.hard_timeout
         return None if limit is None or self.began is None else self.began + limit + self.ctx.kept_waiting
 
     @property
     def isolated(self) -> bool:
-        """It runs in a process of its own: by its option, or because it is a suspect."""
+        """Return whether the attempt runs in a process of its own, by its option or because the task is a suspect."""
         return self.task.options.isolate or self.claimed.alone
 
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What the function is called with: the context too, where it asks for it."""
+        """Return the arguments to call the function with, including the context if the function asks for it."""
         return self.task.arguments.with_context(self.args, self.kwargs, self.ctx)
 
 
 def open_attempt(claimed: Claimed, line: Line, trusted_until: Callable[[], float] | None = None) -> Attempt | Outcome:
-    """The attempt, or why it cannot run here."""
+    """Return the attempt, or the outcome that says why the task cannot run here."""
     record = claimed.record
     task = registry.find(record.name)
     if task is None:

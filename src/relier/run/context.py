@@ -1,5 +1,7 @@
-"""What a running task may know of itself, and how it keeps what it did. Asked for by a parameter `ctx: TaskContext`, or
-through `task_context`."""
+"""Give a running task access to its own attempt: its identity, lease, checkpoints, steps and progress.
+
+A task gets the context through a parameter `ctx: TaskContext`, or through `task_context`.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,11 @@ _current: ContextVar[TaskContext] = ContextVar("relier_task_context")
 
 
 class TaskContext:
-    """One attempt, seen from inside.
+    """Represent one attempt to the code that it runs.
 
-    `fence` grows with every attempt of this task: hand it to a system that can refuse an older one. `lost` turns true
-    when another attempt may have begun; what this one still does is refused by the ledger, but not by the world.
+    `fence` grows with every attempt of this task: pass it to a system that can refuse an older one. `lost` becomes true
+    when another attempt may have begun. From then on the ledger refuses this attempt's writes, but other systems do
+    not.
     """
 
     __slots__ = (
@@ -98,7 +101,7 @@ class TaskContext:
         self._waits: Waits | None = None
         self._told_at = -PROGRESS_EVERY_S
         self._unawaited: dict[object, tuple[Coroutine[Any, Any, Any], str]] = {}
-        self.gave_up = False  # it stopped because the lease is lost, or may be: that is no failure
+        self.gave_up = False  # the attempt stopped because its lease is, or may be, lost: not a failure
 
     def __repr__(self) -> str:
         return f"TaskContext({self.task_name} {self.task_id}, attempt {self.attempt})"
@@ -111,15 +114,15 @@ class TaskContext:
 
     @property
     def suspect(self) -> bool:
-        """The worker has not reached the store for so long that another may be about to take over."""
+        """Return whether the worker's last successful heartbeat is so old that its lease may run out soon."""
         return self._trusted_until is not None and time.monotonic() > self._trusted_until()
 
     def guard(self) -> None:
-        """Raise LeaseLostError unless this attempt still holds the task, as far as can be known from here.
+        """Raise LeaseLostError unless this attempt still holds the task, as far as this process can know.
 
-        Call it right before an effect that must not happen twice. It cannot see what happens between the check and the
-        effect: where that matters, hand `fence` to whoever does the effect. Let the error pass: the attempt then ends
-        without an outcome, and what it did not do is done by the next.
+        Call this right before an effect that must not happen twice. The check does not cover the time between itself
+        and the effect. If that matters, pass `fence` to the system that performs the effect. Do not catch the error:
+        the attempt then ends without an outcome, and the next attempt does the remaining work.
         """
         if self.suspect:
             self.gave_up = True
@@ -129,7 +132,7 @@ class TaskContext:
         self._stop_if_lost()
 
     def lose(self) -> None:
-        """Called by the engine."""
+        """Mark the attempt as lost. Called by the engine."""
         self._lost = True
 
     def _stop_if_lost(self) -> None:
@@ -150,25 +153,25 @@ class TaskContext:
 
     @property
     def _level(self) -> Durability:
-        """What a task keeps, it keeps at the level it was pushed at."""
+        """Return the durability level the task was pushed at. Its steps and checkpoints are stored at that level."""
         return self._claimed.record.spec.durability
 
     # --- the store -----------------------------------------------------------------------------------------------
 
     @property
     def waits(self) -> Waits:
-        """When this attempt waited for the store."""
+        """Return the record of when this attempt waited for the store."""
         if self._waits is None:
             self._waits = Waits()
         return self._waits
 
     @property
     def kept_waiting(self) -> float:
-        """How long the store kept it waiting (s): no part of its own time."""
+        """Return how long the attempt waited for the store (s). This does not count towards its hard timeout."""
         return 0.0 if self._waits is None else self._waits.seconds()
 
     def waiting(self) -> contextlib.AbstractContextManager[None]:
-        """Around a call that is repeated until the store answers."""
+        """Return a context manager for a call that is repeated until the store answers."""
         return self.waits.one()
 
     async def _atell(self, call: Call[R]) -> R:
@@ -183,12 +186,14 @@ class TaskContext:
 
     @property
     def partial_result(self) -> Any:
-        """What the last `set_partial` kept, by this attempt or an earlier one; None where there was none."""
+        """Return the value saved by the last `set_partial` of this or an earlier attempt, or None if there is none."""
         return self._keeper.load()
 
     def set_partial(self, value: Any) -> Coroutine[Any, Any, None]:
-        """Keep how far the task got, under its fence. A revived, retried or replayed attempt finds it. To be awaited;
-        in a `def` it is `set_partial_sync`."""
+        """Save a checkpoint under the attempt's fence. A revived, retried or replayed attempt finds it.
+
+        The call must be awaited. In a `def` task, use `set_partial_sync`.
+        """
         return self._to_await("set_partial", self._set_partial, value)
 
     async def _set_partial(self, mark: object, value: Any) -> None:
@@ -198,24 +203,25 @@ class TaskContext:
         await self._line.aside(self._kept, await self._atell(call), seq, kept)
 
     def set_partial_sync(self, value: Any) -> None:
-        """The same, for `def` tasks."""
+        """Save a checkpoint like `set_partial`, for `def` tasks."""
         seq, kept = self._keeper.dump(value)
         call = self._line.ledger.checkpoint(self._claimed.lease, seq, kept, self._level)
         self._kept(self._tell(call), seq, kept)
 
     def _kept(self, answer: Settled, seq: int, kept: bytes) -> None:
-        # Refused, a file stays: told once before, with its answer lost, the record may name it. Else the janitor comes.
+        # A refused checkpoint keeps its file: if an earlier answer was lost, the record may name the file. If not, the
+        # cleanup of old checkpoint files removes it.
         self._check(answer)
         self._keeper.kept(seq, kept)
 
     async def fetch_partial(self) -> None:
-        """Called by the engine: reads a checkpoint's file before an `async def` begins, which must not wait for it."""
+        """Read the checkpoint's file before an `async def` begins, which must not block on it. Called by the engine."""
         if self._claimed.checkpoint:
-            with contextlib.suppress(RelierError):  # told to whoever asks for the value
+            with contextlib.suppress(RelierError):  # reported when the task reads the value
                 await self._line.aside(self._keeper.fetch)
 
     async def aside(self, work: Callable[..., R], *args: Any) -> R:
-        """Called by the engine: runs it in a thread that no code of the user's keeps busy."""
+        """Run `work` in a thread that user code cannot keep busy. Called by the engine."""
         return await self._line.aside(work, *args)
 
     @property
@@ -233,10 +239,11 @@ class TaskContext:
     # --- the inbox -----------------------------------------------------------------------------------------------
 
     def exactly_once(self, where: Any, *, table: str = DEFAULT_INBOX) -> ExactlyOnce:
-        """A block whose effects in a database happen once for the life of this task: they and the mark that it ran
-        commit together. `with` for a Session, a Connection or a Django alias, `async with` for SQLAlchemy's async ones.
+        """Return a block whose effects in a database happen once for the life of this task.
 
-        Where the mark is there, the task ends here with the `result` an earlier attempt left. See outbox/inbox.py.
+        The effects and the mark that the block ran commit together. Use `with` for a Session, a Connection or a Django
+        alias, and `async with` for SQLAlchemy's async classes. If the mark already exists, the task ends here with the
+        `result` that an earlier attempt stored. See outbox/inbox.py.
         """
         task, keyring = registry.find(self.task_name), self._line.keyring
         if task is None:
@@ -254,7 +261,10 @@ class TaskContext:
         return ExactlyOnce(where, self.task_id, self._claimed.revision, encode, decode, table, self._blocks)
 
     def broken_promise(self) -> ExactlyOnceError | None:
-        """Called by the engine at the end: what the task believes to be in a database, and is not."""
+        """Return an error if a block's effects are not in the database although the task believes so.
+
+        Called by the engine at the end.
+        """
         return None if self._blocks is None else self._blocks.broken()
 
     # --- steps ---------------------------------------------------------------------------------------------------
@@ -266,12 +276,12 @@ class TaskContext:
     @overload
     def step(self, name: str, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, R]: ...
     def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
-        """Call `fn(*args, **kwargs)` once for the life of this task, and keep what it returned.
+        """Call `fn(*args, **kwargs)` once for the life of this task, and record its result.
 
-        Recorded under the fence before this returns; an attempt that finds it recorded gets that and calls nothing. A
-        step that raised was not done: it is called again by the next attempt, or by this one if it asks. If the process
-        dies between the effect and the record, `fn` is called again: make it safe to repeat, or hand it the fence. To
-        be awaited; in a `def` it is `step_sync`.
+        The result is recorded under the fence before this returns. A later attempt reads the recorded result and does
+        not call `fn`. A step that raised is not done: the next attempt calls it again, or this one if it repeats the
+        step. If the process dies between the effect and the record, `fn` is called again: make it safe to repeat, or
+        pass it the fence. The call must be awaited. In a `def` task, use `step_sync`.
         """
         return self._to_await("step", self._step, name, fn, args, kwargs)
 
@@ -293,7 +303,7 @@ class TaskContext:
         return read_result(fn, step.result) if value is _NOT_CALLED else value
 
     def step_sync(self, name: str, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
-        """The same, for `def` tasks."""
+        """Call `fn` once and record its result like `step`, for `def` tasks."""
         if inspect.iscoroutinefunction(fn):
             raise StepJournalError(f"the step {name!r} calls an async function, which step_sync cannot await: use step")
         step, value = self._steps.begin(name, self._main_line), _NOT_CALLED
@@ -308,7 +318,7 @@ class TaskContext:
         return cast(R, read_result(fn, step.result) if value is _NOT_CALLED else value)
 
     def _returned(self, step: Step, result: bytes) -> None:
-        """Note what `fn` returned; raises where it is too large to be recorded."""
+        """Keep the result of `fn` on the step. Raise if it is too large to be recorded."""
         entry = self._steps.entry_for(step, result)
         self._line.ledger.step(self._claimed.lease, step.field, entry, self._level)
         step.entry, step.result = entry, result
@@ -317,7 +327,7 @@ class TaskContext:
         return self._line.ledger.step(self._claimed.lease, step.field, step.entry, self._level)
 
     def _differs(self, step: Step, answer: Recorded) -> bool:
-        """Whether the journal holds another result than the one just told; that one counts."""
+        """Return whether the journal already holds a different result for the step. If so, use that result."""
         self._check(answer.settled)
         if answer.value is None or answer.value == step.entry:
             return False
@@ -331,13 +341,13 @@ class TaskContext:
         return self._journal
 
     def begin_here(self) -> None:
-        """Called by the engine where the body begins: its main line is this asyncio task or thread."""
+        """Take the current asyncio task or thread as the main line of the task's body. Called by the engine."""
         self._main_line = current_line()
 
-    # --- what must be awaited ------------------------------------------------------------------------------------
+    # --- coroutines that must be awaited -------------------------------------------------------------------------
 
     def _to_await(self, method: str, work: Callable[..., Coroutine[Any, Any, R]], *args: Any) -> Coroutine[Any, Any, R]:
-        """A coroutine that does nothing until it is awaited; so where nobody can await it, it is refused at once."""
+        """Return a coroutine that does nothing until it is awaited. Raise where no event loop could await it."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -351,8 +361,11 @@ class TaskContext:
         return made
 
     def forgotten(self) -> NotAwaitedError | None:
-        """Called by the engine at the end: what the task thought it had done, and never awaited. It is closed, so that
-        it cannot begin any more. One that was cancelled before it began is no oversight."""
+        """Return an error naming the calls that the task never awaited, or None. Called by the engine at the end.
+
+        The forgotten coroutines are closed, so they can no longer start. A coroutine that was cancelled before it began
+        does not count.
+        """
         left = [each for each in self._unawaited.values() if inspect.getcoroutinestate(each[0]) == inspect.CORO_CREATED]
         if not left:
             return None
@@ -364,10 +377,13 @@ class TaskContext:
             f"before it, and where it was given to create_task, await that before you return"
         )
 
-    # --- for people ----------------------------------------------------------------------------------------------
+    # --- progress ------------------------------------------------------------------------------------------------
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Say how far it is, for people. Told once a second at the most; never waits, never fails."""
+        """Report the task's progress to people. Sent at most once a second; never waits for the store.
+
+        Reports in between are dropped, except the one with `done` at `total`.
+        """
         of = "" if total is None else f" of {total:.12g}"
         said = f"{done:.12g}{of} {note}"
         now = time.monotonic()
@@ -381,21 +397,21 @@ class TaskContext:
 
 
 def enter_context(ctx: TaskContext) -> None:
-    """Make it the one `task_context` shows, in the current contextvars context."""
+    """Make `ctx` the context that `task_context` refers to, in the current contextvars context."""
     _current.set(ctx)
     pusher.set(Pusher(ctx.task_id, lambda: ctx.lost, ctx.waiting))
 
 
 def current_context() -> TaskContext | None:
-    """The context of whichever task runs here; None outside tasks."""
+    """Return the context of the task that runs here, or None outside tasks."""
     return _current.get(None)
 
 
 class _Proxy:
-    """`task_context`: the context of whichever task runs here."""
+    """Forward attribute access on `task_context` to the context of the task that runs here."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # Python itself asks, of anything
+        if name.startswith("__"):  # Python looks up such names on any object
             raise AttributeError(name)
         try:
             ctx = _current.get()

@@ -1,5 +1,7 @@
-"""Running one attempt to its outcome in this process: `async def` on the loop, `def` in a thread, and the coroutine
-that a `def` returned on the loop again."""
+"""Run one attempt to its outcome in this process.
+
+An `async def` task runs on the loop, a `def` task in a thread. If a `def` returns a coroutine, it runs on the loop.
+"""
 
 from __future__ import annotations
 
@@ -26,38 +28,40 @@ from relier.run.waits import LONG_S
 
 log = logging.getLogger("relier.run")
 
-LOOK_S = 0.05  # between two looks at a hard timeout, at the least
+LOOK_S = 0.05  # the shortest time between two checks of a hard timeout
 
 
 async def execute(attempt: Attempt, threads: Threads, line: Line) -> Outcome:
-    """What came of it, its result as it is stored. Runs in an asyncio task of its own, so that the context it sets is
-    its own."""
+    """Run the attempt and return its outcome, with the result encoded for storage.
+
+    Call this in an asyncio task of its own, so that the context variables it sets stay private to the attempt.
+    """
     enter_context(attempt.ctx)
     trace.inherited.set(attempt.envelope.trace)
     body, process = background.enter_body(), os.getpid()
     try:
         value = await _call(attempt, threads)
-    except AlreadyRan as ran:  # an earlier attempt's effects are committed: so its result is this one's
+    except AlreadyRan as ran:  # an earlier attempt committed its effects, so its result counts
         value = ran.value
     except BaseException as error:  # noqa: BLE001 - whatever a task raises is its outcome
         return _raised(attempt, error, disturbed=body.disturbed)
     finally:
         if os.getpid() != process:
             end_copy()
-    if isinstance(attempt.stop, Failed):  # it swallowed the hard timeout's cancel, and came to an end after all
+    if isinstance(attempt.stop, Failed):  # the task swallowed the hard timeout's cancellation and returned
         return attempt.stop
     forgotten = attempt.ctx.forgotten()
-    if forgotten is not None:  # a step or a checkpoint that it believes done
+    if forgotten is not None:  # a step or checkpoint that the task never awaited
         return Failed(forgotten, final=True)
     broken = attempt.ctx.broken_promise()
-    if broken is not None:  # an effect that it believes committed
+    if broken is not None:  # an effect that the task believes committed
         return _raised(attempt, broken, disturbed=False)
     return returned(attempt.task, value, line.settings.max_payload_bytes, attempt.ctx.task_id, line.keyring)
 
 
 async def _call(attempt: Attempt, threads: Threads) -> Any:
     args, kwargs = attempt.arguments()
-    if attempt.stop is not None:  # before it had begun
+    if attempt.stop is not None:  # stopped before it began
         raise asyncio.CancelledError
     if attempt.task.is_async:
         attempt.ctx.begin_here()
@@ -77,11 +81,14 @@ def _in_thread(attempt: Attempt, args: Any, kwargs: Any) -> Any:
 
 
 async def _awaited(attempt: Attempt, work: Coroutine[Any, Any, Any]) -> Any:
-    """A plain decorator makes a `def` of an `async def`: what that returns is run as if it stood there alone."""
+    """Run the coroutine that a `def` task returned, as if the task were an `async def`.
+
+    This happens when a plain decorator wraps an `async def`.
+    """
     current = asyncio.current_task()
     attempt.stopper = None if current is None else current.cancel
     try:
-        if attempt.stop is not None:  # between the thread's end and here
+        if attempt.stop is not None:  # stopped after the thread ended
             raise asyncio.CancelledError
         attempt.ctx.begin_here()
         await attempt.ctx.fetch_partial()
@@ -107,7 +114,7 @@ def _raised(attempt: Attempt, error: BaseException, *, disturbed: bool) -> Outco
 
 
 def stop(attempt: Attempt, why: Outcome) -> None:
-    """Tell a running attempt to end, once. What comes of it is `why`, unless it returns a result first."""
+    """Tell a running attempt to end, once. Its outcome is `why`, unless it returns a result first."""
     if attempt.stop is not None:
         return
     attempt.stop = why
@@ -116,7 +123,7 @@ def stop(attempt: Attempt, why: Outcome) -> None:
 
 
 class HardTimeout:
-    """Stops an attempt when its own time is over. To be cancelled like the timer that it is."""
+    """Stop an attempt at its hard timeout, not counting time it spent waiting for the store. Cancel it like a timer."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, attempt: Attempt, seconds: float) -> None:
         self._loop = loop
@@ -133,7 +140,7 @@ class HardTimeout:
         left = self._began + self._seconds + ctx.kept_waiting - time.monotonic()
         if left > 0:
             self._timer = self._loop.call_later(max(left, LOOK_S), self._look)
-        elif not last and (ctx.waits.any or self._attempt.isolated):  # a wait that has just begun may become a long one
+        elif not last and (ctx.waits.any or self._attempt.isolated):  # a short wait may become a long one
             self._timer = self._loop.call_later(LONG_S, self._look, True)
         else:
             self._stop()
@@ -144,7 +151,7 @@ class HardTimeout:
 
 
 async def run_soft_hook(attempt: Attempt) -> None:
-    """Call `on_soft_timeout`, once. What it raises is reported and changes nothing."""
+    """Call the task's `on_soft_timeout` hook, once. An error in the hook is logged and changes nothing."""
     hook = attempt.task.options.on_soft_timeout
     if hook is None or attempt.warned:
         return
@@ -157,7 +164,7 @@ async def run_soft_hook(attempt: Attempt) -> None:
             answer = await attempt.ctx.aside(hook, attempt.ctx)
             if inspect.isawaitable(answer):
                 await answer
-    except asyncio.CancelledError:  # the task has ended meanwhile
+    except asyncio.CancelledError:  # the task has ended in the meantime
         raise
     except BaseException as error:  # noqa: BLE001 - sys.exit() in a hook must not end the worker
         _report_hook(attempt, error)
@@ -170,6 +177,6 @@ def _report_hook(attempt: Attempt, error: BaseException) -> None:
 
 
 def _told(attempt: Attempt, error: BaseException) -> str:
-    """An error for the log: what people may see of it."""
+    """Return the error's type and message for the log, redacted if the task's values must not be shown."""
     message = message_of(error)
     return f"{type(error).__name__}: {message if attempt.show is None else attempt.show(message)}"

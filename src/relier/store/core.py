@@ -1,6 +1,7 @@
-"""What both stores do, written once: attempts, retries, confirmation. One Core belongs to one loop or one process.
+"""Implement what the sync and the async store share: attempts, retries, confirmation of durability.
 
-Every coroutine here runs over an AsyncWire in a loop, or over a SyncWire through `complete`.
+One Core belongs to one event loop or one process. Its coroutines run over an AsyncWire on a loop, or over a SyncWire
+through `complete`.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from relier.store.resolve import Route
 from relier.store.wire import Connection, Wire, pack
 
 LONGEST_BELL = 1.0
-SHORTEST_BELL = 0.05  # Redis 6.2 blocks for ever on a timeout of a millisecond, and any server on 0
+SHORTEST_BELL = 0.05  # Redis 6.2 blocks for ever with a timeout of a millisecond, and every server with 0
 
 
 class Core:
-    """The pools and the judgement of one loop or one process."""
+    """Hold the connection pools and the circuit breaker of one loop or one process, and carry batches over them."""
 
     def __init__(self, settings: Settings, target: Target, route: Route, wire: Wire, clock: Clock) -> None:
         self._settings = settings
@@ -42,21 +43,24 @@ class Core:
         self._warned = False
 
     def batch(self, requests: list[Request], within: float = math.inf) -> Batch:
-        """Requests of one level that shall travel together, from now on; `within` shortens their deadline (s)."""
+        """Return a batch of requests of one durability level. Its deadline starts now; `within` (s) shortens it."""
         return Batch(requests, Deadline(self._clock, min(within, self._settings.redis_deadline)))
 
     async def carry(self, batch: Batch, trouble: AttemptError | None = None) -> None:
-        """Give every request its answer, a reply or a RelierError, within the deadline. `trouble`: a first attempt."""
+        """Give every request its answer, a reply or a RelierError, within the deadline.
+
+        `trouble` is the error of a first attempt that the caller has already made.
+        """
         await self._travel(batch, self._pool, trouble, probed=True)
 
     def ready_connection(self, batch: Batch) -> Connection | None:
-        """A connection that could take the batch this moment: the way of nearly every call of the async store."""
+        """Return a connection that can send the batch right now, or None. Nearly every async call takes this path."""
         if batch.level is not Durability.MEMORY or self._probed != self._route.generation or self._breaker.is_open:
             return None
         return self._pool.take_nowait()
 
     def settle(self, batch: Batch, connection: Connection, outcome: list[Any] | AttemptError) -> AttemptError | None:
-        """Take in what came of an exchange. The trouble of what must be sent again, None when all is answered."""
+        """Process the outcome of an exchange. Return the error of requests to repeat, or None if all are answered."""
         if isinstance(outcome, AttemptError):
             self._broken(connection.generation)
             return outcome
@@ -74,17 +78,20 @@ class Core:
         return self._settings.redis_read_timeout
 
     async def command(self, *args: Any, retry: bool) -> Any:
-        """One raw command. Once it was sent it is repeated only with `retry`."""
+        """Run one raw command. Once the command was sent, it is repeated only if `retry` is true."""
         return await self._ask(args, self._pool, probed=False, repeat=retry)
 
     async def wait_for_bell(self, keys: list[str], seconds: float) -> bytes | None:
-        """Which of the keys rang within `seconds` (at most 1 s). The connection is no part of the pool."""
+        """Return the key whose doorbell rang within `seconds` (at most 1 s), or None.
+
+        Doorbells use connections of their own, not those of the pool for calls.
+        """
         wait = min(max(seconds, SHORTEST_BELL), LONGEST_BELL)
         reply = await self._ask(("BLPOP", *keys, wait), self._bells, probed=False, wait=wait)
         return None if reply is None else cast(bytes, reply[0])
 
     async def probe(self) -> Capabilities:
-        """Ask the server anew what it can do."""
+        """Ask the server again for its capabilities, and return them."""
         self._probed = 0
         await self._ask(("PING",), self._pool, probed=True)
         if self._found is None:
@@ -115,7 +122,7 @@ class Core:
         repeat: bool = True,
         wait: float = 0.0,
     ) -> None:
-        """Attempt until every request has its answer. `wait` is time the server itself may take on purpose."""
+        """Attempt the batch until every request has its answer. `wait`: seconds the server may block on purpose."""
         attempts = Attempts(self._settings.redis_retries if repeat else 0)
         if isinstance(trouble, AttemptError):
             attempts.failed(trouble)
@@ -131,7 +138,7 @@ class Core:
             before = trouble
             try:
                 now = await self._attempt(batch, pool, probed=probed, wait=wait)
-            except RelierError as error:  # the server or the settings cannot do what was asked
+            except RelierError as error:  # the server or the settings do not allow the request
                 trouble = error
                 break
             if now is None:
@@ -144,11 +151,11 @@ class Core:
         self.finish(batch, attempts.made)
 
     def finish(self, batch: Batch, attempts: int) -> None:
-        """Turn what failed into errors for the callers."""
+        """Turn the requests that failed into errors for the callers."""
         batch.finish(functools.partial(final_error, shown=self._shown, attempts=attempts))
 
     async def _attempt(self, batch: Batch, pool: Pool, *, probed: bool, wait: float) -> AttemptError | None:
-        """Send what the batch still needs, once. The trouble that keeps it from being done, if any."""
+        """Send the batch's open requests once. Return the error that prevents the batch from completing, if any."""
         generation = self._route.generation
         deadline = batch.deadline
         try:
@@ -172,7 +179,7 @@ class Core:
         return self.settle(batch, connection, outcome)
 
     async def _prepare(self, batch: Batch, connection: Connection, deadline: Deadline) -> None:
-        """Probe a master seen for the first time, and decide how the batch's durability is confirmed on it."""
+        """Probe a master seen for the first time, and decide how to confirm the batch's durability on that master."""
         if self._found is None or self._probed != connection.generation:
             commands = [pack(question) for question in questions(self._settings)]
             timeout = deadline.within(self._settings.redis_read_timeout)

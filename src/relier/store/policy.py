@@ -1,4 +1,4 @@
-"""Decisions about time and failure, pure: no sockets, no sleeping, the clock is handed in."""
+"""Decide about deadlines, retries and the circuit breaker, without IO: no sockets, no sleeping, an injected clock."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ LONGEST_PAUSE = 1.0
 
 
 class AttemptError(Exception):
-    """Why one attempt failed, what may heal it, and the error it becomes if nothing does.
+    """Say why one attempt failed, how to react, and which `error` the caller gets if every attempt fails.
 
-    `again`: another attempt makes sense. `elsewhere`: look for the master anew first. `load`: a script must be loaded;
-    that needs no pause. `sent`: the server may have run the request; False where it was never sent, or was refused.
+    `again`: another attempt makes sense. `elsewhere`: look up the master again first. `load`: a script must be loaded,
+    which needs no pause. `sent`: the server may have run the request; False if it was never sent, or was refused.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class AttemptError(Exception):
 
 
 class Deadline:
-    """The end of one call's time, on the monotonic clock."""
+    """Mark when one call's time is up, on the monotonic clock."""
 
     __slots__ = ("_at", "_clock")
 
@@ -52,16 +52,16 @@ class Deadline:
         return max(0.0, self._at - self._clock())
 
     def within(self, seconds: float) -> float:
-        """A timeout of `seconds`, cut where the deadline ends."""
+        """Return a timeout of `seconds`, shortened so that it ends with the deadline."""
         return min(seconds, self.left())
 
 
 class Attempts:
-    """The attempts of one call so far, and how long to wait before the next.
+    """Count the attempts of one call, and say how long to wait before the next.
 
     Only an attempt whose answer was lost uses up one of the `retries`: the server may have run it. An attempt that did
     not reach the server, or that the server refused for now, is repeated until the deadline. Loading a script that the
-    server has forgotten is free.
+    server does not have costs no attempt.
     """
 
     __slots__ = ("_lost", "_retries", "made")
@@ -77,27 +77,28 @@ class Attempts:
         self._lost += trouble.sent
 
     def pause(self, trouble: AttemptError, left: float) -> float | None:
-        """Seconds to wait before the next attempt, or None to give up."""
+        """Return the seconds to wait before the next attempt, or None to give up."""
         if not trouble.again or self._lost > self._retries or left <= 0:
             return None
-        if trouble.load or self.made == 1:  # the first loss is mostly an idle connection the server had closed
+        if trouble.load or self.made == 1:  # usually an idle connection that the server had closed
             return 0.0
         if left < SHORTEST_PAUSE:
             return None
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self.made - 2, 10)) * random.uniform(0.5, 1.0)
-        return min(pause, left / 2)  # the last attempts crowd before the deadline, where an outage may just have ended
+        return min(pause, left / 2)  # try more often just before the deadline: the outage may just have ended
 
 
 def more_telling(before: AttemptError | None, now: AttemptError, left: float) -> AttemptError:
-    """Which of two troubles to report: one that the deadline cut short says less than the one before it."""
+    """Return which of two errors to report: an attempt cut short by the deadline says less than the one before it."""
     return now if before is None or before.load or left > 0 else before
 
 
 class Breaker:
-    """After `failures` failed attempts in a row, calls are refused at once; one per `cooldown` may still try.
+    """Refuse calls at once after `failures` failed attempts in a row; one call per `cooldown` may still try.
 
-    That one is the half-open probe: its success closes the breaker, its failure, or its silence, keeps it open.
-    It guards callers from waiting on a dead store. It does not stop calls already under way: their deadline does.
+    That call is the half-open probe. If it succeeds, the breaker closes. If it fails or gets no answer, the breaker
+    stays open. The breaker keeps callers from waiting on a dead store. It does not end calls already in flight: their
+    deadline does.
     """
 
     def __init__(self, clock: Clock, failures: int, cooldown: float) -> None:
@@ -112,7 +113,7 @@ class Breaker:
         return self._failed >= self._limit
 
     def refuses(self) -> float:
-        """Seconds until the next probe, or 0: go ahead."""
+        """Return the seconds until the next probe, or 0 if the call may go ahead."""
         if self._failed < self._limit:
             return 0.0
         now = self._clock()

@@ -1,16 +1,16 @@
-"""What every error reply of Redis and Valkey means: one table, one judgement, used by all who call the store.
+"""Define what every error reply of Redis and Valkey means, in one table that all callers of the store use.
 
-A judgement answers two questions. Does the store send the call again by itself? And what does the error say to those
-who must not give up (a running task's step, a settling worker, a relay): wait, or stop?
+A judgement answers two questions. Does the store send the call again by itself? And should callers that must not give
+up (a running task's step, a worker that settles, a relay) wait or stop when they get the error?
 
-    LOAD      the script is not there: load it and send the call again, at no cost; never reaches a caller
-    WAIT      not now: send the call again until its deadline; then StoreUnavailableError, so wait
-    LOOK      not now, or not here: look for the master first, then as WAIT
-    REFUSED   the server's state or set-up forbids it: the caller gets the error at once; StoreUnavailableError, so wait
-    FINAL     the same call would get the same answer: StoreReplyError, so stop
+    LOAD      the server does not have the script: load it and send the call again, at no cost; never reaches a caller
+    WAIT      not now: send the call again until its deadline; after that, StoreUnavailableError: callers wait
+    LOOK      not now, or not on this server: look up the master first, then as WAIT
+    REFUSED   the server's state or configuration forbids the call: raise StoreUnavailableError at once; callers wait
+    FINAL     the same call would get the same answer: raise StoreReplyError; callers stop
 
-No reply that is sent again can come from a script that has written something: servers check these conditions before a
-script's first write.
+Calls are sent again only after replies that no script gives once it has written: servers check these conditions before
+a script's first write.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from relier.store.policy import AttemptError
 
 
 class Judgement(Enum):
-    """What to do about an error reply; see the top of this module."""
+    """Say what to do about an error reply. The top of this module explains each value."""
 
     LOAD = auto()
     WAIT = auto()
@@ -46,18 +46,18 @@ class Judgement(Enum):
 # Every code that a Redis or Valkey server sends (a test reads them from the servers' binaries).
 MEANINGS: dict[str, tuple[Judgement, type[RelierError]]] = {
     "NOSCRIPT": (Judgement.LOAD, StoreNotReadyError),  # restarted, flushed or promoted: scripts are not data
-    # not now
-    "BUSY": (Judgement.WAIT, StoreNotReadyError),  # somebody's script or module command runs for seconds
-    "UNKILLABLE": (Judgement.WAIT, StoreNotReadyError),  # the same, to SCRIPT KILL
+    # Not now:
+    "BUSY": (Judgement.WAIT, StoreNotReadyError),  # a script or module command has been running for seconds
+    "UNKILLABLE": (Judgement.WAIT, StoreNotReadyError),  # the same, as a reply to SCRIPT KILL
     "NOREPLICAS": (Judgement.WAIT, StoreNotReadyError),  # min-replicas-to-write is not met
     "NOMASTERLINK": (Judgement.WAIT, StoreNotReadyError),
-    "INPROG": (Judgement.WAIT, StoreNotReadyError),  # a Sentinel fails over
+    "INPROG": (Judgement.WAIT, StoreNotReadyError),  # Sentinel is failing over
     "NOQUORUM": (Judgement.WAIT, StoreNotReadyError),
     "NOGOODSLAVE": (Judgement.WAIT, StoreNotReadyError),
     "NOGOODPRIMARY": (Judgement.WAIT, StoreNotReadyError),
-    "TRYAGAIN": (Judgement.WAIT, StoreNotReadyError),  # a slot migrates
-    # A slot migrates, and KEYS[1] of our scripts is a prefix, never a key: its node answers ASK to every call. Waiting
-    # is the only safe reaction: the namespace's keys are on two nodes, and a script must see all of them.
+    "TRYAGAIN": (Judgement.WAIT, StoreNotReadyError),  # a slot is migrating
+    # A slot is migrating. KEYS[1] of our scripts is a prefix, never a key, so its node answers ASK to every call.
+    # Waiting is the only safe reaction: the namespace's keys are on two nodes, and a script must see all of them.
     "ASK": (Judgement.LOOK, StoreNotReadyError),
     "MOVED": (Judgement.LOOK, StoreNotReadyError),
     "CLUSTERDOWN": (Judgement.LOOK, StoreNotReadyError),
@@ -65,8 +65,8 @@ MEANINGS: dict[str, tuple[Judgement, type[RelierError]]] = {
     "MASTERDOWN": (Judgement.LOOK, StoreNotReadyError),
     "READONLY": (Judgement.LOOK, StoreReadOnlyError),
     "REDIRECT": (Judgement.LOOK, StoreReadOnlyError),  # Valkey 8: the same, with the primary's address
-    "UNBLOCKED": (Judgement.LOOK, StoreNotReadyError),  # a blocking command ended by a change of role
-    # the state or the set-up of the server
+    "UNBLOCKED": (Judgement.LOOK, StoreNotReadyError),  # a change of role ended a blocking command
+    # The server's state or configuration forbids the call:
     "OOM": (Judgement.REFUSED, StoreFullError),
     "MISCONF": (Judgement.REFUSED, StoreDiskError),
     "NOAUTH": (Judgement.REFUSED, StoreSetupError),
@@ -74,7 +74,7 @@ MEANINGS: dict[str, tuple[Judgement, type[RelierError]]] = {
     "NOPERM": (Judgement.REFUSED, StoreSetupError),
     "DENIED": (Judgement.REFUSED, StoreSetupError),  # protected mode
     "NOPROTO": (Judgement.REFUSED, StoreSetupError),
-    # about the command itself, not about the moment
+    # The command itself is wrong, whenever it is sent:
     "ERR": (Judgement.FINAL, StoreReplyError),
     "WRONGTYPE": (Judgement.FINAL, StoreReplyError),
     "CROSSSLOT": (Judgement.FINAL, StoreReplyError),
@@ -88,10 +88,10 @@ MEANINGS: dict[str, tuple[Judgement, type[RelierError]]] = {
 }
 UNKNOWN = (Judgement.FINAL, StoreReplyError)
 
-# Replies whose code is only ERR, but whose text says more: the code they stand for.
+# Replies whose code is only ERR but whose text says more, with the code each of them stands for.
 TEXTS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"max number of clients"), "BUSY"),
-    (re.compile(r"Script killed by user"), "BUSY"),  # only a script that has not written can be killed
+    (re.compile(r"Script killed by user"), "BUSY"),  # only a script that has not written anything can be killed
     (re.compile(r"unauthenticated (multi)?bulk length"), "NOAUTH"),  # more than 10 arguments, or 16 KiB in one
     (re.compile(r"ACL failure in script|The user executing the script"), "NOPERM"),  # a command inside a script
     (re.compile(r"Script attempted to access (a|keys).*(non local|different slot)"), "ASK"),
@@ -109,12 +109,12 @@ ADVICE: dict[type[RelierError], str] = {
 }
 MOVED_ADVICE = "nothing was written; for a cluster RELIER_REDIS_URL begins with redis+cluster://"
 
-# A script's inner error as servers before 7.0 report it: "ERR Error running script (…): … -OOM command not allowed"
+# An error inside a script, as servers before 7.0 report it: "ERR Error running script (…): … -OOM command not allowed"
 INNER = re.compile(r"^ERR Error running script.*?: -(?P<code>[A-Z]+) ", re.DOTALL)
 
 
 def code_of(reply: ReplyError) -> str:
-    """Return the reply's code. A script's inner error counts as the reply's own."""
+    """Return the reply's code. The code of an error inside a script counts as the reply's own."""
     text = str(reply)
     inner = INNER.match(text)
     if inner and inner["code"] in MEANINGS:
@@ -126,7 +126,7 @@ def code_of(reply: ReplyError) -> str:
 
 
 def trouble_of(reply: ReplyError) -> AttemptError:
-    """Return the attempt error an error reply stands for."""
+    """Return the attempt error that an error reply stands for."""
     judgement, error = MEANINGS.get(code_of(reply), UNKNOWN)
     return AttemptError(
         f"it answered {str(reply)!r}",
@@ -139,7 +139,7 @@ def trouble_of(reply: ReplyError) -> AttemptError:
 
 
 def final_error(trouble: AttemptError, shown: str, attempts: int) -> RelierError:
-    """Return the error for the caller: what happened, why, what to do."""
+    """Return the error for the caller, which says what happened, why, and what to do."""
     tried = f" in {attempts} attempts" if attempts > 1 else ""
     what = "gave no answer" if trouble.error is RedisConnectionError else "did not do the call"
     advice = MOVED_ADVICE if "answered 'MOVED" in str(trouble) else ADVICE[trouble.error]

@@ -97,7 +97,7 @@ class Settler:
                 self._commit(part, level)
 
     def _commit(self, part: list[Any], level: Durability) -> None:
-        """Commit results with one script. If the call cannot be built, commit each alone and bury the one that fails."""
+        """Commit results with one script. If the call cannot be built, commit each alone and bury those that fail."""
         leases = [lease for lease, _, _ in part]
         try:
             call = self._ledger.commit(part, level)

@@ -1,6 +1,7 @@
-"""3 work: one attempt from claim to settling, whatever engine drives it.
+"""Run one attempt from claim to settling, whichever engine drives it.
 
-context.py   what a task may know of itself
-attempt.py   a claimed task made ready to run, or the reason why it cannot
-outcome.py   what came of it, and the one move that tells the ledger
+attempt.py   prepares a claimed task to run, or says why it cannot
+execute.py   runs the task's function to its outcome
+context.py   gives the running task access to its attempt
+outcome.py   lists the outcomes, and the one move that reports each to the ledger
 """

@@ -1,9 +1,9 @@
-"""Where large checkpoints are: a folder, or any place fsspec reaches. Both write a file whole or not at all.
+"""Store large checkpoints as files, in a folder or anywhere fsspec reaches. Both write a file atomically.
 
-Each namespace has a folder of its own below RELIER_CHECKPOINT_DIR, and in it each store: stores that use the same
-namespace (staging and production) are told apart by their birth marks. A file is named by mark, task, fence and number:
-`<mark>/<task>-<fence>-<number>.checkpoint`. Earlier releases wrote files without the mark's folder. Those are still
-read, and are removed only where a record of this store shows that it wrote them.
+Each namespace has a folder of its own below RELIER_CHECKPOINT_DIR, and each store has one inside that. Stores that use
+the same namespace (staging and production) are distinguished by their birth marks. A file is named by mark, task, fence
+and number: `<mark>/<task>-<fence>-<number>.checkpoint`. Earlier releases wrote files without the mark's folder. Such
+files are still read. They are removed only if a record of this store shows that this store wrote them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Folder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Whose checkpoint a file is. `born`: the birth mark of its store; empty: an earlier release wrote it."""
+    """Say whose checkpoint a file is. `born` is the birth mark of its store; empty if an earlier release wrote it."""
 
     task_id: str
     fence: str
@@ -59,14 +59,17 @@ class Named:
 
 
 def named(file: str) -> Named | None:
-    """What a file's name says; None: it is no checkpoint of ours."""
+    """Parse a file's name. Return None if the file is not a checkpoint."""
     born, _, name = file.rpartition("/")
     match = NAMED.fullmatch(name)
     return Named(unquote(match[1]), match[2], int(match[3]), born) if match else None
 
 
 def folder_for(settings: Settings) -> Folder | None:
-    """The folder of this ledger's checkpoints; None: none is set. ConfigurationError where it cannot be one."""
+    """Return the folder of this ledger's checkpoints, or None if none is set.
+
+    Raise ConfigurationError if the setting cannot be used.
+    """
     if not settings.checkpoint_dir:
         return None
     name = quote(f"{settings.key_prefix}{settings.namespace}", safe=":")
@@ -80,7 +83,7 @@ def folder_of(where: str, below: str) -> Folder:
 
 
 class LocalFolder:
-    """A folder of this machine, or one that is mounted on all of them."""
+    """Store files in a folder of this machine, or in one that is mounted on all machines."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -125,7 +128,7 @@ class LocalFolder:
 
 
 def _sync(folder: Path) -> None:
-    """The name too must outlive a power cut: the ledger is told of it next."""
+    """Sync the folder to disk, so that the file's name survives a power cut before the ledger refers to it."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -134,7 +137,7 @@ def _sync(folder: Path) -> None:
 
 
 class RemoteFolder:
-    """An object store by fsspec, whose writes are whole or not at all by themselves."""
+    """Store files in an object store through fsspec. Its writes are atomic by themselves."""
 
     def __init__(self, url: str, below: str) -> None:
         self._shown = redact(url)

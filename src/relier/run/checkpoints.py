@@ -1,13 +1,13 @@
-"""How far a task got, kept under its fence: `ctx.set_partial(value)`, and `ctx.partial_result` after a revival.
+"""Save how far a task got, under its fence: `ctx.set_partial(value)`, and `ctx.partial_result` after a revival.
 
-A checkpoint is kept beside the record, compressed, up to RELIER_CHECKPOINT_MAX_INLINE_BYTES. A larger one goes to a
-file in RELIER_CHECKPOINT_DIR (a folder all workers share, or any fsspec URL such as s3://…), and the record keeps its
-name and digest. Files are named by store, task, fence and number, written whole or not at all, and kept until the
-record that names them is gone: a replay resumes from them.
+A checkpoint is stored beside the record, compressed, up to RELIER_CHECKPOINT_MAX_INLINE_BYTES. A larger one goes to a
+file in RELIER_CHECKPOINT_DIR (a folder all workers share, or any fsspec URL such as s3://…), and the record keeps the
+file's name and digest. Files are named by store, task, fence and number, and written atomically. They are kept until
+the record that names them is gone, because a replay resumes from them.
 
-First byte: `j` JSON, `z` compressed JSON, `f` the name of a file that holds one of the other two. Where the namespace
-has encryption keys, those two are wrapped by them (keyring.py); the name of a file stays plain, so that whoever tidies
-up needs no keys.
+The first byte says what follows: `j` JSON, `z` compressed JSON, `f` the name of a file that holds one of the other two.
+If the namespace has encryption keys, the JSON forms are encrypted (keyring.py). The name of a file stays plain, so that
+cleaning up needs no keys.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ SMALL = 1024  # not worth compressing
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """A checkpoint that is a file."""
+    """Refer to a checkpoint that is stored as a file."""
 
     name: str
     sha256: str
 
 
 class Checkpoints:
-    """The checkpoints of one task's attempts, as bytes. May be used from several threads at once."""
+    """Encode and decode the checkpoints of one attempt. Several threads may use it at once."""
 
     def __init__(
         self,
@@ -48,24 +48,24 @@ class Checkpoints:
         current: bytes | None = None,
         born: Callable[[], str] = lambda: "",
     ) -> None:
-        self.current = current  # what the ledger has
+        self.current = current  # the checkpoint that the ledger has
         self._keyring = keyring
         self._settings = settings
         self._most = min(settings.checkpoint_max_inline_bytes, settings.max_payload_bytes)
         self._task_id = task_id
         self._fence = fence
-        self._born = born  # the birth mark of the store; may have to be asked for
+        self._born = born  # returns the store's birth mark; may have to ask the store
         self._lock = threading.Lock()
         self._seq = 0
-        self._newest = 0  # of those the ledger has
-        self._file = ""  # of that one, if it is one
+        self._newest = 0  # the highest number that the ledger has
+        self._file = ""  # the file of that checkpoint, if it has one
 
     @property
     def folder(self) -> Folder | None:
         return folder_for(self._settings)
 
     def dump(self, value: Any) -> tuple[int, bytes]:
-        """The next number, and what to keep beside the record. Writes a file where the value is large."""
+        """Return the next number and the bytes to store beside the record. Write a file if the value is large."""
         raw = codec.encode(value, "the checkpoint")
         packed = b"j" + raw
         if len(raw) > SMALL:
@@ -89,8 +89,10 @@ class Checkpoints:
         return seq, b"f" + msgspec.json.encode(reference)
 
     def kept(self, seq: int, kept: bytes) -> None:
-        """The ledger has it. Of two that were told at once the one with the higher number stands; the other's file, if
-        it is one, can go."""
+        """Note that the ledger has stored a checkpoint, and remove the file of the one it replaces.
+
+        Of two checkpoints saved at the same time, the one with the higher number wins.
+        """
         with self._lock:
             useless = file_in(kept)
             if seq >= self._newest:
@@ -99,7 +101,7 @@ class Checkpoints:
             self.folder.remove(useless)
 
     def fetch(self) -> None:
-        """Read the current one's file now, so that `load` need not."""
+        """Read the current checkpoint's file now, so that `load` does not have to."""
         kept = self.current
         if kept is not None and kept[:1] == b"f":
             packed = self._read(_reference(kept))
@@ -107,7 +109,7 @@ class Checkpoints:
                 self.current = packed if self.current is kept else self.current
 
     def load(self) -> Any:
-        """The value of the current one; None where there is none."""
+        """Return the value of the current checkpoint, or None if there is none."""
         packed = self.current
         if not packed:
             return None
@@ -145,5 +147,5 @@ def _unreadable(error: Exception) -> CheckpointStoreError:
 
 
 def file_in(kept: bytes | None) -> str:
-    """The name of the file a kept checkpoint stands for; empty where it is no file."""
+    """Return the name of the file that a stored checkpoint refers to, or "" if it has no file."""
     return _reference(kept).name if kept and kept[:1] == b"f" else ""

@@ -1,6 +1,9 @@
-"""Processes that tasks fork. A forked process inherits how ours listens to signals: a no-op in Python, and a socket of
-our own loop to tell it. So the SIGTERM that is to end such a process would not, and would tell us to leave instead. It
-also inherits our connections and our event loop, which must not turn there."""
+"""Handle processes that tasks fork.
+
+A forked process inherits the worker's signal handling: a handler in Python, and a wakeup socket of the worker's event
+loop. So a SIGTERM for the forked process would not end it, but would tell the worker to shut down. The forked process
+also inherits the worker's connections and its event loop, which must not run there.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,15 @@ from relier.stop_signals import stop_signals
 
 log = logging.getLogger("relier.worker")
 
-END_THEMSELVES = ("multiprocessing.", "billiard.", "concurrent.")  # a process they fork never returns into its caller
+END_THEMSELVES = ("multiprocessing.", "billiard.", "concurrent.")  # the processes these fork never return to the caller
 
 
-@cache  # once: what is registered cannot be taken back
+@cache  # once: a registered hook cannot be removed
 def let_forks_be_ended() -> None:
-    """From here on a forked process ends by these signals, as any other does. One that is hit before it came to run
-    this is not covered."""
+    """Make forked processes end on the stop signals, as any other process does.
+
+    Not covered: a process that gets a signal before it has run this hook.
+    """
     os.register_at_fork(after_in_child=_own_signals)
     end_copies_of_the_loop()
 
@@ -36,8 +41,10 @@ def _own_signals() -> None:
 
 @cache
 def end_copies_of_the_loop() -> None:
-    """From here on a process that an `async def` forked ends where it would give control back to our event loop: there
-    it would run everybody's tasks a second time, and take their answers from the connections it shares with us."""
+    """Make a process that an `async def` forked end before it returns control to the worker's event loop.
+
+    On the loop it would run all tasks a second time, and read their answers from connections it shares with the worker.
+    """
     os.register_at_fork(after_in_child=_never_back_to_the_loop)
 
 
@@ -54,7 +61,10 @@ def _never_back_to_the_loop() -> None:
 
 
 class _Leaving:
-    """Called at every return: when a coroutine that the loop runs returns or waits, the loop is next."""
+    """End the process when the outermost coroutine returns or suspends, because the event loop would run next.
+
+    Python calls this profile function at every call and return.
+    """
 
     def __init__(self, outermost: FrameType) -> None:
         self._outermost = outermost
@@ -65,7 +75,7 @@ class _Leaving:
 
 
 def end_copy() -> None:
-    """End a forked process that came back from a task's code. What it would report, its parent reports."""
+    """End a forked process that returned from a task's code. Its parent reports the task's outcome."""
     sys.setprofile(None)
     log.error(
         "a task forked, and came back in process %d as well, which is ended; end a forked process with os._exit, or "

@@ -1,8 +1,8 @@
-"""Attempts in processes of their own: those that ask for it, and suspects, whose company has died around them twice.
+"""Run attempts in isolated processes: tasks that ask for it, and suspects, whose workers have died twice.
 
-Each process runs one attempt at a time, so its death convicts exactly that one, and the death of a worker that had
-several convicts none; between attempts it is kept for the next. The parent alone speaks to the ledger. Parent and child
-exchange messages over a socket: a length, then msgpack.
+Each process runs one attempt at a time, so its death can only be the fault of that attempt. The death of a worker that
+ran several attempts proves nothing about any of them. Between attempts a process is kept for the next one. The parent
+alone reports outcomes to the ledger. Parent and child exchange messages over a socket: a length, then msgpack.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from relier.settings import Settings, environment
 
 log = logging.getLogger("relier.worker")
 
-KILL_AFTER_S = 2.0  # a stopped child has this long to clean up
-START_S = 120.0  # a process that has not imported its modules by then hangs
-CROWDED_MOST_MS, GROW_S = 30_000, 1.0  # how long a refused task stays away at the most; how often that grows
-LAST_WORDS_S = 0.5  # how long the end of a child and that of its connection may lie apart
+KILL_AFTER_S = 2.0  # how long a stopped child has to clean up
+START_S = 120.0  # a process that needs longer to import its modules is considered hung
+CROWDED_MOST_MS, GROW_S = 30_000, 1.0  # the longest delay of a refused task; how often the delay grows
+LAST_WORDS_S = 0.5  # the most time between the end of a child and the end of its connection
 
 
 class Order(msgspec.Struct, tag_field="do", tag=str.lower):
-    """What the parent says."""
+    """Represent a message from the parent."""
 
 
 class Run(Order):
@@ -46,36 +46,38 @@ class Run(Order):
 
 
 class Trust(Order):
-    """The worker's beat was answered."""
+    """Say that the store answered the worker's heartbeat."""
 
     until: float
 
 
 class Warn(Order):
-    """Call the soft-timeout hook."""
+    """Ask the child to call the soft-timeout hook."""
 
 
 class Stop(Order):
-    """Cancel what runs. `lost`: because another attempt has the task."""
+    """Ask the child to cancel its attempt. `lost`: the attempt's lease is lost."""
 
     lost: bool = False
 
 
 class Word(msgspec.Struct, tag_field="say", tag=str.lower):
-    """What the child says of an attempt."""
+    """Represent a message from the child about its attempt."""
 
 
 class Waited(Word):
-    """How long the store kept the attempt waiting, and since when it does so now (0: it does not)."""
+    """Say how long the attempt waited for the store (s), and when its current wait began (0 if there is none)."""
 
     past: float
     since: float
 
 
 class Report(Word):
-    """What came of the attempt: its result, or its failure. `final`: trying again cannot help; `retryable`:
-    whether its task's retries cover it; `putback`: it does not know the task; `handback`: it stopped without an
-    outcome."""
+    """Report the attempt's outcome: its result, or its failure.
+
+    `final`: trying again cannot help. `retryable`: whether the task's retries cover the failure. `putback`: the child
+    cannot run the task. `handback`: the attempt stopped without an outcome.
+    """
 
     result: bytes | None = None
     failure: Failure | None = None
@@ -86,11 +88,11 @@ class Report(Word):
 
 
 class Ready(msgspec.Struct):
-    """The first thing a child says: its modules are imported."""
+    """Say that the child has imported its modules. This is its first message."""
 
 
 class ChildError(RelierError):
-    """A failure inside an isolated process whose class is not known here."""
+    """Stand for an error in an isolated process whose class is not known in the parent."""
 
 
 def pack(message: msgspec.Struct) -> bytes:
@@ -99,7 +101,7 @@ def pack(message: msgspec.Struct) -> bytes:
 
 
 async def unpack(reader: asyncio.StreamReader, kind: Any) -> Any:
-    """The next message; None at the end of the connection."""
+    """Return the next message, or None at the end of the connection."""
     try:
         size = int.from_bytes(await reader.readexactly(4), "big")
         return msgspec.msgpack.decode(await reader.readexactly(size), type=kind)
@@ -108,7 +110,7 @@ async def unpack(reader: asyncio.StreamReader, kind: Any) -> Any:
 
 
 class Child:
-    """One isolated process."""
+    """Control one isolated process."""
 
     def __init__(
         self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -121,11 +123,11 @@ class Child:
 
     @classmethod
     async def start(cls, modules: tuple[str, ...], settings: Settings, origin: Origin | None = None) -> Child:
-        """A process that has imported the tasks and waits for its first order."""
+        """Start a process, and return once it has imported the tasks and waits for its first order."""
         ours, theirs = socket.socketpair()
         reader, writer = await asyncio.open_connection(sock=ours)
         with theirs:
-            level = logging.getLogger().level  # of --log-level
+            level = logging.getLogger().level  # set by --log-level
             command = [sys.executable, "-m", "relier.run.isolated", str(theirs.fileno()), str(level), *modules]
             origin = origin or Origin.here()
             env = {**origin.environment, **environment(settings)}
@@ -180,8 +182,10 @@ class Child:
         return word
 
     async def _hear(self, kind: Any) -> Any:
-        """What it says next; None: nothing more. Its end counts too: processes a task started may hold the connection
-        open for as long as they like."""
+        """Return the child's next message, or None if there will be no more.
+
+        The child's end counts too, because processes that a task started may keep the connection open for ever.
+        """
         hearing = background.start(asyncio.get_running_loop(), unpack(self._reader, kind))
         try:
             await asyncio.wait({hearing, self._ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -191,7 +195,7 @@ class Child:
             hearing.cancel()
 
     async def _cause(self) -> str:
-        """How it ended. One that has hung up and lives on is of no use to anybody."""
+        """Return how the child ended. Kill a child that closed its connection but still runs: it is of no use."""
         await asyncio.wait({self._ended}, timeout=LAST_WORDS_S)
         self._kill()
         await asyncio.wait({self._ended})
@@ -202,7 +206,7 @@ class Child:
             self._writer.write(pack(order))
 
     def stop(self, attempt: Attempt) -> None:
-        """Cancel what it runs; a child that does not listen is killed."""
+        """Cancel the child's attempt. A child that does not react in time is killed."""
         if self._killer is None and self._process.returncode is None:
             self.say(Stop(attempt.ctx.lost))
             self._killer = asyncio.get_running_loop().call_later(KILL_AFTER_S, self._kill)
@@ -221,14 +225,17 @@ class Child:
 
 
 class Crowd:
-    """How long those stay away that found no room. A backlog that came back every few seconds would be claimed and put
-    back in circles, at the cost of everybody else. So while no process is ever idle they come back later and later."""
+    """Compute how long tasks wait that found no free process.
+
+    A backlog that came back every few seconds would be claimed and put back over and over, at the expense of all other
+    tasks. So while no process becomes idle, the delay grows.
+    """
 
     def __init__(self) -> None:
         self.idle()
 
     def idle(self) -> None:
-        """A process waits for work: what is away would only be missed."""
+        """Reset the delay, because a process is idle and waits for work."""
         self.most_ms = CROWDED_MS[1]
         self._grows_at = time.monotonic() + GROW_S
 
@@ -239,7 +246,7 @@ class Crowd:
 
 
 class Isolates:
-    """The isolated processes of one worker: a few at a time, each used again while it is sound."""
+    """Manage the isolated processes of one worker: a limited number, each reused while it is usable."""
 
     def __init__(self, modules: tuple[str, ...], most: int, settings: Settings, origin: Origin | None = None) -> None:
         self._modules = modules
@@ -253,9 +260,12 @@ class Isolates:
         self._busy: dict[tuple[str, str], Child] = {}
 
     def admit(self) -> bool:
-        """Take one more in. False: as many wait for a process as run in one; it is better off with another worker."""
+        """Admit one more attempt. Return False if as many wait for a process as run in one.
+
+        A refused task is better off with another worker.
+        """
         if self._admitted >= 2 * self._most:
-            if len(self._busy) == self._most:  # all have started
+            if len(self._busy) == self._most:  # all processes are running
                 self.crowd.refused()
             return False
         self._admitted += 1
@@ -263,7 +273,7 @@ class Isolates:
 
     @contextlib.asynccontextmanager
     async def process_for(self, attempt: Attempt) -> AsyncIterator[Child]:
-        """A process that is ready, for one that was admitted. Waiting for it is no part of the attempt's time."""
+        """Provide a ready process for an admitted attempt. The wait for it does not count towards the hard timeout."""
         try:
             await self._slots.acquire()
         except BaseException:
@@ -272,7 +282,7 @@ class Isolates:
         child = None
         try:
             child = self._busy[attempt.key] = self._take() or await self._start()
-            attempt.stopper = None  # until here its engine could cancel it
+            attempt.stopper = None  # up to here the engine could cancel the asyncio task
             yield child
         finally:
             self._slots.release()
@@ -286,12 +296,12 @@ class Isolates:
                 await child.end()
 
     def trust(self, until: float) -> None:
-        """Tell the children of an answered beat, for their `ctx.guard()`."""
+        """Pass on that a heartbeat was answered, for `ctx.guard()` in the children."""
         for child in self._busy.values():
             child.say(Trust(until))
 
     async def warn(self, attempt: Attempt) -> None:
-        """Let the child call the soft-timeout hook, once."""
+        """Ask the attempt's child to call the soft-timeout hook, once."""
         child = self._busy.get(attempt.key)
         if child is not None and not attempt.warned:
             attempt.warned = True

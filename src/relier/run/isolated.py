@@ -1,4 +1,4 @@
-"""The inside of an isolated process: `python -m relier.run.isolated <fd> <log level> <module> …`."""
+"""Run attempts inside an isolated process: `python -m relier.run.isolated <fd> <log level> <module> …`."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from relier.submit.client import default_client
 log = logging.getLogger("relier.worker")
 
 PR_SET_PDEATHSIG = 1
-LOOK_S = 0.1  # how often the parent hears that an attempt waits for the store
+LOOK_S = 0.1  # how often the child reports changes of the attempt's waits for the store
 
 
 class Inside:
-    """Runs what it is told, one at a time."""
+    """Carry out the parent's orders: run one attempt at a time."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -62,7 +62,7 @@ class Inside:
         task.add_done_callback(self._running.discard)
 
     def _begin(self, claimed: Claimed) -> None:
-        """Open it here and now: the next order may already be about it."""
+        """Open the attempt at once, because the next order may already refer to it."""
         attempt = open_attempt(claimed, self._line, lambda: self._trusted_until)
         if isinstance(attempt, Attempt):
             self._attempt = attempt
@@ -77,7 +77,7 @@ class Inside:
         telling = background.start(asyncio.get_running_loop(), self._tell_waits(attempt))
         try:
             outcome = await execute(attempt, self._threads, self._line)
-        except Exception as error:  # ours, not the task's: it must come to an end nevertheless
+        except Exception as error:  # our error, not the task's: the attempt must be reported all the same
             log.exception("task %s could not be run here", attempt.ctx.task_id)
             outcome = PutBack(error)
         finally:
@@ -87,7 +87,7 @@ class Inside:
         await self._writer.drain()
 
     async def _tell_waits(self, attempt: Attempt) -> None:
-        """The parent keeps the hard timeout, and has to know."""
+        """Report the attempt's waits to the parent, which enforces the hard timeout."""
         told = (0.0, 0.0)
         while True:
             await asyncio.sleep(LOOK_S)
@@ -98,10 +98,10 @@ class Inside:
 
 
 def packed(outcome: Outcome) -> bytes:
-    """Its report, or that there can be none: a parent that hears nothing would wait for ever."""
+    """Return the packed report, or one saying that it cannot be packed: without one the parent would wait for ever."""
     try:
         return pack(report_of(outcome))
-    except BaseException as error:  # an exception of the user's may raise anything when it is looked at
+    except BaseException as error:  # a user's exception may raise anything when it is inspected
         log.exception("what came of a task cannot be told")
         why = f"{type(error).__name__}: {message_of(error)}"
         return pack(report_of(Failed(ChildError(f"what came of it cannot be told: {why}; its worker's log says more"))))
@@ -129,9 +129,9 @@ async def serve(fd: int) -> None:
 
 
 def main() -> None:
-    if sys.platform == "linux":  # a child that computes would not notice the end of its parent
+    if sys.platform == "linux":  # a busy child would not notice that its parent has ended
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    for ignored in stop_signals():  # the parent decides when to stop. No SIG_IGN: what a task starts would inherit that
+    for ignored in stop_signals():  # the parent decides. Not SIG_IGN, which a task's own processes would inherit
         signal.signal(ignored, lambda *_: None)
     let_forks_be_ended()
     logging.basicConfig(level=int(sys.argv[2]), format="%(asctime)s %(levelname)s %(name)s %(message)s")

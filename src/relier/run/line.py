@@ -1,4 +1,4 @@
-"""How a running task reaches the ledger: awaited on the loop, blocking from a thread, or without waiting at all."""
+"""Let a running task reach the ledger: awaited on the loop, blocking from a thread, or without waiting at all."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ from relier.submit.insist import pauses
 T = TypeVar("T")
 log = logging.getLogger("relier.run")
 
-# Errors that waiting can mend. StoreReplyError is not one of them: the same call would get the same answer.
+# Errors that may go away with time. StoreReplyError is not one of them: the same call would get the same answer.
 AGAIN = (StoreUnavailableError, IndeterminateError)
 
 
 async def atell(run: Callable[[Call[T]], Awaitable[T]], call: Call[T], lost: Callable[[], bool], whose: str) -> T:
-    """Told again until it is answered, through whatever outage: what was done must not be forgotten, nor its doer fail,
-    because the store was away. Only one that is lost gives up."""
+    """Run the call, and repeat it through any outage until the store answers.
+
+    An outage must not make a finished effect forgotten, nor make the task fail. Give up only if the attempt is lost.
+    """
     for pause in pauses():
         try:
             return await run(call)
@@ -41,7 +43,7 @@ async def atell(run: Callable[[Call[T]], Awaitable[T]], call: Call[T], lost: Cal
 
 
 def tell(run: Callable[[Call[T]], T], call: Call[T], lost: Callable[[], bool], whose: str) -> T:
-    """The same, blocking."""
+    """Run the call until the store answers, like `atell`, but block."""
     for pause in pauses():
         try:
             return run(call)
@@ -58,7 +60,7 @@ def _tell_again(call: Call[Any], error: RelierError, lost: Callable[[], bool], w
 
 
 class Line:
-    """One engine's line to the ledger, shared by all its attempts. Made on the loop that runs them."""
+    """Connect all attempts of one engine to the ledger. Create it on the loop that runs the attempts."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -78,7 +80,7 @@ class Line:
         return self._client.ledger
 
     def born(self, lost: Callable[[], bool]) -> str:
-        """The birth mark of the store, asked for where this process does not know it yet. Blocks."""
+        """Return the store's birth mark. Ask the store for it if this process does not know it yet. Blocks."""
         birth = self._client.birth
         if not birth.mark:
             birth.learn(tell(self._client.sync_store.run, self.ledger.open(), lost, "the namespace"))
@@ -91,7 +93,7 @@ class Line:
         return threads
 
     async def aside(self, work: Callable[..., T], *args: Any) -> T:
-        """Run what blocks in a thread of our own: those of asyncio.to_thread are the user's, and may all be busy."""
+        """Run blocking work in a thread of our own. User code may keep all threads of asyncio.to_thread busy."""
         done: T = await self._threads.start(partial(work, *args), asyncio.get_running_loop()).future
         return done
 
@@ -102,15 +104,15 @@ class Line:
         return self._client.run(call)
 
     async def atell(self, call: Call[T], lost: Callable[[], bool]) -> T:
-        """Tell what an attempt did, until it is answered."""
+        """Report what an attempt did, and repeat the report until the store answers."""
         return await atell(self.arun, call, lost, "task " + str(call.args[1]))
 
     def tell(self, call: Call[T], lost: Callable[[], bool]) -> T:
-        """The same, blocking."""
+        """Report what an attempt did, like `atell`, but block."""
         return tell(self.run, call, lost, "task " + str(call.args[1]))
 
     def post(self, call: Call[Any]) -> None:
-        """Send it from any thread, and do not wait: for what is only told to people."""
+        """Send the call from any thread without waiting for the answer. For information that only people read."""
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._post, call)
 

@@ -1,4 +1,4 @@
-"""Payloads that older code pushed, brought up to this code's schema version, step by step.
+"""Migrate payloads that older code pushed to this code's schema version, step by step.
 
 @charge.migration(from_version=1)
 def cents(payload):                      # {"args": […], "kwargs": {…}}
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
 
 def migrated(task: RlTask[Any, Any], envelope: Envelope) -> bytes:
-    """The body as this code wants it. SchemaMigrationError where there is no way, a step fails, or what came of them
-    cannot be called; PayloadEncodingError for what was no call to begin with."""
+    """Return the payload's body in this code's schema version.
+
+    Raise SchemaMigrationError if a migration is missing or fails, or if the task cannot be called with the result.
+    Raise PayloadEncodingError if the original payload is not a call.
+    """
     version, wanted = envelope.schema_version, task.options.schema_version
     if version == wanted:
         return envelope.body
@@ -48,7 +51,7 @@ def _step(task: RlTask[Any, Any], version: int, payload: dict[str, Any]) -> dict
         )
     try:
         after = step(copy.deepcopy(payload))
-    except BaseException as error:  # it runs beside all other tasks: not even a sys.exit() may pass
+    except BaseException as error:  # other tasks share this process: not even a sys.exit() may end it
         raise SchemaMigrationError(
             f"{task.name}: the migration from version {version} raised {type(error).__name__}: {error}"
         ) from error

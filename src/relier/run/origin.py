@@ -1,5 +1,8 @@
-"""Where a worker was started. A task's code may change the folder and the environment of its process; processes that
-are started later (isolated ones, the worker itself when it starts over) begin where the worker did."""
+"""Remember the folder and environment in which a worker was started.
+
+A task's code may change both for its process. Processes that are started later (isolated ones, the worker itself when
+it starts again) begin with the original ones.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A folder and an environment to start processes in. No folder: the current one could not be found out."""
+    """Hold a folder and an environment to start processes in. `folder` is None if it no longer existed."""
 
     folder: str | None
     environment: Mapping[str, str]

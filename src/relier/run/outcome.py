@@ -1,15 +1,15 @@
-"""What came of an attempt, and the one move that tells the ledger.
+"""Define the outcomes of an attempt, and the one move that reports each of them to the ledger.
 
-Done      it returned             commit
-Failed    it raised               retry, while its task says so; else bury: a dead letter. Where it met a lock that
-                                  another holds, it is put back for a while first
-PutBack   not for this worker     retry without burning an attempt, for ten minutes at the most; then bury
-Crowded   no process is free      retry without burning an attempt, a moment later (or half a minute, where none is
-                                  ever free), by whoever is free then
-Died      its own process died    forfeit: revived at once, and the death counts
-HandBack  told to stop            release: nothing burnt; a task a person cancelled ends there
-Gone      the lease is lost       nothing: another attempt has the task
-Again     it asks to be run again retry, as another call where it says so
+Done      the task returned       commit
+Failed    the task raised         retry while the task's options allow it, else bury as a dead letter. A task that met
+                                  a lock held by another is put back for a while first
+PutBack   not for this worker     retry without using up an attempt, for at most ten minutes; then bury
+Crowded   no process is free      retry without using up an attempt, after some seconds (up to half a minute while no
+                                  process becomes idle), on any worker
+Died      its own process died    forfeit: the task is revived at once, and the death counts
+HandBack  told to stop            release: no attempt is used up; a task that a person cancelled ends here
+Gone      the lease is lost       no move: another attempt has the task
+Again     asks to run again       retry, with another call if the outcome names one
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ IN_FLIGHT_MS, IN_FLIGHT_TIMES = 5_000, 10
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """`follow_ups`: the tasks that follow from it, and enter with the commit or not at all."""
+    """Report a result. `follow_ups` are tasks that are submitted together with the commit, or not at all."""
 
     result: bytes | None
     follow_ups: tuple[Submission, ...] = ()
@@ -53,10 +53,13 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """`final`: trying again cannot help. `failure`: what is known of it, where the exception itself is elsewhere.
-    `follow_ups`: the tasks that follow if that is its end, and `part` what those who wait for it get instead of a
-    result. `retryable`: whether its task's retries cover it, where that was judged by the exception itself: what comes
-    out of another process may be of another class."""
+    """Report a failure.
+
+    `final`: trying again cannot help. `failure`: the failure's description, if the exception itself is in another
+    process. `follow_ups`: tasks to submit if the task ends here. `part`: what tasks that wait for this one get instead
+    of a result. `retryable`: whether the task's retries cover the error, if that was decided where the exception was
+    raised; the error rebuilt from another process may have another class.
+    """
 
     error: BaseException
     final: bool = False
@@ -88,14 +91,16 @@ class HandBack:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """`emptied`: with its record, when the store was emptied. The worker has logged that, once for all its tasks."""
+    """Report a lost lease. `emptied`: the store was emptied, which the worker has logged once for all its tasks."""
 
     emptied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """`call`: what to run then, if not the same. `quiet`: it was not run at all, so nothing is counted."""
+    """Ask for another run. `call`: the call to run instead, if not the same. `quiet`: the task did not run at all, so
+    nothing is counted.
+    """
 
     delay_ms: int
     why: str = ""
@@ -109,19 +114,19 @@ Outcome = Done | Failed | PutBack | Crowded | Died | HandBack | Gone | Again
 def returned(
     task: RlTask[Any, Any], value: Any, most_bytes: int, task_id: str = "", keyring: Keyring = NO_KEYS
 ) -> Done | Failed:
-    """What a task returned, as it is stored, if it can be kept; else a dead letter that says so."""
+    """Return the outcome for a task's return value: the encoded result, or a final failure if it cannot be stored."""
     try:
         raw = task.arguments.encode_result(value)
     except PayloadEncodingError as error:
         return Failed(error, final=True)
-    except BaseException as error:  # noqa: BLE001 - to look at a value may run code of the user's
+    except BaseException as error:  # noqa: BLE001 - encoding a value may run user code
         unfit = PayloadEncodingError(
             f"the result cannot be encoded: to look at it raised {type(error).__name__}: {message_of(error)}; return "
             f"plain data, or a model that is whole"
         )
         unfit.__cause__ = error
         return Failed(unfit, final=True)
-    if raw is not None and keyring.encrypts:  # what is no secret is JSON, and needs no wrapping
+    if raw is not None and keyring.encrypts:  # without encryption the result stays plain JSON
         raw = keyring.wrap(raw, task_id, "result")
     if raw is not None and len(raw) > most_bytes:
         return Failed(
@@ -135,19 +140,19 @@ def returned(
 
 
 def reason_of(failed: Failed) -> str:
-    """The dead letter's reason: the exception's class, and TimeoutError for a hard timeout."""
+    """Return the dead letter's reason: the name of the exception's class, or TimeoutError for a hard timeout."""
     if isinstance(failed.error, HardTimeoutError):
         return "TimeoutError"
     name = failed.failure.name if failed.failure is not None else type(failed.error).__name__
     if isinstance(failed.error, MaxResurrectionsExceededError):
         name = failed.error.reason
-    return "".join(name.split())[:100] or "Exception"  # a class may have any name, a reason is a short word
+    return "".join(name.split())[:100] or "Exception"  # a class may have any name, but a reason is one short word
 
 
 def in_flight_delay_ms(claimed: Claimed) -> int | None:
-    """How long a task waits that met a lock in flight; None: it has been put back often enough.
+    """Return how long a task that met a held lock waits (ms), or None if it has been put back for long enough.
 
-    Like every put-back it burns no attempt, so its limit is time: since the first one, up to the claim of this run.
+    Like every put-back this uses up no attempt, so the limit is a time: from the first put-back to this run's claim.
     """
     waited = claimed.record.moved_ms - claimed.locked_since_ms if claimed.locked_since_ms else 0
     return IN_FLIGHT_MS if waited < IN_FLIGHT_TIMES * IN_FLIGHT_MS else None
@@ -155,7 +160,7 @@ def in_flight_delay_ms(claimed: Claimed) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The move that tells the ledger, and the words that tell people; either may be missing."""
+    """Hold the move for the ledger and the text for the log. Either may be missing."""
 
     call: Call[Any] | None
     words: str = ""
@@ -169,7 +174,7 @@ def plan_of(
     now_ms: int,
     show: Show | None = None,
 ) -> Plan:
-    """What follows from an outcome. `now_ms`: the store's time of the claim; `show`: what may be kept of a failure."""
+    """Return the plan for an outcome. `now_ms`: the store's time of the claim; `show`: redacts the stored failure."""
     lease = claimed.lease
     match outcome:
         case Done(result, follow_ups):

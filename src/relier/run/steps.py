@@ -1,16 +1,17 @@
-"""Durable steps: `await ctx.step("charge", charge, order)` records what it returned, under the fence, before the next
-line runs. A revived task skips what is recorded; a zombie cannot record.
+"""Record durable steps. `await ctx.step("charge", charge, order)` records the result under the fence, then returns.
 
-A step is known by its name, and by how many times the attempt has used that name: the second `mail` is `mail#2`. The
-order in which steps begin is checked only on the task's main line (the asyncio task or thread that runs its body),
+A revived task skips recorded steps. A zombie cannot record any.
+
+A step is identified by its name and by how many times the attempt has used that name: the second `mail` is `mail#2`.
+The order in which steps begin is checked only on the task's main line (the asyncio task or thread that runs its body),
 where the code fixes that order. Branches (gather, create_task, other threads) may interleave differently each time. So
-a name may repeat only where its uses follow each other: all by one asyncio task, or all by one thread.
+a name may be repeated only if its uses follow each other: all in one asyncio task, or all in one thread.
 
 An entry of the journal is `<place>:<result>`. Leading zeros say what the place counts:
-    0<n>     the n-th step of the main line: another step there means that the code changed, which is refused
-    00<n>    a step of a branch, the n-th of its attempt: binds nobody
-    <n>      written by a release that counted all steps alike: binds while no branch has begun a step
-That release reads all three as the number, so it accepts what it would have written itself and refuses the rest.
+    0<n>     the n-th step of the main line: a different step there means that the code changed, and is refused
+    00<n>    a step of a branch, the n-th of its attempt: its place is not checked
+    <n>      written by a release that counted all steps alike: checked while no branch has begun a step
+That release reads all three forms as the number, so it accepts what it would have written itself and refuses the rest.
 """
 
 from __future__ import annotations
@@ -33,34 +34,34 @@ MAIN, BRANCH, ANY = b"0", b"00", b""
 
 
 class Progress(Enum):
-    """How far a step has come in this attempt."""
+    """Say how far a step has come in this attempt."""
 
     RUNS = auto()
-    BROKEN_OFF = auto()  # it raised, or the wait for its record did: it may be called again
+    BROKEN_OFF = auto()  # the step or the wait for its record raised: it may be called again
     RECORDED = auto()
 
 
 @dataclass(slots=True)
 class Step:
-    """One step of this attempt: one use of a name."""
+    """Represent one step of this attempt, that is, one use of a name."""
 
     name: str
     use: int
     place: bytes
     line: object
     progress: Progress = Progress.RUNS
-    entry: bytes = b""  # what this attempt records: `fn` has returned, and is not called again
+    entry: bytes = b""  # the entry to record; once set, `fn` has returned and is not called again
     result: bytes = b""
 
     @property
     def field(self) -> str:
-        """What the journal calls the step."""
+        """Return the step's name in the journal."""
         return self.name if self.use == 1 else f"{self.name}#{self.use}"
 
 
 @contextlib.contextmanager
 def doing(step: Step) -> Iterator[None]:
-    """Around the call and its record: at the end the step is recorded, or broken off."""
+    """Wrap a step's call and its recording. At the end, mark the step as recorded, or as broken off on an error."""
     try:
         yield
     except BaseException:
@@ -70,7 +71,7 @@ def doing(step: Step) -> Iterator[None]:
 
 
 class Entry(NamedTuple):
-    """What the journal holds for a step."""
+    """Hold the journal's entry for a step."""
 
     kind: bytes
     place: int
@@ -78,7 +79,7 @@ class Entry(NamedTuple):
 
 
 class Journal:
-    """The steps of one attempt: those recorded by earlier attempts, and those called so far."""
+    """Hold the steps of one attempt: those that earlier attempts recorded, and those called so far."""
 
     def __init__(self, recorded: Mapping[str, bytes], task_id: str = "", keyring: Keyring = NO_KEYS) -> None:
         self._task_id = task_id
@@ -86,12 +87,12 @@ class Journal:
         self._recorded = {field: _read(field, self._opened(field, raw)) for field, raw in recorded.items()}
         self._names = {(entry.kind, entry.place): field for field, entry in self._recorded.items()}
         self._lock = threading.Lock()
-        self._last: dict[str, Step] = {}  # by name: its last use
+        self._last: dict[str, Step] = {}  # the last use of each name
         self._called: dict[str, Step] = {}  # by field
         self._branched = 0  # steps that began in branches
 
     def begin(self, name: str, main_line: object) -> Step:
-        """Begin a step, or go on with one that was broken off."""
+        """Begin a step, or continue one that was broken off."""
         check_name("the name of a step", name)
         line = current_line()
         with self._lock:
@@ -125,7 +126,7 @@ class Journal:
         return step
 
     def _check_order(self, field: str, place: int) -> None:
-        """Refuse a step of the main line where the journal has another, and one that the journal has elsewhere."""
+        """Refuse a step of the main line if the journal has another at its place, or has this one at another place."""
         for kind in (MAIN,) if self._branched else (MAIN, ANY):
             was, entry = self._names.get((kind, place)), self._recorded.get(field)
             elsewhere = entry is not None and entry.kind == kind and entry.place != place
@@ -138,11 +139,11 @@ class Journal:
                 )
 
     def entry_for(self, step: Step, result: bytes) -> bytes:
-        """What to record for a step that returned: its place and its result, wrapped where there are keys."""
+        """Return the entry to record for a step: its place and its result, encrypted if there are keys."""
         return self._keyring.wrap(step.place + result, self._task_id, f"step:{step.field}")
 
     def result_in(self, step: Step, entry: bytes) -> bytes:
-        """The result in an entry that was recorded by another call."""
+        """Return the result in an entry that another call recorded."""
         return _read(step.field, self._opened(step.field, entry)).result
 
     def _opened(self, field: str, entry: bytes) -> bytes:
@@ -150,8 +151,11 @@ class Journal:
 
 
 def current_line() -> object:
-    """What runs one step after the other: the current asyncio task, or the thread where no loop runs. As a weak
-    reference, of which each has one, since an asyncio task keeps the attempt alive that would keep its lines alive."""
+    """Return a weak reference to the current asyncio task, or to the thread if no loop runs.
+
+    Steps of one line run one after the other. Each task or thread has a single weak reference, so references can be
+    compared by identity. A strong reference would make a cycle: the asyncio task keeps the attempt alive.
+    """
     try:
         return weakref.ref(asyncio.current_task() or threading.current_thread())
     except RuntimeError:
@@ -159,7 +163,7 @@ def current_line() -> object:
 
 
 def write_result(fn: Callable[..., Any], value: Any) -> bytes:
-    """A step's result as bytes, by the function's return annotation."""
+    """Encode a step's result as bytes, by the function's return annotation."""
     return Arguments.of(fn).encode_result(value) or b"null"
 
 

@@ -1,4 +1,4 @@
-"""`def` tasks in threads: started when needed, kept for the next, told to stop by an exception raised inside them."""
+"""Run `def` tasks in threads. Threads start when needed and are reused; an exception raised inside one stops it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from relier.run.forks import end_copy
 
 
 class StopThread(BaseException):
-    """Raised inside a task's thread to stop it. No Exception, so that `except Exception` does not swallow it."""
+    """Stop a task's thread from inside. Derived from BaseException so that `except Exception` does not swallow it."""
 
 
 class Work:
-    """One call in one thread."""
+    """Run one call in one thread."""
 
     def __init__(self, call: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
         self._call = call
@@ -38,7 +38,7 @@ class Work:
             value = self._context.run(self._begin)
         except BaseException as raised:  # noqa: BLE001 - whatever a task raises is its outcome
             error = raised
-        # A stop that comes after this point finds no thread, so it cannot hit the next task of this one.
+        # Once `_thread` is None, a late stop cannot hit the next task of this thread.
         while True:
             try:
                 if os.getpid() != process:
@@ -46,7 +46,7 @@ class Work:
                 with self._lock:
                     self._thread = None
                 break
-            except StopThread:  # it hit just here
+            except StopThread:  # the stop arrived just here
                 continue
         self._tell(value, error)
 
@@ -56,7 +56,7 @@ class Work:
         return self._call()
 
     def stop(self) -> None:
-        """Raise StopThread in the thread at its next step in Python. A call that blocks in C ends first."""
+        """Raise StopThread in the thread at its next Python instruction. A call that blocks in C must return first."""
         with self._lock:
             self._stopped = True
             if self._thread is not None:
@@ -65,7 +65,7 @@ class Work:
     def _tell(self, value: Any, error: BaseException | None) -> None:
         try:
             self._loop.call_soon_threadsafe(self._settle, value, error)
-        except RuntimeError:  # the loop has ended: nobody waits any more
+        except RuntimeError:  # the loop has ended: nobody waits for the result
             return
 
     def _settle(self, value: Any, error: BaseException | None) -> None:
@@ -80,7 +80,10 @@ class Work:
 
 
 class Threads:
-    """As many threads as there is work at once. They are daemons: one that never ends does not hold up the exit."""
+    """Provide one thread for each call that runs at the same time.
+
+    The threads are daemons, so one that never ends does not delay the exit.
+    """
 
     def __init__(self) -> None:
         self._works: queue.SimpleQueue[Work | None] = queue.SimpleQueue()

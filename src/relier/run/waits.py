@@ -1,7 +1,7 @@
-"""How long the store kept an attempt waiting. That is no part of the time its hard timeout bounds.
+"""Measure how long an attempt waited for the store. Its hard timeout does not include that time.
 
-While the store is away, a step, a checkpoint or a lock waits with what was done and is not recorded yet. To stop it
-then would make the outage a failure of the task, and forget an effect.
+During an outage, a step, a checkpoint or a lock waits until an effect that has already happened is recorded. Stopping
+the attempt then would turn the outage into a failure of the task, and the effect would be forgotten.
 """
 
 from __future__ import annotations
@@ -11,25 +11,28 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-LONG_S = 0.25  # a store that answers sooner keeps nobody waiting
+LONG_S = 0.25  # shorter waits do not count
 
 
 class Waits:
-    """When one attempt waited for the store: in any of its branches and threads. `mirror`ed where another process runs
-    it; monotonic time is one clock for all processes of a machine."""
+    """Record when one attempt waited for the store, in any of its branches and threads.
+
+    If another process runs the attempt, its times are copied with `mirror`: all processes of a machine share one
+    monotonic clock.
+    """
 
     __slots__ = ("_clock", "_counted", "_lock", "_past", "_since")
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._since: dict[object, float] = {}  # of those under way
-        self._past = 0.0  # seconds, of those that are over
-        self._counted = 0.0  # until when
+        self._since: dict[object, float] = {}  # when each current wait began
+        self._past = 0.0  # the seconds of all waits that are over
+        self._counted = 0.0  # the time up to which `_past` counts
 
     @contextlib.contextmanager
     def one(self) -> Iterator[None]:
-        """Around one call that is repeated until the store answers."""
+        """Record a wait around one call that is repeated until the store answers."""
         key = object()
         self._since[key] = self._clock()
         try:
@@ -40,20 +43,20 @@ class Waits:
     def _end(self, key: object, now: float) -> None:
         with self._lock:
             since = self._since.pop(key)
-            covered = min(self._since.values(), default=now) <= since  # by one that waits on
+            covered = min(self._since.values(), default=now) <= since  # by a wait that began earlier and goes on
             if now - since >= LONG_S and not covered:
                 self._past += now - max(since, self._counted)
                 self._counted = now
 
     @property
     def state(self) -> tuple[float, float]:
-        """What is over (s), and since when the longest one under way waits; 0: there is none."""
+        """Return the seconds of past waits, and when the longest current wait began (0 if there is none)."""
         with self._lock:
             since = min(self._since.values(), default=0.0)
             return self._past, max(since, self._counted) if since else 0.0
 
     def mirror(self, past: float, since: float) -> None:
-        """Take over the state of the process that runs the attempt."""
+        """Copy the state reported by the process that runs the attempt."""
         with self._lock:
             self._past = past
             self._since = {self: since} if since else {}
@@ -63,7 +66,7 @@ class Waits:
         return bool(self._since)
 
     def seconds(self) -> float:
-        """How long in all, up to now."""
+        """Return the seconds waited in total, up to now."""
         past, since = self.state
         waited = self._clock() - since
         return past + waited if since and waited >= LONG_S else past

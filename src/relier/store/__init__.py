@@ -1,12 +1,13 @@
-"""The store: one server that keeps the ledger, reached in one way.
+"""Reach the store: the one server that keeps the ledger.
 
-A ledger move is a `Call`: the name of a script, its arguments and a parser. It knows nothing of sockets. Two stores
+A ledger move is a `Call`: the name of a script, its arguments and a parser. A call knows nothing of sockets. Two stores
 execute calls: `AsyncStore` for event loops and `SyncStore` for threads. Both promise the same:
 
-- an answer or an error within the deadline, always (`RedisConnectionError`);
-- a call that got no answer is sent again, which is right only because every script is safe to repeat;
-- calls of one tick of the loop travel together, and a call above durability `memory` travels on one connection with
-  the WAIT that confirms it.
+- every call gets an answer, or an error such as `RedisConnectionError`, within the deadline;
+- a call that got no answer is sent again, which is correct only because every script is safe to repeat;
+- a call above durability `memory` is sent on the same connection as the WAIT that confirms it.
+
+`AsyncStore` also sends the calls of one turn of the loop together.
 """
 
 from relier.store.async_store import AsyncStore

@@ -1,6 +1,6 @@
-"""Store URLs: text in, a frozen `Target` out. Passwords stay out of every message and repr.
+"""Parse store URLs into a frozen `Target`. Passwords never appear in a message or a repr.
 
-    embedded://                        a Valkey of this project, in .relier/ (embedded://folder, embedded:///abs/folder)
+    embedded://                        this project's own Valkey, in .relier/ (embedded://folder, embedded:///abs/folder)
     redis://  valkey://                user:password@host:port/db
     rediss://  valkeys://              the same over TLS, certificate verified
     unix://                            user:password@/path/to.sock?db=0
@@ -57,7 +57,10 @@ VERIFY = {"required": True, "cert_required": True, "none": False, "cert_none": F
 
 @dataclass(frozen=True)
 class Tls:
-    """How to check the server and show who we are. Verification is on unless the URL says otherwise."""
+    """Hold how to verify the server and which client certificate to use.
+
+    Verification is on unless the URL turns it off.
+    """
 
     verify: bool = True
     check_hostname: bool = True
@@ -83,7 +86,7 @@ class Tls:
 
 @dataclass(frozen=True)
 class Address:
-    """Where one server listens, and what it wants to hear first."""
+    """Hold where one server listens, and what each new connection needs: credentials, database, TLS, the role."""
 
     host: str = "localhost"
     port: int = 6379
@@ -100,7 +103,7 @@ class Address:
 
 @dataclass(frozen=True)
 class Target:
-    """A parsed URL. `nodes` are the fixed address, the Sentinels or the cluster's seeds."""
+    """Hold a parsed URL. `nodes` are the fixed address, the Sentinels or the cluster's seeds."""
 
     kind: Kind
     shown: str
@@ -111,7 +114,7 @@ class Target:
 
 
 def redact(url: str) -> str:
-    """The URL without user, passwords and the values of options we do not know. Works on malformed URLs too."""
+    """Return the URL without user, passwords and the values of unknown options. Works on malformed URLs too."""
     location, mark, query = url.partition("?")
     if _has_stray_at(query):
         return re.sub(r"^(.*?//)?.*", r"\1***", location, count=1, flags=re.DOTALL)
@@ -125,12 +128,12 @@ def _redacted(option: str) -> str:
 
 
 def _has_stray_at(query: str) -> bool:
-    """Is this perhaps the rest of a password with a ? in it, and the host after it, instead of options?"""
+    """Return whether the text may be the rest of a password with a ? in it and the host, instead of options."""
     return any("@" in option and option.partition("=")[0] not in FREE_TEXT for option in query.split("&"))
 
 
 def target_of(settings: Settings) -> Target:
-    """The target the settings ask for. With `redis_use_sentinel` the URL is ignored."""
+    """Return the target that the settings name. With `redis_use_sentinel` the URL is ignored."""
     if not settings.redis_use_sentinel:
         return parse_url(settings.redis_url)
     nodes, _, options = settings.redis_sentinel_nodes.partition("?")
@@ -145,8 +148,10 @@ def target_of(settings: Settings) -> Target:
 
 
 def with_absolute_files(url: str) -> str:
-    """The URL, or list of nodes, with its TLS files as absolute paths: they may be read after a task's code has changed
-    the folder."""
+    """Return the URL, or the list of nodes, with absolute paths of its TLS files.
+
+    The files may be read after a task's code has changed the current folder.
+    """
     location, mark, query = url.partition("?")
     return location + mark + "&".join(map(_absolute, query.split("&")))
 
@@ -157,7 +162,7 @@ def _absolute(option: str) -> str:
 
 
 def parse_url(url: str) -> Target:
-    """Read a store URL, or say what is wrong with it and how it should look."""
+    """Parse a store URL. Raise ConfigurationError that says what is wrong with it and how it should look."""
     scheme, separator, rest = url.strip().partition("://")
     if not separator or scheme.lower() not in SCHEMES:
         raise _wrong(url, f"it must begin with one of {', '.join(f'{known}://' for known in SCHEMES)}")

@@ -1,4 +1,4 @@
-"""The store for event loops. Calls made in one turn of the loop travel together."""
+"""Provide the store for event loops. Calls made in one turn of the loop are sent together."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Lane:
-    """One event loop's part of the store: its core, and the requests made since its last turn."""
+    """Hold one event loop's part of the store: its core, and the requests made since its last turn."""
 
     def __init__(self, core: Core, loop: asyncio.AbstractEventLoop) -> None:
         self.core = core
@@ -41,11 +41,11 @@ class Lane:
         self._until_loop_ends = self._close_with_loop()
 
     async def start(self) -> None:
-        """Let the loop end the connections when it ends: it closes the asynchronous generators it has started."""
+        """Arrange that the loop closes the connections when it shuts down its asynchronous generators."""
         await anext(self._until_loop_ends)
 
     def submit(self, request: Request) -> asyncio.Future[Any]:
-        """Queue a request for this turn's pipeline. The future holds its answer, errors as values."""
+        """Queue a request for this turn's pipeline. Return a future for its answer; errors are values too."""
         if not self._waiting:
             self._loop.call_soon(self._depart)
         request.waiter = self._loop.create_future()
@@ -53,7 +53,7 @@ class Lane:
         return request.waiter
 
     async def finish(self) -> None:
-        """Let calls under way end, each within its deadline, then close."""
+        """Let calls in flight end, each within its deadline, then close the connections."""
         self._depart()
         while self._tasks or self._flying:
             self._landed = self._loop.create_future()
@@ -85,7 +85,7 @@ class Lane:
             self._carry_on(batch, trouble)
 
     def _carry_on(self, batch: Batch, trouble: AttemptError | None) -> None:
-        """Whatever needs waiting, retrying or confirming goes on in a task, which no caller can cancel."""
+        """Continue a batch that needs waiting, retrying or confirming in a task that no caller can cancel."""
         if self._ended:
             _cancel(batch)
             return
@@ -104,7 +104,7 @@ class Lane:
     async def _carry(self, batch: Batch, trouble: AttemptError | None) -> None:
         try:
             await self.core.carry(batch, trouble)
-        except Exception as error:  # noqa: BLE001 - nobody awaits this task: whatever it is, the callers must hear it
+        except Exception as error:  # noqa: BLE001 - nobody awaits this task: the callers must get every error
             _break_off(batch, error)
         except BaseException:
             _cancel(batch)
@@ -150,7 +150,7 @@ def _deliver(batch: Batch) -> None:
 
 
 class AsyncStore:
-    """Runs calls from any number of event loops; each loop has connections of its own."""
+    """Run calls from any number of event loops. Each loop has connections of its own."""
 
     def __init__(self, settings: Settings, scripts: Scripts, *, clock: Clock = time.monotonic) -> None:
         self._settings = settings
@@ -174,7 +174,7 @@ class AsyncStore:
         await self.aclose()
 
     async def run(self, call: Call[T]) -> T:
-        """Run one call, in one pipeline with the others of this turn of the loop."""
+        """Run one call, in one pipeline with the other calls of this turn of the loop."""
         request = request_of(call, self._scripts)
         answer = await (await self._lane()).submit(request)
         if isinstance(answer, RelierError):
@@ -182,7 +182,7 @@ class AsyncStore:
         return call.read(answer)
 
     async def run_many(self, calls: Iterable[Call[T]]) -> list[T | RelierError]:
-        """Run calls, a bounded part at a time; an answer for each, in order, errors as values."""
+        """Run calls, a bounded number at a time. Return an answer for each, in order, with errors as values."""
         lane = await self._lane()
         answers: list[T | RelierError] = []
         for window in windows(calls, self._scripts):
@@ -191,19 +191,22 @@ class AsyncStore:
         return answers
 
     async def command(self, *args: Any, retry: bool = False) -> Any:
-        """A raw command, for probes, reads and tests. Not repeated once it was sent, unless `retry`."""
+        """Run a raw command, for probes, reads and tests. Once sent, it is repeated only if `retry` is true."""
         return await (await self._lane()).core.command(*args, retry=retry)
 
     async def wait_for_bell(self, keys: list[str], timeout: float) -> bytes | None:  # noqa: ASYNC109 - the server waits
-        """Wait until one of the keys rings, at most 1 s. Its connection is its own; a cancelled wait closes it."""
+        """Wait at most 1 s until a key's doorbell rings. Return that key, or None.
+
+        The wait uses a connection of its own. Cancelling the wait closes it.
+        """
         return await (await self._lane()).core.wait_for_bell(keys, timeout)
 
     async def probe(self) -> Capabilities:
-        """What the server can do now. Raises ConfigurationError where it must not be used."""
+        """Return what the server can do now. Raise ConfigurationError if the server must not be used."""
         return await (await self._lane()).core.probe()
 
     async def aclose(self) -> None:
-        """Let this loop's calls end, close its connections and leave the embedded server."""
+        """Let this loop's calls end, close its connections, and stop being a client of the embedded server."""
         self._closed = True
         lane = self._lanes.pop(asyncio.get_running_loop(), None)
         if lane is not None and lane.pid == os.getpid():
@@ -218,9 +221,8 @@ class AsyncStore:
             return lane
         if self._closed:
             raise RedisConnectionError(f"{self!r} is closed; nothing was sent; make a new store")
-        if (
-            lane is not None
-        ):  # a forked child on its parent's loop: the sockets are the parent's, leave them as they are
+        if lane is not None:
+            # A forked child on its parent's loop. The sockets belong to the parent, so keep them open.
             self._inherited.append(lane)
         self._drop_closed_loops()
         core = Core(self._settings, self._target, self._route, AsyncWire(loop), self._clock)
@@ -231,5 +233,5 @@ class AsyncStore:
     def _drop_closed_loops(self) -> None:
         for loop, lane in list(self._lanes.items()):
             if loop.is_closed() and lane.pid == os.getpid():
-                self._lanes.pop(loop, None)  # another thread's loop may be as quick
+                self._lanes.pop(loop, None)  # another thread's loop may have removed it
                 lane.core.close()

@@ -1,4 +1,4 @@
-"""The wire of an event loop."""
+"""Connect to servers from an event loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Done = Callable[["list[Any] | AttemptError"], None]
 
 
 class AsyncConnection(asyncio.Protocol):
-    """The asyncio side: replies are parsed as bytes arrive, and wake the waiter once all are there."""
+    """Exchange requests and replies through asyncio. Replies are parsed as bytes arrive; the last one ends the wait."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.generation = 0
@@ -77,7 +77,7 @@ class AsyncConnection(asyncio.Protocol):
             raise
 
     def start(self, request: bytes, replies: int, seconds: float, done: Done) -> None:
-        """The same without a coroutine: `done` is called once, with the replies or the trouble."""
+        """Start an exchange without a coroutine. `done` is called once, with the replies or the error."""
         if self._transport is None:
             done(AttemptError("the connection was lost before the request", sent=False))
             return
@@ -89,7 +89,7 @@ class AsyncConnection(asyncio.Protocol):
         self._transport.write(request)
 
     def _set_timer(self) -> None:
-        """One timer serves many exchanges: it looks at `_due` when it fires."""
+        """Set the timer for `_due`. One timer serves many exchanges, because it checks `_due` again when it fires."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(self._due, self._look_at_time)
@@ -124,9 +124,10 @@ class AsyncConnection(asyncio.Protocol):
 
 
 def _close_without_loop(transport: asyncio.Transport) -> None:
-    """Do what a loop that was closed first did not get to do. asyncio has no public way.
+    """Close a transport whose loop is already closed. asyncio has no public API for this.
 
-    uvloop closes what is open by itself, with a ResourceWarning: end its loops as asyncio.run does, or close the store.
+    uvloop closes open transports by itself, with a ResourceWarning. To avoid that, shut its loops down as asyncio.run
+    does, or close the store first.
     """
     inner = getattr(getattr(transport, "_ssl_protocol", None), "_transport", transport)
     lose = getattr(inner, "_call_connection_lost", None)
@@ -146,7 +147,7 @@ def _wake(waiter: asyncio.Future[list[Any]], outcome: list[Any] | AttemptError) 
 
 
 class AsyncSlots:
-    """Permits for the coroutines of one loop, in order of arrival."""
+    """Give permits to the coroutines of one loop, in order of arrival."""
 
     def __init__(self, size: int) -> None:
         self._free = size
@@ -161,7 +162,7 @@ class AsyncSlots:
             async with asyncio.timeout(seconds):
                 await turn
         except BaseException as error:
-            if turn.done() and not turn.cancelled():  # the permit came as we left: hand it on
+            if turn.done() and not turn.cancelled():  # the permit arrived while we gave up: pass it on
                 self.release()
             if isinstance(error, TimeoutError):
                 return False
@@ -184,7 +185,7 @@ class AsyncSlots:
 
 
 class AsyncWire:
-    """The wire of one event loop."""
+    """Open connections on one event loop."""
 
     slots = AsyncSlots
 
@@ -212,7 +213,11 @@ class AsyncWire:
         await asyncio.sleep(seconds)
 
     async def blocking(self, work: Callable[[], T], seconds: float) -> T:
-        """The work keeps to the time as well, and says best why that was not enough: it is let speak."""
+        """Run `work` in a thread, for at most `seconds` and a little more.
+
+        The work observes the same time limit, and its own error explains best why the time was not enough. So it gets
+        LAST_WORDS more to raise that error.
+        """
         begun = threading.Event()
 
         def begin() -> T:

@@ -1,4 +1,4 @@
-"""One pipeline, without the socket: bytes to send, replies to take in, what is left to send again."""
+"""Represent one pipeline without its socket: the bytes to send, the replies, and the requests to send again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_BYTES = 4 * 1024 * 1024
 
 
 class Request:
-    """One command and its answer: a reply, or in the end a RelierError. `waiter` is the async store's caller."""
+    """Hold one command and its answer: a reply, or finally a RelierError. `waiter` is the async store's caller."""
 
     __slots__ = ("answer", "call", "level", "packed", "script", "waiter")
 
@@ -34,13 +34,13 @@ class Request:
         self.waiter: asyncio.Future[Any] | None = None
 
     def inline(self) -> None:
-        """Send the script's text instead of its SHA1 from now on: no server can answer NOSCRIPT to that."""
+        """Send the script's text instead of its SHA1 from now on, to which no server can answer NOSCRIPT."""
         if self.script is not None and self.call is not None:
             self.packed = pack(("EVAL", self.script.text, 1, self.call.key, *self.call.args))
 
 
 def request_of(call: Call[Any], scripts: Scripts) -> Request:
-    """Pack a call. What cannot be packed fails here, in its caller's hands, not in a pipeline with others."""
+    """Pack a call. A call that cannot be packed fails here, for its caller only, not in a pipeline with others."""
     script = scripts[call.script]
     return Request(pack(("EVALSHA", script.sha, 1, call.key, *call.args)), script, call)
 
@@ -64,7 +64,7 @@ def windows(calls: Iterable[Call[Any]], scripts: Scripts) -> Iterator[list[tuple
 
 
 def pipelines(requests: Iterable[Request]) -> list[list[Request]]:
-    """Share requests out: one pipeline per durability level, cut where it would outgrow the read timeout."""
+    """Split requests into one pipeline per durability level, and cut those that might exceed the read timeout."""
     open_by_level: dict[Durability, list[Request]] = {}
     sizes: dict[Durability, int] = {}
     full: list[list[Request]] = []
@@ -83,9 +83,9 @@ def pipelines(requests: Iterable[Request]) -> list[list[Request]]:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """The command that ends a pipeline above durability `memory`, and what it must answer."""
+    """Describe the command that ends a pipeline above durability `memory`, and the count it must return."""
 
-    command: str  # WAIT, WAITAOF, or "" where appendfsync always makes the answer itself the confirmation
+    command: str  # WAIT, WAITAOF, or "" if appendfsync is always: then the reply itself is the confirmation
     count: int = 1
 
     def packed(self, seconds: float) -> bytes:
@@ -95,7 +95,7 @@ class Confirmation:
         return pack(("WAIT", self.count, milliseconds))
 
     def unmet(self, reply: Any) -> str | None:
-        """Why the reply confirms nothing, or None when it confirms."""
+        """Return why the reply does not confirm the write, or None if it does."""
         if isinstance(reply, ReplyError):
             return f"{self.command} answered {str(reply)!r}"
         reached = reply[0] if self.command == "WAITAOF" else reply
@@ -104,7 +104,7 @@ class Confirmation:
 
 
 class Batch:
-    """Requests of one level that travel together. An error reply touches only the request it answers."""
+    """Hold requests of one durability level that are sent together. An error reply affects only its own request."""
 
     __slots__ = ("_failed", "_loaded", "_missing", "_todo", "confirmation", "deadline", "level", "requests")
 
@@ -116,10 +116,10 @@ class Batch:
         self._failed = False
         self._todo = requests
         self._missing: dict[str, Script] = {}
-        self._loaded: frozenset[str] = frozenset()  # the scripts that were loaded for this batch already
+        self._loaded: frozenset[str] = frozenset()  # scripts already loaded for this batch
 
     def encode(self, wait: float) -> tuple[bytes, int]:
-        """The bytes to send now and the number of replies they will have."""
+        """Return the bytes to send now, and the number of replies to expect."""
         parts = [pack(("SCRIPT", "LOAD", script.text)) for script in self._missing.values()]
         for request in self._todo:
             request.answer = None
@@ -129,7 +129,7 @@ class Batch:
         return b"".join(parts), len(parts)
 
     def absorb(self, replies: list[Any]) -> AttemptError | None:
-        """Take the replies in. The trouble of what must be sent again, or None when every request has its answer."""
+        """Process the replies. Return the error of requests to send again, or None if every request has its answer."""
         unmet = None
         if self.confirmation is not None and self.confirmation.command:
             unmet = self.confirmation.unmet(replies.pop())
@@ -146,7 +146,7 @@ class Batch:
                 continue
             self._failed = True
             trouble = trouble_of(reply)
-            if trouble.load and request.script is not None:  # the script is not there: because it may not be loaded?
+            if trouble.load and request.script is not None:  # report why the load was refused, if it was
                 trouble = refused.get(request.script.sha, trouble)
             request.answer = trouble
             if trouble.again:
@@ -156,14 +156,14 @@ class Batch:
         return worst
 
     def fail(self, trouble: AttemptError | RelierError) -> None:
-        """What has no answer yet fails with this; an error reply a request got in this attempt stays its own."""
+        """Fail all requests without an answer. A request that got an error reply in this attempt keeps that error."""
         self._failed = True
         for request in self._todo:
             if request.answer is None:
                 request.answer = type(trouble)(*trouble.args) if isinstance(trouble, RelierError) else trouble
 
     def finish(self, error_of: Callable[[AttemptError], RelierError]) -> None:
-        """Turn what failed into errors for the callers, each its own object."""
+        """Turn failed requests into errors for the callers, each an object of its own."""
         if not self._failed:
             return
         for request in self.requests:
@@ -174,20 +174,20 @@ class Batch:
         self._todo.append(request)
         if not trouble.load or request.script is None:
             return
-        if request.script.sha in self._loaded:  # forgotten again, or never kept: send the text along
+        if request.script.sha in self._loaded:  # the server dropped it again, or never kept it: send the text
             request.inline()
         else:
             self._missing[request.script.sha] = request.script
 
 
 def _refused_loads(missing: dict[str, Script], replies: list[Any]) -> dict[str, AttemptError]:
-    """Why scripts were not loaded, by their sha. Their loads were sent first, so their replies come first."""
+    """Return why scripts could not be loaded, by SHA1. The loads were sent first, so their replies come first."""
     loads = zip(missing, replies, strict=False)
     return {sha: trouble_of(reply) for sha, reply in loads if type(reply) is ReplyError}
 
 
 def _unconfirmed(request: Request, why: str) -> IndeterminateError:
-    """The error the call chose for "it ran, but its durability was not confirmed"."""
+    """Return the call's own error for a write that ran but whose durability was not confirmed."""
     error = request.call.indeterminate() if request.call is not None else IndeterminateError("not confirmed in time")
     error.add_note(why)
     return error

@@ -1,4 +1,4 @@
-"""A call: one script, its arguments, and how to read the reply. Sans IO: the stores execute it."""
+"""Define a call: one script, its arguments, and how to read the reply. No IO here: the stores execute calls."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Arg = bytes | str | int
 
 
 class Durability(StrEnum):
-    """What must be true of a write before it counts as accepted."""
+    """Say what must be true of a write before it counts as accepted."""
 
-    MEMORY = "memory"  # the master has it; what AOF and replicas do is the server's configuration
+    MEMORY = "memory"  # in the master's memory; AOF and replicas depend on the server's configuration
     FSYNC = "fsync"  # on the master's disk: WAITAOF, or appendfsync always
     REPLICATED = "replicated"  # in the memory of every replica that could be promoted
 
@@ -27,10 +27,10 @@ def _indeterminate() -> IndeterminateError:
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One run of one script. `key` is the script's KEYS[1] and decides the cluster slot.
+    """Describe one run of one script. `key` is the script's KEYS[1] and determines the cluster slot.
 
-    `parse` turns the raw reply into the result, or raises a RelierError the reply stands for. Every script is safe to
-    repeat, so a store may send a call again whenever it did not see the reply.
+    `parse` turns the raw reply into the result, or raises the RelierError that the reply stands for. Every script is
+    safe to repeat, so a store may send a call again if it did not get the reply.
     """
 
     script: str
@@ -41,7 +41,7 @@ class Call(Generic[T]):
     indeterminate: Callable[[], IndeterminateError] = _indeterminate
 
     def read(self, answer: Any) -> T:
-        """The result a reply stands for. A StoreReplyError for a reply that is none of the script's own."""
+        """Return the result that a reply stands for. Raise StoreReplyError if the script cannot have sent the reply."""
         try:
             return self.parse(answer)
         except (TypeError, ValueError, LookupError, AttributeError) as error:
@@ -51,12 +51,12 @@ class Call(Generic[T]):
             ) from error
 
     def when_indeterminate(self, error: Callable[[], IndeterminateError]) -> Call[T]:
-        """The same call, raising this error where it ran but its durability was not confirmed."""
+        """Return the same call with this error for a run whose durability was not confirmed."""
         return replace(self, indeterminate=error)
 
 
 def parsed(call: Call[Any], answer: Any) -> Any:
-    """A call's result, or the error its answer stands for, as a value."""
+    """Return a call's result, or the error that its answer stands for, as a value."""
     if isinstance(answer, RelierError):
         return answer
     try:

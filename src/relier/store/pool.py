@@ -1,4 +1,4 @@
-"""Connections of one loop or one process: last in, first out, bounded in number; waiting ends at the deadline."""
+"""Pool the connections of one loop or one process: last in, first out, limited in number, waits end at a deadline."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from relier.store.replies import trouble_of
 from relier.store.resolve import Route
 from relier.store.wire import Connection, Wire, pack
 
-IDLE_LIFE = 30.0  # an idle connection above the minimum is closed after this
+IDLE_LIFE = 30.0  # seconds after which an idle connection above the minimum is closed
 
 
 def greeting(address: Address) -> list[tuple[Any, ...]]:
-    """What a server wants to hear before the first request."""
+    """Return the commands that a server needs before the first request."""
     commands: list[tuple[Any, ...]] = []
     if address.password is not None:
         commands.append(("AUTH", address.user, address.password) if address.user else ("AUTH", address.password))
@@ -32,7 +32,7 @@ def greeting(address: Address) -> list[tuple[Any, ...]]:
 
 
 async def open_connection(wire: Wire, address: Address, connect_timeout: float, deadline: Deadline) -> Connection:
-    """A connection past AUTH, SELECT and, behind Sentinel, the proof that it leads to a master."""
+    """Open a connection, send AUTH and SELECT as needed, and behind Sentinel check that the server is a master."""
     connection = await wire.connect(address, deadline.within(connect_timeout))
     commands = greeting(address)
     if not commands:
@@ -66,7 +66,7 @@ def _check_greeting(address: Address, commands: list[tuple[Any, ...]], replies: 
 
 
 class Pool:
-    """Connections to the route's master."""
+    """Hold connections to the route's master."""
 
     def __init__(self, wire: Wire, route: Route, settings: Settings, clock: Clock) -> None:
         self._wire = wire
@@ -78,7 +78,7 @@ class Pool:
         self._closed = False
 
     async def take(self, deadline: Deadline) -> Connection:
-        """An idle connection of the current generation, or a new one. Waits for a free slot until the deadline."""
+        """Return an idle connection of the current generation, or a new one. Wait for a slot until the deadline."""
         if not await self._slots.acquire(deadline.left()):
             raise AttemptError(
                 f"all {self._settings.redis_pool_size} connections stayed busy (RELIER_REDIS_POOL_SIZE)",
@@ -93,7 +93,7 @@ class Pool:
             raise
 
     def take_nowait(self) -> Connection | None:
-        """An idle connection, if one can be had without waiting for anything."""
+        """Return an idle connection, or None if that would need waiting."""
         if self._route.known() is None or not self._idle or not self._slots.acquire_nowait():
             return None
         connection = self._idle.pop()
@@ -104,7 +104,7 @@ class Pool:
         return None
 
     def give(self, connection: Connection) -> None:
-        """Give a connection back. One that is closed, out of step or of a past generation is not kept."""
+        """Return a connection to the pool. A connection that is closed or of a past generation is not kept."""
         now = self._clock()
         if self._closed or connection.generation != self._route.generation or not connection.is_open:
             connection.close()
@@ -134,7 +134,7 @@ class Pool:
 
 
 class PoolScout:
-    """Asks single servers, each on a connection of its own, for the resolver."""
+    """Ask single servers for the resolver, each over a connection of its own."""
 
     def __init__(self, wire: Wire, settings: Settings, deadline: Deadline) -> None:
         self._wire = wire

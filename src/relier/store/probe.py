@@ -1,4 +1,4 @@
-"""What the server can do, found by trying commands, never by its version string."""
+"""Find out what the server can do by trying commands, never by its version string."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger("relier.store")
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What the probe found. None means unknown: the server would not say (ACL, managed service)."""
+    """Hold what the probe found. None means unknown: the server did not say (ACL, managed service)."""
 
     scripts: bool | None
     streams: bool | None
@@ -34,14 +34,14 @@ class Capabilities:
 
     @property
     def persistent(self) -> bool | None:
-        """Does anything reach a disk? None when the server would not say."""
+        """Return whether the server writes data to disk, or None if it did not say."""
         if self.aof or self.rdb:
             return True
         return False if self.aof is False and self.rdb is False else None
 
 
 def questions(settings: Settings) -> list[tuple[Any, ...]]:
-    """The probe's commands, one pipeline. None of them writes."""
+    """Return the probe's commands, which form one pipeline. None of them writes."""
     key = f"{settings.key_prefix}{{{settings.namespace}}}:probe"
     return [
         ("EVAL", "return 1", 0),
@@ -61,7 +61,7 @@ def questions(settings: Settings) -> list[tuple[Any, ...]]:
 
 
 def capabilities_of(replies: list[Any]) -> Capabilities:
-    """Read the probe's replies. A server that cannot answer at all now (LOADING) raises AttemptError."""
+    """Parse the probe's replies. Raise AttemptError if the server cannot answer at the moment (LOADING)."""
     for reply in replies:
         if isinstance(reply, ReplyError) and (trouble := trouble_of(reply)).again:
             raise trouble
@@ -101,7 +101,7 @@ def check(found: Capabilities, settings: Settings, shown: str, *, warn: bool) ->
 
 
 def confirmation_of(level: Durability, found: Capabilities, replicas: int) -> Confirmation:
-    """How a write of that level is confirmed on this server, or why it cannot be."""
+    """Return how a write of that level is confirmed on this server. Raise StoreSetupError if it cannot be."""
     if level is Durability.REPLICATED:
         return Confirmation("WAIT", replicas)
     if found.aof is False:
@@ -127,7 +127,7 @@ def _exists(reply: Any) -> bool | None:
 
 
 def _configured(reply: Any) -> str | None:
-    """The value of one CONFIG GET, None when denied or not known to this server."""
+    """Return the value of one CONFIG GET, or None if it was denied or the server does not know the setting."""
     return reply[1].decode() if isinstance(reply, list) and len(reply) == 2 else None
 
 

@@ -1,4 +1,4 @@
-"""Which address is the master now? One resolver per kind of URL; `Route` keeps the answer until there is trouble."""
+"""Find the master's current address. There is one resolver per kind of URL; `Route` keeps the answer until it fails."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from relier.store.address import Address, Target
 from relier.store.embedded import EmbeddedServer
 from relier.store.policy import AttemptError, Clock
 
-PROBLEMS = (AttemptError, ConfigurationError)  # one node's silence, or its refusal, is no reason to doubt the others
+PROBLEMS = (AttemptError, ConfigurationError)  # if one node is silent or refuses, ask the others
 SENTINEL_CHECK = 1.0  # how often the master is confirmed while the store is used
 SENTINEL_PATIENCE = 0.5  # how long one Sentinel may take
 SENTINEL_REST = 5.0  # how long a Sentinel that did not answer is left alone
 
 
 class Scout(Protocol):
-    """What a resolver may use to find the master, within the deadline of the call that needs it."""
+    """Give a resolver what it needs to find the master, within the deadline of the call that needs it."""
 
     def left(self) -> float: ...
     async def ask(self, address: Address, *command: str, patience: float | None = None) -> Any: ...
@@ -30,7 +30,7 @@ class Scout(Protocol):
 
 
 class Resolver(Protocol):
-    """Answers where the master is."""
+    """Find the master."""
 
     check_every: float | None
     replicas: int | None
@@ -40,14 +40,17 @@ class Resolver(Protocol):
 
 
 def nobody(what: str, problems: Sequence[str | Exception]) -> Exception:
-    """Why nobody named the master. It is our settings only where all refused us; else asking again may help."""
+    """Return the error for a master that no node named.
+
+    It is a setup error only if all nodes refused us. Otherwise asking again may help.
+    """
     if problems and all(isinstance(problem, ConfigurationError) for problem in problems):
         return StoreSetupError(f"{what}: {'; '.join(map(str, problems))}")
     return AttemptError(f"{what} ({'; '.join(map(str, problems))})", sent=False)
 
 
 class FixedResolver:
-    """One address. A name is looked up anew with every connection."""
+    """Return one fixed address. A host name is looked up again for every connection."""
 
     check_every: float | None = None
     replicas: int | None = None
@@ -60,11 +63,11 @@ class FixedResolver:
         return self._address
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: a fixed address holds no resource."""
 
 
 class EmbeddedResolver(FixedResolver):
-    """The project's own server, started when nobody has yet."""
+    """Find the project's own server, and start it if it does not run."""
 
     def __init__(self, folder: str) -> None:
         super().__init__(Address())
@@ -79,10 +82,10 @@ class EmbeddedResolver(FixedResolver):
 
 
 class SentinelResolver(FixedResolver):
-    """Asks every Sentinel and believes the one with the highest configuration epoch.
+    """Ask every Sentinel, and use the answer with the highest configuration epoch.
 
-    `replicas` is the largest number of replicas any Sentinel knew: it grows and is never lowered in this process, so
-    that an isolated master cannot make "all replicas" mean fewer. A replica no Sentinel has heard of is not counted.
+    `replicas` is the largest number of replicas that any Sentinel has reported. It never shrinks in this process, so
+    that an isolated master cannot make "all replicas" mean fewer. A replica that no Sentinel knows is not counted.
     """
 
     check_every: float | None = SENTINEL_CHECK
@@ -122,18 +125,18 @@ class SentinelResolver(FixedResolver):
 
 
 class ClusterResolver(FixedResolver):
-    """The master of the slot that holds the namespace. All keys of a namespace share a hash tag, so that is enough."""
+    """Find the master of the namespace's slot. All keys of a namespace share a hash tag, so one slot is enough."""
 
     def __init__(self, target: Target, namespace: str) -> None:
         super().__init__(target.master)
         self._given = target.nodes
-        self._seeds = list(target.nodes)  # in the order they are asked; shared by threads, so replaced and not changed
+        self._seeds = list(target.nodes)  # in the order to ask; threads share it, so it is replaced, never mutated
         self._slot = binascii.crc_hqx(namespace.encode(), 0) % 16384
 
     async def locate(self, scout: Scout) -> Address:
         problems: list[str | Exception] = []
         for seed in self._seeds:
-            if not scout.left():  # who has not been asked stays where it is, and is the first one next time
+            if not scout.left():  # nodes not asked keep their place, and are asked first next time
                 problems.append("no time is left to ask the others")
                 break
             try:
@@ -149,7 +152,7 @@ class ClusterResolver(FixedResolver):
         raise nobody(f"no node names the master of slot {self._slot}", problems)
 
     def _owner(self, ranges: list[Any], seed: Address) -> Address | None:
-        """The slot's master. Whom to ask next time: who answered, those it knows, and last what the URL names."""
+        """Return the slot's master. If found, ask this node first next time, then those it knows, then the URL's."""
         found = None
         known: list[Address] = []
         for first, last, *nodes in ranges:
@@ -157,7 +160,7 @@ class ClusterResolver(FixedResolver):
             known += here
             if first <= self._slot <= last:
                 found = here[0]
-        if found is not None:  # a node that lost its cluster knows nobody
+        if found is not None:  # a node that lost its cluster knows no other nodes
             self._seeds = list(dict.fromkeys((seed, *known, *self._given)))
         return found
 
@@ -166,7 +169,7 @@ class ClusterResolver(FixedResolver):
 
 
 def resolver_of(target: Target, settings: Settings, clock: Clock) -> Resolver:
-    """The resolver a URL asks for."""
+    """Return the resolver for a URL's target."""
     if target.kind == "embedded":
         return EmbeddedResolver(target.folder)
     if target.kind == "sentinel":
@@ -177,10 +180,10 @@ def resolver_of(target: Target, settings: Settings, clock: Clock) -> Resolver:
 
 
 class Route:
-    """The master's address as far as known, shared by all loops and threads of a store.
+    """Hold the master's address, as far as known, for all loops and threads of a store.
 
-    `generation` names one belief. A connection keeps the generation it was opened under and is dropped once that has
-    passed, so a switch of master, seen by anyone, empties every pool.
+    `generation` numbers the known addresses. A connection keeps the generation it was opened under, and is dropped once
+    the generation has changed. So when any call notices a new master, every pool is emptied.
     """
 
     def __init__(self, resolver: Resolver, clock: Clock) -> None:
@@ -191,13 +194,16 @@ class Route:
         self._check_at = 0.0
 
     def known(self) -> Address | None:
-        """The master, or None when it must be looked for: it is unknown, or a check is due."""
+        """Return the master, or None if it must be looked up because it is unknown or a check is due."""
         if self.resolver.check_every is not None and self._clock() >= self._check_at:
             return None
         return self._address
 
     async def find(self, scout: Scout) -> Address:
-        """Ask the resolver. While it looks, others go on with what is known; so do we when it finds nobody to ask."""
+        """Ask the resolver for the master, and return its address.
+
+        Meanwhile other calls use the known address. If no node answers, this call uses the known address too.
+        """
         if self.resolver.check_every is not None:
             self._check_at = self._clock() + self.resolver.check_every
         try:
@@ -212,13 +218,16 @@ class Route:
         return found
 
     def lost(self, generation: int) -> None:
-        """Trouble on a connection of that generation: look for the master anew, unless somebody already did."""
+        """Forget the master after an error on a connection of that generation, unless another call already did."""
         if generation == self.generation:
             self.generation += 1
             self._address = None
 
     def pinned_replicas(self, setting: int | None) -> int:
-        """How many replicas `replicated` means. Never the master's own count: an isolated master forgets replicas."""
+        """Return how many replicas `replicated` requires.
+
+        The master's own count is never used, because an isolated master forgets replicas.
+        """
         count = setting if setting is not None else self.resolver.replicas
         if count is None:
             raise StoreSetupError(

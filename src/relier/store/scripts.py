@@ -1,13 +1,13 @@
-"""Lua scripts by name: assembled once, identified by their SHA1.
+"""Assemble the Lua scripts, once, and identify them by their SHA1.
 
-A file names every library whose names it uses (`lib/<name>.lua`, put in once, with the libraries it uses itself):
+A file names every library whose names it uses. `lib/<name>.lua` is inserted once, with the libraries it uses itself:
 
-    -- use: time record        put in before the file
-    -- here: enter             put in at this line, so that a path taken before it does not pay for setting it up
-      -- here: enter           indented, in a function or a branch: known only there
+    -- use: time record        inserted before the file
+    -- here: enter             inserted at this line, so that paths that end before it do not pay for setting it up
+      -- here: enter           indented, in a function or a branch: in scope only there
 
-A word in capitals that names a key (`TASK .. id`) is replaced by the spelling of that key, `P` being KEYS[1]; the name
-of a default (`RESULT_TTL`) by its value.
+A word in capitals that names a key (`TASK .. id`) is replaced by that key's Lua expression, in which `P` is KEYS[1].
+The name of a default (`RESULT_TTL`) is replaced by its value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DIRECTIVE = re.compile(r"^( *)-- (use|here): (.+)\n", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One assembled script."""
+    """Hold one assembled script."""
 
     name: str
     text: str
@@ -34,8 +34,10 @@ class Script:
 
 
 class Scripts:
-    """All scripts of one folder. `spelled` maps the capital name of a key to its Lua expression; `replace` swaps the
-    text of single files."""
+    """Hold all scripts of one folder.
+
+    `spelled` maps the capital name of a key to its Lua expression. `replace` replaces the text of single files.
+    """
 
     def __init__(
         self, folder: Path, spelled: Mapping[str, str] | None = None, *, replace: Mapping[str, str] | None = None
@@ -59,7 +61,7 @@ class Scripts:
         return Script(name, text)
 
     def _expand(self, name: str, known: set[str]) -> str:
-        """The text of a file with its directives resolved. `known`: libraries in scope already."""
+        """Return the text of a file with its directives resolved. `known`: libraries that are already in scope."""
         source = self._replace.get(name) or (self._folder / f"{name}.lua").read_text(encoding="utf-8")
         top = "".join(self._libraries(words, known) for _, kind, words in DIRECTIVE.findall(source) if kind == "use")
 

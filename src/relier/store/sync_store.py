@@ -1,4 +1,4 @@
-"""The store for threads. It blocks and needs no event loop."""
+"""Provide the store for threads. Its calls block and need no event loop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class SyncStore:
-    """Runs calls from any number of threads over one pool. A forked child gets a pool of its own."""
+    """Run calls from any number of threads over one pool. A forked child gets a pool of its own."""
 
     def __init__(self, settings: Settings, scripts: Scripts, *, clock: Clock = time.monotonic) -> None:
         self._settings = settings
@@ -49,7 +49,7 @@ class SyncStore:
         self.close()
 
     def run(self, call: Call[T], within: float = math.inf) -> T:
-        """Run one call, by its deadline or `within` fewer seconds."""
+        """Run one call within the deadline of the settings, or within `within` seconds if that is shorter."""
         request = request_of(call, self._scripts)
         core = self._core()
         complete(core.carry(core.batch([request], within)))
@@ -58,7 +58,7 @@ class SyncStore:
         return call.read(request.answer)
 
     def run_many(self, calls: Iterable[Call[T]]) -> list[T | RelierError]:
-        """Run calls, a bounded part at a time; an answer for each, in order, errors as values."""
+        """Run calls, a bounded number at a time. Return an answer for each, in order, with errors as values."""
         core = self._core()
         answers: list[T | RelierError] = []
         for window in windows(calls, self._scripts):
@@ -68,25 +68,25 @@ class SyncStore:
         return answers
 
     def command(self, *args: Any, retry: bool = False) -> Any:
-        """A raw command, for probes, reads and tests. Not repeated once it was sent, unless `retry`."""
+        """Run a raw command, for probes, reads and tests. Once sent, it is repeated only if `retry` is true."""
         return complete(self._core().command(*args, retry=retry))
 
     def wait_for_bell(self, keys: list[str], timeout: float) -> bytes | None:
-        """Block until one of the keys rings, at most 1 s, on a connection of its own."""
+        """Block at most 1 s until a key's doorbell rings, on a connection of its own. Return that key, or None."""
         return complete(self._core().wait_for_bell(keys, timeout))
 
     def probe(self) -> Capabilities:
-        """What the server can do now. Raises ConfigurationError where it must not be used."""
+        """Return what the server can do now. Raise ConfigurationError if the server must not be used."""
         return complete(self._core().probe())
 
     @property
     def replicas(self) -> int | None:
-        """How many replicas `replicated` waits for, as far as it is known: by the setting, or by Sentinel."""
+        """Return how many replicas `replicated` waits for, from the setting or from Sentinel; None if unknown."""
         setting = self._settings.redis_replicas
         return self._route.resolver.replicas if setting is None else setting
 
     def close(self) -> None:
-        """Close the connections and leave the embedded server. Calls of other threads end first come what may."""
+        """Close the connections, and stop being a client of the embedded server. Calls in flight still finish."""
         self._closed = True
         while self._cores:
             self._cores.popitem()[1].close()
@@ -100,7 +100,7 @@ class SyncStore:
         if self._closed:
             raise RedisConnectionError(f"{self!r} is closed; nothing was sent; make a new store")
         for pid in list(self._cores):
-            if pid != os.getpid() and (inherited := self._cores.pop(pid, None)):  # another thread may be as quick
+            if pid != os.getpid() and (inherited := self._cores.pop(pid, None)):  # another thread may pop it first
                 inherited.close()  # a forked child closes its copies; the parent's sockets stay open
         core = Core(self._settings, self._target, self._route, SyncWire(), self._clock)
         return self._cores.setdefault(os.getpid(), core)  # two threads at once: one core wins

@@ -1,4 +1,4 @@
-"""The wire of threads. Its coroutines block and never suspend."""
+"""Connect to servers from threads. The coroutines here block and never suspend."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from relier.store.wire import MORE, garbage, keep_alive, new_reader, not_connect
 
 T = TypeVar("T")
 CHUNK = 65536
-FRESH = 1.0  # seconds in which an idle connection is trusted without a look
+FRESH = 1.0  # seconds for which an idle connection is trusted without a check
 
 
 class SyncConnection:
-    """The blocking side, for one thread at a time."""
+    """Exchange requests and replies over a blocking socket, for one thread at a time."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.generation = 0
@@ -32,12 +32,17 @@ class SyncConnection:
         self._used = time.monotonic()
 
     def usable(self) -> bool:
-        """An idle connection with something to read was closed by the server, or is out of step."""
+        """Return whether the connection can be used.
+
+        An idle connection with data to read was closed by the server, or is out of step.
+        """
         return self.is_open and (time.monotonic() - self._used < FRESH or not self._has_data())
 
     def _has_data(self) -> bool:
-        """Not by `select` where there is `poll`: it refuses descriptors from 1024 on. eventlet has only a `select`, its
-        own, which takes all."""
+        """Return whether there is data to read. Use `poll` if it exists: `select` refuses descriptors from 1024 on.
+
+        eventlet has only a `select`, its own, which accepts all descriptors.
+        """
         if self._socket is None:
             return True
         if not hasattr(select, "poll"):
@@ -72,7 +77,7 @@ class SyncConnection:
             if reply is not MORE:
                 answer.append(reply)
                 continue
-            sock.settimeout(max(until - time.monotonic(), 0.001))  # sending may have taken its part
+            sock.settimeout(max(until - time.monotonic(), 0.001))  # sending has used some of the time
             data = sock.recv(CHUNK)
             if not data:
                 raise AttemptError("the connection was lost (closed by the server)")
@@ -90,7 +95,7 @@ class SyncConnection:
 
 
 class SyncSlots:
-    """Permits for the threads of one process."""
+    """Give permits to the threads of one process."""
 
     def __init__(self, size: int) -> None:
         self._semaphore = threading.Semaphore(size)
@@ -106,7 +111,7 @@ class SyncSlots:
 
 
 class SyncWire:
-    """The wire of threads. It does not bound the time the operating system takes to look up a host name."""
+    """Open connections from threads. The time that the operating system takes to look up a host name is not limited."""
 
     slots = SyncSlots
 
@@ -120,7 +125,7 @@ class SyncWire:
         time.sleep(seconds)  # noqa: ASYNC251 - over SyncWire nothing suspends
 
     async def blocking(self, work: Callable[[], T], seconds: float) -> T:
-        del seconds  # the work keeps to it
+        del seconds  # the work itself observes this limit
         return work()
 
 
@@ -142,8 +147,11 @@ def _open(address: Address, seconds: float) -> socket.socket:
 
 
 def _first_connected(address: Address, until: float) -> socket.socket:
-    """Each address of the name has its share of what is left, so that one which swallows packets leaves the others
-    theirs, and all together keep to the time."""
+    """Connect to the first address of the host name that accepts.
+
+    Each address gets an equal share of the remaining time. So an address that swallows packets leaves time for the
+    others, and all of them together keep the limit.
+    """
     places = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     trouble = OSError("the name has no address")
     for tried, (family, _, _, _, place) in enumerate(places):

@@ -1,10 +1,10 @@
-"""The contract of the two wires, for an event loop and for threads. Everything above is written once, as coroutines.
+"""Define the contract of the two wires, for event loops and for threads. All code above is written once, as coroutines.
 
-Over `AsyncWire` those coroutines run in a loop. Over `SyncWire` nothing they await ever suspends: it blocks instead,
-and `complete` runs them to their end in one step, without an event loop.
+Over `AsyncWire` those coroutines run on a loop. Over `SyncWire` nothing they await ever suspends: it blocks instead,
+and `complete` runs each coroutine to its end in one step, without an event loop.
 
 The protocol is RESP2: hiredis packs and parses, replies are bytes, error replies are `hiredis.ReplyError` values.
-A connection whose exchange did not end as it should is closed, so no later request can read an earlier one's reply.
+A connection whose exchange did not end properly is closed, so no later request can read an earlier one's reply.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from relier.store.address import Address
 from relier.store.policy import AttemptError
 
 T = TypeVar("T")
-MORE = object()  # hiredis has no whole reply yet
+MORE = object()  # what hiredis returns while a reply is incomplete
 
 
 pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
 
 
 class Connection(Protocol):
-    """One connection; one exchange at a time."""
+    """Represent one connection, which does one exchange at a time."""
 
     generation: int
     idle_since: float
     is_open: bool
 
     def usable(self) -> bool:
-        """False when the other side hung up, or sent what nobody asked for, while the connection was idle."""
+        """Return False if the server closed the idle connection, or sent unexpected data on it."""
 
     async def exchange(self, request: bytes, replies: int, seconds: float) -> list[Any]:
-        """Send, and return that many replies, or raise AttemptError and be closed."""
+        """Send the request and return that many replies. On failure, raise AttemptError and close the connection."""
 
     def close(self) -> None: ...
 
 
 class Slots(Protocol):
-    """Permits: at most so many connections at once."""
+    """Limit the number of connections in use at the same time."""
 
     async def acquire(self, seconds: float) -> bool: ...
     def acquire_nowait(self) -> bool: ...
@@ -53,7 +53,7 @@ class Slots(Protocol):
 
 
 class Wire(Protocol):
-    """What the store needs of the outside world."""
+    """Define what the store needs from the outside world."""
 
     async def connect(self, address: Address, seconds: float) -> Connection: ...
     async def sleep(self, seconds: float) -> None: ...
@@ -62,7 +62,7 @@ class Wire(Protocol):
 
 
 def complete(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine over SyncWire: it blocks and never suspends, so one step is the whole of it."""
+    """Run a coroutine over SyncWire to its end. It blocks and never suspends, so one step is enough."""
     try:
         coroutine.send(None)
     except StopIteration as done:
@@ -86,7 +86,7 @@ def not_connected(address: Address, error: OSError | ValueError) -> Exception:
             f"the TLS certificate of {address} is not trusted: {error.verify_message}; give its authority with "
             f"?ssl_ca_certs=file, or, only on a network you trust, ?ssl_cert_reqs=none"
         )
-    if isinstance(error, ValueError):  # UnicodeError, of a name that no lookup takes, is one
+    if isinstance(error, ValueError):  # includes UnicodeError, for a name that cannot be looked up
         return ConfigurationError(f"{address} is no address to connect to: {error}; correct it in RELIER_REDIS_URL")
     why = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
     return AttemptError(f"cannot connect to {address}: {why}", sent=False)

@@ -1,9 +1,9 @@
--- The attempt ends the task as dead, with a reason and all that is known, and enters the tasks that follow from that. Its
--- payload is kept for a replay.
+-- Ends the task as dead, with a reason and a description of the failure, and enters its follow-up tasks. The payload is kept
+-- for a replay.
 -- ARGV: boot, 1, id, fence, reason, detail, part (see lib/join.lua),
 --       n follow-ups, then per follow-up: see lib/item.lua
 -- returns: {{verdict, state, fence}}
--- A follow-up that is here already is left alone; one that joins gets the part. Follow-ups pass no admission.
+-- A follow-up that already exists is left alone; one that joins gets the part. Admission limits do not apply to follow-ups.
 -- use: finish_why log settle
 return settle('bury', 6, function(id, r, a)
   log(id, r, 'bury', ARGV[a + 3])

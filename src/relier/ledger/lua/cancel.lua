@@ -1,5 +1,5 @@
--- A person ends a task. One that waits ends now; one that runs is asked to, and ends when its owner answers or its lease
--- does. The request is bound to the attempt it met.
+-- Cancels a task for a person. A waiting task ends now. A running one is asked to stop, and ends when its owner settles it or
+-- the owner's lease runs out. The request applies only to the attempt that ran when it was made.
 -- ARGV: id, version seen
 -- returns: {verdict, state, version}   verdict: ok | asked | repeat | missing | corrupt | conflict | illegal
 -- use: record spec close notes finish_why

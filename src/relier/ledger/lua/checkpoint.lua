@@ -1,4 +1,5 @@
--- Saves how far an attempt got. `seq` grows within an attempt, so a late older checkpoint never replaces a newer one.
+-- Saves an attempt's checkpoint. `seq` grows within an attempt, so an older checkpoint that arrives late never replaces a
+-- newer one.
 -- ARGV: boot, id, fence, seq, value, durable ('1' or '')
 -- returns: {verdict, state, fence}
 -- use: record close notes lease
@@ -14,7 +15,7 @@ if said == 'ok' then
       touch()
     end
   else
-    redis.call('HDEL', META, 'full')   -- a first write that a full store does not refuse
+    redis.call('HDEL', META, 'full')   -- a full store accepts this command, and then the writes after it
     redis.call('SET', CHECKPOINT .. id, ARGV[5])
     mark(r, 'k')
     note(id, r, 'checkpoint', fence .. ':' .. ARGV[4])

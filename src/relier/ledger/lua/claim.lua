@@ -1,10 +1,10 @@
--- Takes up to `want` tasks for a live boot, queue by queue in the order given, revived tasks first. Paused queues are
--- passed over; a task past `expires` that never ran ends as cancelled; one whose record is broken ends as dead, or, where there is no
--- record left to end, leaves the index and is counted as a stray.
+-- Claims up to `want` tasks for a live boot, queue by queue in the order given, revived tasks first. Paused queues are
+-- skipped. A task past `expires` that never ran ends as cancelled. A task whose record is broken ends as dead. If there is no
+-- record left to end, the id leaves the index and is counted as a stray.
 -- ARGV: boot, lane, seq, want, max record bytes, rung ('1': a ring was taken for this claim), queue, …
---   lane and seq: a boot's claims count upwards per lane, one at a time; a re-sent claim gets the same set, and one that
---   arrives after a newer one that took something gets nothing. After newer empty ones it does take: whoever compares
---   what it owns with what it runs hands that back.
+--   lane and seq: a boot's claims are numbered upwards per lane, one at a time. A repeated claim gets the same set again. A
+--   claim that arrives after a newer one that took tasks gets nothing. If the newer ones were empty, it does take tasks: the
+--   worker, which compares what it owns with what it runs, hands those back.
 -- returns: {'ok', TIME (ms), {id, record, more}, …}   more: false, or
 --            {checkpoint, {step, value, …}, retries, deaths, scares, since, revision, locked since, where the rest of the steps begins
 --             (false: none is left; see steps.lua)}
@@ -40,8 +40,8 @@ local function hand_over(id, r, text)
   claimed[taken + 2] = {id, text, more}
 end
 
--- What is in the index but cannot run: expired, or broken. Tells whether it was so. One call does that to so many at
--- the most.
+-- Ends a task that is in the index but cannot run, because it expired or its record is broken. Returns whether that was so.
+-- One call ends at most MOST_PUT_AWAY tasks this way.
 local MOST_PUT_AWAY = 200
 local function put_away(id, r)
   -- here: corrupt finish_why
@@ -57,7 +57,8 @@ local function got(id, fence)
   told[n + 2], told[n + 3] = id, fence
 end
 
--- A plain task that never ran; false where it is not one. 7.1 µs instead of 8.2 (make bench-ledger, claim, 100 to a script).
+-- Claims a plain task that never ran; returns false for any other. 7.1 µs instead of 8.2 (make bench-ledger, claim, 100 to a
+-- script).
 local function take_plain(id, text)
   local state, version, fence, _, attempt, flags, _, width = string.match(text, RECORD)
   if state ~= 'queued' or fence ~= '0' or flags ~= '-' or width ~= WIDTH + 1 or #text > room then return false end
@@ -70,7 +71,7 @@ local function take_plain(id, text)
   return true
 end
 
--- One id popped from an index; false, and it goes back, when its payload no longer fits into this claim.
+-- Claims one id popped from an index. If its record no longer fits into this claim, puts the id back and returns false.
 local function take(index, id, score)
   local text = redis.pcall('GET', TASK .. id)
   if type(text) == 'string' and take_plain(id, text) then return true end
@@ -81,7 +82,7 @@ local function take(index, id, score)
     return false
   end
   room = room - #text
-  if r.expires and r.fence == '0' then redis.call('ZREM', EXPIRING, id) end   -- what begins is never too late
+  if r.expires and r.fence == '0' then redis.call('ZREM', EXPIRING, id) end   -- a task that has begun can no longer expire
   r.fence = tonumber(r.fence) < now_us and fence_now or digits(r.fence + 1)
   r.state, r.owner, r.attempt = 'running', boot, r.attempt + 1
   step_version(r)
@@ -112,7 +113,7 @@ if last and seq <= tonumber(string.match(last, '^%d+')) then
   local words = {}
   for word in string.gmatch(last, '%S+') do words[#words + 1] = word end
   if seq < tonumber(words[1]) then return {'old'} end
-  -- The set of the lane's last claim, as far as it is still this boot's: after the seq, id and fence of each.
+  -- Repeat the set of the lane's last claim, as far as this boot still owns it. Its words: the seq, then each id and fence.
   for i = 2, #words, 2 do
     local text = ask('GET', TASK .. words[i])
     local r = parse(text or '')
@@ -127,7 +128,8 @@ for i = 7, #ARGV do
   local pause = redis.call('HGET', PAUSES, queue)
   if not pause or string.sub(pause, 1, 1) == '0' then
     if not full then full = not drain(READY .. queue) end
-    -- Ring on for what is left: the ring it took was for whoever has room, and one that put away all it may has seen too little.
+    -- Ring again for the tasks that are left: this claim used up the ring but has no room for them, or it reached its limit of
+    -- tasks put away before it saw them.
     if full and (ARGV[6] == '1' or put_aside >= MOST_PUT_AWAY) and redis.call('EXISTS', READY .. queue) == 1 then ring(queue) end
   end
 end

@@ -1,9 +1,9 @@
--- Ends attempts as done, each with its result and the tasks that follow from it. Only the owner under its fence can.
+-- Ends tasks as done, each with its result and its follow-up tasks. Only the owner can, under the current fence.
 -- ARGV: durable ('1' or ''), boot, n, then per task: id, fence, has result ('1' or ''), result,
 --       n follow-ups, then per follow-up: see lib/item.lua
 -- returns: per task 'ok', or {verdict, state, fence}: repeat | stale | missing | corrupt, and what the record says now
--- A follow-up that is here already is left alone; one that joins gets the result as its part (see lib/join.lua). Follow-ups
--- pass no admission.
+-- A follow-up that already exists is left alone; one that joins gets the result as its part (see lib/join.lua). Admission
+-- limits do not apply to follow-ups.
 -- use: commit_plain
 local boot, n = ARGV[2], tonumber(ARGV[3])
 local answers, a = commit_plain(boot, n, 4)

@@ -1,4 +1,4 @@
--- A person removes an ended record before its time.
+-- Removes an ended record before its retention is over, for a person.
 -- ARGV: id, version seen
 -- returns: {verdict, state, version}   verdict: ok | missing | corrupt | conflict | illegal (it still lives)
 -- use: record close remove

@@ -1,4 +1,5 @@
--- The owner testifies that the process which ran exactly this task is gone. As in revive, but at once and by fence.
+-- Revives a task whose owner reports that the isolated process running only this task has died. Works like revive, but at
+-- once and by fence.
 -- ARGV: boot, n, then per task: id, fence, cause
 -- returns: {{verdict, state, fence}, …}
 -- use: settle resurrect

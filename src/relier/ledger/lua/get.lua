@@ -1,9 +1,9 @@
--- One task, whole and at one moment.
+-- Reads one task completely, as of one moment.
 -- ARGV: id
 -- returns: {record or tombstone ('' none), {field, value, …}, checkpoint, {step, value, …}, {history, …}, where the rest of the steps begins
 --           (false: none is left; see steps.lua)} | {'corrupt'}
 --          where there is no record, the namespace's birth mark ('' none) follows
--- A side key of another type counts as none.
+-- A side key of an unexpected type counts as missing.
 -- use: record step_page
 local id = ARGV[1]
 local record = redis.pcall('GET', TASK .. id)

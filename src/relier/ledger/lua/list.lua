@@ -1,4 +1,4 @@
--- One page of an index, in its order, starting after a cursor that stays valid while tasks come and go.
+-- Reads one page of an index, in its order, starting after a cursor that stays valid while tasks come and go.
 -- ARGV: index (due | ready | owned | ended), of (queue, boot or state; '' for due), cursor ('' = begin, else
 --       '<score> <id>'), most entries looked at, task name ('' = any)
 -- returns: {cursor ('' = end), {id, record without its payload, {field, value, …}}, …}
@@ -7,7 +7,7 @@ local roots = {due = DUE, ready = READY, owned = OWNED, ended = ENDED}
 local index, most, wanted = roots[ARGV[1]] .. ARGV[2], tonumber(ARGV[4]), ARGV[5]
 local score, after = string.match(ARGV[3], '^(%S+) (.+)$')
 
--- The order of the index: by bytes. Lua's own comparison follows the server's locale.
+-- Compares by bytes, as the index does. Lua's own comparison follows the server's locale.
 local function comes_after(a, b)
   for i = 1, math.min(#a, #b) do
     local x, y = string.byte(a, i), string.byte(b, i)
@@ -16,8 +16,8 @@ local function comes_after(a, b)
   return #a > #b
 end
 
--- Where the page begins: right after the entry of the cursor, or, if that is gone, where it would stand. However many share its score,
--- the place is found by halving: they stand in the order of their bytes.
+-- Returns where the page begins: right after the cursor's entry or, if that is gone, where it would be. Entries with the same
+-- score are ordered by bytes, so a binary search finds the place however many there are.
 local function begin()
   if not score then return 0 end
   local rank = redis.call('ZRANK', index, after)

@@ -1,5 +1,5 @@
--- Takes a lock for user code, unless another holds it or what it guards was done already. A mark counts until its time is
--- over. One that a task took ends at once with its worker's boot, and makes room for a later attempt of the same task.
+-- Takes a lock for user code, unless another holds it or the guarded work is already done. A mark counts until its time is
+-- up. A mark that a task took stops counting as soon as its worker's boot is lost, or for a later attempt of the same task.
 -- ARGV: key, token, how long it counts without being renewed (ms), owner (its boot inside a task, else a place), task id,
 --       fence ('-' and '-' outside a task)
 -- returns: {'claimed'}, also to a repeat | {'in_flight', ms left, owner, task id} | {'completed', result}
@@ -23,7 +23,8 @@ if hold.state and hold.till > now then
     return {'in_flight', hold.till - now, hold.owner, hold.task}
   end
 end
--- A first write that a full store does not refuse, so that a running task can go on. A lock outside tasks is refused like a push.
+-- A full store accepts this command, and then the writes after it, so that a running task can continue. A lock outside tasks
+-- is refused like a push.
 if task ~= '-' then redis.call('HDEL', META, 'full') end
 write_hold(key, 'held', tonumber(ARGV[3]), token, owner .. ' ' .. task .. ' ' .. fence, '')
 return {'claimed'}

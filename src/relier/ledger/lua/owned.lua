@@ -1,4 +1,4 @@
--- What a boot holds according to the ledger, 1,000 tasks a call, by time of claim.
+-- Lists the tasks that a boot owns according to the ledger, by time of claim, up to 1,000 per call.
 -- ARGV: boot, rank of the first
 -- returns: {id, fence, id, fence, …}
 -- use: record

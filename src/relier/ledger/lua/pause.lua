@@ -1,4 +1,4 @@
--- Stops claims from a queue. What runs goes on; what is pushed waits.
+-- Pauses claims from a queue. Running tasks continue; pushed tasks wait.
 -- ARGV: queue, version seen ('0' = never paused)
 -- returns: {'ok' | 'repeat' | 'conflict', paused ('1' | '0'), version}
 redis.call('HDEL', PAUSES, '')

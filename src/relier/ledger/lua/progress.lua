@@ -1,4 +1,4 @@
--- How far an attempt says it got, for people: the last word stands, nothing is decided by it.
+-- Stores an attempt's progress, for people only. The last report wins, and nothing depends on it.
 -- ARGV: boot, id, fence, text
 -- returns: {verdict, state, fence}
 -- use: record close notes lease
@@ -6,7 +6,7 @@ local id = ARGV[2]
 local r = read(id)
 local said = verdict(id, r, 'progress', ARGV[3], ARGV[1])
 if said == 'ok' then
-  redis.call('HDEL', META, 'full')   -- a first write that a full store does not refuse
+  redis.call('HDEL', META, 'full')   -- a full store accepts this command, and then the writes after it
   note(id, r, 'progress', ARGV[4])
   redis.call('SETRANGE', TASK .. id, 0, core(r))
 end

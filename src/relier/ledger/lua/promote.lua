@@ -1,6 +1,5 @@
--- Tasks whose time has come: a due one enters its queue, at the place of the time it was due or, where it
--- keeps its place, of its age; one past `expires` that never ran ends as
--- cancelled, whether or not anybody serves its queue.
+-- Moves due tasks to their queues, and ends expired ones. A due task is placed by the time at which it was due or, if it keeps
+-- its place, by its age. A task past `expires` that never ran ends as cancelled, even if no worker serves its queue.
 -- ARGV: most tasks in this call
 -- returns: {promoted, when the next is due or expires (TIME, ms; '' none), TIME (ms)}
 -- use: time record close order notes expired finish_why corrupt
@@ -25,7 +24,7 @@ for i = 1, #rows, 2 do
   end
 end
 
--- An entry whose task no longer waits for its first attempt is only dropped: workers of an older release leave such entries.
+-- If a task no longer waits for its first attempt, only its entry is dropped: workers of an older release leave such entries.
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', EXPIRING, '-inf', now, 'LIMIT', 0, most - #rows / 2)) do
   local r = read(id)
   redis.call('ZREM', EXPIRING, id)

@@ -1,4 +1,4 @@
--- Removes ended records past their end of life, and queues that nobody uses.
+-- Removes ended records whose retention is over, and unused queues.
 -- ARGV: most records in this call, how long a queue is found unused before it leaves (ms)
 -- returns: records removed
 -- use: time record close remove tidy_queues

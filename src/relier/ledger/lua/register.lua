@@ -1,4 +1,5 @@
--- A new boot of a worker: a fresh random id per process start. Repeating it renews; a boot declared lost stays lost.
+-- Registers a worker's boot: a new random id for each start of a process. A repeat extends its lease. A boot that was declared
+-- lost stays lost.
 -- ARGV: boot, lease (ms), what it says of itself (JSON)
 -- returns: 'ok' | 'gone'
 -- use: time tick

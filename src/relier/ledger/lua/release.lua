@@ -1,5 +1,5 @@
--- Hands tasks back unfinished, at once and without burning an attempt: a drain, or a claim nobody runs. They return to
--- the place in the queue their age gives them.
+-- Hands tasks back unfinished, at once and without using up an attempt, on shutdown or if a claimed task never started. They
+-- return to the place in the queue that their age gives them.
 -- ARGV: boot, n, then per task: id, fence
 -- returns: {{verdict, state, fence}, …}
 -- use: close requeue settle

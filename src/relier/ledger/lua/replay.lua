@@ -1,4 +1,4 @@
--- A person sends a dead task round again, as it was or with another payload. Its counts begin anew; its history stays.
+-- Runs a dead task again, for a person, as it was or with another payload. Its counters are reset; its history stays.
 -- ARGV: id, version seen, nonce, has payload ('1' or ''), payload, fresh ('1': forget checkpoint and steps)
 -- returns: {verdict, state, version}   verdict: ok | repeat | missing | corrupt | conflict | illegal | key_taken
 -- use: time record spec close order notes key
@@ -24,7 +24,7 @@ with_spec(r)
 r.state, r.owner, r.attempt = 'queued', '-', 0
 r.flags = string.gsub(r.flags, fresh and '[acks]' or '[ac]', '')
 step_version(r)
--- Written whole: a record that lives has no expiry.
+-- Written as a whole, which removes the expiry: the record of a live task has none.
 redis.call('SET', TASK .. id, head(r) .. body)
 beside('HSET', MORE .. id, 'replayed', nonce)
 redis.call('HDEL', MORE .. id, 'reason', 'retries', 'deaths', 'scares', 'since', 'locked_since', 'settled')

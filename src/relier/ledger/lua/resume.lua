@@ -1,4 +1,4 @@
--- Lets a paused queue go on.
+-- Resumes a paused queue.
 -- ARGV: queue, version seen
 -- returns: {'ok' | 'repeat' | 'conflict', paused ('1' | '0'), version}
 -- use: close

@@ -1,4 +1,4 @@
--- A boot leaves for good, if it holds nothing any more.
+-- Removes a boot for good, if it no longer owns any task.
 -- ARGV: boot
 -- returns: {'ok'} | {'busy', owned tasks} | {'gone'}
 -- use: members

@@ -1,9 +1,9 @@
--- The attempt failed, or was not for this worker: run again after a delay, as it is or as another task.
+-- Runs a task again after a delay, unchanged or as another task, because its attempt failed or this worker cannot run it.
 -- ARGV: boot, 1, id, fence, delay (ms), kind ('failure' | 'putback' | 'locked' | 'quiet'), detail,
 --       and where it goes on as another task: the tail of that (see lib/item.lua)
---   failure counts as a retry. putback (this worker cannot run it) and locked (it met a lock that another holds) burn no attempt, and
---   each remembers the first of an unbroken row of its own kind. quiet burns no attempt and leaves no trace: nothing is wrong, there
---   was only no room; after a delay it returns to its place in the queue
+--   failure counts as a retry. putback (this worker cannot run it) and locked (it met a lock that another holds) use up no
+--   attempt, and each remembers when an unbroken series of its kind began. quiet uses up no attempt and leaves no trace: nothing
+--   is wrong, there was only no room. After a delay the task returns to its place in the queue
 -- returns: {{verdict, state, fence}}
 -- use: time record close log requeue settle
 return settle('retry', 5, function(id, r, a)
@@ -20,10 +20,10 @@ return settle('retry', 5, function(id, r, a)
     end
   else
     redis.call('HINCRBY', MORE .. id, 'retries', 1)
-    redis.call('HDEL', MORE .. id, 'locked_since', 'since', 'scares')   -- its worker outlived it
+    redis.call('HDEL', MORE .. id, 'locked_since', 'since', 'scares')   -- its worker survived the attempt
   end
   count('retried')
-  if ARGV[8] and not has(r, 'c') then   -- one that was asked to cancel ends as what it was
+  if ARGV[8] and not has(r, 'c') then   -- a task that was asked to cancel ends unchanged
     -- here: replace
     replace(id, r, ARGV[8])
   end

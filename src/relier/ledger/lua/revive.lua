@@ -1,13 +1,13 @@
--- The sweep: tasks of boots whose lease ran out go back to their queue, before all others there. No leader: anyone may call it,
--- as often as they like. Also a supervisor that saw a process die, for that boot alone and at once.
+-- Sweeps: returns the tasks of boots whose lease ran out to their queues, ahead of all other tasks there. There is no leader:
+-- any worker may call this as often as it likes. A supervisor that saw a process die calls it at once, for that boot alone.
 -- ARGV: most tasks looked at in this call, most revived tasks waiting in a queue, sweep interval (ms), boot ('' = whoever's lease ran
 --       out), cause
 -- returns: {{'<id> <state>', …}, deferred by the brake, boots removed, boots with more to do}
--- A boot is declared lost first (its beats and claims are refused from then on) and removed only by the call that finds
--- it owning nothing, so a braked or interrupted sweep strands nobody. A braked task goes to the end of its boot's line and
--- each call begins with another boot, so a full lane holds up nobody else's.
+-- A boot is declared lost first: its heartbeats and claims are refused from then on. It is removed only by the call after which
+-- it owns nothing, so a deferred or interrupted sweep loses no task. A deferred task goes to the end of its boot's list, and
+-- each call begins with another boot, so a queue with too many revived tasks does not hold up the others.
 -- use: tick
--- A sweep that finds nothing ends here, as nearly every one does: 10 µs instead of 21 (make bench-ledger, revive).
+-- Nearly every sweep finds nothing and ends here: 10 µs instead of 21 (make bench-ledger, revive).
 local sweeps = ARGV[4] == ''
 local _, sure = tick(sweeps and tonumber(ARGV[3]), sweeps)
 if sweeps and redis.call('ZCOUNT', BOOTS, '-inf', sure) == 0 then return {{}, 0, 0, 0} end
@@ -16,7 +16,7 @@ if sweeps and redis.call('ZCOUNT', BOOTS, '-inf', sure) == 0 then return {{}, 0,
 local most, deepest, named, cause = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[4], ARGV[5]
 local looked, deferred, removed, pending, outcomes, lanes = 0, 0, 0, 0, {}, {}
 
--- Some of them, where there are many: each call begins elsewhere.
+-- Returns the lost boots. If there are many, returns some of them; each call begins at another place.
 local MOST_BOOTS = 100
 local function lost_boots()
   if named ~= '' then return redis.call('ZSCORE', BOOTS, named) and {named} or {} end
@@ -25,8 +25,9 @@ local function lost_boots()
   return redis.call('ZRANGEBYSCORE', BOOTS, '-inf', sure, 'LIMIT', now % (pending + 1), MOST_BOOTS)
 end
 
--- The number it ran is written down once, when it is declared lost: only a process that ran one task convicts it. A suspect
--- has a process of its own, whose death its worker testifies (forfeit): the worker's convicts it no more than the others.
+-- Declares a boot lost, and records once how many tasks it ran: a death counts against a task only if the process ran no other.
+-- A suspect has a process of its own, whose death the worker reports (forfeit). If the worker itself dies, the suspect is
+-- treated like the other tasks.
 local function declare(boot)
   if redis.call('ZSCORE', BOOTS, boot) ~= '0' then
     redis.call('ZADD', BOOTS, 0, boot)

@@ -1,4 +1,4 @@
--- Rows were committed to an outbox: wake one relay.
+-- Wakes one relay, because rows were committed to an outbox.
 -- returns: ok
 if redis.call('LLEN', OUTBOX) == 0 then redis.call('RPUSH', OUTBOX, '1') end
 return 'ok'

@@ -1,10 +1,10 @@
--- Numbers for people and metrics: a page of queues and one of boots, read at one moment.
+-- Reads numbers for people and metrics: a page of queues and a page of boots, as of one moment.
 -- ARGV: cursor of the queues, cursor of the boots ('0' begin, '' none of them)
 -- returns: {TIME (ms), counts, {{queue, ready, revived among them, oldest arrival (ms, '' none), paused, pause version}, …},
 --           scheduled, {{boot, lease left (ms), owned, about, beat, polled, registered}, …}, {done, dead, cancelled},
 --           next cursor of the queues, of the boots ('' the end)}
--- The oldest arrival is looked for among the next in line, 32 of them where a page has few queues: exact where a queue uses one priority.
--- A queue or boot may come twice.
+-- The oldest arrival is searched among the next tasks in line, 32 of them if a page has few queues. It is exact for a queue that
+-- uses one priority. A queue or boot may appear twice.
 -- use: time record spec clock
 local ledger_now = read_clock()
 

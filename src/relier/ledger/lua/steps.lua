@@ -1,4 +1,4 @@
--- The steps of a task from a cursor on, where one answer did not hold them all.
+-- Reads a task's steps from a cursor on, if one answer could not hold them all.
 -- ARGV: id, cursor
 -- returns: {{step, value, …}, false at the end or the next cursor}
 -- use: step_page

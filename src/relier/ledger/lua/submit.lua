@@ -1,11 +1,12 @@
--- Accepts tasks: all of them or, over a limit, none. An id that is here already gets the receipt it had.
+-- Accepts tasks: all of them or, if a limit is exceeded, none. For an id that already exists, the answer describes the existing
+-- task.
 -- ARGV: durable ('1' or ''), max depth of a queue (0 none), max payload bytes held (0 none), extra cost,
 --       n limits, then per limit: name, emission interval (µs), tolerance (µs), weight of one task
 --       n items, then per item: see lib/item.lua
 -- returns: {'ok', the namespace's birth mark ('' none), per item: the state of a new task, or {status, id, state, version}}
 --                   status: new (a repeat of this push) | exists | duplicate | ended | corrupt
 --          {'refused', limit, retry after (µs, 0 = unknown)}; an error where the state of a limit cannot be read
--- Order of the guards: id, idempotency, admission. Only new tasks are charged, so a repeat costs nothing.
+-- The checks run in this order: id, idempotency, admission. Only new tasks count towards limits, so a repeat costs nothing.
 -- use: submit_one
 local answer = submit_one()
 if answer then return answer end
@@ -22,7 +23,7 @@ for i = 1, tonumber(ARGV[first - 1]) do
   if seen[id] or key ~= '' and seen['key ' .. key] then
     twins[#twins + 1] = {i + 2, a}
   else
-    -- Nothing to weigh: no guard, no key. Then the write itself tells whether the id is new.
+    -- Without limits and without a key there is nothing to check first: the write itself shows whether the id is new.
     answers[i + 2] = not guarded and key == '' and enter(a, i, false)
     if answers[i + 2] then
       idle = false
@@ -60,15 +61,15 @@ if guarded and #fresh > 0 then
       if bytes > most then return {'refused', 'bytes', '0'} end
     end
 
-    -- GCRA: each limit keeps the time at which it would next be idle; tasks push it on, and it may run ahead of now by
-    -- the tolerance. `arrivals` gathers what to write if all limits agree.
+    -- GCRA: each limit stores the time at which it will be idle. Each task moves that time forward, up to `tolerance` ahead of
+    -- now. `arrivals` collects what to write if all limits admit the tasks.
     local function too_fast()
       for i = 6, 5 + 4 * n_limits, 4 do
         local interval, tolerance, weight = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])
         local idle_at = tonumber(string.match(redis.call('GET', RATE .. ARGV[i]) or '0', '^%d+$'))
         if not idle_at then return redis.error_reply('ERR something else wrote to admission limit ' .. ARGV[i]) end
         if idle_at > now_us + tolerance then
-          -- further ahead than any task could have pushed it: TIME went back since; full now, and draining from here on
+          -- Further ahead than any task could have moved it, so TIME has gone back. The limit is full now, and drains from here.
           idle_at = now_us + tolerance
           redis.call('SET', RATE .. ARGV[i], digits(idle_at), 'PX', math.ceil(tolerance / 1000) + LINGER)
         end
@@ -87,7 +88,7 @@ if guarded and #fresh > 0 then
 end
 
 for _, item in ipairs(fresh) do answers[item[1]] = enter(item[2], item[1] - 2, max_bytes ~= '0', true) end
--- What this call brings along twice: the second finds the first.
+-- Items whose id or key occurs twice in this call: the second finds the first.
 for _, item in ipairs(twins) do
   answers[item[1]] = look(item[2]) or enter(item[2], item[1] - 2, max_bytes ~= '0', true)
 end

@@ -1,4 +1,4 @@
--- The holder of a lock gives up: its mark goes. A result stays.
+-- Releases a lock for its holder, without a result. A result that is already there stays.
 -- ARGV: key, token
 -- returns: ok | stale (another holds it, or it has its result) | missing
 -- use: hold

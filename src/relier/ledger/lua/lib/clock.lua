@@ -1,10 +1,11 @@
--- The ledger clock (ms), on which leases are measured. It follows TIME, but never goes back and never jumps: it moves on by
--- `clamp` at the most. `clamp` is half the shortest lease of any boot: twice its beat interval.
--- A longer gap may be an outage or a failover to a skewed host, so it does not count and costs no lease anything. Whoever ticks
--- every `interval` knows: if it was longer than two of these, nobody could tick, and a grace begins of one lease in which
--- nobody is declared dead. A shorter gap may be the caller's own pause. To a sweep it counts as a clamp: a slow sweeper must
--- come to the end of a lease. Without `interval` (a worker that has only just come) one cannot tell.
--- Kept as one string: now, last TIME, clamp, end of grace.
+-- Reads the ledger clock (ms), which measures leases. The clock follows TIME, but never goes back and never jumps: one tick
+-- moves it by at most `clamp`, which is half the shortest lease of any boot, that is, twice its heartbeat interval.
+-- A longer gap between two ticks may be an outage or a failover to a host with a skewed clock, so it does not shorten any lease.
+-- A caller that ticks every `interval` can tell: if the gap is longer than two intervals, nobody could tick, and a grace period
+-- of one lease begins, in which no boot is declared lost. A shorter gap may be a pause of the caller itself. For a sweep it
+-- counts as one clamp, because even a slow sweeper must see a lease end. Without `interval` (a worker that has just started)
+-- the cause is unknown.
+-- Stored as one string: now, last TIME, clamp, end of the grace period.
 -- use: time
 local function read_clock(interval, sweeps)
   local t, last, clamp, grace = string.match(redis.call('GET', CLOCK) or '', '^(%d+) (%d+) (%d+) (%d+)$')

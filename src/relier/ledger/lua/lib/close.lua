@@ -1,10 +1,10 @@
--- What a script gathers and writes once, at its end: counters, ended records, rings.
+-- Collects what a script writes once, at its end: counters, ended records, rings of doorbells.
 local tally, rung, ends = {}, {}, {}
 
 local function count(field, n) tally[field] = (tally[field] or 0) + (n or 1) end
 
--- The doorbell of a queue is a list that holds one element at the most. A ring says "there may be work"; taken, lost or
--- doubled it decides nothing.
+-- Rings a queue's doorbell: a list that holds at most one element. A ring says "there may be work". Nothing depends on whether
+-- it is taken, lost or doubled.
 local function ring(queue) rung[queue] = true end
 
 local function end_later(state, eol, id)
@@ -14,7 +14,7 @@ local function end_later(state, eol, id)
   rows[#rows + 1] = id
 end
 
--- Many at once, but not more than a call takes.
+-- Adds many rows, in parts that fit into one call.
 local function zadd(key, rows)
   local added = 0
   for i = 1, #rows, 1000 do added = added + redis.call('ZADD', key, unpack(rows, i, math.min(i + 999, #rows))) end

@@ -1,8 +1,8 @@
--- Commits the plain tasks a batch begins with: no follow-ups, no flag in the record. Mostly that is all of them, and the rest of
--- commit.lua is not even set up for it: 15 µs instead of 19, and 8.6 instead of 11.1 where 100 share a script (make bench-ledger).
+-- Commits the plain tasks at the start of a batch: no follow-ups, no flag in the record. Usually these are all of them, and the
+-- rest of commit.lua is not set up: 15 µs instead of 19, and 8.6 instead of 11.1 if 100 share a script (make bench-ledger).
 -- use: time layout
--- Returns the answers so far and where in ARGV the next task begins. Stops at the first task that is not plain, or that this
--- boot does not own under this fence.
+-- Returns the answers so far, and where in ARGV the next task begins. Stops at the first task that is not plain, or that this
+-- boot does not own under the given fence.
 local function commit_plain(boot, n, first)
   local i, a, answers, rows = 1, first, {}, {}
   local eol, expiry = string.format('%.0f', now + RESULT_TTL), string.format('%.0f', RESULT_TTL + BACKSTOP)

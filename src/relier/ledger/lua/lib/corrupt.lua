@@ -1,6 +1,6 @@
--- A record that cannot be read ends as dead, its text kept as the payload, so that a person sees it; where there is no
--- record to end, the id is only counted. The caller has taken it out of the index it was in. What it took is given back as far as its
--- second line can be read: the bytes held, and its idempotency key, which it loses in any case.
+-- Ends an unreadable record as dead, with its text kept as the payload, so that a person can inspect it. If there is no record to
+-- end, the id is only counted. The caller has already removed it from its index. The bytes it held are given back if its second
+-- line can be read. Its idempotency key is freed in any case.
 -- use: time layout record close finish_why log
 local HELD_AND_KEY = '^[^\n]*\n%d+ %S+ (%S+) %-?%d+ %S+ %S+ (%S+) %S+ %S+ %S+ %S+\n'
 

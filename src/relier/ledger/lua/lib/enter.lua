@@ -1,8 +1,8 @@
--- How a task enters the ledger: by submit, or as a follow-up inside a commit or a bury.
+-- Enters tasks into the ledger, by submit or as follow-ups of a commit or a bury.
 -- use: time layout item record close order
 local lined_up = {}
 
--- Looks, writes nothing: the answer for an item that is already here, or nil for a new one.
+-- Returns the answer for an item that already exists, or nil for a new one. Writes nothing.
 local function look(a)
   local id, key, nonce = ARGV[a], ARGV[a + 5], ARGV[a + 7]
   if redis.call('EXISTS', TASK .. id) == 1 then
@@ -23,17 +23,17 @@ local function look(a)
   return nil
 end
 
--- Queued items are gathered and lined up by `line_up`, which whoever enters calls at the end.
+-- Adds the queued items that `enter` collected to their queues. Callers of `enter` call this at the end.
 local function line_up()
   for queue, rows in pairs(lined_up) do
     local index = READY .. queue
-    -- What waits already was rung for: only the first of a queue rings.
+    -- The doorbell rang for tasks that already wait, so it rings only if the queue was empty.
     if zadd(index, rows) == redis.call('ZCARD', index) then ring(queue) end
   end
   lined_up = {}
 end
 
--- Takes the key, the nonce; a queued or scheduled holder of the key makes room. Sets the record's first flag.
+-- Stores the idempotency key and the nonce. A queued or scheduled holder of the key is cancelled as replaced.
 local function take_more(id, key, nonce)
   -- here: key spec notes finish_why
   local other, r
@@ -52,9 +52,9 @@ local function take_more(id, key, nonce)
   if nonce ~= '' then beside('HSET', MORE .. id, 'nonce', nonce) end
 end
 
--- Writes a new item and returns its state. `looked`: `look` found the id to be new; else the write itself tells, and nil
--- is the answer where it is not. `nth` keeps the order of a batch that shares one TIME; `charged`: its bytes count as
--- held. The record goes first: it is a write that a full store refuses, and then nothing has been written.
+-- Writes a new item and returns its state. `looked`: `look` found that the id is new; otherwise the write itself checks that, and
+-- the answer is nil if it is not. `nth` keeps the order of a batch that shares one TIME. `charged`: the item's bytes count as
+-- held. The record is written first: a full store refuses that write, and then nothing has been written.
 local function enter(a, nth, charged, looked)
   local id, queue, key, nonce, tail = ARGV[a], ARGV[a + 1], ARGV[a + 5], ARGV[a + 7], ARGV[a + TAIL]
   local at, eta, expires, flags = now_us + nth, 0, '-', ''
@@ -71,7 +71,7 @@ local function enter(a, nth, charged, looked)
   else
     local written = redis.pcall('SET', TASK .. id, text, 'NX')
     if not written or written.err and redis.call('EXISTS', TASK .. id) == 1 then return nil end
-    if written.err then redis.call('SET', TASK .. id, text, 'NX') end   -- raises it: the store is full
+    if written.err then redis.call('SET', TASK .. id, text, 'NX') end   -- raises the error: the store is full
   end
   if key ~= '' or nonce ~= '' then take_more(id, key, nonce) end
   if expires ~= '-' then redis.call('ZADD', EXPIRING, expires, id) end

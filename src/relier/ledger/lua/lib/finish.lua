@@ -1,6 +1,6 @@
--- The ends done and cancelled: the payload makes room for the result. The caller has taken the record out of the index it
--- was in. Ended records are kept for a while and carry an expiry as a backstop, later than that; an id that is to be
--- remembered, as long as its tombstone would be, for nobody may be there to write one.
+-- Ends a task as done or cancelled: the result replaces the payload. The caller has already removed the record from its index.
+-- Ended records are kept for a while. As a backstop they have an expiry, which is later. An id that must be remembered expires
+-- only when its tombstone would, because there may be nobody to write that tombstone.
 -- use: time record close
 local function finish(id, r, state, value)
   local ttl = RESULT_TTL

@@ -1,5 +1,5 @@
--- Ends that need a reason: dead keeps its payload for a replay, cancelled does not. `lost` is nil, or 'bury' or 'hold':
--- what becomes of a task that died with its worker and may not be retried.
+-- Ends a task with a reason: a dead one keeps its payload for a replay, a cancelled one does not. `lost` is nil, 'bury' or 'hold':
+-- what happens to a task that died with its worker and must not be retried.
 -- use: time record spec close notes finish loose_ends
 local function finish_dead(id, r, reason, lost)
   local ttl = with_spec(r).dead_ttl or DEAD_TTL

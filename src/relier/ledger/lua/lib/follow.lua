@@ -1,5 +1,5 @@
--- The tasks that follow from an end: n items from ARGV[from] on. `value` is what this end has to say to a task that
--- joins several (see join.lua).
+-- Enters the follow-ups of an ended task: n items from ARGV[from] on. `value` is this task's part for a follow-up that joins
+-- several tasks (see join.lua).
 -- use: item
 local function follow(from, n, value)
   -- here: enter join

@@ -1,7 +1,7 @@
--- A task that waits for parts: an item whose on_conflict says `join <size> <part>`. Whoever names it first enters it, as
--- scheduled at its eta, which is its deadline; each leaves its part among the steps of it, under the part's name. With
--- `size` of them it is queued at once. What has not ended well takes parts also later, so that a replay sees them all;
--- what is done, cancelled, gone or broken takes none: steps never stand without their record.
+-- Adds a part to a task that waits for parts: an item whose on_conflict says `join <size> <part>`. The first task that names it
+-- enters it, scheduled at its eta, which is its deadline. Each task stores its part among the joining task's steps, under the
+-- part's name. Once it has `size` parts, it is queued at once. A running or dead task still takes parts, so that a replay sees
+-- all of them. A task that is done, cancelled, missing or broken takes none: steps never exist without their record.
 -- use: time record spec close order notes enter
 local function join(a, nth, value)
   local id = ARGV[a]
@@ -24,6 +24,6 @@ local function join(a, nth, value)
   end
   if r.state == 'dead' then
     local left = redis.call('PTTL', TASK .. id)
-    if left > 0 then redis.call('PEXPIRE', STEPS .. id, left) end   -- no longer than its record
+    if left > 0 then redis.call('PEXPIRE', STEPS .. id, left) end   -- the steps live no longer than the record
   end
 end

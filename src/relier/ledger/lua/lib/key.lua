@@ -1,5 +1,5 @@
--- The live holder of an idempotency key: its id and record, or nil. A mark whose time is over, or whose record is gone,
--- holds nothing.
+-- Returns the live holder of an idempotency key: its id and record, or nil. A mark whose time is up, or whose record is gone,
+-- does not count.
 -- use: time record
 local function holder(key)
   local id, till = string.match(ask('GET', IDEM .. key) or '', '^(%S+) ?(%d*)$')

@@ -1,23 +1,27 @@
--- The record: one string, because that is what a script reads and writes fastest and the server keeps smallest.
---   line 1  state version fence owner attempt flags moved      what moves change; padded, so that it is changed in place
+-- Defines the record: one string, because a script reads and writes that fastest and the server stores it in the least memory.
+--   line 1  state version fence owner attempt flags moved      what moves change; padded, so that it can change in place
 --   line 2  at expires held priority result_ttl dead_ttl key_ttl tomb_ttl max_resurrections on_lost durability
 --                                                               what the submission said; '-' = the default
 --   line 3  queue      line 4  name      then the payload; for a done task the result, if it has one
--- flags: a runs alone, c asked to cancel, h has a history, k has a checkpoint, m has more (a hash with the rarely needed:
--- key, nonce, reason, settled, retries, deaths, scares, since, locked_since, checkpoint, progress, revision, replayed), o has options other than
--- the default in line 2, p keeps its place while it is scheduled, s has steps (its own, or parts that others left: join.lua), y has a result; '-' = none. moved: when the state last changed (TIME, ms; 0
--- = never).
--- A tombstone stands where the record of an id stood that must not run again: `ended <until> <state>`. It is no record.
--- A key that does not read as this is `corrupt` and has no state, so that no script stumbles over it halfway through its
--- writes: 'text' for a broken string, 'type' for another type of key.
-local WIDTH = 96    -- of line 1 without its end: state 9, version 10, fence 16, owner 24, attempt 6, flags 8, moved 13
+-- flags ('-' = none):
+--   a runs alone          c asked to cancel      h has a history        k has a checkpoint      y has a result
+--   m has more: a hash of rarely needed fields: key, nonce, reason, settled, retries, deaths, scares, since, locked_since,
+--     checkpoint, progress, revision, replayed
+--   o line 2 has options other than the default
+--   p keeps its place while it is scheduled
+--   s has steps: its own, or parts that other tasks stored (join.lua)
+-- moved: when the state last changed (TIME, ms; 0 = never).
+-- A tombstone replaces the record of an id that must not run again: `ended <until> <state>`. A tombstone is not a record.
+-- A key in any other form is `corrupt` and has no state, so that no script fails on it halfway through its writes: 'text' for a
+-- broken string, 'type' for another type of key.
+local WIDTH = 96    -- of line 1 without its newline: state 9, version 10, fence 16, owner 24, attempt 6, flags 8, moved 13
 local STATES = ' scheduled queued running done dead cancelled '
 local RECORD = '^(%l+) (%d+) (%d+) (%S+) (%d+) (%S+) (%d+) *()\n' ..
   '%d+ %S+ %S+ %-?%d+ %S+ %S+ %S+ %S+ %S+ %S+ %S+\n[^\n]+\n[^\n]+\n()'
 
 local TOMBSTONE = '^ended (%d+) (%l+)$'
 
--- Line 1, padded.
+-- Returns line 1, padded.
 local function first_line(state, version, fence, owner, attempt, flags, moved)
   return string.format('%-96s', state .. ' ' .. version .. ' ' .. fence .. ' ' .. owner .. ' ' .. attempt .. ' ' .. flags .. ' ' .. moved)
 end

@@ -1,6 +1,6 @@
--- Who may settle an attempt, and how it leaves its owner. Every finishing script asks `verdict` before it writes.
+-- Decides who may settle an attempt, and removes it from its owner. Every finishing script calls `verdict` before it writes.
 -- use: record close
--- 'ok': this attempt owns the task. 'repeat': this very call ran before. 'stale': another attempt, or nobody, owns it.
+-- 'ok': this attempt owns the task. 'repeat': the same call ran before. 'stale': another attempt, or none, owns the task.
 local function verdict(id, r, move, fence, boot)
   if not r.state then return r.corrupt and 'corrupt' or 'missing' end
   if r.state == 'running' and r.fence == fence and r.owner == boot then return 'ok' end
@@ -9,12 +9,12 @@ local function verdict(id, r, move, fence, boot)
   elseif has(r, 'm') and ask('HGET', MORE .. id, 'settled') == move .. ':' .. fence then
     return 'repeat'
   end
-  redis.call('HDEL', COUNTS, 'full')   -- a first write that a full store does not refuse: a zombie is always told
-  if move ~= 'progress' then count('refused') end   -- a word that comes late is no zombie's
+  redis.call('HDEL', COUNTS, 'full')   -- a full store accepts this command, and then the writes after it: a zombie is always refused
+  if move ~= 'progress' then count('refused') end   -- a late progress report is not a zombie's result
   return 'stale'
 end
 
--- To settle a record that is gone or broken: whoever held it holds nothing any more, and what is left of it is buried.
+-- Settles a record that is gone or broken: its owner no longer holds it, and what is left of the record is buried.
 local function let_go(id, r, boot)
   if redis.call('ZREM', OWNED .. boot, id) == 1 then
     -- here: corrupt
@@ -22,7 +22,8 @@ local function let_go(id, r, boot)
   end
 end
 
--- Its first write is one that a full store does not refuse, so whoever settles can always settle.
+-- Removes a task from its owner. A full store accepts the first write here, and then those after it, so attempts can always be
+-- settled.
 local function leave(id, r)
   redis.call('ZREM', OWNED .. r.owner, id)
   if has(r, 'c') then redis.call('SREM', ASKED .. r.owner, id .. ' ' .. r.fence) end

@@ -1,5 +1,5 @@
--- One line of a task's history: what ended an attempt other than a commit, and when it had begun (`moved`). Strings only, so that nothing is rounded. The
--- caller saves the record after it: the flag is new.
+-- Adds one line to a task's history: what ended an attempt, other than a commit, and when the attempt had begun (`moved`). All
+-- values are strings, so that nothing is rounded. The caller saves the record afterwards, because the flag may be new.
 -- use: time record notes
 local function log(id, r, move, detail)
   beside('RPUSH', HISTORY .. id, cjson.encode({move, digits(now), tostring(r.attempt), r.owner, r.fence, detail, r.moved}))

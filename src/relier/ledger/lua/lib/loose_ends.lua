@@ -1,7 +1,7 @@
--- What an end means for all that may stand beside a record.
+-- Settles what is stored beside a record when its task ends.
 -- use: time record close notes
--- The idempotency key: kept for its time after done, freed otherwise. `lost` keeps it: a lost worker's task that is not
--- retried may have had its effect, so a person decides, for `ttl` (ms). Returns how long the mark will hold (ms).
+-- Closes the idempotency key: kept for its time after done, freed otherwise. `lost` keeps it for `ttl` (ms), for a person to
+-- decide: a lost worker's task that is not retried may have had its effect. Returns how long the mark holds after done (ms).
 local function close_key(id, r, state, lost, ttl)
   local key = r.key_ttl and noted(id, r, 'key')
   if not key or ask('GET', IDEM .. key) ~= id then return 0 end
@@ -14,7 +14,7 @@ local function close_key(id, r, state, lost, ttl)
   return 0
 end
 
--- Side keys that stay get the backstop too; what cannot be used any more goes. The bytes held are given back.
+-- Gives the side keys that stay an expiry as a backstop, and removes those that are no longer of use. Gives back the bytes held.
 local function tie_up(id, r, state, ttl)
   for flag, key in pairs({h = HISTORY .. id, m = MORE .. id, k = CHECKPOINT .. id, s = STEPS .. id}) do
     if has(r, flag) then

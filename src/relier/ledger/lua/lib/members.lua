@@ -1,4 +1,4 @@
--- Taking a boot that owns nothing out of the namespace.
+-- Removes a boot that owns no task from the namespace.
 -- use: tick
 local function remove_boot(boot)
   redis.call('ZREM', BOOTS, boot)

@@ -1,4 +1,4 @@
--- Changing a record: its flags, its line 1 in place, and the rarely needed fields beside it.
+-- Changes a record: its flags, its line 1 in place, and the rarely needed fields beside it.
 -- use: record
 local function mark(r, flag)
   if r.flags == '-' then r.flags = flag
@@ -15,7 +15,8 @@ local function save(id, r)
   redis.call('SETRANGE', TASK .. id, 0, core(r))
 end
 
--- Writes beside a record: a side key that something else has put there makes room, so that no move stops halfway.
+-- Writes a side key of a record. A key of the wrong type, which something else wrote there, is removed first, so that no move
+-- stops halfway.
 local function beside(command, key, ...)
   local answer = redis.pcall(command, key, ...)
   if type(answer) == 'table' and answer.err then
@@ -25,7 +26,7 @@ local function beside(command, key, ...)
   return answer
 end
 
--- Sets fields. The caller saves the record after it: the flag may be new.
+-- Sets fields. The caller saves the record afterwards, because the flag may be new.
 local function note(id, r, ...)
   mark(r, 'm')
   beside('HSET', MORE .. id, ...)

@@ -1,6 +1,6 @@
--- Reading and writing a record; its layout is told in layout.lua.
+-- Reads and writes a record. layout.lua describes its layout.
 -- use: time layout
--- Whole numbers as text: tostring and `..` keep 14 digits, a fence has 16.
+-- Formats whole numbers: tostring and `..` keep only 14 digits, and a fence has 16.
 local function digits(number) return string.format('%.0f', number) end
 
 local function parse(text)
@@ -13,14 +13,14 @@ local function parse(text)
     text = text, body = body}
 end
 
--- A read that a key of another type does not break: false where there is none.
+-- Reads without failing on a key of another type; false if there is no value.
 local function ask(...)
   local answer = redis.pcall(...)
   if type(answer) == 'table' and answer.err then return false end
   return answer
 end
 
--- The record without its payload.
+-- Reads the record without its payload.
 local function read(id)
   local text = redis.pcall('GETRANGE', TASK .. id, 0, HEAD_BYTES)
   if type(text) == 'table' then return {corrupt = 'type'} end
@@ -31,8 +31,8 @@ local function has(r, flag) return r.flags ~= '-' and string.find(r.flags, flag,
 
 local function core(r) return first_line(r.state, r.version, r.fence, r.owner, r.attempt, r.flags, r.moved) end
 
--- All four lines.
+-- Returns all four lines, line 1 as it is now.
 local function head(r) return core(r) .. string.sub(r.text, WIDTH + 1, r.body - 1) end
 
--- Counts a change of state.
+-- Counts a change of state, and sets its time.
 local function step_version(r) r.version, r.moved = r.version + 1, now end

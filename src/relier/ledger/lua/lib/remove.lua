@@ -1,4 +1,4 @@
--- Takes an ended record out of the store. An id that must never run again leaves a tombstone.
+-- Removes an ended record from the store. An id that must not run again leaves a tombstone.
 -- use: time record spec notes
 local function remove(id, r, state)
   local key = noted(id, r, 'key')

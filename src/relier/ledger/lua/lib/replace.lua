@@ -1,6 +1,6 @@
--- The record goes on as another task: `tail` has its priority, options, queue, name and payload (see item.lua). What was
--- settled when it entered stays: at, expires, held (what is given back at the end is what was taken) and key_ttl. The
--- caller saves the record after it: the flag may be new.
+-- Continues the record as another task: `tail` has the new priority, options, queue, name and payload (see item.lua). Values
+-- fixed on entry stay: at, expires, held (the end gives back as many bytes as were charged) and key_ttl. The caller saves the
+-- record afterwards, because the flag may be new.
 -- use: layout record notes
 local DEFAULT = '^\n%d+ %- %- %-?%d+ %- %- %- %- %- %- %-\n'
 local function replace(id, r, tail)

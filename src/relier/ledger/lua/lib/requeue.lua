@@ -1,5 +1,5 @@
--- Back to the queue, or to the schedule. A task a person asked to cancel goes no further: it ends here. Both return the
--- state the task got.
+-- Returns a task to its queue, or to the schedule. A task that a person asked to cancel ends here instead. Both functions return
+-- the task's new state.
 -- use: record spec close order notes finish_why
 local function requeue(id, r, at_us)
   if has(r, 'c') then
@@ -14,7 +14,7 @@ local function requeue(id, r, at_us)
   return 'queued'
 end
 
--- `keeps`: when it is due, it returns to the place that its age gives it, not to that of the time it was due.
+-- `keeps`: once due, the task returns to the place that its age gives it, not to the place of the time at which it was due.
 local function reschedule(id, r, due_ms, keeps)
   if has(r, 'c') then
     finish_cancelled(id, r, 'cancelled')

@@ -1,8 +1,8 @@
--- One attempt whose process is gone. `alone`: the dead process ran exactly this task, so the death counts against it. Any
--- other death is a scare and convicts nobody: at the first the task is innocent; from the second on it is a suspect and
--- runs alone in its own process, where it either ends or convicts itself. Scares have a limit too, of those since an attempt
--- last failed by itself: a task that takes worker or host along, isolated as it is, must come to an end. The caller has taken
--- it from its owner.
+-- Revives or ends a task whose process is gone. `alone`: the dead process ran only this task, so the death counts against it.
+-- Any other death is a scare, which proves nothing. After the first scare the task runs as before. From the second on it is a
+-- suspect and runs alone in its own process, where it either ends or shows that it is at fault. Scares since an attempt last
+-- failed by itself have a limit too: a task that brings down its worker or host in spite of isolation must come to an end. The
+-- caller has already removed the task from its owner.
 -- use: record spec close notes finish_why log requeue
 local function resurrect(id, r, alone, cause)
   log(id, r, 'revive', cause)
@@ -15,7 +15,7 @@ local function resurrect(id, r, alone, cause)
   local deaths, scares = tonumber(noted(id, r, 'deaths') or 0), tonumber(noted(id, r, 'scares') or 0)
   if alone then deaths = deaths + 1 else scares = scares + 1 end
   note(id, r, 'deaths', deaths, 'scares', scares)
-  redis.call('HDEL', MORE .. id, 'since', 'locked_since')   -- it did run: the time it was being put back is over
+  redis.call('HDEL', MORE .. id, 'since', 'locked_since')   -- the task did run: a series of put-backs ends here
   local most = r.max_resurrections or MAX_RESURRECTIONS
   if deaths > most or scares > 2 + 2 * most then
     finish_dead(id, r, deaths > most and 'max_resurrections_exceeded' or 'workers_kept_dying')

@@ -1,5 +1,5 @@
--- The frame of retry, release, bury and forfeit. ARGV: boot, n, then n runs of `width` values that begin with id, fence.
--- `act(id, r, a)` makes the move for the run at ARGV[a] and returns the state the task got. Answers, per task:
+-- Frames retry, release, bury and forfeit. ARGV: boot, n, then n runs of `width` values that begin with id, fence.
+-- `act(id, r, a)` makes the move for the run at ARGV[a] and returns the task's new state. The answer has per task:
 -- {verdict, state, fence}, the last two as the record has them now.
 -- use: record close notes lease
 local function settle(move, width, act)

@@ -1,4 +1,4 @@
--- What the submission said, read into the record when asked for; an option left at its default is nil.
+-- Reads what the submission said into the record, on demand. An option left at its default is nil.
 local SPEC = '\n(%d+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)\n([^\n]+)\n([^\n]+)\n'
 local function with_spec(r)
   if r.at then return r end

@@ -1,5 +1,5 @@
--- The steps of a record, as far as there is room: a join may have tens of thousands of parts. `room` holds the rows and bytes that one
--- call has left.
+-- Reads the steps of a record, as far as there is room: a join may have tens of thousands of parts. `room` holds the rows and
+-- bytes that one call has left.
 -- use: record
 local function step_room() return {rows = 1000, bytes = 1048576} end
 

@@ -1,15 +1,15 @@
--- Accepts one plain task: no key, no option, and whatever limits there are admit it. Most submits are this, and the rest of
--- submit.lua is not even set up for it: 10 µs instead of 19 (make bench-ledger, submit, 1 to a script). Nor is it for a task
--- that a limit refuses: under overload most are.
+-- Accepts one plain task: no key, no option, and all rate limits admit it. Most submits are like this, and skip the setup of the
+-- rest of submit.lua: 10 µs instead of 19 (make bench-ledger, submit, 1 to a script). A plain task that a rate limit refuses skips
+-- it too: under overload most tasks are refused.
 -- use: time layout
--- Returns the answer of submit.lua; nil, having written nothing, where the task is not plain or its id is known.
+-- Returns the answer of submit.lua. If the task is not plain or its id is known, writes nothing and returns nil.
 local function submit_one()
   local n_limits = tonumber(ARGV[5])
   local item = 7 + 4 * n_limits
   if not (ARGV[3] == '0' and ARGV[item - 1] == '1' and ARGV[item + 3] == '0' and ARGV[item + 4] == '0' and
     ARGV[item + 5] == '' and ARGV[item + 7] == '' and ARGV[item + 8] == '') then return nil end
   local id, index = ARGV[item], READY .. ARGV[item + 1]
-  local plain, refused, limits = true, nil, {}    -- of each limit: its key, when it would be idle, when it will be then
+  local plain, refused, limits = true, nil, {}    -- per limit: its key, when it is idle now, when it is idle with this task
   for i = 1, n_limits do
     local a = 2 + 4 * i
     local key, tolerance = RATE .. ARGV[a], tonumber(ARGV[a + 2])
@@ -34,11 +34,11 @@ local function submit_one()
     redis.call('ZADD', index, priority == '0' and at or at - priority * PRIORITY_STEP, id)
     redis.call('HINCRBY', COUNTS, 'submitted', 1)
     for i = 3, 3 * n_limits, 3 do
-      -- Pushed on in place, the cheapest write there is. The expiry is a minute behind it when set, and set again before
-      -- it has moved half a minute.
+      -- Moved forward in place, the cheapest write. When set, the expiry is a minute later than this time. It is set again
+      -- before the time has moved by half a minute.
       local key, idle_at, arrival = limits[i - 2], limits[i - 1], limits[i]
       local ahead = math.ceil((arrival - now_us) / 1000) + LINGER
-      if type(redis.pcall('INCRBY', key, arrival - idle_at)) ~= 'number' then   -- a number, but written by another hand
+      if type(redis.pcall('INCRBY', key, arrival - idle_at)) ~= 'number' then   -- a number, but not one that we wrote
         redis.call('SET', key, string.format('%.0f', arrival), 'PX', ahead)
       elseif math.floor(arrival / 30000000) > math.floor(idle_at / 30000000) then
         redis.call('PEXPIRE', key, ahead)

@@ -1,4 +1,4 @@
--- Moving the ledger clock on. The ZREM is the first write: a full store refuses a SET as the first, but not a second one.
+-- Advances the ledger clock. The ZREM is the first write because a full store refuses a SET as the first write, but not later.
 -- use: time clock
 local function write_clock(t, clamp, grace)
   redis.call('SET', CLOCK, string.format('%.0f %.0f %.0f %.0f', t, now, clamp, grace))
@@ -12,7 +12,7 @@ local function tick(interval, sweeps)
   return t, t < grace and 0 or t
 end
 
--- After boots came or went.
+-- Sets the clamp again after boots came or went.
 local function reclamp()
   local t, grace, clamp = read_clock()
   local shortest = redis.call('ZRANGE', LEASES, 0, 0, 'WITHSCORES')[2]

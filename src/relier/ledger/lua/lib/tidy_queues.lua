@@ -1,8 +1,9 @@
--- Queues that nobody uses leave: their entry, their bell, their pause version. Unused is one that was empty and not paused at every look
--- for `unused` ms; a task that enters it later brings back what it needs. A call looks at some queues; the cursor is kept for the next.
+-- Removes unused queues: their entry, their doorbell, their pause version. A queue is unused if it was empty and not paused at
+-- every check for `unused` ms. A task that enters it later creates what it needs. One call checks some queues and stores the
+-- cursor for the next call.
 -- use: time
 local function tidy_queues(unused)
-  redis.call('HDEL', META, 'full')   -- a first write that a full store does not refuse
+  redis.call('HDEL', META, 'full')   -- a full store accepts this command, and then the writes after it
   local page = redis.call('SSCAN', QUEUES, redis.call('HGET', META, 'tidied') or '0', 'COUNT', 100)
   redis.call('HSET', META, 'tidied', page[1])
   for _, queue in ipairs(page[2]) do

@@ -2,8 +2,8 @@
 -- ARGV: boot, 1, id, fence, delay (ms), kind ('failure' | 'putback' | 'locked' | 'quiet'), detail,
 --       and where it goes on as another task: the tail of that (see lib/item.lua)
 --   failure counts as a retry. putback (this worker cannot run it) and locked (it met a lock that another holds) use up no
---   attempt, and each remembers when an unbroken series of its kind began. quiet uses up no attempt and leaves no trace: nothing
---   is wrong, there was only no room. After a delay the task returns to its place in the queue
+--   attempt, and each remembers when an unbroken series of its kind began. quiet uses up no attempt and adds no line to the
+--   history: nothing is wrong, there was only no room. After a delay the task returns to its place in the queue
 -- returns: {{verdict, state, fence}}
 -- use: time record close log requeue settle
 return settle('retry', 5, function(id, r, a)

@@ -159,7 +159,7 @@ class Heart(threading.Thread):
     def _register(self, boot: str) -> None:
         sent = time.monotonic()
         if not self._store.run(self._ledger.register(boot, self._lease_ms, self._about)):
-            raise RelierError(f"the fresh boot {boot} is unknown to nobody but was refused; start the worker again")
+            raise RelierError(f"the ledger refused the new worker id {boot} as a lost one; start the worker again")
         self._pulse.boot = boot  # first: no attempt of the old worker id may see the new trust
         self._pulse.trusted_until = sent + self._lease * 0.8
 

@@ -101,7 +101,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 def run_until_done(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, T]) -> T:
     """Run the loop until `main` has ended, also where a task's code stops the loop."""
     runs_bodies(loop)
-    task = start(loop, main)
+    task = hide(loop.create_task(main))  # in the caller's own context: a coroutine of Celery's task knows its request
     while not task.done():
         try:
             loop.run_until_complete(task)

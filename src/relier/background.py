@@ -12,13 +12,14 @@ import asyncio
 import logging
 import weakref
 from collections.abc import Coroutine, Generator
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 log = logging.getLogger("relier.worker")
 
-_loops: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()  # those that run attempts
+# The loops that run attempts, each with the context its worker was started in.
+_contexts: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Context] = weakref.WeakKeyDictionary()
 _hidden: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
 
 
@@ -49,10 +50,10 @@ class BodyTask(asyncio.Task[T]):
 
 
 def start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Start a task of our own, in a context of its own: a connection that an attempt happened to open must not keep
-    that attempt alive."""
-    task = Context().run(loop.create_task, work)
-    return hide(task) if loop in _loops else task
+    """Start a task of our own. On a loop that runs attempts it gets the context that the loop's worker was started in,
+    not that of an attempt: a connection that an attempt happened to open must not keep that attempt alive."""
+    context = _contexts.get(loop)
+    return loop.create_task(work) if context is None else hide(context.run(loop.create_task, work))
 
 
 def start_body(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -77,7 +78,7 @@ def hide(task: asyncio.Task[T]) -> asyncio.Task[T]:
 def runs_bodies(loop: asyncio.AbstractEventLoop) -> None:
     """From here on our tasks on this loop are hidden, and others remember which attempt started them, unless the loop
     makes tasks of its own kind."""
-    _loops.add(loop)
+    _contexts[loop] = copy_context()
     if loop.get_task_factory() is None:
         loop.set_task_factory(_make)
 

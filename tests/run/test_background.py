@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import decimal
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +51,19 @@ def test_what_is_left_at_the_end_is_cancelled() -> None:
 
     assert background.run(main()) == 5
     assert left[0].cancelled()
+
+
+def test_our_tasks_run_in_the_context_their_worker_was_started_in() -> None:
+    """What an application sets before its worker starts, such as the precision of decimals, holds in its tasks."""
+
+    async def main() -> int:
+        background.runs_bodies(asyncio.get_running_loop())
+        decimal.setcontext(decimal.Context(prec=3))  # as the code of an attempt may
+        return await background.start(asyncio.get_running_loop(), precision())
+
+    async def precision() -> int:
+        return decimal.getcontext().prec
+
+    with decimal.localcontext() as context:
+        context.prec = 7
+        assert background.run(main()) == 7

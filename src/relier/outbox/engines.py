@@ -25,10 +25,13 @@ UNPREPARED: dict[str, dict[str, Any]] = {
     # The name that `str` makes is empty, which is the statement that the next one replaces.
     "asyncpg": {"statement_cache_size": 0, "prepared_statement_cache_size": 0, "prepared_statement_name_func": str},
 }
-# Of a relay's transactions, whatever the engine, the role or the server has set for others. At a higher level MySQL
-# locks the gaps between rows, and pushes would wait for a relay; PostgreSQL fails one of two relays that meet. SQLite
-# knows one level only.
-ISOLATION: dict[bool, dict[str, Any]] = {False: {}, True: {"isolation_level": "READ COMMITTED"}}
+
+
+def isolation_of(dialect: str) -> dict[str, Any]:
+    """Return the options that give a relay's transactions their own isolation level, whatever the engine, the role or
+    the server has set for others. At a higher level MySQL locks the gaps between rows, so that pushes would wait for a
+    relay, and PostgreSQL fails one of two relays that meet. SQLite has one level only."""
+    return {} if dialect == "sqlite" else {"isolation_level": "READ COMMITTED"}
 
 
 @lru_cache(512)
@@ -63,7 +66,7 @@ class EngineDatabase:
         self._owned = isinstance(engine, str)
         made = create_engine(engine, connect_args=unprepared(make_url(engine))) if isinstance(engine, str) else engine
         self.dialect = dialect_of(made.dialect.name)
-        self._engine = made.execution_options(**ISOLATION[self.dialect != "sqlite"])
+        self._engine = made.execution_options(**isolation_of(self.dialect))
 
     @contextmanager
     def begin(self) -> Iterator[EngineTransaction]:
@@ -91,7 +94,7 @@ class AsyncEngineDatabase:
             made = create_async_engine(engine.url, pool=engine.sync_engine.pool.recreate())
             self._engine = made.execution_options(**engine.get_execution_options())
         self.dialect = dialect_of(self._engine.dialect.name)
-        self._engine = self._engine.execution_options(**ISOLATION[self.dialect != "sqlite"])
+        self._engine = self._engine.execution_options(**isolation_of(self.dialect))
 
     @contextmanager
     def begin(self) -> Iterator[AsyncTransaction]:

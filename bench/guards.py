@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from fleets import Table, leave, quantile, quick
 
 from relier import AdmissionRejectedError, Admit, RlTask, TaskContext, rl_task
-from relier.engines.native import Worker, WorkerOptions
+from relier.engines.worker import Worker, WorkerOptions
 from relier.ledger.records import Submission, new_task_id
 from relier.settings import Settings
 from relier.store.call import Call, Durability

@@ -9,7 +9,7 @@ import time
 from fleet_jobs import note
 from relier import TaskContext, rl_task
 
-if sys.modules["__main__"].__spec__ and sys.modules["__main__"].__spec__.name == "relier.run.isolated":
+if sys.modules["__main__"].__spec__ and sys.modules["__main__"].__spec__.name == "relier.run.isolated.child":
     time.sleep(float(os.environ.get("FLEET_ISOLATED_IMPORT_S", "3")))
 time.sleep(float(os.environ.get("FLEET_IMPORT_S", "0")))
 

@@ -18,7 +18,7 @@ import pytest
 
 import keyring_jobs as jobs
 from locksmith import keys_setting
-from relier.engines.native import Worker, WorkerOptions
+from relier.engines.worker import Worker, WorkerOptions
 from relier.envelope import open_envelope, reseal, seal
 from relier.errors import ConfigurationError, PayloadIntegrityError, PayloadTooLargeError
 from relier.failure import read_failure

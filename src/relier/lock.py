@@ -46,8 +46,8 @@ from relier.keyring import NO_KEYS
 from relier.ledger.checks import check_key
 from relier.ledger.records import Lease, Locked, LockState, Verdict
 from relier.options import seconds_of
+from relier.run.channel import atell, tell
 from relier.run.context import TaskContext, current_context
-from relier.run.line import atell, tell
 from relier.store.call import Call
 from relier.store.heartbeat import retry_pause
 from relier.submit.client import Client, default_client

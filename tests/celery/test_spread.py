@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from relier.celery.collect import Collector
 from relier.celery.messages import Message, internal_message, read_message, submission_of
-from relier.celery.spread import AT_ONCE, SPREAD_TASK, run_spread, spread
+from relier.celery.sending.collect import Collector
+from relier.celery.sending.spread import AT_ONCE, SPREAD_TASK, run_spread, spread
 from relier.codec import decode
 from relier.envelope import open_envelope
 from relier.keyring import NO_KEYS

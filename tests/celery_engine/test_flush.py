@@ -10,7 +10,7 @@ POOL = """
 import os
 from celery.concurrency.prefork import TaskPool
 from kombu.asynchronous import Hub, set_event_loop
-from relier.celery.steps import hear_before_flush, turns_of
+from relier.celery.working.bootsteps import hear_before_flush, turns_of
 
 hub = Hub()
 set_event_loop(hub)

@@ -13,7 +13,7 @@ from kombu.exceptions import OperationalError
 from relier import AdmissionRejectedError, Admit, rl_task, use_client
 from relier.celery import install
 from relier.celery.adoption import adoption_of
-from relier.celery.control import message_in
+from relier.celery.sending.control import message_in
 from relier.errors import StoreError
 from relier.ledger.records import Record
 from relier.settings import Settings

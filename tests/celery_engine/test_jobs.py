@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from billiard.exceptions import WorkerLostError
 
-from relier.celery.jobs import Job, Jobs
-from relier.celery.request import how_it_was_lost
+from relier.celery.working.jobs import Job, Jobs
+from relier.celery.working.request import how_it_was_lost
 from relier.run.outcome import Died, Done, HandBack
 from servers import wait_until
 

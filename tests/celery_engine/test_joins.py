@@ -14,12 +14,12 @@ from celery.result import GroupResult
 from relier import codec, use_client
 from relier.celery import install
 from relier.celery.adoption import adoption_of
-from relier.celery.backend import FAILED, run_join
-from relier.celery.collect import Collector, collecting
-from relier.celery.control import chord_of, message_in
-from relier.celery.nesting import NESTED
-from relier.celery.parts import ASIDE, fetch
-from relier.celery.report import Report
+from relier.celery.canvas.backend import FAILED, run_join
+from relier.celery.canvas.nesting import NESTED
+from relier.celery.canvas.parts import ASIDE, fetch
+from relier.celery.sending.collect import Collector, collecting
+from relier.celery.sending.control import chord_of, message_in
+from relier.celery.working.report import Report
 from relier.settings import Settings
 from servers import Server
 

@@ -55,7 +55,7 @@ def test_what_waits_is_cancelled_due_or_not(app: Any) -> None:
 
 
 def test_more_than_a_page_is_cancelled(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relier.celery.control.PAGE", 3)
+    monkeypatch.setattr("relier.celery.sending.control.PAGE", 3)
     for n in range(10):
         app.tasks["shop.sell"].apply_async((n,), countdown=n % 2 * 600)
     assert app.control.purge() == 10

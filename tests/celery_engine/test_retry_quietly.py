@@ -14,9 +14,9 @@ from fleet import wait_until
 from relier import use_client
 from relier.celery import install
 from relier.celery.adoption import adoption_of
-from relier.celery.child import report_of
-from relier.celery.collect import Collector
 from relier.celery.messages import internal_message
+from relier.celery.pool.adopted_child import report_of
+from relier.celery.sending.collect import Collector
 from relier.ledger.records import new_task_id
 
 

@@ -10,7 +10,7 @@ import fleet_jobs as jobs
 from conftest import NewFleet
 from fleet import wait_until
 from relier import Client, Settings
-from relier.engines.heart import Heart, Lost, News, Pulse
+from relier.engines.heartbeat import HeartbeatThread, Liveness, Lost, News
 from servers import Boot
 
 
@@ -68,7 +68,9 @@ def test_a_worker_whose_process_knew_the_new_mark_already_is_still_no_lost_one(b
     client = Client(Settings(redis_url=server.url, namespace=namespace, heartbeat_ttl=1.0))
     client.open()
     news: queue.Queue[News] = queue.Queue()
-    heart = Heart(client.settings, client.scripts, Pulse(), "{}", news.put, lambda: None, birth=client.birth)
+    heart = HeartbeatThread(
+        client.settings, client.scripts, Liveness(), "{}", news.put, lambda: None, birth=client.birth
+    )
     heart.join_namespace()
     before = client.birth.mark
     server.command("FLUSHALL")

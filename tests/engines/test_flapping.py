@@ -16,7 +16,7 @@ import fleet_trouble as trouble
 from conftest import NewFleet
 from fleet import Fleet, wait_until
 from relier import Client, Settings
-from relier.engines.heart import Heart, Pulse
+from relier.engines.heartbeat import HeartbeatThread, Liveness
 from servers import Boot, Server
 
 TROUBLE = ("fleet_jobs", "fleet_trouble")
@@ -96,8 +96,8 @@ def test_a_worker_joins_though_its_first_words_are_lost(server: Server, settings
 
         proxy.disturb = disturb
         reached = settings.model_copy(update={"redis_url": proxy.url, "heartbeat_ttl": 1.0, "redis_retries": 0})
-        pulse = Pulse()
-        heart = Heart(reached, client.scripts, pulse, "{}", lambda _: None, lambda: None)
+        pulse = Liveness()
+        heart = HeartbeatThread(reached, client.scripts, pulse, "{}", lambda _: None, lambda: None)
         heart.join_namespace()
         assert pulse.boot in {boot.boot for boot in client.run(client.ledger.stats()).boots}
         heart.end()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from relier.engines import supervisor
-from relier.engines.leaving import LEAVE_S, MARGIN_S, LeaveBudget
+from relier.engines.shutdown import LEAVE_S, MARGIN_S, ShutdownBudget
 from relier.settings import Settings
 
 PRODUCTION = Path(__file__).parents[2] / "docs" / "how-to" / "production.md"
@@ -27,7 +27,7 @@ class Hands:
 
 def test_what_comes_after_the_grace_shares_one_time() -> None:
     clock = Hands()
-    budget = LeaveBudget(30, clock)
+    budget = ShutdownBudget(30, clock)
     budget.begin()
     clock.now += 10
     budget.begin()  # a second signal does not prolong it
@@ -41,7 +41,7 @@ def test_what_comes_after_the_grace_shares_one_time() -> None:
 
 def test_who_has_nothing_to_wait_for_does_not_get_the_grace() -> None:
     clock = Hands()
-    budget = LeaveBudget(30, clock)
+    budget = ShutdownBudget(30, clock)
     budget.begin()
     clock.now += 1
     budget.end_grace()
@@ -53,13 +53,13 @@ def test_who_has_nothing_to_wait_for_does_not_get_the_grace() -> None:
 @pytest.mark.anyio
 async def test_what_does_not_end_in_time_is_cancelled() -> None:
     clock = Hands()
-    budget = LeaveBudget(0, clock)
+    budget = ShutdownBudget(0, clock)
     budget.begin()
     clock.now += LEAVE_S
     never = asyncio.get_running_loop().create_task(asyncio.Event().wait())
     assert not await budget.spend(never)
     assert never.cancelled()
-    assert await LeaveBudget(0, clock).spend(asyncio.sleep(0))
+    assert await ShutdownBudget(0, clock).spend(asyncio.sleep(0))
 
 
 def test_the_samples_allow_more_than_a_worker_takes() -> None:

@@ -12,13 +12,13 @@ from typing import Any
 import relier
 from relier import Client, Settings, use_client
 from relier.cli.audit import audit
-from relier.engines.native import Worker, WorkerOptions
+from relier.engines.worker import Worker, WorkerOptions
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.ledger.pages import read_stats
 from relier.ledger.records import Claimed, Lease, Stats, Task, new_boot
 from relier.run.attempt import Attempt, open_attempt
+from relier.run.channel import LedgerChannel
 from relier.run.execute import execute
-from relier.run.line import Line
 from relier.run.outcome import Outcome, plan_of
 from relier.run.threads import Threads
 
@@ -119,7 +119,7 @@ class Crew:
 
     def begin(self, boot: str = "", **ready: Any) -> Attempt:
         """Claim what waits, and open it as a worker would."""
-        self._line = Line(self.client)
+        self._line = LedgerChannel(self.client)
         attempt = open_attempt(self.claim(boot or self.join()), self._line, **ready)
         assert isinstance(attempt, Attempt)
         return attempt

@@ -33,7 +33,7 @@ from relier import (
     rl_task,
     use_client,
 )
-from relier.engines.native import Worker, WorkerOptions
+from relier.engines.worker import Worker, WorkerOptions
 from relier.ledger import keys
 from relier.ledger.records import Lease, new_task_id
 from relier.rescue.janitor import Janitor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from worlds import World
 
-from relier.engines.whole import whole
+from relier.engines.claimed_steps import whole
 from relier.ledger.ledger import OWNED_PAGE, Ledger, load_scripts
 from relier.ledger.records import Lease, Submission
 from relier.settings import Settings

@@ -11,8 +11,8 @@ from relier import Client
 from relier.ledger import keys
 from relier.ledger.records import Claimed, Lease, Record, Spec, new_task_id, short_key
 from relier.lock import IdempotencyLock
+from relier.run.channel import LedgerChannel
 from relier.run.context import TaskContext, enter_context
-from relier.run.line import Line
 from relier.states import State
 from relier.store import Durability
 from relier.submit.client import default_client
@@ -44,7 +44,7 @@ async def inside(lease: Lease, work: Callable[[], Awaitable[T]]) -> T:
     async def body() -> T:
         spec = Spec(0, 0, *[None] * 7, "retry", Durability.MEMORY)
         record = Record(lease.task_id, State.RUNNING, 2, lease.fence, lease.owner, 1, "", 0, spec, "default", "w")
-        enter_context(TaskContext(Claimed(lease, record, b""), Line(default_client())))
+        enter_context(TaskContext(Claimed(lease, record, b""), LedgerChannel(default_client())))
         return await work()
 
     return await asyncio.create_task(body())

@@ -17,11 +17,11 @@ import pytest
 from locking import eventually, mark
 
 from relier import Client, IdempotencyInFlightError, Retries, TaskState, idempotency_lock
-from relier.engines.native import Worker, WorkerOptions
+from relier.engines.worker import Worker, WorkerOptions
 from relier.failure import failure_of, read_failure
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Claimed, Lease, Task
-from relier.run.isolate import ChildError
+from relier.run.isolated.processes import ChildError
 from relier.run.outcome import Failed, in_flight_delay_ms, plan_of
 from relier.settings import Settings
 from relier.states import State
@@ -174,7 +174,7 @@ def test_it_is_known_when_it_comes_from_another_process() -> None:
 
 WORKER = """
 import asyncio, sys
-from relier.engines.native import WorkerOptions
+from relier.engines.worker import WorkerOptions
 from relier.engines.process import Told, work
 from relier.settings import get_settings
 import lock_jobs

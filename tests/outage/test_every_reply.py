@@ -14,7 +14,7 @@ from refusing import FINAL, PASSING, REPLIES, Refusing
 from sqlalchemy import MetaData, create_engine
 
 from relier import Client, Settings, TaskContext, idempotency_lock, rl_task, use_client
-from relier.engines.native import Worker, WorkerOptions
+from relier.engines.worker import Worker, WorkerOptions
 from relier.errors import StoreReplyError, StoreUnavailableError
 from relier.outbox.engines import EngineDatabase
 from relier.outbox.options import RelayOptions

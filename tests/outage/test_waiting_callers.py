@@ -22,7 +22,7 @@ from relier import (
     rl_task,
     use_client,
 )
-from relier.engines.native import Worker, WorkerOptions
+from relier.engines.worker import Worker, WorkerOptions
 from servers import Boot, Server
 
 pytestmark = pytest.mark.anyio

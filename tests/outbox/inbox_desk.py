@@ -10,8 +10,8 @@ from relier import Client, Durability
 from relier.ledger.records import Claimed, Submission, new_boot
 from relier.outbox.tables import inbox_table
 from relier.run.attempt import Attempt, open_attempt
+from relier.run.channel import LedgerChannel
 from relier.run.execute import execute
-from relier.run.line import Line
 from relier.run.threads import Threads
 from relier.submit.push import NO_OPTIONS, PushOptions, submission_of
 
@@ -27,7 +27,7 @@ class Desk:
     def __init__(self, client: Client, engine: Engine) -> None:
         self.client = client
         self.engine = engine
-        self.line = Line(client)
+        self.line = LedgerChannel(client)
         self.threads = Threads()
 
     def push(self, task: Any, *args: Any, **options: Any) -> Submission:

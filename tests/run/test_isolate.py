@@ -20,9 +20,9 @@ from relier import Client, Settings, TaskState, WorkerInitializationError, use_c
 from relier.envelope import seal
 from relier.ledger.records import Claimed, Lease, Record, Spec
 from relier.run.attempt import Attempt, open_attempt
+from relier.run.channel import LedgerChannel
 from relier.run.execute import stop
-from relier.run.isolate import Child, Isolates
-from relier.run.line import Line
+from relier.run.isolated.processes import Child, IsolatedProcesses
 from relier.run.outcome import Died, Done, Failed, HandBack, Outcome
 from relier.states import State
 from relier.store.call import Durability
@@ -47,7 +47,7 @@ def attempt_of(task: RlTask[Any, Any], *args: Any) -> Attempt:
     spec = Spec(1, 0, None, None, None, None, None, None, None, "retry", Durability.MEMORY)
     record = Record("id", State.RUNNING, 2, "17", "boot", 1, "", 1, spec, "default", task.name)
     payload = seal(task.arguments.encode(args, {}), schema_version=1, pushed_ms=1)
-    attempt = open_attempt(Claimed(Lease("id", "17", "boot"), record, payload), Line(default_client()))
+    attempt = open_attempt(Claimed(Lease("id", "17", "boot"), record, payload), LedgerChannel(default_client()))
     assert isinstance(attempt, Attempt)
     return attempt
 
@@ -147,7 +147,7 @@ async def test_a_process_that_hangs_while_it_imports_is_given_up(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     before = isolated_children()
-    monkeypatch.setattr("relier.run.isolate.START_S", 0.5)
+    monkeypatch.setattr("relier.run.isolated.processes.START_S", 0.5)
     (tmp_path / "hangs.py").write_text("import time; time.sleep(3600)")
     with pytest.raises(WorkerInitializationError, match=r"did not import its modules within 0\.5 s"):
         async with asyncio.timeout(20):
@@ -161,7 +161,7 @@ def isolated_children() -> set[str]:
     for folder in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
             parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
-            if parent == str(os.getpid()) and b"relier.run.isolated" in (folder / "cmdline").read_bytes():
+            if parent == str(os.getpid()) and b"relier.run.isolated.child" in (folder / "cmdline").read_bytes():
                 found.add(folder.name)
     return found
 
@@ -187,9 +187,9 @@ async def test_a_backlog_that_finds_no_room_comes_back_later_and_later(
     client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until a process is idle: then it would be missed."""
-    monkeypatch.setattr("relier.run.isolate.GROW_S", 0)
+    monkeypatch.setattr("relier.run.isolated.processes.GROW_S", 0)
     monkeypatch.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
-    isolates = Isolates(("conformance.tasks",), 1, settings)
+    isolates = IsolatedProcesses(("conformance.tasks",), 1, settings)
     assert [isolates.admit() for _ in range(2)] == [True, True]
     assert not isolates.admit()
     assert isolates.crowd.most_ms == 5_000, "its process has not even started"

@@ -14,12 +14,12 @@ from kombu.serialization import loads, prepare_accept_content
 from msgspec.structs import replace
 
 from relier import registry
-from relier.celery.collect import mark_added, running, settle_after, settle_during
-from relier.celery.coroutines import ContextStack, awaited, is_coroutine_task
 from relier.celery.messages import Message, is_awaited, message_from_broker, submission_of
 from relier.celery.operational import as_operational_errors
 from relier.celery.options import TELLS_ITSELF, options_of
-from relier.celery.publish import broker_scheme, queue_of
+from relier.celery.pool.coroutines import ContextStack, awaited, is_coroutine_task
+from relier.celery.sending.collect import mark_added, running, settle_after, settle_during
+from relier.celery.sending.publish import broker_scheme, queue_of
 from relier.errors import ConfigurationError, CorruptRecordError
 from relier.ledger.checks import check_submission
 from relier.ledger.records import Admission, Submission
@@ -34,7 +34,7 @@ from relier.task import RlTask
 
 log = logging.getLogger("relier.celery")
 
-STRATEGY = "relier.celery.strategy:strategy"
+STRATEGY = "relier.celery.working.strategy:strategy"
 CELERYS = "celery.worker.strategy:default"
 NEVER = ("celery.chord_unlock",)  # joins are the ledger's
 

@@ -10,15 +10,15 @@ from celery import Celery, signals
 from kombu.utils.imports import symbol_by_name
 
 from relier.celery.adoption import Adoption, adopted, keep
-from relier.celery.backend import backend_class
-from relier.celery.control import control_class
-from relier.celery.events import events_class
+from relier.celery.canvas.backend import backend_class
 from relier.celery.internal import register_internal
 from relier.celery.outbox import Ambient
-from relier.celery.pools import offer_asyncio_pool
-from relier.celery.producers import connect_lazily, take_producers_lazily
-from relier.celery.publish import amqp_class, broker_scheme
-from relier.celery.steps import ConsumerStep, LedgerStep
+from relier.celery.pool.asyncio_pool import offer_asyncio_pool
+from relier.celery.sending.control import control_class
+from relier.celery.sending.producers import connect_lazily, take_producers_lazily
+from relier.celery.sending.publish import amqp_class, broker_scheme
+from relier.celery.working.bootsteps import ConsumerStep, LedgerStep
+from relier.celery.working.events import events_class
 from relier.errors import ConfigurationError
 from relier.settings import Settings
 from relier.submit.client import use_client

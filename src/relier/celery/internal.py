@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from relier.celery.backend import JOIN_TASK, PART_TASK, run_join, run_part
-from relier.celery.collect import Collector
-from relier.celery.report import Report
-from relier.celery.spread import SPREAD_TASK, run_spread
+from relier.celery.canvas.backend import JOIN_TASK, PART_TASK, run_join, run_part
+from relier.celery.sending.collect import Collector
+from relier.celery.sending.spread import SPREAD_TASK, run_spread
+from relier.celery.working.report import Report
 from relier.errors import ConfigurationError
 
 RUNS: dict[str, Callable[..., Report]] = {JOIN_TASK: run_join, PART_TASK: run_part, SPREAD_TASK: run_spread}

@@ -23,7 +23,7 @@ KNOWN = ("admission", "admission_weight", "max_resurrections")
 
 # A sweep can bury a task, but not tell Celery's chords and error callbacks. Records of tasks that have some allow so
 # many deaths that a sweep always returns them, and carry the real limit on top; the worker that gets one over its limit
-# reports its end (worker.py). The first number stands for the usual limit, as in records of earlier releases.
+# reports its end (working/runner.py). The first number stands for the usual limit, as in records of earlier releases.
 TELLS_ITSELF = MOST_RESURRECTIONS + 1
 TELLS_ITSELF_AFTER = 1000
 

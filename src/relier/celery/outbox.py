@@ -24,11 +24,11 @@ from kombu.utils.imports import symbol_by_name
 
 from relier.arguments import call_in
 from relier.celery.adoption import app_named
-from relier.celery.broker import connection_within
 from relier.celery.messages import Message, read_message
-from relier.celery.pipeline import gathering
-from relier.celery.producers import StandIn
-from relier.celery.publish import message_of, publish_message
+from relier.celery.sending.pipeline import gathering
+from relier.celery.sending.producers import StandIn
+from relier.celery.sending.publish import message_of, publish_message
+from relier.celery.working.broker import connection_within
 from relier.codec import decode
 from relier.errors import PayloadIntegrityError
 from relier.outbox.row import CELERY, NewRow, Row

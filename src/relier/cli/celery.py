@@ -13,7 +13,7 @@ from relier.submit.client import Client, use_client
 from relier.version import how_to_install
 
 if TYPE_CHECKING:
-    from relier.celery.drain import Drained
+    from relier.celery.return_to_broker import Drained
 
 
 @click.group()
@@ -34,8 +34,8 @@ def drain(session: Session, where: str, dry_run: bool) -> Exit:
     """
     try:
         from relier.celery.adoption import adoption_of, app_named
-        from relier.celery.drain import broker_errors, see_broker
-        from relier.celery.drain import drain as send_all
+        from relier.celery.return_to_broker import broker_errors, see_broker
+        from relier.celery.return_to_broker import drain as send_all
     except ImportError as error:
         raise Failure(f"{error}; to install Celery, {how_to_install('celery')}", Exit.USAGE) from error
     use_client(Client(session.settings))

@@ -105,7 +105,7 @@ def cancel_one(session: Session, task_id: str) -> Operated:
 def _tell_chord(session: Session, task: Task) -> None:
     """A Celery chord hears that a part of it will not come; whoever runs a part hears of it by its worker."""
     try:
-        from relier.celery.control import part_of_cancelled
+        from relier.celery.sending.control import part_of_cancelled
     except ImportError:  # where nobody has Celery there are no chords
         return
     part = part_of_cancelled(task, session.settings, session.keyring)

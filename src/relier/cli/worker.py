@@ -14,9 +14,9 @@ from typing import Any
 import click
 
 from relier.cli.session import said, settings_of
-from relier.engines.native import WorkerOptions, every_queue
 from relier.engines.process import asyncio_run, flush, run_worker
 from relier.engines.supervisor import Supervisor
+from relier.engines.worker import WorkerOptions, every_queue
 from relier.rescue.phoenix import Phoenix
 from relier.settings import MOST_AT_ONCE, Settings
 from relier.stop_signals import stop_signals

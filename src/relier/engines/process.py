@@ -17,9 +17,9 @@ from functools import partial
 from typing import Any, NoReturn
 
 from relier import background, registry
-from relier.engines.heart import Pulse
-from relier.engines.native import EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE, Worker, WorkerOptions
+from relier.engines.heartbeat import Liveness
 from relier.engines.supervisor import TELL_FD, told
+from relier.engines.worker import EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE, Worker, WorkerOptions
 from relier.errors import StoreError, StoreSetupError, WorkerInitializationError
 from relier.run.forks import let_forks_be_ended
 from relier.run.origin import Origin
@@ -146,7 +146,7 @@ def asyncio_run(main: Coroutine[Any, Any, int]) -> int:
     return background.run_until_done(loop, main)
 
 
-def tell_parent(pipe: int, pulse: Pulse) -> None:
+def tell_parent(pipe: int, pulse: Liveness) -> None:
     """Write one line to the supervisor.
 
     If the pipe is full, the line is dropped. A closed pipe means that the parent is gone. PDEATHSIG does not report

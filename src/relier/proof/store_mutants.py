@@ -11,7 +11,7 @@ from typing import Any
 from relier.errors import IndeterminateError, StoreNotReadyError, StoreReplyError
 from relier.proof.mutants import Caught
 from relier.proof.store_schedules import run_store_schedule
-from relier.run import line
+from relier.run import channel
 from relier.settings import Settings
 from relier.store import batch, core, heartbeat, replies
 from relier.store.batch import Request
@@ -88,7 +88,7 @@ STORE_MUTANTS = (
     StoreMutant("NOSCRIPT is an answer like any other", replies, "MEANINGS", NOSCRIPT_IS_FINAL),
     StoreMutant("NOREPLICAS is an answer like any other", replies, "MEANINGS", NOREPLICAS_IS_FINAL),
     StoreMutant("LOADING is told at once", replies, "MEANINGS", NOT_NOW_IS_FINAL),
-    StoreMutant("a step takes an outage for final", line, "AGAIN", (IndeterminateError,)),
+    StoreMutant("a step takes an outage for final", channel, "AGAIN", (IndeterminateError,)),
     StoreMutant(
         "a heart waits a quarter of a lease after a failure", heartbeat, "retry_pause", lambda lease: lease / 4
     ),

@@ -21,7 +21,7 @@ from relier.ledger.ledger import load_scripts
 from relier.proof.ghost import Violation
 from relier.proof.schedules import say
 from relier.proof.wires import DOWN, FROZEN, NOT_NOW, Server, Spell, VirtualLoop, Wire, run_virtually
-from relier.run.line import atell
+from relier.run.channel import atell
 from relier.settings import Settings
 from relier.store import core as core_module
 from relier.store import heartbeat

@@ -15,8 +15,8 @@ from relier.envelope import Envelope, open_envelope
 from relier.errors import PayloadIntegrityError, SchemaMigrationError, UnknownTaskError
 from relier.ledger.records import Claimed, Lease
 from relier.redact import Show, showing
+from relier.run.channel import LedgerChannel
 from relier.run.context import TaskContext
-from relier.run.line import Line
 from relier.run.migrations import migrated
 from relier.run.outcome import Failed, Outcome, PutBack
 from relier.task import RlTask
@@ -68,7 +68,9 @@ class Attempt:
         return self.task.arguments.with_context(self.args, self.kwargs, self.ctx)
 
 
-def open_attempt(claimed: Claimed, line: Line, trusted_until: Callable[[], float] | None = None) -> Attempt | Outcome:
+def open_attempt(
+    claimed: Claimed, channel: LedgerChannel, trusted_until: Callable[[], float] | None = None
+) -> Attempt | Outcome:
     """Return the attempt, or the outcome that says why the task cannot run here."""
     record = claimed.record
     task = registry.find(record.name)
@@ -81,7 +83,7 @@ def open_attempt(claimed: Claimed, line: Line, trusted_until: Callable[[], float
             )
         )
     try:
-        envelope = open_envelope(claimed.payload, task_id=record.id, name=record.name, keyring=line.keyring)
+        envelope = open_envelope(claimed.payload, task_id=record.id, name=record.name, keyring=channel.keyring)
     except PayloadIntegrityError as error:
         return Failed(error, final=True)
     if envelope.schema_version > task.options.schema_version:
@@ -95,8 +97,8 @@ def open_attempt(claimed: Claimed, line: Line, trusted_until: Callable[[], float
         args, kwargs = task.arguments.decode(migrated(task, envelope))
     except BaseException as error:  # noqa: BLE001 - no payload may ever end a worker, not even by a sys.exit()
         return Failed(error, final=True)
-    ctx = context_of(claimed, envelope, args, kwargs, line, trusted_until)
-    return Attempt(claimed, task, envelope, args, kwargs, ctx, showing(line.settings.redact, record.name))
+    ctx = context_of(claimed, envelope, args, kwargs, channel, trusted_until)
+    return Attempt(claimed, task, envelope, args, kwargs, ctx, showing(channel.settings.redact, record.name))
 
 
 def context_of(
@@ -104,7 +106,7 @@ def context_of(
     envelope: Envelope,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    line: Line,
+    channel: LedgerChannel,
     trusted_until: Callable[[], float] | None,
 ) -> TaskContext:
     record = claimed.record
@@ -117,4 +119,4 @@ def context_of(
         "retries": claimed.retries,
         "deaths": claimed.deaths,
     }
-    return TaskContext(claimed, line, args, kwargs, metadata, trusted_until)
+    return TaskContext(claimed, channel, args, kwargs, metadata, trusted_until)

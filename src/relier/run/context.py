@@ -25,8 +25,8 @@ from relier.errors import (
 from relier.ledger.records import Claimed, Recorded, Settled, Verdict
 from relier.outbox.inbox import DEFAULT_INBOX, Blocks, ExactlyOnce
 from relier.redact import shown
+from relier.run.channel import LedgerChannel
 from relier.run.checkpoints import Checkpoints
-from relier.run.line import Line
 from relier.run.steps import Journal, Progress, Step, current_line, doing, read_result, write_result
 from relier.run.waits import Waits
 from relier.store.call import Call, Durability
@@ -49,10 +49,10 @@ class TaskContext:
 
     __slots__ = (
         "_blocks",
+        "_channel",
         "_checkpoints",
         "_claimed",
         "_journal",
-        "_line",
         "_lost",
         "_main_line",
         "_told",
@@ -74,7 +74,7 @@ class TaskContext:
     def __init__(
         self,
         claimed: Claimed,
-        line: Line,
+        channel: LedgerChannel,
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
@@ -90,7 +90,7 @@ class TaskContext:
         self.kwargs = dict(kwargs or {})
         self.metadata = dict(metadata or {})
         self._claimed = claimed
-        self._line = line
+        self._channel = channel
         self._trusted_until = trusted_until
         self._lost = False
         self._blocks: Blocks | None = None
@@ -176,11 +176,11 @@ class TaskContext:
 
     async def _atell(self, call: Call[R]) -> R:
         with self.waiting():
-            return await self._line.atell(call, lambda: self._lost)
+            return await self._channel.atell(call, lambda: self._lost)
 
     def _tell(self, call: Call[R]) -> R:
         with self.waiting():
-            return self._line.tell(call, lambda: self._lost)
+            return self._channel.tell(call, lambda: self._lost)
 
     # --- checkpoints ---------------------------------------------------------------------------------------------
 
@@ -198,14 +198,14 @@ class TaskContext:
 
     async def _set_partial(self, mark: object, value: Any) -> None:
         self._unawaited.pop(mark, None)
-        seq, kept = await self._line.aside(self._keeper.dump, value)
-        call = self._line.ledger.checkpoint(self._claimed.lease, seq, kept, self._level)
-        await self._line.aside(self._kept, await self._atell(call), seq, kept)
+        seq, kept = await self._channel.aside(self._keeper.dump, value)
+        call = self._channel.ledger.checkpoint(self._claimed.lease, seq, kept, self._level)
+        await self._channel.aside(self._kept, await self._atell(call), seq, kept)
 
     def set_partial_sync(self, value: Any) -> None:
         """Save a checkpoint like `set_partial`, for `def` tasks."""
         seq, kept = self._keeper.dump(value)
-        call = self._line.ledger.checkpoint(self._claimed.lease, seq, kept, self._level)
+        call = self._channel.ledger.checkpoint(self._claimed.lease, seq, kept, self._level)
         self._kept(self._tell(call), seq, kept)
 
     def _kept(self, answer: Settled, seq: int, kept: bytes) -> None:
@@ -218,23 +218,23 @@ class TaskContext:
         """Read the checkpoint's file before an `async def` begins, which must not block on it. Called by the engine."""
         if self._claimed.checkpoint:
             with contextlib.suppress(RelierError):  # reported when the task reads the value
-                await self._line.aside(self._keeper.fetch)
+                await self._channel.aside(self._keeper.fetch)
 
     async def aside(self, work: Callable[..., R], *args: Any) -> R:
         """Run `work` in a thread that user code cannot keep busy. Called by the engine."""
-        return await self._line.aside(work, *args)
+        return await self._channel.aside(work, *args)
 
     @property
     def _keeper(self) -> Checkpoints:
         if self._checkpoints is None:
             lease, kept = self._claimed.lease, self._claimed.checkpoint
-            settings, keyring = self._line.settings, self._line.keyring
+            settings, keyring = self._channel.settings, self._channel.keyring
             self._checkpoints = Checkpoints(settings, self.task_id, lease.fence, keyring, kept, self._born)
         return self._checkpoints
 
     def _born(self) -> str:
         with self.waiting():
-            return self._line.born(lambda: self._lost)
+            return self._channel.born(lambda: self._lost)
 
     # --- the inbox -----------------------------------------------------------------------------------------------
 
@@ -245,7 +245,7 @@ class TaskContext:
         alias, and `async with` for SQLAlchemy's async classes. If the mark already exists, the task ends here with the
         `result` that an earlier attempt stored. See outbox/inbox.py.
         """
-        task, keyring = registry.find(self.task_name), self._line.keyring
+        task, keyring = registry.find(self.task_name), self._channel.keyring
         if task is None:
             raise UnknownTaskError(f"{self.task_name} is no task of this process, so its marks cannot be read here")
 
@@ -320,11 +320,11 @@ class TaskContext:
     def _returned(self, step: Step, result: bytes) -> None:
         """Keep the result of `fn` on the step. Raise if it is too large to be recorded."""
         entry = self._steps.entry_for(step, result)
-        self._line.ledger.step(self._claimed.lease, step.field, entry, self._level)
+        self._channel.ledger.step(self._claimed.lease, step.field, entry, self._level)
         step.entry, step.result = entry, result
 
     def _record(self, step: Step) -> Call[Recorded]:
-        return self._line.ledger.step(self._claimed.lease, step.field, step.entry, self._level)
+        return self._channel.ledger.step(self._claimed.lease, step.field, step.entry, self._level)
 
     def _differs(self, step: Step, answer: Recorded) -> bool:
         """Return whether the journal already holds a different result for the step. If so, use that result."""
@@ -337,7 +337,7 @@ class TaskContext:
     @property
     def _steps(self) -> Journal:
         if self._journal is None:
-            self._journal = Journal(self._claimed.steps, self.task_id, self._line.keyring)
+            self._journal = Journal(self._claimed.steps, self.task_id, self._channel.keyring)
         return self._journal
 
     def begin_here(self) -> None:
@@ -391,9 +391,9 @@ class TaskContext:
         if said == self._told or (now - self._told_at < PROGRESS_EVERY_S and not finished):
             return
         self._told, self._told_at = said, now
-        note = shown(self._line.settings, self.task_name, note) if note else ""
+        note = shown(self._channel.settings, self.task_name, note) if note else ""
         text = f"{done:.12g}{of}{': ' if note else ''}{note}"
-        self._line.post(self._line.ledger.progress(self._claimed.lease, text))
+        self._channel.post(self._channel.ledger.progress(self._claimed.lease, text))
 
 
 def enter_context(ctx: TaskContext) -> None:

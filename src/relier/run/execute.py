@@ -19,9 +19,9 @@ from relier.errors import ExactlyOnceError, HardTimeoutError, LeaseLostError
 from relier.failure import message_of
 from relier.outbox.inbox import AlreadyRan
 from relier.run.attempt import Attempt
+from relier.run.channel import LedgerChannel
 from relier.run.context import enter_context
 from relier.run.forks import end_copy
-from relier.run.line import Line
 from relier.run.outcome import Failed, HandBack, Outcome, returned
 from relier.run.threads import Threads
 from relier.run.waits import LONG_S
@@ -31,7 +31,7 @@ log = logging.getLogger("relier.run")
 LOOK_S = 0.05  # the shortest time between two checks of a hard timeout
 
 
-async def execute(attempt: Attempt, threads: Threads, line: Line) -> Outcome:
+async def execute(attempt: Attempt, threads: Threads, channel: LedgerChannel) -> Outcome:
     """Run the attempt and return its outcome, with the result encoded for storage.
 
     Call this in an asyncio task of its own, so that the context variables it sets stay private to the attempt.
@@ -56,7 +56,7 @@ async def execute(attempt: Attempt, threads: Threads, line: Line) -> Outcome:
     broken = attempt.ctx.broken_promise()
     if broken is not None:  # an effect that the task believes committed
         return _raised(attempt, broken, disturbed=False)
-    return returned(attempt.task, value, line.settings.max_payload_bytes, attempt.ctx.task_id, line.keyring)
+    return returned(attempt.task, value, channel.settings.max_payload_bytes, attempt.ctx.task_id, channel.keyring)
 
 
 async def _call(attempt: Attempt, threads: Threads) -> Any:

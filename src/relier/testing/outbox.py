@@ -23,8 +23,8 @@ from relier.outbox.row import LEDGER, NewRow, Row, kept_of
 from relier.outbox.rows import Rows, Transaction
 from relier.outbox.write import DEFAULT_TABLE, known_outboxes
 from relier.run.attempt import context_of
+from relier.run.channel import LedgerChannel
 from relier.run.context import enter_context
-from relier.run.line import Line
 from relier.run.migrations import migrated
 from relier.states import State
 from relier.store.call import Call
@@ -91,7 +91,7 @@ class SentTask:
         client = default_client()
         claimed = _claimed(self.submission)
         envelope = open_envelope(claimed.payload, task_id=self.id, name=self.name, keyring=client.keyring)
-        ctx = context_of(claimed, envelope, self.args, self.kwargs, DeafLine(client), None)
+        ctx = context_of(claimed, envelope, self.args, self.kwargs, DisconnectedChannel(client), None)
         enter_context(ctx)
         return task.arguments.with_context(self.args, self.kwargs, ctx)
 
@@ -250,7 +250,7 @@ def _times(number: int) -> str:
 # --- running ---------------------------------------------------------------------------------------------------------
 
 
-class DeafLine(Line):
+class DisconnectedChannel(LedgerChannel):
     """A line to no ledger: whatever is told is well, and kept nowhere."""
 
     def __init__(self, client: Client) -> None:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from kombu import Exchange, Producer
 
-from relier.celery.collect import running
 from relier.celery.messages import Message, is_awaited
-from relier.celery.producers import StandIn
+from relier.celery.sending.collect import running
+from relier.celery.sending.producers import StandIn
 from relier.errors import ConfigurationError
 
 if TYPE_CHECKING:

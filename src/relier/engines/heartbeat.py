@@ -72,7 +72,7 @@ News = Heard | Lost | Overdue
 
 
 @dataclass(slots=True)
-class Pulse:
+class Liveness:
     """Share plain values between the event loop and the heartbeat thread. Each is written by one side only."""
 
     boot: str = field(default_factory=new_boot)
@@ -87,18 +87,18 @@ class Pulse:
         return time.monotonic() > self.trusted_until
 
 
-class Heart(threading.Thread):
+class HeartbeatThread(threading.Thread):
     """Send heartbeats, watch the event loop, and bury tasks that do not end after their hard timeout."""
 
     def __init__(
         self,
         settings: Settings,
         scripts: Scripts,
-        pulse: Pulse,
+        pulse: Liveness,
         about: str,
         tell: Callable[[News], None],
         give_up: Callable[[], None],
-        on_beat: Callable[[Pulse], None] | None = None,
+        on_beat: Callable[[Liveness], None] | None = None,
         leave_by: Callable[[], float] = lambda: math.inf,
         birth: BirthMark | None = None,
     ) -> None:

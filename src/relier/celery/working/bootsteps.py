@@ -25,14 +25,14 @@ from kombu.serialization import prepare_accept_content
 
 from relier import background
 from relier.celery.adoption import adoption_of
-from relier.celery.board import board
-from relier.celery.coroutines import shared_loop
-from relier.celery.garbage import Parking, guard_consumer, guard_redis_channels
-from relier.celery.jobs import BEGIN_S, Jobs
-from relier.celery.request import JobMessage, message_of
-from relier.celery.worker import CeleryWorker, is_leaving, is_told
-from relier.engines.leaving import LEAVE_S
-from relier.engines.native import EXIT_FORCED
+from relier.celery.pool.coroutines import shared_loop
+from relier.celery.pool.shared_orders import board
+from relier.celery.working.jobs import BEGIN_S, Jobs
+from relier.celery.working.request import JobMessage, message_of
+from relier.celery.working.runner import CeleryWorker, is_leaving, is_told
+from relier.celery.working.unreadable import Parking, guard_consumer, guard_redis_channels
+from relier.engines.shutdown import LEAVE_S
+from relier.engines.worker import EXIT_FORCED
 from relier.errors import RelierError
 from relier.run.forks import end_copies_of_the_loop
 from relier.run.outcome import PutBack

@@ -59,7 +59,7 @@ def _tell_again(call: Call[Any], error: RelierError, lost: Callable[[], bool], w
     log.warning("%s of %s will be told again: %s", call.script, whose, error)
 
 
-class Line:
+class LedgerChannel:
     """Connect all attempts of one engine to the ledger. Create it on the loop that runs the attempts."""
 
     def __init__(self, client: Client) -> None:

@@ -20,7 +20,7 @@ LEAVE_S = 10.0  # promised by docs/how-to/production.md
 MARGIN_S = 2.0  # the part of LEAVE_S for work without a limit, such as a supervisor reviving its last child's tasks
 
 
-class LeaveBudget:
+class ShutdownBudget:
     """Track when the grace period ends and how much time is left after it (s). The time starts with `begin`."""
 
     def __init__(self, grace: float, clock: Callable[[], float] = time.monotonic) -> None:

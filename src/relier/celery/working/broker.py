@@ -3,7 +3,7 @@
 Celery's main thread makes blocking calls to its broker: it looks for unacknowledged messages, checks the health of its
 connections and closes them. A broker that does not answer stops that thread, and with it the pool, which it feeds. So
 while tasks wait for a main thread that hangs in such a call, its connections are shut down. The call fails at once,
-Celery reconnects in another thread (steps.py), and the pool keeps working.
+Celery reconnects in another thread (bootsteps.py), and the pool keeps working.
 """
 
 from __future__ import annotations

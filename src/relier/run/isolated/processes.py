@@ -128,7 +128,7 @@ class Child:
         reader, writer = await asyncio.open_connection(sock=ours)
         with theirs:
             level = logging.getLogger().level  # set by --log-level
-            command = [sys.executable, "-m", "relier.run.isolated", str(theirs.fileno()), str(level), *modules]
+            command = [sys.executable, "-m", "relier.run.isolated.child", str(theirs.fileno()), str(level), *modules]
             origin = origin or Origin.here()
             env = {**origin.environment, **environment(settings)}
             try:
@@ -224,7 +224,7 @@ class Child:
             self._process.kill()
 
 
-class Crowd:
+class IsolationBackoff:
     """Compute how long tasks wait that found no free process.
 
     A backlog that came back every few seconds would be claimed and put back over and over, at the expense of all other
@@ -245,7 +245,7 @@ class Crowd:
             self._grows_at = time.monotonic() + GROW_S
 
 
-class Isolates:
+class IsolatedProcesses:
     """Manage the isolated processes of one worker: a limited number, each reused while it is usable."""
 
     def __init__(self, modules: tuple[str, ...], most: int, settings: Settings, origin: Origin | None = None) -> None:
@@ -255,7 +255,7 @@ class Isolates:
         self._most = most
         self._slots = asyncio.Semaphore(most)
         self._admitted = 0
-        self.crowd = Crowd()
+        self.crowd = IsolationBackoff()
         self._idle: list[Child] = []
         self._busy: dict[tuple[str, str], Child] = {}
 

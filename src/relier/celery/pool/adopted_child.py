@@ -1,8 +1,8 @@
 """Inside the pool: one attempt in the hands of Celery's own tracer.
 
-The tracer does all that Celery does around a task: signals, states in the result backend, callbacks, retries. What it
-sends meanwhile is gathered (collect.py) and goes back to the worker with the outcome. Only the worker speaks to the
-ledger about the attempt, so there is one lease and one beat per worker, whatever the pool.
+The tracer does everything Celery does around a task: signals, states in the result backend, callbacks, retries. What
+it sends meanwhile is collected (sending/collect.py) and returned to the worker with the outcome. Only the worker
+talks to the ledger about the attempt, so there is one lease and one heartbeat per worker, whatever the pool.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from celery.exceptions import Reject
 from kombu.serialization import loads, prepare_accept_content
 
 from relier.celery.adoption import adoption_of
-from relier.celery.backend import PART_TASK, kept_result
-from relier.celery.board import STOP, Key, board
-from relier.celery.collect import Collector, collecting
+from relier.celery.canvas.backend import PART_TASK, kept_result
+from relier.celery.canvas.parts import fetch
 from relier.celery.internal import is_internal, run_internal
-from relier.celery.parts import fetch
-from relier.celery.report import Report, write_report
-from relier.celery.spread import hand_on, spread
+from relier.celery.pool.shared_orders import STOP, Key, board
+from relier.celery.sending.collect import Collector, collecting
+from relier.celery.sending.spread import hand_on, spread
+from relier.celery.working.report import Report, write_report
 from relier.failure import failure_of
 from relier.run.forks import end_copies_of_the_loop, end_copy
 
@@ -43,7 +43,7 @@ Order = tuple[str, Key, str, dict[str, bytes]]  # the task, its attempt, its que
 
 PR_SET_PDEATHSIG = 1
 ORPHAN_LOOKS_S = 1.0
-RUNNERS = ("celery.app.trace", "relier.celery.rl_child")  # what is on the stack of a process that runs a task
+RUNNERS = ("celery.app.trace", "relier.celery.pool.rl_child")  # what is on the stack of a process that runs a task
 LOOK = signal.SIGUSR2  # what the worker sends when there is something on the board; SIGUSR1 is Celery's
 _obey: Callable[[], Any] | None = None  # what the attempt that runs does then
 

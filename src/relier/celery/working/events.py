@@ -24,7 +24,7 @@ from kombu import Producer
 from kombu.exceptions import OperationalError
 from kombu.utils.objects import cached_property
 
-from relier.celery.broker import connection_within, cut
+from relier.celery.working.broker import connection_within, cut
 
 log = logging.getLogger("relier.celery")
 

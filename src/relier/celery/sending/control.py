@@ -12,12 +12,12 @@ from celery.signals import task_revoked
 from kombu.serialization import prepare_accept_content
 from kombu.utils.functional import maybe_list
 
-from relier.celery.backend import PART_TASK, failed_part, part_id
-from relier.celery.collect import ADDED
+from relier.celery.canvas.backend import PART_TASK, failed_part, part_id
 from relier.celery.internal import is_internal
 from relier.celery.messages import LedgerMessage, Message, internal_message, read_message, submission_of
 from relier.celery.operational import as_operational_errors
 from relier.celery.options import TELLS_ITSELF
+from relier.celery.sending.collect import ADDED
 from relier.codec import decode
 from relier.envelope import open_envelope
 from relier.errors import IllegalMoveError, RelierError, StoreError, TaskNotFoundError, VersionConflictError

@@ -13,7 +13,7 @@ from celery.app.task import Context
 from celery.exceptions import ChordError, Reject
 
 from relier.celery.adoption import adoption_of
-from relier.celery.collect import Collector
+from relier.celery.sending.collect import Collector
 
 ASIDE = "relier:parts"
 

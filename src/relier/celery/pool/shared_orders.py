@@ -24,7 +24,7 @@ def _mark(*names: str) -> bytes:
     return blake2b("\n".join(names).encode(), digest_size=16).digest()
 
 
-class Board:
+class SharedOrders:
     """Opened before the pool forks; read by its processes, written by the worker alone."""
 
     def __init__(self) -> None:
@@ -67,4 +67,4 @@ class Board:
         return _LEASE.size + pid % _ORDERS * _ORDER.size
 
 
-board = Board()
+board = SharedOrders()

@@ -24,21 +24,21 @@ from functools import partial
 from typing import Any
 
 from relier import background
-from relier.engines.heart import Heard, Heart, Lost, News, Overdue, Pulse
-from relier.engines.leaving import LeaveBudget
+from relier.engines.claimed_steps import whole
+from relier.engines.heartbeat import Heard, HeartbeatThread, Liveness, Lost, News, Overdue
+from relier.engines.orphaned_claims import OrphanedClaims
 from relier.engines.settler import Settler
-from relier.engines.strangers import Strangers
-from relier.engines.whole import whole
+from relier.engines.shutdown import ShutdownBudget
 from relier.errors import ConfigurationError, RelierError, StoreError, WorkerInitializationError
 from relier.ledger.ledger import CLAIM_BYTES
 from relier.ledger.records import Claim, Claimed, ClaimStatus
 from relier.redact import check_hook
 from relier.rescue.phoenix import Phoenix
 from relier.run.attempt import Attempt, open_attempt
+from relier.run.channel import LedgerChannel
 from relier.run.checkpoint_files import folder_for
 from relier.run.execute import HardTimeout, execute, run_soft_hook, stop
-from relier.run.isolate import Isolates
-from relier.run.line import Line
+from relier.run.isolated.processes import IsolatedProcesses
 from relier.run.origin import Origin
 from relier.run.outcome import Crowded, Failed, Gone, HandBack, Outcome, PutBack
 from relier.run.threads import Threads
@@ -70,7 +70,7 @@ class WorkerOptions:
     isolated: int = 4
     sweep: bool = True
     origin: Origin = field(default_factory=Origin.here, compare=False)
-    on_beat: Callable[[Pulse], None] | None = field(default=None, compare=False)
+    on_beat: Callable[[Liveness], None] | None = field(default=None, compare=False)
     give_up: Callable[[], None] = field(default=lambda: os._exit(EXIT_RECYCLE), compare=False)
     leave_by: Callable[[], float] = field(default=lambda: math.inf, compare=False)  # the deadline a signal set
 
@@ -87,13 +87,13 @@ class Worker:
         self._ledger = client.ledger
         self._options = options
         self._attempts: dict[tuple[str, str], Attempt] = {}
-        self._pulse = Pulse(attempts=self._attempts)
+        self._pulse = Liveness(attempts=self._attempts)
         self._wake = asyncio.Event()
         self._stop = asyncio.Event()
         self._leave_now = asyncio.Event()
         self._emptied = asyncio.Event()
         self._recycling = False
-        self.budget = LeaveBudget(self._settings.graceful_shutdown_timeout)
+        self.budget = ShutdownBudget(self._settings.graceful_shutdown_timeout)
         self._seq = 0
         self._started = 0
 
@@ -141,12 +141,12 @@ class Worker:
         folder_for(self._settings)  # an unusable checkpoint folder fails here, not when a task needs it
         await self._client.aopen()
         self._settler = Settler(self._store, self._ledger, self._settings.redact)
-        self._strangers = Strangers(self._store, self._ledger, self._settler, self._attempts)
+        self._strangers = OrphanedClaims(self._store, self._ledger, self._settler, self._attempts)
         self._threads = Threads()
-        self._line = Line(self._client)
+        self._channel = LedgerChannel(self._client)
         options = self._options
-        self._isolates = Isolates(options.modules, options.isolated, self._settings, options.origin)
-        self._heart = Heart(
+        self._isolates = IsolatedProcesses(options.modules, options.isolated, self._settings, options.origin)
+        self._heart = HeartbeatThread(
             self._settings,
             self._client.scripts,
             self._pulse,
@@ -269,7 +269,7 @@ class Worker:
             return
         if claimed.lease.owner != self._pulse.boot:  # lost while the answer was in flight: another worker has it
             return
-        attempt = open_attempt(claimed, self._line, partial(self._trusted_until, claimed.lease.owner))
+        attempt = open_attempt(claimed, self._channel, partial(self._trusted_until, claimed.lease.owner))
         if not isinstance(attempt, Attempt):
             self._settler.settle(claimed, attempt, None, now_ms)
             return
@@ -319,7 +319,7 @@ class Worker:
         if attempt.task.is_async and attempt.asyncio_task is not None:
             attempt.stopper = attempt.asyncio_task.cancel
         self._arm(attempt)
-        return await execute(attempt, self._threads, self._line)
+        return await execute(attempt, self._threads, self._channel)
 
     async def _run_isolated(self, attempt: Attempt) -> Outcome:
         if attempt.asyncio_task is not None:
@@ -411,7 +411,7 @@ class Worker:
     async def _leave(self) -> int:
         """Let tasks finish, warn and stop the rest, hand them back, and retire the worker. Return the exit code.
 
-        Everything after the grace period shares one time budget (engines/leaving.py).
+        Everything after the grace period shares one time budget (engines/shutdown.py).
         """
         budget, grace, n = self.budget, self._settings.graceful_shutdown_timeout, len(self._attempts)
         if n and not self._leave_now.is_set():

@@ -28,10 +28,8 @@ from celery.utils.saferepr import saferepr
 
 from relier import codec
 from relier.celery.adoption import adoption_of
-from relier.celery.collect import ADDED, Collector, running
-from relier.celery.errbacks import CALLED, leave_out, marks_of
-from relier.celery.messages import internal_message
-from relier.celery.nesting import (
+from relier.celery.canvas.errbacks import CALLED, leave_out, marks_of
+from relier.celery.canvas.nesting import (
     NESTED,
     arranged,
     awaited_by,
@@ -42,10 +40,12 @@ from relier.celery.nesting import (
     leaves,
     parts_of,
 )
-from relier.celery.parts import is_outage, is_too_large, put_aside
-from relier.celery.publish import queue_of
-from relier.celery.report import IN_BACKEND, Report, read_result, write_result
-from relier.celery.spread import ROOM, spread
+from relier.celery.canvas.parts import is_outage, is_too_large, put_aside
+from relier.celery.messages import internal_message
+from relier.celery.sending.collect import ADDED, Collector, running
+from relier.celery.sending.publish import queue_of
+from relier.celery.sending.spread import ROOM, spread
+from relier.celery.working.report import IN_BACKEND, Report, read_result, write_result
 from relier.errors import PayloadTooLargeError
 from relier.failure import failure_of
 from relier.ledger.records import Join, Submission

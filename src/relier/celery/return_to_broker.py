@@ -16,7 +16,7 @@ from kombu.exceptions import OperationalError
 
 from relier.celery.adoption import Adoption
 from relier.celery.messages import Message, read_message
-from relier.celery.publish import publish_message
+from relier.celery.sending.publish import publish_message
 from relier.codec import decode
 from relier.envelope import open_envelope
 from relier.errors import LedgerError, VersionConflictError

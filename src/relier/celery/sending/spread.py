@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from celery import states
 
-from relier.celery.collect import Collector
 from relier.celery.messages import internal_message
-from relier.celery.report import Report
+from relier.celery.sending.collect import Collector
+from relier.celery.working.report import Report
 from relier.ledger.records import Submission, new_task_id
 
 if TYPE_CHECKING:

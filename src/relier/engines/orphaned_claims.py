@@ -22,7 +22,7 @@ log = logging.getLogger("relier.worker")
 Key = tuple[str, str]
 
 
-class Strangers:
+class OrphanedClaims:
     """Compare the ledger's list with the worker's own whenever a heartbeat reports more tasks than the worker knows."""
 
     def __init__(self, store: AsyncStore, ledger: Ledger, settler: Settler, attempts: Mapping[Key, Attempt]) -> None:

@@ -19,15 +19,15 @@ from celery.utils.serialization import get_pickleable_exception
 
 from relier import background, registry
 from relier.celery.adoption import AdoptedTask
-from relier.celery.board import STOP, WARN, board
-from relier.celery.child import Traced, in_pool_process, obeying
-from relier.celery.report import CeleryTaskError
+from relier.celery.pool.adopted_child import Traced, in_pool_process, obeying
+from relier.celery.pool.shared_orders import STOP, WARN, board
+from relier.celery.working.report import CeleryTaskError
 from relier.errors import RelierError
 from relier.ledger.records import Claimed
 from relier.run.attempt import Attempt, open_attempt
+from relier.run.channel import LedgerChannel
 from relier.run.execute import HardTimeout, execute, run_soft_hook, stop
-from relier.run.isolated import report_of
-from relier.run.line import Line
+from relier.run.isolated.child import report_of
 from relier.run.outcome import Failed, HandBack, Outcome, PutBack
 from relier.run.threads import Threads
 from relier.submit.client import default_client
@@ -42,11 +42,11 @@ class Inside:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._threads = Threads()
-        self._line = self._loop.run_until_complete(_open())
+        self._channel = self._loop.run_until_complete(_open())
         self._warning: asyncio.Task[None] | None = None
 
     def run(self, claimed: Claimed) -> Outcome:
-        attempt = open_attempt(claimed, self._line, partial(board.trusted_until, claimed.lease.owner))
+        attempt = open_attempt(claimed, self._channel, partial(board.trusted_until, claimed.lease.owner))
         if not isinstance(attempt, Attempt):
             return attempt
         celerys = signal.signal(SOFT_LIMIT, signal.SIG_IGN)
@@ -73,7 +73,7 @@ class Inside:
         timers = [*self._timers(attempt)]
         self._obey(attempt)
         try:
-            return await execute(attempt, self._threads, self._line)
+            return await execute(attempt, self._threads, self._channel)
         finally:
             for timer in timers:
                 timer.cancel()
@@ -97,10 +97,10 @@ class Inside:
             warning.cancel()
 
 
-async def _open() -> Line:
+async def _open() -> LedgerChannel:
     client = default_client()
     await client.aopen()
-    return Line(client)
+    return LedgerChannel(client)
 
 
 @cache

@@ -21,19 +21,19 @@ from celery.worker.state import task_ready
 from msgspec.structs import replace
 
 from relier.celery.adoption import AdoptedTask, adoption_of
-from relier.celery.child import run_message
-from relier.celery.collect import Collector, collecting
 from relier.celery.internal import is_internal
-from relier.celery.jobs import Job
 from relier.celery.messages import LedgerMessage, Message, read_message
-from relier.celery.report import Report as CeleryReport
-from relier.celery.report import read_report
-from relier.celery.rl_child import run_claimed
-from relier.celery.spread import spread
+from relier.celery.pool.adopted_child import run_message
+from relier.celery.pool.rl_child import run_claimed
+from relier.celery.sending.collect import Collector, collecting
+from relier.celery.sending.spread import spread
+from relier.celery.working.jobs import Job
+from relier.celery.working.report import Report as CeleryReport
+from relier.celery.working.report import read_report
 from relier.errors import HardTimeoutError, MaxResurrectionsExceededError
 from relier.failure import how_it_ended
 from relier.ledger.records import Submission
-from relier.run.isolate import Report, outcome_of
+from relier.run.isolated.processes import Report, outcome_of
 from relier.run.outcome import Failed, HandBack, Outcome, PutBack
 
 log = logging.getLogger("relier.celery")

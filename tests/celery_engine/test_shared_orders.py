@@ -7,17 +7,17 @@ import warnings
 
 import pytest
 
-from relier.celery.board import STOP, WARN, Board
+from relier.celery.pool.shared_orders import STOP, WARN, SharedOrders
 
 
 @pytest.fixture
-def board() -> Board:
-    board = Board()
+def board() -> SharedOrders:
+    board = SharedOrders()
     board.open()
     return board
 
 
-def test_a_lease_is_trusted_only_by_attempts_of_its_boot(board: Board) -> None:
+def test_a_lease_is_trusted_only_by_attempts_of_its_boot(board: SharedOrders) -> None:
     board.show("one", 12.5)
     assert (board.trusted_until("one"), board.is_lost("one")) == (12.5, False)
     board.show("reborn", 20.0)
@@ -25,13 +25,13 @@ def test_a_lease_is_trusted_only_by_attempts_of_its_boot(board: Board) -> None:
     assert (board.trusted_until("reborn"), board.is_lost("reborn")) == (20.0, False)
 
 
-def test_an_order_is_for_one_attempt_and_no_other_in_the_same_process(board: Board) -> None:
+def test_an_order_is_for_one_attempt_and_no_other_in_the_same_process(board: SharedOrders) -> None:
     board.order(77, ("task", "1"), STOP)
     assert board.orders_for(77, ("task", "1")) == STOP
     assert board.orders_for(77, ("task", "2")) == board.orders_for(78, ("task", "1")) == 0
 
 
-def test_a_second_order_does_not_undo_the_first(board: Board) -> None:
+def test_a_second_order_does_not_undo_the_first(board: SharedOrders) -> None:
     board.order(77, ("task", "1"), WARN)
     board.order(77, ("task", "1"), STOP)
     assert board.orders_for(77, ("task", "1")) == WARN | STOP
@@ -39,7 +39,7 @@ def test_a_second_order_does_not_undo_the_first(board: Board) -> None:
     assert board.orders_for(77, ("task", "2")) == WARN
 
 
-def test_a_forked_process_sees_what_is_shown_later(board: Board) -> None:
+def test_a_forked_process_sees_what_is_shown_later(board: SharedOrders) -> None:
     read, write = os.pipe()
     with warnings.catch_warnings():  # this process has threads, and the child does nothing that needs them
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -4,7 +4,7 @@ CeleryWorker    the native worker, whose tasks run in Celery's pool
 Children        the pool's processes: one that dies has its task back at once, without asking Celery's main thread
 
 The broker is not asked for adopted tasks: the ledger's own doorbell says that there is something to claim. How the
-thread starts and ends with Celery's worker, and how its main thread takes the jobs: steps.py.
+thread starts and ends with Celery's worker, and how its main thread takes the jobs: bootsteps.py.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from celery.worker import state
 
 from relier import background, registry
 from relier.celery.adoption import AdoptedTask, Adoption
-from relier.celery.board import STOP, WARN, board
-from relier.celery.broker import HELD_UP_S, BrokerCalls
-from relier.celery.child import LOOK
 from relier.celery.internal import is_internal
-from relier.celery.jobs import ACCEPT_S, BEGIN_S, RESULT_GRACE_S, Job, Jobs
 from relier.celery.options import resurrections_in
-from relier.celery.request import TOO_MANY_DEATHS, TOO_MANY_SCARES, Revoked
-from relier.celery.strategy import tell_dead
-from relier.engines.heart import Heard, News, Overdue, Pulse
-from relier.engines.native import Worker, WorkerOptions
+from relier.celery.pool.adopted_child import LOOK
+from relier.celery.pool.shared_orders import STOP, WARN, board
+from relier.celery.working.broker import HELD_UP_S, BrokerCalls
+from relier.celery.working.jobs import ACCEPT_S, BEGIN_S, RESULT_GRACE_S, Job, Jobs
+from relier.celery.working.request import TOO_MANY_DEATHS, TOO_MANY_SCARES, Revoked
+from relier.celery.working.strategy import tell_dead
+from relier.engines.heartbeat import Heard, Liveness, News, Overdue
+from relier.engines.worker import Worker, WorkerOptions
 from relier.errors import RelierError
 from relier.failure import how_it_ended
 from relier.ledger.records import Claimed
@@ -303,7 +303,7 @@ def is_leaving() -> bool:
     return is_told(state.should_stop) or is_told(state.should_terminate)
 
 
-def _show(pulse: Pulse) -> None:
+def _show(pulse: Liveness) -> None:
     board.show(pulse.boot, pulse.trusted_until)
 
 

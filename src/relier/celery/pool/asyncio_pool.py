@@ -9,7 +9,7 @@ import celery.concurrency
 from celery.concurrency.thread import TaskPool as ThreadPool
 
 NAME = "asyncio"
-PATH = "relier.celery.pools:TaskPool"
+PATH = "relier.celery.pool.asyncio_pool:TaskPool"
 
 
 class TaskPool(ThreadPool):

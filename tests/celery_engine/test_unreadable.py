@@ -9,8 +9,8 @@ from typing import Any
 
 from celery_engine.conftest import Shop
 from fleet import wait_until
-from relier.celery.garbage import Parking
 from relier.celery.options import TELLS_ITSELF
+from relier.celery.working.unreadable import Parking
 from relier.codec import decode
 from relier.envelope import open_envelope
 from relier.failure import failure_of

@@ -1,4 +1,4 @@
-"""Run attempts inside an isolated process: `python -m relier.run.isolated <fd> <log level> <module> …`."""
+"""Run attempts inside an isolated process: `python -m relier.run.isolated.child <fd> <log level> <module> …`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from relier import background, registry
 from relier.failure import failure_of, message_of
 from relier.ledger.records import Claimed
 from relier.run.attempt import Attempt, open_attempt
+from relier.run.channel import LedgerChannel
 from relier.run.execute import execute, run_soft_hook, stop
 from relier.run.forks import let_forks_be_ended
-from relier.run.isolate import ChildError, Order, Ready, Report, Run, Stop, Trust, Waited, Warn, pack, unpack
-from relier.run.line import Line
+from relier.run.isolated.processes import ChildError, Order, Ready, Report, Run, Stop, Trust, Waited, Warn, pack, unpack
 from relier.run.outcome import Done, Failed, HandBack, Outcome, PutBack
 from relier.run.threads import Threads
 from relier.stop_signals import stop_signals
@@ -37,7 +37,7 @@ class Inside:
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
         self._threads = Threads()
-        self._line = Line(default_client())
+        self._channel = LedgerChannel(default_client())
         self._attempt: Attempt | None = None
         self._trusted_until = 0.0
         self._running: set[asyncio.Task[None]] = set()
@@ -63,7 +63,7 @@ class Inside:
 
     def _begin(self, claimed: Claimed) -> None:
         """Open the attempt at once, because the next order may already refer to it."""
-        attempt = open_attempt(claimed, self._line, lambda: self._trusted_until)
+        attempt = open_attempt(claimed, self._channel, lambda: self._trusted_until)
         if isinstance(attempt, Attempt):
             self._attempt = attempt
             self._keep(self._run(attempt))
@@ -76,7 +76,7 @@ class Inside:
             attempt.stopper = current.cancel if current is not None else None
         telling = background.start(asyncio.get_running_loop(), self._tell_waits(attempt))
         try:
-            outcome = await execute(attempt, self._threads, self._line)
+            outcome = await execute(attempt, self._threads, self._channel)
         except Exception as error:  # our error, not the task's: the attempt must be reported all the same
             log.exception("task %s could not be run here", attempt.ctx.task_id)
             outcome = PutBack(error)

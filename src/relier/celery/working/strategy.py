@@ -19,13 +19,13 @@ from celery.worker.state import task_reserved
 from kombu.serialization import prepare_accept_content
 
 from relier.celery.adoption import CELERYS, Adoption, adoption_of, has_own_strategy
-from relier.celery.control import message_in
-from relier.celery.garbage import PASSES, UNREADABLE
 from relier.celery.internal import is_internal
-from relier.celery.jobs import Job
 from relier.celery.messages import LedgerMessage
-from relier.celery.publish import is_fanout
-from relier.celery.request import JobMessage, LedgerRequest, request_class
+from relier.celery.sending.control import message_in
+from relier.celery.sending.publish import is_fanout
+from relier.celery.working.jobs import Job
+from relier.celery.working.request import JobMessage, LedgerRequest, request_class
+from relier.celery.working.unreadable import PASSES, UNREADABLE
 from relier.errors import RelierError
 from relier.ledger.records import Task
 
@@ -56,7 +56,7 @@ def strategy(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Any]
             log.warning("a message of %s could not be taken in, and goes back to the broker: %s", task.name, error)
             reject(log, consumer.connection_errors, True)
             return
-        except (RelierError, *UNREADABLE) as error:  # it never will: garbage.py keeps it
+        except (RelierError, *UNREADABLE) as error:  # it never will: unreadable.py keeps it
             raise InvalidTaskError(f"{type(error).__name__}: {error}") from error
         ack(log, consumer.connection_errors)
 

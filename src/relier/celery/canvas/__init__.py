@@ -1,0 +1,1 @@
+"""Join groups and chords in the ledger."""

@@ -1,0 +1,1 @@
+"""Run attempts inside the processes and threads of Celery's pool."""

@@ -1,0 +1,1 @@
+"""Send tasks of an adopted app to the ledger instead of the broker."""

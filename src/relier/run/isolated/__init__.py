@@ -1,0 +1,1 @@
+"""Run attempts in processes of their own."""

@@ -30,12 +30,12 @@ $(VENV)/.matrix: $(VENV)/.ready requirements/matrix.lock
 test: setup            ## the tests, on the embedded server
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
-CELERY_SUITES ?= tests/conformance tests/celery tests/celery_engine
+CELERY_SUITES ?= tests/conformance tests/celery
 test-celery: setup     ## every behaviour on every Celery pool, and on RabbitMQ
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --engines $(CELERY_SUITES)
 
 test-celery-upstream: setup  ## Celery's own integration tests, from CELERY_SOURCE, plain and adopted: what differs
-	PYTHONPATH=tests $(BIN)/python -m celery_upstream.compare
+	$(BIN)/python -m tests.celery_upstream.compare
 
 # The newest is whatever pip finds; the others are locked.
 CELERIES ?= 5.4 5.5 5.6 newest
@@ -54,7 +54,7 @@ CELERIES ?= 5.4 5.5 5.6 newest
 test-celery-matrix: $(CELERIES:%=.venvs/celery-%/.ready)  ## the smoke of the Celery engine on every version of Celery we support
 	set -e; for version in $(CELERIES); do \
 	  echo "Celery $$version: $$(.venvs/celery-$$version/bin/celery --version)"; \
-	  .venvs/celery-$$version/bin/python -m pytest -q -n $(JOBS) --dist loadgroup --engines -m smoke tests/celery tests/celery_engine; \
+	  .venvs/celery-$$version/bin/python -m pytest -q -n $(JOBS) --dist loadgroup --engines -m smoke tests/celery; \
 	  .venvs/celery-$$version/bin/python -m pytest -q -n $(JOBS) --dist loadgroup --engines -k "celery-prefork-valkey or test_celery_worker" tests/conformance; \
 	done
 
@@ -113,7 +113,7 @@ prove-release: setup   ## 10^6 schedules: hours
 
 bench: bench-ledger bench-recovery bench-native  ## the three benchmarks that matter most
 bench-ledger: setup    ## Redis CPU, commands, round trips and bytes per move, beside their targets
-	$(BIN)/python bench/ledger.py
+	$(BIN)/python -m bench.ledger
 
 bench-native: $(VENV)-bench/.ready  ## our worker beside Celery, dramatiq and taskiq, in one run
 	$(VENV)-bench/bin/python -m bench.native
@@ -122,23 +122,23 @@ bench-celery: $(VENV)-bench/.ready  ## Celery with Relier beside plain Celery, i
 	$(VENV)-bench/bin/python -m bench.celery_engine
 
 bench-celery-chaos bench-celery-outages: setup  ## kills at random under canvas; dead children, brokers that forget or freeze
-	$(BIN)/python bench/$(subst -,_,$(@:bench-%=%)).py
+	$(BIN)/python -m bench.$(subst -,_,$(@:bench-%=%))
 
 # MODE="--database mariadb --ordered --repeatable-read --quick", any of them
 bench-outbox: $(VENV)-bench/.ready  ## the outbox beside django-celery-outbox: how soon, how fast, what trouble costs
-	$(VENV)-bench/bin/python bench/outbox.py $(MODE)
+	$(VENV)-bench/bin/python -m bench.outbox $(MODE)
 
 bench-outbox-chaos: setup  ## relays killed at 200 random moments: every committed row is one record
-	$(BIN)/python bench/outbox_chaos.py $(MODE)
+	$(BIN)/python -m bench.outbox_chaos $(MODE)
 
 bench-recovery: setup  ## how soon the tasks of killed workers run again
-	$(BIN)/python bench/recovery.py
+	$(BIN)/python -m bench.recovery
 
 bench-zombies bench-drain bench-delayed: setup  ## late commits, drains at random moments, a million delayed tasks
 bench-storms bench-deploy bench-steps: setup    ## the guards under kill -9: push storms, a deploy, ten-step tasks
 bench-guards: setup                             ## what each guard costs per task, beside the bare one
 bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards:
-	$(BIN)/python bench/$(@:bench-%=%).py
+	$(BIN)/python -m bench.$(@:bench-%=%)
 
 lock:                  ## rewrite the lock files from pyproject.toml
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv

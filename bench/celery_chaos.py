@@ -1,6 +1,6 @@
 """Celery workers killed -9 at random, main processes and children, while plain tasks, callbacks, chains and chords run.
 
-    python bench/celery_chaos.py [--quick] [--broker amqp://…]
+    python -m bench.celery_chaos [--quick] [--broker amqp://…]
 
 Nothing may be lost, nothing committed twice; of each callback, chain step and chord body there is exactly one task. A
 body may run more than once, as its process may die under it; then it runs again under the same id.
@@ -18,11 +18,11 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from fleets import ROOT, Table, leave
-
-from fleet import Fleet, Member
+from bench.fleets import ROOT, Table, leave
 from relier.settings import Settings
-from servers import Server
+from tests.support import PYTHONPATH
+from tests.support.fleet import Fleet, Member
+from tests.support.servers import Server
 
 LEASE_S = 3.0
 PLAIN, LINKED, CHAINS, STEPS, CHORDS, PARTS = 9_000, 2_500, 1_000, 3, 400, 8
@@ -47,14 +47,15 @@ class Chaos:
 
     def start_worker(self) -> None:
         name = f"w{len(self.fleet.members)}@chaos"
-        command = ["-m", "celery", "-A", "celery_chaos_app", "worker", "-c", "2", "-n", name]
+        command = ["-m", "celery", "-A", "bench.celery_chaos_app", "worker", "-c", "2", "-n", name]
         command += ["--without-mingle", "--without-gossip", "-l", "INFO"]
-        self.workers.append(self.fleet.python(*command, cwd=ROOT / "bench", **self.env))
+        self.workers.append(self.fleet.python(*command, cwd=ROOT, **self.env))
 
     def send(self) -> list[str]:
         """Everything at once. The ids that must end as done."""
-        import celery_chaos_app as app
         from celery import chain, chord
+
+        from bench import celery_chaos_app as app
 
         def chained(key: str) -> Any:
             return chain(*[app.step.si(key, number) for number in range(STEPS)])()
@@ -168,7 +169,7 @@ def main() -> None:
             "CHAOS_BROKER": given.broker or f"{server.tcp_url}/1",
             "CHAOS_BACKEND": f"{server.tcp_url}/2",
             "CHAOS_DIARY": f"{folder}/diary",
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT / "bench"), str(ROOT / "tests")]),
+            "PYTHONPATH": PYTHONPATH,
         }
         settings = Settings(redis_url=server.url, namespace="chaos", heartbeat_ttl=LEASE_S, admission_limit=0)
         fleet = Fleet(settings, Path(folder) / "fleet")

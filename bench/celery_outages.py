@@ -1,6 +1,6 @@
 """What the Celery engine makes of a dead child, and of a broker that forgets, is away, or freezes.
 
-python bench/celery_outages.py [--quick]
+python -m bench.celery_outages [--quick]
 
 child       a pool process is killed -9: how soon its task runs again
 wiped       FLUSHALL of the broker with thousands of tasks queued: all run
@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import kombu
-from fleets import ROOT, Table, leave, quick
 
-from fleet import Fleet, Member, wait_until
-from rabbit import Rabbit, binary
+from bench.fleets import ROOT, Table, leave, quick
 from relier.settings import Settings
-from servers import Server
+from tests.support import PYTHONPATH
+from tests.support.fleet import Fleet, Member, wait_until
+from tests.support.rabbitmq import Rabbit, binary
+from tests.support.servers import Server
 
 LEASE_S = 3.0
 
@@ -47,11 +48,10 @@ class Scene:
     def __init__(self, folder: Path, ledger_url: str, broker_url: str, **env: str) -> None:
         folder.mkdir(parents=True)
         self.folder = folder
-        paths = [str(ROOT / "src"), str(ROOT / "bench"), str(ROOT / "tests")]
         self.env = {
             "OUTAGES_BROKER": broker_url,
             "OUTAGES_FOLDER": str(folder),
-            "PYTHONPATH": os.pathsep.join(paths),
+            "PYTHONPATH": PYTHONPATH,
             **env,
         }
         settings = Settings(redis_url=ledger_url, namespace="outages", heartbeat_ttl=LEASE_S, admission_limit=0)
@@ -59,8 +59,8 @@ class Scene:
 
     def worker(self, *options: str, up: bool = True) -> Member:
         name = f"w{len(self.fleet.members)}@outages"
-        command = ["-m", "celery", "-A", "celery_outages_app", "worker", "-n", name, "-l", "INFO", *options]
-        member = self.fleet.python(*command, "--without-mingle", "--without-gossip", cwd=ROOT / "bench", **self.env)
+        command = ["-m", "celery", "-A", "bench.celery_outages_app", "worker", "-n", name, "-l", "INFO", *options]
+        member = self.fleet.python(*command, "--without-mingle", "--without-gossip", cwd=ROOT, **self.env)
         if up:
             member.wait_said(" ready.", 1, 60)
         return member
@@ -68,7 +68,7 @@ class Scene:
     def send(self, code: str) -> None:
         """In a process of its own: an app knows one broker."""
         where = {"RELIER_REDIS_URL": self.fleet.settings.redis_url, "RELIER_NAMESPACE": "outages"}
-        program = f"from celery_outages_app import hold, quick\n{code}"
+        program = f"from bench.celery_outages_app import hold, quick\n{code}"
         subprocess.run([sys.executable, "-c", program], env=os.environ | self.env | where, check=True, timeout=300)
 
     def diary(self, what: str) -> list[Line]:
@@ -192,7 +192,7 @@ def frozen(folder: Path) -> Table:
         ends.callback(scene.fleet.close)
         ends.callback(master.thaw)
         scene.worker("-c", "2")
-        scene.fleet.python("-c", "import celery_outages_app as app; app.push_for(60)", cwd=ROOT / "bench", **scene.env)
+        scene.fleet.python("-c", "import bench.celery_outages_app as app; app.push_for(60)", cwd=ROOT, **scene.env)
         wait_until(lambda: len(scene.diary("quick")) > 50, 60, "work")
         master.freeze()
         stopped = time.monotonic()

@@ -1,6 +1,6 @@
 """A million delayed tasks: none of them in a worker's memory, and those that come due start in time.
 
-    python bench/delayed.py [--quick]
+    python -m bench.delayed [--quick]
 
 Nearly all are due in an hour. Some come due while we watch, spread evenly; their lateness is from the time they were
 meant for to their first line.
@@ -12,10 +12,9 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fleets import Table, a_fleet, leave, quantile, quick
-
-import fleet_jobs as jobs
-from fleet import Fleet, Member
+from bench.fleets import Table, a_fleet, leave, quantile, quick
+from tests.support.fleet import Fleet, Member
+from tests.support.jobs import common as jobs
 
 LEASE_S = 5.0
 WATCHED_S = 30

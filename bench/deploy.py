@@ -1,6 +1,6 @@
 """A deploy through a change of a task's arguments: old and new workers side by side on one queue, killed at random.
 
-    python bench/deploy.py [--quick]
+    python -m bench.deploy [--quick]
 
 Old code pushes euros, new code pushes cents with a currency, and a task that old code does not know. Workers of both
 kinds take from the same queue; some are killed (kill -9), and each that is replaced may be an old one until the deploy
@@ -9,26 +9,19 @@ is over. Nothing may be lost, and nothing run by the wrong code: a new payload b
 
 from __future__ import annotations
 
-import os
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-import guard_jobs as jobs
-from fleets import Fleet, Table, a_fleet, leave, quick
-
-from fleet import Member
+from bench.fleets import Fleet, Table, a_fleet, leave, quick
 from relier import RlTask
 from relier.options import TaskOptions
 from relier.states import State
+from tests.support.fleet import Member
 
 LEASE_S = 1.0
-HERE = str(Path(jobs.__file__).parent)
-PATH = os.pathsep.join([HERE, *sys.path])
-OLD, NEW = "deploys.v1", "deploys.v2"
+OLD, NEW = "bench.deploys.v1", "bench.deploys.v2"
 
 old_charge: RlTask[..., str] = RlTask(lambda *_: None, TaskOptions("deploy.charge", schema_version=1))
 mid_charge: RlTask[..., str] = RlTask(lambda *_: None, TaskOptions("deploy.charge", schema_version=2))
@@ -60,7 +53,7 @@ class Staff:
         self.kills = {OLD: 0, NEW: 0}
 
     def start(self, module: str) -> None:
-        member = self._fleet.start("worker", module, "--concurrency", "10", PYTHONPATH=PATH)
+        member = self._fleet.start("worker", module, "--concurrency", "10")
         with self._lock:
             self._alive.append((module, member))
 
@@ -104,7 +97,7 @@ def main() -> None:
                 task_id, result = pushes(n)[random.choice(producers)]()
                 wanted[task_id] = result
             if share > 0.5 and not checks:
-                checks = [fleet.start("schema", "check", module, PYTHONPATH=PATH) for module in (OLD, NEW)]
+                checks = [fleet.start("schema", "check", module) for module in (OLD, NEW)]
             time.sleep(0.1)
         staff.finish()
         tasks = fleet.wait_ended(wanted, 120)

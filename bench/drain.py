@@ -1,6 +1,6 @@
 """SIGTERM at random moments of a worker's life, under load: nothing lost, no attempt burnt.
 
-    python bench/drain.py [--quick]
+    python -m bench.drain [--quick]
 
 The lease is a minute: a task that was not handed back in order would be missing. Some moments fall into the start of
 the process, some into its first claim, most among running tasks; half of the workers let tasks finish for a while, half
@@ -13,10 +13,9 @@ import random
 import signal
 import time
 
-from fleets import Table, a_fleet, leave, quick
-
-import fleet_jobs as jobs
-from fleet import Fleet
+from bench.fleets import Table, a_fleet, leave, quick
+from tests.support.fleet import Fleet
+from tests.support.jobs import common as jobs
 
 LEASE_S = 60.0
 LONGEST_S = 0.6  # from its first claim to its SIGTERM
@@ -34,7 +33,9 @@ def serve_and_stop(fleet: Fleet, dice: random.Random) -> tuple[int | None, float
     """One worker from start to exit: its exit code, and how long it took to leave (s). No code: Python had not come
     so far as to listen to signals."""
     patience = dice.choice(["0", "0.3"])
-    member = fleet.start("worker", "fleet_jobs", "--concurrency", "20", RELIER_GRACEFUL_SHUTDOWN_TIMEOUT=patience)
+    member = fleet.start(
+        "worker", "tests.support.jobs.common", "--concurrency", "20", RELIER_GRACEFUL_SHUTDOWN_TIMEOUT=patience
+    )
     if dice.random() < EARLY:
         time.sleep(dice.uniform(0.2, 1))
     else:

@@ -10,11 +10,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))  # the harness of the tests serves here, too
-
-from fleet import Fleet  # noqa: E402
-from relier.settings import Settings  # noqa: E402
+from relier.settings import Settings
+from tests.support.fleet import Fleet
 
 
 def quick() -> bool:

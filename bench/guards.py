@@ -1,6 +1,6 @@
 """What each guard costs per task: µs of CPU of producer, worker and Redis, and round trips, beside the bare task.
 
-    python bench/guards.py [--quick]
+    python -m bench.guards [--quick]
 
 Producer and worker are this process, Redis is an embedded server. In each round every guard pushes some tasks, one by
 one, and a worker runs them; the guards take turns, in another order each time. What counts is the difference to the
@@ -27,8 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from fleets import Table, leave, quantile, quick
-
+from bench.fleets import Table, leave, quantile, quick
 from relier import AdmissionRejectedError, Admit, RlTask, TaskContext, rl_task
 from relier.engines.worker import Worker, WorkerOptions
 from relier.ledger.records import Submission, new_task_id

@@ -1,6 +1,6 @@
 """The outbox beside the best of its kind, django-celery-outbox: how soon, how fast, and what an outage or poison costs.
 
-    python bench/outbox.py [--quick] [--database mariadb] [--ordered] [--repeatable-read]
+    python -m bench.outbox [--quick] [--database mariadb] [--ordered] [--repeatable-read]
 
 in an environment of requirements/bench.lock and this package. PostgreSQL is the same for both, in turns; on MariaDB
 there is no peer. Latency is from the commit to the moment the record (the peer: the message) is there. Like for like,
@@ -21,20 +21,21 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fleets import ROOT, Table, leave, quantile
-from outbox_desk import KEYS, REPEATABLE_READ, Desk, a_desk, a_server, modes, outbox
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from databases import MariaDB, Postgres
+from bench.fleets import ROOT, Table, leave, quantile
+from bench.outbox_desk import KEYS, REPEATABLE_READ, Desk, a_desk, a_server, modes, outbox
 from relier import Client
 from relier.ledger import keys
 from relier.ledger.records import Submission
 from relier.outbox.engines import EngineDatabase
 from relier.outbox.row import new_row
 from relier.outbox.rows import Rows, Wanted
-from servers import Server, wait_until
+from tests.support import PYTHONPATH
+from tests.support.databases import MariaDB, Postgres
+from tests.support.servers import Server, wait_until
 
 PEER = "bench.peers.outbox_django"
 THREADS = 4  # that publish, where there are several
@@ -68,7 +69,7 @@ def latencies(desk: Desk, samples: int, first: int) -> list[float]:
 
 
 def peer(desk: Desk, broker: Server, *order: str) -> subprocess.Popen[str]:
-    env = {**os.environ, "BENCH_DATABASE": desk.database, "BENCH_BROKER": broker.tcp_url, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "BENCH_DATABASE": desk.database, "BENCH_BROKER": broker.tcp_url, "PYTHONPATH": PYTHONPATH}
     command = [sys.executable, "-m", PEER, *order]
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT)
 
@@ -100,9 +101,7 @@ def rate(desk: Desk, count: int, first: int, *options: str, keys: int | None = N
 def celery_rate(desk: Desk, broker: Server, count: int, *options: str) -> float:
     """The same of Celery messages, which one relay gives to a Redis broker."""
     os.environ["BENCH_BROKER"] = broker.tcp_url
-    sys.path.insert(0, str(ROOT))
     from bench.peers.outbox_celery_app import app, receipt
-
     from relier.celery.outbox import send_through
 
     send_through(app, outbox)

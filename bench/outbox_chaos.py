@@ -1,6 +1,6 @@
 """kill -9 of relays at random moments: every committed row becomes one record, no rolled-back row any.
 
-    python bench/outbox_chaos.py [--quick] [--database mariadb] [--ordered] [--repeatable-read]
+    python -m bench.outbox_chaos [--quick] [--database mariadb] [--ordered] [--repeatable-read]
 
 Three relays run; one of them is killed every now and then, and replaced. Orders are committed with their tasks all the
 while, and every fifth transaction is rolled back. Batches are small, so that kills meet relays at every point. With
@@ -13,12 +13,12 @@ import random
 import threading
 import time
 
-from fleets import Table, leave
-from outbox_desk import KEYS, REPEATABLE_READ, Desk, a_desk, a_server, key_of, modes
 from sqlalchemy.exc import DBAPIError
 
+from bench.fleets import Table, leave
+from bench.outbox_desk import KEYS, REPEATABLE_READ, Desk, a_desk, a_server, key_of, modes
 from relier.errors import RelierError, TaskNotFoundError
-from servers import wait_until
+from tests.support.servers import wait_until
 
 RELAYS = 3
 AT_ONCE = 10

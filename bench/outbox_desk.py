@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fleets import ROOT
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, create_engine, func, insert, select
 from sqlalchemy.orm import Session
 
-from databases import MariaDB, Postgres
 from relier import Client, Settings, rl_task, use_client
 from relier.outbox import Outbox
-from servers import Server
+from tests.support import PYTHONPATH
+from tests.support.databases import MariaDB, Postgres
+from tests.support.servers import Server
 
 metadata = MetaData()
 orders = Table("orders", metadata, Column("id", Integer, primary_key=True, autoincrement=False))
@@ -86,7 +86,7 @@ class Desk:
 
     def env(self) -> dict[str, str]:
         given = {"RELIER_REDIS_URL": self.settings.redis_url, "RELIER_NAMESPACE": self.settings.namespace}
-        return {**os.environ, **given, "RELIER_ADMISSION_LIMIT": "0", "PYTHONPATH": str(ROOT)}
+        return {**os.environ, **given, "RELIER_ADMISSION_LIMIT": "0", "PYTHONPATH": PYTHONPATH}
 
     def rows(self) -> int:
         with self.engine.connect() as connection:

@@ -1,6 +1,6 @@
 """How soon the tasks of killed workers run again: from the kill -9 to the first line of the next attempt, each task.
 
-    python bench/recovery.py [--quick]
+    python -m bench.recovery [--quick]
 
 a child      one of two processes under a supervisor is killed; the other one, and a new one, take over
 a host       a whole worker is killed, all its processes at once; another one is alive, and waits for the lease
@@ -12,10 +12,9 @@ from __future__ import annotations
 import signal
 import time
 
-from fleets import Table, a_fleet, leave, quick
-
-import fleet_jobs as jobs
-from fleet import Fleet, Line, Member
+from bench.fleets import Table, a_fleet, leave, quick
+from tests.support.fleet import Fleet, Line, Member
+from tests.support.jobs import common as jobs
 
 LEASE_S = 5.0  # the default
 AT_ONCE = 50

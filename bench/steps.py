@@ -1,6 +1,6 @@
 """Ten-step tasks whose workers are killed at random, 200 times: what a step did is recorded once, and not done again.
 
-    python bench/steps.py [--quick]
+    python -m bench.steps [--quick]
 
 Each step works a little, has an effect (a line in a diary), and returns the number of its attempt. The diary also tells
 what each step was said to have returned, by whichever attempt asked. A kill between an effect and its record repeats
@@ -13,18 +13,17 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter, defaultdict
-from pathlib import Path
 from typing import NamedTuple
 
-import guard_jobs as jobs
 import msgspec
-from fleets import Fleet, Table, a_fleet, leave, quick
 
-from fleet import Member
+from bench import guard_jobs as jobs
+from bench.fleets import Fleet, Table, a_fleet, leave, quick
+from tests.support.fleet import Member
 
 LEASE_S = 1.0
 WORKERS = 4
-MODULE = str(Path(jobs.__file__))
+MODULE = jobs.__name__
 
 
 class Line(NamedTuple):

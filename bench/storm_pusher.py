@@ -1,6 +1,6 @@
 """One producer of bench/storms.py: pushes every key once, at the same moments as the other producers do.
 
-    python bench/storm_pusher.py <who> <keys> <begun> <seconds>
+    python -m bench.storm_pusher <who> <keys> <begun> <seconds>
 
 What it was answered stands in a file of its own. Killed and started again it goes on after the last answer it noted, as
 a producer does that does not know whether its last pushes arrived: it pushes those again.
@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-import guard_jobs as jobs
+from bench import guard_jobs as jobs
 
 AT_ONCE = 20
 DISTRACTED_S = 0.1  # before it notes an answer: a kill then loses it

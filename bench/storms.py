@@ -1,6 +1,6 @@
 """Idempotent push storms with kills at random moments: each key commits once, and no key is left blocked.
 
-    python bench/storms.py [--quick]
+    python -m bench.storms [--quick]
 
 Five producers, a process each, push the same keys at the same moments. Workers and producers are killed (kill -9) all
 the while and replaced; a producer that is back pushes again what it noted no answer for. Every tenth key fails if one
@@ -14,19 +14,17 @@ import random
 import threading
 import time
 from collections import Counter, defaultdict
-from pathlib import Path
 
-import guard_jobs as jobs
-import storm_pusher
-from fleets import Fleet, Table, a_fleet, leave, quick
-
-from fleet import Member, wait_until
+from bench import guard_jobs as jobs
+from bench import storm_pusher
+from bench.fleets import Fleet, Table, a_fleet, leave, quick
 from relier.states import LIVE, State
+from tests.support.fleet import Member, wait_until
 
 LEASE_S = 1.0
 PRODUCERS, WORKERS = 5, 3
 PRODUCERS_KILLED = 0.25  # this share of all kills
-MODULE = str(Path(jobs.__file__))
+MODULE = jobs.__name__
 
 
 class Storm(threading.Thread):
@@ -45,7 +43,7 @@ class Storm(threading.Thread):
 
     def _producer(self, who: int) -> Member:
         told = [str(who), str(self._keys), str(self._begun), str(self._seconds)]
-        return self._fleet.python(storm_pusher.__file__, *told, RELIER_ADMISSION_LIMIT="0")
+        return self._fleet.python("-m", "bench.storm_pusher", *told, RELIER_ADMISSION_LIMIT="0")
 
     def run(self) -> None:
         while not self._over.wait(random.uniform(0.3, 1.0)):

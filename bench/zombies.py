@@ -1,6 +1,6 @@
 """Late commits of frozen workers: SIGSTOP beyond the lease, another worker takes over, SIGCONT. None may be accepted.
 
-    python bench/zombies.py [--quick]
+    python -m bench.zombies [--quick]
 
 All are first attempts, and all swallow their cancellation: each really tries to commit, while the second attempt runs.
 """
@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import signal
 
-from fleets import Table, a_fleet, leave, quick
-
-import fleet_jobs as jobs
+from bench.fleets import Table, a_fleet, leave, quick
+from tests.support.jobs import common as jobs
 
 LEASE_S = 2.0
 

@@ -6,20 +6,21 @@ Async tests: mark them `anyio`. Tests of other packages override `scripts`.
 from __future__ import annotations
 
 import itertools
+import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 from relier.settings import Settings
 from relier.store import AsyncStore, Scripts, SyncStore
-from servers import FLAVOURS, Boot, Server
+from tests.support import PYTHONPATH
+from tests.support.servers import FLAVOURS, Boot, Server
 
+pytest_plugins = ["tests.support.database_fixtures"]
 _numbers = itertools.count()
+os.environ["PYTHONPATH"] = PYTHONPATH  # of the processes that tests start
 
 
 def hear_signals() -> None:
@@ -105,7 +106,7 @@ def settings(server: Server, namespace: str) -> Settings:
 @pytest.fixture(scope="session")
 def scripts() -> Scripts:
     """Toy scripts for the store's own tests."""
-    return Scripts(Path(__file__).parent / "store" / "lua", {})
+    return Scripts(Path(__file__).parent / "support" / "toy_lua", {})
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pages import BLOCK, Terminal, steps_of
+from tests.support.doc_pages import BLOCK, Terminal, steps_of
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted(page for page in ROOT.glob("docs/**/*.md") if BLOCK.search(page.read_text()))]

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from locksmith import everything_said, key, keyring, leaks
 from relier.codec import encode
 from relier.envelope import Envelope, _signed, open_envelope, reseal, seal
 from relier.errors import PayloadEncodingError, PayloadIntegrityError
 from relier.keyring import NO_KEYS, Keyring
+from tests.support.keyrings import everything_said, key, keyring, leaks
 
 # A busy machine is no failure.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from locksmith import entry, everything_said, key, keyring, keys_setting, leaks, spellings
 from relier.errors import ConfigurationError, PayloadIntegrityError
 from relier.keyring import AES, HEAD, NO_KEYS, PLAIN, Keyring
 from relier.settings import Settings, get_settings
 from relier.submit.client import Client
+from tests.support.keyrings import entry, everything_said, key, keyring, keys_setting, leaks, spellings
 
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 ID = "0198f3a2c4d57e1f8a9b0c1d2e3f4a5b"

@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 
-import keyring_jobs as jobs
-from locksmith import keys_setting
 from relier.engines.worker import Worker, WorkerOptions
 from relier.envelope import open_envelope, reseal, seal
 from relier.errors import ConfigurationError, PayloadIntegrityError, PayloadTooLargeError
@@ -27,7 +25,9 @@ from relier.ledger.records import Submission, Task, new_task_id
 from relier.settings import Settings
 from relier.states import State
 from relier.submit.client import Client, use_client
-from servers import Server
+from tests.support.jobs import keyring as jobs
+from tests.support.keyrings import keys_setting
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.anyio
 CARD = "4111-1111-1111-1111"
@@ -100,7 +100,7 @@ async def dead(client: Client, task_id: str) -> Task:
             await asyncio.sleep(0.02)
 
 
-async def submit(client: Client, payload: bytes, name: str = "keyring_jobs.charge") -> str:
+async def submit(client: Client, payload: bytes, name: str = "tests.support.jobs.keyring.charge") -> str:
     """What anybody with the store's password can do."""
     task_id = new_task_id()
     await client.arun(client.ledger.submit([Submission(id=task_id, name=name, payload=payload)]))
@@ -128,7 +128,7 @@ async def test_nothing_of_an_encrypted_task_is_in_the_store(make: Make, server: 
     async with working(client):
         assert (await receipt.result(20))["card"] == CARD
     assert CARD.encode() not in stored(server, client)
-    assert b"keyring_jobs.charge" in stored(server, client)  # what is not hidden
+    assert b"tests.support.jobs.keyring.charge" in stored(server, client)  # what is not hidden
 
 
 # --- what is not ours --------------------------------------------------------------------------------------------
@@ -142,7 +142,12 @@ async def forge_unsigned(client: Client, server: Server) -> tuple[str, bytes]:
 async def forge_with_own_key(client: Client, server: Server) -> tuple[str, bytes]:
     other = Client(Settings(signing_keys=keys_setting("stranger")))
     payload = seal(
-        b'[["x",1],{}]', schema_version=1, pushed_ms=1, task_id="?", name="keyring_jobs.charge", keyring=other.keyring
+        b'[["x",1],{}]',
+        schema_version=1,
+        pushed_ms=1,
+        task_id="?",
+        name="tests.support.jobs.keyring.charge",
+        keyring=other.keyring,
     ).replace(b"hmac-sha256:stranger:", b"hmac-sha256:s1:")
     return await submit(client, payload), payload
 
@@ -161,7 +166,7 @@ async def forge_other_id(client: Client, server: Server) -> tuple[str, bytes]:
     payload = (await receipt.info()).payload
     assert payload is not None
     await receipt.cancel()
-    return await submit(client, payload, "keyring_jobs.refund"), payload
+    return await submit(client, payload, "tests.support.jobs.keyring.refund"), payload
 
 
 async def forge_other_name(client: Client, server: Server) -> tuple[str, bytes]:
@@ -169,7 +174,9 @@ async def forge_other_name(client: Client, server: Server) -> tuple[str, bytes]:
     receipt = await jobs.charge.apush(CARD, 5000)
     key = keys.spell(client.ledger.prefix, "task", receipt.id)
     record = server.command("GET", key)
-    server.command("SET", key, record.replace(b"keyring_jobs.charge", b"keyring_jobs.refund"))
+    server.command(
+        "SET", key, record.replace(b"tests.support.jobs.keyring.charge", b"tests.support.jobs.keyring.refund")
+    )
     return receipt.id, record.split(b"\n", 4)[4]
 
 
@@ -392,7 +399,7 @@ async def test_failures_and_logs_pass_the_hook(
     make: Make, server: Server, caplog: pytest.LogCaptureFixture, task: Any
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    client = make("s1", "e1", redact="keyring_jobs:mask")
+    client = make("s1", "e1", redact="tests.support.jobs.keyring:mask")
     receipt = await task.apush(CARD)
     async with working(client):
         with pytest.raises(LookupError, match=r"\(card\) was declined"):
@@ -402,19 +409,19 @@ async def test_failures_and_logs_pass_the_hook(
     assert CARD.encode() not in stored(server, client)
     failure = read_failure((await receipt.info()).history[-1].detail)
     assert failure.name == "LookupError"
-    assert "keyring_jobs.py" in failure.traceback
+    assert "jobs/keyring.py" in failure.traceback
 
 
 async def test_a_worker_does_not_start_with_a_hook_that_is_none(make: Make) -> None:
-    client = make(redact="keyring_jobs:no_such_hook")
-    with pytest.raises(ConfigurationError, match="RELIER_REDACT=keyring_jobs:no_such_hook"):
+    client = make(redact="tests.support.jobs.keyring:no_such_hook")
+    with pytest.raises(ConfigurationError, match=r"RELIER_REDACT=tests\.support\.jobs\.keyring:no_such_hook"):
         await Worker(client, WorkerOptions()).run()
 
 
 async def test_a_failing_soft_timeout_hook_is_logged_through_the_hook(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client = make(redact="keyring_jobs:mask")
+    client = make(redact="tests.support.jobs.keyring:mask")
     receipt = await jobs.slow.apush(CARD)
     async with working(client):
         await receipt.result(20)

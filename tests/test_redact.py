@@ -86,16 +86,16 @@ def test_the_hook_is_told_whose_value_it_is() -> None:
 
 def test_a_hook_that_raises_hides_the_value_and_says_so() -> None:
     hidden = shown(using("broken"), "shop.charge", CARD)
-    assert hidden == "(hidden: test_redact:broken raised ValueError)"
+    assert hidden == "(hidden: tests.test_redact:broken raised ValueError)"
 
 
 @pytest.mark.parametrize(
     ("path", "message"),
     [
         ("no_such_module_here:mask", "cannot be imported (ModuleNotFoundError"),
-        ("test_redact:no_such_function", "cannot be imported (AttributeError"),
-        ("test_redact:CARD", "must be a plain function"),
-        ("test_redact:later", "must be a plain function"),
+        ("tests.test_redact:no_such_function", "cannot be imported (AttributeError"),
+        ("tests.test_redact:CARD", "must be a plain function"),
+        ("tests.test_redact:later", "must be a plain function"),
     ],
 )
 def test_a_hook_that_is_none_is_refused_at_start(path: str, message: str) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from guard_jobs import note
-
+from bench.guard_jobs import note
 from relier import TaskContext, rl_task
 
 

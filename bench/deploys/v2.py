@@ -6,8 +6,7 @@ import asyncio
 import random
 from typing import Any
 
-from guard_jobs import note
-
+from bench.guard_jobs import note
 from relier import TaskContext, rl_task
 
 

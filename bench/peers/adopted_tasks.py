@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bench.peers.celery_tasks import TASKS, app, many, one, opened
-
 from relier.celery import install
 
 install(app, adopt=True)

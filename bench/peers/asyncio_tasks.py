@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from bench.peers import URL_VARIABLE
-from bench.peers.relier_native_tasks import TASKS, many, one, opened
 from celery import Celery
 
+from bench.peers import URL_VARIABLE
+from bench.peers.relier_native_tasks import TASKS, many, one, opened
 from relier.celery import install
 
 app = install(Celery("bench", broker=os.environ[URL_VARIABLE]))

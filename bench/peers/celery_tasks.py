@@ -7,9 +7,10 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from celery import Celery, group
+
 from bench.peers import SLEEP_SECONDS, URL_VARIABLE
 from bench.peers.lateness import note
-from celery import Celery, group
 
 app = Celery("bench", broker=os.environ[URL_VARIABLE])
 app.conf.update(task_acks_late=True, task_ignore_result=True, broker_connection_retry_on_startup=True)

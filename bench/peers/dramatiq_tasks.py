@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import dramatiq
+from dramatiq.brokers.redis import RedisBroker
+
 from bench.peers import SLEEP_SECONDS, URL_VARIABLE
 from bench.peers.lateness import note
-from dramatiq.brokers.redis import RedisBroker
 
 dramatiq.set_broker(RedisBroker(url=os.environ[URL_VARIABLE]))
 

@@ -12,9 +12,10 @@ import subprocess
 import sys
 import time
 
-from bench.peers.outbox_django_app import app, receipt
 from django.core.management import call_command
 from django.db import transaction
+
+from bench.peers.outbox_django_app import app, receipt
 
 
 def relay(concurrency: int = 1) -> subprocess.Popen[bytes]:

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench.peers import Kind, Load, Peer
-
 from relier.ledger import Ledger, keys, load_scripts
 from relier.settings import Settings
 from relier.store import SyncStore

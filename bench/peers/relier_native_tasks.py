@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 
 from bench.peers import SLEEP_SECONDS
 from bench.peers.lateness import note
-
 from relier import rl_task
 
 

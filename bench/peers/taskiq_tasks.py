@@ -7,9 +7,10 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from taskiq_redis import RedisStreamBroker
+
 from bench.peers import SLEEP_SECONDS, URL_VARIABLE
 from bench.peers.lateness import note
-from taskiq_redis import RedisStreamBroker
 
 AT_ONCE = 100  # it has no bulk call; this many at a time keeps its pool of connections at a sane size
 

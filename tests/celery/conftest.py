@@ -1,121 +1,88 @@
-"""Two sides of one app on one server: plain Celery, and with Relier installed. Each has a real worker and a driver."""
+"""An adopted app on a broker of its own: one real worker, and this process as its producer."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from fleet import Member
-from servers import Server, wait_until
+from relier.settings import Settings
+from tests.support.fleet import Fleet, Member
+from tests.support.servers import Server
 
 HERE = Path(__file__).parent
-READY = " ready."
 
 
-class Side:
-    """One app at work. `databases`: of the broker, the backend, and the notes."""
-
-    def __init__(self, server: Server, folder: Path, databases: tuple[int, int, int], **env: str) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.folder = folder
-        self.members: list[Member] = []
-        self.driver: subprocess.Popen[str] | None = None
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("RELIER_")}
-        names = ("PARITY_BROKER", "PARITY_BACKEND", "PARITY_NOTES")
-        urls = {name: f"{server.tcp_url}/{number}" for name, number in zip(names, databases, strict=True)}
-        path = os.pathsep.join([str(HERE), kept.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-        ours = {"PYTHONPATH": path, "C_FORCE_ROOT": "1", "PYTHONWARNINGS": "ignore"}
-        self.env = kept | ours | urls | env
-
-    def start(self, *command: str, **env: str) -> Member:
-        log = self.folder / f"log{len(self.members)}"
-        with log.open("wb") as sink:
-            process = subprocess.Popen(
-                [sys.executable, "-m", *command],
-                cwd=self.folder,
-                env=self.env | env,
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        self.members.append(Member(process, log))
-        return self.members[-1]
-
-    def worker(self, *arguments: str, module: str = "parity_app", **env: str) -> Member:
-        """A worker, not waited for."""
-        options = ("-E", "--without-gossip", "--without-mingle", "-l", "INFO", "-Q", "celery,side")
-        return self.start("celery", "-A", module, "worker", "-c", "2", *options, *arguments, **env)
-
-    def drive(self) -> None:
-        with (self.folder / "driver").open("wb") as log:
-            self.driver = subprocess.Popen(
-                [sys.executable, "-m", "parity_driver"],
-                cwd=self.folder,
-                env=self.env,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                start_new_session=True,
-            )
-
-    def ask(self, **question: Any) -> None:
-        assert self.driver is not None
-        assert self.driver.stdin is not None
-        self.driver.stdin.write(json.dumps(question) + "\n")
-        self.driver.stdin.flush()
-
-    def hear(self) -> Any:
-        assert self.driver is not None
-        assert self.driver.stdout is not None
-        line = self.driver.stdout.readline()
-        assert line, f"the driver ended:\n{(self.folder / 'driver').read_text()[-3000:]}"
-        return json.loads(line)
-
-    def close(self) -> None:
-        if self.driver is not None:
-            assert self.driver.stdin is not None
-            assert self.driver.stdout is not None
-            self.driver.stdin.close()
-            self.driver.send_signal(signal.SIGKILL)
-            self.driver.wait(10)
-            self.driver.stdout.close()
-        for member in self.members:
-            member.kill_all()
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All of these run on every version of Celery."""
+    for item in items:
+        if item.path.parent == HERE:
+            item.add_marker(pytest.mark.smoke)
 
 
-def adopting(server: Server, namespace: str) -> dict[str, str]:
-    """What makes a side an adopted one."""
-    return {"PARITY_ADOPT": "1", "RELIER_REDIS_URL": f"{server.tcp_url}/0", "RELIER_NAMESPACE": namespace}
+class Shop:
+    """The worker of `celery_shop_app.py`, the fleet it belongs to, and the broker it listens to."""
+
+    def __init__(self, server: Server, namespace: str, folder: Path, broker: Server) -> None:
+        settings = Settings(redis_url=server.url, namespace=namespace, heartbeat_ttl=5)
+        self.fleet = Fleet(settings, folder)
+        self.here = HERE
+        self.broker = broker
+        self.env = {"SHOP_BROKER": f"{broker.tcp_url}/0", "SHOP_FOLDER": str(folder)}
+
+    def worker(self, *options: str) -> Member:
+        command = [
+            "-m",
+            "celery",
+            "-A",
+            "tests.support.celery_shop_app",
+            "worker",
+            "-l",
+            "INFO",
+            "--without-mingle",
+            "--without-gossip",
+        ]
+        member = self.fleet.python(*command, *(options or ("-c", "2")), cwd=HERE, **self.env)
+        member.wait_said(" ready.", 1, 60)
+        return member
+
+    def run(self, code: str) -> str:
+        """In a process of its own, as an app knows one broker: what it printed."""
+        member = self.fleet.python("-c", f"from tests.support.celery_shop_app import *\n{code}", cwd=HERE, **self.env)
+        assert member.wait(60) == 0, member.said()
+        return member.said()
+
+    def plain(self, code: str) -> str:
+        """By a producer that does not have Relier."""
+        member = self.fleet.python(
+            "-c", f"from tests.support.celery_shop_app import *\n{code}", cwd=HERE, **self.env, SHOP_PLAIN="1"
+        )
+        assert member.wait(60) == 0, member.said()
+        return member.said()
+
+    def rl(self, *arguments: str) -> tuple[int, str]:
+        member = self.fleet.python("-m", "relier.cli", *arguments, cwd=HERE, **self.env)
+        return member.wait(60), member.said()
+
+    def printed(self) -> list[str]:
+        file = self.fleet.folder / "printed"
+        return file.read_text().splitlines() if file.exists() else []
 
 
-@pytest.fixture(scope="session")
-def sides(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
-    """Plain and adopted, each with a prefork worker of two and a driver."""
-    folder = tmp_path_factory.mktemp("parity")
-    plain = Side(server, folder / "plain", (1, 2, 3))
-    adopted = Side(server, folder / "adopted", (4, 5, 6), **adopting(server, "parity"))
-    both = (plain, adopted)
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Server]:
+    running = Server(tmp_path / "broker")
+    yield running.start()
+    running.kill()
+
+
+@pytest.fixture
+def shop(server: Server, namespace: str, tmp_path: Path, broker: Server) -> Iterator[Shop]:
+    made = Shop(server, namespace, tmp_path / "shop", broker)
     try:
-        for side in both:
-            side.worker()
-            side.drive()
-        for side in both:
-            side.members[0].wait_said(READY, seconds=60)
-            assert side.hear() == {"ready": True}
-        yield both
+        yield made
+        made.fleet.check()
     finally:
-        for side in both:
-            side.close()
-
-
-__all__ = ["READY", "Side", "adopting", "wait_until"]
+        made.fleet.close()

@@ -28,7 +28,7 @@ from typing import Any
 
 import celery
 
-from servers import Server
+from tests.support.servers import Server
 
 HERE = Path(__file__).parent
 DOCUMENTED = HERE / "documented.toml"

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from celery_upstream.compare import Documented, Run, compare, copy_tests, documented, read_report, version_in
-from servers import wait_until
+from tests.celery_upstream.compare import Documented, Run, compare, copy_tests, documented, read_report, version_in
+from tests.support import PYTHONPATH
+from tests.support.servers import wait_until
 
 REPORT = """<testsuites><testsuite>
 <testcase classname="t.integration.test_a.test_chord" name="test_one[1]" file="t/integration/test_a.py"/>
@@ -113,8 +114,8 @@ def test_told_to_stop_it_ends_all_it_has_started(number: signal.Signals, tmp_pat
     for name, text in {"t/integration/test_a.py": WAITS, "celery/__init__.py": "__version__ = '5.7.0'\n"}.items():
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text(text)
-    env = os.environ | {"CELERY_SOURCE": str(source), "PIDS": str(pids), "PYTHONPATH": str(Path(__file__).parents[1])}
-    comparing, started = subprocess.Popen([sys.executable, "-m", "celery_upstream.compare"], env=env), set[int]()
+    env = os.environ | {"CELERY_SOURCE": str(source), "PIDS": str(pids), "PYTHONPATH": PYTHONPATH}
+    comparing, started = subprocess.Popen([sys.executable, "-m", "tests.celery_upstream.compare"], env=env), set[int]()
     try:
         wait_until(pids.exists, 60, "the test")
         started = {*map(int, pids.read_text().split()), *children_of(comparing.pid)}

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from desk import Desk, Run, RunJson
 
 from relier.cli.main import rl
 from relier.ledger.ledger import load_scripts
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
+from tests.support.cli_desk import Desk, Run, RunJson
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from desk import Desk, Run, RunJson
 
 from relier.cli import audit as audit_module
 from relier.cli import findings, joins
@@ -20,6 +19,7 @@ from relier.ledger.ledger import load_scripts
 from relier.ledger.records import Admission, Join, Limit, Submission, new_task_id
 from relier.settings import Settings
 from relier.store import SyncStore
+from tests.support.cli_desk import Desk, Run, RunJson
 
 
 @pytest.fixture(autouse=True)

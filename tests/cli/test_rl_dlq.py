@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desk import Desk, Run, RunJson, body, failure
 
 from relier.cli import selection
 from relier.cli.selection import Selected, carry_out
@@ -16,6 +15,7 @@ from relier.envelope import open_envelope
 from relier.errors import RedisConnectionError
 from relier.settings import Settings
 from relier.states import State
+from tests.support.cli_desk import Desk, Run, RunJson, body, failure
 
 # --- list and show -----------------------------------------------------------------------------------------------
 

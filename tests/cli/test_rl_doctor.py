@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 import pytest
 from click.testing import CliRunner
-from desk import Desk, Run, RunJson
 
 from relier.cli import checkup
 from relier.cli.checkup import Verdict
@@ -17,7 +16,8 @@ from relier.cli.staff import Staff
 from relier.ledger.records import BootStats, QueueStats, Stats
 from relier.settings import Settings
 from relier.store.probe import Capabilities
-from servers import Boot
+from tests.support.cli_desk import Desk, Run, RunJson
+from tests.support.servers import Boot
 
 SOUND = Capabilities(True, True, True, True, True, "master", True, "everysec", False, "noeviction")
 

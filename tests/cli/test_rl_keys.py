@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desk import Desk, Run, RunJson, failure
 
-from locksmith import entry, key, keyring, keys_setting, leaks
 from relier.envelope import open_envelope, seal
 from relier.keyring import Keyring
 from relier.ledger.records import new_task_id
+from tests.support.cli_desk import Desk, Run, RunJson, failure
+from tests.support.keyrings import entry, key, keyring, keys_setting, leaks
 
 CARD = "4111-1111-1111-1111"
 BOTH = keyring("s1", "e1")

@@ -11,13 +11,13 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from desk import Run
 
 import relier
 from relier.cli.main import COMMANDS, EXIT_CODES, rl
 from relier.cli.session import Exit
 from relier.settings import Settings
 from relier.store import SyncStore
+from tests.support.cli_desk import Run
 
 HEAVY = ("asyncio", "pydantic", "pydantic_settings", "rich", "hiredis", "msgspec", "relier.settings", "relier.ledger")
 LOADED = """

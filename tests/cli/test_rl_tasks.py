@@ -6,12 +6,12 @@ import io
 import json
 
 import pytest
-from desk import Desk, Run, RunJson
 
 from relier.cli import show
 from relier.cli.staff import Staff
 from relier.ledger.records import BootStats, Stats
 from relier.states import State
+from tests.support.cli_desk import Desk, Run, RunJson
 
 FIELDS = {
     "id", "name", "queue", "state", "priority", "attempt", "owner", "reason", "version", "accepted_ms", "changed_ms",

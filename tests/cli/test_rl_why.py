@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from desk import Desk, Run, RunJson, failure
 
 from relier.cli.story import replay_place, time_of_id
 from relier.ledger.records import HistoryEntry, Record, Task, new_task_id
 from relier.ledger.replies import read_spec
 from relier.states import BY_WORD
+from tests.support.cli_desk import Desk, Run, RunJson, failure
 
 
 def story(run: Run, task: str) -> list[str]:

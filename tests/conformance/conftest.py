@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from conformance import tasks  # noqa: F401 - so that test and worker know the same tasks
-from conformance.engine import ENGINES, Engine
-from conformance.stage import Stage
 from relier import Settings, use_client
-from servers import Server
+from tests.support.conformance import tasks  # noqa: F401 - so that test and worker know the same tasks
+from tests.support.conformance.engine import ENGINES, Engine
+from tests.support.conformance.stage import Stage
+from tests.support.servers import Server
 
 # Quick for tests: a sweep every 50 ms, a cancel heard within a second. Long enough a lease for a busy machine.
 QUICK: dict[str, Any] = {"heartbeat_ttl": 3, "resurrection_check_interval": 0.05}

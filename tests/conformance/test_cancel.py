@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from conformance import tasks
-from conformance.stage import PATIENCE_S, Stage
 from relier import TaskCancelledError, TaskState
+from tests.support.conformance import tasks
+from tests.support.conformance.stage import PATIENCE_S, Stage
 
 
 def test_a_queued_task_that_is_cancelled_never_runs(shared: Stage) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import celery
 import pytest
 
-from conformance import tasks
-from conformance.engine import Celery, Engine
-from conformance.stage import PATIENCE_S, Stage
 from relier import SyncTaskReceipt, TaskState, use_client
 from relier.celery import install
-from servers import Server
+from tests.support.conformance import tasks
+from tests.support.conformance.engine import Celery, Engine
+from tests.support.conformance.stage import PATIENCE_S, Stage
+from tests.support.servers import Server
 
 OPTIONS: dict[str, tuple[str, ...]] = {
     "recycled": ("--max-tasks-per-child", "1"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from conformance import tasks
-from conformance.stage import PATIENCE_S, Stage
 from relier import RelierError, task_context
+from tests.support.conformance import tasks
+from tests.support.conformance.stage import PATIENCE_S, Stage
 
 
 @pytest.mark.parametrize("where", tasks.WITH_CONTEXT)
@@ -16,7 +16,7 @@ def test_a_task_knows_what_it_is(shared: Stage, where: str) -> None:
     told = receipt.result(PATIENCE_S)
     record = shared.record(receipt)
     assert told["task_id"] == receipt.id
-    assert told["task_name"] == task.name == f"conformance.tasks.{task.__name__}"
+    assert told["task_name"] == task.name == f"tests.support.conformance.tasks.{task.__name__}"
     assert told["attempt"] == 1
     assert told["fence"] == int(record.fence) > 0
     assert told["worker_id"] == record.owner in shared.boots()

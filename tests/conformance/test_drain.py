@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from conformance import tasks
-from conformance.stage import PATIENCE_S, Stage
 from relier import TaskState
+from tests.support.conformance import tasks
+from tests.support.conformance.stage import PATIENCE_S, Stage
 
 
 @pytest.mark.core

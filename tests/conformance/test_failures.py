@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from conformance import tasks
-from conformance.stage import PATIENCE_S, Stage
-from conformance.tasks import DeclinedError
 from relier import HardTimeoutError, MaxResurrectionsExceededError, TaskDeadError, TaskState
 from relier.envelope import seal
 from relier.errors import IllegalMoveError
 from relier.failure import read_failure
 from relier.ledger.records import new_task_id
+from tests.support.conformance import tasks
+from tests.support.conformance.stage import PATIENCE_S, Stage
+from tests.support.conformance.tasks import DeclinedError
 
 # --- dead letters --------------------------------------------------------------------------------------------------
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from conformance import tasks
-from conformance.stage import PATIENCE_S, Stage
+from tests.support.conformance import tasks
+from tests.support.conformance.stage import PATIENCE_S, Stage
 
 
 @pytest.mark.core

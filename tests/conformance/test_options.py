@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from conformance import tasks
-from conformance.stage import PATIENCE_S, Stage
 from relier import ConfigurationError, TaskCancelledError, TaskState
 from relier.errors import InvalidSubmissionError
-from servers import wait_until
+from tests.support.conformance import tasks
+from tests.support.conformance.stage import PATIENCE_S, Stage
+from tests.support.servers import wait_until
 
 
 def due_ms(stage: Stage, task_id: str) -> float:

@@ -11,12 +11,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from conformance import tasks
-from conformance.stage import PATIENCE_S, Stage
-from conformance.tasks import Colour, Customer, Line, Order, Point
 from relier import Client, PayloadEncodingError, PayloadIntegrityError, PayloadTooLargeError, use_client
 from relier.envelope import seal
 from relier.task import RlTask
+from tests.support.conformance import tasks
+from tests.support.conformance.stage import PATIENCE_S, Stage
+from tests.support.conformance.tasks import Colour, Customer, Line, Order, Point
 
 VALUES: dict[str, Any] = {
     "none": None,

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from conformance import more_tasks, tasks
-from conformance.engine import TESTS, environment_of
-from conformance.stage import PATIENCE_S, Stage
 from relier import Durability, PayloadEncodingError, SyncTaskReceipt, TaskReceipt, TaskState, registry, trace
 from relier.options import TaskOptions
 from relier.task import RlTask
+from tests.support import ROOT
+from tests.support.conformance import more_tasks, tasks
+from tests.support.conformance.engine import environment_of
+from tests.support.conformance.stage import PATIENCE_S, Stage
 
 
 @pytest.mark.core
@@ -91,7 +92,7 @@ def test_a_result_of_none_is_none(shared: Stage) -> None:
 
 
 def test_two_functions_of_one_name_in_two_modules_share_nothing(stage: Stage) -> None:
-    stage.start_worker("conformance.tasks", "conformance.more_tasks")
+    stage.start_worker("tests.support.conformance.tasks", "tests.support.conformance.more_tasks")
     assert tasks.who_am_i.name != more_tasks.who_am_i.name
     receipts = [tasks.who_am_i.push(), more_tasks.who_am_i.push()]
     assert [one.result(PATIENCE_S) for one in receipts] == ["tasks", "more_tasks"]
@@ -162,7 +163,7 @@ SCRIPTS = {
     "sync": "from conformance import tasks; print(tasks.add.push(20, 1).result(20))",
     "async": """
 import asyncio
-from conformance import tasks
+from tests.support.conformance import tasks
 async def main():
     receipts = await tasks.add.apush_many([(20, 1)])
     print(await receipts[0].result(timeout=20))
@@ -175,7 +176,7 @@ asyncio.run(main())
 def test_a_script_pushes_by_the_settings_of_its_environment_and_ends_in_silence(shared: Stage, kind: str) -> None:
     env = os.environ | environment_of(shared.settings)
     command = [sys.executable, "-W", "error", "-c", SCRIPTS[kind]]
-    done = subprocess.run(command, cwd=TESTS, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
     assert (done.stdout.strip(), done.stderr, done.returncode) == ("21", "", 0)
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from conformance import more_tasks, tasks
-from conformance.stage import PATIENCE_S, Receipt, Stage
 from relier import TaskState
 from relier.failure import read_failure
 from relier.options import TaskOptions
 from relier.task import RlTask
+from tests.support.conformance import more_tasks, tasks
+from tests.support.conformance.stage import PATIENCE_S, Receipt, Stage
 
 
 def wait_until_put_back(stage: Stage, receipt: Receipt, why: str = "UnknownTaskError") -> None:
@@ -26,12 +26,12 @@ def wait_until_put_back(stage: Stage, receipt: Receipt, why: str = "UnknownTaskE
 @pytest.mark.core
 def test_a_task_no_worker_knows_goes_back_and_is_run_by_one_that_does(stage: Stage) -> None:
     receipt = tasks.ctx_last.push(1)
-    stranger = stage.start_worker("conformance.more_tasks")
+    stranger = stage.start_worker("tests.support.conformance.more_tasks")
     wait_until_put_back(stage, receipt)
     assert more_tasks.who_am_i.push().result(PATIENCE_S) == "more_tasks"
     stranger.stop()
     assert stranger.exit_code() == stage.engine.clean
-    stage.start_worker("conformance.tasks")
+    stage.start_worker("tests.support.conformance.tasks")
     assert receipt.result(PATIENCE_S)["attempt"] == 1
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import celery
 import pytest
 
-from conformance import tasks
-from conformance.engine import Celery, Engine
-from conformance.stage import PATIENCE_S, Stage
-from rabbit import Rabbit
 from relier import SyncTaskReceipt, TaskState, use_client
 from relier.celery import install
-from servers import wait_until
+from tests.support.conformance import tasks
+from tests.support.conformance.engine import Celery, Engine
+from tests.support.conformance.stage import PATIENCE_S, Stage
+from tests.support.rabbitmq import Rabbit
+from tests.support.servers import wait_until
 
 pytestmark = [pytest.mark.engines, pytest.mark.xdist_group("rabbitmq")]  # one node for all of them
 

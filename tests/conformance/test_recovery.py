@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from conformance import tasks
-from conformance.engine import Engine
-from conformance.stage import PATIENCE_S, Stage
 from relier import MaxResurrectionsExceededError, TaskDeadError, TaskState, use_client
-from servers import Boot, Server, wait_until
+from tests.support.conformance import tasks
+from tests.support.conformance.engine import Engine
+from tests.support.conformance.stage import PATIENCE_S, Stage
+from tests.support.servers import Boot, Server, wait_until
 
 SHORT = 1.0  # the lease of a worker that is to be lost
 

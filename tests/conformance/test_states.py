@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from conformance import tasks
-from conformance.stage import PATIENCE_S, Stage
 from relier import ResultTimeoutError, SyncTaskReceipt, TaskNotFoundError, TaskReceipt, TaskState
-from servers import wait_until
+from tests.support.conformance import tasks
+from tests.support.conformance.stage import PATIENCE_S, Stage
+from tests.support.servers import wait_until
 
 
 def test_a_receipt_tells_every_state_apart(shared: Stage) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet import Fleet
 from relier.settings import Settings
-from servers import Server
+from tests.support.fleet import Fleet
+from tests.support.servers import Server
 
 NewFleet = Callable[..., Fleet]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fleet import Fleet
 from relier import rl_task
+from tests.support.fleet import Fleet
 
 TASK = """
 from relier import rl_task

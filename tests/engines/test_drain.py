@@ -8,14 +8,14 @@ import time
 
 import pytest
 
-import fleet_jobs as jobs
-import fleet_trouble as trouble
-from conftest import NewFleet
-from fleet import Fleet, wait_until
 from relier.states import State
-from servers import Boot
+from tests.engines.conftest import NewFleet
+from tests.support.fleet import Fleet, wait_until
+from tests.support.jobs import common as jobs
+from tests.support.jobs import trouble
+from tests.support.servers import Boot
 
-TROUBLE = ("fleet_jobs", "fleet_trouble")
+TROUBLE = ("tests.support.jobs.common", "tests.support.jobs.trouble")
 
 
 def test_sigterm_at_20_random_moments(patient: Fleet) -> None:

@@ -6,12 +6,12 @@ import queue
 import subprocess
 import sys
 
-import fleet_jobs as jobs
-from conftest import NewFleet
-from fleet import wait_until
 from relier import Client, Settings
 from relier.engines.heartbeat import HeartbeatThread, Liveness, Lost, News
-from servers import Boot
+from tests.engines.conftest import NewFleet
+from tests.support.fleet import wait_until
+from tests.support.jobs import common as jobs
+from tests.support.servers import Boot
 
 
 def test_workers_say_once_that_the_store_was_emptied_and_go_on(boot: Boot, fleets: NewFleet) -> None:

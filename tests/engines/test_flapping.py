@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "store"))  # its proxy serves here too
-
-from wiretap import Proxy
-
-import fleet_jobs as jobs
-import fleet_trouble as trouble
-from conftest import NewFleet
-from fleet import Fleet, wait_until
 from relier import Client, Settings
 from relier.engines.heartbeat import HeartbeatThread, Liveness
-from servers import Boot, Server
+from tests.engines.conftest import NewFleet
+from tests.support.fleet import Fleet, wait_until
+from tests.support.jobs import common as jobs
+from tests.support.jobs import trouble
+from tests.support.servers import Boot, Server
+from tests.support.wire import Proxy
 
-TROUBLE = ("fleet_jobs", "fleet_trouble")
+TROUBLE = ("tests.support.jobs.common", "tests.support.jobs.trouble")
 LEASE_S = 5.0
 DOWN_S = UP_S = 1.2
 # A breaker that is still open when the store is back: heartbeats must not be held up by it.

@@ -8,20 +8,25 @@ from pathlib import Path
 
 import pytest
 
-import fleet_harm as harm
-import fleet_jobs as jobs
-from fleet import HERE, Fleet, wait_until
 from relier import Client, Settings, use_client
 from relier.store.embedded import project_folder
 from relier.submit.client import absolute
+from tests.support import ROOT
+from tests.support.fleet import Fleet, wait_until
+from tests.support.jobs import common as jobs
+from tests.support.jobs import harm
 
 
 @pytest.fixture
 def files(patient: Fleet) -> tuple[str, ...]:
     """Modules named as files of the folder a worker is started in."""
-    for name in ("fleet_jobs.py", "fleet_harm.py"):
-        shutil.copy(HERE / name, patient.folder / name)
-    return ("fleet_jobs.py", "fleet_harm.py")
+    for folder in ("tests", "tests/support", "tests/support/jobs"):
+        (patient.folder / folder).mkdir()
+        shutil.copy(ROOT / folder / "__init__.py", patient.folder / folder)
+    modules = ("tests/support/jobs/common.py", "tests/support/jobs/harm.py")
+    for name in modules:
+        shutil.copy(ROOT / name, patient.folder / name)
+    return modules
 
 
 @pytest.fixture
@@ -50,7 +55,7 @@ def test_a_worker_that_starts_over(
 
 def test_a_worker_whose_folder_was_removed_starts_over_elsewhere(patient: Fleet, tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
-    member = patient.start("worker", "fleet_harm", "--max-tasks", "1", cwd=tmp_path / "gone")
+    member = patient.start("worker", "tests.support.jobs.harm", "--max-tasks", "1", cwd=tmp_path / "gone")
     member.wait_said(" takes ")
     (tmp_path / "gone").rmdir()
     assert harm.change_folder.push(str(tmp_path)).result(10) == str(tmp_path)
@@ -59,14 +64,18 @@ def test_a_worker_whose_folder_was_removed_starts_over_elsewhere(patient: Fleet,
 
 
 def test_checkpoints_in_a_relative_folder(fleet: Fleet, elsewhere: str) -> None:
-    member = fleet.worker(modules=("fleet_harm",), RELIER_CHECKPOINT_DIR="kept", RELIER_CHECKPOINT_MAX_INLINE_BYTES="0")
+    member = fleet.worker(
+        modules=("tests.support.jobs.harm",), RELIER_CHECKPOINT_DIR="kept", RELIER_CHECKPOINT_MAX_INLINE_BYTES="0"
+    )
     harm.change_folder.push(elsewhere).result(10)
     receipt = harm.keep.push("so far")
     fleet.wait_diary("kept", 1)
     wait_until(lambda: list(fleet.folder.glob("kept/**/*.checkpoint")), what="a checkpoint beside the worker's start")
     assert not list(Path(elsewhere).glob("**/*.checkpoint"))
     member.kill_all()
-    fleet.worker(modules=("fleet_harm",), RELIER_CHECKPOINT_DIR="kept", RELIER_CHECKPOINT_MAX_INLINE_BYTES="0")
+    fleet.worker(
+        modules=("tests.support.jobs.harm",), RELIER_CHECKPOINT_DIR="kept", RELIER_CHECKPOINT_MAX_INLINE_BYTES="0"
+    )
     assert receipt.result(20) == "so far"
 
 
@@ -96,7 +105,7 @@ def test_a_push_that_opens_the_embedded_store_after_the_folder_was_changed(
     use_client(own)
     try:
         member = fleet.start(
-            "worker", "fleet_harm", cwd=project, RELIER_REDIS_URL="embedded://", RELIER_NAMESPACE="shop"
+            "worker", "tests.support.jobs.harm", cwd=project, RELIER_REDIS_URL="embedded://", RELIER_NAMESPACE="shop"
         )
         member.wait_said(" takes ")
         harm.change_folder.push(elsewhere).result(10)

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-import fleet_jobs as jobs
-import fleet_trouble as trouble
-from conftest import NewFleet
-from fleet import Fleet
 from relier.errors import HardTimeoutError
 from relier.states import State
+from tests.engines.conftest import NewFleet
+from tests.support.fleet import Fleet
+from tests.support.jobs import common as jobs
+from tests.support.jobs import trouble
 
-TROUBLE = ("fleet_jobs", "fleet_trouble")
+TROUBLE = ("tests.support.jobs.common", "tests.support.jobs.trouble")
 CULPRITS = (trouble.swallow, trouble.block_overdue, trouble.block_thread_overdue)
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-import fleet_harm as harm
-import fleet_jobs as jobs
-from fleet import Fleet
 from relier.states import State
+from tests.support.fleet import Fleet
+from tests.support.jobs import common as jobs
+from tests.support.jobs import harm
 
-MODULES = ("fleet_jobs", "fleet_harm")
+MODULES = ("tests.support.jobs.common", "tests.support.jobs.harm")
 
 
 def test_a_task_that_cancels_everybody_ends_no_neighbour_and_no_worker(patient: Fleet) -> None:

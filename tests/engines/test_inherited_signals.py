@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import fleet_jobs as jobs
-from fleet import Fleet, Member, wait_until
+from tests.support.fleet import Fleet, Member, wait_until
+from tests.support.jobs import common as jobs
 
 IGNORING = """
 import os, signal, sys
@@ -17,9 +17,9 @@ signal.signal(int(sys.argv[1]), signal.SIG_IGN)
 os.execv(sys.argv[2], sys.argv[2:])
 """
 COMMANDS = {
-    "worker": ("worker", "fleet_jobs"),
-    "supervisor": ("worker", "fleet_jobs", "--processes", "1"),
-    "dev": ("dev", "fleet_jobs"),
+    "worker": ("worker", "tests.support.jobs.common"),
+    "supervisor": ("worker", "tests.support.jobs.common", "--processes", "1"),
+    "dev": ("dev", "tests.support.jobs.common"),
     "resurrector": ("resurrector",),
 }
 every = pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
@@ -61,7 +61,7 @@ def test_an_ignored_sigterm_is_heard(patient: Fleet, command: tuple[str, ...]) -
 
 @pytest.mark.parametrize("ignored", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_an_isolated_process_listens_to_its_worker_alone(patient: Fleet, ignored: signal.Signals) -> None:
-    member = start(patient, ignored, "worker", "fleet_jobs")
+    member = start(patient, ignored, "worker", "tests.support.jobs.common")
     receipt = jobs.hold_isolated.push("go")
     patient.wait_diary("begin", 1)
     (pid,) = member.children()

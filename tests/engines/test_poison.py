@@ -6,14 +6,14 @@ import signal
 
 import pytest
 
-import fleet_jobs as jobs
-import fleet_slow as slow
-import fleet_trouble as trouble
-from fleet import Fleet
 from relier import MaxResurrectionsExceededError
 from relier.states import State
+from tests.support.fleet import Fleet
+from tests.support.jobs import common as jobs
+from tests.support.jobs import slow_import as slow
+from tests.support.jobs import trouble
 
-TROUBLE = ("fleet_jobs", "fleet_trouble")
+TROUBLE = ("tests.support.jobs.common", "tests.support.jobs.trouble")
 INNOCENTS = 50
 
 
@@ -101,7 +101,7 @@ def test_isolated_tasks_that_wait_for_a_process_keep_their_time(patient: Fleet) 
 
 def test_the_start_of_an_isolated_process_does_not_count_for_its_task(patient: Fleet) -> None:
     """The module takes 3 s to be imported there; the task has 2 s and needs none."""
-    patient.worker(modules=("fleet_slow",))
+    patient.worker(modules=("tests.support.jobs.slow_import",))
     patient.wait_done([slow.brief.push().id], 60)
 
 

@@ -7,13 +7,13 @@ import time
 
 import pytest
 
-import fleet_jobs as jobs
-import fleet_trouble as trouble
-from conftest import NewFleet
-from fleet import Fleet, wait_until
-from servers import Boot
+from tests.engines.conftest import NewFleet
+from tests.support.fleet import Fleet, wait_until
+from tests.support.jobs import common as jobs
+from tests.support.jobs import trouble
+from tests.support.servers import Boot
 
-TROUBLE = ("fleet_jobs", "fleet_trouble")
+TROUBLE = ("tests.support.jobs.common", "tests.support.jobs.trouble")
 AWAY_S = 13.0
 
 
@@ -107,6 +107,6 @@ def test_it_does_not_start_over_before_the_store_has_its_results(
 
 def test_a_limit_that_no_worker_can_keep_is_refused(patient: Fleet) -> None:
     """Or it would start over for ever, and run nothing."""
-    member = patient.start("worker", "fleet_jobs", "--max-rss-mb", "10")
+    member = patient.start("worker", "tests.support.jobs.common", "--max-rss-mb", "10")
     assert member.wait(20) in (1, 2)
     assert "--max-rss-mb" in member.said()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import fleet_jobs as jobs
-from fleet import Fleet, wait_until
 from relier.states import State
+from tests.support.fleet import Fleet, wait_until
+from tests.support.jobs import common as jobs
 
 
 @pytest.mark.parametrize("command", ["resurrector", "run-resurrector"])

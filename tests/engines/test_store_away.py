@@ -7,15 +7,16 @@ import time
 
 import pytest
 
-import fleet_away as away
-import fleet_jobs as jobs
-import fleet_trouble as trouble
-from conftest import NewFleet
-from fleet import HERE, wait_until
 from relier.states import State
-from servers import Boot
+from tests.engines.conftest import NewFleet
+from tests.support import PYTHONPATH
+from tests.support.fleet import wait_until
+from tests.support.jobs import common as jobs
+from tests.support.jobs import store_away as away
+from tests.support.jobs import trouble
+from tests.support.servers import Boot
 
-TROUBLE = ("fleet_jobs", "fleet_trouble")
+TROUBLE = ("tests.support.jobs.common", "tests.support.jobs.trouble")
 AWAY_S = 13.0
 
 
@@ -95,7 +96,7 @@ def test_a_heart_that_stumbles_goes_on(fleets: NewFleet) -> None:
         "import traceback\n\ndef stumble(*_):\n    raise RuntimeError('no stack today')\n\n"
         "traceback.format_stack = stumble\n"
     )
-    member = fleet.worker(PYTHONPATH=f"{folder}:{HERE}")
+    member = fleet.worker(PYTHONPATH=f"{folder}:{PYTHONPATH}")
     fleet.worker("--queues", "other")
     task_id = jobs.block.push("go").id
     member.wait_said("no stack today")
@@ -164,7 +165,7 @@ def test_an_outage_is_no_part_of_a_tasks_time(boot: Boot, fleets: NewFleet) -> N
     """The effect happened; its record waits for the store, for longer than the hard timeout."""
     server = boot()
     fleet = fleets(2, on=server)
-    member = fleet.worker(modules=("fleet_jobs", "fleet_away"))
+    member = fleet.worker(modules=("tests.support.jobs.common", "tests.support.jobs.store_away"))
     ids = [task.push().id for task in away.PATIENT]
     fleet.wait_diary("begin", len(ids))
     server.freeze()
@@ -180,7 +181,7 @@ def test_an_outage_is_no_part_of_a_tasks_time(boot: Boot, fleets: NewFleet) -> N
 
 def test_an_endless_task_that_always_asks_the_store_is_stopped(fleets: NewFleet) -> None:
     fleet = fleets(60)
-    fleet.worker(modules=("fleet_jobs", "fleet_away"))
+    fleet.worker(modules=("tests.support.jobs.common", "tests.support.jobs.store_away"))
     (task,) = fleet.wait_ended([away.endless.push().id], 15)
     assert (task.record.state, task.record.reason) == (State.DEAD, "TimeoutError")
 
@@ -189,7 +190,11 @@ def test_a_push_inside_a_task_waits_for_the_store(boot: Boot, fleets: NewFleet) 
     """For longer than a push outside a task would: it is made once, and the task is not the one to fail."""
     server = boot()
     fleet = fleets(2, on=server)
-    member = fleet.worker(modules=("fleet_jobs", "fleet_away"), RELIER_ADMISSION_LIMIT="0", RELIER_REDIS_DEADLINE="1")
+    member = fleet.worker(
+        modules=("tests.support.jobs.common", "tests.support.jobs.store_away"),
+        RELIER_ADMISSION_LIMIT="0",
+        RELIER_REDIS_DEADLINE="1",
+    )
     ids = [task.push().id for task in away.PUSHING]
     fleet.wait_diary("begin", len(ids))
     server.freeze()

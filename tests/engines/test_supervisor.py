@@ -8,12 +8,12 @@ from itertools import pairwise
 
 import pytest
 
-import fleet_jobs as jobs
-import fleet_trouble as trouble
-from fleet import Fleet, wait_until
 from relier.states import State
+from tests.support.fleet import Fleet, wait_until
+from tests.support.jobs import common as jobs
+from tests.support.jobs import trouble
 
-TROUBLE = ("fleet_jobs", "fleet_trouble")
+TROUBLE = ("tests.support.jobs.common", "tests.support.jobs.trouble")
 
 
 def test_a_killed_childs_tasks_are_returned_at_once(patient: Fleet) -> None:
@@ -60,7 +60,7 @@ def test_a_module_that_cannot_be_imported_ends_it_at_once(patient: Fleet) -> Non
 def test_a_module_that_can_no_longer_be_imported_is_tried_ever_later(patient: Fleet, broken: str, told: str) -> None:
     """Half a deployment: the code on disk is broken for a while."""
     code = patient.folder / "deployed.py"
-    code.write_text("import fleet_jobs\n")
+    code.write_text("from tests.support.jobs import common\n")
     member = patient.worker("--processes", "1", modules=("deployed",))
     code.write_text(broken)
     member.signal(signal.SIGKILL, member.started()[0])
@@ -70,7 +70,7 @@ def test_a_module_that_can_no_longer_be_imported_is_tried_ever_later(patient: Fl
     assert pauses[2] >= timedelta(seconds=1)
     assert pauses[3] >= timedelta(seconds=2)
     assert f"is gone: its process exited with {told}" in member.said()
-    code.write_text("import fleet_jobs\n")
+    code.write_text("from tests.support.jobs import common\n")
     member.wait_said(" takes ", 2, 30)
     patient.wait_done([jobs.quick.push().id])
     assert member.terminate(10) == 0
@@ -130,7 +130,7 @@ def test_a_killed_supervisor_makes_its_children_drain(patient: Fleet) -> None:
 
 def test_a_supervisor_killed_while_its_children_import(patient: Fleet) -> None:
     """They cannot have asked the kernel yet to be told."""
-    member = patient.start("worker", "fleet_slow", "--processes", "2", FLEET_IMPORT_S="2")
+    member = patient.start("worker", "tests.support.jobs.slow_import", "--processes", "2", FLEET_IMPORT_S="2")
     member.wait_said("started", 2)
     member.signal(signal.SIGKILL)
     member.process.wait(10)
@@ -153,7 +153,7 @@ def test_a_process_that_a_task_left_behind_does_not_hold_up_the_supervisor(patie
 def test_sigterm_at_any_moment_of_the_start(patient: Fleet) -> None:
     """Children that are being started meanwhile are told, too."""
     for n in range(12):
-        member = patient.start("worker", "fleet_jobs", "--processes", "4")
+        member = patient.start("worker", "tests.support.jobs.common", "--processes", "4")
         wait_until(lambda member=member, n=n: len(member.session()) > 1 + n // 3, what="some processes")
         assert member.terminate(20) == 0, member.said()
         assert not member.session()

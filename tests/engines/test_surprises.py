@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-import fleet_jobs as jobs
-import fleet_slow as slow
-import fleet_surprises as surprises
-from fleet import Fleet, Member, wait_until
 from relier.ledger import keys
 from relier.states import State
+from tests.support.fleet import Fleet, Member, wait_until
+from tests.support.jobs import common as jobs
+from tests.support.jobs import slow_import as slow
+from tests.support.jobs import surprises
 
 DEATHS = [
     (surprises.exit_async, "SystemExit"),
@@ -33,7 +33,7 @@ DEATHS = [
 
 def test_every_way_to_fail_is_a_dead_letter(patient: Fleet) -> None:
     """And the worker runs on: the same boot takes the next task."""
-    member = patient.worker(modules=("fleet_jobs", "fleet_surprises"))
+    member = patient.worker(modules=("tests.support.jobs.common", "tests.support.jobs.surprises"))
     ids = [job.push().id for job, _ in DEATHS]
     tasks = patient.wait_ended(ids, 20)
     told = {task.record.name.rpartition(".")[2]: (task.record.state, task.record.reason) for task in tasks}
@@ -45,7 +45,7 @@ def test_every_way_to_fail_is_a_dead_letter(patient: Fleet) -> None:
 
 def test_an_argument_that_exits_is_a_dead_letter(patient: Fleet) -> None:
     """And no worker ends, nor a task beside it."""
-    member = patient.worker(modules=("fleet_jobs", "fleet_surprises"))
+    member = patient.worker(modules=("tests.support.jobs.common", "tests.support.jobs.surprises"))
     beside = jobs.hold.push("go")
     patient.wait_diary("begin", 1)
     (task,) = patient.wait_ended([surprises.configured.push(surprises.Config("settings.toml")).id])
@@ -58,7 +58,7 @@ def test_an_argument_that_exits_is_a_dead_letter(patient: Fleet) -> None:
 
 @pytest.mark.parametrize("job", [surprises.bad_hook, surprises.bad_async_hook], ids=["def", "async def"])
 def test_a_hook_that_exits_changes_nothing(patient: Fleet, job: Any) -> None:
-    member = patient.worker(modules=("fleet_jobs", "fleet_surprises"))
+    member = patient.worker(modules=("tests.support.jobs.common", "tests.support.jobs.surprises"))
     receipt = job.push()
     (task,) = patient.wait_done([receipt.id], 15)
     assert task.result == b"1"
@@ -69,7 +69,7 @@ def test_a_hook_that_exits_changes_nothing(patient: Fleet, job: Any) -> None:
 @pytest.mark.parametrize("job", [surprises.end_children, surprises.end_children_alone], ids=["here", "isolated"])
 def test_a_task_ends_the_processes_it_started_and_not_its_worker(patient: Fleet, job: Any) -> None:
     """A forked one has inherited how its worker listens to signals."""
-    member = patient.worker(modules=("fleet_jobs", "fleet_surprises"))
+    member = patient.worker(modules=("tests.support.jobs.common", "tests.support.jobs.surprises"))
     assert job.push().result(40) == [-signal.SIGTERM, -signal.SIGTERM]
     assert jobs.echo.push("next").result(10) == "next"
     assert len(member.boots()) == 1
@@ -78,7 +78,7 @@ def test_a_task_ends_the_processes_it_started_and_not_its_worker(patient: Fleet,
 
 
 def test_a_task_that_exits_its_process_ends_as_a_dead_letter(patient: Fleet) -> None:
-    patient.worker("--processes", "1", modules=("fleet_surprises",))
+    patient.worker("--processes", "1", modules=("tests.support.jobs.surprises",))
     (task,) = patient.wait_ended([surprises.exit_process.push().id], 20)
     assert (task.record.state, task.record.reason) == (State.DEAD, "max_resurrections_exceeded")
     assert len(patient.diary("begin")) == 2
@@ -98,7 +98,9 @@ def test_an_isolated_process_that_cannot_be_started(patient: Fleet) -> None:
 
 def test_a_task_is_cancelled_while_its_process_starts(fleet: Fleet) -> None:
     """It hangs in an import: what a module connects to is away."""
-    member = fleet.worker(modules=("fleet_jobs", "fleet_slow"), FLEET_ISOLATED_IMPORT_S="3600")
+    member = fleet.worker(
+        modules=("tests.support.jobs.common", "tests.support.jobs.slow_import"), FLEET_ISOLATED_IMPORT_S="3600"
+    )
     receipt = slow.brief.push()
     wait_until(lambda: member.children(), what="an isolated process")
     assert receipt.cancel()
@@ -110,14 +112,14 @@ def test_a_task_is_cancelled_while_its_process_starts(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize(("level", "asides"), [("error", 0), ("info", 1)])
 def test_an_isolated_process_says_as_much_as_its_worker(patient: Fleet, level: str, asides: int) -> None:
-    member = patient.start("worker", "fleet_surprises", "--log-level", level)
+    member = patient.start("worker", "tests.support.jobs.surprises", "--log-level", level)
     patient.wait_done([surprises.talk_alone.push().id])
     assert member.wait_said("a complaint").count("an aside") == asides
 
 
 def worker_without_files(fleet: Fleet) -> Member:
     """It can open a connection or two, but has not enough left for another process."""
-    member = fleet.worker(modules=("fleet_jobs", "fleet_surprises"))
+    member = fleet.worker(modules=("tests.support.jobs.common", "tests.support.jobs.surprises"))
     jobs.echo.push("all connections are open").result(10)
     opened = {int(name) for name in os.listdir(f"/proc/{member.pid}/fd")}
     allow_files(member, next(n for n in range(1024) if n - sum(one < n for one in opened) == 3))
@@ -131,7 +133,7 @@ def allow_files(member: Member, count: int) -> None:
 
 
 def test_what_a_task_leaves_behind_does_not_hold_up_the_exit(patient: Fleet) -> None:
-    member = patient.worker(modules=("fleet_surprises",))
+    member = patient.worker(modules=("tests.support.jobs.surprises",))
     assert surprises.leave_behind.push().result(10) == 1
     assert member.terminate(10) == 0
 

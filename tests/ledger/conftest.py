@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "store"))  # its proxy and its puppet server serve here too
-
-from worlds import FAKE_TIME, World
-
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
-from servers import Server
+from tests.support.ledger_world import FAKE_TIME, World
+from tests.support.servers import Server
 
 NewWorld = Callable[..., World]
 _numbers = itertools.count()

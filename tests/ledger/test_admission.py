@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from worlds import World
 
 from relier.errors import AdmissionRejectedError, InvalidSubmissionError
 from relier.ledger.records import Admission, Limit
+from tests.support.ledger_world import World
 
 SECOND_US = 1_000_000
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from wiretap import Proxy, Puppet
-from worlds import World
 
 from relier.errors import (
     CorruptRecordError,
@@ -25,7 +23,9 @@ from relier.ledger.ledger import Ledger
 from relier.ledger.records import Join, Lease, Submission
 from relier.settings import Settings
 from relier.store import Call, Scripts, SyncStore
-from servers import Server, wait_until
+from tests.support.ledger_world import World
+from tests.support.servers import Server, wait_until
+from tests.support.wire import Proxy, Puppet
 
 Boot = Callable[..., Server]
 SHORT: dict[str, Any] = {"redis_deadline": 0.5, "redis_read_timeout": 0.2, "redis_retries": 1}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from worlds import World
 
 from relier.errors import LayoutError, StoreEmptiedError, TaskNotFoundError
 from relier.ledger import keys
+from tests.support.ledger_world import World
 
 
 def meta(world: World) -> dict[bytes, bytes]:

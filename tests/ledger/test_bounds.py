@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds import DAY, World
 
 from relier.errors import InvalidSubmissionError
 from relier.ledger import ledger as module
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.ledger.records import Lease
 from relier.store import Call
-from servers import Server
+from tests.support.ledger_world import DAY, World
+from tests.support.servers import Server
 
 MOST_COMMANDS = 5_000
 MOST_ROWS = 15_000  # a claim of 1,000 tasks has a dozen values for each

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from worlds import DAY, HOUR, World
 
 from relier.errors import CorruptRecordError, InvalidSubmissionError, LedgerError, TaskNotFoundError
 from relier.ledger.records import Admission, Lease
 from relier.states import State
+from tests.support.ledger_world import DAY, HOUR, World
 
 GOOD = "queued 1 0 - 0 - 0".ljust(96)
 SPEC = "1800000000000000 - - 0 - - - - - - -"

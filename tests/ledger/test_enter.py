@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from worlds import World
 
 from relier.errors import InvalidSubmissionError
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Submission
 from relier.states import State
 from relier.store import AsyncStore, SyncStore
+from tests.support.ledger_world import World
 
 MINUTE = 60_000
 

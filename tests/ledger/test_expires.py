@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from worlds import DAY, World
 
 from relier.ledger.records import Join
 from relier.states import State
+from tests.support.ledger_world import DAY, World
 
 
 def promote(world: World, most: int = 200) -> Any:

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from worlds import DAY, World
 
 from relier.errors import StoreFullError
 from relier.ledger.records import Admission, Join, Lease, Limit
 from relier.states import State
 from relier.store import Durability
-from servers import Server
+from tests.support.ledger_world import DAY, World
+from tests.support.servers import Server
 
 Boot = Callable[..., Server]
 LIMIT = 100_000  # bytes: below what a server needs for itself, so it stays full whatever is freed

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from test_full import FullWorld
-from test_full import small as small  # a fixture
-from worlds import DAY, World
 
 from relier.errors import StoreFullError
 from relier.ledger.ledger import load_scripts
 from relier.ledger.records import Join, Lease
 from relier.store import Call
+from tests.ledger.test_full import FullWorld
+from tests.ledger.test_full import small as small  # a fixture
+from tests.support.ledger_world import DAY, World
 
 Calls = Sequence[Call[Any]]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from worlds import HOUR, World
 
 from relier.errors import InvalidSubmissionError
 from relier.ledger.ledger import COMMIT_TASKS
 from relier.ledger.records import Admission, Lease, Settled, Submission
 from relier.states import State
+from tests.support.ledger_world import HOUR, World
 
 # --- burials with follow-ups ------------------------------------------------------------------------------------------
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from worlds import DAY, HOUR, World
 
 from relier.states import State
+from tests.support.ledger_world import DAY, HOUR, World
 
 
 def test_a_key_has_no_expiry_while_its_task_lives(clocked: World) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from worlds import DAY, HOUR, World
 
 from relier.ledger.records import Join, Lease, Settled, Submission
 from relier.states import State
+from tests.support.ledger_world import DAY, HOUR, World
 
 End = Callable[[World, Lease, list[Submission], bytes], Settled]
 ENDS: dict[str, End] = {

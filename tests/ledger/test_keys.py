@@ -6,12 +6,12 @@ import re
 from typing import Any
 
 import pytest
-from worlds import DAY, World
 
 from relier.ledger.keys import BY_NAME, SCHEMA, Key
 from relier.ledger.records import Admission, Limit
 from relier.states import State
-from servers import Server
+from tests.support.ledger_world import DAY, World
+from tests.support.servers import Server
 
 SMALL = 800  # bytes of a running task with a payload of 100 bytes, its place in the indexes included
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from worlds import HOUR, World
 
 from relier.errors import LeaseLostError
 from relier.ledger.records import Lease, Locked, LockState, Verdict
+from tests.support.ledger_world import HOUR, World
 
 HOLD = 120_000
 CLAIMED = Locked(LockState.CLAIMED)

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds import HOUR, World
 
 from relier.ledger import ledger as module
 from relier.ledger.keys import SCHEMA, SPELLED
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Join
 from relier.states import ENDED, LIVE, MARKS, MOVES, READS, State
+from tests.support.ledger_world import HOUR, World
 
 LUA = Path(module.__file__).parent / "lua"
 FILES = sorted(LUA.glob("*.lua"))

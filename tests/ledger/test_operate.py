@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from worlds import HOUR, World
 
 from relier.errors import (
     IdempotencyConflictError,
@@ -12,6 +11,7 @@ from relier.errors import (
     VersionConflictError,
 )
 from relier.states import State
+from tests.support.ledger_world import HOUR, World
 
 
 def dead(world: World, **fields: object) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from worlds import HOUR, World
 
 from relier.states import State
-from servers import Server, wait_until
+from tests.support.ledger_world import HOUR, World
+from tests.support.servers import Server, wait_until
 
 Boot = Callable[..., Server]
 LEASE = 5000

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from worlds import World
 
 from relier.engines.claimed_steps import whole
 from relier.ledger.ledger import OWNED_PAGE, Ledger, load_scripts
 from relier.ledger.records import Lease, Submission
 from relier.settings import Settings
 from relier.store import AsyncStore
-from servers import free_port
+from tests.support.ledger_world import World
+from tests.support.servers import free_port
 
 PARTS = 5000
 FILL = """

@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from worlds import HOUR, World
 
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Admission, ClaimStatus, Limit, Submission
 from relier.states import State
 from relier.store import AsyncStore
+from tests.support.ledger_world import HOUR, World
 
 
 def test_two_claims_of_one_task(clocked: World) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from worlds import World
 
 from relier.errors import InvalidSubmissionError, TaskNotFoundError
 from relier.ledger.records import Page
 from relier.states import State
+from tests.support.ledger_world import World
 
 
 def pages(world: World, index: str, of: str = "", most: int = 2, **how: Any) -> list[str]:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from worlds import HOUR, World
 
 from relier.ledger.records import Lease, Settled
 from relier.states import State
+from tests.support.ledger_world import HOUR, World
 
 Move = Callable[[World, Lease], Settled]
 MOVES: dict[str, Move] = {

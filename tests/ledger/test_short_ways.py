@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from worlds import World
 
 from relier.errors import StoreFullError
 from relier.ledger import keys
 from relier.ledger.records import Admission, ClaimStatus, Lease
 from relier.states import State
+from tests.support.ledger_world import World
 
 LONG = Admission(max_depth=1_000_000)  # a guard nobody meets: the long way of a submit
 

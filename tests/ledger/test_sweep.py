@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from worlds import DAY, HOUR, World
 
 from relier.ledger.records import Claimed
 from relier.states import State
+from tests.support.ledger_world import DAY, HOUR, World
 
 LEASE = 5000
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from worlds import DAY, HOUR, World
 
 from relier.ledger.ledger import Ledger
 from relier.ledger.pages import read_stats
+from tests.support.ledger_world import DAY, HOUR, World
 
 
 def reap(world: World) -> None:

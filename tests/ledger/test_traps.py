@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from worlds import DAY, HOUR, World
 
 from relier.errors import (
     CommitIndeterminate,
@@ -17,7 +16,8 @@ from relier.errors import (
 from relier.ledger.records import Claimed, Lease, Submission
 from relier.states import State
 from relier.store import Call, Durability
-from servers import Server, wait_until
+from tests.support.ledger_world import DAY, HOUR, World
+from tests.support.servers import Server, wait_until
 
 Boot = Callable[..., Server]
 

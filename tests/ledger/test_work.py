@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from worlds import World
 
 from relier.ledger.records import ClaimStatus, Lease
 from relier.states import State
+from tests.support.ledger_world import World
 
 
 def test_a_boot_registers_beats_and_retires(clocked: World) -> None:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "store"))  # its proxy serves here too
-
-from locking import Enter
-
 from relier import Client, Settings, use_client
 from relier.lock import IdempotencyLock, idempotency_lock
+from tests.support.locking import Enter
 
 
 @pytest.fixture

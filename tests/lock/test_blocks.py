@@ -14,7 +14,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from locking import Enter, eventually, inside, join, lease_of, mark, spelled, take_over
 
 from relier import (
     Client,
@@ -27,6 +26,7 @@ from relier import (
     idempotency_lock,
 )
 from relier.errors import InvalidSubmissionError
+from tests.support.locking import Enter, eventually, inside, join, lease_of, mark, spelled, take_over
 
 pytestmark = pytest.mark.anyio
 CROWD = 50

@@ -12,22 +12,22 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import lock_jobs
 import pytest
-from locking import eventually, mark
+from relier.run.isolated.processes import ChildError
 
 from relier import Client, IdempotencyInFlightError, Retries, TaskState, idempotency_lock
 from relier.engines.worker import Worker, WorkerOptions
 from relier.failure import failure_of, read_failure
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Claimed, Lease, Task
-from relier.run.isolated.processes import ChildError
 from relier.run.outcome import Failed, in_flight_delay_ms, plan_of
 from relier.settings import Settings
 from relier.states import State
+from tests.support import PYTHONPATH
+from tests.support.jobs import locks as lock_jobs
+from tests.support.locking import eventually, mark
 
 pytestmark = pytest.mark.anyio
-HERE = Path(__file__).parent
 JOBS: list[Any] = [lock_jobs.charge, lock_jobs.charge_in_a_thread, lock_jobs.charge_alone]
 Start = Callable[[], Any]
 
@@ -40,11 +40,11 @@ def changed() -> dict[str, Any]:
 @pytest.fixture
 async def work(client: Client, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
     """work(): a worker in this process, until the test ends."""
-    monkeypatch.setenv("PYTHONPATH", f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")  # of isolated processes
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)  # of isolated processes
     running: list[tuple[Worker, asyncio.Task[int]]] = []
 
     def start() -> Worker:
-        worker = Worker(client, WorkerOptions(modules=("lock_jobs",)))
+        worker = Worker(client, WorkerOptions(modules=("tests.support.jobs.locks",)))
         running.append((worker, asyncio.create_task(worker.run())))
         return worker
 
@@ -177,7 +177,7 @@ import asyncio, sys
 from relier.engines.worker import WorkerOptions
 from relier.engines.process import Told, work
 from relier.settings import get_settings
-import lock_jobs
+from tests.support.jobs import locks as lock_jobs
 asyncio.run(work(get_settings(), WorkerOptions(sweep=False), Told(30.0)))
 """
 
@@ -185,8 +185,7 @@ asyncio.run(work(get_settings(), WorkerOptions(sweep=False), Told(30.0)))
 def start_worker(settings: Settings) -> subprocess.Popen[bytes]:
     told = {name: str(getattr(settings, name)) for name in ("redis_url", "namespace", "heartbeat_ttl")}
     env = os.environ | {f"RELIER_{name.upper()}": value for name, value in told.items()}
-    path = f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    return subprocess.Popen([sys.executable, "-c", WORKER], env=env | {"PYTHONPATH": path})
+    return subprocess.Popen([sys.executable, "-c", WORKER], env=env | {"PYTHONPATH": PYTHONPATH})
 
 
 @contextlib.asynccontextmanager

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from locking import mark, spelled
 
-from locksmith import everything_said, key, keys_setting, leaks
 from relier import Client, PayloadIntegrityError, PayloadTooLargeError, Settings, idempotency_lock, use_client
+from tests.support.keyrings import everything_said, key, keys_setting, leaks
+from tests.support.locking import mark, spelled
 
 pytestmark = pytest.mark.anyio
 CARD = "4111-1111-1111-1111"

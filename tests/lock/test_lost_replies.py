@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from locking import Enter, eventually, mark
-from wiretap import Proxy
 
 from relier import Client, idempotency_lock
-from servers import Server
+from tests.support.locking import Enter, eventually, mark
+from tests.support.servers import Server
+from tests.support.wire import Proxy
 
 pytestmark = pytest.mark.anyio
 SCRIPTS = ["lock", "renew", "conclude", "unlock"]

@@ -11,15 +11,15 @@ import time
 from typing import Any
 
 import pytest
-from locking import Enter, eventually, inside, join, lease_of, mark, take_over
-from wiretap import Proxy
 
 from relier import Client, IdempotencyInFlightError, LeaseLostError, idempotency_lock
 from relier.errors import RedisConnectionError, RelierError
 from relier.ledger.records import Verdict
 from relier.lock import Held, Renewer
 from relier.run.context import current_context
-from servers import Server
+from tests.support.locking import Enter, eventually, inside, join, lease_of, mark, take_over
+from tests.support.servers import Server
+from tests.support.wire import Proxy
 
 pytestmark = pytest.mark.anyio
 SHORT_S = 0.9  # three times as long as a busy machine may stand still

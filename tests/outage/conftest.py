@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "store"))  # its proxy serves here too
-
-from refusing import Refusing
-from wiretap import Proxy
-
 from relier import Settings
-from servers import Server
+from tests.support.refusing import Refusing
+from tests.support.servers import Server
+from tests.support.wire import Proxy
 
 
 @pytest.fixture

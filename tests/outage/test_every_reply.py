@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from refusing import FINAL, PASSING, REPLIES, Refusing
 from sqlalchemy import MetaData, create_engine
 
 from relier import Client, Settings, TaskContext, idempotency_lock, rl_task, use_client
@@ -24,6 +23,7 @@ from relier.outbox.target import LedgerTarget
 from relier.outbox.write import forget_outbox
 from relier.states import State
 from relier.store.replies import MEANINGS
+from tests.support.refusing import FINAL, PASSING, REPLIES, Refusing
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
-from refusing import Refusing
 
 from relier import (
     Client,
@@ -23,7 +22,8 @@ from relier import (
     use_client,
 )
 from relier.engines.worker import Worker, WorkerOptions
-from servers import Boot, Server
+from tests.support.refusing import Refusing
+from tests.support.servers import Boot, Server
 
 pytestmark = pytest.mark.anyio
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from inbox_desk import marks, metadata, paid
-from shop import Shop, engine_of, receipt
 from sqlalchemy import MetaData, Table, func, insert, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from databases import Database
 from relier import ConfigurationError
 from relier.outbox.inbox import AlreadyRan, ExactlyOnce
+from tests.support.databases import Database
+from tests.support.inbox_desk import marks, metadata, paid
+from tests.support.outbox_shop import Shop, engine_of, receipt
 
 
 class Elsewhere(DeclarativeBase):

@@ -13,15 +13,10 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 from django.db import transaction
-from django_shop import DjangoShop, Order
-from inbox_desk import Desk, metadata, paid, where
-from shop import Scripted, Shop, failing, receipt
 from sqlalchemy import create_engine, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from bouncer import PgBouncer
-from databases import Database, Postgres
 from relier import Client, TaskContext, rl_task
 from relier.cli.main import rl
 from relier.outbox.batch import Batch
@@ -32,7 +27,12 @@ from relier.outbox.postgres import NoticeListener
 from relier.outbox.relay import Relay
 from relier.outbox.target import Sent
 from relier.run.outcome import Done
-from servers import wait_until
+from tests.support.databases import Database, Postgres
+from tests.support.django_shop import DjangoShop, Order
+from tests.support.inbox_desk import Desk, metadata, paid, where
+from tests.support.outbox_shop import Scripted, Shop, failing, receipt
+from tests.support.pgbouncer import PgBouncer
+from tests.support.servers import wait_until
 
 # As docs/how-to/outbox.md says it.
 PSYCOPG: dict[str, Any] = {"prepare_threshold": None}

@@ -14,7 +14,6 @@ import pytest
 from celery import Celery, Task, chain, chord, group
 from celery.contrib.testing.worker import start_worker
 from kombu import Exchange, Queue
-from shop import Shop
 from sqlalchemy.orm import Session
 
 from relier.celery import install
@@ -23,7 +22,8 @@ from relier.outbox.batch import Batch
 from relier.outbox.row import CELERY, Row
 from relier.outbox.target import SENT, Failed, Outage, Sent
 from relier.states import State
-from servers import Boot, Server, wait_until
+from tests.support.outbox_shop import Shop
+from tests.support.servers import Boot, Server, wait_until
 
 WHEN = dt.datetime(2031, 5, 4, 3, 2, 1, 5, tzinfo=dt.UTC)
 Call = dict[str, Any]

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 from celery import Celery
-from shop import Shop
 
-from databases import Database
-from rabbit import Rabbit
 from relier import Client
 from relier.celery.outbox import BrokerTarget, send_through
 from relier.outbox.batch import Batch
 from relier.outbox.row import NewRow, Row
 from relier.outbox.target import SENT, Outage
-from servers import Boot
+from tests.support.databases import Database
+from tests.support.outbox_shop import Shop
+from tests.support.rabbitmq import Rabbit
+from tests.support.servers import Boot
 
 TIMEOUT_S = 0.5
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from celery import Celery
-from shop import Shop, failing
 
 from relier.celery.outbox import BrokerTarget, send_through
+from tests.support.outbox_shop import Shop, failing
 
 
 def app_of(serializer: str) -> Any:

@@ -12,8 +12,8 @@ import pymysql
 import pytest
 from sqlalchemy import create_engine, text
 
-from databases import Database
 from relier.outbox.rows import NOW_MS
+from tests.support.databases import Database
 
 ZONE = "Europe/Berlin"
 

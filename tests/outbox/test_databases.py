@@ -15,8 +15,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from databases import Database, MariaDB, Postgres, require_mariadb
-from servers import wait_until
+from tests.support.databases import Database, MariaDB, Postgres, require_mariadb
+from tests.support.servers import wait_until
 
 rows = Table("rows", MetaData(), Column("id", Integer, primary_key=True), Column("word", String(20)))
 
@@ -132,8 +132,7 @@ def test_a_stopped_server_comes_back_with_what_was_committed(kind: type[Postgres
 
 STARTER = """
 import sys
-sys.path.insert(0, {tests!r})
-import databases
+from tests.support import databases
 server = databases.{kind}().start()
 print(server.folder, server.pid, flush=True)
 sys.stdin.read()
@@ -144,7 +143,7 @@ sys.stdin.read()
 def test_no_process_and_no_folder_outlive_a_killed_starter(kind: str) -> None:
     if kind == "MariaDB":
         require_mariadb()
-    script = STARTER.format(tests=str(Path(__file__).parents[1]), kind=kind)
+    script = STARTER.format(kind=kind)
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as starter:
         assert starter.stdout is not None
         folder, pid = starter.stdout.readline().decode().split()

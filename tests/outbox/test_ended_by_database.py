@@ -10,17 +10,17 @@ import pytest
 from django.db import DataError as DjangoDataError
 from django.db import connection as django_connection
 from django.db.transaction import atomic
-from django_shop import DjangoShop, Order
-from inbox_desk import marks, metadata, paid
-from shop import engine_of
 from sqlalchemy import Engine, func, insert, select, text, update
 from sqlalchemy.exc import DataError, OperationalError
 from sqlalchemy.orm import Session
 
-from databases import Database
 from relier import Client, ExactlyOnceError
 from relier.outbox.inbox import AlreadyRan, Blocks, ExactlyOnce
-from servers import wait_until
+from tests.support.databases import Database
+from tests.support.django_shop import DjangoShop, Order
+from tests.support.inbox_desk import marks, metadata, paid
+from tests.support.outbox_shop import engine_of
+from tests.support.servers import wait_until
 
 TASK = "ab" * 16
 BLOCKED = (

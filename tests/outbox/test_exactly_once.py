@@ -8,18 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from inbox_desk import Desk, marks, paid, where
-from shop import failing, listen_to_sqlite
 from sqlalchemy import create_engine, func, insert, select
 from sqlalchemy.exc import IntegrityError, SAWarning
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from databases import Database
 from relier import ExactlyOnceError, IdempotencyInFlightError, OutsideTransactionError, TaskContext, rl_task
 from relier.outbox.inbox import AlreadyRan
 from relier.run.outcome import Done, Failed, plan_of
-from servers import wait_until
+from tests.support.databases import Database
+from tests.support.inbox_desk import Desk, marks, paid, where
+from tests.support.outbox_shop import failing, listen_to_sqlite
+from tests.support.servers import wait_until
 
 pytestmark = pytest.mark.anyio
 

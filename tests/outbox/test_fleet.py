@@ -20,12 +20,9 @@ from click.testing import CliRunner
 from django.conf import settings
 from django.core.management import CommandError, call_command, load_command_class
 from django.db import transaction
-from django_shop import DjangoShop
-from shop import Shop, receipt
 from sqlalchemy import MetaData, create_engine, func, select, text
 from sqlalchemy.schema import CreateSchema
 
-from databases import Database, SQLite
 from relier import Client
 from relier.cli.main import rl
 from relier.cli.relays import relay as relay_command
@@ -33,7 +30,10 @@ from relier.django.database import notice_connector
 from relier.outbox.sqlalchemy import Outbox
 from relier.outbox.write import forget_outbox
 from relier.settings import environment
-from servers import free_port, wait_until
+from tests.support.databases import Database, SQLite
+from tests.support.django_shop import DjangoShop
+from tests.support.outbox_shop import Shop, receipt
+from tests.support.servers import free_port, wait_until
 
 
 @contextmanager

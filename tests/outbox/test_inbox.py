@@ -6,19 +6,19 @@ import threading
 from typing import Any
 
 import pytest
-from inbox_desk import Desk, marks, metadata, paid, where
-from shop import engine_of, failing
 from sqlalchemy import Table, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from databases import Database
 from relier import Client, ConfigurationError, Settings, TaskContext, rl_task
 from relier.ledger.records import Claimed, new_task_id
 from relier.outbox.engines import EngineDatabase
 from relier.outbox.inbox import AlreadyRan, ExactlyOnce, Marks
 from relier.run.outcome import Done, Failed
 from relier.submit.push import NO_OPTIONS, submission_of
+from tests.support.databases import Database
+from tests.support.inbox_desk import Desk, marks, metadata, paid, where
+from tests.support.outbox_shop import engine_of, failing
 
 pytestmark = pytest.mark.anyio
 

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from shop import Scripted, Shop, Takes, receipt, row
 from sqlalchemy import Engine, create_engine, event, func, select, text
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from databases import Database
 from relier import Client
 from relier.ledger.records import Admission, Limit, Submission, new_task_id
 from relier.outbox.batch import Batch
@@ -21,7 +19,9 @@ from relier.outbox.options import RelayOptions
 from relier.outbox.relay import Relay
 from relier.outbox.row import NewRow, new_row
 from relier.outbox.target import SENT, Deferred
-from servers import wait_until
+from tests.support.databases import Database
+from tests.support.outbox_shop import Scripted, Shop, Takes, receipt, row
+from tests.support.servers import wait_until
 
 
 class Clock:

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from shop import Shop, Takes, row
 from sqlalchemy import Engine, event, func, select
 
-from databases import Database
 from relier import Client
 from relier.ledger.records import Submission, new_task_id
 from relier.outbox.batch import Batch
 from relier.outbox.row import NewRow, Row, new_row
 from relier.outbox.target import SENT, Deferred, LedgerTarget, Outcome
 from relier.outbox.waiting import MOST_GROUPS
+from tests.support.databases import Database
+from tests.support.outbox_shop import Shop, Takes, row
 
 
 def statements_of(engine: Engine) -> list[str]:

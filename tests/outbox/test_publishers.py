@@ -7,9 +7,6 @@ import threading
 import time
 from collections.abc import Sequence
 
-from shop import Shop
-
-from databases import Database
 from relier import Client
 from relier.outbox.batch import Batch
 from relier.outbox.engines import EngineDatabase
@@ -19,7 +16,9 @@ from relier.outbox.relay import relay_to_ledger
 from relier.outbox.row import Row
 from relier.outbox.target import SENT, Outage, Outcome
 from relier.settings import Settings
-from servers import Boot, wait_until
+from tests.support.databases import Database
+from tests.support.outbox_shop import Shop
+from tests.support.servers import Boot, wait_until
 
 TIMEOUT_S = 2.0
 ROW = Row(1, "id", "celery", "name", "queue", b"", 0, 1, 0)

@@ -11,11 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from shop import Scripted, Shop
 from sqlalchemy import create_engine
 from sqlalchemy.engine import URL
 
-from databases import Database, MariaDB
 from relier import Client
 from relier.outbox.batch import Batch
 from relier.outbox.engines import EngineDatabase
@@ -25,6 +23,8 @@ from relier.outbox.options import RelayOptions
 from relier.outbox.relay import Relay
 from relier.outbox.target import SENT
 from relier.settings import environment
+from tests.support.databases import Database, MariaDB
+from tests.support.outbox_shop import Scripted, Shop
 
 USER = "clerk"
 

@@ -10,11 +10,9 @@ from pathlib import Path
 
 import aiosqlite
 import pytest
-from shop import Scripted, Shop, failing, unique
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from databases import Database
 from relier import Client, ConfigurationError, Settings
 from relier.errors import RedisConnectionError, TaskNotFoundError
 from relier.ledger.pages import read_stats
@@ -29,7 +27,9 @@ from relier.outbox.row import TOMB_MS, NewRow, new_row
 from relier.outbox.rows import Members, Rows, Wanted
 from relier.outbox.target import SENT, Deferred, Failed, LedgerTarget, Outage
 from relier.states import State
-from servers import Boot, wait_until
+from tests.support.databases import Database
+from tests.support.outbox_shop import Scripted, Shop, failing, unique
+from tests.support.servers import Boot, wait_until
 
 AWAY = Outage(RedisConnectionError("away"))
 POISON = Failed(ValueError("poison"))

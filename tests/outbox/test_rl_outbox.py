@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from shop import Scripted, Shop
 from sqlalchemy import MetaData, text
 
 from relier.cli.main import rl
@@ -24,7 +23,8 @@ from relier.outbox.tables import inbox_table
 from relier.outbox.target import Failed
 from relier.settings import environment
 from relier.states import State
-from servers import free_port, wait_until
+from tests.support.outbox_shop import Scripted, Shop
+from tests.support.servers import free_port, wait_until
 
 
 def run(shop: Shop, *args: str, **how: Any) -> Result:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from shop import Scripted, Shop
 
 from relier.errors import RedisConnectionError
 from relier.ledger.records import new_task_id
@@ -13,6 +12,7 @@ from relier.outbox.batch import Batch
 from relier.outbox.metrics import RelayCollector
 from relier.outbox.row import NewRow
 from relier.outbox.target import SENT, Outage
+from tests.support.outbox_shop import Scripted, Shop
 
 AWAY = Outage(RedisConnectionError("away"))
 

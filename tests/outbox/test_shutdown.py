@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 from celery import Celery
-from shop import Shop
-from test_celery_frozen import running_rabbit
 
-from databases import Database
 from relier import Client
 from relier.celery.outbox import REDIS_PARCEL, send_through
 from relier.outbox.row import NewRow
 from relier.settings import Settings, environment
-from servers import Boot, wait_until
+from tests.outbox.test_celery_frozen import running_rabbit
+from tests.support.databases import Database
+from tests.support.outbox_shop import Shop
+from tests.support.servers import Boot, wait_until
 
 SHUTDOWN_S = 2.0
 LEAVING_S = 1.0

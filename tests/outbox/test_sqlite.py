@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shop import Scripted
 from sqlalchemy import func, select
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from pages import steps_of
 from relier.outbox.engines import database_of
 from relier.outbox.options import RelayOptions
 from relier.outbox.relay import Relay
 from relier.outbox.target import Sent
 from relier.outbox.write import forget_outbox
+from tests.support.doc_pages import steps_of
+from tests.support.outbox_shop import Scripted
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "outbox.md"
 

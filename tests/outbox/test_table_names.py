@@ -6,13 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from inbox_desk import paid
-from shop import Scripted, Shop, engine_of, receipt
 from sqlalchemy import MetaData, func, insert, select, text
 from sqlalchemy.orm import Session
-from test_rl_outbox import run
 
-from databases import Database
 from relier import Client, ConfigurationError
 from relier.outbox import Outbox, RelayOptions, inbox_table, outbox_table
 from relier.outbox.engines import notice_connector
@@ -20,7 +16,11 @@ from relier.outbox.inbox import AlreadyRan, ExactlyOnce
 from relier.outbox.postgres import NoticeListener
 from relier.outbox.target import Failed
 from relier.outbox.write import forget_outbox
-from servers import wait_until
+from tests.outbox.test_rl_outbox import run
+from tests.support.databases import Database
+from tests.support.inbox_desk import paid
+from tests.support.outbox_shop import Scripted, Shop, engine_of, receipt
+from tests.support.servers import wait_until
 
 NAMES = ["relier_outbox", "Shop_Outbox", "shop outbox", "order", "shop-outbox$1", "2nd", "{schema}.Shop Outbox"]
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from shop import Shop, failing, listen_to_sqlite, receipt
 from sqlalchemy import Connection, delete, insert, select
 from sqlalchemy.exc import IntegrityError, InvalidRequestError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from databases import Database
+from tests.support.databases import Database
+from tests.support.outbox_shop import Shop, failing, listen_to_sqlite, receipt
 
 # SQLAlchemy warns of a transaction that was ended twice, as random programs do.
 pytestmark = pytest.mark.filterwarnings("ignore:(transaction|nested transaction) already deassociated")

@@ -7,7 +7,6 @@ import logging
 
 import pytest
 from click.testing import CliRunner, Result
-from shop import Scripted, Shop
 
 from relier.cli.main import rl
 from relier.outbox.batch import Batch
@@ -15,6 +14,7 @@ from relier.outbox.members import Membership
 from relier.outbox.row import NewRow
 from relier.outbox.target import SENT, Failed
 from relier.outbox.upkeep import EVERY_S, REPEAT_S
+from tests.support.outbox_shop import Scripted, Shop
 
 HOUR_MS = 3_600_000
 LEFT = NewRow("left", "celery", "shop.mail", "mails", "", b"x")

@@ -7,22 +7,21 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
-from shop import Shop, failing, receipt
 from sqlalchemy import MetaData, create_engine, event, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, object_session, scoped_session, sessionmaker
 
-from databases import Database
 from relier import ConfigurationError, OutsideTransactionError, PayloadTooLargeError, TaskNotFoundError, TaskState
 from relier.errors import InvalidSubmissionError
 from relier.outbox.row import LONGEST, TOMB_MS, Row, kept_of
 from relier.outbox.sqlalchemy import Outbox
 from relier.outbox.write import forget_outbox
+from tests.support.databases import Database
+from tests.support.outbox_shop import Shop, failing, receipt
 
 
 def kept(shop: Shop, n: int = 0):
@@ -416,11 +415,10 @@ def test_a_schema_of_its_own(pg_shop: Shop) -> None:
 
 
 def test_without_a_django_project_its_databases_are_refused() -> None:
-    code = "from shop import receipt\ntry: receipt.push_in(None, 1)\nexcept Exception as error: print(repr(error))"
+    pushing = "try: receipt.push_in(None, 1)\nexcept Exception as error: print(repr(error))"
+    code = f"from tests.support.outbox_shop import receipt\n{pushing}"
     env = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
-    told = subprocess.run(
-        [sys.executable, "-c", code], cwd=Path(__file__).parent, env=env, capture_output=True, text=True, check=True
-    ).stdout
+    told = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
     assert told.startswith("ConfigurationError(")
     assert "push_in with None is for a Django project, and there is none here (ImproperlyConfigured: " in told
 

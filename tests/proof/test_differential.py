@@ -14,7 +14,7 @@ from relier.proof.differential import FAKE_TIME, DifferenceError, RealStore, fuz
 from relier.proof.lua_mutants import LUA_MUTANTS, LuaMutant
 from relier.settings import Settings
 from relier.store import SyncStore
-from servers import Server
+from tests.support.servers import Server
 
 SEEDS = 15
 MOST_SEEDS = 400

@@ -20,7 +20,7 @@ from relier.proof.model import Model
 from relier.settings import Settings
 from relier.store import SyncStore
 from relier.store.call import Call
-from servers import Server
+from tests.support.servers import Server
 
 MOVES = [
     *("submit", "register", "beat", "retire", "claim", "checkpoint", "step", "commit", "retry", "release", "bury"),

@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-from conformance import tasks
-from conformance.signals import note, notes
 from relier import Client, Settings, TaskState, WorkerInitializationError, use_client
 from relier.envelope import seal
 from relier.ledger.records import Claimed, Lease, Record, Spec
@@ -28,9 +26,11 @@ from relier.states import State
 from relier.store.call import Durability
 from relier.submit.client import default_client
 from relier.task import RlTask
-from servers import Server, wait_until
+from tests.support import PYTHONPATH, ROOT
+from tests.support.conformance import tasks
+from tests.support.conformance.signals import note, notes
+from tests.support.servers import Server, wait_until
 
-TESTS = Path(__file__).parents[1]
 LONG = math.inf  # its lease can be trusted
 
 
@@ -53,8 +53,8 @@ def attempt_of(task: RlTask[Any, Any], *args: Any) -> Attempt:
 
 
 async def start_child(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Child:
-    monkeypatch.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
-    return await Child.start(("conformance.tasks",), settings)
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
+    return await Child.start(("tests.support.conformance.tasks",), settings)
 
 
 @pytest.mark.anyio
@@ -188,8 +188,8 @@ async def test_a_backlog_that_finds_no_room_comes_back_later_and_later(
 ) -> None:
     """Until a process is idle: then it would be missed."""
     monkeypatch.setattr("relier.run.isolated.processes.GROW_S", 0)
-    monkeypatch.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
-    isolates = IsolatedProcesses(("conformance.tasks",), 1, settings)
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
+    isolates = IsolatedProcesses(("tests.support.conformance.tasks",), 1, settings)
     assert [isolates.admit() for _ in range(2)] == [True, True]
     assert not isolates.admit()
     assert isolates.crowd.most_ms == 5_000, "its process has not even started"
@@ -224,10 +224,10 @@ def test_what_an_isolated_task_pushes_goes_where_its_worker_was_told_to_work(
     client: Client, server: Server, settings: Settings, tmp_path: Path
 ) -> None:
     env = os.environ | {"RELIER_REDIS_URL": server.url, "RELIER_NAMESPACE": f"not-{settings.namespace}"}
-    command = [sys.executable, "-m", "relier.cli", "worker", "conformance.tasks"]
+    command = [sys.executable, "-m", "relier.cli", "worker", "tests.support.conformance.tasks"]
     command += ["--url", server.url, "--namespace", settings.namespace]
     with (tmp_path / "log").open("wb") as log:
-        worker = subprocess.Popen(command, cwd=TESTS, env=env, stdout=log, stderr=log)
+        worker = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
     try:
         child = tasks.parent_alone.push(1).result(30)
         assert tasks.add.sync_receipt(child).state() is not TaskState.NOT_FOUND

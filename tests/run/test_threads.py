@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from relier.run.threads import StopThread, Threads, Work
-from servers import wait_until
+from tests.support.servers import wait_until
 
 pytestmark = pytest.mark.anyio
 LOOK_S = 0.0005

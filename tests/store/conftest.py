@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from either import Either, OpenStore
-from processes import Client, NewClient, is_free
 
 from relier.settings import Settings
 from relier.store import AsyncStore, Scripts, SyncStore
-from servers import wait_until
+from tests.support.either_store import Either, OpenStore
+from tests.support.embedded_processes import Client, NewClient, is_free
+from tests.support.servers import wait_until
 
 
 @pytest.fixture(params=[AsyncStore, SyncStore], ids=["async", "sync"])

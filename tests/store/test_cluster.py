@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from either import OpenStore
-from toys import put
-from wiretap import Puppet, resp
 
 from relier.errors import ConfigurationError, RedisConnectionError, StoreNotReadyError
-from servers import Boot, Server, wait_until
+from tests.support.either_store import OpenStore
+from tests.support.servers import Boot, Server, wait_until
+from tests.support.toy_scripts import put
+from tests.support.wire import Puppet, resp
 
 pytestmark = [pytest.mark.anyio, pytest.mark.matrix]
 

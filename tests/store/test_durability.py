@@ -6,14 +6,14 @@ import asyncio
 import time
 
 import pytest
-from either import OpenStore
-from toys import count, echo, put
-from wiretap import Proxy
 
 from relier.errors import ConfigurationError, IndeterminateError
 from relier.settings import Settings
 from relier.store import AsyncStore, Durability, Scripts
-from servers import Boot, Server, wait_until
+from tests.support.either_store import OpenStore
+from tests.support.servers import Boot, Server, wait_until
+from tests.support.toy_scripts import count, echo, put
+from tests.support.wire import Proxy
 
 pytestmark = [pytest.mark.anyio, pytest.mark.matrix]
 FSYNC, REPLICATED = Durability.FSYNC, Durability.REPLICATED

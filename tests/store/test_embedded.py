@@ -11,16 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from either import OpenStore
-from processes import NewClient, alive, is_free, keeper_of
-from toys import count, echo
 
 from relier.errors import ConfigurationError, RedisConnectionError
 from relier.settings import Settings
 from relier.store import AsyncStore, Scripts, SyncStore
 from relier.store import embedded as embedded_module
 from relier.store.embedded import EmbeddedServer
-from servers import wait_until
+from tests.support.either_store import OpenStore
+from tests.support.embedded_processes import NewClient, alive, is_free, keeper_of
+from tests.support.servers import wait_until
+from tests.support.toy_scripts import count, echo
 
 
 def test_one_server_for_all_processes_until_the_last_has_left(folder: Path, new_client: NewClient) -> None:

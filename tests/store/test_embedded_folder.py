@@ -7,15 +7,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-from either import OpenStore
-from processes import NewClient, alive, is_free, socket_of
-from toys import count, echo
 
 from relier.errors import ConfigurationError
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
 from relier.store.embedded import EmbeddedServer, project_folder
-from servers import wait_until
+from tests.support.either_store import OpenStore
+from tests.support.embedded_processes import NewClient, alive, is_free, socket_of
+from tests.support.servers import wait_until
+from tests.support.toy_scripts import count, echo
 
 
 def test_a_long_path(tmp_path: Path, scripts: Scripts) -> None:

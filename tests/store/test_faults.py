@@ -15,9 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from either import OpenStore
-from toys import Hands, count, echo, put, slow
-from wiretap import Proxy, Puppet, resp
 
 from relier.errors import (
     ConfigurationError,
@@ -35,7 +32,10 @@ from relier.store.address import Address
 from relier.store.policy import AttemptError
 from relier.store.sync_wire import SyncConnection, SyncWire
 from relier.store.wire import complete
-from servers import Boot, Server, free_port, wait_until
+from tests.support.either_store import OpenStore
+from tests.support.servers import Boot, Server, free_port, wait_until
+from tests.support.toy_scripts import Hands, count, echo, put, slow
+from tests.support.wire import Proxy, Puppet, resp
 
 pytestmark = [pytest.mark.anyio, pytest.mark.matrix]
 SHORT: dict[str, Any] = {"redis_read_timeout": 0.2, "redis_connect_timeout": 0.2, "redis_deadline": 0.6}

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from servers import Server
+from tests.support import ROOT
+from tests.support.servers import Server
 
 PROLOGUE = f"""
 import asyncio, os, sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
 from relier.settings import Settings
 from relier.store import AsyncStore, Scripts, SyncStore
-from toys import echo
-scripts = Scripts(Path({str(Path(__file__).parent)!r}) / "lua", {{}})
+from tests.support.toy_scripts import echo
+scripts = Scripts(Path({str(ROOT)!r}) / "tests" / "support" / "toy_lua", {{}})
 settings = Settings(redis_url=sys.argv[1])
 
 def several(run, name):

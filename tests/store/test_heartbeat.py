@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from toys import Hands
 
 from relier.settings import Settings
 from relier.store.heartbeat import heartbeat_settings, retry_pause
 from relier.store.policy import Breaker
+from tests.support.toy_scripts import Hands
 
 
 @pytest.mark.parametrize(("lease", "pause"), [(0.2, 0.05), (1, 0.05), (5, 0.25), (60, 1)])

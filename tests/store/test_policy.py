@@ -6,7 +6,6 @@ import re
 
 import pytest
 from hiredis import ReplyError
-from toys import Hands, echo
 
 from relier.errors import (
     RelierError,
@@ -22,7 +21,8 @@ from relier.store.batch import MOST_BYTES, MOST_REQUESTS, Request, pipelines
 from relier.store.call import Durability
 from relier.store.policy import AttemptError, Attempts, Breaker, Deadline, more_telling
 from relier.store.replies import ADVICE, MEANINGS, Judgement, final_error, trouble_of
-from servers import FLAVOURS, binary_of
+from tests.support.servers import FLAVOURS, binary_of
+from tests.support.toy_scripts import Hands, echo
 
 
 def test_a_deadline_cuts_timeouts() -> None:

@@ -6,15 +6,15 @@ import logging
 from typing import Any
 
 import pytest
-from either import OpenStore
 from hiredis import ReplyError
-from toys import echo
-from wiretap import Proxy
 
 from relier.errors import ConfigurationError
 from relier.store import Capabilities
 from relier.store.probe import capabilities_of
-from servers import Boot, Server
+from tests.support.either_store import OpenStore
+from tests.support.servers import Boot, Server
+from tests.support.toy_scripts import echo
+from tests.support.wire import Proxy
 
 pytestmark = [pytest.mark.anyio, pytest.mark.matrix]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from either import OpenStore
-from toys import Hands, count, echo, put
-from wiretap import Puppet, resp
 
 from relier.errors import ConfigurationError, RedisConnectionError, StoreReadOnlyError
 from relier.settings import Settings
 from relier.store import AsyncStore, Durability, Scripts
-from servers import Boot, Server, free_port, wait_until
+from tests.support.either_store import OpenStore
+from tests.support.servers import Boot, Server, free_port, wait_until
+from tests.support.toy_scripts import Hands, count, echo, put
+from tests.support.wire import Puppet, resp
 
 pytestmark = [pytest.mark.anyio]
 PATIENT = {"redis_deadline": 20, "redis_retries": 200, "redis_read_timeout": 0.5, "redis_breaker_failures": 10_000}

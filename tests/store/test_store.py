@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from either import OpenStore
-from toys import Hands, broken, count, echo, put, slow
-from wiretap import Proxy
 
 from relier.errors import RedisConnectionError, StoreReplyError, TaskNotFoundError
 from relier.settings import Settings
 from relier.store import AsyncStore, Call, Scripts, SyncStore
 from relier.store.policy import Deadline
-from servers import Boot, Server, wait_until
+from tests.support.either_store import OpenStore
+from tests.support.servers import Boot, Server, wait_until
+from tests.support.toy_scripts import Hands, broken, count, echo, put, slow
+from tests.support.wire import Proxy
 
 pytestmark = [pytest.mark.anyio, pytest.mark.matrix]
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from tests.support.crew import clocked, crew
 
-sys.path.append(str(Path(__file__).parents[1] / "store"))  # its proxy serves here too
+__all__ = ["clocked", "crew"]  # fixtures

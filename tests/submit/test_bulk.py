@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from wiretap import Proxy
 
 from relier import (
     Client,
@@ -22,7 +21,8 @@ from relier import (
     use_client,
 )
 from relier.ledger import keys
-from servers import Boot, Server
+from tests.support.servers import Boot, Server
+from tests.support.wire import Proxy
 
 WAYS = pytest.mark.parametrize("way", ["push_many", "apush_many"])
 pytestmark = pytest.mark.anyio

@@ -18,7 +18,7 @@ from relier import (
     rl_task,
     use_client,
 )
-from servers import Boot, Server
+from tests.support.servers import Boot, Server
 
 pytestmark = pytest.mark.anyio
 

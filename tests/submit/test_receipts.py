@@ -33,7 +33,7 @@ from relier.store.call import Durability
 from relier.submit.bulk import Bulk
 from relier.submit.push import is_duplicate
 from relier.submit.receipt import FIRST_LOOK_S, SLOWEST_LOOK_S, Looks, cause_of_death
-from servers import Boot
+from tests.support.servers import Boot
 
 
 @rl_task(name="tests.submit.echo")

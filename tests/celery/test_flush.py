@@ -1,0 +1,41 @@
+"""Celery's pool forgets what no process has said to have begun: what one was given is heard of first."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.celery.conftest import Shop
+
+POOL = """
+import os
+from celery.concurrency.prefork import TaskPool
+from kombu.asynchronous import Hub, set_event_loop
+from relier.celery.working.bootsteps import hear_before_flush, turns_of
+
+hub = Hub()
+set_event_loop(hub)
+pool = TaskPool(1, app=app, initargs=(app, 'shop'), threads=False, putlocks=False, lost_worker_timeout=10.0)
+pool.start()
+pool.register_with_event_loop(hub)
+{hears}
+turn, told = turns_of(hub), []
+pool.apply_async(os.getpid, accept_callback=lambda pid, _: told.append(pid), callback=told.append)
+(job,) = pool._pool._cache.values()
+while job._write_to is None:
+    turn()
+pool.flush()
+while job._job in pool._pool._cache:
+    turn()
+print("told", len(told), "times")
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("hears", "told"),
+    [("hear_before_flush(pool, lambda: turns_of(hub))", 2), ("", 0)],
+    ids=["ours", "as Celery has it"],
+)
+def test_a_process_that_was_given_something_is_heard(shop: Shop, hears: str, told: int) -> None:
+    """That it has begun, and that it has ended."""
+    assert f"told {told} times" in shop.run(POOL.format(hears=hears))

@@ -1,0 +1,139 @@
+"""Jobs between the ledger's loop and Celery's main thread: each is taken once, and comes to one end."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from billiard.exceptions import WorkerLostError
+
+from relier.celery.working.jobs import Job, Jobs
+from relier.celery.working.request import how_it_was_lost
+from relier.run.outcome import Died, Done, HandBack
+from tests.support.servers import wait_until
+
+pytestmark = pytest.mark.anyio
+
+
+def job_of(started: list[Job] | None = None) -> Job:
+    attempt: Any = SimpleNamespace(claimed=None, began=None)
+    return Job(attempt, asyncio.get_running_loop(), (started if started is not None else []).append)
+
+
+def is_awake(jobs: Jobs) -> bool:
+    return bool(select.select([jobs.fileno()], [], [], 0)[0])
+
+
+async def test_what_is_given_wakes_and_is_taken_once() -> None:
+    jobs, job = Jobs(), job_of()
+    jobs.give(job)
+    assert is_awake(jobs)
+    assert jobs.take() == [job]
+    assert jobs.take() == []
+    assert not is_awake(jobs)
+
+
+async def test_the_first_end_counts() -> None:
+    job = job_of()
+    job.settle(HandBack())
+    job.settle(Done(b"1"))
+    assert await job.future == HandBack()
+    assert job.ended
+
+
+async def test_what_a_process_told_before_it_died_counts() -> None:
+    job = job_of()
+    job.died("gone", grace=0.01)
+    job.settle(Done(b"1"))
+    assert await job.future == Done(b"1")
+
+
+async def test_who_knows_how_a_process_ended_is_heard_also_if_another_knew_of_its_end_first() -> None:
+    job = job_of()
+    job.died("", grace=0.05)
+    job.died("it exited with code 9", grace=0)
+    assert await job.future == Died("it exited with code 9")
+    other = job_of()
+    other.died("", grace=0)
+    assert await other.future == Died("its process is gone")
+
+
+async def test_a_task_that_left_by_itself_knows_best_how() -> None:
+    job = job_of()
+    job.said = "it exited with code 3"
+    job.died(job.said, grace=0.05)
+    job.died("it exited with code 0", grace=0)  # the pool's process goes on to its own end
+    assert await job.future == Died("it exited with code 3")
+
+
+@pytest.mark.parametrize(
+    ("code", "means"), [(3, "with code 3"), (None, "with code 0"), ("words", "with code 1"), (-1, "with code 255")]
+)
+async def test_an_exit_is_told_by_its_code(code: Any, means: str) -> None:
+    assert how_it_was_lost(SystemExit(code)).endswith(means)
+    assert how_it_was_lost(KeyboardInterrupt()) == "KeyboardInterrupt"
+
+
+@pytest.mark.parametrize(
+    ("said", "means"),
+    [
+        ("Worker exited prematurely: exitcode 9 Job: 39.", "exited with code 9"),
+        ("Worker exited prematurely: signal 9 (SIGKILL) Job: 39.", "signal 9 (SIGKILL)"),
+    ],
+)
+async def test_billiards_word_on_an_end_is_put_into_ours(said: str, means: str) -> None:
+    assert means in how_it_was_lost(WorkerLostError(said))
+
+
+async def test_a_main_thread_that_takes_nothing_is_deaf_until_it_does() -> None:
+    """Also once its jobs were taken back: else it would get the next ones, and the next."""
+    jobs, job = Jobs(), job_of()
+    assert not jobs.deaf_since(0)
+    jobs.give(job)
+    wait_until(lambda: jobs.deaf_since(0.005))
+    assert jobs.take_back() == [job]
+    assert jobs.deaf_since(0.005)
+    assert is_awake(jobs)
+    assert jobs.take() == []
+    assert not jobs.deaf_since(0)
+
+
+async def test_at_the_end_whoever_has_not_begun_goes_back() -> None:
+    started: list[Job] = []
+    jobs, waiting, taken, running = Jobs(), job_of(), job_of(), job_of(started)
+    for job in (taken, running):
+        jobs.give(job)
+    jobs.take()
+    running.applied = True
+    running.started(1)
+    jobs.give(waiting)
+    jobs.forget_unstarted(0.05)
+    assert [await job.future for job in (waiting, taken)] == [HandBack(), HandBack()]
+    assert started == [running]
+    assert not running.future.done()
+
+
+async def test_what_the_pool_has_may_have_begun_and_is_given_a_moment_to_tell() -> None:
+    jobs, job = Jobs(), job_of()
+    jobs.give(job)
+    jobs.take()
+    job.applied = True
+    jobs.forget_unstarted(0.05)
+    job.started(1)
+    job.settle(Done(b"1"))
+    assert await job.future == Done(b"1")
+
+
+async def test_a_lost_broker_costs_only_what_celery_took_and_had_not_begun() -> None:
+    jobs, waiting, taken = Jobs(), job_of(), job_of()
+    jobs.give(taken)
+    jobs.take()
+    taken.request = object()
+    jobs.give(waiting)
+    jobs.forget_taken()
+    assert await taken.future == HandBack()
+    assert not waiting.future.done()
+    assert jobs.take() == [waiting]

@@ -1,0 +1,52 @@
+"""`self.retry(throw=False)`: the run goes on to its end, and what follows from it is sent though it is not the last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import celery
+import pytest
+from msgspec.structs import replace
+
+from relier import use_client
+from relier.celery import install
+from relier.celery.adoption import adoption_of
+from relier.celery.messages import internal_message
+from relier.celery.pool.adopted_child import report_of
+from relier.celery.sending.collect import Collector
+from relier.ledger.records import new_task_id
+from tests.celery.conftest import Shop
+from tests.support.fleet import wait_until
+
+
+def test_each_run_calls_back(shop: Shop) -> None:
+    shop.worker("-P", "solo")
+    shop.run("ask_twice.apply_async(link=sell.s())")
+    wait_until(lambda: len(shop.printed()) == 4, 20, "two runs and two callbacks")
+    assert sorted(shop.printed()) == ["asked 0", "asked 1", "sold 0", "sold 1"]
+
+
+@pytest.fixture
+def app(shop: Shop) -> Iterator[Any]:
+    made = celery.Celery("shop", broker="memory://", set_as_current=False)
+    install(made, adopt=True, settings=shop.fleet.settings)
+    use_client(shop.fleet.client)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("size", [10, 700_000])
+def test_what_was_sent_before_a_process_died_is_not_sent_again(shop: Shop, app: Any, size: int) -> None:
+    """It died after that, and before its worker was told of the retry. Callbacks have other ids each time; one that has
+    no room in a message of ours is the exception."""
+    adoption = adoption_of(app)
+    again = internal_message("tests.support.celery_shop_app.ask_twice", "asked", (), None, None)
+    again.headers["retries"] = 1
+    for _ in range(2):
+        collector = Collector("asked", "celery", settling=True)
+        collector.again = again, adoption.submission(again, "celery", None)
+        callback = internal_message("tests.support.celery_shop_app.sell", new_task_id(), ("x" * size,), None, None)
+        collector.follow_ups.append(replace(adoption.submission(callback, "celery", None), priority=1))
+        report_of(app, collector, 0, None, keeps=False)
+    assert shop.fleet.stats().counts["submitted"] == (1 if size == 10 else 2)

@@ -1,0 +1,54 @@
+"""`rl celery drain`: what waits in the ledger becomes plain messages, which a plain worker runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from relier import ConfigurationError
+from relier.celery import install
+from relier.states import State
+from tests.celery.conftest import Shop
+from tests.support.fleet import wait_until
+
+
+def test_what_waits_goes_to_the_broker_and_a_plain_worker_runs_it(shop: Shop) -> None:
+    shop.run("sell.delay('tea'); sell.apply_async(('jam',), countdown=0.5)")
+    code, told = shop.rl("celery", "drain", "-A", "tests.support.celery_shop_app", "--dry-run")
+    assert (code, told.strip()) == (0, "2 tasks would go to the broker.")
+    assert shop.fleet.stats().by_state()[State.QUEUED] == 1
+    code, told = shop.rl("celery", "drain", "-A", "tests.support.celery_shop_app")
+    assert (code, told.strip()) == (0, "2 tasks went to the broker.")
+    assert shop.fleet.stats().by_state()[State.CANCELLED] == 2
+    shop.env["SHOP_PLAIN"] = "1"
+    shop.worker("-P", "solo")
+    wait_until(lambda: sorted(shop.printed()) == ["sold jam", "sold tea"], 20, "both sales")
+
+
+def test_without_a_broker_nothing_is_touched(shop: Shop) -> None:
+    shop.run("sell.delay('tea')")
+    shop.broker.kill()
+    code, told = shop.rl("celery", "drain", "-A", "tests.support.celery_shop_app")
+    assert code == 3
+    assert told.startswith("rl: the broker does not answer (")
+    assert "nothing was sent, and no queue was paused; " in told
+    assert "Traceback" not in told
+    assert [queue.paused for queue in shop.fleet.stats().queues] == [False]
+
+
+def test_what_no_plain_worker_could_run_stays_and_is_told(shop: Shop) -> None:
+    shop.run("count_stock.push(); sell.delay('tea')")
+    code, told = shop.rl("celery", "drain", "-A", "tests.support.celery_shop_app")
+    assert code == 1
+    assert "1 task went to the broker." in told
+    assert "1 task stayed behind" in told
+    code, told = shop.rl("celery", "drain", "-A", "no_such_app")
+    assert code == 2
+    assert "there is no Celery app 'no_such_app'" in told
+    code, told = shop.rl("celery", "drain", "-A", "tests.support.celery_shop_app:nope")
+    assert code == 2
+    assert "module 'tests.support.celery_shop_app' has no attribute 'nope'; name it as" in told
+
+
+def test_only_an_app_can_be_installed_into() -> None:
+    with pytest.raises(ConfigurationError, match=r"install takes the Celery app, .* not 'proj'"):
+        install("proj")

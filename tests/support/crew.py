@@ -1,0 +1,202 @@
+"""A namespace under a test's hands: clients with settings of their own, workers in this process, a clock to set."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from relier import Client, Settings, use_client
+from relier.cli.audit import audit
+from relier.engines.worker import Worker, WorkerOptions
+from relier.ledger.ledger import Ledger, load_scripts
+from relier.ledger.pages import read_stats
+from relier.ledger.records import Claimed, Lease, Stats, Task, new_boot
+from relier.run.attempt import Attempt, open_attempt
+from relier.run.channel import LedgerChannel
+from relier.run.execute import execute
+from relier.run.outcome import Outcome, plan_of
+from relier.run.threads import Threads
+from tests.support import PYTHONPATH
+
+# Quick for tests: a sweep every 50 ms, a beat every 0.75 s. Long enough a lease for a busy machine.
+QUICK: dict[str, Any] = {"heartbeat_ttl": 3.0, "resurrection_check_interval": 0.05, "graceful_shutdown_timeout": 0.0}
+EPOCH_US = 1_800_000_000_000_000
+SECOND_US = 1_000_000
+LEASE_MS = 600_000
+SCRIPTS = load_scripts()
+CLOCKED = load_scripts(
+    lib__time="""-- The time the test has set.
+local now_us = tonumber(redis.call('GET', KEYS[1] .. 'faketime'))
+local now = math.floor(now_us / 1000)
+"""
+)
+
+
+class Crew:
+    """Clients of one namespace. The first is the one tasks push through, until another is made."""
+
+    def __init__(self, settings: Settings, *, clocked: bool = False) -> None:
+        self._settings = settings
+        self._scripts = CLOCKED if clocked else SCRIPTS
+        self._clients: list[Client] = []
+        self._seq = 0
+        self._threads = Threads()
+        self.now_us = EPOCH_US
+        self.sound = not clocked  # False: records were broken on purpose, or the time was: the books need not balance
+        self.client = self.with_settings()
+        if clocked:
+            self.set_time(EPOCH_US)
+
+    def with_settings(self, **changed: Any) -> Client:
+        """A client with other settings, through which tasks push from now on."""
+        self.client = Client(self._settings.model_copy(update=changed))
+        self.client.__dict__["scripts"] = self._scripts
+        self._clients.append(self.client)
+        use_client(self.client)
+        return self.client
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.client.ledger
+
+    def run(self, call: Any) -> Any:
+        return self.client.run(call)
+
+    def command(self, *args: Any) -> Any:
+        return self.client.sync_store.command(*args)
+
+    # --- the clock -----------------------------------------------------------------------------------------------
+
+    def set_time(self, us: int) -> None:
+        self.now_us = us
+        self.command("SET", self.ledger.prefix + "faketime", us)
+
+    def advance(self, seconds: float) -> None:
+        self.set_time(self.now_us + round(seconds * SECOND_US))
+
+    # --- what is in the ledger -----------------------------------------------------------------------------------
+
+    def stats(self) -> Stats:
+        found: Stats = read_stats(self.run, self.ledger)
+        return found
+
+    def count(self, what: str) -> int:
+        return self.stats().counts.get(what, 0)
+
+    def get(self, task_id: str) -> Task:
+        found: Task = self.run(self.ledger.get(task_id))
+        return found
+
+    # --- a worker by hand ----------------------------------------------------------------------------------------
+
+    def join(self) -> str:
+        boot = new_boot()
+        assert self.run(self.ledger.register(boot, LEASE_MS))
+        return boot
+
+    def claim(self, boot: str, queue: str = "default") -> Claimed:
+        self._seq += 1
+        (task,) = self.run(self.ledger.claim(boot, self._seq, [queue], 1)).tasks
+        assert isinstance(task, Claimed)
+        return task
+
+    def start(self, boot: str = "") -> Lease:
+        """Claim what waits, by a worker that does nothing with it."""
+        return self.claim(boot or self.join()).lease
+
+    def commit(self, lease: Lease, result: bytes | None = b"1") -> str:
+        (settled,) = self.run(self.ledger.commit([(lease, result, ())]))
+        return str(settled.verdict)
+
+    def lose(self, boot: str) -> None:
+        """The boot's process was seen to die."""
+        self.run(self.ledger.revive(boot=boot, cause="killed"))
+
+    def begin(self, boot: str = "", **ready: Any) -> Attempt:
+        """Claim what waits, and open it as a worker would."""
+        self._line = LedgerChannel(self.client)
+        attempt = open_attempt(self.claim(boot or self.join()), self._line, **ready)
+        assert isinstance(attempt, Attempt)
+        return attempt
+
+    async def run_only(self, attempt: Attempt) -> Outcome:
+        """Run it as a worker would, and tell the ledger nothing: as if the process had died then."""
+        return await execute(attempt, self._threads, self._line)
+
+    async def execute(self, attempt: Attempt) -> Outcome:
+        """Run it as a worker would, and tell the ledger what came of it."""
+        outcome = await self.run_only(attempt)
+        plan = plan_of(self.ledger, attempt.claimed, outcome, attempt.task.options.retries, self.stats().now_ms)
+        if plan.call is not None:
+            self.run(plan.call)
+        return outcome
+
+    # --- a worker in this process --------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def working(self, **options: Any) -> AsyncIterator[Worker]:
+        """A native worker on this loop. It leaves at the end, and hands back what it still runs."""
+        worker = Worker(self.client, WorkerOptions(**{"give_up": _never} | options))
+        running = asyncio.get_running_loop().create_task(worker.run())
+        try:
+            yield worker
+        finally:
+            worker.leave_now()
+            await running
+
+    async def aclose(self) -> None:
+        try:
+            if self.sound:
+                report = audit(self.client.sync_store, self.ledger)
+                assert report.ok, [finding.problem for finding in report.findings]
+        finally:
+            use_client(None)
+            self._threads.close()
+            for client in self._clients:
+                await client.aclose()
+
+
+def _never() -> None:
+    raise AssertionError("the worker gave up this process")
+
+
+async def until(predicate: Callable[[], Any], seconds: float = 20.0, what: str = "the condition") -> Any:
+    """Look again and again until it holds."""
+    end = asyncio.get_running_loop().time() + seconds
+    while not (value := predicate()):
+        assert asyncio.get_running_loop().time() < end, f"{what} did not come about within {seconds} s"
+        await asyncio.sleep(0.005)
+    return value
+
+
+def environment(settings: Settings, **more: str) -> dict[str, str]:
+    """What a process of ours needs to work on this namespace, with this source."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RELIER_")}
+    given = {
+        "RELIER_REDIS_URL": settings.redis_url,
+        "RELIER_NAMESPACE": settings.namespace,
+        "RELIER_HEARTBEAT_TTL": str(settings.heartbeat_ttl),
+        "PYTHONPATH": PYTHONPATH,
+    }
+    return kept | given | more
+
+
+@pytest.fixture
+async def crew(settings: Settings) -> AsyncIterator[Crew]:
+    """A crew on a namespace of its own. The books are audited at the end."""
+    one = Crew(settings.model_copy(update=QUICK))
+    yield one
+    await one.aclose()
+
+
+@pytest.fixture
+async def clocked(settings: Settings) -> AsyncIterator[Crew]:
+    """On a time that the test sets: nothing happens between two lines."""
+    one = Crew(settings.model_copy(update=QUICK), clocked=True)
+    yield one
+    await one.aclose()

@@ -1,0 +1,71 @@
+"""`database` is each of the four in turn; `postgres`, `mariadb`, `mysql` and `sqlite` are one of them; all empty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.databases import Database, MariaDB, Postgres, SQLite
+from tests.support.mysql import MySQL
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Postgres]:
+    """The session's server, one per process of the tests. Who stops it boots one of their own."""
+    server = Postgres()
+    try:
+        yield server.start()
+    finally:
+        server.end()
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[MariaDB]:
+    server = MariaDB()
+    try:
+        yield server.start()
+    finally:
+        server.end()
+
+
+@pytest.fixture(scope="session")
+def mysql_server() -> Iterator[MySQL]:
+    server = MySQL()
+    try:
+        yield server.start()
+    finally:
+        server.end()
+
+
+@pytest.fixture
+def postgres(postgres_server: Postgres) -> Iterator[Database]:
+    fresh = postgres_server.fresh()
+    yield fresh
+    fresh.drop()
+
+
+@pytest.fixture
+def mariadb(mariadb_server: MariaDB) -> Iterator[Database]:
+    fresh = mariadb_server.fresh()
+    yield fresh
+    fresh.drop()
+
+
+@pytest.fixture
+def mysql(mysql_server: MySQL) -> Iterator[Database]:
+    fresh = mysql_server.fresh()
+    yield fresh
+    fresh.drop()
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> Database:
+    return SQLite(tmp_path).fresh()
+
+
+@pytest.fixture(params=["postgres", "mariadb", "mysql", "sqlite"])
+def database(request: pytest.FixtureRequest) -> Database:
+    one: Database = request.getfixturevalue(request.param)
+    return one

@@ -14,7 +14,7 @@ from typing import Any
 
 import redis
 
-from relier.store import embedded
+from relier.store.connect import embedded
 
 
 def binary() -> str:

@@ -15,7 +15,7 @@ from relier.cli.session import Session
 from relier.cli.staff import Staff
 from relier.ledger.records import BootStats, QueueStats, Stats
 from relier.settings import Settings
-from relier.store.probe import Capabilities
+from relier.store.connect.probe import Capabilities
 from tests.support.cli_desk import Desk, Run, RunJson
 from tests.support.servers import Boot
 

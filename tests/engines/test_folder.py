@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from relier import Client, Settings, use_client
-from relier.store.embedded import project_folder
+from relier.store.connect.embedded import project_folder
 from relier.submit.client import absolute
 from tests.support import ROOT
 from tests.support.fleet import Fleet, wait_until

@@ -7,7 +7,7 @@ import pytest
 from relier.errors import ConfigurationError
 from relier.settings import Settings
 from relier.store import AsyncStore, Scripts
-from relier.store.address import Address, Tls, parse_url, redact, target_of
+from relier.store.connect.address import Address, Tls, parse_url, redact, target_of
 
 
 @pytest.mark.parametrize(

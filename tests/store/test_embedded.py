@@ -15,8 +15,8 @@ import pytest
 from relier.errors import ConfigurationError, RedisConnectionError
 from relier.settings import Settings
 from relier.store import AsyncStore, Scripts, SyncStore
-from relier.store import embedded as embedded_module
-from relier.store.embedded import EmbeddedServer
+from relier.store.connect import embedded as embedded_module
+from relier.store.connect.embedded import EmbeddedServer
 from tests.support.either_store import OpenStore
 from tests.support.embedded_processes import NewClient, alive, is_free, keeper_of
 from tests.support.servers import wait_until

@@ -11,7 +11,7 @@ import pytest
 from relier.errors import ConfigurationError
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
-from relier.store.embedded import EmbeddedServer, project_folder
+from relier.store.connect.embedded import EmbeddedServer, project_folder
 from tests.support.either_store import OpenStore
 from tests.support.embedded_processes import NewClient, alive, is_free, socket_of
 from tests.support.servers import wait_until

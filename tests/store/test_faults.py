@@ -28,7 +28,7 @@ from relier.errors import (
 )
 from relier.settings import Settings
 from relier.store import AsyncStore, Scripts
-from relier.store.address import Address
+from relier.store.connect.address import Address
 from relier.store.policy import AttemptError
 from relier.store.sync_wire import SyncConnection, SyncWire
 from relier.store.wire import complete

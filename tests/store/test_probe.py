@@ -10,7 +10,7 @@ from hiredis import ReplyError
 
 from relier.errors import ConfigurationError
 from relier.store import Capabilities
-from relier.store.probe import capabilities_of
+from relier.store.connect.probe import capabilities_of
 from tests.support.either_store import OpenStore
 from tests.support.servers import Boot, Server
 from tests.support.toy_scripts import echo

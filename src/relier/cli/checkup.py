@@ -22,9 +22,9 @@ from relier.ledger.records import Stats
 from relier.redact import check_hook
 from relier.run.checkpoint_files import Named, folder_for
 from relier.settings import OUTBOX_DATABASE, Settings
-from relier.store.address import redact
 from relier.store.call import Durability
-from relier.store.probe import Capabilities
+from relier.store.connect.address import redact
+from relier.store.connect.probe import Capabilities
 from relier.store.sync_store import SyncStore
 from relier.task import RlTask
 

@@ -14,7 +14,7 @@ from relier.outbox.options import RelayOptions
 from relier.outbox.rows import Database, Rows, said_by
 from relier.outbox.write import DEFAULT_TABLE
 from relier.settings import OUTBOX_DATABASE
-from relier.store.address import redact
+from relier.store.connect.address import redact
 from relier.version import how_to_install
 
 DATABASE_HELP = "The database, as SQLAlchemy writes it: postgresql+psycopg://…"

@@ -27,7 +27,7 @@ from relier.errors import (
 from relier.ledger import keys
 from relier.ledger.pages import read_stats
 from relier.ledger.records import Stats
-from relier.store.address import target_of
+from relier.store.connect.address import target_of
 from relier.store.sync_store import SyncStore
 from relier.task import RlTask
 

@@ -15,7 +15,7 @@ from relier.outbox.members import living_relays
 from relier.outbox.options import RelayOptions
 from relier.outbox.rows import Rows
 from relier.outbox.upkeep import TAKES, UNKNOWN, left_alone
-from relier.store.address import redact
+from relier.store.connect.address import redact
 
 LONG_WAIT_MS = 300_000
 

@@ -20,7 +20,7 @@ from relier.outbox.options import RelayOptions, relay_options
 from relier.outbox.postgres import NoticeListener
 from relier.outbox.rows import Database, Transaction
 from relier.settings import OUTBOX_DATABASE
-from relier.store.address import redact
+from relier.store.connect.address import redact
 from relier.submit.client import Client
 from relier.version import how_to_install
 

@@ -28,8 +28,8 @@ from relier.keyring import Keyring
 from relier.ledger import keys, replies
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.settings import Settings
-from relier.store.address import parse_url
 from relier.store.call import Call
+from relier.store.connect.address import parse_url
 from relier.store.sync_store import SyncStore
 from relier.submit.client import place_of
 

@@ -20,7 +20,7 @@ from relier.engines.worker import WorkerOptions, every_queue
 from relier.rescue.phoenix import Phoenix
 from relier.settings import MOST_AT_ONCE, Settings
 from relier.stop_signals import stop_signals
-from relier.store.address import target_of
+from relier.store.connect.address import target_of
 from relier.submit.client import Client, place_of
 
 LEVELS = ("debug", "info", "warning", "error")

@@ -12,8 +12,8 @@ from relier.errors import RelierError
 from relier.ledger.ledger import Ledger
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
-from relier.store.address import target_of
-from relier.store.embedded import EmbeddedServer
+from relier.store.connect.address import target_of
+from relier.store.connect.embedded import EmbeddedServer
 from relier.submit.client import Client
 
 log = logging.getLogger("relier.outbox")

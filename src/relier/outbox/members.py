@@ -24,8 +24,8 @@ from relier.ledger.records import BootStats
 from relier.outbox.rows import KINDS, Members
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
-from relier.store.address import target_of
-from relier.store.embedded import folder_of
+from relier.store.connect.address import target_of
+from relier.store.connect.embedded import folder_of
 from relier.store.heartbeat import heartbeat_settings, retry_pause
 
 log = logging.getLogger("relier.outbox")

@@ -25,10 +25,11 @@ from relier.run.channel import atell
 from relier.settings import Settings
 from relier.store import core as core_module
 from relier.store import heartbeat
-from relier.store.address import target_of
 from relier.store.batch import request_of
 from relier.store.call import Call
-from relier.store.resolve import Route, resolver_of
+from relier.store.connect.address import target_of
+from relier.store.connect.resolvers import resolver_of
+from relier.store.route import Route
 
 HORIZON_S = 40.0
 LEASE_S = 2.4  # twice as long as a flapping store is down: the ledger's clock counts that in full

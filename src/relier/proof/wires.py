@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import hiredis
 
-from relier.store.address import Address
+from relier.store.connect.address import Address
 from relier.store.policy import AttemptError
 from relier.store.wire import not_connected
 

@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote
 
 from relier.errors import CheckpointStoreError, ConfigurationError
 from relier.settings import Settings
-from relier.store.address import redact
+from relier.store.connect.address import redact
 from relier.version import how_to_install
 
 SUFFIX = ".checkpoint"

@@ -12,7 +12,7 @@ execute calls: `AsyncStore` for event loops and `SyncStore` for threads. Both pr
 
 from relier.store.async_store import AsyncStore
 from relier.store.call import Call, Durability
-from relier.store.probe import Capabilities
+from relier.store.connect.probe import Capabilities
 from relier.store.scripts import Scripts
 from relier.store.sync_store import SyncStore
 

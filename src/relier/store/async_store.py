@@ -13,14 +13,15 @@ from typing import Any, Self, TypeVar
 from relier import background
 from relier.errors import RedisConnectionError, RelierError, StoreError
 from relier.settings import Settings
-from relier.store.address import target_of
 from relier.store.async_wire import AsyncConnection, AsyncWire
 from relier.store.batch import Batch, Request, pipelines, request_of, windows
 from relier.store.call import Call, parsed
+from relier.store.connect.address import target_of
+from relier.store.connect.probe import Capabilities
+from relier.store.connect.resolvers import resolver_of
 from relier.store.core import Core
 from relier.store.policy import AttemptError, Clock
-from relier.store.probe import Capabilities
-from relier.store.resolve import Route, resolver_of
+from relier.store.route import Route
 from relier.store.scripts import Scripts
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import hiredis
 
 from relier import background
-from relier.store.address import Address
+from relier.store.connect.address import Address
 from relier.store.policy import AttemptError
 from relier.store.wire import MORE, garbage, keep_alive, new_reader, not_connected
 

@@ -12,14 +12,14 @@ from typing import Any, cast
 
 from relier.errors import RedisConnectionError, RelierError
 from relier.settings import Settings
-from relier.store.address import Target
 from relier.store.batch import Batch, Request
 from relier.store.call import Durability
+from relier.store.connect.address import Target
+from relier.store.connect.probe import Capabilities, capabilities_of, check, confirmation_of, questions
 from relier.store.policy import AttemptError, Attempts, Breaker, Clock, Deadline, more_telling
 from relier.store.pool import Pool
-from relier.store.probe import Capabilities, capabilities_of, check, confirmation_of, questions
 from relier.store.replies import final_error
-from relier.store.resolve import Route
+from relier.store.route import Route
 from relier.store.wire import Connection, Wire, pack
 
 LONGEST_BELL = 1.0

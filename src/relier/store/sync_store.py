@@ -11,13 +11,14 @@ from typing import Any, Self, TypeVar
 
 from relier.errors import RedisConnectionError, RelierError
 from relier.settings import Settings
-from relier.store.address import target_of
 from relier.store.batch import pipelines, request_of, windows
 from relier.store.call import Call, parsed
+from relier.store.connect.address import target_of
+from relier.store.connect.probe import Capabilities
+from relier.store.connect.resolvers import resolver_of
 from relier.store.core import Core
 from relier.store.policy import Clock
-from relier.store.probe import Capabilities
-from relier.store.resolve import Route, resolver_of
+from relier.store.route import Route
 from relier.store.scripts import Scripts
 from relier.store.sync_wire import SyncWire
 from relier.store.wire import complete

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 import hiredis
 
 from relier.errors import ConfigurationError, StoreSetupError
-from relier.store.address import Address
+from relier.store.connect.address import Address
 from relier.store.policy import AttemptError
 
 T = TypeVar("T")

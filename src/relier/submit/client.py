@@ -30,8 +30,8 @@ from relier.ledger.ledger import Ledger, load_scripts
 from relier.ledger.records import Accepted, Admission, Submission
 from relier.settings import Settings, get_settings
 from relier.store import AsyncStore, Call, Durability, Scripts, SyncStore
-from relier.store.address import target_of, with_absolute_files
-from relier.store.embedded import folder_of
+from relier.store.connect.address import target_of, with_absolute_files
+from relier.store.connect.embedded import folder_of
 from relier.store.heartbeat import heartbeat_settings
 from relier.submit.birth import BirthMark
 from relier.submit.insist import ainsist, insist, unless_it_passes

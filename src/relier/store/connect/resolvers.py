@@ -1,42 +1,24 @@
-"""Find the master's current address. There is one resolver per kind of URL; `Route` keeps the answer until it fails."""
+"""Find the master's current address: one resolver per kind of URL."""
 
 from __future__ import annotations
 
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from hiredis import ReplyError
 
 from relier.errors import ConfigurationError, StoreSetupError
 from relier.settings import Settings
-from relier.store.address import Address, Target
-from relier.store.embedded import EmbeddedServer
+from relier.store.connect.address import Address, Target
+from relier.store.connect.embedded import EmbeddedServer
 from relier.store.policy import AttemptError, Clock
+from relier.store.route import PROBLEMS, Resolver, Scout
 
-PROBLEMS = (AttemptError, ConfigurationError)  # if one node is silent or refuses, ask the others
 SENTINEL_CHECK = 1.0  # how often the master is confirmed while the store is used
 SENTINEL_PATIENCE = 0.5  # how long one Sentinel may take
 SENTINEL_REST = 5.0  # how long a Sentinel that did not answer is left alone
-
-
-class Scout(Protocol):
-    """Give a resolver what it needs to find the master, within the deadline of the call that needs it."""
-
-    def left(self) -> float: ...
-    async def ask(self, address: Address, *command: str, patience: float | None = None) -> Any: ...
-    async def blocking(self, work: Callable[[], str]) -> str: ...
-
-
-class Resolver(Protocol):
-    """Find the master."""
-
-    check_every: float | None
-    replicas: int | None
-
-    async def locate(self, scout: Scout) -> Address: ...
-    def close(self) -> None: ...
 
 
 def nobody(what: str, problems: Sequence[str | Exception]) -> Exception:
@@ -177,66 +159,3 @@ def resolver_of(target: Target, settings: Settings, clock: Clock) -> Resolver:
     if target.kind == "cluster":
         return ClusterResolver(target, settings.namespace)
     return FixedResolver(target.nodes[0])
-
-
-class Route:
-    """Hold the master's address, as far as known, for all loops and threads of a store.
-
-    `generation` numbers the known addresses. A connection keeps the generation it was opened under, and is dropped once
-    the generation has changed. So when any call notices a new master, every pool is emptied.
-    """
-
-    def __init__(self, resolver: Resolver, clock: Clock) -> None:
-        self.resolver = resolver
-        self.generation = 1
-        self._clock = clock
-        self._address: Address | None = None
-        self._check_at = 0.0
-
-    def known(self) -> Address | None:
-        """Return the master, or None if it must be looked up because it is unknown or a check is due."""
-        if self.resolver.check_every is not None and self._clock() >= self._check_at:
-            return None
-        return self._address
-
-    async def find(self, scout: Scout) -> Address:
-        """Ask the resolver for the master, and return its address.
-
-        Meanwhile other calls use the known address. If no node answers, this call uses the known address too.
-        """
-        if self.resolver.check_every is not None:
-            self._check_at = self._clock() + self.resolver.check_every
-        try:
-            found = await self.resolver.locate(scout)
-        except PROBLEMS:
-            if self._address is None:
-                raise
-            return self._address
-        if self._address is not None and found != self._address:
-            self.generation += 1
-        self._address = found
-        return found
-
-    def lost(self, generation: int) -> None:
-        """Forget the master after an error on a connection of that generation, unless another call already did."""
-        if generation == self.generation:
-            self.generation += 1
-            self._address = None
-
-    def pinned_replicas(self, setting: int | None) -> int:
-        """Return how many replicas `replicated` requires.
-
-        The master's own count is never used, because an isolated master forgets replicas.
-        """
-        count = setting if setting is not None else self.resolver.replicas
-        if count is None:
-            raise StoreSetupError(
-                "durability 'replicated' was asked for, but the number of replicas is not known; "
-                "set RELIER_REDIS_REPLICAS to the number of replicas that could be promoted, or use a sentinel:// URL"
-            )
-        if count == 0:
-            raise StoreSetupError(
-                "durability 'replicated' was asked for, but there are 0 replicas; "
-                "add a replica and set RELIER_REDIS_REPLICAS, or ask for 'fsync' or 'memory'"
-            )
-        return count

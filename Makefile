@@ -106,10 +106,10 @@ demo: setup            ## workers are killed and frozen, and nothing is lost (ab
 	PYTHONPATH=examples $(BIN)/python -m demo
 
 prove: setup           ## 10^4 simulated schedules, 200 differential seeds, the exhaustive search, every mutant
-	$(BIN)/python -m relier.proof ci
+	$(BIN)/python -m proof ci
 
 prove-release: setup   ## 10^6 schedules: hours
-	$(BIN)/python -m relier.proof release
+	$(BIN)/python -m proof release
 
 bench: bench-ledger bench-recovery bench-native  ## the three benchmarks that matter most
 bench-ledger: setup    ## Redis CPU, commands, round trips and bytes per move, beside their targets

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from proof.checker.ghost import Violation
+from proof.checker.indexes import check_all
+from proof.directed.stage import Stage
+from proof.model.model import Model
+from proof.mutants.claims import FenceIsTime
+from proof.simulator.simulate import run_schedule
+from proof.simulator.world import SECOND, ModelBackend, World
 from relier.ledger.records import Lease
-from relier.proof.directed import Stage
-from relier.proof.ghost import Violation
-from relier.proof.indexes import check_all
-from relier.proof.model import Model
-from relier.proof.mutants_work import FenceIsTime
-from relier.proof.simulate import run_schedule
-from relier.proof.world import SECOND, ModelBackend, World
 from relier.store.call import Durability
 
 
@@ -149,5 +149,5 @@ def test_a_violation_tells_how_to_see_it_again() -> None:
     outcome = run_schedule(4, "calm", ModelBackend(Stumbles()))
     assert outcome.violation == "no-script-stumbles"
     assert outcome.report.splitlines()[0].startswith("seed 4 (calm), step ")
-    assert outcome.report.endswith("python -m relier.proof replay --seed 4 --profile calm")
+    assert outcome.report.endswith("python -m proof replay --seed 4 --profile calm")
     assert len(outcome.report.splitlines()) > 5

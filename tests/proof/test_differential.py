@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 import pytest
 
+from proof.differential.harness import FAKE_TIME, DifferenceError, RealStore, fuzz, schedule
+from proof.differential.lua_mutants import LUA_MUTANTS, LuaMutant
 from relier.errors import RelierError
 from relier.ledger import keys
 from relier.ledger.ledger import load_scripts
-from relier.proof.differential import FAKE_TIME, DifferenceError, RealStore, fuzz, schedule
-from relier.proof.lua_mutants import LUA_MUTANTS, LuaMutant
 from relier.settings import Settings
 from relier.store import SyncStore
 from tests.support.servers import Server

@@ -1,8 +1,8 @@
-"""The exhaustive search: small instances here, all of them in `python -m relier.proof exhaustive`."""
+"""The exhaustive search: small instances here, all of them in `python -m proof exhaustive`."""
 
 from __future__ import annotations
 
-from relier.proof.exhaustive import Search
+from proof.exhaustive import Search
 
 
 def test_every_interleaving_of_two_workers() -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from proof.differential.lua_mutants import LUA_MUTANTS, LuaMutant
+from proof.directed.schedules import SCHEDULES
+from proof.exhaustive import Search
+from proof.mutants.clock import BootRemovedEarly, LostBootClaims
+from proof.mutants.hunt import MUTANTS, hunt
+from proof.mutants.settling import FenceAtMost, FenceNotChecked
+from proof.simulator.profiles import BY_NAME
 from relier.ledger.ledger import load_scripts
-from relier.proof.directed import SCHEDULES
-from relier.proof.exhaustive import Search
-from relier.proof.lua_mutants import LUA_MUTANTS, LuaMutant
-from relier.proof.mutants import MUTANTS, hunt
-from relier.proof.mutants_clock import BootRemovedEarly, LostBootClaims
-from relier.proof.mutants_settle import FenceAtMost, FenceNotChecked
-from relier.proof.profiles import BY_NAME
 
 
 @pytest.mark.parametrize("index", range(len(MUTANTS)), ids=[mutant.name for mutant in MUTANTS])

@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from relier.proof.__main__ import main
-from relier.proof.directed import SCHEDULES
-from relier.proof.profiles import PROFILES, profile_of
-from relier.proof.simulate import run_schedule, run_world
-from relier.proof.world import World
+from proof.__main__ import main
+from proof.directed.schedules import SCHEDULES
+from proof.simulator.profiles import PROFILES, profile_of
+from proof.simulator.simulate import run_schedule, run_world
+from proof.simulator.world import World
 
 
 @pytest.mark.parametrize("part", range(4))

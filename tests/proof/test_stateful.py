@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
+from proof.differential.fuzz import BOOTS, LEASE_MS, Fuzzer
+from proof.differential.harness import FAKE_TIME, RealStore, Twin
+from proof.model.model import Model
 from relier.errors import StoreFullError
 from relier.ledger import keys
 from relier.ledger.ledger import load_scripts
-from relier.proof.differential import FAKE_TIME, RealStore, Twin
-from relier.proof.fuzz import BOOTS, LEASE_MS, Fuzzer
-from relier.proof.model import Model
 from relier.settings import Settings
 from relier.store import SyncStore
 from relier.store.call import Call

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from relier.proof.store_mutants import STORE_MUTANTS, StoreMutant, hunt
-from relier.proof.store_schedules import run_store_schedule, weather_of
-from relier.proof.wires import DOWN, FROZEN, NOT_NOW, Server, Spell, VirtualLoop, run_virtually
+from proof.store.mutants import STORE_MUTANTS, StoreMutant, hunt
+from proof.store.network import DOWN, FROZEN, NOT_NOW, Server, Spell, VirtualLoop, run_virtually
+from proof.store.schedules import run_store_schedule, weather_of
 from relier.store.replies import MEANINGS, Judgement
 
 

@@ -1,0 +1,1 @@
+"""The invariants: the safety properties, checked after every call."""

@@ -1,0 +1,38 @@
+"""What may be said of a namespace's birth mark, as the history knows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from proof.checker.ghost import Violation
+
+if TYPE_CHECKING:
+    from proof.checker.history import History
+
+
+def heard_open(history: History, raw: Any) -> dict[str, str]:
+    """A mark stands as long as the data. One who remembers another is noted, and nobody else."""
+    memory, (_, born), (_, _, remembered) = history.memory, map(bytes.decode, raw), history.args
+    if memory.born:
+        heard_mark(history, born)
+    elif not born or born in history.marks:
+        raise Violation("emptied-is-born-anew", f"an empty namespace was opened with mark {born!r}")
+    memory.born = born
+    history.marks.add(born)
+    memory.emptied = memory.emptied or remembered not in {"", born}
+    if bool(history.world.backend.model.emptied) != memory.emptied:
+        raise Violation("emptied-is-noted", f"one who remembers {remembered!r} opened {born!r}")
+    return {}
+
+
+def heard_mark(history: History, born: str) -> None:
+    """The mark that a reply names is the namespace's."""
+    if born != history.memory.born:
+        raise Violation("birth-mark-stands", f"told {born!r}, it is {history.memory.born!r}")
+
+
+def heard_get(history: History, raw: Any) -> dict[str, str]:
+    """Where there is no record, the mark says whether the store was emptied."""
+    if raw[0] == b"":
+        heard_mark(history, raw[6].decode())
+    return {}

@@ -1,0 +1,1 @@
+"""Schedules written by hand, for corners that random schedules seldom reach."""

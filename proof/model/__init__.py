@@ -1,0 +1,1 @@
+"""The ledger in plain Python: every move, without a server."""

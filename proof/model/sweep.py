@@ -1,0 +1,127 @@
+"""The model's sweep: revive, promote, reap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proof.model.shared import Pieces
+from proof.model.state import Boot, Sweep
+
+MOST_BOOTS = 100
+
+
+class Sweeping(Pieces):
+    """Moves that anyone may make, as often as they like."""
+
+    def _revive(self, args: list[bytes]) -> Any:
+        most, deepest, interval, named, cause = (
+            int(args[0]),
+            int(args[1]),
+            int(args[2]),
+            args[3].decode(),
+            args[4].decode(),
+        )
+        _, till = self.tick() if named else self.tick(interval, sweeps=True)
+        lost = [named] if named in self.boots else []
+        if not named:
+            expired = {name: boot.lease_end for name, boot in self.boots.items() if boot.lease_end <= till}
+            lost = sorted(expired, key=lambda name: (expired[name], name))
+        sweep = Sweep(most, deepest, cause)
+        sweep.pending = max(0, len(lost) - MOST_BOOTS)
+        first = self.now % (sweep.pending + 1)
+        lost = lost[first : first + MOST_BOOTS]
+        for i in range(len(lost)):
+            if sweep.looked < most:
+                self.sweep_boot(lost[(self.now + i + 1) % len(lost)], sweep)
+            else:
+                sweep.pending += 1
+        return [sweep.outcomes, sweep.deferred, sweep.removed, sweep.pending]
+
+    def sweep_boot(self, name: str, sweep: Sweep) -> None:
+        boot = self.boots[name]
+        if boot.lease_end != 0:
+            boot.lease_end, boot.ran, boot.cause = 0, len(self.owned.get(name, {})), sweep.cause
+        owned = self.owned.get(name, {})
+        for task_id in sorted(owned, key=lambda i: (owned[i], i))[: sweep.most - sweep.looked]:
+            self.rescue(name, boot, task_id, sweep)
+            sweep.looked += 1
+        if self.owned.get(name):
+            sweep.pending += 1
+        else:
+            self.remove_boot(name)
+            sweep.removed += 1
+
+    def rescue(self, name: str, boot: Boot, task_id: str, sweep: Sweep) -> None:
+        rec = self.tasks.get(task_id)
+        if rec is None or rec.state != "running" or rec.owner != name:
+            self.drop(self.owned, name, task_id)
+            self.count("strays")
+        elif self.revived_in(rec.queue) >= sweep.deepest:
+            self.owned[name][task_id] = max(self.now, max(self.owned[name].values()) + 1)
+            sweep.deferred += 1
+        else:
+            self.leave(task_id, rec)
+            state = self.resurrect(task_id, rec, boot.ran == 1, boot.cause)
+            sweep.outcomes.append(f"{task_id} {state}".encode())
+
+    def revived_in(self, queue: str) -> int:
+        return sum(1 for order in self.ready.get(queue, {}).values() if order <= 0)
+
+    def _promote(self, args: list[bytes]) -> Any:
+        due = sorted((at, task_id) for task_id, at in self.due.items() if at <= self.now)[: int(args[0])]
+        promoted = 0
+        for at, task_id in due:
+            rec = self.tasks.get(task_id)
+            del self.due[task_id]
+            if rec is None or rec.state != "scheduled":
+                self.count("strays")
+            elif self.expired(rec):
+                self.finish(task_id, rec, "cancelled", reason="expired")
+            else:
+                self.moved(rec, "queued")
+                self.line_up(task_id, rec, rec.at if "p" in rec.flags else at * 1000)
+                rec.unmark("p")
+                self.ring(rec.queue)
+                promoted += 1
+        self.expire(int(args[0]) - len(due))
+        times = [*self.due.values(), *self.expiring.values()]
+        return [promoted, str(min(times)).encode() if times else b"", self.now]
+
+    def expire(self, most: int) -> None:
+        """What waits for its first attempt past its time ends, wherever it waits."""
+        late = sorted((at, task_id) for task_id, at in self.expiring.items() if at <= self.now)[:most]
+        for _, task_id in late:
+            rec = self.tasks.get(task_id)
+            del self.expiring[task_id]
+            if rec is not None and rec.state in {"queued", "scheduled"} and self.expired(rec):
+                self.drop(self.ready, rec.queue, task_id)
+                self.due.pop(task_id, None)
+                self.finish(task_id, rec, "cancelled", reason="expired")
+
+    def _reap(self, args: list[bytes]) -> Any:
+        removed, most = 0, int(args[0])
+        for state in ("done", "cancelled", "dead"):
+            ended = self.ended.get(state, {})
+            over = sorted((eol, task_id) for task_id, eol in ended.items() if eol <= self.now)
+            for _, task_id in over[: most - removed]:
+                rec = self.tasks.get(task_id)
+                if rec is not None and rec.state == state:
+                    self.remove(task_id, rec)
+                    self.count("reaped")
+                else:
+                    self.drop(self.ended, state, task_id)
+                    self.count("strays")
+                removed += 1
+        for queue in sorted(self.queues):
+            self.tidy(queue, int(args[1]))
+        return removed
+
+    def tidy(self, queue: str, unused: int) -> None:
+        """A queue that was empty and not paused for long leaves, with its bell and its pause version."""
+        if self.ready.get(queue) or self.pauses.get(queue, (False, 0))[0]:
+            self.idle.pop(queue, None)
+        elif self.now - self.idle.setdefault(queue, self.now) >= unused:
+            self.queues.discard(queue)
+            self.bells.discard(queue)
+            self.pauses.pop(queue, None)
+            del self.idle[queue]

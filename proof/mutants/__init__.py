@@ -1,0 +1,1 @@
+"""Seeded bugs in the model and its workers, each of which some check must catch."""

@@ -1,0 +1,74 @@
+"""Seeded bugs in the model, each of which some check must catch: what the checks are worth is what they catch.
+
+A mutant is a `Model`, or a `Worker`, with a few lines changed. `hunt` runs it through schedules of its profiles
+until an invariant breaks; corners that random schedules seldom reach have directed ones (proof/directed). A mutant that
+survives means that an invariant is missing. differential/lua_mutants.py holds the same for the real scripts.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from dataclasses import dataclass
+
+from proof.directed.schedules import SCHEDULES
+from proof.mutants.birth_marks import MUTANTS as BIRTHS
+from proof.mutants.claims import MUTANTS as WORKING
+from proof.mutants.clock import MUTANTS as TICKING
+from proof.mutants.follow_ups import MUTANTS as FOLLOWING
+from proof.mutants.locks import MUTANTS as LOCKING
+from proof.mutants.settling import MUTANTS as SETTLING
+from proof.mutants.workers import MUTANTS as BEATING
+from proof.simulator.simulate import ModelBackend, run_schedule
+from proof.simulator.world import World
+
+MUTANTS = (*TICKING, *WORKING, *SETTLING, *FOLLOWING, *LOCKING, *BEATING, *BIRTHS)
+SEEDS = 3000
+
+
+@dataclass(frozen=True, slots=True)
+class Caught:
+    """How a mutant fell. `by` is empty where it survived."""
+
+    mutant: str
+    by: str
+    invariant: str
+    tried: int
+
+
+def hunt(index: int, seeds: int = SEEDS) -> Caught:
+    """Schedules of its profiles in turn, until one finds it; directed ones first, they are few."""
+    mutant = MUTANTS[index]
+    for name, schedule in SCHEDULES.items():
+        world = World(0, "calm", ModelBackend(mutant.model()))
+        violation = schedule(world)
+        if violation is not None and (name in mutant.profiles or not mutant.profiles):
+            return Caught(mutant.name, f"directed {name}", violation.name, 1)
+    random_profiles = [name for name in mutant.profiles if name not in SCHEDULES]
+    for seed in range(seeds if random_profiles else 0):
+        profile = random_profiles[seed % len(random_profiles)]
+        outcome = run_schedule(seed, profile, ModelBackend(mutant.model()), worker=mutant.worker)
+        if outcome.violation:
+            return Caught(mutant.name, f"--seed {seed} --profile {profile}", outcome.violation, seed + 1)
+    return Caught(mutant.name, "", "", seeds)
+
+
+def hunt_all(jobs: int = 2) -> list[Caught]:
+    if jobs == 1:
+        return [hunt(i) for i in range(len(MUTANTS))]
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        return pool.map(hunt, range(len(MUTANTS)), chunksize=1)
+
+
+def main(jobs: int = 2) -> int:
+    """Prints who fell to what; the number of survivors."""
+    results = hunt_all(jobs)
+    about = {mutant.name: mutant.about for mutant in MUTANTS}
+    for caught in results:
+        fell = f"{caught.invariant:32} {caught.by}" if caught.by else "SURVIVED"
+        sys.stdout.write(f"  {caught.mutant:30} {fell}\n      {about[caught.mutant]}\n")
+    survivors = [caught.mutant for caught in results if not caught.by]
+    sys.stdout.write(
+        f"{len(results)} mutants, {len(results) - len(survivors)} caught, survivors: {survivors or 'none'}\n"
+    )
+    return len(survivors)

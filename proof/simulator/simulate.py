@@ -1,0 +1,113 @@
+"""One schedule from its seed: faults, healing, liveness, and the namespace swept to nothing."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+
+from proof.checker.ghost import LIVE, Violation
+from proof.checker.indexes import check_all
+from proof.model.model import Model
+from proof.simulator.actors import Worker
+from proof.simulator.faults import Faults
+from proof.simulator.world import SECOND, Backend, ModelBackend, World
+from relier.errors import RelierError
+
+# Once the faults stop, everything ends within this time: a lease and its grace, a sweep, the longest delay, and for
+# every death a poison task is allowed the same again.
+SETTLE_S = 40
+DRAIN_S = 40
+AGES = 40 * 86_400 * SECOND
+
+
+# What a broken script or reply looks like from here.
+STUMBLES = (KeyError, ValueError, TypeError, AttributeError, IndexError, RelierError)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a schedule came to. `violation` is empty where every invariant held."""
+
+    seed: int
+    profile: str
+    steps: int
+    violation: str = ""
+    report: str = ""
+
+
+def run_schedule(
+    seed: int,
+    profile: str | None = None,
+    backend: Backend | None = None,
+    *,
+    trace: bool = False,
+    worker: type[Worker] | None = None,
+) -> Outcome:
+    world = World(seed, profile, backend, trace=trace)
+    world.hires = worker
+    return run_world(world)
+
+
+def run_world(world: World) -> Outcome:
+    try:
+        _live(world)
+    except Violation as violation:
+        return Outcome(world.seed, world.profile.name, world.steps, violation.name, world.explain(violation))
+    except STUMBLES as error:
+        where = traceback.format_exc(limit=-3)
+        report = world.explain(Violation("no-script-stumbles", f"{error!r}\n{where}"))
+        return Outcome(world.seed, world.profile.name, world.steps, "no-script-stumbles", report)
+    return Outcome(world.seed, world.profile.name, world.steps)
+
+
+def _live(world: World) -> None:
+    faults = world.faults = Faults(world)
+    faults.begin()
+    world.run_until(world.rng.randint(*world.profile.seconds) * SECOND)
+    check_all(world.checker)
+    faults.heal()
+    # Delays are on TIME: where TIME was set back they last that much longer.
+    until = world.now + SETTLE_S * SECOND + world.foremost - world.skew
+    if not world.run_until(until, lambda: _settled(world)):
+        raise Violation("everything-ends", f"after {SETTLE_S} s without faults: {_unsettled(world)}")
+    faults.close()
+    if not world.run_until(world.now + DRAIN_S * SECOND, lambda: not world.backend.model.boots):
+        raise Violation("no-boot-is-left", f"{sorted(world.backend.model.boots)}")
+    check_all(world.checker)
+    _reap(world)
+
+
+def _settled(world: World) -> bool:
+    busy = world.in_flight or world.pushing
+    return not busy and all(ghost.state not in LIVE for ghost in world.checker.memory.ghosts.values())
+
+
+def _unsettled(world: World) -> str:
+    ghosts = world.checker.memory.ghosts.items()
+    return ", ".join(f"{i} {g.state} of {g.owner}" for i, g in ghosts if g.state in LIVE)
+
+
+def _reap(world: World) -> None:
+    """At the end of all lives the namespace is empty: what is held for a person is discarded, the rest is reaped."""
+    model = world.backend.model
+    world.now += AGES
+    for task_id, rec in list(model.tasks.items()):
+        if task_id in model.ended.get("dead", {}) and model.ended["dead"][task_id] == float("inf"):
+            world.apply(world.ledger.discard(task_id, rec.version))
+    while world.apply(world.ledger.reap()):
+        pass
+    if world.checker.loose:
+        return
+    left = _left(world.backend.model, world.backend.time_us // 1000)
+    if left:
+        raise Violation("nothing-leaks", left)
+
+
+def _left(model: Model, now: int) -> str:
+    named = (("tasks", model.tasks), ("due", model.due), ("ready", model.ready), ("owned", model.owned))
+    holds = [key for key, hold in model.holds.items() if hold.until > now]
+    rest = (("ended", model.ended), ("boots", model.boots), ("idem", model.idem), ("holds", holds))
+    return ", ".join(f"{name} {sorted(left)}" for name, left in (*named, *rest) if left)
+
+
+__all__ = ["ModelBackend", "Outcome", "run_schedule", "run_world"]

@@ -1,0 +1,1 @@
+"""Schedules and seeded bugs of the store layer, on virtual time."""

@@ -1,0 +1,116 @@
+"""Seeded bugs in the store layer and in who calls it: single names of the code, replaced while a schedule runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from proof.mutants.hunt import Caught
+from proof.store.schedules import run_store_schedule
+from relier.errors import IndeterminateError, StoreNotReadyError, StoreReplyError
+from relier.run import channel
+from relier.settings import Settings
+from relier.store import batch, core, heartbeat, replies
+from relier.store.batch import Request
+from relier.store.policy import AttemptError, Attempts
+
+SEEDS = 300
+
+
+class LoadsCost(Attempts):
+    def failed(self, trouble: AttemptError) -> None:
+        super().failed(trouble)
+        self._lost += trouble.load
+
+
+class RefusalsCost(Attempts):
+    def failed(self, trouble: AttemptError) -> None:
+        super().failed(trouble)
+        self._lost += not trouble.sent and not trouble.load
+
+
+class GivesUpBeforeAPause(Attempts):
+    def pause(self, trouble: AttemptError, left: float) -> float | None:
+        return None if left < 1.5 else super().pause(trouble, left)
+
+
+class NeverPauses(Attempts):
+    def pause(self, trouble: AttemptError, left: float) -> float | None:
+        pause = super().pause(trouble, left)
+        return pause and 60.0
+
+
+class NeverLoads(batch.Batch):
+    def _send_again(self, request: Request, trouble: AttemptError) -> None:
+        super()._send_again(request, trouble)
+        self._missing = {}
+
+
+def _breaker_for_beats(settings: Settings, lease: float) -> Settings:
+    own = heartbeat_settings(settings, lease)
+    return own.model_copy(update={"redis_breaker_failures": 2, "redis_breaker_cooldown": 2.5})
+
+
+heartbeat_settings = heartbeat.heartbeat_settings
+NOSCRIPT_IS_FINAL = {**replies.MEANINGS, "NOSCRIPT": (replies.Judgement.FINAL, StoreReplyError)}
+NOREPLICAS_IS_FINAL = {**replies.MEANINGS, "NOREPLICAS": (replies.Judgement.FINAL, StoreReplyError)}
+NOT_NOW_IS_FINAL = {**replies.MEANINGS, "LOADING": (replies.Judgement.REFUSED, StoreNotReadyError)}
+
+
+@dataclass(frozen=True, slots=True)
+class StoreMutant:
+    """`owner.name` is `value` while it lives."""
+
+    about: str
+    owner: Any
+    name: str
+    value: Any
+
+    @contextmanager
+    def alive(self) -> Iterator[None]:
+        kept = getattr(self.owner, self.name)
+        setattr(self.owner, self.name, self.value)
+        try:
+            yield
+        finally:
+            setattr(self.owner, self.name, kept)
+
+
+STORE_MUTANTS = (
+    StoreMutant("loading a script uses up an attempt", core, "Attempts", LoadsCost),
+    StoreMutant("an attempt that was refused, or never arrived, uses up a retry", core, "Attempts", RefusalsCost),
+    StoreMutant("a call gives up before its deadline", core, "Attempts", GivesUpBeforeAPause),
+    StoreMutant("a pause does not look at the deadline", core, "Attempts", NeverPauses),
+    StoreMutant("a script that is missing is not loaded", core, "Batch", NeverLoads),
+    StoreMutant("NOSCRIPT is an answer like any other", replies, "MEANINGS", NOSCRIPT_IS_FINAL),
+    StoreMutant("NOREPLICAS is an answer like any other", replies, "MEANINGS", NOREPLICAS_IS_FINAL),
+    StoreMutant("LOADING is told at once", replies, "MEANINGS", NOT_NOW_IS_FINAL),
+    StoreMutant("a step takes an outage for final", channel, "AGAIN", (IndeterminateError,)),
+    StoreMutant(
+        "a heart waits a quarter of a lease after a failure", heartbeat, "retry_pause", lambda lease: lease / 4
+    ),
+    StoreMutant("heartbeats have a breaker", heartbeat, "heartbeat_settings", _breaker_for_beats),
+)
+
+
+def hunt(mutant: StoreMutant, seeds: int = SEEDS) -> Caught:
+    """Schedules one after the other, until one finds it."""
+    with mutant.alive():
+        for seed in range(seeds):
+            violation = run_store_schedule(seed)
+            if violation is not None:
+                return Caught(mutant.about, f"store seed {seed}", violation.name, seed + 1)
+    return Caught(mutant.about, "", "", seeds)
+
+
+def main() -> int:
+    """Print who fell to what, and return the number of survivors."""
+    results = [hunt(mutant) for mutant in STORE_MUTANTS]
+    for caught in results:
+        sys.stdout.write(f"  {caught.invariant or 'SURVIVED':32} {caught.by:16} {caught.mutant}\n")
+    survivors = [caught.mutant for caught in results if not caught.by]
+    sys.stdout.write(f"{len(results)} mutants of the store layer, survivors: {survivors or 'none'}\n")
+    return len(survivors)

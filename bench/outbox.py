@@ -30,9 +30,9 @@ from bench.outbox_desk import KEYS, REPEATABLE_READ, Desk, a_desk, a_server, mod
 from relier import Client
 from relier.ledger import keys
 from relier.ledger.records import Submission
-from relier.outbox.engines import EngineDatabase
 from relier.outbox.row import new_row
-from relier.outbox.rows import Rows, Wanted
+from relier.outbox.sqlalchemy.engines import EngineDatabase
+from relier.outbox.table.statements import Rows, Wanted
 from tests.support import PYTHONPATH
 from tests.support.databases import MariaDB, Postgres
 from tests.support.servers import Server, wait_until
@@ -41,8 +41,8 @@ PEER = "bench.peers.outbox_django"
 THREADS = 4  # that publish, where there are several
 HOLDER = """
 import sys, time
-from relier.outbox.relay import Batch, relay_to_ledger
-from relier.outbox.engines import EngineDatabase
+from relier.outbox.relay.relay import Batch, relay_to_ledger
+from relier.outbox.sqlalchemy.engines import EngineDatabase
 from relier.submit.client import default_client
 relay = relay_to_ledger(EngineDatabase(sys.argv[1]), default_client())
 relay._membership.begin()

@@ -14,8 +14,8 @@ from relier.errors import ConfigurationError
 from relier.ledger.checks import check_submission
 from relier.ledger.records import Accepted, Admission, Submission
 from relier.options import PushOptions, TaskOptions, durability_of, task_options
+from relier.outbox.push import Writer, outbox_of
 from relier.outbox.row import NewRow, new_row
-from relier.outbox.write import Writer, outbox_of
 from relier.store.call import Durability
 from relier.submit.bulk import Bulk, blocks
 from relier.submit.client import Client, default_client

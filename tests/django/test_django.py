@@ -32,14 +32,14 @@ from relier.django.models import InboxMark, OutboxRow
 from relier.django.outbox import outbox
 from relier.django.shown import payload_of
 from relier.errors import RedisConnectionError
-from relier.outbox.engines import EngineDatabase
-from relier.outbox.inbox import AlreadyRan, ExactlyOnce
-from relier.outbox.relay import Relay
+from relier.outbox.inbox.exactly_once import AlreadyRan, ExactlyOnce
+from relier.outbox.publish.target import Failed, LedgerTarget, Outage
+from relier.outbox.push import forget_outbox
+from relier.outbox.relay.relay import Relay
 from relier.outbox.row import NewRow
-from relier.outbox.rows import Rows, Wanted
-from relier.outbox.sqlalchemy import Outbox as SqlAlchemyOutbox
-from relier.outbox.target import Failed, LedgerTarget, Outage
-from relier.outbox.write import forget_outbox
+from relier.outbox.sqlalchemy.engines import EngineDatabase
+from relier.outbox.sqlalchemy.outbox import Outbox as SqlAlchemyOutbox
+from relier.outbox.table.statements import Rows, Wanted
 from relier.settings import get_settings
 from relier.states import State
 from tests.support.databases import Database

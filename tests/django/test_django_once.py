@@ -9,7 +9,7 @@ from django.db import connection, transaction
 
 from relier import Client, ConfigurationError, ExactlyOnceError
 from relier.django.models import InboxMark
-from relier.outbox.inbox import AlreadyRan, Blocks, ExactlyOnce
+from relier.outbox.inbox.exactly_once import AlreadyRan, Blocks, ExactlyOnce
 from tests.support.databases import Database
 from tests.support.django_shop import DjangoShop, Order
 from tests.support.outbox_shop import failing

@@ -15,7 +15,7 @@ from django.db import connections, transaction
 
 from relier import Client
 from relier.django.models import OutboxRow
-from relier.outbox.target import Failed
+from relier.outbox.publish.target import Failed
 from tests.support.databases import Database
 from tests.support.django_shop import DjangoShop
 from tests.support.outbox_shop import Scripted, receipt

@@ -15,12 +15,12 @@ from sqlalchemy import MetaData, create_engine
 from relier import Client, Settings, TaskContext, idempotency_lock, rl_task, use_client
 from relier.engines.worker import Worker, WorkerOptions
 from relier.errors import StoreReplyError, StoreUnavailableError
-from relier.outbox.engines import EngineDatabase
-from relier.outbox.options import RelayOptions
-from relier.outbox.relay import Relay
-from relier.outbox.sqlalchemy import Outbox
-from relier.outbox.target import LedgerTarget
-from relier.outbox.write import forget_outbox
+from relier.outbox.publish.target import LedgerTarget
+from relier.outbox.push import forget_outbox
+from relier.outbox.relay.options import RelayOptions
+from relier.outbox.relay.relay import Relay
+from relier.outbox.sqlalchemy.engines import EngineDatabase
+from relier.outbox.sqlalchemy.outbox import Outbox
 from relier.states import State
 from relier.store.replies import MEANINGS
 from tests.support.refusing import FINAL, PASSING, REPLIES, Refusing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from relier import Client, Settings
-from relier.outbox.bell import Ringer
+from relier.outbox.wake.doorbell import Ringer
 
 
 def test_a_ring_starts_no_store_of_the_projects_own(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import MetaData, Table, func, insert, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from relier import ConfigurationError
-from relier.outbox.inbox import AlreadyRan, ExactlyOnce
+from relier.outbox.inbox.exactly_once import AlreadyRan, ExactlyOnce
 from tests.support.databases import Database
 from tests.support.inbox_desk import marks, metadata, paid
 from tests.support.outbox_shop import Shop, engine_of, receipt

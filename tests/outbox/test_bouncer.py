@@ -19,13 +19,13 @@ from sqlalchemy.orm import Session
 
 from relier import Client, TaskContext, rl_task
 from relier.cli.main import rl
-from relier.outbox.batch import Batch
-from relier.outbox.engines import EngineDatabase, database_of, notice_connector
-from relier.outbox.inbox import AlreadyRan, ExactlyOnce
-from relier.outbox.options import RelayOptions
-from relier.outbox.postgres import NoticeListener
-from relier.outbox.relay import Relay
-from relier.outbox.target import Sent
+from relier.outbox.inbox.exactly_once import AlreadyRan, ExactlyOnce
+from relier.outbox.publish.target import Sent
+from relier.outbox.relay.batch import Batch
+from relier.outbox.relay.options import RelayOptions
+from relier.outbox.relay.relay import Relay
+from relier.outbox.sqlalchemy.engines import EngineDatabase, database_of, notice_connector
+from relier.outbox.wake.postgres_notify import NoticeListener
 from relier.run.outcome import Done
 from tests.support.databases import Database, Postgres
 from tests.support.django_shop import DjangoShop, Order

@@ -18,9 +18,9 @@ from sqlalchemy.orm import Session
 
 from relier.celery import install
 from relier.celery.outbox import BrokerTarget, send_through
-from relier.outbox.batch import Batch
+from relier.outbox.publish.target import SENT, Failed, Outage, Sent
+from relier.outbox.relay.batch import Batch
 from relier.outbox.row import CELERY, Row
-from relier.outbox.target import SENT, Failed, Outage, Sent
 from relier.states import State
 from tests.support.outbox_shop import Shop
 from tests.support.servers import Boot, Server, wait_until

@@ -14,9 +14,9 @@ from celery import Celery
 
 from relier import Client
 from relier.celery.outbox import BrokerTarget, send_through
-from relier.outbox.batch import Batch
+from relier.outbox.publish.target import SENT, Outage
+from relier.outbox.relay.batch import Batch
 from relier.outbox.row import NewRow, Row
-from relier.outbox.target import SENT, Outage
 from tests.support.databases import Database
 from tests.support.outbox_shop import Shop
 from tests.support.rabbitmq import Rabbit

@@ -12,7 +12,7 @@ import pymysql
 import pytest
 from sqlalchemy import create_engine, text
 
-from relier.outbox.rows import NOW_MS
+from relier.outbox.table.statements import NOW_MS
 from tests.support.databases import Database
 
 ZONE = "Europe/Berlin"

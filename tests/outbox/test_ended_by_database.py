@@ -15,7 +15,7 @@ from sqlalchemy.exc import DataError, OperationalError
 from sqlalchemy.orm import Session
 
 from relier import Client, ExactlyOnceError
-from relier.outbox.inbox import AlreadyRan, Blocks, ExactlyOnce
+from relier.outbox.inbox.exactly_once import AlreadyRan, Blocks, ExactlyOnce
 from tests.support.databases import Database
 from tests.support.django_shop import DjangoShop, Order
 from tests.support.inbox_desk import marks, metadata, paid

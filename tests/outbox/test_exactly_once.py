@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from relier import ExactlyOnceError, IdempotencyInFlightError, OutsideTransactionError, TaskContext, rl_task
-from relier.outbox.inbox import AlreadyRan
+from relier.outbox.inbox.exactly_once import AlreadyRan
 from relier.run.outcome import Done, Failed, plan_of
 from tests.support.databases import Database
 from tests.support.inbox_desk import Desk, marks, paid, where

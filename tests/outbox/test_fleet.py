@@ -27,8 +27,8 @@ from relier import Client
 from relier.cli.main import rl
 from relier.cli.relays import relay as relay_command
 from relier.django.database import notice_connector
-from relier.outbox.sqlalchemy import Outbox
-from relier.outbox.write import forget_outbox
+from relier.outbox.push import forget_outbox
+from relier.outbox.sqlalchemy.outbox import Outbox
 from relier.settings import environment
 from tests.support.databases import Database, SQLite
 from tests.support.django_shop import DjangoShop

@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 
 from relier import Client, ConfigurationError, Settings, TaskContext, rl_task
 from relier.ledger.records import Claimed, new_task_id
-from relier.outbox.engines import EngineDatabase
-from relier.outbox.inbox import AlreadyRan, ExactlyOnce, Marks
+from relier.outbox.inbox.exactly_once import AlreadyRan, ExactlyOnce, Marks
+from relier.outbox.sqlalchemy.engines import EngineDatabase
 from relier.run.outcome import Done, Failed
 from relier.submit.push import NO_OPTIONS, submission_of
 from tests.support.databases import Database

@@ -13,12 +13,12 @@ from sqlalchemy.pool import NullPool
 
 from relier import Client
 from relier.ledger.records import Admission, Limit, Submission, new_task_id
-from relier.outbox.batch import Batch
-from relier.outbox.engines import EngineDatabase, database_of
-from relier.outbox.options import RelayOptions
-from relier.outbox.relay import Relay
+from relier.outbox.publish.target import SENT, Deferred
+from relier.outbox.relay.batch import Batch
+from relier.outbox.relay.options import RelayOptions
+from relier.outbox.relay.relay import Relay
 from relier.outbox.row import NewRow, new_row
-from relier.outbox.target import SENT, Deferred
+from relier.outbox.sqlalchemy.engines import EngineDatabase, database_of
 from tests.support.databases import Database
 from tests.support.outbox_shop import Scripted, Shop, Takes, receipt, row
 from tests.support.servers import wait_until

@@ -10,10 +10,10 @@ from sqlalchemy import Engine, event, func, select
 
 from relier import Client
 from relier.ledger.records import Submission, new_task_id
-from relier.outbox.batch import Batch
+from relier.outbox.publish.refused_rows import MOST_GROUPS
+from relier.outbox.publish.target import SENT, Deferred, LedgerTarget, Outcome
+from relier.outbox.relay.batch import Batch
 from relier.outbox.row import NewRow, Row, new_row
-from relier.outbox.target import SENT, Deferred, LedgerTarget, Outcome
-from relier.outbox.waiting import MOST_GROUPS
 from tests.support.databases import Database
 from tests.support.outbox_shop import Shop, Takes, row
 

@@ -8,13 +8,13 @@ import time
 from collections.abc import Sequence
 
 from relier import Client
-from relier.outbox.batch import Batch
-from relier.outbox.engines import EngineDatabase
-from relier.outbox.options import RelayOptions
-from relier.outbox.publishers import Publishers
-from relier.outbox.relay import relay_to_ledger
+from relier.outbox.publish.publisher_threads import Publishers
+from relier.outbox.publish.target import SENT, Outage, Outcome
+from relier.outbox.relay.batch import Batch
+from relier.outbox.relay.options import RelayOptions
+from relier.outbox.relay.relay import relay_to_ledger
 from relier.outbox.row import Row
-from relier.outbox.target import SENT, Outage, Outcome
+from relier.outbox.sqlalchemy.engines import EngineDatabase
 from relier.settings import Settings
 from tests.support.databases import Database
 from tests.support.outbox_shop import Shop

@@ -15,13 +15,13 @@ from sqlalchemy import create_engine
 from sqlalchemy.engine import URL
 
 from relier import Client
-from relier.outbox.batch import Batch
-from relier.outbox.engines import EngineDatabase
-from relier.outbox.health import REPEAT_S, refusal_in
-from relier.outbox.metrics import RelayCollector
-from relier.outbox.options import RelayOptions
-from relier.outbox.relay import Relay
-from relier.outbox.target import SENT
+from relier.outbox.publish.target import SENT
+from relier.outbox.relay.batch import Batch
+from relier.outbox.relay.database_health import REPEAT_S, refusal_in
+from relier.outbox.relay.metrics import RelayCollector
+from relier.outbox.relay.options import RelayOptions
+from relier.outbox.relay.relay import Relay
+from relier.outbox.sqlalchemy.engines import EngineDatabase
 from relier.settings import environment
 from tests.support.databases import Database, MariaDB
 from tests.support.outbox_shop import Scripted, Shop

@@ -17,15 +17,15 @@ from relier import Client, ConfigurationError, Settings
 from relier.errors import RedisConnectionError, TaskNotFoundError
 from relier.ledger.pages import read_stats
 from relier.ledger.records import Admission, Limit, Submission, new_task_id
-from relier.outbox.batch import Batch
-from relier.outbox.engines import AsyncEngineDatabase, EngineDatabase, database_of, notice_connector
-from relier.outbox.members import Membership
-from relier.outbox.options import LARGEST_BATCH, RelayOptions
-from relier.outbox.postgres import NoticeListener
-from relier.outbox.relay import Relay, relay_to_ledger
+from relier.outbox.publish.target import SENT, Deferred, Failed, LedgerTarget, Outage
+from relier.outbox.relay.batch import Batch
+from relier.outbox.relay.membership import Membership
+from relier.outbox.relay.options import LARGEST_BATCH, RelayOptions
+from relier.outbox.relay.relay import Relay, relay_to_ledger
 from relier.outbox.row import TOMB_MS, NewRow, new_row
-from relier.outbox.rows import Members, Rows, Wanted
-from relier.outbox.target import SENT, Deferred, Failed, LedgerTarget, Outage
+from relier.outbox.sqlalchemy.engines import AsyncEngineDatabase, EngineDatabase, database_of, notice_connector
+from relier.outbox.table.statements import Members, Rows, Wanted
+from relier.outbox.wake.postgres_notify import NoticeListener
 from relier.states import State
 from tests.support.databases import Database
 from tests.support.outbox_shop import Scripted, Shop, failing, unique

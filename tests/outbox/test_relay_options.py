@@ -14,8 +14,8 @@ from pydantic import ValidationError
 
 from relier.cli.main import rl
 from relier.errors import ConfigurationError
-from relier.outbox.liveness import LivenessFile
-from relier.outbox.options import RelayOptions, age_of
+from relier.outbox.relay.liveness_file import LivenessFile
+from relier.outbox.relay.options import RelayOptions, age_of
 from relier.settings import Settings
 
 

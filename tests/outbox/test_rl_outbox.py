@@ -17,10 +17,10 @@ from click.testing import CliRunner, Result
 from sqlalchemy import MetaData, text
 
 from relier.cli.main import rl
-from relier.outbox.engines import EngineDatabase
-from relier.outbox.relay import Relay
-from relier.outbox.tables import inbox_table
-from relier.outbox.target import Failed
+from relier.outbox.publish.target import Failed
+from relier.outbox.relay.relay import Relay
+from relier.outbox.sqlalchemy.engines import EngineDatabase
+from relier.outbox.sqlalchemy.tables import inbox_table
 from relier.settings import environment
 from relier.states import State
 from tests.support.outbox_shop import Scripted, Shop

@@ -8,10 +8,10 @@ import pytest
 
 from relier.errors import RedisConnectionError
 from relier.ledger.records import new_task_id
-from relier.outbox.batch import Batch
-from relier.outbox.metrics import RelayCollector
+from relier.outbox.publish.target import SENT, Outage
+from relier.outbox.relay.batch import Batch
+from relier.outbox.relay.metrics import RelayCollector
 from relier.outbox.row import NewRow
-from relier.outbox.target import SENT, Outage
 from tests.support.outbox_shop import Scripted, Shop
 
 AWAY = Outage(RedisConnectionError("away"))

@@ -13,11 +13,11 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from relier.outbox.engines import database_of
-from relier.outbox.options import RelayOptions
-from relier.outbox.relay import Relay
-from relier.outbox.target import Sent
-from relier.outbox.write import forget_outbox
+from relier.outbox.publish.target import Sent
+from relier.outbox.push import forget_outbox
+from relier.outbox.relay.options import RelayOptions
+from relier.outbox.relay.relay import Relay
+from relier.outbox.sqlalchemy.engines import database_of
 from tests.support.doc_pages import steps_of
 from tests.support.outbox_shop import Scripted
 

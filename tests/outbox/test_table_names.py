@@ -11,11 +11,11 @@ from sqlalchemy.orm import Session
 
 from relier import Client, ConfigurationError
 from relier.outbox import Outbox, RelayOptions, inbox_table, outbox_table
-from relier.outbox.engines import notice_connector
-from relier.outbox.inbox import AlreadyRan, ExactlyOnce
-from relier.outbox.postgres import NoticeListener
-from relier.outbox.target import Failed
-from relier.outbox.write import forget_outbox
+from relier.outbox.inbox.exactly_once import AlreadyRan, ExactlyOnce
+from relier.outbox.publish.target import Failed
+from relier.outbox.push import forget_outbox
+from relier.outbox.sqlalchemy.engines import notice_connector
+from relier.outbox.wake.postgres_notify import NoticeListener
 from tests.outbox.test_rl_outbox import run
 from tests.support.databases import Database
 from tests.support.inbox_desk import paid

@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from relier.cli.main import rl
-from relier.outbox.batch import Batch
-from relier.outbox.members import Membership
+from relier.outbox.publish.target import SENT, Failed
+from relier.outbox.relay.batch import Batch
+from relier.outbox.relay.membership import Membership
+from relier.outbox.relay.upkeep import EVERY_S, REPEAT_S
 from relier.outbox.row import NewRow
-from relier.outbox.target import SENT, Failed
-from relier.outbox.upkeep import EVERY_S, REPEAT_S
 from tests.support.outbox_shop import Scripted, Shop
 
 HOUR_MS = 3_600_000

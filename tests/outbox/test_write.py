@@ -17,9 +17,9 @@ from sqlalchemy.orm import Session, object_session, scoped_session, sessionmaker
 
 from relier import ConfigurationError, OutsideTransactionError, PayloadTooLargeError, TaskNotFoundError, TaskState
 from relier.errors import InvalidSubmissionError
+from relier.outbox.push import forget_outbox
 from relier.outbox.row import LONGEST, TOMB_MS, Row, kept_of
-from relier.outbox.sqlalchemy import Outbox
-from relier.outbox.write import forget_outbox
+from relier.outbox.sqlalchemy.outbox import Outbox
 from tests.support.databases import Database
 from tests.support.outbox_shop import Shop, failing, receipt
 

@@ -13,9 +13,9 @@ from django.db import connections
 from sqlalchemy.engine import make_url
 
 from relier import Client
-from relier.outbox.options import RelayOptions
-from relier.outbox.relay import Relay
-from relier.outbox.target import LedgerTarget
+from relier.outbox.publish.target import LedgerTarget
+from relier.outbox.relay.options import RelayOptions
+from relier.outbox.relay.relay import Relay
 from relier.states import State
 
 ENGINES = {"postgresql": "postgresql", "mysql": "mysql", "sqlite": "sqlite3"}

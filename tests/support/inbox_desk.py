@@ -8,7 +8,7 @@ from sqlalchemy import Column, Engine, Integer, MetaData, Table, func, select
 
 from relier import Client, Durability
 from relier.ledger.records import Claimed, Submission, new_boot
-from relier.outbox.tables import inbox_table
+from relier.outbox.sqlalchemy.tables import inbox_table
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.channel import LedgerChannel
 from relier.run.execute import execute

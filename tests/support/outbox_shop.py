@@ -13,13 +13,13 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from relier import Client, Settings, rl_task, use_client
 from relier.ledger.records import new_task_id
-from relier.outbox.engines import EngineDatabase
-from relier.outbox.options import RelayOptions
-from relier.outbox.relay import Relay
+from relier.outbox.publish.target import LedgerTarget, Outcome
+from relier.outbox.push import forget_outbox
+from relier.outbox.relay.options import RelayOptions
+from relier.outbox.relay.relay import Relay
 from relier.outbox.row import NewRow
-from relier.outbox.sqlalchemy import Outbox
-from relier.outbox.target import LedgerTarget, Outcome
-from relier.outbox.write import forget_outbox
+from relier.outbox.sqlalchemy.engines import EngineDatabase
+from relier.outbox.sqlalchemy.outbox import Outbox
 from relier.states import State
 
 

@@ -31,9 +31,9 @@ from relier.celery.sending.publish import message_of, publish_message
 from relier.celery.working.broker import connection_within
 from relier.codec import decode
 from relier.errors import PayloadIntegrityError
+from relier.outbox.publish.target import HELD, SENT, Failed, InOrder, Outage, Outcome
+from relier.outbox.push import Writer
 from relier.outbox.row import CELERY, NewRow, Row
-from relier.outbox.target import HELD, SENT, Failed, InOrder, Outage, Outcome
-from relier.outbox.write import Writer
 
 log = logging.getLogger("relier.celery")
 

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from relier.cli.session import Exit, Failure
-from relier.outbox.health import TABLE, refusal_in
-from relier.outbox.options import RelayOptions
-from relier.outbox.rows import Database, Rows, said_by
-from relier.outbox.write import DEFAULT_TABLE
+from relier.outbox.push import DEFAULT_TABLE
+from relier.outbox.relay.database_health import TABLE, refusal_in
+from relier.outbox.relay.options import RelayOptions
+from relier.outbox.table.statements import Database, Rows, said_by
 from relier.settings import OUTBOX_DATABASE
 from relier.store.connect.address import redact
 from relier.version import how_to_install
@@ -36,7 +36,7 @@ def on_database(function: Callable[..., Any], *, required: bool = True) -> Calla
 
 def open_database(url: str) -> Database:
     try:
-        from relier.outbox.engines import database_of
+        from relier.outbox.sqlalchemy.engines import database_of
     except ImportError as error:
         raise Failure(f"{error}; to install it, {how_to_install('sqlalchemy', 'postgres')}", Exit.USAGE) from error
     try:
@@ -79,7 +79,7 @@ def _answers(database: Database) -> bool:
         with database.begin() as tx:
             tx.run("SELECT 1", {})
     except Exception as error:
-        from relier.outbox.engines import is_refused_by_driver
+        from relier.outbox.sqlalchemy.engines import is_refused_by_driver
 
         if is_refused_by_driver(error):
             raise Failure(

@@ -15,11 +15,11 @@ from relier.cli.session import Exit, Session, with_session
 from relier.cli.show import many, one_line, print_json, print_table, span
 from relier.errors import StoreUnavailableError
 from relier.ledger.pages import read_stats
-from relier.outbox.inbox import DEFAULT_INBOX, Marks
-from relier.outbox.members import LivingRelay, living_relays
-from relier.outbox.options import RelayOptions, age_of
-from relier.outbox.rows import Database, Rows, Seen, Transaction, Wanted
-from relier.outbox.upkeep import TAKES, UNKNOWN, left_alone
+from relier.outbox.inbox.exactly_once import DEFAULT_INBOX, Marks
+from relier.outbox.relay.membership import LivingRelay, living_relays
+from relier.outbox.relay.options import RelayOptions, age_of
+from relier.outbox.relay.upkeep import TAKES, UNKNOWN, left_alone
+from relier.outbox.table.statements import Database, Rows, Seen, Transaction, Wanted
 from relier.redact import shown
 from relier.settings import Settings
 

@@ -10,11 +10,11 @@ from relier.cli.session import Failure
 from relier.cli.show import many, span
 from relier.errors import RelierError
 from relier.ledger.records import Stats
-from relier.outbox.health import DatabaseHealth
-from relier.outbox.members import living_relays
-from relier.outbox.options import RelayOptions
-from relier.outbox.rows import Rows
-from relier.outbox.upkeep import TAKES, UNKNOWN, left_alone
+from relier.outbox.relay.database_health import DatabaseHealth
+from relier.outbox.relay.membership import living_relays
+from relier.outbox.relay.options import RelayOptions
+from relier.outbox.relay.upkeep import TAKES, UNKNOWN, left_alone
+from relier.outbox.table.statements import Rows
 from relier.store.connect.address import redact
 
 LONG_WAIT_MS = 300_000

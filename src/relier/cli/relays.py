@@ -15,17 +15,17 @@ from relier.cli.database import DATABASE_HELP, open_database
 from relier.cli.session import Exit, Failure
 from relier.cli.show import many
 from relier.cli.worker import settings_for, start_logging, stays
-from relier.outbox.fleet import Fleet, Place, check_places, tables_in
-from relier.outbox.options import RelayOptions, relay_options
-from relier.outbox.postgres import NoticeListener
-from relier.outbox.rows import Database, Transaction
+from relier.outbox.relay.fleet import Fleet, Place, check_places, tables_in
+from relier.outbox.relay.options import RelayOptions, relay_options
+from relier.outbox.table.statements import Database, Transaction
+from relier.outbox.wake.postgres_notify import NoticeListener
 from relier.settings import OUTBOX_DATABASE
 from relier.store.connect.address import redact
 from relier.submit.client import Client
 from relier.version import how_to_install
 
 if TYPE_CHECKING:
-    from relier.outbox.target import Target
+    from relier.outbox.publish.target import Target
 
 log = logging.getLogger("relier.outbox")
 
@@ -80,7 +80,7 @@ def relay(ctx: click.Context, /, database: tuple[str, ...], **given: Any) -> Non
         fleet = Fleet(places, options, targets, client)
         fleet.check()
         if given["metrics_port"] is not None:
-            from relier.outbox.metrics import serve_metrics
+            from relier.outbox.relay.metrics import serve_metrics
 
             serve_metrics(given["metrics_port"], *fleet.relays)
         fleet.run()
@@ -104,7 +104,7 @@ def places_of(stack: ExitStack, urls: Sequence[str], tables: Sequence[str], *, l
 
 def is_shareable(database: Database) -> bool:
     """Whether threads may share it. One with an async driver is its relay's own: its event loop is."""
-    from relier.outbox.engines import EngineDatabase
+    from relier.outbox.sqlalchemy.engines import EngineDatabase
 
     return isinstance(database, EngineDatabase)
 
@@ -123,7 +123,7 @@ class LentDatabase:
 
 
 def _notices(url: str, table: str) -> Any:
-    from relier.outbox.engines import notice_connector
+    from relier.outbox.sqlalchemy.engines import notice_connector
 
     return partial(NoticeListener, notice_connector(url), table)
 

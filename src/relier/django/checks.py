@@ -20,7 +20,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.loader import MigrationLoader
 
 from relier.errors import ConfigurationError
-from relier.outbox.rows import NOW_MS
+from relier.outbox.table.statements import NOW_MS
 from relier.redact import check_hook
 from relier.settings import get_settings
 

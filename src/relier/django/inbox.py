@@ -12,8 +12,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from relier.django.database import DjangoTransaction
 from relier.django.outbox import connection_of
 from relier.errors import ConfigurationError, ExactlyOnceError
-from relier.outbox.inbox import ENDED_INSIDE, Fate
-from relier.outbox.rows import Transaction
+from relier.outbox.inbox.exactly_once import ENDED_INSIDE, Fate
+from relier.outbox.table.statements import Transaction
 
 
 class DjangoBook(DjangoTransaction):

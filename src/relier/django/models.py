@@ -8,8 +8,8 @@ from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from relier.errors import ConfigurationError
-from relier.outbox.rows import NOW_MS
-from relier.outbox.write import DEFAULT_TABLE
+from relier.outbox.push import DEFAULT_TABLE
+from relier.outbox.table.statements import NOW_MS
 
 
 class NowMs(models.Func):

@@ -19,10 +19,10 @@ from django.db.utils import DEFAULT_DB_ALIAS
 
 from relier.django.models import NowMs, OutboxRow
 from relier.errors import ConfigurationError, OutsideTransactionError
-from relier.outbox.bell import Ringer
-from relier.outbox.postgres import channel_of
+from relier.outbox.push import holding
 from relier.outbox.row import NewRow
-from relier.outbox.write import holding
+from relier.outbox.wake.doorbell import Ringer
+from relier.outbox.wake.postgres_notify import channel_of
 from relier.submit.client import default_client
 
 if TYPE_CHECKING:

@@ -1,37 +1,39 @@
 """The outbox: tasks that commit with the user's own transaction.
 
-write        a task becomes a row of the user's database, inside the user's transaction
-relay        another process turns committed rows into records of the ledger, under the ids they already have
-inbox        the other way round: a task's effects in a database, and the mark that it ran, commit together
+write   a task becomes a row of the user's database, inside the user's transaction
+relay   another process turns committed rows into records of the ledger, under the ids that the rows already have
+inbox   the other way round: a task's effects in a database, and the mark that the task ran, commit together
 
-row.py          what a row holds                       rows.py         every statement on the table, for three databases
-sqlalchemy.py   the way in for SQLAlchemy (tables.py, gathered.py, binds.py); engines.py for relays; relier.django
-names.py        tables' names, checked and quoted      liveness.py     the file that a relay touches
-books.py        the inbox's transactions in SQLAlchemy contention.py   which errors of a database only mean "again"
-relay.py        claim, publish, close; shutdown        route.py        to a target, target.py: outages, poison
-process.py      relays until a signal, fleet.py: one    publishers.py   the threads that publish, given up in time
-                for each table                         health.py       away or refused; upkeep.py: counts, old rows
-members.py      relays know which of them live         bell.py         a commit wakes a relay; postgres.py: by NOTIFY
+In the order of a row's path:
+
+    row.py        the content of a row
+    push.py       the outbox that a push writes to
+    sqlalchemy/   rows in the transactions of SQLAlchemy; the tables; the engines of a relay (for Django: relier.django)
+    wake/         a commit wakes a relay, through the ledger's store or by PostgreSQL's NOTIFY
+    table/        every statement on the outbox table, for three databases
+    relay/        claim, publish, close; the process that runs relays; membership, health, metrics
+    publish/      the targets of a relay, its publishing threads, outages, and rows that a limit refused
+    inbox/        `ctx.exactly_once`
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from relier.outbox.engines import database_of
-    from relier.outbox.options import RelayOptions
-    from relier.outbox.relay import Relay, relay_to_ledger
-    from relier.outbox.sqlalchemy import Outbox
-    from relier.outbox.tables import inbox_table, outbox_table
+    from relier.outbox.relay.options import RelayOptions
+    from relier.outbox.relay.relay import Relay, relay_to_ledger
+    from relier.outbox.sqlalchemy.engines import database_of
+    from relier.outbox.sqlalchemy.outbox import Outbox
+    from relier.outbox.sqlalchemy.tables import inbox_table, outbox_table
 
 _HOMES = {
-    "Outbox": "relier.outbox.sqlalchemy",
-    "Relay": "relier.outbox.relay",
-    "RelayOptions": "relier.outbox.options",
-    "database_of": "relier.outbox.engines",
-    "relay_to_ledger": "relier.outbox.relay",
-    "inbox_table": "relier.outbox.tables",
-    "outbox_table": "relier.outbox.tables",
+    "Outbox": "relier.outbox.sqlalchemy.outbox",
+    "Relay": "relier.outbox.relay.relay",
+    "RelayOptions": "relier.outbox.relay.options",
+    "database_of": "relier.outbox.sqlalchemy.engines",
+    "relay_to_ledger": "relier.outbox.relay.relay",
+    "inbox_table": "relier.outbox.sqlalchemy.tables",
+    "outbox_table": "relier.outbox.sqlalchemy.tables",
 }
 
 

@@ -23,7 +23,7 @@ from relier.errors import (
     UnknownTaskError,
 )
 from relier.ledger.records import Claimed, Recorded, Settled, Verdict
-from relier.outbox.inbox import DEFAULT_INBOX, Blocks, ExactlyOnce
+from relier.outbox.inbox.exactly_once import DEFAULT_INBOX, Blocks, ExactlyOnce
 from relier.redact import shown
 from relier.run.channel import LedgerChannel
 from relier.run.checkpoints import Checkpoints
@@ -243,7 +243,7 @@ class TaskContext:
 
         The effects and the mark that the block ran commit together. Use `with` for a Session, a Connection or a Django
         alias, and `async with` for SQLAlchemy's async classes. If the mark already exists, the task ends here with the
-        `result` that an earlier attempt stored. See outbox/inbox.py.
+        `result` that an earlier attempt stored. See outbox/inbox.
         """
         task, keyring = registry.find(self.task_name), self._channel.keyring
         if task is None:

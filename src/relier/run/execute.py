@@ -17,7 +17,7 @@ from typing import Any
 from relier import background, trace
 from relier.errors import ExactlyOnceError, HardTimeoutError, LeaseLostError
 from relier.failure import message_of
-from relier.outbox.inbox import AlreadyRan
+from relier.outbox.inbox.exactly_once import AlreadyRan
 from relier.run.attempt import Attempt
 from relier.run.channel import LedgerChannel
 from relier.run.context import enter_context

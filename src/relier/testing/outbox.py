@@ -18,10 +18,10 @@ from relier import registry
 from relier.envelope import open_envelope
 from relier.errors import ConfigurationError, UnknownTaskError
 from relier.ledger.records import Claimed, Lease, Record, Recorded, Settled, Spec, Submission, Verdict
-from relier.outbox.inbox import AlreadyRan
+from relier.outbox.inbox.exactly_once import AlreadyRan
+from relier.outbox.push import DEFAULT_TABLE, known_outboxes
 from relier.outbox.row import LEDGER, NewRow, Row, kept_of
-from relier.outbox.rows import Rows, Transaction
-from relier.outbox.write import DEFAULT_TABLE, known_outboxes
+from relier.outbox.table.statements import Rows, Transaction
 from relier.run.attempt import context_of
 from relier.run.channel import LedgerChannel
 from relier.run.context import enter_context
@@ -195,7 +195,7 @@ def _through_django(bind: Any, look: Callable[[Transaction, str], Any]) -> Any:
 
 
 def _through_sqlalchemy(bind: Any, look: Callable[[Transaction, str], Any]) -> Any:
-    return import_module("relier.outbox.sqlalchemy").looking_through(bind, look)
+    return import_module("relier.outbox.sqlalchemy.outbox").looking_through(bind, look)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def relier_outbox_bind() -> Any:
 @pytest.fixture
 def outbox(relier_outbox: Any) -> Iterator[Any]:
     """The outbox of the application; commits wake no relay meanwhile."""
-    from relier.outbox.bell import muted
+    from relier.outbox.wake.doorbell import muted
 
     with muted():
         yield relier_outbox

@@ -16,14 +16,14 @@ from django.db.utils import DEFAULT_DB_ALIAS
 from relier.django.database import DjangoDatabase
 from relier.errors import RelierError, StoreUnavailableError
 from relier.ledger.pages import read_stats
-from relier.outbox.bell import may_be_heard
-from relier.outbox.health import TABLE, refusal_in
-from relier.outbox.inbox import DEFAULT_INBOX, Marks
-from relier.outbox.members import LivingRelay, living_relays
-from relier.outbox.options import RelayOptions, age_of
-from relier.outbox.rows import Rows, Transaction, Wanted, said_by
-from relier.outbox.upkeep import TAKES, UNKNOWN, left_alone
-from relier.outbox.write import DEFAULT_TABLE
+from relier.outbox.inbox.exactly_once import DEFAULT_INBOX, Marks
+from relier.outbox.push import DEFAULT_TABLE
+from relier.outbox.relay.database_health import TABLE, refusal_in
+from relier.outbox.relay.membership import LivingRelay, living_relays
+from relier.outbox.relay.options import RelayOptions, age_of
+from relier.outbox.relay.upkeep import TAKES, UNKNOWN, left_alone
+from relier.outbox.table.statements import Rows, Transaction, Wanted, said_by
+from relier.outbox.wake.doorbell import may_be_heard
 from relier.redact import shown
 from relier.submit.client import default_client
 

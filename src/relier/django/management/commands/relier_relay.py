@@ -16,11 +16,11 @@ from relier.django.checks import tables_of
 from relier.django.database import DjangoDatabase, notice_connector
 from relier.django.models import OutboxRow
 from relier.errors import RelierError
-from relier.outbox.fleet import Fleet, Place, check_places, tables_in
-from relier.outbox.metrics import serve_metrics
-from relier.outbox.options import LEVELS, RelayOptions, relay_options
-from relier.outbox.postgres import NoticeListener
-from relier.outbox.target import Target
+from relier.outbox.publish.target import Target
+from relier.outbox.relay.fleet import Fleet, Place, check_places, tables_in
+from relier.outbox.relay.metrics import serve_metrics
+from relier.outbox.relay.options import LEVELS, RelayOptions, relay_options
+from relier.outbox.wake.postgres_notify import NoticeListener
 from relier.submit.client import default_client
 from relier.version import how_to_install
 

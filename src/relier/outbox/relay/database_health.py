@@ -16,8 +16,8 @@ from collections.abc import Callable
 from enum import IntEnum
 
 from relier.errors import OutboxDatabaseError
-from relier.outbox.contention import contention_in
-from relier.outbox.rows import Database, Rows, said_by
+from relier.outbox.table.contention import contention_in
+from relier.outbox.table.statements import Database, Rows, said_by
 
 log = logging.getLogger("relier.outbox")
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from relier.errors import ConfigurationError, OutboxDatabaseError
-from relier.outbox.bell import Ear, Listener
-from relier.outbox.members import Membership
-from relier.outbox.options import RelayOptions
-from relier.outbox.process import run_relays
-from relier.outbox.relay import Relay, ledger_target
-from relier.outbox.rows import Database
-from relier.outbox.target import Target
+from relier.outbox.publish.target import Target
+from relier.outbox.relay.membership import Membership
+from relier.outbox.relay.options import RelayOptions
+from relier.outbox.relay.process import run_relays
+from relier.outbox.relay.relay import Relay, ledger_target
+from relier.outbox.table.statements import Database
+from relier.outbox.wake.doorbell import Ear, Listener
 from relier.redact import shown
 from relier.submit.client import Client
 

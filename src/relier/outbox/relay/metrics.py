@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from relier.errors import ConfigurationError
-from relier.outbox.batch import Counts
-from relier.outbox.relay import Relay
-from relier.outbox.rows import Depth
+from relier.outbox.relay.batch import Counts
+from relier.outbox.relay.relay import Relay
+from relier.outbox.table.statements import Depth
 from relier.version import how_to_install
 
 COUNTERS: tuple[tuple[str, str, Callable[[Counts], int]], ...] = (

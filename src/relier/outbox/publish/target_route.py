@@ -10,9 +10,9 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 
-from relier.outbox.breaker import Breaker
+from relier.outbox.publish.target import Deferred, Failed, Outage, Outcome, Sent, Target
+from relier.outbox.publish.target_breaker import Breaker
 from relier.outbox.row import Row
-from relier.outbox.target import Deferred, Failed, Outage, Outcome, Sent, Target
 
 log = logging.getLogger("relier.outbox")
 

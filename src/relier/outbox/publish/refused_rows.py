@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from relier.outbox.publish.target import Deferred, Outcome
 from relier.outbox.row import Row
-from relier.outbox.target import Deferred, Outcome
 
 Group = tuple[str, str]  # a task's name and its queue: rows that most likely meet the same limits
 MOST_GROUPS = 20  # each has a batch of rows in hand at the most; rows of further ones are put off in the table

@@ -17,23 +17,23 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from relier.outbox.batch import Batch, Counts
-from relier.outbox.bell import Ear, Listener
-from relier.outbox.breaker import Breaker
-from relier.outbox.closing import Closing
-from relier.outbox.health import REFUSED_PAUSES, DatabaseHealth, DatabaseState
-from relier.outbox.liveness import LivenessFile
-from relier.outbox.members import Membership, new_relay
-from relier.outbox.options import RelayOptions
-from relier.outbox.parcels import Parcels
-from relier.outbox.place import Place
-from relier.outbox.publishers import Publishers
-from relier.outbox.route import Route
+from relier.outbox.publish.chunks import Parcels
+from relier.outbox.publish.publisher_threads import Publishers
+from relier.outbox.publish.refused_rows import Waiting
+from relier.outbox.publish.target import Deferred, Failed, LedgerTarget, Outage, Outcome, Sent, Target
+from relier.outbox.publish.target_breaker import Breaker
+from relier.outbox.publish.target_route import Route
+from relier.outbox.relay.batch import Batch, Counts
+from relier.outbox.relay.claim_cursor import Place
+from relier.outbox.relay.closing import Closing
+from relier.outbox.relay.database_health import REFUSED_PAUSES, DatabaseHealth, DatabaseState
+from relier.outbox.relay.liveness_file import LivenessFile
+from relier.outbox.relay.membership import Membership, new_relay
+from relier.outbox.relay.options import RelayOptions
+from relier.outbox.relay.upkeep import Upkeep
 from relier.outbox.row import LEDGER, Row
-from relier.outbox.rows import Database, Depth, Members, Rows, Transaction, said_by
-from relier.outbox.target import Deferred, Failed, LedgerTarget, Outage, Outcome, Sent, Target
-from relier.outbox.upkeep import Upkeep
-from relier.outbox.waiting import Waiting
+from relier.outbox.table.statements import Database, Depth, Members, Rows, Transaction, said_by
+from relier.outbox.wake.doorbell import Ear, Listener
 from relier.redact import shown
 from relier.submit.client import Client
 

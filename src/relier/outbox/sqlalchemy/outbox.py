@@ -33,15 +33,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, a
 from sqlalchemy.orm import Session, scoped_session
 
 from relier.errors import ConfigurationError, OutsideTransactionError
-from relier.outbox.bell import Ringer
-from relier.outbox.binds import leading_to, only_database
-from relier.outbox.engines import database_of, statement
-from relier.outbox.gathered import Gathered
-from relier.outbox.postgres import NOTIFY, channel_of
+from relier.outbox.push import DEFAULT_TABLE, holding, use_outbox
 from relier.outbox.row import NewRow
-from relier.outbox.rows import Transaction
-from relier.outbox.tables import AT_ONCE, dialect_of, outbox_table
-from relier.outbox.write import DEFAULT_TABLE, holding, use_outbox
+from relier.outbox.sqlalchemy.binds import leading_to, only_database
+from relier.outbox.sqlalchemy.engines import database_of, statement
+from relier.outbox.sqlalchemy.pending_rows import Gathered
+from relier.outbox.sqlalchemy.tables import AT_ONCE, dialect_of, outbox_table
+from relier.outbox.table.statements import Transaction
+from relier.outbox.wake.doorbell import Ringer
+from relier.outbox.wake.postgres_notify import NOTIFY, channel_of
 from relier.submit.client import default_client
 
 if TYPE_CHECKING:

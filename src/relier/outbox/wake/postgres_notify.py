@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from relier.outbox.bell import Ear
-from relier.outbox.names import table_parts
+from relier.outbox.table.names import table_parts
+from relier.outbox.wake.doorbell import Ear
 
 if TYPE_CHECKING:
     import psycopg

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
+from relier.outbox.publish.target import Outage, Outcome
 from relier.outbox.row import Row
-from relier.outbox.target import Outage, Outcome
 
 Send = Callable[[Sequence[Row]], list[Outcome]]
 

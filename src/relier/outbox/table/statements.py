@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from relier.errors import ConfigurationError
-from relier.outbox.claims import CLAIMED, FORCED, Claims, among_values, pieces, row_of
-from relier.outbox.names import quoted
 from relier.outbox.row import CELERY, LEDGER, Row
+from relier.outbox.table.claims import CLAIMED, FORCED, Claims, among_values, pieces, row_of
+from relier.outbox.table.names import quoted
 
 NOW_MS = {
     "postgresql": "CAST(extract(epoch FROM now()) * 1000 AS bigint)",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from relier.outbox.row import Row
 
 if TYPE_CHECKING:
-    from relier.outbox.rows import Transaction
+    from relier.outbox.table.statements import Transaction
 
 CLAIMED = (
     "r.id, r.task_id, r.kind, r.name, r.queue, r.body, {now} - r.created_at, r.claims, r.retries, r.due_at, r.order_key"

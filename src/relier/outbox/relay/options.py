@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from relier.errors import ConfigurationError
-from relier.outbox.names import table_parts
-from relier.outbox.write import DEFAULT_TABLE
+from relier.outbox.push import DEFAULT_TABLE
+from relier.outbox.table.names import table_parts
 
 LONGEST_S = 315_360_000.0  # ten years: longer waits overflow a clock or a column somewhere
 LARGEST_BATCH = 10_000  # PostgreSQL takes 65,535 values in a statement, SQLite 32,766

@@ -14,11 +14,11 @@ from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.util.concurrency import in_greenlet
 
 from relier.errors import OutsideTransactionError
-from relier.outbox.binds import leading_to
 from relier.outbox.row import NewRow
+from relier.outbox.sqlalchemy.binds import leading_to
 
 if TYPE_CHECKING:
-    from relier.outbox.sqlalchemy import Outbox
+    from relier.outbox.sqlalchemy.outbox import Outbox
 
 log = logging.getLogger("relier.outbox")
 

@@ -21,9 +21,9 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from relier.errors import ConfigurationError, ExactlyOnceError, IdempotencyInFlightError
-from relier.outbox.contention import Contention, contention_in, is_aborted, is_unknown_savepoint
-from relier.outbox.names import quoted
-from relier.outbox.rows import NOW_MS, Transaction, said_by
+from relier.outbox.table.contention import Contention, contention_in, is_aborted, is_unknown_savepoint
+from relier.outbox.table.names import quoted
+from relier.outbox.table.statements import NOW_MS, Transaction, said_by
 
 DEFAULT_INBOX = "relier_inbox"
 MARK_ATTEMPTS = 5  # where transactions clash; then the task is put back
@@ -336,6 +336,10 @@ class ExactlyOnce:
 
 def book_of(where: Any) -> Book:
     """The transaction of a session, a connection, or a Django database."""
-    home = "relier.django.inbox" if where is None or isinstance(where, str) else "relier.outbox.books"
+    home = (
+        "relier.django.inbox"
+        if where is None or isinstance(where, str)
+        else "relier.outbox.sqlalchemy.transaction_handle"
+    )
     book: Book = import_module(home).book_of(where)
     return book

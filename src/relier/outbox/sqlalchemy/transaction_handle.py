@@ -11,11 +11,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_s
 from sqlalchemy.orm import Session
 
 from relier.errors import ConfigurationError, ExactlyOnceError, OutsideTransactionError
-from relier.outbox.binds import databases_of
-from relier.outbox.engines import EngineTransaction
-from relier.outbox.inbox import ENDED_INSIDE, Fate
-from relier.outbox.rows import Transaction
-from relier.outbox.sqlalchemy import SessionStatements, commits_by_itself, plain
+from relier.outbox.inbox.exactly_once import ENDED_INSIDE, Fate
+from relier.outbox.sqlalchemy.binds import databases_of
+from relier.outbox.sqlalchemy.engines import EngineTransaction
+from relier.outbox.sqlalchemy.outbox import SessionStatements, commits_by_itself, plain
+from relier.outbox.table.statements import Transaction
 
 
 class SessionBook(SessionStatements):

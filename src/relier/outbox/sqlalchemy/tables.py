@@ -24,10 +24,10 @@ from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from relier.outbox.inbox import DEFAULT_INBOX
-from relier.outbox.names import table_parts
-from relier.outbox.rows import NOW_MS
-from relier.outbox.write import DEFAULT_TABLE
+from relier.outbox.inbox.exactly_once import DEFAULT_INBOX
+from relier.outbox.push import DEFAULT_TABLE
+from relier.outbox.table.names import table_parts
+from relier.outbox.table.statements import NOW_MS
 
 if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable, Collection
 from contextlib import suppress
 
-from relier.outbox.options import RelayOptions
+from relier.outbox.relay.options import RelayOptions
 from relier.outbox.row import CELERY, LEDGER
-from relier.outbox.rows import Database, Depth, Rows, Waiting
+from relier.outbox.table.statements import Database, Depth, Rows, Waiting
 
 log = logging.getLogger("relier.outbox")
 

@@ -6,11 +6,11 @@ import logging
 import traceback
 from collections.abc import Callable, Container
 
-from relier.outbox.batch import Batch
-from relier.outbox.options import RelayOptions
+from relier.outbox.publish.target import Deferred, Failed, Outage, Outcome, Sent
+from relier.outbox.relay.batch import Batch
+from relier.outbox.relay.options import RelayOptions
 from relier.outbox.row import Row
-from relier.outbox.rows import Rows, Transaction
-from relier.outbox.target import Deferred, Failed, Outage, Outcome, Sent
+from relier.outbox.table.statements import Rows, Transaction
 
 log = logging.getLogger("relier.outbox")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from relier.outbox.publish.target import Outcome
 from relier.outbox.row import Row
-from relier.outbox.target import Outcome
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from relier.outbox.relay import Relay
+from relier.outbox.relay.relay import Relay
 from relier.stop_signals import stop_signals
 
 log = logging.getLogger("relier.outbox")

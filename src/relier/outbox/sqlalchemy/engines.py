@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import StaticPool
 
 from relier.errors import ConfigurationError
-from relier.outbox.tables import dialect_of
+from relier.outbox.sqlalchemy.tables import dialect_of
 from relier.version import how_to_install
 
 R = TypeVar("R")

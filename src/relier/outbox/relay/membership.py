@@ -21,7 +21,7 @@ from relier.errors import RelierError
 from relier.ledger.keys import spell
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import BootStats
-from relier.outbox.rows import KINDS, Members
+from relier.outbox.table.statements import KINDS, Members
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
 from relier.store.connect.address import target_of

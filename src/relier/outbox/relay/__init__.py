@@ -1,0 +1,1 @@
+"""The relay: it claims committed rows, publishes them, and closes them in the table."""

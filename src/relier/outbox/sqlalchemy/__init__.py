@@ -1,0 +1,1 @@
+"""The outbox and the inbox for SQLAlchemy. Only this sub-package imports SQLAlchemy."""

@@ -1,0 +1,1 @@
+"""The outbox table: its name, and every statement on it."""

@@ -1,0 +1,1 @@
+"""Wake a relay when a transaction with rows commits."""

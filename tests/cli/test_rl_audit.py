@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from relier.cli import audit as audit_module
-from relier.cli import findings, joins
-from relier.cli.audit import audit
-from relier.cli.findings import AuditReport
+from relier.cli.audit import audit, auditor, chord_rules, rules
+from relier.cli.audit.findings import AuditReport
 from relier.codec import encode
 from relier.envelope import seal
 from relier.ledger.ledger import load_scripts
@@ -24,7 +22,7 @@ from tests.support.cli_desk import Desk, Run, RunJson
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_module, "PAUSE", 0.0)
+    monkeypatch.setattr(auditor, "PAUSE", 0.0)
 
 
 def look(desk: Desk, between: Callable[[], object] = lambda: None) -> AuditReport:
@@ -302,8 +300,8 @@ def test_damage_is_found(desk: Desk, run: Run, name: str) -> None:
 
 
 def test_every_kind_of_finding_has_its_damage() -> None:
-    source = Path(findings.__file__).read_text()
-    source += Path(joins.__file__).read_text()
+    source = Path(rules.__file__).read_text()
+    source += Path(chord_rules.__file__).read_text()
     told = set(re.findall(r'(?:finding|Finding|_left_over|_must_expire)\(\s*(?:seen,\s*)?"(\w+)"', source))
     assert told == {kind for kind, _ in DAMAGES.values()}
 
@@ -391,7 +389,7 @@ def test_pauses_lie_between_the_looks(desk: Desk) -> None:
 
 
 def test_more_suspects_than_one_can_keep(desk: Desk, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_module, "MOST_SUSPECTS", 10)
+    monkeypatch.setattr(auditor, "MOST_SUSPECTS", 10)
     for n in range(25):
         desk.command("SET", f"{desk.ledger.prefix}zzz{n}", 1)
     report = look(desk)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from relier.cli import selection
-from relier.cli.selection import Selected, carry_out
+from relier.cli import dead_letter_selection
+from relier.cli.dead_letter_selection import Selected, carry_out
 from relier.cli.session import Session
 from relier.envelope import open_envelope
 from relier.errors import RedisConnectionError
@@ -142,7 +142,7 @@ def test_many_are_not_touched_unasked(desk: Desk, run: Run, verb: str) -> None:
 def test_on_a_terminal_one_is_asked(
     desk: Desk, run: Run, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, left: int
 ) -> None:
-    monkeypatch.setattr(selection, "somebody_is_here", lambda: True)
+    monkeypatch.setattr(dead_letter_selection, "somebody_is_here", lambda: True)
     desk.dead()
     desk.dead()
     result = run("dlq", "discard", "--all", input=answer)

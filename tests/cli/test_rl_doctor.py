@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import pytest
 from click.testing import CliRunner
 
-from relier.cli import checkup
-from relier.cli.checkup import Verdict
+from relier.cli.doctor import ledger_checks, server_checks, settings_checks
+from relier.cli.doctor.verdict import Verdict
 from relier.cli.main import rl
 from relier.cli.session import Session
-from relier.cli.staff import Staff
+from relier.cli.worker_view import Staff
 from relier.ledger.records import BootStats, QueueStats, Stats
 from relier.settings import Settings
 from relier.store.connect.probe import Capabilities
@@ -159,7 +159,7 @@ def test_who_said_a_setting() -> None:
     env = {"RELIER_REDIS_ULR": "x", "relier_concurrency": "5", "RELIER_XYZZY": "1", "PATH": "/"}
     env["RELIER_OUTBOX_DATABASE_URL"] = "sqlite:///shop.db"  # no setting, but an option of `rl outbox`
     session = Session("redis://user:secret@host/0", "shop")
-    verdicts = list(checkup.check_settings(session, env))
+    verdicts = list(settings_checks.check_settings(session, env))
     assert "redis_url = redis://***@host/0 (--url)" in verdicts[0].says
     assert "namespace = shop (--namespace)" in verdicts[0].says
     assert [(v.says.split()[0], v.advice) for v in verdicts[1:]] == [
@@ -186,7 +186,7 @@ def test_durability(durability: str, replicas: int, pinned: int | None, changed:
     settings = Settings(durability=durability, redis_replicas=pinned)  # type: ignore[arg-type]
     found = replace(SOUND, **changed)  # type: ignore[arg-type]
     info = {"connected_slaves": str(replicas)}
-    assert [v.level for v in checkup.check_durability(settings, info, found)] == [level]
+    assert [v.level for v in server_checks.check_durability(settings, info, found)] == [level]
 
 
 @pytest.mark.parametrize(
@@ -194,18 +194,18 @@ def test_durability(durability: str, replicas: int, pinned: int | None, changed:
 )
 def test_memory(used: int, most: int, level: str) -> None:
     info = {"used_memory": str(used), "maxmemory": str(most)}
-    assert [v.level for v in checkup.check_memory(info, SOUND, Settings())] == [level]
+    assert [v.level for v in server_checks.check_memory(info, SOUND, Settings())] == [level]
 
 
 def test_a_disk_that_fails() -> None:
     info = {"aof_last_write_status": "err", "rdb_last_bgsave_status": "ok"}
-    assert only(list(checkup.check_persistence(info, SOUND)), "bad") == ["The last write of the AOF failed."]
+    assert only(list(server_checks.check_persistence(info, SOUND)), "bad") == ["The last write of the AOF failed."]
 
 
 def test_a_replica() -> None:
     from dataclasses import replace
 
-    verdicts = list(checkup.check_server({"redis_version": "7.2.4"}, replace(SOUND, role="slave")))
+    verdicts = list(server_checks.check_server({"redis_version": "7.2.4"}, replace(SOUND, role="slave")))
     assert only(verdicts, "bad") == ["Redis 7.2.4 is a replica."]
 
 
@@ -219,7 +219,7 @@ def test_workers_that_are_gone() -> None:
     alive = BootStats("alive", 4000, 0, "{}", 9_999_000, "", 1)
     for boots, level in (((gone,), "bad"), ((gone, alive), "warn")):
         stats = stats_of(*boots)
-        verdicts = list(checkup.check_workers(stats, Staff(stats, 5.0)))
+        verdicts = list(ledger_checks.check_workers(stats, Staff(stats, 5.0)))
         assert "1 worker stopped giving signs of life, with 3 tasks in hand." in only(verdicts, level)
 
 
@@ -227,7 +227,7 @@ def test_workers_that_are_gone() -> None:
 def test_a_worker_that_beats_but_does_not_ask(owned: int, told: int) -> None:
     boot = BootStats("deaf", 4000, owned, '{"concurrency": 2}', 9_999_000, "9000000", 1)
     stats = stats_of(boot)
-    says = only(list(checkup.check_workers(stats, Staff(stats, 5.0))), "warn")
+    says = only(list(ledger_checks.check_workers(stats, Staff(stats, 5.0))), "warn")
     assert len(says) == told
     if told:
         assert says[0].startswith("Worker deaf beats, but has not asked for work for 16 m 40 s")
@@ -236,7 +236,7 @@ def test_a_worker_that_beats_but_does_not_ask(owned: int, told: int) -> None:
 def test_tasks_that_wait_for_long() -> None:
     queue = QueueStats("default", 3, 0, 9_000_000, False, 0)
     stats = stats_of(BootStats("b", 4000, 0, "{}", 9_999_000, "", 1), queues=(queue,))
-    says = only(list(checkup.check_queues(stats, Staff(stats, 5.0))), "warn")
+    says = only(list(ledger_checks.check_queues(stats, Staff(stats, 5.0))), "warn")
     assert says == ["The oldest waiting task came 16 m ago (queue 'default')."]
 
 

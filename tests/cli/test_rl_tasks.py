@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from relier.cli import show
-from relier.cli.staff import Staff
+from relier.cli import output
+from relier.cli.worker_view import Staff
 from relier.ledger.records import BootStats, Stats
 from relier.states import State
 from tests.support.cli_desk import Desk, Run, RunJson
@@ -225,7 +225,7 @@ def test_ids_are_never_cut(width: int) -> None:
     """What a table shows can be copied into the next command; other columns give way."""
     screen = io.StringIO()
     row = (ID, "shop.charge_the_customer", "ValueError", "something long " * 9, "06:31:25 (1.1 s ago)")
-    show.rich_table(("ID", "NAME", "REASON", "MESSAGE", "DIED"), [row], ids=("ID",), width=width, file=screen)
+    output.rich_table(("ID", "NAME", "REASON", "MESSAGE", "DIED"), [row], ids=("ID",), width=width, file=screen)
     lines = screen.getvalue().splitlines()
     assert len(lines) == 2
     assert ID in lines[1]
@@ -233,7 +233,7 @@ def test_ids_are_never_cut(width: int) -> None:
 
 
 def test_a_long_message_in_a_pipe_costs_no_other_row_anything() -> None:
-    long, short = show.plain_table(("ID", "MESSAGE", "DIED"), [(ID, "x" * 3000, "now"), (ID, "y", "now")])[1:]
+    long, short = output.plain_table(("ID", "MESSAGE", "DIED"), [(ID, "x" * 3000, "now"), (ID, "y", "now")])[1:]
     assert "x" * 3000 in long
     assert len(short) < 200
 
@@ -261,11 +261,11 @@ def test_names_cannot_steer_the_terminal(desk: Desk, run: Run) -> None:
     ],
 )
 def test_spans(ms: int, text: str) -> None:
-    assert show.span(ms) == text
+    assert output.span(ms) == text
 
 
 def test_ages() -> None:
-    assert show.ago(1_000_000, 1_000_500) == "just now"
-    assert show.ago(1_000_000, 1_205_000) == "3 m ago"
-    assert show.ago(1_205_000, 1_000_000) == "in 3 m"
-    assert show.when(0, 5) == ""
+    assert output.ago(1_000_000, 1_000_500) == "just now"
+    assert output.ago(1_000_000, 1_205_000) == "3 m ago"
+    assert output.ago(1_205_000, 1_000_000) == "in 3 m"
+    assert output.when(0, 5) == ""

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from relier.cli.story import replay_place, time_of_id
+from relier.cli.task_timeline import replay_place, time_of_id
 from relier.ledger.records import HistoryEntry, Record, Task, new_task_id
 from relier.ledger.replies import read_spec
 from relier.states import BY_WORD

@@ -10,7 +10,7 @@ import pytest
 from luaparser import ast, astnodes
 
 import relier.ledger
-from relier.cli.reads import load_read_scripts
+from relier.cli.namespace_reads import load_read_scripts
 from relier.ledger import defaults, keys
 from relier.ledger.ledger import load_scripts
 from relier.store.scripts import DIRECTIVE

@@ -24,8 +24,8 @@ from sqlalchemy import MetaData, create_engine, func, select, text
 from sqlalchemy.schema import CreateSchema
 
 from relier import Client
+from relier.cli.commands.relay import relay as relay_command
 from relier.cli.main import rl
-from relier.cli.relays import relay as relay_command
 from relier.django.database import notice_connector
 from relier.outbox.push import forget_outbox
 from relier.outbox.sqlalchemy.outbox import Outbox

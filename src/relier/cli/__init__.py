@@ -1,5 +1,9 @@
-"""The command `rl`: what people and scripts ask of a ledger, and do to it.
+"""The `rl` command: inspect a ledger and operate on it, for people and for scripts.
 
-`main.py` maps names to commands and imports none of them: each is imported when it runs, so `rl --help` is quick.
-`session.py` is what they share: options, settings, store, ledger, and which error ends with which exit code.
+main.py          the table of commands; imports none of them, so that `rl --help` is fast
+session.py       what commands share: options, settings, store, ledger, and the exit code of each error
+commands/        one module per command, imported when the command runs
+audit/           what `rl audit` reads and how it judges it
+doctor/          the checks of `rl doctor`
+lua/             read-only scripts that only `rl` needs; namespace_reads.py runs them
 """

@@ -23,20 +23,20 @@ class Entry(NamedTuple):
 
 # A command is one line here; an alias is one more line with the same target and no help.
 COMMANDS: dict[str, Entry] = {
-    "worker": Entry("relier.cli.worker:worker", "Run tasks."),
-    "dev": Entry("relier.cli.worker:dev", "Run tasks while you write them: starts over on every change."),
-    "resurrector": Entry("relier.cli.worker:resurrector", "Sweep alone: return the tasks of dead workers."),
-    "run-resurrector": Entry("relier.cli.worker:resurrector"),
-    "tasks": Entry("relier.cli.tasks:tasks", "List tasks; cancel some."),
-    "why": Entry("relier.cli.why:why", "Tell the life of one task, and what it waits for."),
-    "dlq": Entry("relier.cli.dlq:dlq", "Dead letters: list them; show, replay, discard."),
-    "queues": Entry("relier.cli.queues:queues", "What waits in each queue; pause and resume."),
-    "workers": Entry("relier.cli.workers:workers", "Who works, and who stopped giving signs of life."),
-    "schema": Entry("relier.cli.schema:schema", "Check, before a deploy, what new code could not run."),
-    "audit": Entry("relier.cli.audit:audit_command", "Prove that no task was lost and no key leaks."),
-    "celery": Entry("relier.cli.celery:celery", "Celery apps with Relier installed: the way back."),
-    "outbox": Entry("relier.cli.outbox:outbox", "Tasks that commit with a database: their relay."),
-    "doctor": Entry("relier.cli.doctor:doctor", "Check settings, store, workers and queues."),
+    "worker": Entry("relier.cli.commands.worker:worker", "Run tasks."),
+    "dev": Entry("relier.cli.commands.worker:dev", "Run tasks while you write them: starts over on every change."),
+    "resurrector": Entry("relier.cli.commands.worker:resurrector", "Sweep alone: return the tasks of dead workers."),
+    "run-resurrector": Entry("relier.cli.commands.worker:resurrector"),
+    "tasks": Entry("relier.cli.commands.tasks:tasks", "List tasks; cancel some."),
+    "why": Entry("relier.cli.commands.why:why", "Tell the life of one task, and what it waits for."),
+    "dlq": Entry("relier.cli.commands.dlq:dlq", "Dead letters: list them; show, replay, discard."),
+    "queues": Entry("relier.cli.commands.queues:queues", "What waits in each queue; pause and resume."),
+    "workers": Entry("relier.cli.commands.workers:workers", "Who works, and who stopped giving signs of life."),
+    "schema": Entry("relier.cli.commands.schema:schema", "Check, before a deploy, what new code could not run."),
+    "audit": Entry("relier.cli.commands.audit:audit_command", "Prove that no task was lost and no key leaks."),
+    "celery": Entry("relier.cli.commands.celery:celery", "Celery apps with Relier installed: the way back."),
+    "outbox": Entry("relier.cli.commands.outbox:outbox", "Tasks that commit with a database: their relay."),
+    "doctor": Entry("relier.cli.commands.doctor:doctor", "Check settings, store, workers and queues."),
 }
 
 EXIT_CODES = """\b

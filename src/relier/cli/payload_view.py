@@ -11,8 +11,8 @@ from typing import Any
 import click
 import msgspec
 
+from relier.cli.output import harmless
 from relier.cli.session import Session
-from relier.cli.show import harmless
 from relier.envelope import open_envelope, reseal
 from relier.errors import PayloadIntegrityError
 from relier.failure import read_failure, redacted, write_failure

@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Set
 
-from relier.cli.findings import Finding, Subject, shown
-from relier.cli.reads import Reads, chunks
+from relier.cli.audit.findings import Finding, Subject, shown
+from relier.cli.namespace_reads import Reads, chunks
 from relier.codec import decode
 from relier.envelope import open_envelope
 from relier.errors import CorruptRecordError, RelierError, StoreReplyError

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
+from relier.cli.output import ago, many, print_json, print_table
 from relier.cli.session import Session, with_session
-from relier.cli.show import ago, many, print_json, print_table
-from relier.cli.staff import Staff
+from relier.cli.worker_view import Staff
 from relier.errors import VersionConflictError
 from relier.ledger.pages import read_stats
 from relier.ledger.records import QueueStats

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
+from relier.cli.output import ago, many, print_json, print_table, span
 from relier.cli.session import Session, with_session
-from relier.cli.show import ago, many, print_json, print_table, span
-from relier.cli.staff import Staff, Worker
+from relier.cli.worker_view import Staff, Worker
 from relier.ledger.pages import read_stats
 
 HEADERS = ("BOOT", "HEALTH", "HOST", "PID", "QUEUES", "TASKS", "LEASE LEFT", "LAST BEAT", "UP")

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from relier.cli.listing import ORDER, Wanted, as_dict, list_options, list_tasks, tell_rest
+from relier.cli.output import print_json, print_table, when
 from relier.cli.session import Exit, Session, exit_code_of, with_session
-from relier.cli.show import print_json, print_table, when
+from relier.cli.task_list import ORDER, Wanted, as_dict, list_options, list_tasks, tell_rest
 from relier.errors import RelierError, VersionConflictError
 from relier.ledger.records import Operated, Record, Task
 from relier.states import State

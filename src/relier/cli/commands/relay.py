@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from relier.cli.database import DATABASE_HELP, open_database
+from relier.cli.long_running import settings_for, start_logging, stays
+from relier.cli.outbox_database import DATABASE_HELP, open_database
+from relier.cli.output import many
 from relier.cli.session import Exit, Failure
-from relier.cli.show import many
-from relier.cli.worker import settings_for, start_logging, stays
 from relier.outbox.relay.fleet import Fleet, Place, check_places, tables_in
 from relier.outbox.relay.options import RelayOptions, relay_options
 from relier.outbox.table.statements import Database, Transaction

@@ -12,9 +12,9 @@ from typing import Any
 
 import click
 
-from relier.cli.listing import Wanted, all_tasks
+from relier.cli.output import many, one_line, print_json
 from relier.cli.session import Exit, Session, exit_code_of
-from relier.cli.show import many, one_line, print_json
+from relier.cli.task_list import Wanted, all_tasks
 from relier.errors import IllegalMoveError, RelierError
 from relier.ledger.records import Operated
 from relier.states import State

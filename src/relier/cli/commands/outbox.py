@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from relier.cli.database import on_rows
-from relier.cli.relays import relay
+from relier.cli.commands.relay import relay
+from relier.cli.outbox_database import on_rows
+from relier.cli.output import many, one_line, print_json, print_table, span
 from relier.cli.session import Exit, Session, with_session
-from relier.cli.show import many, one_line, print_json, print_table, span
 from relier.errors import StoreUnavailableError
 from relier.ledger.pages import read_stats
 from relier.outbox.inbox.exactly_once import DEFAULT_INBOX, Marks

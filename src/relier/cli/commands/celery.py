@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from relier.cli.output import many, print_json
 from relier.cli.session import Exit, Failure, Session, with_session
-from relier.cli.show import many, print_json
 from relier.errors import RelierError
 from relier.submit.client import Client, use_client
 from relier.version import how_to_install

@@ -10,9 +10,9 @@ from itertools import islice
 import click
 
 from relier import registry
-from relier.cli.listing import Wanted, all_tasks
+from relier.cli.output import print_json, print_table
 from relier.cli.session import Exit, Failure, Session, with_session
-from relier.cli.show import print_json, print_table
+from relier.cli.task_list import Wanted, all_tasks
 from relier.envelope import open_envelope
 from relier.errors import RelierError, TaskNotFoundError, WorkerInitializationError
 from relier.ledger.records import Record, Task

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from relier.cli.show import ago, clock, many, one_line, span, when
-from relier.cli.staff import Staff, Worker
+from relier.cli.output import ago, clock, many, one_line, span, when
+from relier.cli.worker_view import Staff, Worker
 from relier.failure import read_failure
 from relier.ledger.defaults import HISTORY_KEPT
 from relier.ledger.records import HistoryEntry, Record, Stats, Task

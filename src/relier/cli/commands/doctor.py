@@ -10,13 +10,13 @@ from typing import Any
 import click
 
 from relier import registry
-from relier.cli import checkup
-from relier.cli.checkup import Verdict, bad, warn
-from relier.cli.database import on_database
-from relier.cli.outbox_check import check_outbox
+from relier.cli.doctor import ledger_checks, server_checks, settings_checks
+from relier.cli.doctor.outbox_checks import check_outbox
+from relier.cli.doctor.verdict import Verdict, bad
+from relier.cli.outbox_database import on_database
+from relier.cli.output import harmless, many, print_json
 from relier.cli.session import Exit, Session, exit_code_of, with_session
-from relier.cli.show import ago, harmless, many, print_json
-from relier.cli.staff import Staff
+from relier.cli.worker_view import Staff
 from relier.errors import (
     ConfigurationError,
     RelierError,
@@ -24,14 +24,11 @@ from relier.errors import (
     StoreUnavailableError,
     WorkerInitializationError,
 )
-from relier.ledger import keys
 from relier.ledger.pages import read_stats
-from relier.ledger.records import Stats
 from relier.store.connect.address import target_of
 from relier.store.sync_store import SyncStore
 from relier.task import RlTask
 
-EMPTIED_MS = 86_400_000  # so long after it an emptied store is wrong, not only worth a look
 MARKS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "bad": ("✗", "red")}
 
 
@@ -76,33 +73,33 @@ def examine(
     """All checks, in the order in which one depends on another."""
     settings = session.settings
     target_of(settings)  # settings with a URL that cannot be used are not valid
-    yield from checkup.check_settings(session, checkup.environment())
-    yield from checkup.check_keys(session)
+    yield from settings_checks.check_settings(session, settings_checks.environment())
+    yield from settings_checks.check_keys(session)
     # The store refuses a server that evicts; here it shall be looked at nevertheless.
     store = session.bare_store(redis_allow_eviction=True)
-    yield from checkup.check_reach(store)
-    found, info = store.probe(), checkup.info_of(store)
-    yield from checkup.check_server(info, found)
+    yield from server_checks.check_reach(store)
+    found, info = store.probe(), server_checks.info_of(store)
+    yield from server_checks.check_server(info, found)
     if found.role not in {"slave", "replica"}:  # whoever is one was told so
         yield from check_writes(session, store)
-    yield from checkup.check_persistence(info, found)
-    yield from checkup.check_durability(settings, info, found, store.replicas, tasks)
-    yield from checkup.check_memory(info, found, settings)
-    yield from checkup.check_clock(store)
-    yield from checkup.check_checkpoints(settings)
+    yield from server_checks.check_persistence(info, found)
+    yield from server_checks.check_durability(settings, info, found, store.replicas, tasks)
+    yield from server_checks.check_memory(info, found, settings)
+    yield from server_checks.check_clock(store)
+    yield from settings_checks.check_checkpoints(settings)
     fit = True
-    for verdict in checkup.check_namespace(session, store):
+    for verdict in ledger_checks.check_namespace(session, store):
         fit = fit and verdict.level != "bad"
         yield verdict
     if not fit:
         return
     stats = read_stats(store.run, session.ledger)
-    yield from check_birth(session, store, stats)
+    yield from ledger_checks.check_birth(session, store, stats)
     staff = Staff(stats, settings.heartbeat_ttl)
-    yield from checkup.check_workers(stats, staff)
-    yield from checkup.check_queues(stats, staff)
-    yield from checkup.check_schedule(session, store, stats)
-    yield from checkup.check_dead(stats)
+    yield from ledger_checks.check_workers(stats, staff)
+    yield from ledger_checks.check_queues(stats, staff)
+    yield from ledger_checks.check_schedule(session, store, stats)
+    yield from ledger_checks.check_dead(stats)
     url, table = outbox
     if url is not None:
         yield from check_outbox(url, table, stats)
@@ -116,22 +113,6 @@ def check_writes(session: Session, store: SyncStore) -> Iterator[Verdict]:
         return
     except StoreUnavailableError as error:
         yield _gave_up(error, "server")
-
-
-def check_birth(session: Session, store: SyncStore, stats: Stats) -> Iterator[Verdict]:
-    """Whether processes that were running saw the store emptied or replaced. Nobody else can tell."""
-    note = store.command("HGET", keys.spell(session.ledger.prefix, "meta"), "emptied", retry=True)
-    if note is None:
-        return
-    at_ms, mark = note.decode().split()
-    says = (
-        f"The store was emptied or replaced: {ago(int(at_ms), stats.now_ms)} a process found that birth mark {mark} "
-        f"was gone. Every task that was accepted before is lost, unless a backup or an outbox has it."
-    )
-    if stats.now_ms - int(at_ms) > EMPTIED_MS:
-        yield warn("birth", says, "It was reported as wrong for a day.")
-    else:
-        yield bad("birth", says, "Find out who emptied it (FLUSHALL, a lost volume, another server at this address).")
 
 
 def _gave_up(error: RelierError, check: str) -> Verdict:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from relier.cli.listing import as_dict
-from relier.cli.payloads import with_failures_seen
+from relier.cli.output import print_json
+from relier.cli.payload_view import with_failures_seen
 from relier.cli.session import Exit, Session, with_session
-from relier.cli.show import print_json
-from relier.cli.staff import Staff
-from relier.cli.story import Line, Surroundings, tell
+from relier.cli.task_list import as_dict
+from relier.cli.task_timeline import Line, Surroundings, tell
+from relier.cli.worker_view import Staff
 from relier.errors import CorruptRecordError, TaskNotFoundError
 from relier.ledger import keys
 from relier.ledger.pages import read_stats

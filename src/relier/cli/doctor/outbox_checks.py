@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from relier.cli.checkup import Verdict, bad, ok, warn
-from relier.cli.database import open_database
+from relier.cli.doctor.verdict import Verdict, bad, ok, warn
+from relier.cli.outbox_database import open_database
+from relier.cli.output import many, span
 from relier.cli.session import Failure
-from relier.cli.show import many, span
 from relier.errors import RelierError
 from relier.ledger.records import Stats
 from relier.outbox.relay.database_health import DatabaseHealth

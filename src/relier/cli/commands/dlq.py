@@ -6,12 +6,12 @@ from typing import IO
 
 import click
 
-from relier.cli.listing import Wanted, as_dict, list_options, list_tasks, tell_rest
-from relier.cli.payloads import describe, edited, message_in, pretty, with_failures_seen
-from relier.cli.reads import Reads
-from relier.cli.selection import Selection, carry_out, choose, confirm, read_rate, selection_options, tell
+from relier.cli.dead_letter_selection import Selection, carry_out, choose, confirm, read_rate, selection_options, tell
+from relier.cli.namespace_reads import Reads
+from relier.cli.output import harmless, print_json, print_table, span, when
+from relier.cli.payload_view import describe, edited, message_in, pretty, with_failures_seen
 from relier.cli.session import Exit, Failure, Session, with_session
-from relier.cli.show import harmless, print_json, print_table, span, when
+from relier.cli.task_list import Wanted, as_dict, list_options, list_tasks, tell_rest
 from relier.failure import read_failure
 from relier.ledger.pages import read_stats, read_steps
 from relier.ledger.records import HistoryEntry, Record, Task, new_task_id

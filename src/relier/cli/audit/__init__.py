@@ -1,0 +1,10 @@
+"""The audit of a namespace: no task was lost, and no key leaks.
+
+`auditor.py` reads the namespace, `rules.py` and `chord_rules.py` judge what it read, and `findings.py` holds the
+values they return.
+"""
+
+from relier.cli.audit.auditor import PAUSE, audit
+from relier.cli.audit.findings import AuditReport
+
+__all__ = ["PAUSE", "AuditReport", "audit"]

@@ -1,0 +1,83 @@
+"""What an audit saw, and what it finds: frozen values."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from relier.ledger import keys
+
+Subject = tuple[str, bytes, bytes]  # kind of key (or `entry`, `boot`), what it is per, key (for an entry: its index)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong: a word for programs, the key it is about, what is wrong, what to do."""
+
+    kind: str
+    key: str
+    problem: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """`keys` by kind, `records` by state, `books`: counters and what lives. `untold`: suspects beyond what is kept."""
+
+    keys: dict[str, int]
+    records: dict[str, int]
+    entries: int
+    overdue: int
+    books: dict[str, int]
+    findings: tuple[Finding, ...]
+    untold: int
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings and not self.untold
+
+    @property
+    def equation(self) -> str:
+        b = self.books
+        ended = b["done"] + b["dead"] + b["cancelled"]
+        live = f"{b['scheduled']:,} scheduled + {b['queued']:,} queued + {b['running']:,} running"
+        return (
+            f"{b['submitted']:,} accepted + {b['replayed']:,} replayed − {ended:,} ended "
+            f"({b['done']:,} done, {b['dead']:,} dead, {b['cancelled']:,} cancelled) "
+            f"{'=' if b['missing'] == 0 else '≠'} {b['live']:,} live ({live})."
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One key as it was seen: kind, what it is per, type, time to live (ms, -1 none), what lua/keys.lua tells of it."""
+
+    prefix: str
+    kind: str
+    of: str
+    key: str
+    type: str
+    ttl: int
+    facts: tuple[Any, ...]
+
+    @classmethod
+    def read(cls, prefix: str, subject: Subject, answer: list[Any]) -> Seen:
+        kind, of, key = subject
+        return cls(prefix, kind, shown(of), shown(key), shown(answer[0]), int(answer[1]), tuple(answer[2:]))
+
+    def fact(self, n: int) -> str:
+        return shown(self.facts[n])
+
+    def spell(self, name: str) -> str:
+        return keys.spell(self.prefix, name)
+
+    def finding(self, kind: str, problem: str, advice: str) -> Finding:
+        return Finding(kind, self.key, problem, advice)
+
+
+def shown(raw: Any) -> str:
+    return raw.decode("utf-8", "backslashreplace") if isinstance(raw, bytes) else str(raw)

@@ -1,0 +1,201 @@
+"""What `rl doctor` says of the store's server: whether it answers, its version, disk, replicas, memory and clock."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from relier.cli.doctor.verdict import Verdict, bad, ok, warn
+from relier.cli.output import many, span
+from relier.errors import RelierError, StoreReplyError
+from relier.settings import Settings
+from relier.store.call import Durability
+from relier.store.connect.probe import Capabilities
+from relier.store.sync_store import SyncStore
+from relier.task import RlTask
+
+SLOW_MS = 50
+CLOCKS_APART_MS = 2_000
+
+
+def info_of(store: SyncStore) -> dict[str, str]:
+    """INFO, as far as the server tells."""
+    try:
+        raw = store.command("INFO", retry=True)
+    except StoreReplyError:
+        return {}
+    except RelierError as error:
+        if "NOPERM" in str(error):
+            return {}
+        raise
+    lines = raw.decode("utf-8", "replace").splitlines() if isinstance(raw, bytes) else []
+    return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+def check_reach(store: SyncStore) -> Iterator[Verdict]:
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        store.command("PING", retry=True)
+        times.append((time.perf_counter() - began) * 1000)
+    typical = sorted(times)[2]
+    says = f"The store answers in {typical:.2f} ms."
+    if typical <= SLOW_MS:
+        yield ok("reach", says)
+    else:
+        yield warn("reach", says, "That is far away: run workers and producers nearer to it.")
+
+
+def check_clock(store: SyncStore) -> Iterator[Verdict]:
+    before = time.time()
+    seconds, micros = store.command("TIME", retry=True)
+    after = time.time()
+    apart = (int(seconds) + int(micros) / 1e6 - (before + after) / 2) * 1000
+    if abs(apart) <= max(CLOCKS_APART_MS, (after - before) * 1000):
+        yield ok("clock", f"The store's clock and this one are {span(abs(apart))} apart.")
+        return
+    yield warn(
+        "clock",
+        f"The store's clock is {span(abs(apart))} {'ahead of' if apart > 0 else 'behind'} this one.",
+        "Leases do not mind, but delayed tasks begin by the store's clock: set both by NTP.",
+    )
+
+
+def check_server(info: Mapping[str, str], found: Capabilities) -> Iterator[Verdict]:
+    kind = "Valkey" if "valkey_version" in info else "Redis"
+    version = info.get("valkey_version") or info.get("redis_version") or "of unknown version"
+    lacks = [
+        name
+        for name, has in (("scripts", found.scripts), ("streams", found.streams), ("WAIT", found.wait))
+        if has is False
+    ]
+    if found.role in {"slave", "replica"}:
+        yield bad("server", f"{kind} {version} is a replica.", "Point RELIER_REDIS_URL to the master, or at Sentinel.")
+    if lacks:
+        yield bad("server", f"{kind} {version} has no {', '.join(lacks)}.", "Use Redis 6.2 or Valkey 7.2, or newer.")
+    else:
+        waitaof = {True: "WAITAOF", False: "no WAITAOF", None: "WAITAOF unknown"}[found.waitaof]
+        yield ok("server", f"{kind} {version}: scripts, streams, WAIT, {waitaof}.")
+
+
+def check_persistence(info: Mapping[str, str], found: Capabilities) -> Iterator[Verdict]:
+    if found.persistent is False:
+        yield bad(
+            "persistence",
+            "The store keeps nothing on disk: a restart loses every task.",
+            "Turn on the AOF: `CONFIG SET appendonly yes`, and in its configuration file.",
+        )
+    elif found.persistent is None:
+        yield warn(
+            "persistence", "The store does not say whether it writes to disk.", "Ask whoever runs it for its AOF."
+        )
+    elif found.aof:
+        says = {"always": "nothing", "everysec": "up to a second of work", "no": "up to half a minute of work"}
+        lost = says.get(found.appendfsync or "", "some work")
+        yield ok("persistence", f"AOF is on (appendfsync {found.appendfsync or 'unknown'}): a power cut loses {lost}.")
+    else:
+        yield warn(
+            "persistence",
+            "Only snapshots (RDB) reach the disk: a crash of the store loses the tasks since the last one.",
+            "Turn on the AOF: `CONFIG SET appendonly yes`, and in its configuration file.",
+        )
+    for field, what in (("aof_last_write_status", "AOF"), ("rdb_last_bgsave_status", "snapshot")):
+        if info.get(field, "ok") != "ok":
+            yield bad(
+                "persistence", f"The last write of the {what} failed.", "See the server's log and its disk space."
+            )
+
+
+def check_durability(
+    settings: Settings,
+    info: Mapping[str, str],
+    found: Capabilities,
+    known: int | None = None,
+    tasks: Iterable[RlTask[Any, Any]] = (),
+) -> Iterator[Verdict]:
+    """Whether this store can confirm what the setting and these tasks ask for. `known`: how many replicas the store
+    would wait for, where the setting does not say."""
+    pinned = known if settings.redis_replicas is None else settings.redis_replicas
+    online = _online(info)
+    wanted = {Durability(settings.durability): f"RELIER_DURABILITY is {settings.durability}"}
+    for task in tasks:
+        if task.options.durability is not None:
+            wanted.setdefault(task.options.durability, f"Task {task.name} asks for {task.options.durability}")
+    for level, who in wanted.items():
+        trouble = None
+        if level is Durability.FSYNC:
+            trouble = _cannot_sync(who, found)
+        elif level is Durability.REPLICATED:
+            trouble = _cannot_replicate(who, pinned, online)
+        yield trouble or ok("durability", f"Tasks are accepted at {level}; {many(online, 'replica')} connected.")
+
+
+def _cannot_sync(who: str, found: Capabilities) -> Verdict | None:
+    if found.aof is not False and (found.waitaof or (found.aof and found.appendfsync == "always")):
+        return None
+    return bad(
+        "durability",
+        f"{who}, but this server cannot confirm it: every push would fail.",
+        "Set appendonly yes and appendfsync always, or use Redis 7.2, Valkey 7.2 or newer with the AOF on.",
+    )
+
+
+def _cannot_replicate(who: str, pinned: int | None, online: int) -> Verdict | None:
+    """`replicated` holds only where every replica that could be promoted confirms: none may be left uncounted."""
+    if not pinned:
+        why = "how many replicas could be promoted is not known" if pinned is None else "there are to be 0 replicas"
+        return bad(
+            "durability",
+            f"{who}, but {why}: every push would be refused.",
+            "Set RELIER_REDIS_REPLICAS to the number of replicas, or use a sentinel:// URL; or ask for fsync.",
+        )
+    if online < pinned:
+        return bad(
+            "durability",
+            f"{who}, but {many(online, 'replica is', 'replicas are')} connected of {pinned}: pushes are not confirmed.",
+            "Bring the replicas back, or lower RELIER_REDIS_REPLICAS if one is gone for good.",
+        )
+    if online > pinned:
+        return bad(
+            "durability",
+            f"{who}, but {online} replicas are connected and {pinned} of them need to confirm: a failover to another "
+            f"loses acknowledged tasks.",
+            f"Set RELIER_REDIS_REPLICAS to {online}.",
+        )
+    return None
+
+
+def _online(info: Mapping[str, str]) -> int:
+    replicas = [line for name, line in info.items() if re.fullmatch(r"slave\d+", name)]
+    return sum("state=online" in line for line in replicas) if replicas else int(info.get("connected_slaves") or 0)
+
+
+def check_memory(info: Mapping[str, str], found: Capabilities, settings: Settings) -> Iterator[Verdict]:
+    policy = found.eviction_policy
+    if policy not in (None, "noeviction"):
+        advice = "`CONFIG SET maxmemory-policy noeviction`, and in its configuration file."
+        says = f"maxmemory-policy is {policy}: under memory pressure the store deletes tasks."
+        yield warn("memory", says, advice) if settings.redis_allow_eviction else bad("memory", says, advice)
+    used, most = int(info.get("used_memory", "0") or 0), int(info.get("maxmemory", "0") or 0)
+    if not used:
+        yield warn("memory", "The store does not say how much memory it uses.", "Ask whoever runs it.")
+    elif not most:
+        yield ok("memory", f"The store uses {_bytes(used)} and has no limit of its own.")
+    else:
+        share = used / most
+        says = f"The store uses {_bytes(used)} of {_bytes(most)} ({share:.0%})."
+        if share < 0.8:
+            yield ok("memory", says)
+        else:
+            make = bad if share >= 0.95 else warn
+            yield make("memory", says, "Raise maxmemory or let queues drain: a full store accepts no task.")
+
+
+def _bytes(n: float) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if n < 1024:
+            return f"{n:.0f} {unit}" if unit == "bytes" else f"{n:.1f} {unit}"
+        n /= 1024
+    return f"{n:.1f} TiB"

@@ -39,7 +39,7 @@ def serve_and_stop(fleet: Fleet, dice: random.Random) -> tuple[int | None, float
     if dice.random() < EARLY:
         time.sleep(dice.uniform(0.2, 1))
     else:
-        member.wait_said(" takes ")
+        member.wait_said(" started: ")
         time.sleep(dice.uniform(0, LONGEST_S))
     told = time.monotonic()
     code = member.terminate(60)

@@ -27,11 +27,11 @@ def test_it_starts_over_on_change(patient: Fleet, tmp_path: Path) -> None:
     code.parent.mkdir()
     code.write_text(TASK.format(value=1))
     member = patient.start("dev", "dev_tasks", cwd=code.parent)
-    member.wait_said(" takes ")
+    member.wait_said(" started: ")
     assert answer.push().result(20) == 1
     code.write_text(TASK.format(value=22))
     member.wait_said("the code changed: the worker starts over")
-    member.wait_said(" takes ", 2)
+    member.wait_said(" started: ", 2)
     assert answer.push().result(20) == 22
     assert member.terminate(10) == 0
 
@@ -45,7 +45,7 @@ def test_it_works_where_rl_was_told_to_and_says_so(patient: Fleet, tmp_path: Pat
     where = ("--url", settings.redis_url, "--namespace", settings.namespace)
     member = patient.start(*where, "dev", "dev_tasks", cwd=code.parent, RELIER_NAMESPACE="elsewhere")
     place = f"namespace '{settings.namespace}' at {settings.redis_url}"
-    said = member.wait_said(f", 100 at once, of {place}")
+    said = member.wait_said(f"concurrency=100, {place}")
     assert f"rl dev: dev_tasks on {place}; " in said
     assert answer.push().result(20) == 1
     assert member.terminate(10) == 0
@@ -63,5 +63,5 @@ def test_it_starts_over_once_a_broken_file_is_mended(patient: Fleet, tmp_path: P
     member = patient.start("dev", "dev_tasks", cwd=code.parent)
     member.wait_said("SyntaxError", 5, 40)  # by now the pause is eight seconds and more
     code.write_text(TASK.format(value=1))
-    member.wait_said(" takes ", 1, 7.5)
+    member.wait_said(" started: ", 1, 7.5)
     assert member.terminate(10) == 0

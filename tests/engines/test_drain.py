@@ -43,7 +43,7 @@ def test_tasks_that_finish_in_time_are_waited_for(patient: Fleet) -> None:
     ids = [jobs.hold.push("go").id for _ in range(5)] + [jobs.hold_thread.push("go").id for _ in range(5)]
     patient.wait_diary("begin", 10)
     member.signal(signal.SIGTERM)
-    member.wait_said(" stops claiming; it waits up to 30 s for what runs (10); Ctrl-C again hands them back")
+    member.wait_said(" stops claiming and waits up to 30 s for 10 running tasks; Ctrl-C again hands them back")
     waits = jobs.quick.push()
     member.signal(signal.SIGTERM)  # a second one makes no difference
     patient.open_gate("go")

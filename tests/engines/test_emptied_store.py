@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from relier import Client, Settings
-from relier.engines.heartbeat import HeartbeatThread, Liveness, Lost, News
+from relier.engines.heartbeat import HeartbeatEvent, HeartbeatThread, Liveness, WorkerLost
 from tests.engines.conftest import NewFleet
 from tests.support.fleet import wait_until
 from tests.support.jobs import common as jobs
@@ -67,7 +67,7 @@ def test_a_worker_whose_process_knew_the_new_mark_already_is_still_no_lost_one(b
     server = boot()
     client = Client(Settings(redis_url=server.url, namespace=namespace, heartbeat_ttl=1.0))
     client.open()
-    news: queue.Queue[News] = queue.Queue()
+    news: queue.Queue[HeartbeatEvent] = queue.Queue()
     heart = HeartbeatThread(
         client.settings, client.scripts, Liveness(), "{}", news.put, lambda: None, birth=client.birth
     )
@@ -77,7 +77,7 @@ def test_a_worker_whose_process_knew_the_new_mark_already_is_still_no_lost_one(b
     other = Client(client.settings)
     other.open()
     client.birth.learn(other.birth.mark)
-    while not isinstance(told := news.get(timeout=20), Lost):
+    while not isinstance(told := news.get(timeout=20), WorkerLost):
         pass
     heart.end()
     heart.join(20)

@@ -91,10 +91,10 @@ def test_a_worker_joins_though_its_first_words_are_lost(server: Server, settings
 
         proxy.disturb = disturb
         reached = settings.model_copy(update={"redis_url": proxy.url, "heartbeat_ttl": 1.0, "redis_retries": 0})
-        pulse = Liveness()
-        heart = HeartbeatThread(reached, client.scripts, pulse, "{}", lambda _: None, lambda: None)
+        liveness = Liveness()
+        heart = HeartbeatThread(reached, client.scripts, liveness, "{}", lambda _: None, lambda: None)
         heart.join_namespace()
-        assert pulse.boot in {boot.boot for boot in client.run(client.ledger.stats()).boots}
+        assert liveness.worker_id in {boot.boot for boot in client.run(client.ledger.stats()).boots}
         heart.end()
         heart.join(10)
     client.close()

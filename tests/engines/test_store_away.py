@@ -153,7 +153,7 @@ def test_a_store_that_turns_a_worker_away_is_an_outage(boot: Boot, fleets: NewFl
         admin("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         fleet.open_gate("go")
         fleet.wait_diary("end", 3)
-        member.wait_said("commit will be told again")
+        member.wait_said("commit will be sent again")
         admin(*restore)
     tasks = fleet.wait_done(held, 30)
     assert [task.result for task in tasks] == [b"1"] * 3

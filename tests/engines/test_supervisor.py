@@ -37,7 +37,7 @@ def test_a_killed_child_is_replaced(patient: Fleet) -> None:
     member = patient.worker("--processes", "2")
     for round_ in range(2):
         member.signal(signal.SIGKILL, member.started()[round_])
-        member.wait_said(" takes ", 3 + round_)
+        member.wait_said(" started: ", 3 + round_)
     assert len(member.children()) == 2
     wait_until(lambda: len(patient.stats().boots) == 2, what="the dead boots gone")
     ids = [jobs.quick.push().id for _ in range(10)]
@@ -64,14 +64,14 @@ def test_a_module_that_can_no_longer_be_imported_is_tried_ever_later(patient: Fl
     member = patient.worker("--processes", "1", modules=("deployed",))
     code.write_text(broken)
     member.signal(signal.SIGKILL, member.started()[0])
-    member.wait_said("started", 5, 30)
-    starts = [line.split(",")[0] for line in member.said().splitlines() if "started" in line]
+    member.wait_said("worker process pid=", 5, 30)
+    starts = [line.split(",")[0] for line in member.said().splitlines() if "worker process pid=" in line]
     pauses = [b - a for a, b in pairwise(datetime.fromisoformat(start) for start in starts)]
     assert pauses[2] >= timedelta(seconds=1)
     assert pauses[3] >= timedelta(seconds=2)
     assert f"is gone: its process exited with {told}" in member.said()
     code.write_text("from tests.support.jobs import common\n")
-    member.wait_said(" takes ", 2, 30)
+    member.wait_said(" started: ", 2, 30)
     patient.wait_done([jobs.quick.push().id])
     assert member.terminate(10) == 0
 
@@ -122,7 +122,7 @@ def test_a_killed_supervisor_makes_its_children_drain(patient: Fleet) -> None:
     tasks = patient.wait_done(ids, 20)
     assert [task.result for task in tasks] == [b"1"] * 10
     wait_until(lambda: not member.session(), 20, f"the end of {children}")
-    assert member.said().count(" leaves") == 2
+    assert member.said().count(" stopped") == 2
     assert waits.info().record.state is State.QUEUED
     assert patient.stats().boots == ()
     waits.cancel()
@@ -131,7 +131,7 @@ def test_a_killed_supervisor_makes_its_children_drain(patient: Fleet) -> None:
 def test_a_supervisor_killed_while_its_children_import(patient: Fleet) -> None:
     """They cannot have asked the kernel yet to be told."""
     member = patient.start("worker", "tests.support.jobs.slow_import", "--processes", "2", FLEET_IMPORT_S="2")
-    member.wait_said("started", 2)
+    member.wait_said("worker process pid=", 2)
     member.signal(signal.SIGKILL)
     member.process.wait(10)
     wait_until(lambda: not member.session(), 30, "the end of its children")

@@ -73,7 +73,7 @@ def test_a_task_ends_the_processes_it_started_and_not_its_worker(patient: Fleet,
     assert job.push().result(40) == [-signal.SIGTERM, -signal.SIGTERM]
     assert jobs.echo.push("next").result(10) == "next"
     assert len(member.boots()) == 1
-    assert "leaves" not in member.said()
+    assert " stopped" not in member.said()
     assert member.terminate(20) == 0
 
 

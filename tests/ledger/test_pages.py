@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relier.engines.claimed_steps import whole
+from relier.engines.claims import with_all_steps
 from relier.ledger.ledger import OWNED_PAGE, Ledger, load_scripts
 from relier.ledger.records import Lease, Submission
 from relier.settings import Settings
@@ -76,7 +76,7 @@ async def test_a_worker_starts_a_task_with_all_its_steps(store: AsyncStore, ledg
     await store.command("EVAL", FILL, 1, ledger.prefix, "t0", PARTS, 1)
     claim = await store.run(ledger.claim("boot", 1, ["default"], 10))
     released: list[Lease] = []
-    started = [claimed async for claimed in whole(claim.tasks, store, ledger, released.extend)]
+    started = [claimed async for claimed in with_all_steps(claim.tasks, store, ledger, released.extend)]
     assert [(one.record.id, len(one.steps), one.steps_left) for one in started] == [("t1", 0, ""), ("t0", PARTS, "")]
     assert released == []
 
@@ -92,7 +92,7 @@ async def test_a_task_whose_steps_cannot_be_read_is_handed_back(
     released: list[Lease] = []
     away = settings.model_copy(update={"redis_url": f"redis://127.0.0.1:{free_port()}", "redis_deadline": 0.2})
     async with AsyncStore(away, load_scripts()) as nowhere:
-        assert [claimed async for claimed in whole(claim.tasks, nowhere, ledger, released.extend)] == []
+        assert [claimed async for claimed in with_all_steps(claim.tasks, nowhere, ledger, released.extend)] == []
     assert released == [claim.tasks[0].lease]
 
 

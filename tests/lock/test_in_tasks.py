@@ -19,7 +19,7 @@ from relier.engines.worker import Worker, WorkerOptions
 from relier.failure import failure_of, read_failure
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Claimed, Lease, Task
-from relier.run.isolated.processes import ChildError
+from relier.run.isolated.messages import ChildError
 from relier.run.outcome import Failed, in_flight_delay_ms, plan_of
 from relier.settings import Settings
 from relier.states import State

@@ -202,7 +202,7 @@ async def test_that_a_block_is_done_is_told_through_an_outage(
     async def block() -> None:
         async with enter() as lock:
             lock.set_result(1)
-            cut.disturb = lambda _: "lose" if "conclude of lock 'k' will be told again" not in caplog.text else None
+            cut.disturb = lambda _: "lose" if "conclude of lock 'k' will be sent again" not in caplog.text else None
             cut.drop_all()
 
     await block()

@@ -71,7 +71,7 @@ class Repeats(logging.Handler):
         self._refusing = refusing
 
     def emit(self, record: logging.LogRecord) -> None:
-        if "will be told again" in record.getMessage():
+        if "will be sent again" in record.getMessage():
             self.seen.append(str(record.args[0]) if isinstance(record.args, tuple) else "")
             self._refusing.end()
 
@@ -218,7 +218,7 @@ async def test_a_heart_beats_on_whatever_the_store_answers(
     worker = Worker(quick, WorkerOptions(sweep=False))
     receipt = await push_through(observer, hold, instead_of=quick)
     running = asyncio.create_task(worker.run())
-    boot = worker.boot
+    boot = worker.worker_id
     await gates["holds"].wait()
     refusing.begin(code, only=quick.scripts["beat"].sha)
     while refusing.refused < (1 if code == "NOSCRIPT" else 3):
@@ -233,7 +233,7 @@ async def test_a_heart_beats_on_whatever_the_store_answers(
     worker.drain()
     await running
     ended = (await observer.arun(observer.ledger.get(receipt.id))).record
-    assert (ended.state, ended.attempt, worker.boot) == (State.DONE, 1, boot)
+    assert (ended.state, ended.attempt, worker.worker_id) == (State.DONE, 1, boot)
     use_client(None)
     await quick.aclose()
 

@@ -20,7 +20,7 @@ from relier.ledger.records import Claimed, Lease, Record, Spec
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.channel import LedgerChannel
 from relier.run.execute import stop
-from relier.run.isolated.processes import Child, IsolatedProcesses
+from relier.run.isolated.processes import IsolatedProcess, IsolatedProcesses
 from relier.run.outcome import Died, Done, Failed, HandBack, Outcome
 from relier.states import State
 from relier.store.call import Durability
@@ -52,9 +52,9 @@ def attempt_of(task: RlTask[Any, Any], *args: Any) -> Attempt:
     return attempt
 
 
-async def start_child(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Child:
+async def start_child(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> IsolatedProcess:
     monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
-    return await Child.start(("tests.support.conformance.tasks",), settings)
+    return await IsolatedProcess.start(("tests.support.conformance.tasks",), settings)
 
 
 @pytest.mark.anyio
@@ -139,7 +139,7 @@ async def test_a_process_that_hung_up_is_killed(settings: Settings, monkeypatch:
 @pytest.mark.anyio
 async def test_a_process_that_cannot_import_the_tasks_says_so(settings: Settings) -> None:
     with pytest.raises(WorkerInitializationError, match="exited with code 1"):
-        await Child.start(("no.such.module",), settings)
+        await IsolatedProcess.start(("no.such.module",), settings)
 
 
 @pytest.mark.anyio
@@ -151,7 +151,7 @@ async def test_a_process_that_hangs_while_it_imports_is_given_up(
     (tmp_path / "hangs.py").write_text("import time; time.sleep(3600)")
     with pytest.raises(WorkerInitializationError, match=r"did not import its modules within 0\.5 s"):
         async with asyncio.timeout(20):
-            await Child.start((str(tmp_path / "hangs.py"),), settings)
+            await IsolatedProcess.start((str(tmp_path / "hangs.py"),), settings)
     assert not isolated_children() - before
 
 
@@ -192,17 +192,17 @@ async def test_a_backlog_that_finds_no_room_comes_back_later_and_later(
     isolates = IsolatedProcesses(("tests.support.conformance.tasks",), 1, settings)
     assert [isolates.admit() for _ in range(2)] == [True, True]
     assert not isolates.admit()
-    assert isolates.crowd.most_ms == 5_000, "its process has not even started"
+    assert isolates.backoff.most_ms == 5_000, "its process has not even started"
     stays = []
     async with isolates.process_for(attempt_of(tasks.nothing)):
         for _ in range(6):
             assert not isolates.admit()
-            stays.append(isolates.crowd.most_ms)
+            stays.append(isolates.backoff.most_ms)
     assert stays == [7_500, 11_250, 16_875, 25_312, 30_000, 30_000]
-    assert isolates.crowd.most_ms == 30_000, "another waits for the process"
+    assert isolates.backoff.most_ms == 30_000, "another waits for the process"
     async with isolates.process_for(attempt_of(tasks.nothing)):
         pass
-    assert isolates.crowd.most_ms == 5_000
+    assert isolates.backoff.most_ms == 5_000
     await isolates.close()
 
 

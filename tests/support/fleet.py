@@ -90,11 +90,11 @@ class Member:
 
     def boots(self) -> list[str]:
         """The boots it worked under so far, in order."""
-        return re.findall(r"worker (\S+) takes ", self.said())
+        return re.findall(r"worker (\S+) started: ", self.said())
 
     def started(self) -> list[int]:
         """The process ids of the children its supervisor started so far, in order."""
-        return [int(pid) for pid in re.findall(r"worker process (\d+) started", self.said())]
+        return [int(pid) for pid in re.findall(r"worker process pid=(\d+) started", self.said())]
 
     def session(self) -> dict[int, list[str]]:
         """pid -> the fields of /proc/<pid>/stat after the name, of every process of its session."""
@@ -185,7 +185,7 @@ class Fleet:
         """A worker that takes tasks: all its processes have joined."""
         member = self.start("worker", *modules, *arguments, **env)
         processes = int(arguments[arguments.index("--processes") + 1]) if "--processes" in arguments else 1
-        member.wait_said(" takes ", processes)
+        member.wait_said(" started: ", processes)
         return member
 
     def _environment(self, extra: Mapping[str, str]) -> dict[str, str]:

@@ -9,10 +9,10 @@ from typing import Any
 from relier.celery.canvas.backend import JOIN_TASK, PART_TASK, run_join, run_part
 from relier.celery.sending.collect import Collector
 from relier.celery.sending.spread import SPREAD_TASK, run_spread
-from relier.celery.working.report import Report
+from relier.celery.working.report import TracerReport
 from relier.errors import ConfigurationError
 
-RUNS: dict[str, Callable[..., Report]] = {JOIN_TASK: run_join, PART_TASK: run_part, SPREAD_TASK: run_spread}
+RUNS: dict[str, Callable[..., TracerReport]] = {JOIN_TASK: run_join, PART_TASK: run_part, SPREAD_TASK: run_spread}
 
 
 def is_internal(name: str) -> bool:
@@ -24,7 +24,7 @@ def register_internal(app: Any) -> None:
         app.task(name=name, ignore_result=True, send_events=False, rate_limit=None)(_refuse)
 
 
-def run_internal(app: Any, collector: Collector, name: str, request: dict[str, Any]) -> Report:
+def run_internal(app: Any, collector: Collector, name: str, request: dict[str, Any]) -> TracerReport:
     """Everything it sends follows from it."""
     collector.settling = True
     return RUNS[name](app, collector, request, *request["args"])

@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import repeat
 
 from relier.errors import HardTimeoutError, RelierError, StoreUnavailableError
 from relier.failure import failure_of, write_failure
@@ -30,6 +31,7 @@ from relier.store import Scripts, SyncStore
 from relier.store.heartbeat import heartbeat_settings, retry_pause
 from relier.submit.birth import BirthMark
 from relier.submit.client import place_of
+from relier.until_answered import until_answered
 
 log = logging.getLogger("relier.worker")
 
@@ -42,40 +44,40 @@ LATE_S = 5.0  # how long after the shutdown deadline a healthy loop may take to 
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class BeatAnswered:
     """Report that the store answered a heartbeat."""
 
-    boot: str
+    worker_id: str
     beat: Beat
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
-    """Report that worker id `boot` is gone, and that `reborn` is registered in its place.
+class WorkerLost:
+    """Report that worker id `worker_id` is gone, and that `reborn` is registered in its place.
 
     `emptied`: no sweep declared the worker lost; the store was emptied and no longer knows it.
     """
 
-    boot: str
+    worker_id: str
     reborn: str
     emptied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Overdue:
+class AttemptOverdue:
     """Report an attempt that did not end after its hard timeout and was buried. Its process must end."""
 
     attempt: Attempt
 
 
-News = Heard | Lost | Overdue
+HeartbeatEvent = BeatAnswered | WorkerLost | AttemptOverdue
 
 
 @dataclass(slots=True)
 class Liveness:
-    """Share plain values between the event loop and the heartbeat thread. Each is written by one side only."""
+    """Share what the event loop and the heartbeat thread know of each other. One side alone writes each value."""
 
-    boot: str = field(default_factory=new_boot)
+    worker_id: str = field(default_factory=new_boot)
     trusted_until: float = 0.0  # monotonic; written by the heartbeat thread
     turned: float = field(default_factory=time.monotonic)  # when the loop last ran; written by the loop
     polled_ms: int = 0  # when the last claim was sent, by the worker's clock; written by the loop
@@ -86,6 +88,10 @@ class Liveness:
     def suspect(self) -> bool:
         return time.monotonic() > self.trusted_until
 
+    def trusted_by(self, worker_id: str) -> float:
+        """Return how long an attempt of this worker id may trust its lease: not at all once the id has changed."""
+        return self.trusted_until if self.worker_id == worker_id else 0.0
+
 
 class HeartbeatThread(threading.Thread):
     """Send heartbeats, watch the event loop, and bury tasks that do not end after their hard timeout."""
@@ -94,9 +100,9 @@ class HeartbeatThread(threading.Thread):
         self,
         settings: Settings,
         scripts: Scripts,
-        pulse: Liveness,
+        liveness: Liveness,
         about: str,
-        tell: Callable[[News], None],
+        tell: Callable[[HeartbeatEvent], None],
         give_up: Callable[[], None],
         on_beat: Callable[[Liveness], None] | None = None,
         leave_by: Callable[[], float] = lambda: math.inf,
@@ -107,7 +113,7 @@ class HeartbeatThread(threading.Thread):
         self._patience = settings.redis_deadline  # for registering, which no later heartbeat repeats
         self._store = SyncStore(heartbeat_settings(settings, self._lease), scripts)
         self._ledger = Ledger(settings)
-        self._pulse = pulse
+        self._liveness = liveness
         self._about = about
         self._tell = tell
         self._give_up = give_up
@@ -124,7 +130,7 @@ class HeartbeatThread(threading.Thread):
     def join_namespace(self) -> None:
         """Register the worker id and start the thread. Raise if the store cannot be reached."""
         self._born = self._birth.mark
-        self._insist(partial(self._register, self._pulse.boot), self._patience)
+        self._insist(partial(self._register, self._liveness.worker_id), self._patience)
         self._sign()
         self.start()
 
@@ -153,28 +159,25 @@ class HeartbeatThread(threading.Thread):
                     self._bury_overdue(now)
                     self._leave_if_late(now)
             except Exception:  # without this thread the worker would lose its lease
-                log.exception("the heart of worker %s stumbled, and goes on", self._pulse.boot)
+                log.exception("the heart of worker %s stumbled, and goes on", self._liveness.worker_id)
         self._store.close()
 
-    def _register(self, boot: str) -> None:
+    def _register(self, worker_id: str) -> None:
         sent = time.monotonic()
-        if not self._store.run(self._ledger.register(boot, self._lease_ms, self._about)):
-            raise RelierError(f"the ledger refused the new worker id {boot} as a lost one; start the worker again")
-        self._pulse.boot = boot  # first: no attempt of the old worker id may see the new trust
-        self._pulse.trusted_until = sent + self._lease * 0.8
+        if not self._store.run(self._ledger.register(worker_id, self._lease_ms, self._about)):
+            raise RelierError(f"the ledger refused the new worker id {worker_id} as a lost one; start the worker again")
+        self._liveness.worker_id = worker_id  # first: no attempt of the old worker id may see the new trust
+        self._liveness.trusted_until = sent + self._lease * 0.8
 
     def _insist(self, act: Callable[[], object], seconds: float) -> None:
         """Repeat `act` until the store answers or the time is up: a single try has only a heartbeat's deadline."""
         until = time.monotonic() + seconds
-        while True:
-            try:
-                act()
-            except StoreUnavailableError:
-                if time.monotonic() >= until:
-                    raise
-                self._ending.wait(retry_pause(self._lease))
-            else:
-                return
+
+        def again(error: RelierError) -> None:
+            if not isinstance(error, StoreUnavailableError) or time.monotonic() >= until:
+                raise error
+
+        until_answered(act, again, repeat(retry_pause(self._lease)), self._ending.wait)
 
     @property
     def _lease_ms(self) -> int:
@@ -182,24 +185,24 @@ class HeartbeatThread(threading.Thread):
 
     def _beat(self, sent: float) -> bool:
         """Send a heartbeat. Return whether the store answered."""
-        pulse = self._pulse
+        liveness = self._liveness
         try:
-            beat = self._store.run(self._ledger.beat(pulse.boot, self._lease_ms, str(pulse.polled_ms or "")))
+            beat = self._store.run(self._ledger.beat(liveness.worker_id, self._lease_ms, str(liveness.polled_ms or "")))
             if not beat.alive:
                 self._start_over()
                 return True
         except RelierError as error:
-            if pulse.suspect and not self._away:
+            if liveness.suspect and not self._away:
                 self._away = True
                 log.warning("the store has not been reached for nearly a lease; no new tasks are taken: %s", error)
             self._sign()
             return False
-        pulse.trusted_until = sent + self._lease * 0.8
+        liveness.trusted_until = sent + self._lease * 0.8
         if self._away:
             log.info("the store answers again; tasks are taken")
         self._away = False
         self._sign()
-        self._tell(Heard(pulse.boot, beat))
+        self._tell(BeatAnswered(liveness.worker_id, beat))
         return True
 
     def _sign(self) -> None:
@@ -208,10 +211,10 @@ class HeartbeatThread(threading.Thread):
         Otherwise the parent would mistake an outage for a process that cannot send heartbeats.
         """
         if self._on_beat is not None:
-            self._on_beat(self._pulse)
+            self._on_beat(self._liveness)
 
     def _start_over(self) -> None:
-        lost, reborn = self._pulse.boot, new_boot()
+        lost, reborn = self._liveness.worker_id, new_boot()
         born = self._store.run(self._ledger.open(self._born))
         self._birth.learn(born)
         self._register(reborn)
@@ -219,10 +222,10 @@ class HeartbeatThread(threading.Thread):
         emptied, self._born = self._born not in {"", born}, born
         why = "is not known to the emptied store" if emptied else "was declared lost"
         log.warning("worker %s %s; it goes on as %s, what it ran is cancelled", lost, why, reborn)
-        self._tell(Lost(lost, reborn, emptied))
+        self._tell(WorkerLost(lost, reborn, emptied))
 
     def _watch_loop(self, now: float) -> None:
-        blocked = now - self._pulse.turned
+        blocked = now - self._liveness.turned
         if blocked < BLOCKED_S:
             self._reported_at = 0.0
         elif blocked >= 2 * self._reported_at:  # at 1 s, 2 s, 4 s, …: not one log line per check
@@ -230,21 +233,21 @@ class HeartbeatThread(threading.Thread):
             log.warning("the event loop has been blocked for %.1f s%s", blocked, self._guilty())
 
     def _guilty(self) -> str:
-        frame = sys._current_frames().get(self._pulse.loop_thread)  # noqa: SLF001 - no other way to another thread's stack
+        frame = sys._current_frames().get(self._liveness.loop_thread)  # noqa: SLF001 - no other way to another thread's stack
         if frame is None:
             return ""
         stack = "".join(traceback.format_stack(frame)[-8:])
-        who = next((a for a in list(self._pulse.attempts.values()) if _holds_loop(a)), None)
+        who = next((a for a in list(self._liveness.attempts.values()) if _holds_loop(a)), None)
         name = f" by task {who.ctx.task_name} {who.ctx.task_id}" if who else ""
         return f"{name}; use `def` or isolate=True for what computes or blocks:\n{stack}"
 
     def _bury_overdue(self, now: float) -> None:
-        for attempt in list(self._pulse.attempts.values()):
+        for attempt in list(self._liveness.attempts.values()):
             limit = attempt.overdue_at
             overdue = limit is not None and now > limit + GRACE_S and attempt.key not in self._buried
             if overdue and not self._bury(attempt, now):
                 break  # heartbeats come first: wait for one deadline per round, not one per task
-        if self._buried and now - self._pulse.turned > DEAF_S and now - min(self._buried.values()) > DEAF_S:
+        if self._buried and now - self._liveness.turned > DEAF_S and now - min(self._buried.values()) > DEAF_S:
             self._leave_all()
 
     def _bury(self, attempt: Attempt, now: float) -> bool:
@@ -260,18 +263,18 @@ class HeartbeatThread(threading.Thread):
             return False
         log.error("task %s (%s): %s; its process is recycled", attempt.ctx.task_id, attempt.ctx.task_name, error)
         self._buried[attempt.key] = now
-        self._tell(Overdue(attempt))
+        self._tell(AttemptOverdue(attempt))
         return True
 
     def _leave_if_late(self, now: float) -> None:
         """End the process if its shutdown is late and the loop is blocked. A healthy loop shuts down by itself."""
-        if now > self._leave_by() + LATE_S and now - self._pulse.turned > DEAF_S:
+        if now > self._leave_by() + LATE_S and now - self._liveness.turned > DEAF_S:
             self._leave_all()
 
     def _leave_all(self) -> None:
         """Hand back the tasks of a loop that no longer responds, and end the process."""
-        attempts = [a for a in list(self._pulse.attempts.values()) if a.key not in self._buried]
-        leases = [a.lease for a in attempts if a.lease.owner == self._pulse.boot]
+        attempts = [a for a in list(self._liveness.attempts.values()) if a.key not in self._buried]
+        leases = [a.lease for a in attempts if a.lease.owner == self._liveness.worker_id]
         try:
             if leases:
                 log.warning("the event loop takes no order any more: %d tasks are handed back without it", len(leases))

@@ -54,7 +54,7 @@ def run_worker(settings: Settings, options: WorkerOptions) -> NoReturn:
     told = Told(settings.graceful_shutdown_timeout)
     give_up: Callable[[], None] = partial(start_over, options.origin)
     if pipe is not None:
-        options = replace(options, on_beat=lambda pulse: tell_parent(int(pipe), pulse))
+        options = replace(options, on_beat=lambda liveness: tell_parent(int(pipe), liveness))
         give_up = lambda: os._exit(EXIT_RECYCLE)  # noqa: E731 - the parent starts another process
         if sys.platform == "linux":  # a parent that was killed cannot tell its children to drain
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -146,15 +146,15 @@ def asyncio_run(main: Coroutine[Any, Any, int]) -> int:
     return background.run_until_done(loop, main)
 
 
-def tell_parent(pipe: int, pulse: Liveness) -> None:
+def tell_parent(pipe: int, liveness: Liveness) -> None:
     """Write one line to the supervisor.
 
     If the pipe is full, the line is dropped. A closed pipe means that the parent is gone. PDEATHSIG does not report
     that if the parent died before this process asked for the signal, or on systems without it.
     """
-    deadlines = [at for attempt in list(pulse.attempts.values()) if (at := attempt.overdue_at) is not None]
+    deadlines = [at for attempt in list(liveness.attempts.values()) if (at := attempt.overdue_at) is not None]
     try:
-        os.write(pipe, told(pulse.boot, min(deadlines, default=None)))
+        os.write(pipe, told(liveness.worker_id, min(deadlines, default=None)))
     except BrokenPipeError:
         os.kill(os.getpid(), signal.SIGTERM)
     except OSError:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from relier import background
@@ -21,12 +22,12 @@ from relier.options import Retries
 from relier.redact import showing
 from relier.run.outcome import Done, Outcome, plan_of
 from relier.store import AsyncStore, Call, Durability
+from relier.until_answered import auntil_answered
 
 log = logging.getLogger("relier.worker")
 
 COMMIT_AT_ONCE = 100
 COMMIT_BYTES = 1024 * 1024
-LONGEST_PAUSE_S = 2.0
 
 
 @dataclass(slots=True)
@@ -130,14 +131,12 @@ class Settler:
             self._count(lease, settled, what)
 
     async def _until_answered(self, call: Call[Any]) -> Any:
-        pause = 0.05
-        while True:
-            try:
-                return await self._store.run(call)
-            except (StoreError, IndeterminateError) as error:
-                log.warning("%s will be told again: %s", call.script, error)
-            await asyncio.sleep(pause)
-            pause = min(LONGEST_PAUSE_S, 2 * pause)
+        def again(error: RelierError) -> None:
+            if not isinstance(error, StoreError | IndeterminateError):
+                raise error
+            log.warning("%s will be sent again: %s", call.script, error)
+
+        return await auntil_answered(partial(self._store.run, call), again)
 
     def _count(self, lease: Lease, settled: Settled, what: str) -> None:
         if settled.verdict is Verdict.MISSING:

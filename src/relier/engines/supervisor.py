@@ -1,6 +1,6 @@
 """Supervise worker processes for `--processes N`: start them, and revive the tasks of one that dies at once.
 
-At every heartbeat each child writes its worker id (boot) to a pipe, whether the store answered or not. The parent
+At every heartbeat each child writes its worker id (worker_id) to a pipe, whether the store answered or not. The parent
     - revives a dead child's tasks as soon as the child is gone, with its exit code as the cause, and starts another;
     - sends heartbeats for a child that cannot, because a long computation holds its GIL. It does so only while the
       child uses CPU and is not stopped, and only until the task's hard timeout or for a minute. Then it kills it.
@@ -40,9 +40,9 @@ EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE = 0, 3, 4
 CANNOT_START = (1, 2)
 
 
-def told(boot: str, hard_deadline: float | None) -> bytes:
+def told(worker_id: str, hard_deadline: float | None) -> bytes:
     """Return one line from child to parent: the child's worker id, and its nearest hard timeout (monotonic)."""
-    return f"{boot} {hard_deadline or 0:.3f}\n".encode()
+    return f"{worker_id} {hard_deadline or 0:.3f}\n".encode()
 
 
 @dataclass(slots=True)
@@ -64,9 +64,9 @@ class Child:
     def take(self, data: bytes, now: float) -> None:
         *lines, self.rest = (self.rest + data).split(b"\n")
         for line in lines:
-            boot, deadline = line.decode().split()
-            if boot not in self.boots:
-                self.boots.append(boot)
+            worker_id, deadline = line.decode().split()
+            if worker_id not in self.boots:
+                self.boots.append(worker_id)
             self.heard, self.hard_deadline = now, float(deadline)
 
     @property
@@ -193,7 +193,7 @@ class Supervisor:
         child = Child(process, ours, now, heard=now)
         self._children.append(child)
         self._selector.register(ours, selectors.EVENT_READ, child)
-        log.info("worker process %d started", process.pid)
+        log.info("worker process pid=%d started", process.pid)
 
     def _ended(self, child: Child) -> None:
         code = child.process.returncode
@@ -204,7 +204,7 @@ class Supervisor:
         if self._stops and code == -signal.SIGTERM and not child.boots:
             code = EXIT_CLEAN  # told to stop before it had installed its handlers
         cause = child.killed or how_it_ended(code)
-        self._orphaned += [(boot, cause) for boot in child.boots]
+        self._orphaned += [(worker_id, cause) for worker_id in child.boots]
         came_to_work = bool(child.boots or child.told or self._stops)
         if code in (EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE) and came_to_work:
             log.info("worker process %d left (%d)", child.process.pid, code)
@@ -234,7 +234,7 @@ class Supervisor:
                 self._orphaned.append(orphan)
                 break
 
-    def _revive(self, boot: str, cause: str) -> bool:
+    def _revive(self, worker_id: str, cause: str) -> bool:
         """Revive the tasks of one dead worker. Return False if that failed and must be tried again.
 
         Without this, the sweep of any other worker would revive the tasks later.
@@ -242,16 +242,18 @@ class Supervisor:
         try:
             while True:
                 swept = self._store.run(
-                    self._ledger.revive(deepest=self._settings.resurrection_max_queue_depth, boot=boot, cause=cause)
+                    self._ledger.revive(
+                        deepest=self._settings.resurrection_max_queue_depth, boot=worker_id, cause=cause
+                    )
                 )
                 if swept.outcomes:
-                    log.info("the tasks of worker %s were returned (%d)", boot, len(swept.outcomes))
+                    log.info("the tasks of worker %s were returned (%d)", worker_id, len(swept.outcomes))
                 self._away = False
                 if not swept.pending or swept.deferred:
                     return True
         except RelierError as error:
             if not self._away:  # log once per outage, however long it lasts
-                log.warning("the tasks of worker %s cannot be returned yet: %s", boot, error)
+                log.warning("the tasks of worker %s cannot be returned yet: %s", worker_id, error)
             self._away = True
             return False
 

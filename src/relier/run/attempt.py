@@ -63,6 +63,10 @@ class Attempt:
         """Return whether the attempt runs in a process of its own, by its option or because the task is a suspect."""
         return self.task.options.isolate or self.claimed.alone
 
+    def cancel_timers(self) -> None:
+        for timer in self.timers:
+            timer.cancel()
+
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments to call the function with, including the context if the function asks for it."""
         return self.task.arguments.with_context(self.args, self.kwargs, self.ctx)

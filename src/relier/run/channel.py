@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 import weakref
 from collections.abc import Awaitable, Callable
 from functools import cached_property, partial
@@ -19,7 +18,7 @@ from relier.run.threads import Threads
 from relier.settings import Settings
 from relier.store.call import Call
 from relier.submit.client import Client
-from relier.submit.insist import pauses
+from relier.until_answered import auntil_answered, until_answered
 
 T = TypeVar("T")
 log = logging.getLogger("relier.run")
@@ -33,30 +32,18 @@ async def atell(run: Callable[[Call[T]], Awaitable[T]], call: Call[T], lost: Cal
 
     An outage must not make a finished effect forgotten, nor make the task fail. Give up only if the attempt is lost.
     """
-    for pause in pauses():
-        try:
-            return await run(call)
-        except AGAIN as error:
-            _tell_again(call, error, lost, whose)
-        await asyncio.sleep(pause)
-    raise AssertionError("pauses have no end")
+    return await auntil_answered(lambda: run(call), partial(_again, call, lost, whose))
 
 
 def tell(run: Callable[[Call[T]], T], call: Call[T], lost: Callable[[], bool], whose: str) -> T:
     """Run the call until the store answers, like `atell`, but block."""
-    for pause in pauses():
-        try:
-            return run(call)
-        except AGAIN as error:
-            _tell_again(call, error, lost, whose)
-        time.sleep(pause)
-    raise AssertionError("pauses have no end")
+    return until_answered(lambda: run(call), partial(_again, call, lost, whose))
 
 
-def _tell_again(call: Call[Any], error: RelierError, lost: Callable[[], bool], whose: str) -> None:
-    if lost():
+def _again(call: Call[Any], lost: Callable[[], bool], whose: str, error: RelierError) -> None:
+    if not isinstance(error, AGAIN) or lost():
         raise error
-    log.warning("%s of %s will be told again: %s", call.script, whose, error)
+    log.warning("%s of %s will be sent again: %s", call.script, whose, error)
 
 
 class LedgerChannel:

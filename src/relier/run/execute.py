@@ -11,7 +11,7 @@ import inspect
 import logging
 import os
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from relier import background, trace
@@ -34,8 +34,11 @@ LOOK_S = 0.05  # the shortest time between two checks of a hard timeout
 async def execute(attempt: Attempt, threads: Threads, channel: LedgerChannel) -> Outcome:
     """Run the attempt and return its outcome, with the result encoded for storage.
 
-    Call this in an asyncio task of its own, so that the context variables it sets stay private to the attempt.
+    Call this in an asyncio task of its own: the context variables it sets stay private to the attempt, and cancelling
+    that task stops an `async def`.
     """
+    if attempt.task.is_async and (current := asyncio.current_task()) is not None:
+        attempt.stopper = current.cancel
     enter_context(attempt.ctx)
     trace.inherited.set(attempt.envelope.trace)
     body, process = background.enter_body(), os.getpid()
@@ -122,6 +125,15 @@ def stop(attempt: Attempt, why: Outcome) -> None:
         attempt.stopper()
 
 
+def arm_timeouts(attempt: Attempt, loop: asyncio.AbstractEventLoop, on_soft_timeout: Callable[[Attempt], None]) -> None:
+    """Start the timers of an attempt that begins now. They are cancelled with `attempt.cancel_timers`."""
+    options, attempt.began = attempt.task.options, time.monotonic()
+    if options.soft_timeout is not None:
+        attempt.timers.append(loop.call_later(options.soft_timeout, on_soft_timeout, attempt))
+    if options.hard_timeout is not None:
+        attempt.timers.append(HardTimeout(loop, attempt, options.hard_timeout))
+
+
 class HardTimeout:
     """Stop an attempt at its hard timeout, not counting time it spent waiting for the store. Cancel it like a timer."""
 
@@ -129,18 +141,18 @@ class HardTimeout:
         self._loop = loop
         self._attempt = attempt
         self._seconds = seconds
-        self._began = time.monotonic()
         self._timer = loop.call_later(seconds, self._look)
 
     def cancel(self) -> None:
         self._timer.cancel()
 
     def _look(self, last: bool = False) -> None:
-        ctx = self._attempt.ctx
-        left = self._began + self._seconds + ctx.kept_waiting - time.monotonic()
+        attempt = self._attempt
+        overdue_at = attempt.overdue_at
+        left = 0.0 if overdue_at is None else overdue_at - time.monotonic()
         if left > 0:
             self._timer = self._loop.call_later(max(left, LOOK_S), self._look)
-        elif not last and (ctx.waits.any or self._attempt.isolated):  # a short wait may become a long one
+        elif not last and (attempt.ctx.waits.any or attempt.isolated):  # a short wait may become a long one
             self._timer = self._loop.call_later(LONG_S, self._look, True)
         else:
             self._stop()

@@ -7,22 +7,20 @@ that was asked for: that is a mistake to correct.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from relier.errors import IndeterminateError, RelierError, StoreFullError, StoreSetupError, StoreUnavailableError
 from relier.store.call import Durability
+from relier.until_answered import auntil_answered, until_answered
 
 T = TypeVar("T")
 log = logging.getLogger("relier.submit")
-
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +35,13 @@ class Pusher:
 pusher: ContextVar[Pusher | None] = ContextVar("relier_pusher", default=None)
 
 
-def pauses() -> Iterator[float]:
-    pause = FIRST_PAUSE_S
-    while True:
-        yield pause
-        pause = min(LONGEST_PAUSE_S, 2 * pause)
-
-
 def insist(submit: Callable[[], T], level: Durability) -> T:
     """Submit; in a running task until the store answers."""
     who = pusher.get()
     if who is None:
         return submit()
     with who.waiting():
-        for pause in pauses():
-            try:
-                return submit()
-            except RelierError as error:
-                _submit_again(error, who, level)
-            time.sleep(pause)
-    raise AssertionError("pauses have no end")
+        return until_answered(submit, partial(_again, who, level))
 
 
 async def ainsist(submit: Callable[[], Awaitable[T]], level: Durability) -> T:
@@ -65,13 +50,7 @@ async def ainsist(submit: Callable[[], Awaitable[T]], level: Durability) -> T:
     if who is None:
         return await submit()
     with who.waiting():
-        for pause in pauses():
-            try:
-                return await submit()
-            except RelierError as error:
-                _submit_again(error, who, level)
-            await asyncio.sleep(pause)
-    raise AssertionError("pauses have no end")
+        return await auntil_answered(submit, partial(_again, who, level))
 
 
 def unless_it_passes(answers: list[Any], level: Durability) -> list[Any]:
@@ -93,7 +72,7 @@ def _passes(error: RelierError, level: Durability) -> bool:
     return isinstance(error, StoreUnavailableError | IndeterminateError) and not isinstance(error, StoreFullError)
 
 
-def _submit_again(error: RelierError, who: Pusher, level: Durability) -> None:
+def _again(who: Pusher, level: Durability, error: RelierError) -> None:
     if who.lost() or not _passes(error, level):
         raise error
-    log.warning("a push of task %s will be told again: %s", who.task_id, error)
+    log.warning("a push of task %s will be sent again: %s", who.task_id, error)

@@ -45,7 +45,7 @@ from relier.celery.messages import internal_message
 from relier.celery.sending.collect import ADDED, Collector, running
 from relier.celery.sending.publish import queue_of
 from relier.celery.sending.spread import ROOM, spread
-from relier.celery.working.report import IN_BACKEND, Report, read_result, write_result
+from relier.celery.working.report import IN_BACKEND, TracerReport, read_result, write_result
 from relier.errors import PayloadTooLargeError
 from relier.failure import failure_of
 from relier.ledger.records import Join, Submission
@@ -179,11 +179,18 @@ def as_current_task(task: Any, task_id: str) -> Iterator[None]:
         _task_stack.pop()
 
 
-def run_part(app: Any, collector: Collector, request: dict[str, Any], value: str, body: Any, *told: Any) -> Report:  # noqa: ARG001
+def run_part(
+    app: Any,
+    collector: Collector,
+    request: dict[str, Any],  # noqa: ARG001
+    value: str,
+    body: Any,
+    *told: Any,
+) -> TracerReport:
     """What `relier.part` does: bring what it holds."""
     told, (collector.added, collector.is_added, *parts) = told[:4], told[4:] or (0, False)
     _bring(app, collector, body, *told, parts=parts[0] if parts else 1)
-    return Report(states.SUCCESS, base64.b64decode(value) or None, follow_ups=tuple(collector.follow_ups))
+    return TracerReport(states.SUCCESS, base64.b64decode(value) or None, follow_ups=tuple(collector.follow_ups))
 
 
 def failed_part(member: str, error: Any, kept: bytes = b"", called: Sequence[str] = ()) -> bytes:
@@ -238,7 +245,7 @@ def _bring(
         collector.follow_ups.append(msgspec.structs.replace(task, delay_ms=delay_ms, join=join, tomb_ttl_ms=TOMB_MS))
 
 
-def run_join(app: Any, collector: Collector, request: dict[str, Any], body: Any, looked: int = 0) -> Report:
+def run_join(app: Any, collector: Collector, request: dict[str, Any], body: Any, looked: int = 0) -> TracerReport:
     """What `relier.chord` does: start the chord's body, or tell that it cannot be."""
     parts = sorted(collector.parts.items())
     if len(parts) < int(body["chord_size"]) + _added([name for name, _ in parts]):
@@ -252,7 +259,7 @@ def run_join(app: Any, collector: Collector, request: dict[str, Any], body: Any,
         return _look_again(app, collector, request, body, looked)
 
 
-def _start_body(app: Any, collector: Collector, request: dict[str, Any], body: Any, parts: Parts) -> Report:
+def _start_body(app: Any, collector: Collector, request: dict[str, Any], body: Any, parts: Parts) -> TracerReport:
     callback = maybe_signature(body, app=app)
     try:
         header = kept_tree(app, request["id"].removesuffix(".chord")) if body.get(NESTED) else None
@@ -264,7 +271,7 @@ def _start_body(app: Any, collector: Collector, request: dict[str, Any], body: A
         if not isinstance(error, ChordError):
             log.exception("the chord of %s cannot start its body", request["id"])
         return _fail_body(app, collector, callback, error, _called(parts))
-    return Report(states.SUCCESS, follow_ups=spread(adoption_of(app), collector))
+    return TracerReport(states.SUCCESS, follow_ups=spread(adoption_of(app), collector))
 
 
 def _send_body(
@@ -283,7 +290,7 @@ def _send_body(
     callback.apply_async((put_aside(app, request["id"].removesuffix(".chord"), values),), **whose)
 
 
-def _fail_body(app: Any, collector: Collector, callback: Any, error: Exception, called: set[str]) -> Report:
+def _fail_body(app: Any, collector: Collector, callback: Any, error: Exception, called: set[str]) -> TracerReport:
     """Record that the body will not run. An outer chord gets its failed part; plain Celery would leave it waiting.
     `called`: the error callbacks that chords in its header have called."""
     calls = called | marks_of(callback)
@@ -295,17 +302,17 @@ def _fail_body(app: Any, collector: Collector, callback: Any, error: Exception, 
         part.update({CALLED: sorted(calls)})
         app.backend.on_chord_part_return(part, states.FAILURE, error)
     follow_ups = spread(adoption_of(app), collector)
-    return Report(states.FAILURE, failure=failure_of(error), follow_ups=follow_ups, part=collector.part)
+    return TracerReport(states.FAILURE, failure=failure_of(error), follow_ups=follow_ups, part=collector.part)
 
 
-def _look_again(app: Any, collector: Collector, request: dict[str, Any], body: Any, looked: int) -> Report:
+def _look_again(app: Any, collector: Collector, request: dict[str, Any], body: Any, looked: int) -> TracerReport:
     """Its parts are not all there. The next one rings, unless it comes right now, while this runs: so soon, then less
     and less often."""
     args, root, parent = (body, looked + 1), request.get("root_id"), request.get("parent_id")
     message = internal_message(JOIN_TASK, request["id"], args, root, parent, app.conf.task_serializer)
     again = adoption_of(app).submission(message, collector.queue, None)
     delay_ms = int(1000 * min(LOOK_AGAIN_S, 0.2 * 4**looked))
-    return Report(states.RETRY, again=again, requeue=True, delay_ms=delay_ms)
+    return TracerReport(states.RETRY, again=again, requeue=True, delay_ms=delay_ms)
 
 
 def _added(parts: list[str]) -> int:

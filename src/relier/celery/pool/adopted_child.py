@@ -29,10 +29,10 @@ from relier.celery.adoption import adoption_of
 from relier.celery.canvas.backend import PART_TASK, kept_result
 from relier.celery.canvas.parts import fetch
 from relier.celery.internal import is_internal, run_internal
-from relier.celery.pool.shared_orders import STOP, Key, board
+from relier.celery.pool.shared_orders import STOP, Key, shared_orders
 from relier.celery.sending.collect import Collector, collecting
 from relier.celery.sending.spread import hand_on, spread
-from relier.celery.working.report import Report, write_report
+from relier.celery.working.report import TracerReport, write_report
 from relier.failure import failure_of
 from relier.run.forks import end_copies_of_the_loop, end_copy
 
@@ -44,7 +44,7 @@ Order = tuple[str, Key, str, dict[str, bytes]]  # the task, its attempt, its que
 PR_SET_PDEATHSIG = 1
 ORPHAN_LOOKS_S = 1.0
 RUNNERS = ("celery.app.trace", "relier.celery.pool.rl_child")  # what is on the stack of a process that runs a task
-LOOK = signal.SIGUSR2  # what the worker sends when there is something on the board; SIGUSR1 is Celery's
+LOOK = signal.SIGUSR2  # what the worker sends when there is an order; SIGUSR1 is Celery's
 _obey: Callable[[], Any] | None = None  # what the attempt that runs does then
 
 
@@ -64,7 +64,7 @@ def in_pool_process() -> bool:
 
 
 @signals.worker_process_init.connect(weak=False)
-def watch_the_board(**_: Any) -> None:
+def watch_for_orders(**_: Any) -> None:
     """A process of the pool has started."""
     end_copies_of_the_loop()
     if in_pool_process():
@@ -83,7 +83,7 @@ def _look(_: int, frame: FrameType | None) -> None:
 def leave_if_orphaned(frame: FrameType | None) -> None:
     """End this process if its worker is gone. An idle process would notice by the end of its input, but its siblings
     hold the other end of that open, as it holds theirs. One that runs a task ends after it, as in plain Celery."""
-    if not board.opened_by or os.getppid() == board.opened_by:
+    if not shared_orders.opened_by or os.getppid() == shared_orders.opened_by:
         return
     if not runs_a_task(frame):
         raise SystemExit(0)
@@ -108,7 +108,7 @@ def run_message(order: Order, request: dict[str, Any], body: Any, content: tuple
     collector = Collector(record_id, queue, parts)
 
     def obey() -> None:
-        if board.orders_for(os.getpid(), attempt) & STOP:
+        if shared_orders.orders_for(os.getpid(), attempt) & STOP:
             signal.raise_signal(signal.SIGTERM)  # as Celery's own `terminate`
 
     try:
@@ -128,7 +128,7 @@ def run_message(order: Order, request: dict[str, Any], body: Any, content: tuple
     except Exception as error:  # no attempt may vanish: whatever it is, it is an outcome
         log.exception("task %s could not be traced", record_id)
         follow_ups = spread(adoption_of(app), collector)
-        report = Report(states.FAILURE, failure=failure_of(error), follow_ups=follow_ups, part=collector.part)
+        report = TracerReport(states.FAILURE, failure=failure_of(error), follow_ups=follow_ups, part=collector.part)
         return write_report(report), (1, ExceptionInfo(), None)
 
 
@@ -140,7 +140,7 @@ def tracer_of(app: Any, name: str) -> Callable[..., Any]:
     return task.__trace__
 
 
-def report_of(app: Any, collector: Collector, told: Any, info: Any, *, keeps: bool) -> Report:
+def report_of(app: Any, collector: Collector, told: Any, info: Any, *, keeps: bool) -> TracerReport:
     """What the tracer's answer means. `info` is None for a success, whose result `told` is."""
     state = states.SUCCESS if info is None else info.state
     follow_ups = spread(adoption_of(app), collector)
@@ -151,7 +151,7 @@ def report_of(app: Any, collector: Collector, told: Any, info: Any, *, keeps: bo
         now = [task for task in follow_ups if task.join is None and task.name != PART_TASK]
         hand_on(adoption_of(app), collector.queue, now, run)
         cause = None if info is None else getattr(info.retval, "exc", None) or info.retval
-        return Report(
+        return TracerReport(
             states.RETRY,
             failure=None if cause is None else failure_of(cause),
             again=again,
@@ -160,13 +160,13 @@ def report_of(app: Any, collector: Collector, told: Any, info: Any, *, keeps: bo
     if state == states.SUCCESS:
         joins = any(task.join is not None for task in follow_ups)
         result = kept_result(app, collector.record_id, told, joins=joins) if keeps or joins else None
-        return Report(state, result, follow_ups=follow_ups)
+        return TracerReport(state, result, follow_ups=follow_ups)
     if state == states.REJECTED:
         return rejected(info.retval)
     if state == states.IGNORED:
-        return Report(state, follow_ups=follow_ups)
-    return Report(state, failure=failure_of(info.retval), follow_ups=follow_ups, part=collector.part)
+        return TracerReport(state, follow_ups=follow_ups)
+    return TracerReport(state, failure=failure_of(info.retval), follow_ups=follow_ups, part=collector.part)
 
 
-def rejected(error: Reject) -> Report:
-    return Report(states.REJECTED, failure=failure_of(error), requeue=bool(error.requeue))
+def rejected(error: Reject) -> TracerReport:
+    return TracerReport(states.REJECTED, failure=failure_of(error), requeue=bool(error.requeue))

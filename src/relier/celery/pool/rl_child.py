@@ -1,4 +1,4 @@
-"""Inside a pool process: an attempt of an `@rl_task`. One event loop for the process' life, made after the fork."""
+"""Run an `@rl_task` in a process of Celery's pool."""
 
 from __future__ import annotations
 
@@ -20,33 +20,30 @@ from celery.utils.serialization import get_pickleable_exception
 from relier import background, registry
 from relier.celery.adoption import AdoptedTask
 from relier.celery.pool.adopted_child import Traced, in_pool_process, obeying
-from relier.celery.pool.shared_orders import STOP, WARN, board
+from relier.celery.pool.shared_orders import STOP, WARN, shared_orders
 from relier.celery.working.report import CeleryTaskError
 from relier.errors import RelierError
 from relier.ledger.records import Claimed
-from relier.run.attempt import Attempt, open_attempt
+from relier.run.attempt import Attempt
 from relier.run.channel import LedgerChannel
-from relier.run.execute import HardTimeout, execute, run_soft_hook, stop
-from relier.run.isolated.child import report_of
-from relier.run.outcome import Failed, HandBack, Outcome, PutBack
-from relier.run.threads import Threads
+from relier.run.execute import arm_timeouts
+from relier.run.isolated.child_runner import ChildRunner
+from relier.run.isolated.messages import report_of
+from relier.run.outcome import Failed, Outcome, PutBack
 from relier.submit.client import default_client
 
 SOFT_LIMIT = signal.SIGUSR1  # Celery's soft time limit, which raises wherever it hits
-HOOK_S = 1.0  # a hook that was called late may take so long
 
 
-class Inside:
-    """Runs one attempt at a time."""
+class PoolProcess:
+    """Run the attempts of one pool process, one at a time, on an event loop that lives as long as the process."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._threads = Threads()
-        self._channel = self._loop.run_until_complete(_open())
-        self._warning: asyncio.Task[None] | None = None
+        self._runner = self._loop.run_until_complete(_open())
 
     def run(self, claimed: Claimed) -> Outcome:
-        attempt = open_attempt(claimed, self._channel, partial(board.trusted_until, claimed.lease.owner))
+        attempt = self._runner.open(claimed, partial(shared_orders.trusted_until, claimed.lease.owner))
         if not isinstance(attempt, Attempt):
             return attempt
         celerys = signal.signal(SOFT_LIMIT, signal.SIG_IGN)
@@ -56,73 +53,46 @@ class Inside:
         finally:
             signal.signal(SOFT_LIMIT, celerys)
 
-    def _obey(self, attempt: Attempt) -> None:
-        """What the worker has written on the board, before it sent its signal."""
-        orders = board.orders_for(os.getpid(), attempt.key)
-        if orders & WARN:
-            self._warn(attempt)
-        if orders & STOP:
-            if board.is_lost(attempt.lease.owner):
-                attempt.ctx.lose()
-            stop(attempt, HandBack())
-
     async def _run(self, attempt: Attempt) -> Outcome:
-        current = asyncio.current_task()
-        if attempt.task.is_async and current is not None:
-            attempt.stopper = current.cancel
-        timers = [*self._timers(attempt)]
+        arm_timeouts(attempt, self._loop, lambda _: self._runner.warn())
         self._obey(attempt)
-        try:
-            return await execute(attempt, self._threads, self._channel)
-        finally:
-            for timer in timers:
-                timer.cancel()
-            await self._end_warning()
+        return await self._runner.run(attempt)
 
-    def _timers(self, attempt: Attempt) -> Any:
-        options = attempt.task.options
-        if options.soft_timeout is not None:
-            yield self._loop.call_later(options.soft_timeout, self._warn, attempt)
-        if options.hard_timeout is not None:
-            yield HardTimeout(self._loop, attempt, options.hard_timeout)
-
-    def _warn(self, attempt: Attempt) -> None:
-        if self._warning is None:
-            self._warning = background.start(self._loop, run_soft_hook(attempt))
-
-    async def _end_warning(self) -> None:
-        warning, self._warning = self._warning, None
-        if warning is not None:
-            await asyncio.wait([warning], timeout=HOOK_S)
-            warning.cancel()
+    def _obey(self, attempt: Attempt) -> None:
+        """Carry out the orders that the worker wrote before it sent its signal."""
+        orders = shared_orders.orders_for(os.getpid(), attempt.key)
+        if orders & WARN:
+            self._runner.warn()
+        if orders & STOP:
+            self._runner.stop(lost=shared_orders.is_lost(attempt.lease.owner))
 
 
-async def _open() -> LedgerChannel:
+async def _open() -> ChildRunner:
     client = default_client()
     await client.aopen()
-    return LedgerChannel(client)
+    return ChildRunner(LedgerChannel(client))
 
 
 @cache
-def _inside(pid: int) -> Inside:  # noqa: ARG001 - one per process, also after a fork
-    return Inside()
+def _process(pid: int) -> PoolProcess:  # noqa: ARG001 - one per process, also after a fork
+    return PoolProcess()
 
 
 @signals.worker_process_init.connect(weak=False)
 def warm_up(**_: Any) -> None:
-    """A process of the pool has started: its loop runs and its connection stands before the first task comes."""
+    """Start the loop and connect to the store when the process starts, before its first task."""
     if in_pool_process() and any(not isinstance(task, AdoptedTask) for task in registry.known_tasks()):
-        with contextlib.suppress(RelierError):  # a store that is away is no reason not to start
-            _inside(os.getpid())
+        with contextlib.suppress(RelierError):  # an unreachable store must not prevent the start
+            _process(os.getpid())
 
 
 def run_claimed(raw: bytes) -> tuple[bytes, Traced]:
-    """Run a claimed task of ours. The report for the worker, and what Celery's request wants to know."""
+    """Run a claimed `@rl_task`. Return the report for the worker, and the result that Celery's request expects."""
     claimed = msgspec.msgpack.decode(raw, type=Claimed)
     begun = time.monotonic()
     try:
-        outcome = _inside(os.getpid()).run(claimed)
-    except Exception as error:  # noqa: BLE001 - ours, not the task's: it must come to an end nevertheless
+        outcome = _process(os.getpid()).run(claimed)
+    except Exception as error:  # noqa: BLE001 - our error, not the task's: the attempt must be reported all the same
         outcome = PutBack(error)
     report = msgspec.msgpack.encode(report_of(outcome))
     took = time.monotonic() - begun
@@ -132,8 +102,10 @@ def run_claimed(raw: bytes) -> tuple[bytes, Traced]:
 
 
 def _info(error: BaseException) -> ExceptionInfo:
-    """With a traceback, which one that was never raised does not have. What would make Celery do more than tell of a
-    failure (an exit would end its worker) is told as a plain one."""
+    """Return the error with a traceback, which an exception that was never raised does not have.
+
+    An error that would make Celery do more than report a failure (an exit would end its worker) becomes a plain one.
+    """
     if not isinstance(error, Exception) or isinstance(error, MemoryError | CeleryError | TaskPredicate | Terminated):
         error = CeleryTaskError(f"{type(error).__name__}: {error}")
     try:

@@ -1,7 +1,6 @@
-"""What a worker shows its pool processes, in memory they share: whose lease is trusted until when, and what a process
-is to do with what it runs.
+"""Share memory between a worker and its pool processes: how long the lease is trusted, and orders to processes.
 
-A signal says only "look at the board": by the time it arrives the process may run something else, so an order names the
+A signal only says "look here". By the time it arrives, the process may run something else, so an order names the
 attempt it is for.
 """
 
@@ -16,7 +15,7 @@ WARN, STOP = 1, 2  # orders: call the soft-timeout hook; end
 
 _LEASE = struct.Struct("=16sd")
 _ORDER = struct.Struct("=16sB")
-_ORDERS = 4096  # two processes that share a place: an order may be lost, and who does not obey is killed
+_ORDERS = 4096  # if two processes share a slot, an order may be lost; a process that does not obey is killed
 Key = tuple[str, str]
 
 
@@ -25,7 +24,7 @@ def _mark(*names: str) -> bytes:
 
 
 class SharedOrders:
-    """Opened before the pool forks; read by its processes, written by the worker alone."""
+    """Hold the shared memory. The worker opens it before the pool forks, and alone writes to it."""
 
     def __init__(self) -> None:
         self._memory: mmap.mmap | None = None
@@ -36,35 +35,35 @@ class SharedOrders:
         if self._memory is None:
             self._memory = mmap.mmap(-1, _LEASE.size + _ORDERS * _ORDER.size)
 
-    def show(self, boot: str, trusted_until: float) -> None:
+    def show(self, worker_id: str, trusted_until: float) -> None:
         if self._memory is not None:
-            _LEASE.pack_into(self._memory, 0, _mark(boot), trusted_until)
+            _LEASE.pack_into(self._memory, 0, _mark(worker_id), trusted_until)
 
-    def trusted_until(self, boot: str) -> float:
-        """By the monotonic clock, which all processes of a machine share. 0 where the worker is no longer that boot."""
+    def trusted_until(self, worker_id: str) -> float:
+        """Return how long the lease is trusted (monotonic), or 0 if the worker has another id now."""
         if self._memory is None:
             return 0.0
         mark, until = _LEASE.unpack_from(self._memory, 0)
-        return float(until) if mark == _mark(boot) else 0.0
+        return float(until) if mark == _mark(worker_id) else 0.0
 
-    def is_lost(self, boot: str) -> bool:
-        """Whether the worker was declared lost and goes on as another boot."""
-        return self._memory is not None and _LEASE.unpack_from(self._memory, 0)[0] != _mark(boot)
+    def is_lost(self, worker_id: str) -> bool:
+        """Return whether the worker was declared lost and goes on under another id."""
+        return self._memory is not None and _LEASE.unpack_from(self._memory, 0)[0] != _mark(worker_id)
 
     def order(self, pid: int, attempt: Key, what: int) -> None:
-        """For that attempt, in that process; what was ordered for it before still holds."""
+        """Give an order to that attempt in that process. Earlier orders for the attempt still hold."""
         if self._memory is not None:
-            _ORDER.pack_into(self._memory, self._place(pid), _mark(*attempt), what | self.orders_for(pid, attempt))
+            _ORDER.pack_into(self._memory, self._slot(pid), _mark(*attempt), what | self.orders_for(pid, attempt))
 
     def orders_for(self, pid: int, attempt: Key) -> int:
         if self._memory is None:
             return 0
-        mark, what = _ORDER.unpack_from(self._memory, self._place(pid))
+        mark, what = _ORDER.unpack_from(self._memory, self._slot(pid))
         return int(what) if mark == _mark(*attempt) else 0
 
     @staticmethod
-    def _place(pid: int) -> int:
+    def _slot(pid: int) -> int:
         return _LEASE.size + pid % _ORDERS * _ORDER.size
 
 
-board = SharedOrders()
+shared_orders = SharedOrders()

@@ -16,7 +16,7 @@ from celery import states
 
 from relier.celery.messages import internal_message
 from relier.celery.sending.collect import Collector
-from relier.celery.working.report import Report
+from relier.celery.working.report import TracerReport
 from relier.ledger.records import Submission, new_task_id
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ def hand_on(adoption: Adoption, queue: str, tasks: Sequence[Submission], name: s
         adoption.submit(batch[0] if alone else _packed(adoption, queue, batch, f"{name}.{number}"))
 
 
-def run_spread(app: Any, collector: Collector, request: dict[str, Any], packed: str) -> Report:  # noqa: ARG001
+def run_spread(app: Any, collector: Collector, request: dict[str, Any], packed: str) -> TracerReport:  # noqa: ARG001
     """The body of `relier.spread`: hand on what it holds."""
     held = msgspec.msgpack.decode(base64.b64decode(packed), type=tuple[Submission, ...])
-    return Report(states.SUCCESS, follow_ups=held)
+    return TracerReport(states.SUCCESS, follow_ups=held)
 
 
 def _batches(tasks: Sequence[Submission], most: int) -> Iterator[list[Submission]]:

@@ -26,13 +26,13 @@ from kombu.serialization import prepare_accept_content
 from relier import background
 from relier.celery.adoption import adoption_of
 from relier.celery.pool.coroutines import shared_loop
-from relier.celery.pool.shared_orders import board
+from relier.celery.pool.shared_orders import shared_orders
 from relier.celery.working.jobs import BEGIN_S, Jobs
 from relier.celery.working.request import JobMessage, message_of
-from relier.celery.working.runner import CeleryWorker, is_leaving, is_told
+from relier.celery.working.runner import PoolRunner, is_leaving, is_set, worker_for
 from relier.celery.working.unreadable import Parking, guard_consumer, guard_redis_channels
 from relier.engines.shutdown import LEAVE_S
-from relier.engines.worker import EXIT_FORCED
+from relier.engines.worker import EXIT_FORCED, Worker
 from relier.errors import RelierError
 from relier.run.forks import end_copies_of_the_loop
 from relier.run.outcome import PutBack
@@ -54,7 +54,8 @@ class LedgerStep(bootsteps.StartStopStep):
         super().__init__(parent, **kwargs)
         self.adoption = adoption_of(parent.app)
         self.jobs = Jobs()
-        self.worker: CeleryWorker | None = None
+        self.worker: Worker | None = None
+        self.runner: PoolRunner | None = None
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
         self._leaving = False
@@ -62,7 +63,7 @@ class LedgerStep(bootsteps.StartStopStep):
         self._trouble: BaseException | None = None
         parent.ledger_step = self
         self.adoption.take_over()
-        board.open()
+        shared_orders.open()
         if parent.pool_cls.uses_semaphore:
             gc.collect()
             gc.freeze()  # processes are forked next: what is here stays shared, as no collection touches it
@@ -95,11 +96,12 @@ class LedgerStep(bootsteps.StartStopStep):
 
     async def _work(self, parent: Any) -> int:
         self._loop = asyncio.get_running_loop()
-        worker = self.worker = CeleryWorker(self.adoption, parent, self.jobs, self._ready.set)
+        runner = self.runner = PoolRunner(self.adoption, parent, self.jobs)
+        worker = self.worker = worker_for(self.adoption, runner, self._ready.set)
         end_copies_of_the_loop()
-        if not worker.forks:
+        if not runner.forks:
             shared_loop.share(self._loop)
-        self.park = Parking(self.adoption, self._loop, lambda: worker.boot)
+        self.park = Parking(self.adoption, self._loop, lambda: worker.worker_id)
         return await worker.run()
 
     # --- from the thread to the pool -----------------------------------------------------------------------------
@@ -178,7 +180,7 @@ class LedgerStep(bootsteps.StartStopStep):
         until = time.monotonic() + self.adoption.client.settings.graceful_shutdown_timeout + LEAVE_S
         turn = self.turns(parent)
         while self._alive() and time.monotonic() < until:
-            if is_told(state.should_terminate):
+            if is_set(state.should_terminate):
                 self.drain(now=True)
             turn()
         if self._code == EXIT_FORCED:
@@ -294,8 +296,8 @@ class ConsumerStep(bootsteps.StartStopStep):
             self._work_on(done)
         if isinstance(answer[0], BaseException):
             raise answer[0]
-        worker = self._step.worker
-        return answer[0] if worker is None else worker.broker_calls.watch(answer[0])
+        runner = self._step.runner
+        return answer[0] if runner is None else runner.broker_calls.watch(answer[0])
 
     def _work_on(self, done: threading.Event) -> None:
         consumer = self._consumer

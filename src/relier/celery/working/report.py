@@ -21,7 +21,7 @@ class CeleryTaskError(RelierError):
     """A failure of an adopted task whose class is not known here."""
 
 
-class Report(msgspec.Struct, omit_defaults=True):
+class TracerReport(msgspec.Struct, omit_defaults=True):
     """`state` is Celery's. `again`: what to run next under the same id, and when; `requeue`: as it is, at once."""
 
     state: str
@@ -43,12 +43,12 @@ class Report(msgspec.Struct, omit_defaults=True):
         return Failed(error, True, self.failure, self.follow_ups, self.part)
 
 
-def write_report(report: Report) -> bytes:
+def write_report(report: TracerReport) -> bytes:
     return msgspec.msgpack.encode(report)
 
 
-def read_report(raw: bytes) -> Report:
-    return msgspec.msgpack.decode(raw, type=Report)
+def read_report(raw: bytes) -> TracerReport:
+    return msgspec.msgpack.decode(raw, type=TracerReport)
 
 
 def write_result(value: Any, serializer: str) -> bytes | None:

@@ -28,12 +28,11 @@ from relier.celery.pool.rl_child import run_claimed
 from relier.celery.sending.collect import Collector, collecting
 from relier.celery.sending.spread import spread
 from relier.celery.working.jobs import Job
-from relier.celery.working.report import Report as CeleryReport
-from relier.celery.working.report import read_report
+from relier.celery.working.report import TracerReport, read_report
 from relier.errors import HardTimeoutError, MaxResurrectionsExceededError
 from relier.failure import how_it_ended
 from relier.ledger.records import Submission
-from relier.run.isolated.processes import Report, outcome_of
+from relier.run.isolated.messages import ChildReport, outcome_of
 from relier.run.outcome import Failed, HandBack, Outcome, PutBack
 
 log = logging.getLogger("relier.celery")
@@ -148,22 +147,22 @@ class LedgerRequest(Request):
         except Exception as error:  # no attempt may vanish: whatever it is, it is an outcome
             log.exception("what came of task %s cannot be read", self.id)
             told = PutBack(error)
-        if isinstance(told, CeleryReport) and told.state == states.REJECTED:
+        if isinstance(told, TracerReport) and told.state == states.REJECTED:
             self._reject_it(told, traced)
             return
-        self.job.settle(told.outcome() if isinstance(told, CeleryReport) else told)
+        self.job.settle(told.outcome() if isinstance(told, TracerReport) else told)
         Request.on_success(self, traced)  # never a subclass's: Celery does not call that either
 
-    def _read(self, raw: bytes) -> CeleryReport | Outcome:
+    def _read(self, raw: bytes) -> TracerReport | Outcome:
         attempt = self.job.attempt
         if isinstance(attempt.task, AdoptedTask):
             return read_report(raw)
-        report = msgspec.msgpack.decode(raw, type=Report)
+        report = msgspec.msgpack.decode(raw, type=ChildReport)
         if isinstance(attempt.stop, HandBack) and not report.handback:  # it came to an end of its own all the same
             attempt.stop = None
         return outcome_of(attempt, report)
 
-    def _reject_it(self, report: CeleryReport, traced: Any) -> None:
+    def _reject_it(self, report: TracerReport, traced: Any) -> None:
         """The body has rejected it: Celery's worker, not the tracer, says what follows from that."""
         try:
             with collecting(self._collector()) as collector:
@@ -281,7 +280,7 @@ class LedgerRequest(Request):
             self._announce_revoked("revoked", False, None, False)
 
     def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:
-        """Celery has lost its broker, or leaves: that is no reason, the ledger is there."""
+        """Do nothing. Losing the broker does not cancel tasks: the ledger holds them."""
 
 
 @cache

@@ -2,7 +2,7 @@
 
 Each process runs one attempt at a time, so its death can only be the fault of that attempt. The death of a worker that
 ran several attempts proves nothing about any of them. Between attempts a process is kept for the next one. The parent
-alone reports outcomes to the ledger. Parent and child exchange messages over a socket: a length, then msgpack.
+alone reports outcomes to the ledger. Parent and child exchange messages over a socket.
 """
 
 from __future__ import annotations
@@ -17,15 +17,25 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from relier import background
-from relier.errors import RelierError, WorkerInitializationError
-from relier.failure import Failure, how_it_ended
-from relier.ledger.records import Claimed
+from relier.errors import WorkerInitializationError
+from relier.failure import how_it_ended
 from relier.run.attempt import Attempt
+from relier.run.isolated.messages import (
+    ChildReport,
+    ParentMessage,
+    Ready,
+    Run,
+    Stop,
+    Trust,
+    Waited,
+    Warn,
+    outcome_of,
+    pack,
+    unpack,
+)
 from relier.run.origin import Origin
-from relier.run.outcome import CROWDED_MS, Died, Done, Failed, HandBack, Outcome, PutBack
+from relier.run.outcome import CROWDED_MS, Died, Outcome
 from relier.settings import Settings, environment
 
 log = logging.getLogger("relier.worker")
@@ -36,80 +46,7 @@ CROWDED_MOST_MS, GROW_S = 30_000, 1.0  # the longest delay of a refused task; ho
 LAST_WORDS_S = 0.5  # the most time between the end of a child and the end of its connection
 
 
-class Order(msgspec.Struct, tag_field="do", tag=str.lower):
-    """Represent a message from the parent."""
-
-
-class Run(Order):
-    claimed: Claimed
-    trusted_until: float  # monotonic: one clock for all processes of a machine
-
-
-class Trust(Order):
-    """Say that the store answered the worker's heartbeat."""
-
-    until: float
-
-
-class Warn(Order):
-    """Ask the child to call the soft-timeout hook."""
-
-
-class Stop(Order):
-    """Ask the child to cancel its attempt. `lost`: the attempt's lease is lost."""
-
-    lost: bool = False
-
-
-class Word(msgspec.Struct, tag_field="say", tag=str.lower):
-    """Represent a message from the child about its attempt."""
-
-
-class Waited(Word):
-    """Say how long the attempt waited for the store (s), and when its current wait began (0 if there is none)."""
-
-    past: float
-    since: float
-
-
-class Report(Word):
-    """Report the attempt's outcome: its result, or its failure.
-
-    `final`: trying again cannot help. `retryable`: whether the task's retries cover the failure. `putback`: the child
-    cannot run the task. `handback`: the attempt stopped without an outcome.
-    """
-
-    result: bytes | None = None
-    failure: Failure | None = None
-    final: bool = False
-    retryable: bool | None = None
-    putback: bool = False
-    handback: bool = False
-
-
-class Ready(msgspec.Struct):
-    """Say that the child has imported its modules. This is its first message."""
-
-
-class ChildError(RelierError):
-    """Stand for an error in an isolated process whose class is not known in the parent."""
-
-
-def pack(message: msgspec.Struct) -> bytes:
-    body = msgspec.msgpack.encode(message)
-    return len(body).to_bytes(4, "big") + body
-
-
-async def unpack(reader: asyncio.StreamReader, kind: Any) -> Any:
-    """Return the next message, or None at the end of the connection."""
-    try:
-        size = int.from_bytes(await reader.readexactly(4), "big")
-        return msgspec.msgpack.decode(await reader.readexactly(size), type=kind)
-    except (asyncio.IncompleteReadError, ConnectionError):
-        return None
-
-
-class Child:
+class IsolatedProcess:
     """Control one isolated process."""
 
     def __init__(
@@ -122,7 +59,7 @@ class Child:
         self._killer: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def start(cls, modules: tuple[str, ...], settings: Settings, origin: Origin | None = None) -> Child:
+    async def start(cls, modules: tuple[str, ...], settings: Settings, origin: Origin | None = None) -> IsolatedProcess:
         """Start a process, and return once it has imported the tasks and waits for its first order."""
         ours, theirs = socket.socketpair()
         reader, writer = await asyncio.open_connection(sock=ours)
@@ -167,7 +104,7 @@ class Child:
             return attempt.stop
         attempt.stopper = partial(self.stop, attempt)
         self.say(Run(attempt.claimed, trusted_until))
-        report: Report | None = await self._report(attempt)
+        report: ChildReport | None = await self._report(attempt)
         attempt.stopper = None
         if report is None:
             cause = await self._cause()
@@ -177,7 +114,7 @@ class Child:
         return outcome_of(attempt, report)
 
     async def _report(self, attempt: Attempt) -> Any:
-        while isinstance(word := await self._hear(Report | Waited), Waited):
+        while isinstance(word := await self._hear(ChildReport | Waited), Waited):
             attempt.ctx.waits.mirror(word.past, word.since)
         return word
 
@@ -201,7 +138,7 @@ class Child:
         await asyncio.wait({self._ended})
         return how_it_ended(self._ended.result())
 
-    def say(self, order: Order) -> None:
+    def say(self, order: ParentMessage) -> None:
         with contextlib.suppress(ConnectionError):
             self._writer.write(pack(order))
 
@@ -255,9 +192,9 @@ class IsolatedProcesses:
         self._most = most
         self._slots = asyncio.Semaphore(most)
         self._admitted = 0
-        self.crowd = IsolationBackoff()
-        self._idle: list[Child] = []
-        self._busy: dict[tuple[str, str], Child] = {}
+        self.backoff = IsolationBackoff()
+        self._idle: list[IsolatedProcess] = []
+        self._busy: dict[tuple[str, str], IsolatedProcess] = {}
 
     def admit(self) -> bool:
         """Admit one more attempt. Return False if as many wait for a process as run in one.
@@ -266,13 +203,13 @@ class IsolatedProcesses:
         """
         if self._admitted >= 2 * self._most:
             if len(self._busy) == self._most:  # all processes are running
-                self.crowd.refused()
+                self.backoff.refused()
             return False
         self._admitted += 1
         return True
 
     @contextlib.asynccontextmanager
-    async def process_for(self, attempt: Attempt) -> AsyncIterator[Child]:
+    async def process_for(self, attempt: Attempt) -> AsyncIterator[IsolatedProcess]:
         """Provide a ready process for an admitted attempt. The wait for it does not count towards the hard timeout."""
         try:
             await self._slots.acquire()
@@ -288,7 +225,7 @@ class IsolatedProcesses:
             self._slots.release()
             self._admitted -= 1
             if self._admitted < self._most:
-                self.crowd.idle()
+                self.backoff.idle()
             self._busy.pop(attempt.key, None)
             if child is not None and child.usable:
                 self._idle.append(child)
@@ -313,25 +250,12 @@ class IsolatedProcesses:
         loop = asyncio.get_running_loop()
         await asyncio.gather(*(background.start(loop, child.end()) for child in children))
 
-    async def _start(self) -> Child:
-        return await Child.start(self._modules, self._settings, self._origin)
+    async def _start(self) -> IsolatedProcess:
+        return await IsolatedProcess.start(self._modules, self._settings, self._origin)
 
-    def _take(self) -> Child | None:
+    def _take(self) -> IsolatedProcess | None:
         while self._idle:
             child = self._idle.pop()
             if child.usable:
                 return child
         return None
-
-
-def outcome_of(attempt: Attempt, report: Report) -> Outcome:
-    if report.failure is None:
-        return attempt.stop if isinstance(attempt.stop, Failed) else Done(report.result)
-    if attempt.stop is not None:
-        return attempt.stop
-    if report.handback:
-        return HandBack()
-    error = report.failure.rebuild() or ChildError(f"{report.failure.name}: {report.failure.message}")
-    if report.putback:
-        return PutBack(error)
-    return Failed(error, report.final, report.failure, retryable=report.retryable)

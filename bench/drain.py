@@ -68,7 +68,7 @@ def main() -> None:
         table.exactly("workers that left otherwise", sum(code not in (0, 3, None) for code in codes), 0)
         table.line("tasks handed back", after.counts.get("released", 0))
         table.line("longest time to leave", max(seconds for _, seconds in stops), "s")
-        table.exactly("boots left behind", len(before.boots), 0)
+        table.exactly("workers left behind", len(before.workers), 0)
         table.exactly("tasks still held when all had left", before.by_state()["running"], 0)
         table.exactly("tasks lost", len(ids) - sum(task.record.state == "done" for task in tasks), 0)
         table.exactly("tasks revived", after.counts.get("revived", 0), 0)

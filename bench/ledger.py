@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from relier.ledger.ledger import Ledger, load_scripts
-from relier.ledger.records import Claimed, Lease, Submission, new_boot, new_task_id
+from relier.ledger.records import Claimed, Lease, Submission, new_task_id, new_worker_id
 from relier.settings import Settings
 from relier.store import SyncStore
 from relier.store.call import Call
@@ -29,7 +29,7 @@ class Bench:
     def __init__(self, store: SyncStore, settings: Settings) -> None:
         self.store = store
         self.ledger = Ledger(settings)
-        self.boot = new_boot()
+        self.boot = new_worker_id()
         self.seq = 0
         self.costs: dict[str, list[float]] = {}
         self.commands: dict[str, float] = {}
@@ -185,7 +185,7 @@ def revival(n: int = 10_000) -> tuple[float, float, int]:
         with store:
             bench.run_tasks(n)
             total, longest, most = 0, 0, 0
-            call = bench.ledger.revive(boot=bench.boot, deepest=10 * n)
+            call = bench.ledger.revive(worker_id=bench.boot, deepest=10 * n)
             revived = 0
             while revived < n:
                 before = bench.script_us()[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 
 import relier
-from relier.ledger import Ledger, Submission, load_scripts, new_boot, new_task_id
+from relier.ledger import Ledger, Submission, load_scripts, new_task_id, new_worker_id
 from relier.settings import Settings
 from relier.store import SyncStore
 
@@ -15,7 +15,7 @@ def main() -> None:
         raise SystemExit(f"this is not the wheel: {relier.__file__}")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         settings = Settings(redis_url=f"embedded://{folder}")
-        ledger, boot, task_id = Ledger(settings), new_boot(), new_task_id()
+        ledger, boot, task_id = Ledger(settings), new_worker_id(), new_task_id()
         with SyncStore(settings, load_scripts()) as store:
             store.run(ledger.open())
             store.run(ledger.submit([Submission(id=task_id, name="smoke", payload=b"1")]))

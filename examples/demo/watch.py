@@ -49,7 +49,7 @@ class Watch:
         counts, states = stats.counts, stats.by_state()
         ended = sum(counts.get(state, 0) for state in ("done", "dead", "cancelled"))
         live = states["scheduled"] + states["queued"] + states["running"]
-        alive = {json.loads(boot.about)["pid"]: boot.owned for boot in stats.boots if boot.lease_left_ms > 0}
+        alive = {json.loads(worker.about)["pid"]: worker.owned for worker in stats.workers if worker.lease_left_ms > 0}
         return Snapshot(
             pushed=counts.get("submitted", 0),
             done=counts.get("done", 0),

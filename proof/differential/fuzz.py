@@ -80,7 +80,7 @@ class Fuzzer:
 
     def leases(self) -> list[Lease]:
         first = self.lease()
-        return [first, *(lease for lease in (self.lease() for _ in range(3)) if lease.owner == first.owner)]
+        return [first, *(lease for lease in (self.lease() for _ in range(3)) if lease.worker_id == first.worker_id)]
 
     def some_id(self, state: str = "") -> tuple[str, int]:
         """An id, mostly of a task in that state, and mostly its version."""
@@ -164,7 +164,7 @@ class Fuzzer:
     def revive(self) -> Call[Any]:
         boot = self.rng.choice(["", "", *BOOTS])
         most, deepest = self.rng.choice([1, 3, 200]), self.rng.choice([0, 2, 10_000])
-        return self.ledger.revive(most, deepest, interval_ms=self.rng.choice([500, 4000]), boot=boot)
+        return self.ledger.revive(most, deepest, interval_ms=self.rng.choice([500, 4000]), worker_id=boot)
 
     def promote(self) -> Call[Any]:
         return self.ledger.promote(self.rng.choice([1, 200]))

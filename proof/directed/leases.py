@@ -95,7 +95,7 @@ def _lose_host(stage: Stage, boot: str, *company: str) -> None:
     taken = {lease.task_id for lease in stage.claim(boot, 1, want=9)}
     if not taken >= set(company):
         raise AssertionError(f"the schedule missed its point: {boot} took {taken}, not {company}")
-    stage.run(ledger.revive(boot=boot, cause="host down"))
+    stage.run(ledger.revive(worker_id=boot, cause="host down"))
 
 
 def hosts_die(stage: Stage) -> None:
@@ -128,11 +128,11 @@ def suspect_convicts_itself(stage: Stage) -> None:
         _lose_host(stage, f"A{n}", "t", "u")
     lease = next(lease for lease in stage.claim("Z", 1, want=9) if lease.task_id == "t")
     stage.run(ledger.forfeit(lease, "exit 139"))
-    stage.run(ledger.revive(boot="Z", cause="host down"))
+    stage.run(ledger.revive(worker_id="Z", cause="host down"))
     _lose_host(stage, "B", "t", "u")
     stage.run(ledger.register("C", 2000))
     stage.claim("C", 1)
-    stage.run(ledger.revive(boot="C", cause="exit 137"))
+    stage.run(ledger.revive(worker_id="C", cause="exit 137"))
 
 
 def emptied(stage: Stage) -> None:

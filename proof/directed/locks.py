@@ -13,12 +13,12 @@ def lock_of_the_lost(stage: Stage) -> None:
     stage.push(stage.submission("t"), stage.submission("u"), stage.submission("v"))
     first, second, _ = stage.claim("A", 1, want=3)
     stage.run(ledger.lock("k", "one", 60_000, first), ledger.lock("k", "two", 60_000, "web"))
-    stage.run(ledger.revive(1, boot="A"))  # declared lost, not yet swept
+    stage.run(ledger.revive(1, worker_id="A"))  # declared lost, not yet swept
     stage.run(ledger.lock("k", "three", 60_000, "web"), ledger.unlock("k", "one"), ledger.renew("k", "one", 60_000))
     for lease in (first, second):
         call = ledger.lock("l", f"late {lease.task_id}".replace(" ", "."), 60_000, lease)
         parsed(call, stage.world.apply(call))
-        stage.run(ledger.revive(boot="A"))  # and now swept, gone
+        stage.run(ledger.revive(worker_id="A"))  # and now swept, gone
     stage.run(ledger.conclude("k", "three", 1000, b"r"), ledger.lock("k", "four", 60_000, "web"))
     stage.wait(1)
     stage.run(ledger.lock("k", "five", 60_000, "web"))

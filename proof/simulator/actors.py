@@ -186,7 +186,7 @@ class Worker:
     # --- attempts ------------------------------------------------------------------------------------------------
 
     def mine(self, lease: Lease) -> bool:
-        return self.boot == lease.owner and not self.gone and self.running.get(lease.task_id) == lease
+        return self.boot == lease.worker_id and not self.gone and self.running.get(lease.task_id) == lease
 
     def attempt(self, claimed: Claimed) -> Steps:
         """One task: some work, some notes, one end."""

@@ -106,7 +106,7 @@ class Faults:
         worker.node.dead = True
         world.note("KILL", worker.boot)
         if worker.boot and rng.random() < world.profile.supervised:
-            call = world.ledger.revive(boot=worker.boot, cause="exit 137")
+            call = world.ledger.revive(worker_id=worker.boot, cause="exit 137")
             world.spawn(Node("supervisor"), ask(call, 4), rng.randint(1, 50) * MS)
         self.hire(rng.randint(50, 1000) * MS)
 

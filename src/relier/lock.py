@@ -203,7 +203,7 @@ class IdempotencyLock:
         """Whether the block holds the key now."""
         self.state, self._found, self._keyring = answer.state, answer.result, held.client.keyring
         if answer.state is LockState.IN_FLIGHT:
-            who = f"task {answer.task_id} on worker {answer.owner}" if answer.task_id else f"process {answer.owner}"
+            who = f"task {answer.task_id} on worker {answer.holder}" if answer.task_id else f"process {answer.holder}"
             raise IdempotencyInFlightError(
                 f"{self.key!r:.80} is being worked on by {who}, which holds it for {answer.left_ms / 1000:g} s more at "
                 f"the most unless it renews it; nothing was run; try again later",

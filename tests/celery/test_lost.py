@@ -29,7 +29,7 @@ def die(shop: Shop, times: int, together: int = 1) -> list[str]:
         store.run(ledger.register(boot, 60_000))
         claim = store.run(ledger.claim(boot, 1, ["celery"], together))
         assert len(claim.tasks) == together
-        swept = store.run(ledger.revive(boot=boot, cause="killed"))
+        swept = store.run(ledger.revive(worker_id=boot, cause="killed"))
     return [state for _, state in swept.outcomes]
 
 

@@ -38,7 +38,7 @@ def furnish(desk: Desk) -> dict[str, str]:
     """A bit of everything a namespace can hold."""
     ids = desk.one_of_each()
     ids["held"] = desk.start(on_lost="hold", queue="held").task_id
-    desk.run(desk.ledger.revive(boot=desk.boot, cause="killed"))
+    desk.run(desk.ledger.revive(worker_id=desk.boot, cause="killed"))
     desk.boot = desk.join(queues=["default"], host="web2")
     ids["with key"] = desk.push(key="order-1", key_ttl_ms=60_000, queue="mail")
     ids["done with key"] = desk.done(key="order-2", key_ttl_ms=60_000, queue="x")

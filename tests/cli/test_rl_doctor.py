@@ -13,7 +13,7 @@ from relier.cli.doctor.verdict import Verdict
 from relier.cli.main import rl
 from relier.cli.session import Session
 from relier.cli.worker_view import Staff
-from relier.ledger.records import BootStats, QueueStats, Stats
+from relier.ledger.records import QueueStats, Stats, WorkerStats
 from relier.settings import Settings
 from relier.store.connect.probe import Capabilities
 from tests.support.cli_desk import Desk, Run, RunJson
@@ -209,33 +209,35 @@ def test_a_replica() -> None:
     assert only(verdicts, "bad") == ["Redis 7.2.4 is a replica."]
 
 
-def stats_of(*boots: BootStats, queues: tuple[QueueStats, ...] = ()) -> Stats:
+def stats_of(*workers: WorkerStats, queues: tuple[QueueStats, ...] = ()) -> Stats:
     ended = {"done": 0, "dead": 0, "cancelled": 0}
-    return Stats(now_ms=10_000_000, counts={}, queues=queues, scheduled=0, boots=boots, ended=ended)
+    return Stats(now_ms=10_000_000, counts={}, queues=queues, scheduled=0, workers=workers, ended=ended)
 
 
 def test_workers_that_are_gone() -> None:
-    gone = BootStats("gone", -5, 3, "{}", 9_000_000, "", 1)
-    alive = BootStats("alive", 4000, 0, "{}", 9_999_000, "", 1)
-    for boots, level in (((gone,), "bad"), ((gone, alive), "warn")):
-        stats = stats_of(*boots)
+    gone = WorkerStats("gone", -5, 3, "{}", 9_000_000, "", 1)
+    alive = WorkerStats("alive", 4000, 0, "{}", 9_999_000, "", 1)
+    for workers, level in (((gone,), "bad"), ((gone, alive), "warn")):
+        stats = stats_of(*workers)
         verdicts = list(ledger_checks.check_workers(stats, Staff(stats, 5.0)))
         assert "1 worker stopped giving signs of life, with 3 tasks in hand." in only(verdicts, level)
 
 
 @pytest.mark.parametrize(("owned", "told"), [(0, 1), (2, 0)])
 def test_a_worker_that_beats_but_does_not_ask(owned: int, told: int) -> None:
-    boot = BootStats("deaf", 4000, owned, '{"concurrency": 2}', 9_999_000, "9000000", 1)
+    boot = WorkerStats("deaf", 4000, owned, '{"concurrency": 2}', 9_999_000, "9000000", 1)
     stats = stats_of(boot)
     says = only(list(ledger_checks.check_workers(stats, Staff(stats, 5.0))), "warn")
     assert len(says) == told
     if told:
-        assert says[0].startswith("Worker deaf beats, but has not asked for work for 16 m 40 s")
+        assert says[0].startswith(
+            "Worker deaf sends heartbeats and has free slots, but has not asked for work for 16 m 40 s"
+        )
 
 
 def test_tasks_that_wait_for_long() -> None:
     queue = QueueStats("default", 3, 0, 9_000_000, False, 0)
-    stats = stats_of(BootStats("b", 4000, 0, "{}", 9_999_000, "", 1), queues=(queue,))
+    stats = stats_of(WorkerStats("b", 4000, 0, "{}", 9_999_000, "", 1), queues=(queue,))
     says = only(list(ledger_checks.check_queues(stats, Staff(stats, 5.0))), "warn")
     assert says == ["The oldest waiting task came 16 m ago (queue 'default')."]
 

@@ -9,7 +9,7 @@ import pytest
 
 from relier.cli import output
 from relier.cli.worker_view import Staff
-from relier.ledger.records import BootStats, Stats
+from relier.ledger.records import Stats, WorkerStats
 from relier.states import State
 from tests.support.cli_desk import Desk, Run, RunJson
 
@@ -183,8 +183,8 @@ def test_workers(desk: Desk, run: Run, run_json: RunJson) -> None:
     assert "1/4" in table
 
 
-def stats_of(*boots: BootStats) -> Stats:
-    return Stats(now_ms=1_000_000, counts={}, queues=(), scheduled=0, boots=boots, ended={})
+def stats_of(*workers: WorkerStats) -> Stats:
+    return Stats(now_ms=1_000_000, counts={}, queues=(), scheduled=0, workers=workers, ended={})
 
 
 @pytest.mark.parametrize(
@@ -199,13 +199,13 @@ def stats_of(*boots: BootStats) -> Stats:
     ],
 )
 def test_a_worker_is_judged_by_its_lease_and_its_beat(left_ms: int, quiet_ms: int, health: str) -> None:
-    boot = BootStats("b", left_ms, 0, "{}", 1_000_000 - quiet_ms, "", 1)
+    boot = WorkerStats("b", left_ms, 0, "{}", 1_000_000 - quiet_ms, "", 1)
     assert Staff(stats_of(boot), 5.0).workers[0].health == health
 
 
 def test_who_listens_to_a_queue() -> None:
-    def boot(about: object) -> BootStats:
-        return BootStats("b", 4000, 0, json.dumps(about), 999_000, "", 1)
+    def boot(about: object) -> WorkerStats:
+        return WorkerStats("b", 4000, 0, json.dumps(about), 999_000, "", 1)
 
     mail = boot({"queues": ["mail"]})
     assert Staff(stats_of(), 5.0).unattended("default")

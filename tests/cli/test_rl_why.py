@@ -124,7 +124,7 @@ def test_a_life_with_everything(desk: Desk, run: Run, run_json: RunJson) -> None
 
 def test_a_revived_task_that_was_not_to_run_again(desk: Desk, run: Run) -> None:
     lease = desk.start(on_lost="bury")
-    desk.run(desk.ledger.revive(boot=desk.boot, cause="killed"))
+    desk.run(desk.ledger.revive(worker_id=desk.boot, cause="killed"))
     lines = story(run, lease.task_id)
     has(lines, "its worker was lost: killed. It was not to run again.")
     has(lines, "It is dead since ", " of lost")
@@ -157,10 +157,10 @@ def test_a_suspect_runs_alone(desk: Desk, run: Run) -> None:
             desk.claim(boot=boot)
             desk.push()
             desk.claim(boot=boot)
-            desk.run(desk.ledger.revive(boot=boot, cause="host down"))
+            desk.run(desk.ledger.revive(worker_id=boot, cause="host down"))
         else:
             desk.start()
-            desk.run(desk.ledger.revive(boot=desk.boot, cause="host down"))
+            desk.run(desk.ledger.revive(worker_id=desk.boot, cause="host down"))
             desk.boot = boot
     has(story(run, lease.task_id), "it runs alone in a process of its own")
 

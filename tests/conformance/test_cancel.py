@@ -119,7 +119,7 @@ def test_a_cancel_is_bound_to_the_attempt_it_met(shared: Stage) -> None:
     receipt = tasks.fails_then_waits.push(shared.place)
     first, _ = shared.wait_for_notes("runs", 2)
     record = shared.record(receipt)
-    asked = shared.key("asked", record.owner)
+    asked = shared.key("asked", record.worker_id)
     shared.command("SADD", asked, f"{receipt.id} {first.split()[1]}")
     try:
         shared.wait_for_beats(2)

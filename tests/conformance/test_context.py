@@ -19,7 +19,7 @@ def test_a_task_knows_what_it_is(shared: Stage, where: str) -> None:
     assert told["task_name"] == task.name == f"tests.support.conformance.tasks.{task.__name__}"
     assert told["attempt"] == 1
     assert told["fence"] == int(record.fence) > 0
-    assert told["worker_id"] == record.owner in shared.boots()
+    assert told["worker_id"] == record.worker_id in shared.boots()
     assert (told["args"], told["kwargs"]) == ((1,), {"b": 5})
     assert (told["a"], told["b"]) == (1, 5)
     assert told["lost"] is False

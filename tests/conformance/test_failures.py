@@ -24,7 +24,7 @@ def test_an_exception_is_a_dead_letter_with_reason_message_traceback_and_attempt
     (entry,) = dead.history
     failure = read_failure(entry.detail)
     assert (entry.move, entry.attempt) == ("bury", 1)
-    assert entry.owner in shared.boots()
+    assert entry.worker_id in shared.boots()
     assert 0 < entry.since_ms <= entry.at_ms
     assert failure.message == "declined: stolen"
     assert "raise DeclinedError(code, cents)" in failure.traceback

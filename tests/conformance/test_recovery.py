@@ -34,7 +34,7 @@ def test_the_tasks_of_a_killed_worker_run_again_on_another(stage: Stage) -> None
     assert dead_boot not in {run.split()[1] for run in runs[3:]}
     for receipt in receipts:
         (entry,) = stage.task(receipt).history
-        assert (entry.move, entry.owner, entry.attempt) == ("revive", dead_boot, 1)
+        assert (entry.move, entry.worker_id, entry.attempt) == ("revive", dead_boot, 1)
         assert 0 < entry.since_ms < entry.at_ms
     assert stage.boots().isdisjoint({dead_boot})
 

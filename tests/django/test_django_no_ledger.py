@@ -53,7 +53,7 @@ def test_a_relay_without_a_ledger(shop: DjangoShop) -> None:
     call_command("relier_relay", "--no-ledger", "--celery-app", f"{__name__}:app", stdout=said)
     watcher.join()
     assert "The relay has stopped: 1 sent" in said.getvalue()
-    assert shop.client.run(shop.client.ledger.stats()).boots == ()
+    assert shop.client.run(shop.client.ledger.stats()).workers == ()
 
 
 def test_without_a_broker_there_is_nowhere_to_send_to(shop: DjangoShop) -> None:

@@ -30,7 +30,7 @@ def test_sigterm_at_20_random_moments(patient: Fleet) -> None:
         member = patient.worker("--concurrency", "20", RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="0.02")
         wait_until(lambda seen=seen, more=more: len(patient.diary("begin")) >= seen + more, what="some tasks begun")
         assert member.terminate(20) in (0, 3)
-        assert patient.stats().boots == ()
+        assert patient.stats().workers == ()
     patient.worker()
     tasks = patient.wait_done(ids, 60)
     assert {task.result for task in tasks} == {b"1"}, "no attempt is burnt by a release"

@@ -38,7 +38,7 @@ def flap(fleet: Fleet, server: Server, times: int) -> None:
 
 
 def beats(fleet: Fleet) -> list[int]:
-    return [boot.beat_ms for boot in fleet.stats().boots]
+    return [worker.beat_ms for worker in fleet.stats().workers]
 
 
 def past(seconds: float) -> Callable[[], bool]:
@@ -94,7 +94,7 @@ def test_a_worker_joins_though_its_first_words_are_lost(server: Server, settings
         liveness = Liveness()
         heart = HeartbeatThread(reached, client.scripts, liveness, "{}", lambda _: None, lambda: None)
         heart.join_namespace()
-        assert liveness.worker_id in {boot.boot for boot in client.run(client.ledger.stats()).boots}
+        assert liveness.worker_id in {worker.worker_id for worker in client.run(client.ledger.stats()).workers}
         heart.end()
         heart.join(10)
     client.close()

@@ -19,7 +19,7 @@ def test_it_revives_alone(fleet: Fleet, command: str) -> None:
     sweeper = fleet.start(command)
     wait_until(lambda: fleet.stats().counts.get("revived") == 20, 15, "all revived")
     wait_until(lambda: late.info().record.state is State.QUEUED, 5, "the late one due")
-    assert fleet.stats().boots == (), "the sweeper itself is no worker"
+    assert fleet.stats().workers == (), "the sweeper itself is no worker"
     assert sweeper.terminate(10) == 0
     fleet.open_gate("go")
     fleet.worker("--no-sweep")

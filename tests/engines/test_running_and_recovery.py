@@ -73,7 +73,7 @@ def test_child_oom_killed(fleet: Fleet) -> None:
     assert len(fleet.diary("begin")) == 3
     deaths = [entry for entry in task.history if entry.move == "revive"]
     assert len(deaths) == 3
-    assert all("SIGKILL" in entry.detail and entry.owner and entry.since_ms for entry in deaths)
+    assert all("SIGKILL" in entry.detail and entry.worker_id and entry.since_ms for entry in deaths)
     assert task.payload is not None, "it can be replayed"
 
 

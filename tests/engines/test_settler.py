@@ -6,7 +6,7 @@ import pytest
 
 from relier.engines.settler import Settler
 from relier.ledger.ledger import load_scripts
-from relier.ledger.records import Submission, new_boot
+from relier.ledger.records import Submission, new_worker_id
 from relier.run.outcome import Done
 from relier.settings import Settings
 from relier.states import State
@@ -20,7 +20,7 @@ async def test_a_result_that_cannot_be_kept_is_a_dead_letter_and_its_neighbours_
     settings: Settings,
 ) -> None:
     client = Client(settings.model_copy(update={"max_payload_bytes": 1000}))
-    ledger, boot = client.ledger, new_boot()
+    ledger, boot = client.ledger, new_worker_id()
     async with AsyncStore(client.settings, load_scripts()) as store:
         await store.run(ledger.open())
         await store.run(ledger.register(boot, 60_000))

@@ -39,7 +39,7 @@ def test_a_killed_child_is_replaced(patient: Fleet) -> None:
         member.signal(signal.SIGKILL, member.started()[round_])
         member.wait_said(" started: ", 3 + round_)
     assert len(member.children()) == 2
-    wait_until(lambda: len(patient.stats().boots) == 2, what="the dead boots gone")
+    wait_until(lambda: len(patient.stats().workers) == 2, what="the dead boots gone")
     ids = [jobs.quick.push().id for _ in range(10)]
     patient.wait_done(ids)
     assert member.terminate() == 0
@@ -124,7 +124,7 @@ def test_a_killed_supervisor_makes_its_children_drain(patient: Fleet) -> None:
     wait_until(lambda: not member.session(), 20, f"the end of {children}")
     assert member.said().count(" stopped") == 2
     assert waits.info().record.state is State.QUEUED
-    assert patient.stats().boots == ()
+    assert patient.stats().workers == ()
     waits.cancel()
 
 
@@ -135,7 +135,7 @@ def test_a_supervisor_killed_while_its_children_import(patient: Fleet) -> None:
     member.signal(signal.SIGKILL)
     member.process.wait(10)
     wait_until(lambda: not member.session(), 30, "the end of its children")
-    assert patient.stats().boots == ()
+    assert patient.stats().workers == ()
 
 
 def test_a_process_that_a_task_left_behind_does_not_hold_up_the_supervisor(patient: Fleet) -> None:

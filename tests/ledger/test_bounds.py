@@ -136,7 +136,7 @@ def of_revive(world: World) -> Calls:
         world,
         "redis.call('ZADD', KEYS[1] .. 'boots', 1, 'dead' .. i) redis.call('HSET', KEYS[1] .. 'w:dead' .. i, 'a', 1)",
     )
-    yield world.ledger.revive(boot="boot")
+    yield world.ledger.revive(worker_id="boot")
     yield world.ledger.revive(10_000, interval_ms=5000)
 
 

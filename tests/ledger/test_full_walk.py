@@ -59,7 +59,7 @@ def of_bury(world: World) -> Calls:
 
 def of_revive(world: World) -> Calls:
     leases(world, 2)
-    return [world.ledger.revive(), world.ledger.revive(boot="boot")]
+    return [world.ledger.revive(), world.ledger.revive(worker_id="boot")]
 
 
 def of_promote(world: World) -> Calls:

@@ -165,7 +165,7 @@ def test_a_lock_ends_when_its_boot_is_declared_lost(clocked: World) -> None:
     """Declared, not yet swept: its tasks wait behind a brake, its locks do not."""
     leases = [clocked.start(), clocked.start()]
     take(clocked, "one", leases[0])
-    clocked.revive(most=1, boot="boot")
+    clocked.revive(most=1, worker_id="boot")
     assert clocked.members("boots") == ["boot"]
     assert take(clocked, "two") == CLAIMED
 
@@ -199,7 +199,7 @@ def test_a_lost_holder_that_is_done_is_heard_while_nobody_came(clocked: World) -
 
 def test_a_lost_boot_takes_no_lock(clocked: World) -> None:
     first, second = clocked.start(), clocked.start()
-    clocked.revive(most=1, boot="boot")
+    clocked.revive(most=1, worker_id="boot")
     for lease in (first, second):
         with clocked.unchanged(), pytest.raises(LeaseLostError, match="boot: it was declared lost"):
             take(clocked, "one", lease)

@@ -187,7 +187,7 @@ def test_whoever_comes_and_goes_does_not_keep_the_dead_alive(worlds: Any, comes:
         if at % 10_000 == 0:
             world.join(f"at{at}", LEASE)
             if comes == "supervisor":
-                world.revive(boot=f"at{at}", cause="exit 1")
+                world.revive(worker_id=f"at{at}", cause="exit 1")
         if at % 14_000 == 0:
             revived += [task for task, _ in world.revive(interval_ms=14_000).outcomes]
     assert revived == ["task000"]
@@ -209,7 +209,7 @@ def test_a_jump_takes_nothing_from_a_long_lease_beside_a_short_one(worlds: Any, 
     world.join("long", 3000)
     world.start("long")
     world.advance(jump)
-    world.revive(boot="short", interval_ms=500)
+    world.revive(worker_id="short", interval_ms=500)
     for _ in range(11):
         world.advance(250)
         assert world.revive(interval_ms=250).outcomes == ()

@@ -104,7 +104,7 @@ def test_two_resurrectors_in_the_middle_of_a_boot(clocked: World) -> None:
     for _ in range(4):
         clocked.push()
     clocked.claim()
-    swept = [clocked.revive(boot="boot", most=1) for _ in range(5)]
+    swept = [clocked.revive(worker_id="boot", most=1) for _ in range(5)]
     ids = [task for sweep in swept for task, _ in sweep.outcomes]
     assert len(ids) == len(set(ids)) == 4
     assert sum(sweep.removed for sweep in swept) == 1
@@ -159,7 +159,7 @@ def test_a_commit_just_before_the_sweep_counts(clocked: World) -> None:
 def test_a_commit_of_a_lost_boot_whose_task_nobody_took_yet(clocked: World) -> None:
     """Braked: the boot is declared lost, but no other attempt exists, so the work need not be thrown away."""
     lease = clocked.start()
-    clocked.revive(boot="boot", deepest=0)
+    clocked.revive(worker_id="boot", deepest=0)
     assert clocked.commit(lease).verdict == "ok"
     swept = clocked.revive()
     assert (swept.outcomes, swept.removed) == ((), 1)
@@ -181,7 +181,7 @@ def test_a_late_claim_after_the_boot_was_declared_lost(clocked: World) -> None:
     clocked.push()
     clocked.push(queue="other")
     clocked.claim()
-    clocked.revive(boot="boot", deepest=0)
+    clocked.revive(worker_id="boot", deepest=0)
     with clocked.unchanged():
         assert clocked.run(clocked.ledger.claim("boot", 2, ["other"], 1)).status is ClaimStatus.GONE
     clocked.revive()
@@ -219,7 +219,7 @@ def test_a_claim_that_arrives_after_newer_empty_ones_is_found_and_handed_back(cl
 
 def test_a_duplicate_register_while_the_lost_boot_still_owns(clocked: World) -> None:
     clocked.start()
-    clocked.revive(boot="boot", deepest=0)
+    clocked.revive(worker_id="boot", deepest=0)
     assert not clocked.run(clocked.ledger.register("boot", 5000))
     assert clocked.run(clocked.ledger.claim("boot", 2, ["default"], 1)).status is ClaimStatus.GONE
     assert len(clocked.revive().outcomes) == 1
@@ -241,7 +241,7 @@ def test_a_duplicate_register_after_the_lost_boot_was_removed(clocked: World) ->
 
 def test_a_beat_that_arrives_after_the_boot_was_declared_lost(clocked: World) -> None:
     clocked.start()
-    clocked.revive(boot="boot", deepest=0)
+    clocked.revive(worker_id="boot", deepest=0)
     assert not clocked.beat().alive
     assert len(clocked.revive().outcomes) == 1, "the beat renewed nothing"
 

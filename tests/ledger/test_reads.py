@@ -168,7 +168,7 @@ def test_stats_of_workers(clocked: World) -> None:
     clocked.join("other", 60_000)
     clocked.advance(1000)
     clocked.run(clocked.ledger.beat("boot", 5000, "1799999999999"))
-    stats = {boot.boot: boot for boot in clocked.run(clocked.ledger.stats()).boots}
+    stats = {worker.worker_id: worker for worker in clocked.run(clocked.ledger.stats()).workers}
     assert (stats["boot"].owned, stats["boot"].lease_left_ms, stats["boot"].polled) == (1, 5000, "1799999999999")
     assert (stats["other"].owned, stats["other"].lease_left_ms, stats["other"].beat_ms) == (
         0,

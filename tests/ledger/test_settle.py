@@ -68,7 +68,7 @@ def test_the_same_call_again_while_another_attempt_runs(clocked: World, move: st
 def test_another_fence_is_stale(clocked: World, move: str) -> None:
     lease = clocked.start()
     for fence in (str(int(lease.fence) + 1), str(int(lease.fence) - 1), "0", ""):
-        answer = MOVES[move](clocked, Lease(lease.task_id, fence, lease.owner))
+        answer = MOVES[move](clocked, Lease(lease.task_id, fence, lease.worker_id))
         assert answer == Settled("stale", "running", lease.fence)
     assert clocked.counts()["refused"] == 4
     assert MOVES[move](clocked, lease).verdict == "ok"
@@ -174,7 +174,7 @@ def test_a_retry_after_failure_counts(clocked: World) -> None:
     (claimed,) = clocked.claim()
     assert (claimed.retries, claimed.record.attempt, claimed.since_ms) == (1, 2, 0)
     (entry,) = clocked.get(lease.task_id).history
-    assert (entry.move, entry.attempt, entry.owner, entry.fence, entry.detail) == (
+    assert (entry.move, entry.attempt, entry.worker_id, entry.fence, entry.detail) == (
         "retry",
         1,
         "boot",
@@ -208,7 +208,7 @@ def test_a_release_burns_nothing_and_keeps_its_place(clocked: World) -> None:
     clocked.release(claimed.lease)
     assert clocked.members("ready", "default") == [first, second]
     record = clocked.get(first).record
-    assert (record.attempt, record.owner) == (0, "")
+    assert (record.attempt, record.worker_id) == (0, "")
     assert clocked.get(first).history == ()
 
 

@@ -110,7 +110,7 @@ def test_the_short_claim_keeps_all_its_guards(clocked: World) -> None:
 def test_the_short_claim_of_a_lost_boot(clocked: World, removed: bool) -> None:
     clocked.start()
     clocked.push()
-    clocked.revive(boot="boot", deepest=10 if removed else 0)
+    clocked.revive(worker_id="boot", deepest=10 if removed else 0)
     with clocked.unchanged():
         assert clocked.run(clocked.ledger.claim("boot", 2, ["default"], 1, rung=False)).status is ClaimStatus.GONE
 

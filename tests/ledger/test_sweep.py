@@ -71,7 +71,7 @@ def test_revived_tasks_come_before_all_others(clocked: World) -> None:
 
 def test_a_sweep_looks_at_no_more_than_its_batch(clocked: World) -> None:
     tasks = running(clocked, "boot", 5)
-    first = clocked.revive(boot="boot", most=2)
+    first = clocked.revive(worker_id="boot", most=2)
     assert ([task for task, _ in first.outcomes], first.removed, first.pending) == (tasks[:2], 0, 1)
     assert clocked.members("boots") == ["boot"], "it still owns something, so it is not removed"
     assert not clocked.beat().alive
@@ -83,7 +83,7 @@ def test_a_sweep_looks_at_no_more_than_its_batch(clocked: World) -> None:
 
 def test_the_depth_brake_holds_back_and_strands_nobody(clocked: World) -> None:
     running(clocked, "boot", 5)
-    swept = clocked.revive(boot="boot", deepest=2)
+    swept = clocked.revive(worker_id="boot", deepest=2)
     assert (len(swept.outcomes), swept.deferred, swept.removed, swept.pending) == (2, 3, 0, 1)
     clocked.join("next")
     clocked.claim("next", want=1)
@@ -100,7 +100,7 @@ def test_a_full_lane_holds_up_no_other_queue(clocked: World) -> None:
     freed: list[str] = []
     for _ in range(4):
         clocked.advance(1)
-        freed += [task for task, _ in clocked.revive(boot="boot", most=3, deepest=1).outcomes]
+        freed += [task for task, _ in clocked.revive(worker_id="boot", most=3, deepest=1).outcomes]
     assert set(other) & set(freed), "braked tasks went to the end of the line"
 
 
@@ -111,7 +111,7 @@ def test_a_full_lane_holds_up_no_other_queue_when_time_went_back(clocked: World)
     freed: list[str] = []
     for _ in range(4):
         clocked.advance(1)
-        freed += [task for task, _ in clocked.revive(boot="boot", most=3, deepest=1).outcomes]
+        freed += [task for task, _ in clocked.revive(worker_id="boot", most=3, deepest=1).outcomes]
     assert set(other) & set(freed)
 
 
@@ -121,7 +121,7 @@ def test_a_braked_boot_holds_up_no_other_boot(clocked: World) -> None:
     (free,) = running(clocked, "other", 1, queue="free")
     freed: list[str] = []
     clocked.lose("other")
-    clocked.revive(boot="boot", most=1, deepest=1)
+    clocked.revive(worker_id="boot", most=1, deepest=1)
     for _ in range(6):
         clocked.advance(1)
         freed += [task for task, _ in clocked.revive(most=1, deepest=1).outcomes]
@@ -206,7 +206,7 @@ def test_a_failure_of_its_own_wipes_out_scares(clocked: World, how: str, left: i
 def test_a_split_sweep_judges_all_by_what_the_process_ran(clocked: World) -> None:
     running(clocked, "boot", 2)
     for _ in range(2):
-        clocked.revive(boot="boot", most=1)
+        clocked.revive(worker_id="boot", most=1)
     clocked.join("next")
     assert [(one.deaths, one.scares) for one in clocked.claim("next")] == [(0, 1)] * 2
 
@@ -236,7 +236,7 @@ def test_what_killed_it_is_in_the_history(clocked: World) -> None:
     (task,) = running(clocked, "boot", 1)
     clocked.lose()
     (entry,) = clocked.get(task).history
-    assert (entry.move, entry.owner, entry.attempt, entry.detail) == ("revive", "boot", 1, "killed")
+    assert (entry.move, entry.worker_id, entry.attempt, entry.detail) == ("revive", "boot", 1, "killed")
 
 
 @pytest.mark.parametrize("on_lost", ["bury", "hold"])

@@ -130,6 +130,6 @@ def test_stats_of_many_queues_and_workers_come_in_pages(clocked: World) -> None:
     whole = read_stats(clocked.store.run, clocked.ledger)
     assert whole.pages > 1
     assert {queue.queue: queue.ready for queue in whole.queues} == dict.fromkeys(names, 1)
-    assert {boot.boot for boot in whole.boots} == {"boot", *(f"boot{n}" for n in range(300))}
-    assert list(whole.boots) == sorted(whole.boots, key=lambda boot: (boot.lease_left_ms, boot.boot))
+    assert {worker.worker_id for worker in whole.workers} == {"boot", *(f"boot{n}" for n in range(300))}
+    assert list(whole.workers) == sorted(whole.workers, key=lambda worker: (worker.lease_left_ms, worker.worker_id))
     assert len(whole.queues) == 700, "each once"

@@ -67,7 +67,7 @@ def test_a_claim_hands_over_everything(clocked: World) -> None:
     (claimed,) = clocked.claim()
     assert claimed.lease == Lease(task, str(clocked.now_us), "boot")
     assert claimed.payload == b"\x00\xff"
-    assert (claimed.record.state, claimed.record.attempt, claimed.record.owner) == (State.RUNNING, 1, "boot")
+    assert (claimed.record.state, claimed.record.attempt, claimed.record.worker_id) == (State.RUNNING, 1, "boot")
     assert (claimed.checkpoint, claimed.steps, claimed.retries, claimed.deaths, claimed.alone) == (
         None,
         {},

@@ -362,7 +362,7 @@ async def test_the_lock_of_a_lost_worker_is_free_at_once(client: Client, enter: 
 
     async def dies() -> None:
         async with enter() as lock:
-            client.run(client.ledger.revive(boot="boot", cause="killed"))
+            client.run(client.ledger.revive(worker_id="boot", cause="killed"))
             elsewhere = asyncio.create_task(run_once(enter, result="in time"), context=outside)
             assert await elsewhere == (False, "in time")
             lock.set_result("late")
@@ -374,7 +374,7 @@ async def test_the_lock_of_a_lost_worker_is_free_at_once(client: Client, enter: 
 
 async def test_a_lost_worker_takes_no_lock(client: Client, enter: Enter) -> None:
     lease = lease_of(join(client))
-    client.run(client.ledger.revive(boot="boot", cause="killed"))
+    client.run(client.ledger.revive(worker_id="boot", cause="killed"))
     with pytest.raises(LeaseLostError, match="declared lost"):
         await inside(lease, lambda: run_once(enter))
     assert mark(client) is None

@@ -239,7 +239,7 @@ async def test_a_heart_beats_on_whatever_the_store_answers(
 
 
 async def last_beat(observer: Client) -> int:
-    (boot,) = (await observer.arun(observer.ledger.stats())).boots
+    (boot,) = (await observer.arun(observer.ledger.stats())).workers
     return boot.beat_ms
 
 

@@ -494,7 +494,7 @@ def test_a_relay_wakes_when_rows_commit(shop: Shop) -> None:
     running.join(30)
     assert shop.state(one) is State.QUEUED
     assert shop.count() == 0
-    assert read_stats(shop.client.run, shop.client.ledger).boots == ()
+    assert read_stats(shop.client.run, shop.client.ledger).workers == ()
 
 
 def test_postgresql_wakes_a_relay_itself(postgres: Database, client: Client) -> None:

@@ -621,7 +621,7 @@ async def test_a_file_the_attempt_under_way_may_still_tell_of_is_left(filed: Cre
     untold = Named(lease.task_id, lease.fence, 2).file
     folder.write(untold, b"j1")
     assert await tidy(filed) == 0
-    filed.lose(lease.owner)
+    filed.lose(lease.worker_id)
     assert await tidy(filed) == 1
     assert untold not in files(filed)
 

@@ -13,7 +13,7 @@ from relier.envelope import seal
 from relier.failure import failure_of, write_failure
 from relier.ledger import keys
 from relier.ledger.ledger import Ledger
-from relier.ledger.records import Claimed, Lease, Submission, Task, new_boot, new_task_id
+from relier.ledger.records import Claimed, Lease, Submission, Task, new_task_id, new_worker_id
 from relier.settings import Settings
 from relier.store import SyncStore
 
@@ -60,7 +60,7 @@ class Desk:
         return keys.spell(self.ledger.prefix, name, of)
 
     def join(self, **about: Any) -> str:
-        boot = new_boot()
+        boot = new_worker_id()
         assert self.run(self.ledger.register(boot, LEASE_MS, json.dumps(about)))
         return boot
 

@@ -15,7 +15,7 @@ from relier.cli.audit import audit
 from relier.engines.worker import Worker, WorkerOptions
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.ledger.pages import read_stats
-from relier.ledger.records import Claimed, Lease, Stats, Task, new_boot
+from relier.ledger.records import Claimed, Lease, Stats, Task, new_worker_id
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.channel import LedgerChannel
 from relier.run.execute import execute
@@ -95,7 +95,7 @@ class Crew:
     # --- a worker by hand ----------------------------------------------------------------------------------------
 
     def join(self) -> str:
-        boot = new_boot()
+        boot = new_worker_id()
         assert self.run(self.ledger.register(boot, LEASE_MS))
         return boot
 
@@ -115,7 +115,7 @@ class Crew:
 
     def lose(self, boot: str) -> None:
         """The boot's process was seen to die."""
-        self.run(self.ledger.revive(boot=boot, cause="killed"))
+        self.run(self.ledger.revive(worker_id=boot, cause="killed"))
 
     def begin(self, boot: str = "", **ready: Any) -> Attempt:
         """Claim what waits, and open it as a worker would."""

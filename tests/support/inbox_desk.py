@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, func, select
 
 from relier import Client, Durability
-from relier.ledger.records import Claimed, Submission, new_boot
+from relier.ledger.records import Claimed, Submission, new_worker_id
 from relier.outbox.sqlalchemy.tables import inbox_table
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.channel import LedgerChannel
@@ -37,7 +37,7 @@ class Desk:
         return sent
 
     def claim(self) -> Claimed:
-        boot, run, ledger = new_boot(), self.client.run, self.client.ledger
+        boot, run, ledger = new_worker_id(), self.client.run, self.client.ledger
         run(ledger.register(boot, 60_000))
         (claimed,) = run(ledger.claim(boot, 1, ["default"], 1)).tasks
         return claimed

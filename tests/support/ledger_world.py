@@ -245,7 +245,7 @@ class World:
 
     def lose(self, boot: str = "boot") -> Any:
         """The boot's process was seen to die."""
-        return self.revive(boot=boot, cause="killed")
+        return self.revive(worker_id=boot, cause="killed")
 
     def counts(self) -> dict[str, int]:
         return dict(self.run(self.ledger.stats()).counts)

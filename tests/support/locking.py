@@ -43,7 +43,7 @@ async def inside(lease: Lease, work: Callable[[], Awaitable[T]]) -> T:
 
     async def body() -> T:
         spec = Spec(0, 0, *[None] * 7, "retry", Durability.MEMORY)
-        record = Record(lease.task_id, State.RUNNING, 2, lease.fence, lease.owner, 1, "", 0, spec, "default", "w")
+        record = Record(lease.task_id, State.RUNNING, 2, lease.fence, lease.worker_id, 1, "", 0, spec, "default", "w")
         enter_context(TaskContext(Claimed(lease, record, b""), LedgerChannel(default_client())))
         return await work()
 

@@ -77,7 +77,7 @@ def places(stats: Stats, wanted: Wanted) -> Iterator[Place]:
         if state is State.QUEUED:
             yield from ((nth, queue.queue) for queue in stats.queues if wanted.queue in ("", queue.queue))
         elif state is State.RUNNING:
-            yield from ((nth, boot.boot) for boot in stats.boots)
+            yield from ((nth, worker.worker_id) for worker in stats.workers)
         else:
             yield nth, "" if state is State.SCHEDULED else state.value
 
@@ -134,7 +134,7 @@ def as_dict(record: Record) -> dict[str, Any]:
         "state": record.state.value,
         "priority": spec.priority,
         "attempt": record.attempt,
-        "owner": record.owner or None,
+        "owner": record.worker_id or None,
         "reason": record.reason or None,
         "version": record.version,
         "accepted_ms": spec.at_us // 1000,

@@ -92,7 +92,7 @@ def _attempt(entry: HistoryEntry, after: HistoryEntry | None, record: Record, no
     if entry.move == "unreadable":
         return f"An attempt left a line that cannot be read: {one_line(entry.detail)}"
     began = f" began {when(entry.since_ms, now_ms)}" if entry.since_ms else ""
-    where = f" on worker {entry.owner}" if entry.owner not in {"", "-"} else ""
+    where = f" on worker {entry.worker_id}" if entry.worker_id not in {"", "-"} else ""
     return f"Attempt {entry.attempt}{began}{where}; {_end(entry, after, record, now_ms)}"
 
 
@@ -243,10 +243,9 @@ def _queues_of(staff: Staff) -> str:
 
 def _running(record: Record, around: Surroundings) -> Iterator[Line]:
     now = around.now_ms
-    worker = around.staff.get(record.owner)
-    yield Line(
-        f"Attempt {record.attempt} runs since {when(record.moved_ms, now)} on worker {_named(worker, record.owner)}."
-    )
+    worker = around.staff.get(record.worker_id)
+    named = _named(worker, record.worker_id)
+    yield Line(f"Attempt {record.attempt} runs since {when(record.moved_ms, now)} on worker {named}.")
     if record.progress:
         yield Line(f"It says how far it is: {one_line(record.progress, LONGEST)}.")
     if worker is None:
@@ -264,15 +263,15 @@ def _running(record: Record, around: Surroundings) -> Iterator[Line]:
         yield Line("A person asked it to end: it does when its worker answers, or when the worker's lease runs out.")
 
 
-def _named(worker: Worker | None, boot: str) -> str:
+def _named(worker: Worker | None, worker_id: str) -> str:
     if worker is None or not worker.host:
-        return boot
-    return f"{boot} (host {one_line(worker.host)}{f', process {worker.pid}' if worker.pid else ''})"
+        return worker_id
+    return f"{worker_id} (host {one_line(worker.host)}{f', process {worker.pid}' if worker.pid else ''})"
 
 
 def _done(task: Task, around: Surroundings) -> Iterator[Line]:
     record = task.record
-    worker = f" on worker {record.owner}" if record.owner else ""
+    worker = f" on worker {record.worker_id}" if record.worker_id else ""
     result = f"a result of {many(len(task.result), 'byte')}" if task.result is not None else "no result"
     yield Line(
         f"It is done since {when(record.moved_ms, around.now_ms)}: attempt {record.attempt}{worker}, with {result}."

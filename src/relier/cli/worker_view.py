@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from relier.ledger.records import BootStats, Stats
+from relier.ledger.records import Stats, WorkerStats
 
 Health = Literal["alive", "silent", "lost"]
 
@@ -15,7 +15,7 @@ Health = Literal["alive", "silent", "lost"]
 class Worker:
     """One boot. `queues` is None where it did not say which it listens to."""
 
-    boot: str
+    worker_id: str
     health: Health
     host: str
     pid: str
@@ -38,7 +38,7 @@ class Worker:
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "boot": self.boot,
+            "boot": self.worker_id,
             "health": self.health,
             "host": self.host or None,
             "pid": int(self.pid) if self.pid.isdigit() else None,
@@ -58,13 +58,13 @@ class Staff:
     """All workers of a namespace at one moment."""
 
     def __init__(self, stats: Stats, lease_seconds: float) -> None:
-        self.workers = tuple(_worker(boot, stats.now_ms, lease_seconds) for boot in stats.boots)
+        self.workers = tuple(_worker(worker, stats.now_ms, lease_seconds) for worker in stats.workers)
         self.alive = tuple(worker for worker in self.workers if worker.health == "alive")
         self.silent_about_queues = any(worker.queues is None for worker in self.alive)
-        self._by_boot = {worker.boot: worker for worker in self.workers}
+        self._by_id = {worker.worker_id: worker for worker in self.workers}
 
-    def get(self, boot: str) -> Worker | None:
-        return self._by_boot.get(boot)
+    def get(self, worker_id: str) -> Worker | None:
+        return self._by_id.get(worker_id)
 
     def listening(self, queue: str) -> tuple[Worker, ...]:
         """Workers that are alive and said that they listen to the queue."""
@@ -75,23 +75,23 @@ class Staff:
         return not self.listening(queue) and not self.silent_about_queues
 
 
-def _worker(boot: BootStats, now_ms: int, lease_seconds: float) -> Worker:
-    about = _about(boot.about)
+def _worker(stats: WorkerStats, now_ms: int, lease_seconds: float) -> Worker:
+    about = _about(stats.about)
     queues = about.get("queues")
     concurrency = about.get("concurrency")
     return Worker(
-        boot=boot.boot,
-        health=_health(boot, now_ms, lease_seconds),
+        worker_id=stats.worker_id,
+        health=_health(stats, now_ms, lease_seconds),
         host=str(about.get("host", "")),
         pid=str(about.get("pid", "")),
         version=str(about.get("version", "")),
         queues=tuple(map(str, queues)) if isinstance(queues, list) else None,
         concurrency=concurrency if isinstance(concurrency, int) else None,
-        owned=boot.owned,
-        lease_left_ms=boot.lease_left_ms,
-        beat_ms=boot.beat_ms,
-        polled_ms=int(boot.polled) if boot.polled.isdigit() else None,
-        registered_ms=boot.registered_ms,
+        owned=stats.owned,
+        lease_left_ms=stats.lease_left_ms,
+        beat_ms=stats.beat_ms,
+        polled_ms=int(stats.polled) if stats.polled.isdigit() else None,
+        registered_ms=stats.registered_ms,
         about=about,
     )
 
@@ -104,11 +104,11 @@ def _about(text: str) -> dict[str, Any]:
     return about if isinstance(about, dict) else {}
 
 
-def _health(boot: BootStats, now_ms: int, lease_seconds: float) -> Health:
+def _health(stats: WorkerStats, now_ms: int, lease_seconds: float) -> Health:
     """The lease is measured on the ledger clock, which stands still while nobody ticks it. So where all workers died
     together their leases seem to last, and only the time of the last beat tells: a silence of four times the lease
     that seems left. A worker may have a longer lease than our settings say, so those alone do not decide."""
-    if boot.lease_left_ms <= 0:
+    if stats.lease_left_ms <= 0:
         return "lost"
-    quiet_ms = now_ms - boot.beat_ms
-    return "silent" if quiet_ms > max(2000 * lease_seconds, 4 * boot.lease_left_ms) else "alive"
+    quiet_ms = now_ms - stats.beat_ms
+    return "silent" if quiet_ms > max(2000 * lease_seconds, 4 * stats.lease_left_ms) else "alive"

@@ -69,9 +69,9 @@ class Attempts:
         if self._claims.stopping:  # the answer to a claim that was in flight when the worker was told to stop
             self._settler.release([lease])
             return
-        if lease.owner != self._liveness.worker_id:  # lost while the answer was in flight: another worker has it
+        if lease.worker_id != self._liveness.worker_id:  # lost while the answer was in flight: another worker has it
             return
-        opened = open_attempt(claimed, self._channel, partial(self._liveness.trusted_by, lease.owner))
+        opened = open_attempt(claimed, self._channel, partial(self._liveness.trusted_by, lease.worker_id))
         outcome = self._runner.refusal(opened) if isinstance(opened, Attempt) else opened
         if outcome is not None:
             self._settler.settle(claimed, outcome, None, now_ms)

@@ -24,7 +24,7 @@ from itertools import repeat
 from relier.errors import HardTimeoutError, RelierError, StoreUnavailableError
 from relier.failure import failure_of, write_failure
 from relier.ledger.ledger import Ledger
-from relier.ledger.records import Beat, new_boot
+from relier.ledger.records import Beat, new_worker_id
 from relier.run.attempt import Attempt
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
@@ -77,7 +77,7 @@ HeartbeatEvent = BeatAnswered | WorkerLost | AttemptOverdue
 class Liveness:
     """Share what the event loop and the heartbeat thread know of each other. One side alone writes each value."""
 
-    worker_id: str = field(default_factory=new_boot)
+    worker_id: str = field(default_factory=new_worker_id)
     trusted_until: float = 0.0  # monotonic; written by the heartbeat thread
     turned: float = field(default_factory=time.monotonic)  # when the loop last ran; written by the loop
     polled_ms: int = 0  # when the last claim was sent, by the worker's clock; written by the loop
@@ -214,7 +214,7 @@ class HeartbeatThread(threading.Thread):
             self._on_beat(self._liveness)
 
     def _start_over(self) -> None:
-        lost, reborn = self._liveness.worker_id, new_boot()
+        lost, reborn = self._liveness.worker_id, new_worker_id()
         born = self._store.run(self._ledger.open(self._born))
         self._birth.learn(born)
         self._register(reborn)
@@ -274,7 +274,7 @@ class HeartbeatThread(threading.Thread):
     def _leave_all(self) -> None:
         """Hand back the tasks of a loop that no longer responds, and end the process."""
         attempts = [a for a in list(self._liveness.attempts.values()) if a.key not in self._buried]
-        leases = [a.lease for a in attempts if a.lease.owner == self._liveness.worker_id]
+        leases = [a.lease for a in attempts if a.lease.worker_id == self._liveness.worker_id]
         try:
             if leases:
                 log.warning("the event loop takes no order any more: %d tasks are handed back without it", len(leases))

@@ -65,7 +65,7 @@ class Settler:
             if not self._done:
                 self._loop.call_soon(self._commit_all)
             level = claimed.record.spec.durability
-            self._done.setdefault((lease.owner, level), []).append((lease, outcome.result, outcome.follow_ups))
+            self._done.setdefault((lease.worker_id, level), []).append((lease, outcome.result, outcome.follow_ups))
             return
         show = showing(self._redact, claimed.record.name)
         plan = plan_of(self._ledger, claimed, outcome, retries, now_ms or claimed.record.moved_ms, show)
@@ -80,7 +80,7 @@ class Settler:
         owners: dict[str, list[Lease]] = {}
         for lease in leases:
             self.unsettled[lease.task_id, lease.fence] = lease
-            owners.setdefault(lease.owner, []).append(lease)
+            owners.setdefault(lease.worker_id, []).append(lease)
         for group in owners.values():
             self._begin(self._ledger.release(group), group, "HandBack")
 
@@ -149,7 +149,7 @@ class Settler:
                 "zombie commit rejected: task %s, fence %s of worker %s; it is %s under fence %s now",
                 lease.task_id,
                 lease.fence,
-                lease.owner,
+                lease.worker_id,
                 settled.state or settled.verdict,
                 settled.fence,
             )

@@ -52,7 +52,7 @@ class Child:
     process: subprocess.Popen[bytes]
     pipe: int
     began: float
-    boots: list[str] = field(default_factory=list)
+    worker_ids: list[str] = field(default_factory=list)
     heard: float = 0.0  # when its last line arrived (monotonic)
     beat_due: float = 0.0  # when the parent sends its next heartbeat for this child, if the child is still silent
     hard_deadline: float = 0.0
@@ -65,8 +65,8 @@ class Child:
         *lines, self.rest = (self.rest + data).split(b"\n")
         for line in lines:
             worker_id, deadline = line.decode().split()
-            if worker_id not in self.boots:
-                self.boots.append(worker_id)
+            if worker_id not in self.worker_ids:
+                self.worker_ids.append(worker_id)
             self.heard, self.hard_deadline = now, float(deadline)
 
     @property
@@ -201,27 +201,27 @@ class Supervisor:
             pass
         self._close(child)
         self._children.remove(child)
-        if self._stops and code == -signal.SIGTERM and not child.boots:
+        if self._stops and code == -signal.SIGTERM and not child.worker_ids:
             code = EXIT_CLEAN  # told to stop before it had installed its handlers
         cause = child.killed or how_it_ended(code)
-        self._orphaned += [(worker_id, cause) for worker_id in child.boots]
-        came_to_work = bool(child.boots or child.told or self._stops)
+        self._orphaned += [(worker_id, cause) for worker_id in child.worker_ids]
+        came_to_work = bool(child.worker_ids or child.told or self._stops)
         if code in (EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE) and came_to_work:
             log.info("worker process %d left (%d)", child.process.pid, code)
         else:
-            returned = "; its tasks are returned" if child.boots else ""
+            returned = "; its tasks are returned" if child.worker_ids else ""
             log.error("worker process %d is gone: %s%s", child.process.pid, cause, returned)
         if self._stops:
-            forced = child.boots and code not in (EXIT_CLEAN, EXIT_RECYCLE)
+            forced = child.worker_ids and code not in (EXIT_CLEAN, EXIT_RECYCLE)
             self._code = max(self._code, EXIT_FORCED if forced else EXIT_CLEAN)
             return
-        self._worked = self._worked or bool(child.boots)
+        self._worked = self._worked or bool(child.worker_ids)
         if code in CANNOT_START and not self._worked and self._changed is None:
             log.error("no worker process can start; see what the first one said")
             self._stops, self._code = 1, code
             return
         now = time.monotonic()
-        quick = now - child.began < (QUICK_JOINED_S if child.boots else QUICK_S)
+        quick = now - child.began < (QUICK_JOINED_S if child.worker_ids else QUICK_S)
         failed = code not in (EXIT_CLEAN, EXIT_RECYCLE) or not came_to_work  # a module may exit with 0 on import
         self._failures = self._failures + 1 if failed and quick else 0
         self._starts.append(now + (min(30.0, 0.25 * 2 ** min(self._failures, 10)) if self._failures else 0.0))
@@ -243,7 +243,7 @@ class Supervisor:
             while True:
                 swept = self._store.run(
                     self._ledger.revive(
-                        deepest=self._settings.resurrection_max_queue_depth, boot=worker_id, cause=cause
+                        deepest=self._settings.resurrection_max_queue_depth, worker_id=worker_id, cause=cause
                     )
                 )
                 if swept.outcomes:
@@ -268,7 +268,7 @@ class Supervisor:
         if child.told and now > child.told + self._settings.graceful_shutdown_timeout + LATE_S:
             self._kill(child, f"it did not leave within {now - child.told:.0f} s", "did not leave in time")
             return False
-        if not child.boots or now - child.heard < lease / 2:
+        if not child.worker_ids or now - child.heard < lease / 2:
             return False
         if now > child.killed_at:
             silent = now - child.heard
@@ -283,7 +283,7 @@ class Supervisor:
     def _beat_for(self, children: Sequence[Child]) -> None:
         """Send heartbeats for the children in one pipeline: an outage costs one deadline, not one per child."""
         lease = self._settings.heartbeat_ttl
-        calls = [self._ledger.beat(child.boots[-1], round(1000 * lease)) for child in children]
+        calls = [self._ledger.beat(child.worker_ids[-1], round(1000 * lease)) for child in children]
         answers = self._store.run_many(calls)
         for child, answer in zip(children, answers, strict=True):
             if isinstance(answer, RelierError):

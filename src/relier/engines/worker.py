@@ -257,7 +257,7 @@ class Worker:
             case WorkerLost(worker_id, _, emptied):
                 self._changed.set()
                 for attempt in list(self._running.values()):
-                    if attempt.lease.owner == worker_id:
+                    if attempt.lease.worker_id == worker_id:
                         attempt.ctx.lose()
                         stop(attempt, Gone(emptied))
             case AttemptOverdue(attempt):

@@ -18,8 +18,8 @@ from relier.ledger.records import (
     Submission,
     Task,
     Verdict,
-    new_boot,
     new_task_id,
+    new_worker_id,
 )
 
 __all__ = [
@@ -35,6 +35,6 @@ __all__ = [
     "Task",
     "Verdict",
     "load_scripts",
-    "new_boot",
     "new_task_id",
+    "new_worker_id",
 ]

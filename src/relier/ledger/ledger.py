@@ -139,24 +139,24 @@ class Ledger:
 
     # --- 2 work --------------------------------------------------------------------------------------------------
 
-    def register(self, boot: str, lease_ms: int, about: str = "{}") -> Call[bool]:
+    def register(self, worker_id: str, lease_ms: int, about: str = "{}") -> Call[bool]:
         """A boot joins. False: it was declared lost before; start over with a new id."""
-        check_word("the boot", boot, 24)
+        check_word("the worker id", worker_id, 24)
         check_number("lease_ms", lease_ms, 1)
-        return self._call("register", [boot, lease_ms, plain(about)], replies.registered)
+        return self._call("register", [worker_id, lease_ms, plain(about)], replies.registered)
 
-    def beat(self, boot: str, lease_ms: int, polled: str = "") -> Call[Beat]:
+    def beat(self, worker_id: str, lease_ms: int, polled: str = "") -> Call[Beat]:
         """One sign of life for all that the boot runs."""
         check_number("lease_ms", lease_ms, 1)
-        return self._call("beat", [boot, lease_ms, polled], replies.beat)
+        return self._call("beat", [worker_id, lease_ms, polled], replies.beat)
 
-    def retire(self, boot: str) -> Call[int]:
+    def retire(self, worker_id: str) -> Call[int]:
         """A boot leaves. Answers how many tasks it still holds: above 0 it has not left."""
-        return self._call("retire", [boot], replies.retired)
+        return self._call("retire", [worker_id], replies.retired)
 
     def claim(
         self,
-        boot: str,
+        worker_id: str,
         seq: int,
         queues: Sequence[str],
         want: int,
@@ -176,8 +176,8 @@ class Ledger:
             raise InvalidSubmissionError(f"a claim names its queues in a list, at least one, not {queues!r:.60}")
         for queue in queues:
             check_name("the queue", queue)
-        args: list[Arg] = [boot, lane, seq, want, max_bytes, "1" if rung else "", *queues]
-        return self._call("claim", args, partial(replies.claim, boot))
+        args: list[Arg] = [worker_id, lane, seq, want, max_bytes, "1" if rung else "", *queues]
+        return self._call("claim", args, partial(replies.claim, worker_id))
 
     def checkpoint(
         self, lease: Lease, seq: int, value: bytes, durability: Durability = Durability.MEMORY
@@ -185,19 +185,21 @@ class Ledger:
         """Saves how far the attempt got. `seq` grows within the attempt; an older one never replaces a newer one."""
         check_number("seq", seq)
         check_bytes("the checkpoint", value, self._max_bytes)
-        args: list[Arg] = [lease.owner, lease.task_id, lease.fence, seq, value, _flag(durability)]
+        args: list[Arg] = [lease.worker_id, lease.task_id, lease.fence, seq, value, _flag(durability)]
         return self._call("checkpoint", args, replies.settled, durability)
 
     def step(self, lease: Lease, name: str, value: bytes, durability: Durability = Durability.MEMORY) -> Call[Recorded]:
         """Records a step's result; the first record stands and is what the answer holds."""
         check_name("the step", name)
         check_bytes(f"the result of step {name!r:.80}", value, self._max_bytes)
-        args: list[Arg] = [lease.owner, lease.task_id, lease.fence, name, value, _flag(durability)]
+        args: list[Arg] = [lease.worker_id, lease.task_id, lease.fence, name, value, _flag(durability)]
         return self._call("step", args, replies.recorded, durability)
 
     def progress(self, lease: Lease, text: str) -> Call[Settled]:
         """How far the attempt got, in words for people. The last word stands."""
-        return self._call("progress", [lease.owner, lease.task_id, lease.fence, plain(text)[:1000]], replies.settled)
+        return self._call(
+            "progress", [lease.worker_id, lease.task_id, lease.fence, plain(text)[:1000]], replies.settled
+        )
 
     # --- 3 settle ------------------------------------------------------------------------------------------------
 
@@ -289,7 +291,7 @@ class Ledger:
         return self._settle("forfeit", lease, plain(cause))
 
     def _settle(self, move: str, lease: Lease, *args: Arg) -> Call[Settled]:
-        run: tuple[Arg, ...] = (lease.owner, 1, lease.task_id, lease.fence, *args)
+        run: tuple[Arg, ...] = (lease.worker_id, 1, lease.task_id, lease.fence, *args)
         return self._call(move, run, lambda raw: replies.all_settled(1, raw)[0])
 
     # --- 4 sweep -------------------------------------------------------------------------------------------------
@@ -300,11 +302,13 @@ class Ledger:
         deepest: int = 10_000,
         *,
         interval_ms: int = 500,
-        boot: str = "",
+        worker_id: str = "",
         cause: str = "lease ran out",
     ) -> Call[Swept]:
         """Returns the tasks of boots whose lease ran out; with `boot`, of that one, which is known to be dead."""
-        return self._call("revive", [min(most, SWEEP_TASKS), deepest, interval_ms, boot, plain(cause)], replies.swept)
+        return self._call(
+            "revive", [min(most, SWEEP_TASKS), deepest, interval_ms, worker_id, plain(cause)], replies.swept
+        )
 
     def promote(self, most: int = SWEEP_TASKS) -> Call[Promoted]:
         """Due tasks enter their queues; tasks past `expires` that never ran are cancelled."""
@@ -359,10 +363,10 @@ class Ledger:
         """
         check_number("hold_ms", hold_ms, 1)
         lease = holder if isinstance(holder, Lease) else Lease("-", "-", holder)
-        for what in ("owner", "task_id", "fence"):
+        for what in ("worker_id", "task_id", "fence"):
             check_word(f"{what} of a lock", getattr(lease, what))
-        args = [*_named(key, token), hold_ms, lease.owner, lease.task_id, lease.fence]
-        return self._call("lock", args, partial(replies.locked, lease.owner))
+        args = [*_named(key, token), hold_ms, lease.worker_id, lease.task_id, lease.fence]
+        return self._call("lock", args, partial(replies.locked, lease.worker_id))
 
     def renew(self, key: str, token: str, hold_ms: int) -> Call[Verdict]:
         """Holds a lock for longer. `stale`, `missing`: it is another's, or nobody's."""
@@ -402,9 +406,9 @@ class Ledger:
         check_number("most", most, 1, 1000)
         return self._call("list", [index, of, cursor or "", most, name], replies.page)
 
-    def owned(self, boot: str, first: int = 0) -> Call[dict[str, str]]:
+    def owned(self, worker_id: str, first: int = 0) -> Call[dict[str, str]]:
         """id -> fence of what a boot holds, to compare with what it really runs: OWNED_PAGE of them from `first` on."""
-        return self._call("owned", [boot, first], replies.owned)
+        return self._call("owned", [worker_id, first], replies.owned)
 
     def stats(self, cursor: str = "") -> Call[Stats]:
         """Counts, queues, boots: numbers for people and metrics, at one moment. One page of them: see `read_stats`."""
@@ -441,7 +445,7 @@ def _flag(durability: Durability) -> str:
 
 
 def _owner_of(leases: Sequence[Lease]) -> tuple[Arg, Arg]:
-    owners = {lease.owner for lease in leases}
+    owners = {lease.worker_id for lease in leases}
     if len(owners) != 1:
         raise InvalidSubmissionError(f"one call settles tasks of one boot, not of {len(owners)}")
     return owners.pop(), len(leases)

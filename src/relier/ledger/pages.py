@@ -12,18 +12,18 @@ from relier.ledger.records import Stats, Task
 
 
 def read_stats(run: Callable[[Any], Any], ledger: Ledger) -> Stats:
-    """All queues and all boots. Over a hundred of either, they are not read at one moment: see `Stats.pages`."""
+    """Read all queues and all workers. Over a hundred of either, they are not read at one moment: see `Stats.pages`."""
     first = page = run(ledger.stats())
     queues = {queue.queue: queue for queue in first.queues}
-    boots = {boot.boot: boot for boot in first.boots}
+    workers = {worker.worker_id: worker for worker in first.workers}
     pages = 1
     while page.cursor:
         page = run(ledger.stats(page.cursor))
         queues |= {queue.queue: queue for queue in page.queues}
-        boots |= {boot.boot: boot for boot in page.boots}
+        workers |= {worker.worker_id: worker for worker in page.workers}
         pages += 1
-    in_order = sorted(boots.values(), key=lambda boot: (boot.lease_left_ms, boot.boot))
-    whole: Stats = replace(first, queues=tuple(queues.values()), boots=tuple(in_order), cursor="", pages=pages)
+    in_order = sorted(workers.values(), key=lambda worker: (worker.lease_left_ms, worker.worker_id))
+    whole: Stats = replace(first, queues=tuple(queues.values()), workers=tuple(in_order), cursor="", pages=pages)
     return whole
 
 

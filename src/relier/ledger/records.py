@@ -31,7 +31,7 @@ def new_task_id() -> str:
     return f"{value:032x}"
 
 
-def new_boot() -> str:
+def new_worker_id() -> str:
     """A fresh id for one start of one process: host and process for people, and a random rest that no other has."""
     place = f"{platform.node()[:8]}.{os.getpid()}." if platform.node()[:8].isascii() else ""
     return "".join(place.split()) + secrets.token_hex(12)[: 24 - len(place)]
@@ -164,7 +164,7 @@ class Lease(msgspec.Struct, frozen=True):
 
     task_id: str
     fence: str
-    owner: str
+    worker_id: str
 
 
 class Spec(msgspec.Struct, frozen=True):
@@ -190,7 +190,7 @@ class Record(msgspec.Struct, frozen=True):
     state: State
     version: int
     fence: str
-    owner: str
+    worker_id: str
     attempt: int
     flags: str
     moved_ms: int
@@ -215,7 +215,7 @@ class HistoryEntry(msgspec.Struct, frozen=True):
     move: str
     at_ms: int
     attempt: int
-    owner: str
+    worker_id: str
     fence: str
     detail: str
     since_ms: int = 0
@@ -336,7 +336,7 @@ class Locked(msgspec.Struct, frozen=True):
 
     state: LockState
     left_ms: int = 0
-    owner: str = ""
+    holder: str = ""
     task_id: str = ""
     result: bytes = b""
 
@@ -371,8 +371,8 @@ class QueueStats(msgspec.Struct, frozen=True):
     pause_version: int
 
 
-class BootStats(msgspec.Struct, frozen=True):
-    boot: str
+class WorkerStats(msgspec.Struct, frozen=True):
+    worker_id: str
     lease_left_ms: int
     owned: int
     about: str
@@ -382,15 +382,15 @@ class BootStats(msgspec.Struct, frozen=True):
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """`counts` are cumulative; the rest is now. `cursor`: where further queues or boots begin, empty at the end.
+    """`counts` are cumulative; the rest is now. `cursor`: where further queues or workers begin, empty at the end.
 
-    `pages`: queues and boots that were read in more than one were not read at one moment."""
+    `pages`: queues and workers that were read in more than one were not read at one moment."""
 
     now_ms: int
     counts: Mapping[str, int]
     queues: tuple[QueueStats, ...]
     scheduled: int
-    boots: tuple[BootStats, ...]
+    workers: tuple[WorkerStats, ...]
     ended: Mapping[str, int]
     cursor: str = ""
     pages: int = 1
@@ -399,6 +399,6 @@ class Stats(msgspec.Struct, frozen=True):
         return {
             State.SCHEDULED: self.scheduled,
             State.QUEUED: sum(queue.ready for queue in self.queues),
-            State.RUNNING: sum(boot.owned for boot in self.boots),
+            State.RUNNING: sum(worker.owned for worker in self.workers),
             **{State(state): n for state, n in self.ended.items()},
         }

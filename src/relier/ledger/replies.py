@@ -21,7 +21,6 @@ from relier.ledger.keys import LAYOUT
 from relier.ledger.records import (
     Accepted,
     Beat,
-    BootStats,
     Claim,
     Claimed,
     ClaimStatus,
@@ -41,6 +40,7 @@ from relier.ledger.records import (
     Swept,
     Task,
     Verdict,
+    WorkerStats,
 )
 from relier.states import BY_WORD, State
 from relier.store.call import Durability
@@ -103,16 +103,16 @@ def retired(raw: Any) -> int:
     return int(raw[1]) if word(raw[0], "ok", "busy", "gone") == "busy" else 0
 
 
-def claim(boot: str, raw: Any) -> Claim:
+def claim(worker_id: str, raw: Any) -> Claim:
     status = ClaimStatus(text(raw[0]))
     if status is not ClaimStatus.OK:
         return Claim(status, 0, ())
-    return Claim(status, int(raw[1]), tuple(_claimed(boot, *item) for item in raw[2:]))
+    return Claim(status, int(raw[1]), tuple(_claimed(worker_id, *item) for item in raw[2:]))
 
 
-def _claimed(boot: str, task_id: bytes, raw: bytes, more: Any) -> Claimed:
+def _claimed(worker_id: str, task_id: bytes, raw: bytes, more: Any) -> Claimed:
     record, payload = read_record(task_id.decode(), raw)
-    lease = Lease(record.id, record.fence, boot)
+    lease = Lease(record.id, record.fence, worker_id)
     if not more:
         return Claimed(lease, record, payload)
     checkpoint, steps, *past, left = more
@@ -142,12 +142,12 @@ def recorded(raw: Any) -> Recorded:
     return Recorded(settled(raw), raw[3])
 
 
-def locked(owner: str, raw: Any) -> Locked:
+def locked(worker_id: str, raw: Any) -> Locked:
     state = word(raw[0], *LockState, "gone")
     if state == "gone":
         raise LeaseLostError(
-            f"no lock for worker {owner}: it was declared lost, and its locks hold nobody off; nothing was written; "
-            f"stop here, another attempt may be running"
+            f"worker {worker_id} got no lock: it was declared lost and its locks no longer count; nothing was written; "
+            f"stop here, because another attempt may be running"
         )
     if state == LockState.IN_FLIGHT:
         return Locked(LockState.IN_FLIGHT, int(raw[1]), text(raw[2]), "" if raw[3] == b"-" else text(raw[3]))
@@ -241,7 +241,7 @@ def stats(raw: Any) -> Stats:
         {name: int(value) for name, value in pairs(raw[1])},
         tuple(_queue(*line) for line in raw[2]),
         int(raw[3]),
-        tuple(_boot(*line) for line in raw[4]),
+        tuple(_worker(*line) for line in raw[4]),
         {"done": int(raw[5][0]), "dead": int(raw[5][1]), "cancelled": int(raw[5][2])},
         f"{text(raw[6])} {text(raw[7])}".rstrip(" ") if raw[6] or raw[7] else "",
     )
@@ -251,8 +251,10 @@ def _queue(queue: Any, ready: int, revived: int, oldest: Any, paused: Any, versi
     return QueueStats(text(queue), ready, revived, int(oldest) if oldest else None, paused == b"1", int(version))
 
 
-def _boot(boot: Any, left: Any, held: int, about: Any, beat_ms: Any, polled: Any, registered: Any) -> BootStats:
-    return BootStats(text(boot), int(left), held, text(about), number(beat_ms), text(polled), number(registered))
+def _worker(
+    worker_id: Any, left: Any, held: int, about: Any, beat_ms: Any, polled: Any, registered: Any
+) -> WorkerStats:
+    return WorkerStats(text(worker_id), int(left), held, text(about), number(beat_ms), text(polled), number(registered))
 
 
 # --- fields ------------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ class TaskContext:
         self.task_name = record.name
         self.attempt = record.attempt
         self.fence = int(claimed.lease.fence)
-        self.worker_id = claimed.lease.owner
+        self.worker_id = claimed.lease.worker_id
         self.args = args
         self.kwargs = dict(kwargs or {})
         self.metadata = dict(metadata or {})

@@ -64,7 +64,7 @@ class Stage:
             pytest.skip(f"{self.engine.name} runs {self.engine.at_once} at once, this takes {at_once}")
 
     def boots(self) -> set[str]:
-        return {boot.boot for boot in self.stats().boots}
+        return {worker.worker_id for worker in self.stats().workers}
 
     def close(self) -> None:
         for worker in self.workers:
@@ -130,12 +130,12 @@ class Stage:
     def wait_for_beats(self, count: int) -> None:
         """Until every boot has beaten so often more: then it has heard what there is to hear."""
         for _ in range(count):
-            before = {boot.boot: boot.beat_ms for boot in self.stats().boots}
+            before = {worker.worker_id: worker.beat_ms for worker in self.stats().workers}
             later = self._all_later(before)
             wait_until(later, PATIENCE_S, "the workers beat")
 
     def _all_later(self, before: dict[str, int]) -> Callable[[], bool]:
-        return lambda: all(boot.beat_ms > before.get(boot.boot, 0) for boot in self.stats().boots)
+        return lambda: all(worker.beat_ms > before.get(worker.worker_id, 0) for worker in self.stats().workers)
 
     def sweep_until(self, condition: Callable[[], Any], what: str) -> None:
         """Sweep, as any worker would, until it holds."""

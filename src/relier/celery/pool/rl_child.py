@@ -43,7 +43,7 @@ class PoolProcess:
         self._runner = self._loop.run_until_complete(_open())
 
     def run(self, claimed: Claimed) -> Outcome:
-        attempt = self._runner.open(claimed, partial(shared_orders.trusted_until, claimed.lease.owner))
+        attempt = self._runner.open(claimed, partial(shared_orders.trusted_until, claimed.lease.worker_id))
         if not isinstance(attempt, Attempt):
             return attempt
         celerys = signal.signal(SOFT_LIMIT, signal.SIG_IGN)
@@ -64,7 +64,7 @@ class PoolProcess:
         if orders & WARN:
             self._runner.warn()
         if orders & STOP:
-            self._runner.stop(lost=shared_orders.is_lost(attempt.lease.owner))
+            self._runner.stop(lost=shared_orders.is_lost(attempt.lease.worker_id))
 
 
 async def _open() -> ChildRunner:

@@ -97,7 +97,7 @@ def _show_dict(session: Session, task: Task) -> dict[str, object]:
             {
                 "attempt": entry.attempt,
                 "ended_by": entry.move,
-                "worker": entry.owner,
+                "worker": entry.worker_id,
                 "began_ms": entry.since_ms or None,
                 "ended_ms": entry.at_ms,
                 "type": read_failure(entry.detail).kind or None,
@@ -140,7 +140,7 @@ def _attempt(entry: HistoryEntry, now_ms: int) -> tuple[str, ...]:
         when(entry.since_ms, now_ms),
         span(entry.at_ms - entry.since_ms) if entry.since_ms else "",
         entry.move,
-        entry.owner,
+        entry.worker_id,
         ": ".join(part for part in (failure.name, failure.message) if part),
     )
 

@@ -88,7 +88,7 @@ def stats(session: Session, database: Database, rows: Rows) -> None:
 def relays_of(session: Session) -> list[LivingRelay] | None:
     """Those that live; None where the store is away, which is just when people want to know how many rows wait."""
     try:
-        return living_relays(read_stats(session.run, session.ledger).boots)
+        return living_relays(read_stats(session.run, session.ledger).workers)
     except StoreUnavailableError:
         return None
 

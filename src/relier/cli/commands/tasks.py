@@ -53,7 +53,7 @@ HEADERS = ("ID", "NAME", "QUEUE", "STATE", "SINCE", "ATTEMPT", "WHERE / WHY")
 def _row(record: Record, now_ms: int) -> tuple[str, ...]:
     where = record.reason
     if record.state is State.RUNNING:
-        where = ("asked to cancel; " if "c" in record.flags else "") + record.owner
+        where = ("asked to cancel; " if "c" in record.flags else "") + record.worker_id
     since = when(record.moved_ms or record.spec.at_us // 1000, now_ms)
     return record.id, record.name, record.queue, record.state.value, since, str(record.attempt), where
 

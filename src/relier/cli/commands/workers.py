@@ -40,7 +40,7 @@ def workers(session: Session) -> None:
 def _row(worker: Worker, now_ms: int) -> tuple[str, ...]:
     slots = f"/{worker.concurrency}" if worker.concurrency is not None else ""
     return (
-        worker.boot,
+        worker.worker_id,
         worker.health,
         worker.host,
         worker.pid,

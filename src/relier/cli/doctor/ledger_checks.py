@@ -79,7 +79,8 @@ def check_workers(stats: Stats, staff: Staff) -> Iterator[Verdict]:
         if idle and idle > 60_000 and worker.concurrency and not worker.full:
             yield warn(
                 "workers",
-                f"Worker {worker.boot} beats, but has not asked for work for {span(idle)}, though it has free slots.",
+                f"Worker {worker.worker_id} sends heartbeats and has free slots, but has not asked for work for "
+                f"{span(idle)}.",
                 "See its log; restart it.",
             )
 

@@ -40,7 +40,7 @@ def check_outbox(url: str, table: str, stats: Stats) -> Iterator[Verdict]:
         return
     finally:
         database.close()
-    relays = living_relays(stats.boots)
+    relays = living_relays(stats.workers)
     left = left_alone(kinds, {kind for relay in relays for kind in relay.takes(table)})
     for one in left:
         yield warn(

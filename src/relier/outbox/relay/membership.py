@@ -20,7 +20,7 @@ from pathlib import Path
 from relier.errors import RelierError
 from relier.ledger.keys import spell
 from relier.ledger.ledger import Ledger
-from relier.ledger.records import BootStats
+from relier.ledger.records import WorkerStats
 from relier.outbox.table.statements import KINDS, Members
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
@@ -154,17 +154,17 @@ class LivingRelay:
         return self.kinds if self.tables is None or table in self.tables else frozenset()
 
 
-def living_relays(boots: Iterable[BootStats]) -> list[LivingRelay]:
-    return [_living(one) for one in boots if is_relay(one.boot) and one.lease_left_ms > 0]
+def living_relays(workers: Iterable[WorkerStats]) -> list[LivingRelay]:
+    return [_living(one) for one in workers if is_relay(one.worker_id) and one.lease_left_ms > 0]
 
 
-def _living(one: BootStats) -> LivingRelay:
+def _living(one: WorkerStats) -> LivingRelay:
     try:
         about = json.loads(one.about)
     except ValueError:
         about = {}
     tables, kinds = (frozenset(about[name]) if name in about else None for name in ("tables", "kinds"))
-    return LivingRelay(one.boot, tables, kinds)
+    return LivingRelay(one.worker_id, tables, kinds)
 
 
 def is_relay(boot: str) -> bool:

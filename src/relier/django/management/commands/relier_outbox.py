@@ -173,7 +173,7 @@ def relays_alive() -> list[LivingRelay] | None:
     if not may_be_heard(client.settings):
         return None
     try:
-        return living_relays(read_stats(client.sync_store.run, client.ledger).boots)
+        return living_relays(read_stats(client.sync_store.run, client.ledger).workers)
     except StoreUnavailableError:
         return None
 

@@ -19,7 +19,7 @@ from relier.celery.canvas.nesting import NESTED
 from relier.celery.canvas.parts import ASIDE, fetch
 from relier.celery.sending.collect import Collector, collecting
 from relier.celery.sending.control import chord_of, message_in
-from relier.celery.working.report import Report
+from relier.celery.working.report import TracerReport
 from relier.settings import Settings
 from tests.support.servers import Server
 
@@ -65,7 +65,7 @@ def body_of(app: Any, header: Any) -> dict[str, Any]:
     return body
 
 
-def joined(app: Any, group_id: str, body: Any, parts: dict[str, bytes]) -> tuple[Report, Collector]:
+def joined(app: Any, group_id: str, body: Any, parts: dict[str, bytes]) -> tuple[TracerReport, Collector]:
     collector = Collector(f"{group_id}.chord", "celery", parts, settling=True)
     with collecting(collector):
         return run_join(app, collector, {"id": f"{group_id}.chord"}, body), collector

@@ -11,11 +11,11 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from toys import echo
 
 import relier
 from relier.settings import Settings
 from relier.store import AsyncStore, Scripts, SyncStore
+from tests.support.toy_scripts import echo
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,8 @@ POOL = """
 import os
 from celery.concurrency.prefork import TaskPool
 from kombu.asynchronous import Hub, set_event_loop
-from relier.celery.working.bootsteps import hear_before_flush, turns_of
+from relier.celery.compat import hear_before_flush
+from relier.celery.working.bootsteps import turns_of
 
 hub = Hub()
 set_event_loop(hub)
@@ -33,7 +34,7 @@ os._exit(0)
 
 @pytest.mark.parametrize(
     ("hears", "told"),
-    [("hear_before_flush(pool, lambda: turns_of(hub))", 2), ("", 0)],
+    [("hear_before_flush(pool, lambda: turns_of(hub), 5.0)", 2), ("", 0)],
     ids=["ours", "as Celery has it"],
 )
 def test_a_process_that_was_given_something_is_heard(shop: Shop, hears: str, told: int) -> None:

@@ -14,6 +14,7 @@ from kombu.serialization import loads, prepare_accept_content
 from msgspec.structs import replace
 
 from relier import registry
+from relier.celery.compat import known_task, wrap_original_run
 from relier.celery.messages import Message, is_awaited, message_from_broker, submission_of
 from relier.celery.operational import as_operational_errors
 from relier.celery.options import TELLS_ITSELF, options_of
@@ -68,7 +69,7 @@ class Adoption:
 
     def covers(self, name: str) -> bool:
         """Whether a Celery task is ours. One with a Strategy is not: that is made for messages of the broker."""
-        known = self.app._tasks.get(name)  # noqa: SLF001 - `tasks` would finalize the app
+        known = known_task(self.app, name)
         return self._names(name) and (known is None or not has_own_strategy(known))
 
     def _names(self, name: str) -> bool:
@@ -110,7 +111,7 @@ class Adoption:
         ours = registry.find(message.task)
         if ours is not None and not isinstance(ours, AdoptedTask):
             return self._push_of(ours, message, queue)
-        options = options_of(message.task, self.app._tasks.get(message.task))  # noqa: SLF001 - `tasks` would finalize
+        options = options_of(message.task, known_task(self.app, message.task))
         internal = message.task.startswith("relier.")
         most = TELLS_ITSELF if internal else options.max_resurrections(client.settings, awaited=awaited)
         order = self._order(priority or 0)
@@ -176,8 +177,7 @@ class Adoption:
     def _take_over(task: Any) -> None:
         if is_coroutine_task(task):
             task.request_stack = ContextStack()
-            if hasattr(task, "_orig_run"):  # what `autoretry_for` calls, and whose exceptions it waits for
-                task._orig_run = awaited(task._orig_run)  # noqa: SLF001
+            wrap_original_run(task, awaited)
             task.run = awaited(task.run)
         if has_own_strategy(task):
             log.warning("%s has a Strategy of its own: it stays on the broker, unprotected", task.name)

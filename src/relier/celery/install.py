@@ -11,6 +11,7 @@ from kombu.utils.imports import symbol_by_name
 
 from relier.celery.adoption import Adoption, adopted, keep
 from relier.celery.canvas.backend import backend_class
+from relier.celery.compat import connects_at_start, wrap_backends
 from relier.celery.internal import register_internal
 from relier.celery.outbox import Ambient
 from relier.celery.pool.asyncio_pool import offer_asyncio_pool
@@ -78,17 +79,12 @@ def _send_to_ledger(app: Any, adoption: Adoption) -> None:
 
 
 def _join_in_ledger(app: Any) -> None:
-    make = app._get_backend  # noqa: SLF001 - the one place where an app makes its backends
-
-    def make_ours() -> Any:
-        backend = make()
+    def make_ours(backend: Any) -> Any:
         vars(backend).pop("apply_chord", None)  # backends with counters have it on the object
         backend.__class__ = backend_class(type(backend))
         return backend
 
-    app._get_backend = make_ours  # noqa: SLF001
-    app._backend_cache = None  # noqa: SLF001 - one that was made before: the next use makes ours
-    vars(app._local).pop("backend", None)  # noqa: SLF001 - and one that threads do not share
+    wrap_backends(app, make_ours)
     register_internal(app)
 
 
@@ -106,5 +102,5 @@ def _configure(app: Any) -> None:
 @signals.beat_init.connect(weak=False)
 @signals.beat_embedded_init.connect(weak=False)
 def _start_beat_without_broker(sender: Any, **_: Any) -> None:
-    if adopted(sender.app) is not None and hasattr(sender.scheduler, "_ensure_connected"):
+    if adopted(sender.app) is not None and connects_at_start(sender.scheduler):
         connect_lazily(sender.scheduler)

@@ -35,12 +35,12 @@ from relier.celery.canvas.nesting import (
     awaited_by,
     is_group,
     is_nested,
-    keep_tree,
     kept_tree,
     leaves,
     parts_of,
 )
 from relier.celery.canvas.parts import is_outage, is_too_large, put_aside
+from relier.celery.compat import save_result_tree
 from relier.celery.messages import internal_message
 from relier.celery.sending.collect import ADDED, Collector, running
 from relier.celery.sending.publish import queue_of
@@ -74,7 +74,7 @@ def backend_class(base: type[Any]) -> type[Any]:
             body["chord_size"] = sum(1 for _ in leaves(header))
             if is_nested(header):
                 body[NESTED] = True
-                keep_tree(self, header)
+                save_result_tree(self, header)
 
         def on_chord_part_return(self, request: Any, state: str, result: Any, **kwargs: Any) -> Any:
             collector = running()

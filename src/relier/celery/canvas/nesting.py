@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from celery.app.task import Context
-from celery.canvas import _chain, _chord, group, maybe_signature
+from celery.canvas import group, maybe_signature
 from celery.exceptions import ChordError
 from celery.result import GroupResult
+
+from relier.celery.compat import CanvasChain, CanvasChord, count_parts
 
 NESTED = "chord_nested"  # in the body: there is a tree to look for
 _NESTING = re.compile(r"\.\d+$")  # what a replaced task has behind its id
@@ -35,14 +37,6 @@ def leaves(result: Any) -> Iterator[Any]:
 
 def is_nested(header: Any) -> bool:
     return any(map(is_group, header.results))
-
-
-def keep_tree(backend: Any, header: Any) -> None:
-    """As long as plain Celery does: on Redis, from 5.7 on, that is `result_chord_expires`."""
-    if hasattr(backend, "_set_chord_key"):
-        backend._set_chord_key(backend.get_key_for_group(header.id), backend.encode({"result": header.as_tuple()}))  # noqa: SLF001
-    else:
-        header.save(backend=backend)
 
 
 def kept_tree(app: Any, group_id: str) -> Any:
@@ -73,8 +67,8 @@ def arranged(header: Any, values: Mapping[str, Any], name_of: Callable[[str], st
 
 def last_of(sig: Any) -> Any:
     """Whose end is the end of a canvas: that is the one that a chord around it waits for."""
-    while isinstance(sig, _chain | _chord):
-        sig = maybe_signature(sig.tasks[-1] if isinstance(sig, _chain) else sig.body, app=sig.app)
+    while isinstance(sig, CanvasChain | CanvasChord):
+        sig = maybe_signature(sig.tasks[-1] if isinstance(sig, CanvasChain) else sig.body, app=sig.app)
     return sig
 
 
@@ -96,4 +90,4 @@ def parts_of(request: Any) -> int:
     """For how many parts of its chord an end stands: of a group that will not run, for those of all its members."""
     if getattr(request, "subtask_type", None) != "group":
         return 1
-    return max(1, _chord._descend(group(request.kwargs["tasks"])))  # noqa: SLF001 - as Celery counts a chord's parts
+    return max(1, count_parts(request.kwargs["tasks"]))

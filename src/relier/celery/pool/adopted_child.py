@@ -20,7 +20,7 @@ from typing import Any
 
 from billiard.einfo import ExceptionInfo
 from billiard.process import current_process
-from celery import current_app, signals, states
+from celery import signals, states
 from celery.app.trace import build_tracer
 from celery.exceptions import Reject
 from kombu.serialization import loads, prepare_accept_content
@@ -28,6 +28,7 @@ from kombu.serialization import loads, prepare_accept_content
 from relier.celery.adoption import adoption_of
 from relier.celery.canvas.backend import PART_TASK, kept_result
 from relier.celery.canvas.parts import fetch
+from relier.celery.compat import running_app
 from relier.celery.internal import is_internal, run_internal
 from relier.celery.pool.shared_orders import STOP, Key, shared_orders
 from relier.celery.sending.collect import Collector, collecting
@@ -102,7 +103,7 @@ def runs_a_task(frame: FrameType | None) -> bool:
 
 def run_message(order: Order, request: dict[str, Any], body: Any, content: tuple[str, str]) -> tuple[bytes, Traced]:
     """Run a message. The report for the ledger, and what Celery's request wants to know."""
-    app = current_app._get_current_object()  # noqa: SLF001 - as Celery's own pool function does
+    app = running_app()
     name, attempt, queue, parts = order
     record_id, process = attempt[0], os.getpid()
     collector = Collector(record_id, queue, parts)

@@ -12,6 +12,8 @@ from typing import Any
 
 from kombu import Producer
 
+from relier.celery.compat import beat_producer
+
 HEADERS = 4  # which argument of kombu's `Producer._publish` they are
 
 
@@ -63,7 +65,7 @@ def connect_lazily(scheduler: Any) -> None:
     """Beat's scheduler connects to the broker, and waits until it has, before its first task is due."""
 
     def take() -> Any:
-        return nullcontext(scheduler.Producer(scheduler._ensure_connected(), auto_declare=False))  # noqa: SLF001
+        return nullcontext(beat_producer(scheduler))
 
     scheduler.producer = LazyProducer(scheduler.app, take)
 

@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from kombu import Exchange, Producer
+from kombu import Exchange
 
+from relier.celery.compat import serialize
 from relier.celery.messages import Message, is_awaited
 from relier.celery.sending.collect import running
 from relier.celery.sending.producers import StandIn
@@ -30,7 +31,6 @@ log = logging.getLogger("relier.celery")
 _DELIVERY = frozenset({"declare", "retry", "retry_policy", "timeout", "confirm_timeout", "mandatory", "immediate"})
 DELAYED_EXCHANGE = "celery_delayed_27"
 DELAY_BITS = 28
-_serializer = Producer(None)
 
 
 def amqp_class(base: type[Any], adoption: Adoption) -> type[Any]:
@@ -103,9 +103,7 @@ def message_of(body: Any, options: dict[str, Any]) -> Message:
         raise ConfigurationError("the outbox needs task_protocol 2, Celery's default; protocol 1 is not supported")
     exchange, routing_key = name_of(options.pop("exchange", "")), options.pop("routing_key", "") or ""
     serializer, compression = options.pop("serializer", None), options.pop("compression", None)
-    body, content_type, encoding = _serializer._prepare(  # noqa: SLF001 - what a producer's publish does first
-        body, serializer, None, None, compression, headers
-    )
+    body, content_type, encoding = serialize(body, serializer, compression, headers)
     properties = {name: value for name, value in options.items() if name not in _DELIVERY}
     if properties.get("expiration") is not None:  # as its publish does
         properties["expiration"] = str(int(properties["expiration"] * 1000))

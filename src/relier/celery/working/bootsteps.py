@@ -25,6 +25,7 @@ from kombu.serialization import prepare_accept_content
 
 from relier import background
 from relier.celery.adoption import adoption_of
+from relier.celery.compat import hear_before_flush, is_fed_by_event_loop, pool_pids
 from relier.celery.pool.coroutines import shared_loop
 from relier.celery.pool.shared_orders import shared_orders
 from relier.celery.working.jobs import BEGIN_S, Jobs
@@ -75,8 +76,8 @@ class LedgerStep(bootsteps.StartStopStep):
         if not self._ready.wait(START_S) or self._trouble is not None:
             raise self._trouble or RelierError(f"the ledger was not reached within {START_S:g} s")
         guard_redis_channels(self.park)
-        if hasattr(getattr(parent.pool, "_pool", None), "outbound_buffer"):  # processes, fed by an event loop
-            hear_before_flush(parent.pool, partial(self.turns, parent))
+        if is_fed_by_event_loop(parent.pool):
+            hear_before_flush(parent.pool, partial(self.turns, parent), BEGIN_S)
         if parent.hub is None:  # this transport has no event loop: a thread takes what is given
             threading.Thread(target=self._deliver_all, args=(parent,), name="relier-jobs", daemon=True).start()
 
@@ -134,8 +135,7 @@ class LedgerStep(bootsteps.StartStopStep):
         """Celery looks for dead processes every five seconds, and as long their slots are taken. Here it looks at once,
         and again until they can be reaped."""
         parent.pool.maintain_pool()
-        processes = getattr(getattr(parent.pool, "_pool", None), "_pool", ())
-        self.jobs.died &= {process.pid for process in processes}
+        self.jobs.died &= pool_pids(parent.pool)
         if self.jobs.died and parent.hub is not None:
             parent.hub.call_later(REAP_EVERY_S, self._bury_children, parent)
 
@@ -216,32 +216,6 @@ def turns_of(hub: Any) -> Callable[[], None]:
             loop = None
 
     return turn
-
-
-def hear_before_flush(pool: Any, turns: Callable[[], Callable[[], None]]) -> None:
-    """Celery forgets what its pool has not said to have begun, though a process may have: that would run on unheard,
-    and at the end wait half a minute to be. So what processes were given is heard of first. Celery 5.4 and 5.5 forget
-    also what runs, and which processes are busy: that is kept."""
-    flush = pool.flush
-
-    def hear_and_flush() -> None:
-        processes, turn = pool._pool, turns()  # noqa: SLF001 - Celery tells nobody what it wrote to whom
-        processes.outbound_buffer.clear()  # no process was given these
-        jobs, until = processes._cache, time.monotonic() + BEGIN_S  # noqa: SLF001
-        while any(is_unheard(job) for job in jobs.values()) and time.monotonic() < until:
-            turn()
-        runs = {number: job for number, job in jobs.items() if job._write_to and job._accepted}  # noqa: SLF001
-        busy = processes._busy_workers & {job._write_to.inqW_fd for job in runs.values()}  # noqa: SLF001
-        flush()
-        jobs.update((number, job) for number, job in runs.items() if not job.ready())
-        processes._busy_workers |= busy  # noqa: SLF001
-
-    pool.flush = hear_and_flush
-
-
-def is_unheard(job: Any) -> bool:
-    """Whether a living process was given it and has not said to have begun."""
-    return job._write_to is not None and not job._accepted and job._write_to._is_alive()  # noqa: SLF001
 
 
 class ConsumerStep(bootsteps.StartStopStep):

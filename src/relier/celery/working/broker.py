@@ -12,11 +12,13 @@ import logging
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from types import FrameType
 from typing import Any
 from weakref import WeakSet
+
+from relier.celery.compat import amqp_socket, open_channels, open_sockets
 
 log = logging.getLogger("relier.celery")
 
@@ -59,10 +61,10 @@ class BrokerCalls:
             log.warning("the broker does not answer, and holds up Celery's main thread: its connections are cut")
         self._cutting = True
         for connection in list(self._connections):
-            self._channels.update(channels_of(connection))
+            self._channels.update(open_channels(connection))
             cut(connection)
         for channel in list(self._channels):
-            shut_down(sockets_of_channel(channel))
+            shut_down(open_sockets(channel))
 
 
 def waits_for_broker(frame: FrameType | None) -> bool:
@@ -78,26 +80,9 @@ def waits_for_broker(frame: FrameType | None) -> bool:
 
 def cut(connection: Any) -> None:
     """Whoever waits for an answer of this connection's gets an error, as from a server that has gone."""
-    amqp = getattr(connection._connection, "_transport", None)  # noqa: SLF001 - the property would reconnect
-    shut_down([getattr(amqp, "sock", None)])
-    for channel in channels_of(connection):
-        shut_down(sockets_of_channel(channel))
-
-
-def channels_of(connection: Any) -> list[Any]:
-    """Of a transport that kombu emulates: Redis's have sockets of their own."""
-    transport = connection._transport  # noqa: SLF001 - the property would make one
-    return list(getattr(transport, "channels", None) or ())
-
-
-def sockets_of_channel(channel: Any) -> Iterator[Any]:
-    """Return the sockets that are already open, without opening any."""
-    made = vars(channel)
-    clients = [made[name] for name in ("client", "subclient") if name in made]
-    pools = [made.get("_pool"), made.get("_async_pool"), *(client.connection_pool for client in clients)]
-    for pool in filter(None, pools):
-        for name in ("_in_use_connections", "_available_connections"):
-            yield from (getattr(each, "_sock", None) for each in list(getattr(pool, name, ())))
+    shut_down([amqp_socket(connection)])
+    for channel in open_channels(connection):
+        shut_down(open_sockets(channel))
 
 
 def shut_down(sockets: Iterable[Any]) -> None:

@@ -19,6 +19,7 @@ from celery.worker.state import task_reserved
 from kombu.serialization import prepare_accept_content
 
 from relier.celery.adoption import CELERYS, Adoption, adoption_of, has_own_strategy
+from relier.celery.compat import wait_for_rate_limit
 from relier.celery.internal import is_internal
 from relier.celery.messages import LedgerMessage
 from relier.celery.sending.control import message_in
@@ -106,7 +107,7 @@ def take_up(job: Job, req: LedgerRequest, consumer: Any, callbacks: Iterable[Cal
         bucket = None if consumer.disable_rate_limits else consumer.task_buckets[name]
         if bucket:
             job.limited = True
-            consumer._limit_task(req, bucket, 1)  # noqa: SLF001 - as Celery's own strategy does
+            wait_for_rate_limit(consumer, req, bucket)
             return
     task_reserved(req)
     for callback in callbacks:

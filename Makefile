@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 3  # most tests wait more than they compute
 
 .DEFAULT_GOAL := help
-.PHONY: help quick test-rabbitmq check-matrix setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-celery bench-celery-chaos bench-celery-outages bench-outbox bench-outbox-chaos test-celery test-celery-upstream test-celery-matrix test-oldest clean
+.PHONY: help walk quick test-rabbitmq check-matrix setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-celery bench-celery-chaos bench-celery-outages bench-outbox bench-outbox-chaos test-celery test-celery-upstream test-celery-matrix test-oldest clean
 
 help:                  ## this list
 	@awk -F'## ' '/^[a-z][a-zA-Z0-9_ -]*:.*## / { split($$1, names, ":"); printf "  make %-36s %s\n", names[1], $$2 }' $(MAKEFILE_LIST)
@@ -139,6 +139,9 @@ bench-storms bench-deploy bench-steps: setup    ## the guards under kill -9: pus
 bench-guards: setup                             ## what each guard costs per task, beside the bare one
 bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards:
 	$(BIN)/python -m bench.$(@:bench-%=%)
+
+walk: setup            ## the files and functions that one task passes, from push to done
+	$(BIN)/python tools/walk.py
 
 lock:                  ## rewrite the lock files from pyproject.toml
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv

@@ -23,10 +23,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Native runs every behaviour, prefork the core, the other pools nothing; with --engines all of them all."""
     if config.getoption("--engines"):
         return
-    left = [item for item in items if _is_for_later(item)]
+    left = {item for item in items if _is_for_later(item)}
     if left:
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if item not in set(left)]
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [item for item in items if item not in left]
 
 
 def _is_for_later(item: pytest.Item) -> bool:

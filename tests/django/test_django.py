@@ -637,7 +637,7 @@ def test_a_row_is_shown_as_people_may_see_it(project: DjangoShop, office: Browse
     assert "ValueError: no <secret>" in told
     assert "<secret>" not in page.content.decode()
     assert 'name="_save"' not in told
-    use_client(Client(client.settings.model_copy(update={"redact": "test_django:hide"})))
+    use_client(Client(client.settings.model_copy(update={"redact": "tests.django.test_django:hide"})))
     told = html.unescape(office.get(f"{LIST}{row.id}/change/").content.decode())
     assert "secret" not in told
     assert '"<•••>"' in told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,10 @@ class Names:
         self._inside(set(), node.body)
 
 
-NAMES = {name: Names(text) for name, text in FILES.items()}
+@cache
+def names_of(name: str) -> Names:
+    """Of one file. Parsing all of them takes seconds, which collecting the tests shall not cost."""
+    return Names(FILES[name])
 
 
 def libraries(name: str) -> set[str]:
@@ -104,14 +108,14 @@ def libraries(name: str) -> set[str]:
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_name_is_declared_here_or_by_a_library_that_the_file_names(name: str) -> None:
-    brought = {word for library in libraries(name) for word in NAMES[f"lib/{library}"].declared}
-    assert NAMES[name].free - GIVEN - brought == set()
-    assert NAMES[name].assigned == set(), "a variable of another file, or a global"
+    brought = {word for library in libraries(name) for word in names_of(f"lib/{library}").declared}
+    assert names_of(name).free - GIVEN - brought == set()
+    assert names_of(name).assigned == set(), "a variable of another file, or a global"
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_no_file_names_a_library_that_it_does_not_use(name: str) -> None:
-    unused = {lib for lib in libraries(name) if not NAMES[f"lib/{lib}"].declared & NAMES[name].free}
+    unused = {lib for lib in libraries(name) if not names_of(f"lib/{lib}").declared & names_of(name).free}
     assert unused == set()
 
 
@@ -127,8 +131,8 @@ def test_an_assembled_script_knows_every_name(name: str) -> None:
 
 def test_two_libraries_never_declare_the_same_name() -> None:
     seen: dict[str, str] = {}
-    for name, names in NAMES.items():
-        for word in names.declared if name.startswith("lib/") else ():
+    for name in filter(lambda name: name.startswith("lib/"), FILES):
+        for word in names_of(name).declared:
             assert seen.setdefault(word, name) == name
 
 

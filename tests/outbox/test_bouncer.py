@@ -34,6 +34,8 @@ from tests.support.outbox_shop import Scripted, Shop, failing, receipt
 from tests.support.pgbouncer import PgBouncer
 from tests.support.servers import wait_until
 
+pytestmark = pytest.mark.databases
+
 # As docs/how-to/outbox.md says it.
 PSYCOPG: dict[str, Any] = {"prepare_threshold": None}
 ASYNCPG: dict[str, Any] = {

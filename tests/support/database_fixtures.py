@@ -10,6 +10,21 @@ import pytest
 from tests.support.databases import Database, MariaDB, Postgres, SQLite
 from tests.support.mysql import MySQL
 
+# `make test` leaves to `make test-databases` what needs one of these.
+OTHERS = {"mariadb", "mariadb_server", "mysql", "mysql_server", "bouncer"}
+KINDS = {"mariadb", "mysql", "MariaDB", MariaDB}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        chosen = (
+            item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+        )
+        needs = any(value in KINDS for value in chosen if isinstance(value, (str, type)))
+        if needs or OTHERS & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.databases)
+
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Postgres]:
@@ -43,21 +58,21 @@ def mysql_server() -> Iterator[MySQL]:
 def postgres(postgres_server: Postgres) -> Iterator[Database]:
     fresh = postgres_server.fresh()
     yield fresh
-    fresh.drop()
+    fresh.give_back()
 
 
 @pytest.fixture
 def mariadb(mariadb_server: MariaDB) -> Iterator[Database]:
     fresh = mariadb_server.fresh()
     yield fresh
-    fresh.drop()
+    fresh.give_back()
 
 
 @pytest.fixture
 def mysql(mysql_server: MySQL) -> Iterator[Database]:
     fresh = mysql_server.fresh()
     yield fresh
-    fresh.drop()
+    fresh.give_back()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 3  # most tests wait more than they compute
 
 .DEFAULT_GOAL := help
-.PHONY: help walk quick test-rabbitmq check-matrix setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-celery bench-celery-chaos bench-celery-outages bench-outbox bench-outbox-chaos test-celery test-celery-upstream test-celery-matrix test-oldest clean
+.PHONY: help walk quick test-rabbitmq check-matrix setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-wire bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-celery bench-celery-chaos bench-celery-outages bench-outbox bench-outbox-chaos test-celery test-celery-upstream test-celery-matrix test-oldest clean
 
 help:                  ## this list
 	@awk -F'## ' '/^[a-z][a-zA-Z0-9_ -]*:.*## / { split($$1, names, ":"); printf "  make %-36s %s\n", names[1], $$2 }' $(MAKEFILE_LIST)
@@ -117,6 +117,10 @@ bench-ledger: setup    ## Redis CPU, commands, round trips and bytes per move, b
 
 bench-native: $(VENV)-bench/.ready  ## our worker beside Celery, dramatiq and taskiq, in one run
 	$(VENV)-bench/bin/python -m bench.native
+
+# MODE="--uvloop --quick", any of them
+bench-wire: $(VENV)-bench/.ready  ## our own path to the store beside redis-py, valkey-py, coredis and valkey-glide
+	$(VENV)-bench/bin/python -m bench.wire $(MODE)
 
 bench-celery: $(VENV)-bench/.ready  ## Celery with Relier beside plain Celery, in one run
 	$(VENV)-bench/bin/python -m bench.celery_engine

@@ -28,7 +28,7 @@ from relier.store import AsyncStore, Call, Scripts, SyncStore
 from relier.store.async_wire import AsyncWire
 from relier.store.connect.address import parse_url
 from relier.store.sync_wire import SyncWire
-from relier.store.wire import complete, pack
+from relier.store.wire import pack, run_sync
 
 Calls = list[Call[Any]]
 Send = Callable[[Calls], list[Any]]
@@ -133,10 +133,10 @@ class Clients:
 
     @contextlib.contextmanager
     def own_connection(self) -> Iterator[Send]:
-        connection = complete(SyncWire().connect(self._address, TIMEOUT_S))
+        connection = run_sync(SyncWire().connect(self._address, TIMEOUT_S))
 
         def send(calls: Calls) -> list[Any]:
-            return read_all(calls, complete(connection.exchange(self._packed(calls), len(calls), TIMEOUT_S)))
+            return read_all(calls, run_sync(connection.exchange(self._packed(calls), len(calls), TIMEOUT_S)))
 
         try:
             yield send

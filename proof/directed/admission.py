@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proof.directed.stage import Stage
 from relier.ledger.records import Admission, Limit
-from relier.store.call import parsed
+from relier.store.call import result_or_error
 
 
 def tombstone(stage: Stage) -> None:
@@ -27,6 +27,6 @@ def burst(stage: Stage) -> None:
     for n in range(1, 6):
         call = stage.ledger.submit([stage.submission(f"t{n}")], admission)
         for _ in range(2):
-            parsed(call, stage.world.apply(call))
+            result_or_error(call, stage.world.apply(call))
     stage.wait(0.5)
     stage.run(stage.ledger.submit([stage.submission("t6")], admission))

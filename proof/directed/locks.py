@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proof.directed.stage import Stage
-from relier.store.call import parsed
+from relier.store.call import result_or_error
 
 
 def lock_of_the_lost(stage: Stage) -> None:
@@ -17,7 +17,7 @@ def lock_of_the_lost(stage: Stage) -> None:
     stage.run(ledger.lock("k", "three", 60_000, "web"), ledger.unlock("k", "one"), ledger.renew("k", "one", 60_000))
     for lease in (first, second):
         call = ledger.lock("l", f"late {lease.task_id}".replace(" ", "."), 60_000, lease)
-        parsed(call, stage.world.apply(call))
+        result_or_error(call, stage.world.apply(call))
         stage.run(ledger.revive(worker_id="A"))  # and now swept, gone
     stage.run(ledger.conclude("k", "three", 1000, b"r"), ledger.lock("k", "four", 60_000, "web"))
     stage.wait(1)

@@ -35,7 +35,7 @@ from relier.errors import IndeterminateError, RelierError, StoreFullError, Store
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Submission
 from relier.settings import Settings
-from relier.store.call import Arg, Call, Durability, parsed
+from relier.store.call import Arg, Call, Durability, result_or_error
 
 if TYPE_CHECKING:
     from proof.simulator.actors import Worker
@@ -285,7 +285,7 @@ class World:
             return raw
         if call.durability is self.stalled:
             return call.indeterminate()
-        answer = parsed(call, raw)
+        answer = result_or_error(call, raw)
         if told:
             self.checker.acknowledged(call, answer)
         return answer

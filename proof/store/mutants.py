@@ -21,31 +21,31 @@ SEEDS = 300
 
 
 class LoadsCost(Attempts):
-    def failed(self, trouble: AttemptError) -> None:
-        super().failed(trouble)
-        self._lost += trouble.load
+    def failed(self, failure: AttemptError) -> None:
+        super().failed(failure)
+        self._lost += failure.load_script
 
 
 class RefusalsCost(Attempts):
-    def failed(self, trouble: AttemptError) -> None:
-        super().failed(trouble)
-        self._lost += not trouble.sent and not trouble.load
+    def failed(self, failure: AttemptError) -> None:
+        super().failed(failure)
+        self._lost += not failure.sent and not failure.load_script
 
 
 class GivesUpBeforeAPause(Attempts):
-    def pause(self, trouble: AttemptError, left: float) -> float | None:
-        return None if left < 1.5 else super().pause(trouble, left)
+    def pause(self, failure: AttemptError, left: float) -> float | None:
+        return None if left < 1.5 else super().pause(failure, left)
 
 
 class NeverPauses(Attempts):
-    def pause(self, trouble: AttemptError, left: float) -> float | None:
-        pause = super().pause(trouble, left)
+    def pause(self, failure: AttemptError, left: float) -> float | None:
+        pause = super().pause(failure, left)
         return pause and 60.0
 
 
-class NeverLoads(batch.Batch):
-    def _send_again(self, request: Request, trouble: AttemptError) -> None:
-        super()._send_again(request, trouble)
+class NeverLoads(batch.RequestBatch):
+    def _send_again(self, request: Request, failure: AttemptError) -> None:
+        super()._send_again(request, failure)
         self._missing = {}
 
 
@@ -84,7 +84,7 @@ STORE_MUTANTS = (
     StoreMutant("an attempt that was refused, or never arrived, uses up a retry", core, "Attempts", RefusalsCost),
     StoreMutant("a call gives up before its deadline", core, "Attempts", GivesUpBeforeAPause),
     StoreMutant("a pause does not look at the deadline", core, "Attempts", NeverPauses),
-    StoreMutant("a script that is missing is not loaded", core, "Batch", NeverLoads),
+    StoreMutant("a script that is missing is not loaded", core, "RequestBatch", NeverLoads),
     StoreMutant("NOSCRIPT is an answer like any other", replies, "MEANINGS", NOSCRIPT_IS_FINAL),
     StoreMutant("NOREPLICAS is an answer like any other", replies, "MEANINGS", NOREPLICAS_IS_FINAL),
     StoreMutant("LOADING is told at once", replies, "MEANINGS", NOT_NOW_IS_FINAL),

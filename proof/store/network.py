@@ -23,7 +23,7 @@ import hiredis
 
 from relier.store.connect.address import Address
 from relier.store.policy import AttemptError
-from relier.store.wire import not_connected
+from relier.store.wire import connect_error
 
 T = TypeVar("T")
 LATENCY_S = 0.001
@@ -155,10 +155,10 @@ class Server:
         return name
 
 
-class Connection:
+class SimulatedConnection:
     """One connection to one life of the server."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: SimulatedWire) -> None:
         self.generation = 0
         self.idle_since = 0.0
         self.is_open = True
@@ -179,7 +179,7 @@ class Connection:
             if thaws > seconds:
                 wire.loop.call_later(thaws, server.run, request)
                 await asyncio.sleep(seconds)
-                raise self._lose("no answer in time")
+                raise self._lose("timed out waiting for the reply")
             await asyncio.sleep(thaws)
         answers = server.run(request)
         if wire.rng.random() < wire.noise:
@@ -197,7 +197,7 @@ class Connection:
         return AttemptError(why)
 
 
-class Slots:
+class SimulatedSlots:
     """As many connections as anybody wants."""
 
     def __init__(self, size: int) -> None:
@@ -214,10 +214,10 @@ class Slots:
         """Nothing is held."""
 
 
-class Wire:
+class SimulatedWire:
     """The way of one client to the server. `lost` counts requests that may have run without an answer."""
 
-    slots = Slots
+    slots = SimulatedSlots
 
     def __init__(self, loop: VirtualLoop, rng: random.Random, server: Server, noise: float) -> None:
         self.loop = loop
@@ -226,13 +226,13 @@ class Wire:
         self.noise = noise
         self.lost = 0
 
-    async def connect(self, address: Address, seconds: float) -> Connection:
+    async def connect(self, address: Address, seconds: float) -> SimulatedConnection:
         del seconds
         await asyncio.sleep(LATENCY_S)
         spell = self.server.spell()
         if spell is not None and spell.what == DOWN:
-            raise not_connected(address, ConnectionRefusedError("refused"))
-        return Connection(self)
+            raise connect_error(address, ConnectionRefusedError("refused"))
+        return SimulatedConnection(self)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

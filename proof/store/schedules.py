@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from proof.checker.ghost import Violation
 from proof.simulator.schedules import say
-from proof.store.network import DOWN, FROZEN, NOT_NOW, Server, Spell, VirtualLoop, Wire, run_virtually
+from proof.store.network import DOWN, FROZEN, NOT_NOW, Server, SimulatedWire, Spell, VirtualLoop, run_virtually
 from relier.errors import RelierError, StoreUnavailableError
 from relier.ledger.ledger import load_scripts
 from relier.run.channel import atell
@@ -29,7 +29,7 @@ from relier.store.batch import request_of
 from relier.store.call import Call
 from relier.store.connect.address import target_of
 from relier.store.connect.resolvers import resolver_of
-from relier.store.route import Route
+from relier.store.master_lookup import MasterLookup
 
 HORIZON_S = 40.0
 LEASE_S = 2.4  # twice as long as a flapping store is down: the ledger's clock counts that in full
@@ -71,10 +71,10 @@ class Actor:
         self.rng = rng
         self.server = server
         self.settings = settings
-        self.wire = Wire(loop, rng, server, noise)
+        self.wire = SimulatedWire(loop, rng, server, noise)
         target = target_of(settings)
-        route = Route(resolver_of(target, settings, loop.time), loop.time)
-        self.core = core_module.Core(settings, target, route, self.wire, loop.time)
+        lookup = MasterLookup(resolver_of(target, settings, loop.time), loop.time)
+        self.core = core_module.Core(settings, target, lookup, self.wire, loop.time)
         self._calls = 0
         self._lost: Counter[bytes] = Counter()  # answers that were lost, by call
 
@@ -87,7 +87,7 @@ class Actor:
         """Send them together; what came of each. What must hold of every call is checked here."""
         began, lost = self.loop.now, self.wire.lost
         requests = [request_of(call, SCRIPTS) for call in calls]
-        await self.core.carry(self.core.batch(requests))
+        await self.core.run_batch(self.core.batch(requests))
         lost = self.wire.lost - lost
         for request in requests:
             self._check(str(request.call and request.call.args[-1]).encode(), request.answer, began, lost)
@@ -108,7 +108,7 @@ class Actor:
             raise Violation("noscript-reaches-nobody", repr(answer))
         if not isinstance(answer, StoreUnavailableError):
             raise Violation("an-outage-is-an-outage", repr(answer))
-        if lost > self.settings.redis_retries or "not asked again" in str(answer):
+        if lost > self.settings.redis_retries or "nothing was sent" in str(answer):
             return
         if took < deadline - 0.1:
             raise Violation("tries-until-the-deadline", f"gave up after {took:.3f} s: {answer}")

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(find_spec("eventlet") is None, reason="eventlet 
 PATCHED = "import eventlet; eventlet.monkey_patch()\nfrom tests.support.celery_shop_app import *\n"
 IDLES = f"""{PATCHED}
 from relier.store import sync_wire
-sync_wire.FRESH = 0.0  # so that each connection is looked at before it is used again
+sync_wire.TRUSTED_IDLE = 0.0  # so that each connection is looked at before it is used again
 print(*[sell.delay(number).id for number in range(3)])
 """
 

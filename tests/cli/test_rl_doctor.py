@@ -106,7 +106,7 @@ def test_a_store_out_of_reach() -> None:
     result = CliRunner().invoke(rl, how, env=env)
     assert result.exit_code == 3
     assert "✗ The store at redis://***@127.0.0.1:1 gave no answer" in result.stdout
-    assert "    See that it runs and that RELIER_REDIS_URL leads to it" in result.stdout
+    assert "    Check that it is running and that RELIER_REDIS_URL points to it" in result.stdout
     assert "secret" not in result.output
     answer = json.loads(CliRunner().invoke(rl, [*how, "--json"], env=env).stdout)
     assert (answer["ok"], answer["checks"][-1]["check"]) == (False, "reach")

@@ -33,7 +33,7 @@ def test_the_trouble_it_promises_happens() -> None:
 
 def test_what_it_calls_not_now_is_judged_so() -> None:
     judged = {MEANINGS[reply.partition(" ")[0]][0] for reply in NOT_NOW}
-    assert judged == {Judgement.WAIT, Judgement.LOOK}
+    assert judged == {Judgement.WAIT, Judgement.LOOK_UP}
 
 
 def test_time_passes_only_while_everybody_waits() -> None:

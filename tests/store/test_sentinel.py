@@ -92,7 +92,7 @@ async def test_a_replica_is_never_taken_for_the_master(open_store: OpenStore, bo
     replica = boot(config={"replicaof": f"127.0.0.1 {master.port}"})
     with Puppet(lambda _: sentinel_says(1, replica.port)) as sentinel:
         store = open_store(url_of(sentinel.port), redis_retries=1)
-        with pytest.raises(StoreReadOnlyError, match="is not a master but a slave"):
+        with pytest.raises(StoreReadOnlyError, match="is a slave, not a master"):
             await store.run(echo())
 
 
@@ -111,7 +111,7 @@ async def test_sentinels_that_fall_silent_do_not_stop_a_healthy_master(open_stor
 async def test_nobody_knows_the_master(open_store: OpenStore, boot: Boot) -> None:
     with Puppet(lambda _: b"-ERR No such master with that name\r\n") as sentinel:
         store = open_store(url_of(sentinel.port), redis_retries=1)
-        with pytest.raises(RedisConnectionError, match=r"no Sentinel names the master 'main' \(127.0.0.1:\d+ answered"):
+        with pytest.raises(RedisConnectionError, match=r"no Sentinel named the master 'main' \(127.0.0.1:\d+ replied"):
             await store.run(echo())
 
 
@@ -128,7 +128,7 @@ async def test_the_number_of_replicas_grows_and_never_shrinks(boot: Boot, script
                 said[0] = sentinel_says(1, master.port, replicas=number)
                 clock.now += 1.1
                 await store.run(echo())
-                assert store._route.pinned_replicas(None) == pinned
+                assert store._lookup.required_replicas(None) == pinned
 
 
 async def test_the_master_may_want_a_password_sentinel_does_not(open_store: OpenStore, boot: Boot) -> None:
@@ -162,5 +162,5 @@ async def test_a_sentinel_that_refuses_us_stops_nobody(open_store: OpenStore, bo
         refuses[0] = True
         clock.now += 10
         assert await store.run(echo("none")) == b"none", "the master that is known stays so"
-        with pytest.raises(ConfigurationError, match=r"no Sentinel names the master 'main': .* refused AUTH"):
+        with pytest.raises(ConfigurationError, match=r"no Sentinel named the master 'main': .* refused AUTH"):
             await open_store(url).run(echo())

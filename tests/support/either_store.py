@@ -36,7 +36,7 @@ class Either:
         return found
 
     async def core(self) -> Core:
-        return (await self.store._lane()).core if isinstance(self.store, AsyncStore) else self.store._core()
+        return (await self.store._client()).core if isinstance(self.store, AsyncStore) else self.store._core()
 
     async def close(self) -> None:
         await (self.store.aclose() if isinstance(self.store, AsyncStore) else asyncio.to_thread(self.store.close))

@@ -15,10 +15,10 @@ import hiredis
 from relier import background
 from relier.store.connect.address import Address
 from relier.store.policy import AttemptError
-from relier.store.wire import MORE, garbage, keep_alive, new_reader, not_connected
+from relier.store.wire import INCOMPLETE, connect_error, keep_alive, new_reader, not_resp
 
 T = TypeVar("T")
-LAST_WORDS = 0.25  # seconds
+EXTRA_TIME = 0.25  # seconds
 Done = Callable[["list[Any] | AttemptError"], None]
 
 
@@ -48,11 +48,11 @@ class AsyncConnection(asyncio.Protocol):
             self._reader.feed(data)
             for _ in range(self._expected - len(replies)):
                 reply = self._reader.gets()
-                if reply is MORE:
+                if reply is INCOMPLETE:
                     return
                 replies.append(reply)
         except hiredis.ProtocolError as error:
-            self._fail(garbage(error))
+            self._fail(not_resp(error))
             return
         done, self._done = self._done, None
         if done is None or self._reader.has_data():
@@ -92,16 +92,16 @@ class AsyncConnection(asyncio.Protocol):
         """Set the timer for `_due`. One timer serves many exchanges, because it checks `_due` again when it fires."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(self._due, self._look_at_time)
+        self._timer = self._loop.call_at(self._due, self._check_time)
 
-    def _look_at_time(self) -> None:
+    def _check_time(self) -> None:
         self._timer = None
         if self._done is None:
             return
         if self._loop.time() < self._due:
             self._set_timer()
         else:
-            self._fail(AttemptError("no answer in time"))
+            self._fail(AttemptError("timed out waiting for the reply"))
 
     def close(self) -> None:
         transport, self._transport = self._transport, None
@@ -116,11 +116,11 @@ class AsyncConnection(asyncio.Protocol):
         else:
             transport.abort()
 
-    def _fail(self, trouble: AttemptError) -> None:
+    def _fail(self, failure: AttemptError) -> None:
         self.close()
         done, self._done = self._done, None
         if done is not None:
-            done(trouble)
+            done(failure)
 
 
 def _close_without_loop(transport: asyncio.Transport) -> None:
@@ -205,7 +205,7 @@ class AsyncWire:
                     fresh, address.host, address.port, ssl=context
                 )
         except (OSError, ValueError) as error:
-            raise not_connected(address, error) from error
+            raise connect_error(address, error) from error
         keep_alive(transport.get_extra_info("socket"))
         return connection
 
@@ -216,7 +216,7 @@ class AsyncWire:
         """Run `work` in a thread, for at most `seconds` and a little more.
 
         The work observes the same time limit, and its own error explains best why the time was not enough. So it gets
-        LAST_WORDS more to raise that error.
+        EXTRA_TIME more to raise that error.
         """
         begun = threading.Event()
 
@@ -228,10 +228,10 @@ class AsyncWire:
         try:
             await asyncio.wait([thread], timeout=seconds)
             if begun.is_set():
-                await asyncio.wait([thread], timeout=LAST_WORDS)
+                await asyncio.wait([thread], timeout=EXTRA_TIME)
             if thread.done():
                 return thread.result()
         finally:
             thread.cancel()
-        trouble = "did not come back" if begun.is_set() else "was not free"
-        raise AttemptError(f"a thread for blocking work {trouble} within {seconds:.3g} s", sent=False)
+        what = "blocking work did not finish" if begun.is_set() else "no thread was free for blocking work"
+        raise AttemptError(f"{what} within {seconds:.3g} s", sent=False)

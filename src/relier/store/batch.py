@@ -12,7 +12,7 @@ from hiredis import ReplyError
 from relier.errors import IndeterminateError, RelierError
 from relier.store.call import Call, Durability
 from relier.store.policy import AttemptError, Deadline
-from relier.store.replies import trouble_of
+from relier.store.replies import failure_of
 from relier.store.scripts import Script, Scripts
 from relier.store.wire import pack
 
@@ -45,7 +45,7 @@ def request_of(call: Call[Any], scripts: Scripts) -> Request:
     return Request(pack(("EVALSHA", script.sha, 1, call.key, *call.args)), script, call)
 
 
-def windows(calls: Iterable[Call[Any]], scripts: Scripts) -> Iterator[list[tuple[Call[Any], Request]]]:
+def bounded_parts(calls: Iterable[Call[Any]], scripts: Scripts) -> Iterator[list[tuple[Call[Any], Request]]]:
     """Cut a long list of calls into parts that are sent one after another, each with a deadline of its own.
 
     Calls are taken and packed only when their part begins, so memory does not grow with the length of the list.
@@ -63,7 +63,7 @@ def windows(calls: Iterable[Call[Any]], scripts: Scripts) -> Iterator[list[tuple
         yield window
 
 
-def pipelines(requests: Iterable[Request]) -> list[list[Request]]:
+def pipelines_of(requests: Iterable[Request]) -> list[list[Request]]:
     """Split requests into one pipeline per durability level, and cut those that might exceed the read timeout."""
     open_by_level: dict[Durability, list[Request]] = {}
     sizes: dict[Durability, int] = {}
@@ -97,13 +97,13 @@ class Confirmation:
     def unmet(self, reply: Any) -> str | None:
         """Return why the reply does not confirm the write, or None if it does."""
         if isinstance(reply, ReplyError):
-            return f"{self.command} answered {str(reply)!r}"
+            return f"{self.command} replied {str(reply)!r}"
         reached = reply[0] if self.command == "WAITAOF" else reply
         where = "disks" if self.command == "WAITAOF" else "replicas"
-        return None if reached >= self.count else f"{self.command} counted {reached} of {self.count} {where}"
+        return None if reached >= self.count else f"{self.command} confirmed {reached} of {self.count} {where}"
 
 
-class Batch:
+class RequestBatch:
     """Hold requests of one durability level that are sent together. An error reply affects only its own request."""
 
     __slots__ = ("_failed", "_loaded", "_missing", "_todo", "confirmation", "deadline", "level", "requests")
@@ -145,22 +145,22 @@ class Batch:
                 request.answer = reply if unmet is None else _unconfirmed(request, unmet)
                 continue
             self._failed = True
-            trouble = trouble_of(reply)
-            if trouble.load and request.script is not None:  # report why the load was refused, if it was
-                trouble = refused.get(request.script.sha, trouble)
-            request.answer = trouble
-            if trouble.again:
-                self._send_again(request, trouble)
-                if worst is None or trouble.elsewhere or worst.load:
-                    worst = trouble
+            failure = failure_of(reply)
+            if failure.load_script and request.script is not None:  # report why the load was refused, if it was
+                failure = refused.get(request.script.sha, failure)
+            request.answer = failure
+            if failure.retry:
+                self._send_again(request, failure)
+                if worst is None or failure.new_lookup or worst.load_script:
+                    worst = failure
         return worst
 
-    def fail(self, trouble: AttemptError | RelierError) -> None:
+    def fail(self, failure: AttemptError | RelierError) -> None:
         """Fail all requests without an answer. A request that got an error reply in this attempt keeps that error."""
         self._failed = True
         for request in self._todo:
             if request.answer is None:
-                request.answer = type(trouble)(*trouble.args) if isinstance(trouble, RelierError) else trouble
+                request.answer = type(failure)(*failure.args) if isinstance(failure, RelierError) else failure
 
     def finish(self, error_of: Callable[[AttemptError], RelierError]) -> None:
         """Turn failed requests into errors for the callers, each an object of its own."""
@@ -170,9 +170,9 @@ class Batch:
             if isinstance(request.answer, AttemptError):
                 request.answer = error_of(request.answer)
 
-    def _send_again(self, request: Request, trouble: AttemptError) -> None:
+    def _send_again(self, request: Request, failure: AttemptError) -> None:
         self._todo.append(request)
-        if not trouble.load or request.script is None:
+        if not failure.load_script or request.script is None:
             return
         if request.script.sha in self._loaded:  # the server dropped it again, or never kept it: send the text
             request.inline()
@@ -183,11 +183,15 @@ class Batch:
 def _refused_loads(missing: dict[str, Script], replies: list[Any]) -> dict[str, AttemptError]:
     """Return why scripts could not be loaded, by SHA1. The loads were sent first, so their replies come first."""
     loads = zip(missing, replies, strict=False)
-    return {sha: trouble_of(reply) for sha, reply in loads if type(reply) is ReplyError}
+    return {sha: failure_of(reply) for sha, reply in loads if type(reply) is ReplyError}
 
 
 def _unconfirmed(request: Request, why: str) -> IndeterminateError:
     """Return the call's own error for a write that ran but whose durability was not confirmed."""
-    error = request.call.indeterminate() if request.call is not None else IndeterminateError("not confirmed in time")
+    error = (
+        request.call.indeterminate()
+        if request.call is not None
+        else IndeterminateError("the command ran, but the server did not confirm its durability in time")
+    )
     error.add_note(why)
     return error

@@ -22,7 +22,9 @@ class Durability(StrEnum):
 
 
 def _indeterminate() -> IndeterminateError:
-    return IndeterminateError("the call ran, but its durability was not confirmed in time; repeat it: that is safe")
+    return IndeterminateError(
+        "the call ran, but the server did not confirm its durability in time; repeating it is safe"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,8 @@ class Call(Generic[T]):
             return self.parse(answer)
         except (TypeError, ValueError, LookupError, AttributeError) as error:
             raise StoreReplyError(
-                f"the store answered {self.script} with something that cannot be read ({answer!r:.80}); what it did is "
-                f"not known; repeating the call is safe"
+                f"cannot read the store's reply to the script {self.script}: {answer!r:.80}; "
+                f"the script may have run, and repeating the call is safe"
             ) from error
 
     def when_indeterminate(self, error: Callable[[], IndeterminateError]) -> Call[T]:
@@ -55,7 +57,7 @@ class Call(Generic[T]):
         return replace(self, indeterminate=error)
 
 
-def parsed(call: Call[Any], answer: Any) -> Any:
+def result_or_error(call: Call[Any], answer: Any) -> Any:
     """Return a call's result, or the error that its answer stands for, as a value."""
     if isinstance(answer, RelierError):
         return answer

@@ -17,8 +17,8 @@ LONGEST_PAUSE = 1.0
 class AttemptError(Exception):
     """Say why one attempt failed, how to react, and which `error` the caller gets if every attempt fails.
 
-    `again`: another attempt makes sense. `elsewhere`: look up the master again first. `load`: a script must be loaded,
-    which needs no pause. `sent`: the server may have run the request; False if it was never sent, or was refused.
+    `retry`: another attempt makes sense. `new_lookup`: look up the master again first. `load_script`: a script must be
+    loaded, which needs no pause. `sent`: the server may have run the request; False if it was not sent, or was refused.
     """
 
     def __init__(
@@ -26,16 +26,16 @@ class AttemptError(Exception):
         why: str,
         error: type[RelierError] = RedisConnectionError,
         *,
-        again: bool = True,
-        elsewhere: bool = True,
-        load: bool = False,
+        retry: bool = True,
+        new_lookup: bool = True,
+        load_script: bool = False,
         sent: bool = True,
     ) -> None:
         super().__init__(why)
         self.error = error
-        self.again = again
-        self.elsewhere = elsewhere
-        self.load = load
+        self.retry = retry
+        self.new_lookup = new_lookup
+        self.load_script = load_script
         self.sent = sent
 
 
@@ -71,16 +71,16 @@ class Attempts:
         self._retries = retries
         self._lost = 0
 
-    def failed(self, trouble: AttemptError) -> None:
+    def failed(self, failure: AttemptError) -> None:
         """Count one failed attempt."""
-        self.made += not trouble.load
-        self._lost += trouble.sent
+        self.made += not failure.load_script
+        self._lost += failure.sent
 
-    def pause(self, trouble: AttemptError, left: float) -> float | None:
+    def pause(self, failure: AttemptError, left: float) -> float | None:
         """Return the seconds to wait before the next attempt, or None to give up."""
-        if not trouble.again or self._lost > self._retries or left <= 0:
+        if not failure.retry or self._lost > self._retries or left <= 0:
             return None
-        if trouble.load or self.made == 1:  # usually an idle connection that the server had closed
+        if failure.load_script or self.made == 1:  # usually an idle connection that the server had closed
             return 0.0
         if left < SHORTEST_PAUSE:
             return None
@@ -88,12 +88,12 @@ class Attempts:
         return min(pause, left / 2)  # try more often just before the deadline: the outage may just have ended
 
 
-def more_telling(before: AttemptError | None, now: AttemptError, left: float) -> AttemptError:
+def more_informative(before: AttemptError | None, now: AttemptError, left: float) -> AttemptError:
     """Return which of two errors to report: an attempt cut short by the deadline says less than the one before it."""
-    return now if before is None or before.load or left > 0 else before
+    return now if before is None or before.load_script or left > 0 else before
 
 
-class Breaker:
+class CircuitBreaker:
     """Refuse calls at once after `failures` failed attempts in a row; one call per `cooldown` may still try.
 
     That call is the half-open probe. If it succeeds, the breaker closes. If it fails or gets no answer, the breaker

@@ -5,7 +5,7 @@ up (a running task's step, a worker that settles, a relay) wait or stop when the
 
     LOAD      the server does not have the script: load it and send the call again, at no cost; never reaches a caller
     WAIT      not now: send the call again until its deadline; after that, StoreUnavailableError: callers wait
-    LOOK      not now, or not on this server: look up the master first, then as WAIT
+    LOOK_UP   not now, or not on this server: look up the master first, then as WAIT
     REFUSED   the server's state or configuration forbids the call: raise StoreUnavailableError at once; callers wait
     FINAL     the same call would get the same answer: raise StoreReplyError; callers stop
 
@@ -38,7 +38,7 @@ class Judgement(Enum):
 
     LOAD = auto()
     WAIT = auto()
-    LOOK = auto()
+    LOOK_UP = auto()
     REFUSED = auto()
     FINAL = auto()
 
@@ -58,14 +58,14 @@ MEANINGS: dict[str, tuple[Judgement, type[RelierError]]] = {
     "TRYAGAIN": (Judgement.WAIT, StoreNotReadyError),  # a slot is migrating
     # A slot is migrating. KEYS[1] of our scripts is a prefix, never a key, so its node answers ASK to every call.
     # Waiting is the only safe reaction: the namespace's keys are on two nodes, and a script must see all of them.
-    "ASK": (Judgement.LOOK, StoreNotReadyError),
-    "MOVED": (Judgement.LOOK, StoreNotReadyError),
-    "CLUSTERDOWN": (Judgement.LOOK, StoreNotReadyError),
-    "LOADING": (Judgement.LOOK, StoreNotReadyError),
-    "MASTERDOWN": (Judgement.LOOK, StoreNotReadyError),
-    "READONLY": (Judgement.LOOK, StoreReadOnlyError),
-    "REDIRECT": (Judgement.LOOK, StoreReadOnlyError),  # Valkey 8: the same, with the primary's address
-    "UNBLOCKED": (Judgement.LOOK, StoreNotReadyError),  # a change of role ended a blocking command
+    "ASK": (Judgement.LOOK_UP, StoreNotReadyError),
+    "MOVED": (Judgement.LOOK_UP, StoreNotReadyError),
+    "CLUSTERDOWN": (Judgement.LOOK_UP, StoreNotReadyError),
+    "LOADING": (Judgement.LOOK_UP, StoreNotReadyError),
+    "MASTERDOWN": (Judgement.LOOK_UP, StoreNotReadyError),
+    "READONLY": (Judgement.LOOK_UP, StoreReadOnlyError),
+    "REDIRECT": (Judgement.LOOK_UP, StoreReadOnlyError),  # Valkey 8: the same, with the primary's address
+    "UNBLOCKED": (Judgement.LOOK_UP, StoreNotReadyError),  # a change of role ended a blocking command
     # The server's state or configuration forbids the call:
     "OOM": (Judgement.REFUSED, StoreFullError),
     "MISCONF": (Judgement.REFUSED, StoreDiskError),
@@ -99,15 +99,15 @@ TEXTS: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 
 ADVICE: dict[type[RelierError], str] = {
-    RedisConnectionError: "see that it runs and that RELIER_REDIS_URL leads to it; repeating the call is safe",
-    StoreNotReadyError: "nothing was written; this should pass by itself; if not, see the server's log",
+    RedisConnectionError: "check that it is running and that RELIER_REDIS_URL points to it; repeating the call is safe",
+    StoreNotReadyError: "nothing was written; this is usually temporary; if it persists, check the server's log",
     StoreFullError: "nothing was written; raise maxmemory or remove data",
-    StoreDiskError: "nothing was written; give the server disk space and write access to its folder",
-    StoreReadOnlyError: "nothing was written; point RELIER_REDIS_URL to the master, or at Sentinel",
-    StoreSetupError: "check the user, the password and the ACL in RELIER_REDIS_URL",
-    StoreReplyError: "see the server's log; repeating the call is safe",
+    StoreDiskError: "nothing was written; free disk space, or give the server write access to its folder",
+    StoreReadOnlyError: "nothing was written; point RELIER_REDIS_URL at the master or at Sentinel",
+    StoreSetupError: "check the user and the password in RELIER_REDIS_URL, and the user's ACL on the server",
+    StoreReplyError: "check the server's log; repeating the call is safe",
 }
-MOVED_ADVICE = "nothing was written; for a cluster RELIER_REDIS_URL begins with redis+cluster://"
+MOVED_ADVICE = "nothing was written; if the server is part of a cluster, set RELIER_REDIS_URL to a redis+cluster:// URL"
 
 # An error inside a script, as servers before 7.0 report it: "ERR Error running script (…): … -OOM command not allowed"
 INNER = re.compile(r"^ERR Error running script.*?: -(?P<code>[A-Z]+) ", re.DOTALL)
@@ -125,22 +125,22 @@ def code_of(reply: ReplyError) -> str:
     return code
 
 
-def trouble_of(reply: ReplyError) -> AttemptError:
+def failure_of(reply: ReplyError) -> AttemptError:
     """Return the attempt error that an error reply stands for."""
     judgement, error = MEANINGS.get(code_of(reply), UNKNOWN)
     return AttemptError(
-        f"it answered {str(reply)!r}",
+        f"the server replied {str(reply)!r}",
         error,
-        again=judgement in (Judgement.LOAD, Judgement.WAIT, Judgement.LOOK),
-        elsewhere=judgement is Judgement.LOOK,
-        load=judgement is Judgement.LOAD,
+        retry=judgement in (Judgement.LOAD, Judgement.WAIT, Judgement.LOOK_UP),
+        new_lookup=judgement is Judgement.LOOK_UP,
+        load_script=judgement is Judgement.LOAD,
         sent=False,
     )
 
 
-def final_error(trouble: AttemptError, shown: str, attempts: int) -> RelierError:
+def final_error(failure: AttemptError, redacted_url: str, attempts: int) -> RelierError:
     """Return the error for the caller, which says what happened, why, and what to do."""
     tried = f" in {attempts} attempts" if attempts > 1 else ""
-    what = "gave no answer" if trouble.error is RedisConnectionError else "did not do the call"
-    advice = MOVED_ADVICE if "answered 'MOVED" in str(trouble) else ADVICE[trouble.error]
-    return trouble.error(f"the store at {shown} {what}{tried}: {trouble}; {advice}")
+    what = "gave no answer" if failure.error is RedisConnectionError else "did not run the call"
+    advice = MOVED_ADVICE if "replied 'MOVED" in str(failure) else ADVICE[failure.error]
+    return failure.error(f"the store at {redacted_url} {what}{tried}: {failure}; {advice}")

@@ -11,17 +11,17 @@ from typing import Any, Self, TypeVar
 
 from relier.errors import RedisConnectionError, RelierError
 from relier.settings import Settings
-from relier.store.batch import pipelines, request_of, windows
-from relier.store.call import Call, parsed
+from relier.store.batch import bounded_parts, pipelines_of, request_of
+from relier.store.call import Call, result_or_error
 from relier.store.connect.address import target_of
 from relier.store.connect.probe import Capabilities
 from relier.store.connect.resolvers import resolver_of
 from relier.store.core import Core
+from relier.store.master_lookup import MasterLookup
 from relier.store.policy import Clock
-from relier.store.route import Route
 from relier.store.scripts import Scripts
 from relier.store.sync_wire import SyncWire
-from relier.store.wire import complete
+from relier.store.wire import run_sync
 
 T = TypeVar("T")
 
@@ -34,12 +34,12 @@ class SyncStore:
         self._scripts = scripts
         self._clock = clock
         self._target = target_of(settings)
-        self._route = Route(resolver_of(self._target, settings, clock), clock)
+        self._lookup = MasterLookup(resolver_of(self._target, settings, clock), clock)
         self._closed = False
         self._cores: dict[int, Core] = {}  # by process id
 
     def __repr__(self) -> str:
-        return f"SyncStore({self._target.shown!r})"
+        return f"SyncStore({self._target.redacted_url!r})"
 
     def __enter__(self) -> Self:
         return self
@@ -53,7 +53,7 @@ class SyncStore:
         """Run one call within the deadline of the settings, or within `within` seconds if that is shorter."""
         request = request_of(call, self._scripts)
         core = self._core()
-        complete(core.carry(core.batch([request], within)))
+        run_sync(core.run_batch(core.batch([request], within)))
         if isinstance(request.answer, RelierError):
             raise request.answer
         return call.read(request.answer)
@@ -62,36 +62,36 @@ class SyncStore:
         """Run calls, a bounded number at a time. Return an answer for each, in order, with errors as values."""
         core = self._core()
         answers: list[T | RelierError] = []
-        for window in windows(calls, self._scripts):
-            for pipeline in pipelines(request for _, request in window):
-                complete(core.carry(core.batch(pipeline)))
-            answers += [parsed(call, request.answer) for call, request in window]
+        for window in bounded_parts(calls, self._scripts):
+            for pipeline in pipelines_of(request for _, request in window):
+                run_sync(core.run_batch(core.batch(pipeline)))
+            answers += [result_or_error(call, request.answer) for call, request in window]
         return answers
 
     def command(self, *args: Any, retry: bool = False) -> Any:
         """Run a raw command, for probes, reads and tests. Once sent, it is repeated only if `retry` is true."""
-        return complete(self._core().command(*args, retry=retry))
+        return run_sync(self._core().command(*args, retry=retry))
 
     def wait_for_bell(self, keys: list[str], timeout: float) -> bytes | None:
         """Block at most 1 s until a key's doorbell rings, on a connection of its own. Return that key, or None."""
-        return complete(self._core().wait_for_bell(keys, timeout))
+        return run_sync(self._core().wait_for_bell(keys, timeout))
 
     def probe(self) -> Capabilities:
         """Return what the server can do now. Raise ConfigurationError if the server must not be used."""
-        return complete(self._core().probe())
+        return run_sync(self._core().probe())
 
     @property
     def replicas(self) -> int | None:
         """Return how many replicas `replicated` waits for, from the setting or from Sentinel; None if unknown."""
         setting = self._settings.redis_replicas
-        return self._route.resolver.replicas if setting is None else setting
+        return self._lookup.resolver.replicas if setting is None else setting
 
     def close(self) -> None:
         """Close the connections, and stop being a client of the embedded server. Calls in flight still finish."""
         self._closed = True
         while self._cores:
             self._cores.popitem()[1].close()
-        self._route.resolver.close()
+        self._lookup.resolver.close()
 
     def _core(self) -> Core:
         core = self._cores.get(os.getpid())
@@ -99,9 +99,9 @@ class SyncStore:
 
     def _new_core(self) -> Core:
         if self._closed:
-            raise RedisConnectionError(f"{self!r} is closed; nothing was sent; make a new store")
+            raise RedisConnectionError(f"nothing was sent: {self!r} is closed; create a new store")
         for pid in list(self._cores):
             if pid != os.getpid() and (inherited := self._cores.pop(pid, None)):  # another thread may pop it first
                 inherited.close()  # a forked child closes its copies; the parent's sockets stay open
-        core = Core(self._settings, self._target, self._route, SyncWire(), self._clock)
+        core = Core(self._settings, self._target, self._lookup, SyncWire(), self._clock)
         return self._cores.setdefault(os.getpid(), core)  # two threads at once: one core wins

@@ -13,11 +13,11 @@ import hiredis
 
 from relier.store.connect.address import Address
 from relier.store.policy import AttemptError
-from relier.store.wire import MORE, garbage, keep_alive, new_reader, not_connected
+from relier.store.wire import INCOMPLETE, connect_error, keep_alive, new_reader, not_resp
 
 T = TypeVar("T")
-CHUNK = 65536
-FRESH = 1.0  # seconds for which an idle connection is trusted without a check
+READ_SIZE = 65536
+TRUSTED_IDLE = 1.0  # seconds for which an idle connection is trusted without a check
 
 
 class SyncConnection:
@@ -36,7 +36,7 @@ class SyncConnection:
 
         An idle connection with data to read was closed by the server, or is out of step.
         """
-        return self.is_open and (time.monotonic() - self._used < FRESH or not self._has_data())
+        return self.is_open and (time.monotonic() - self._used < TRUSTED_IDLE or not self._has_data())
 
     def _has_data(self) -> bool:
         """Return whether there is data to read. Use `poll` if it exists: `select` refuses descriptors from 1024 on.
@@ -59,7 +59,7 @@ class SyncConnection:
         except BaseException as error:
             self.close()
             if isinstance(error, TimeoutError):
-                raise AttemptError("no answer in time") from error
+                raise AttemptError("timed out waiting for the reply") from error
             if isinstance(error, OSError):
                 raise AttemptError(f"the connection was lost ({error})") from error
             raise
@@ -73,12 +73,12 @@ class SyncConnection:
             try:
                 reply = self._reader.gets()
             except hiredis.ProtocolError as error:
-                raise garbage(error) from error
-            if reply is not MORE:
+                raise not_resp(error) from error
+            if reply is not INCOMPLETE:
                 answer.append(reply)
                 continue
             sock.settimeout(max(until - time.monotonic(), 0.001))  # sending has used some of the time
-            data = sock.recv(CHUNK)
+            data = sock.recv(READ_SIZE)
             if not data:
                 raise AttemptError("the connection was lost (closed by the server)")
             self._reader.feed(data)
@@ -119,7 +119,7 @@ class SyncWire:
         try:
             return SyncConnection(_open(address, seconds))
         except (OSError, ValueError) as error:
-            raise not_connected(address, error) from error
+            raise connect_error(address, error) from error
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - over SyncWire nothing suspends
@@ -153,14 +153,14 @@ def _first_connected(address: Address, until: float) -> socket.socket:
     others, and all of them together keep the limit.
     """
     places = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    trouble = OSError("the name has no address")
+    failure = OSError("the host name has no address")
     for tried, (family, _, _, _, place) in enumerate(places):
         share = (until - time.monotonic()) / (len(places) - tried)
         try:
             return _connected(family, place, max(share, 0.001))
         except OSError as error:
-            trouble = error
-    raise trouble
+            failure = error
+    raise failure
 
 
 def _connected(family: int, place: Any, seconds: float) -> socket.socket:

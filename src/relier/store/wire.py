@@ -1,7 +1,7 @@
 """Define the contract of the two wires, for event loops and for threads. All code above is written once, as coroutines.
 
 Over `AsyncWire` those coroutines run on a loop. Over `SyncWire` nothing they await ever suspends: it blocks instead,
-and `complete` runs each coroutine to its end in one step, without an event loop.
+and `run_sync` runs each coroutine to its end in one step, without an event loop.
 
 The protocol is RESP2: hiredis packs and parses, replies are bytes, error replies are `hiredis.ReplyError` values.
 A connection whose exchange did not end properly is closed, so no later request can read an earlier one's reply.
@@ -22,7 +22,7 @@ from relier.store.connect.address import Address
 from relier.store.policy import AttemptError
 
 T = TypeVar("T")
-MORE = object()  # what hiredis returns while a reply is incomplete
+INCOMPLETE = object()  # what hiredis returns while a reply is incomplete
 
 
 pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
@@ -61,7 +61,7 @@ class Wire(Protocol):
     def slots(self, size: int) -> Slots: ...
 
 
-def complete(coroutine: Coroutine[Any, Any, T]) -> T:
+def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine over SyncWire to its end. It blocks and never suspends, so one step is enough."""
     try:
         coroutine.send(None)
@@ -73,22 +73,24 @@ def complete(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def new_reader() -> hiredis.Reader:
-    return hiredis.Reader(notEnoughData=MORE)
+    return hiredis.Reader(notEnoughData=INCOMPLETE)
 
 
-def garbage(error: Exception) -> AttemptError:
-    return AttemptError(f"the answer is not RESP ({error})")
+def not_resp(error: Exception) -> AttemptError:
+    return AttemptError(f"the reply is not valid RESP ({error})")
 
 
-def not_connected(address: Address, error: OSError | ValueError) -> Exception:
+def connect_error(address: Address, error: OSError | ValueError) -> Exception:
     if isinstance(error, ssl.SSLCertVerificationError):
         return StoreSetupError(
-            f"the TLS certificate of {address} is not trusted: {error.verify_message}; give its authority with "
-            f"?ssl_ca_certs=file, or, only on a network you trust, ?ssl_cert_reqs=none"
+            f"cannot verify the TLS certificate of {address}: {error.verify_message}; name its CA in RELIER_REDIS_URL "
+            f"with ?ssl_ca_certs=FILE, or, only on a network that you trust, use ?ssl_cert_reqs=none"
         )
     if isinstance(error, ValueError):  # includes UnicodeError, for a name that cannot be looked up
-        return ConfigurationError(f"{address} is no address to connect to: {error}; correct it in RELIER_REDIS_URL")
-    why = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+        return ConfigurationError(
+            f"cannot connect to {address}: the address is not valid ({error}); correct RELIER_REDIS_URL"
+        )
+    why = "timed out" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
     return AttemptError(f"cannot connect to {address}: {why}", sent=False)
 
 

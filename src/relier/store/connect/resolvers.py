@@ -11,17 +11,17 @@ from hiredis import ReplyError
 
 from relier.errors import ConfigurationError, StoreSetupError
 from relier.settings import Settings
-from relier.store.connect.address import Address, Target
+from relier.store.connect.address import Address, StoreTarget
 from relier.store.connect.embedded import EmbeddedServer
+from relier.store.master_lookup import LOOKUP_ERRORS, LookupIO, Resolver
 from relier.store.policy import AttemptError, Clock
-from relier.store.route import PROBLEMS, Resolver, Scout
 
 SENTINEL_CHECK = 1.0  # how often the master is confirmed while the store is used
 SENTINEL_PATIENCE = 0.5  # how long one Sentinel may take
 SENTINEL_REST = 5.0  # how long a Sentinel that did not answer is left alone
 
 
-def nobody(what: str, problems: Sequence[str | Exception]) -> Exception:
+def master_not_found(what: str, problems: Sequence[str | Exception]) -> Exception:
     """Return the error for a master that no node named.
 
     It is a setup error only if all nodes refused us. Otherwise asking again may help.
@@ -40,8 +40,8 @@ class FixedResolver:
     def __init__(self, address: Address) -> None:
         self._address = address
 
-    async def locate(self, scout: Scout) -> Address:
-        del scout
+    async def locate(self, io: LookupIO) -> Address:
+        del io
         return self._address
 
     def close(self) -> None:
@@ -55,8 +55,8 @@ class EmbeddedResolver(FixedResolver):
         super().__init__(Address())
         self._server = EmbeddedServer(folder)
 
-    async def locate(self, scout: Scout) -> Address:
-        path = await scout.blocking(lambda: self._server.ensure_running(scout.left()))
+    async def locate(self, io: LookupIO) -> Address:
+        path = await io.blocking(lambda: self._server.ensure_running(io.left()))
         return replace(self._address, path=path)
 
     def close(self) -> None:
@@ -72,31 +72,31 @@ class SentinelResolver(FixedResolver):
 
     check_every: float | None = SENTINEL_CHECK
 
-    def __init__(self, target: Target, clock: Clock) -> None:
+    def __init__(self, target: StoreTarget, clock: Clock) -> None:
         super().__init__(target.master)
         self._nodes = target.nodes
         self._name = target.master_name
         self._clock = clock
         self._resting: dict[Address, float] = {}
 
-    async def locate(self, scout: Scout) -> Address:
+    async def locate(self, io: LookupIO) -> Address:
         now = self._clock()
         awake = [node for node in self._nodes if self._resting.get(node, now) <= now] or list(self._nodes)
         known: list[tuple[int, str, int]] = []
         problems: list[str | Exception] = []
         for node in awake:
             try:
-                reply = await scout.ask(node, "SENTINEL", "MASTER", self._name, patience=SENTINEL_PATIENCE)
-            except PROBLEMS as error:
+                reply = await io.ask(node, "SENTINEL", "MASTER", self._name, patience=SENTINEL_PATIENCE)
+            except LOOKUP_ERRORS as error:
                 self._resting[node] = self._clock() + SENTINEL_REST
                 problems.append(error)
             else:
                 if isinstance(reply, ReplyError):
-                    problems.append(f"{node} answered {str(reply)!r}")
+                    problems.append(f"{node} replied {str(reply)!r}")
                 else:
                     known.append(self._read(reply))
         if not known:
-            raise nobody(f"no Sentinel names the master {self._name!r}", problems)
+            raise master_not_found(f"no Sentinel named the master {self._name!r}", problems)
         _, host, port = max(known)
         return replace(self._address, host=host, port=port)
 
@@ -109,29 +109,30 @@ class SentinelResolver(FixedResolver):
 class ClusterResolver(FixedResolver):
     """Find the master of the namespace's slot. All keys of a namespace share a hash tag, so one slot is enough."""
 
-    def __init__(self, target: Target, namespace: str) -> None:
+    def __init__(self, target: StoreTarget, namespace: str) -> None:
         super().__init__(target.master)
         self._given = target.nodes
         self._seeds = list(target.nodes)  # in the order to ask; threads share it, so it is replaced, never mutated
         self._slot = binascii.crc_hqx(namespace.encode(), 0) % 16384
 
-    async def locate(self, scout: Scout) -> Address:
+    async def locate(self, io: LookupIO) -> Address:
         problems: list[str | Exception] = []
         for seed in self._seeds:
-            if not scout.left():  # nodes not asked keep their place, and are asked first next time
-                problems.append("no time is left to ask the others")
+            if not io.left():  # nodes not asked keep their place, and are asked first next time
+                problems.append("no time was left to ask the other nodes")
                 break
             try:
-                reply = await scout.ask(seed, "CLUSTER", "SLOTS")
-            except PROBLEMS as error:
+                reply = await io.ask(seed, "CLUSTER", "SLOTS")
+            except LOOKUP_ERRORS as error:
                 self._seeds = [other for other in self._seeds if other != seed] + [seed]
                 problems.append(error)
                 continue
             owner = None if isinstance(reply, ReplyError) else self._owner(reply, seed)
             if owner is not None:
                 return owner
-            problems.append(f"{seed} answered {str(reply)!r}" if isinstance(reply, ReplyError) else f"{seed}: no owner")
-        raise nobody(f"no node names the master of slot {self._slot}", problems)
+            said = repr(str(reply)) if isinstance(reply, ReplyError) else "without an owner of the slot"
+            problems.append(f"{seed} replied {said}")
+        raise master_not_found(f"no node named the master of slot {self._slot}", problems)
 
     def _owner(self, ranges: list[Any], seed: Address) -> Address | None:
         """Return the slot's master. If found, ask this node first next time, then those it knows, then the URL's."""
@@ -150,7 +151,7 @@ class ClusterResolver(FixedResolver):
         return replace(self._address, host=host.decode(), port=port)
 
 
-def resolver_of(target: Target, settings: Settings, clock: Clock) -> Resolver:
+def resolver_of(target: StoreTarget, settings: Settings, clock: Clock) -> Resolver:
     """Return the resolver for a URL's target."""
     if target.kind == "embedded":
         return EmbeddedResolver(target.folder)

@@ -12,10 +12,10 @@ from relier.errors import ConfigurationError, StoreSetupError
 from relier.store.connect.address import Address
 from relier.store.policy import AttemptError, Clock
 
-PROBLEMS = (AttemptError, ConfigurationError)  # if one node is silent or refuses, ask the others
+LOOKUP_ERRORS = (AttemptError, ConfigurationError)  # if one node is silent or refuses, ask the others
 
 
-class Scout(Protocol):
+class LookupIO(Protocol):
     """Give a resolver what it needs to find the master, within the deadline of the call that needs it."""
 
     def left(self) -> float: ...
@@ -29,11 +29,11 @@ class Resolver(Protocol):
     check_every: float | None
     replicas: int | None
 
-    async def locate(self, scout: Scout) -> Address: ...
+    async def locate(self, io: LookupIO) -> Address: ...
     def close(self) -> None: ...
 
 
-class Route:
+class MasterLookup:
     """Hold the master's address, as far as known, for all loops and threads of a store.
 
     `generation` numbers the known addresses. A connection keeps the generation it was opened under, and is dropped once
@@ -47,13 +47,13 @@ class Route:
         self._address: Address | None = None
         self._check_at = 0.0
 
-    def known(self) -> Address | None:
+    def known_address(self) -> Address | None:
         """Return the master, or None if it must be looked up because it is unknown or a check is due."""
         if self.resolver.check_every is not None and self._clock() >= self._check_at:
             return None
         return self._address
 
-    async def find(self, scout: Scout) -> Address:
+    async def find(self, io: LookupIO) -> Address:
         """Ask the resolver for the master, and return its address.
 
         Meanwhile other calls use the known address. If no node answers, this call uses the known address too.
@@ -61,8 +61,8 @@ class Route:
         if self.resolver.check_every is not None:
             self._check_at = self._clock() + self.resolver.check_every
         try:
-            found = await self.resolver.locate(scout)
-        except PROBLEMS:
+            found = await self.resolver.locate(io)
+        except LOOKUP_ERRORS:
             if self._address is None:
                 raise
             return self._address
@@ -71,13 +71,13 @@ class Route:
         self._address = found
         return found
 
-    def lost(self, generation: int) -> None:
+    def forget(self, generation: int) -> None:
         """Forget the master after an error on a connection of that generation, unless another call already did."""
         if generation == self.generation:
             self.generation += 1
             self._address = None
 
-    def pinned_replicas(self, setting: int | None) -> int:
+    def required_replicas(self, setting: int | None) -> int:
         """Return how many replicas `replicated` requires.
 
         The master's own count is never used, because an isolated master forgets replicas.
@@ -85,12 +85,12 @@ class Route:
         count = setting if setting is not None else self.resolver.replicas
         if count is None:
             raise StoreSetupError(
-                "durability 'replicated' was asked for, but the number of replicas is not known; "
+                "cannot confirm durability 'replicated': the number of replicas is unknown; "
                 "set RELIER_REDIS_REPLICAS to the number of replicas that could be promoted, or use a sentinel:// URL"
             )
         if count == 0:
             raise StoreSetupError(
-                "durability 'replicated' was asked for, but there are 0 replicas; "
-                "add a replica and set RELIER_REDIS_REPLICAS, or ask for 'fsync' or 'memory'"
+                "cannot confirm durability 'replicated': there are 0 replicas; "
+                "add a replica and set RELIER_REDIS_REPLICAS, or use durability 'fsync' or 'memory'"
             )
         return count

@@ -32,7 +32,7 @@ from relier.ledger import keys
 from relier.ledger.records import Submission
 from relier.outbox.row import new_row
 from relier.outbox.sqlalchemy.engines import EngineDatabase
-from relier.outbox.table.statements import Rows, Wanted
+from relier.outbox.table.statements import DeadRowFilter, OutboxTable
 from tests.support import PYTHONPATH
 from tests.support.databases import MariaDB, Postgres
 from tests.support.servers import Server, wait_until
@@ -195,16 +195,16 @@ def poison(desk: Desk, first: int) -> tuple[float, int]:
     wait_until(lambda: desk.submitted() == before + 50, 60)
     took = time.perf_counter() - began
     database = EngineDatabase(desk.engine)
-    rows = Rows(database.dialect, outbox.table.name)
+    rows = OutboxTable(database.dialect, outbox.table.name)
 
     def dead() -> int:
         with database.begin() as tx:
-            return rows.count_dead(tx, Wanted())
+            return rows.count_dead(tx, DeadRowFilter())
 
     wait_until(lambda: dead() == 2, 60)
     desk.end(relay)
     with database.begin() as tx:
-        rows.purge(tx, Wanted())
+        rows.purge(tx, DeadRowFilter())
     return took, 2
 
 
@@ -243,7 +243,7 @@ def backlog(desk: Desk, rows: int) -> tuple[float, float, float]:
             )
         )
     database = EngineDatabase(desk.engine)
-    table = Rows(database.dialect, outbox.table.name)
+    table = OutboxTable(database.dialect, outbox.table.name)
 
     def timed(due: bool) -> tuple[float, float]:
         took_depth, took_claim = [], []

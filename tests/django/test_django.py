@@ -33,13 +33,13 @@ from relier.django.outbox import outbox
 from relier.django.shown import payload_of
 from relier.errors import RedisConnectionError
 from relier.outbox.inbox.exactly_once import AlreadyRan, ExactlyOnce
-from relier.outbox.publish.target import Failed, LedgerTarget, Outage
+from relier.outbox.publish.target import LedgerTarget, Outage, SendFailed
 from relier.outbox.push import forget_outbox
 from relier.outbox.relay.relay import Relay
 from relier.outbox.row import NewRow
 from relier.outbox.sqlalchemy.engines import EngineDatabase
 from relier.outbox.sqlalchemy.outbox import Outbox as SqlAlchemyOutbox
-from relier.outbox.table.statements import Rows, Wanted
+from relier.outbox.table.statements import DeadRowFilter, OutboxTable
 from relier.settings import get_settings
 from relier.states import State
 from tests.support.databases import Database
@@ -136,7 +136,7 @@ def test_times_are_the_databases(shop: DjangoShop) -> None:
     place(1)
     (row,) = shop.rows()
     with DjangoDatabase().begin() as tx:
-        (seen,) = Rows(connection.vendor, "relier_outbox").claim(tx, "boot", 10, 1000, None)
+        (seen,) = OutboxTable(connection.vendor, "relier_outbox").claim(tx, "boot", 10, 1000, None)
     assert row.created_at == row.due_at
     assert 0 <= seen.age_ms < 60_000
     assert (row.claims, row.retries, row.dead, row.leased_by, row.order_key) == (0, 0, 0, "", "")
@@ -257,16 +257,16 @@ def test_outages_deferrals_poison_and_order_work_on_djangos_connections(shop: Dj
     with transaction.atomic():
         for order in (1, 2):
             receipt.with_options(order_key="a").push_in(None, order)
-    ordered = shop.relay(Scripted(Failed(ValueError("100% poison"))), ordered=True, max_retries=0)
+    ordered = shop.relay(Scripted(SendFailed(ValueError("100% poison"))), ordered=True, max_retries=0)
     ordered.drain()
     first, second = shop.rows()
     assert (first.dead, second.dead) == (1, 1)
     assert "100% poison" in first.error
-    rows, database = Rows(connection.vendor, "relier_outbox"), DjangoDatabase()
+    rows, database = OutboxTable(connection.vendor, "relier_outbox"), DjangoDatabase()
     with database.begin() as tx:
-        assert rows.count_dead(tx, Wanted(name="shop.receipt")) == 2
-        assert rows.replay(tx, Wanted(task_id=first.task_id)) == 1
-        assert rows.purge(tx, Wanted(task_id=second.task_id)) == 1
+        assert rows.count_dead(tx, DeadRowFilter(name="shop.receipt")) == 2
+        assert rows.replay(tx, DeadRowFilter(task_id=first.task_id)) == 1
+        assert rows.purge(tx, DeadRowFilter(task_id=second.task_id)) == 1
         assert rows.depth(tx).waiting == 1
         assert rows.body(tx, first.id) == bytes(first.body)
     away = shop.relay(Scripted(Outage(RedisConnectionError("away"))))
@@ -278,7 +278,7 @@ def test_relays_pass_over_rows_that_others_are_at(shop: DjangoShop, database: Da
     if database.kind == "sqlite":
         pytest.skip("on SQLite relays take turns")
     ids = [place(order) for order in range(4)]
-    rows = Rows(connection.vendor, "relier_outbox")
+    rows = OutboxTable(connection.vendor, "relier_outbox")
     claimed: list[str] = []
 
     def other() -> None:
@@ -596,7 +596,7 @@ def bury(project: DjangoShop, *orders: int, note: str = "") -> list[OutboxRow]:
     with transaction.atomic():
         for order in orders:
             receipt.push_in(None, order, note)
-    project.relay(Scripted(Failed(ValueError(f"no {note}"))), max_retries=0).drain()
+    project.relay(Scripted(SendFailed(ValueError(f"no {note}"))), max_retries=0).drain()
     return project.rows()
 
 

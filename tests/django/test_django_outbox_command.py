@@ -15,7 +15,7 @@ from django.db import connections, transaction
 
 from relier import Client
 from relier.django.models import OutboxRow
-from relier.outbox.publish.target import Failed
+from relier.outbox.publish.target import SendFailed
 from tests.support.databases import Database
 from tests.support.django_shop import DjangoShop
 from tests.support.outbox_shop import Scripted, receipt
@@ -40,7 +40,7 @@ def document(*args: str) -> Any:
 def bury(shop: DjangoShop, *orders: int) -> list[str]:
     with transaction.atomic():
         ids = [receipt.push_in("default", order).id for order in orders]
-    shop.relay(Scripted(Failed(ValueError("poison"), final=True))).drain()
+    shop.relay(Scripted(SendFailed(ValueError("poison"), final=True))).drain()
     return ids
 
 

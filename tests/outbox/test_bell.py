@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from relier import Client, Settings
-from relier.outbox.wake.doorbell import Ringer
+from relier.outbox.wake.doorbell import Doorbell
 
 
 def test_a_ring_starts_no_store_of_the_projects_own(tmp_path: Path) -> None:
     """Who sends by a broker has none, and a web process would start one in its folder."""
     folder = tmp_path / "store"
     client = Client(Settings(redis_url=f"embedded://{folder}"))
-    Ringer(lambda: client)._ring_now()
+    Doorbell(lambda: client)._ring_now()
     assert not folder.exists()
     client.close()
 
@@ -20,6 +20,6 @@ def test_a_ring_starts_no_store_of_the_projects_own(tmp_path: Path) -> None:
 def test_a_ring_is_heard_where_the_store_runs(tmp_path: Path) -> None:
     client = Client(Settings(redis_url=f"embedded://{tmp_path / 'store'}"))
     client.open()
-    Ringer(lambda: client)._ring_now()
+    Doorbell(lambda: client)._ring_now()
     assert client.sync_store.wait_for_bell([client.ledger.outbox_bell], 1.0) is not None
     client.close()

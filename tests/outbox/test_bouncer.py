@@ -21,11 +21,11 @@ from relier import Client, TaskContext, rl_task
 from relier.cli.main import rl
 from relier.outbox.inbox.exactly_once import AlreadyRan, ExactlyOnce
 from relier.outbox.publish.target import Sent
-from relier.outbox.relay.batch import Batch
+from relier.outbox.relay.batch import ClaimedBatch
 from relier.outbox.relay.options import RelayOptions
 from relier.outbox.relay.relay import Relay
 from relier.outbox.sqlalchemy.engines import EngineDatabase, database_of, notice_connector
-from relier.outbox.wake.postgres_notify import NoticeListener
+from relier.outbox.wake.postgres_notify import NotifyListener
 from relier.run.outcome import Done
 from tests.support.databases import Database, Postgres
 from tests.support.django_shop import DjangoShop, Order
@@ -76,7 +76,7 @@ def test_relays_by_a_url_send_every_row(pg_shop: Shop, bounced: Database, option
     pg_shop.place(*ORDERS)
     target = Scripted(Sent())
     relays = [Relay(database_of(url), [target], RelayOptions(batch_size=2)) for _ in range(3)]
-    batches = [Batch(relay.boot) for relay in relays]
+    batches = [ClaimedBatch(relay.boot) for relay in relays]
     while pg_shop.count():
         for i, relay in enumerate(relays):  # `turn` would wait for the database to come back
             batches[i] = relay._exchange(batches[i], 2)
@@ -109,7 +109,7 @@ def test_an_engine_that_prepares_is_told_what_to_do(
     relays = [Relay(EngineDatabase(one), [Scripted(Sent())], RelayOptions(idle_time=0.001)) for one in engines]
     for _ in range(10):
         for relay in relays:
-            relay.turn(Batch(relay.boot))
+            relay.turn(ClaimedBatch(relay.boot))
     assert "turn prepared statements off" in caplog.text
     for relay, engine in zip(relays, engines, strict=True):
         relay.close()
@@ -145,15 +145,15 @@ def test_a_relay_that_cannot_hear_notices_polls(
     pg_shop: Shop, bounced: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "relier.outbox")
-    ear = NoticeListener(notice_connector(bounced.url), "relier_outbox", lambda: None)
+    ear = NotifyListener(notice_connector(bounced.url), "relier_outbox", lambda: None)
     ear.start()
     ear.join(30)
     assert not ear.is_alive()
-    assert not ear.hears
+    assert not ear.is_listening
     (told,) = (record.message for record in caplog.records)
     assert "so the relay polls" in told
     relay = Relay(EngineDatabase(pg_shop.engine), [Scripted(Sent())], listener=partial(_given, ear))
-    relay._calm = 30
+    relay._idle_turns = 30
     assert relay._pause() == RelayOptions().idle_time / 5
     relay.close()
 
@@ -165,10 +165,10 @@ def test_notices_are_heard_through_a_pool_in_session_mode(
     wakes: list[int] = []
     pg_shop.outbox._notify = True
     try:
-        ear = NoticeListener(notice_connector(pool.behind(postgres).url), "relier_outbox", lambda: wakes.append(1))
+        ear = NotifyListener(notice_connector(pool.behind(postgres).url), "relier_outbox", lambda: wakes.append(1))
         ear.start()
         wait_until(lambda: wakes == [1])
-        assert ear.hears
+        assert ear.is_listening
         pg_shop.place(1)
         wait_until(lambda: wakes == [1, 1])
         ear.end()
@@ -177,7 +177,7 @@ def test_notices_are_heard_through_a_pool_in_session_mode(
         pool.end()
 
 
-def _given(ear: NoticeListener, _: Any) -> NoticeListener:
+def _given(ear: NotifyListener, _: Any) -> NotifyListener:
     return ear
 
 

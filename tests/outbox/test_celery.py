@@ -18,8 +18,8 @@ from sqlalchemy.orm import Session
 
 from relier.celery import install
 from relier.celery.outbox import BrokerTarget, send_through
-from relier.outbox.publish.target import SENT, Failed, Outage, Sent
-from relier.outbox.relay.batch import Batch
+from relier.outbox.publish.target import SENT, Outage, SendFailed, Sent
+from relier.outbox.relay.batch import ClaimedBatch
 from relier.outbox.row import CELERY, Row
 from relier.states import State
 from tests.support.outbox_shop import Shop
@@ -217,13 +217,13 @@ def test_a_broker_that_is_away_is_an_outage_and_a_bad_row_is_not(pg_shop: Shop, 
     with Session(pg_shop.engine) as session, session.begin(), pg_shop.outbox.using(session):
         app.tasks["shop.plain"].delay(1)
     relay = pg_shop.relay(BrokerTarget(app, 2))
-    (row,) = relay._exchange(Batch(relay.boot), 10).rows
+    (row,) = relay._exchange(ClaimedBatch(relay.boot), 10).rows
     server.kill()
     (outcome,) = BrokerTarget(app, 2).publish([row])
     assert isinstance(outcome, Outage)
     server.start()
     (outcome,) = BrokerTarget(app, 2).publish([Row(1, "x", CELERY, "n", "q", b"garbage", 0, 1, 0)])
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, SendFailed)
     assert outcome.final
     app.close()
 
@@ -235,7 +235,7 @@ def claimed(shop: Shop, app: Celery, count: int, **options: Any) -> list[Row]:
         for n in range(count):
             app.tasks["shop.plain"].apply_async((n,), **options)
     relay = shop.relay(BrokerTarget(app, 2))
-    return list(relay._exchange(Batch(relay.boot), count).rows)
+    return list(relay._exchange(ClaimedBatch(relay.boot), count).rows)
 
 
 def reads(app: Celery) -> int:
@@ -264,7 +264,7 @@ def test_one_message_that_cannot_be_sent_does_not_keep_back_the_others(pg_shop: 
     target = BrokerTarget(app, 2)
     outcomes = target.publish(rows)
     target.close()
-    assert [type(one) for one in outcomes] == [Sent, Sent, Failed, Failed, Sent, Sent]
+    assert [type(one) for one in outcomes] == [Sent, Sent, SendFailed, SendFailed, Sent, Sent]
     assert [outcomes[2].final, outcomes[3].final] == [True, False]  # type: ignore[union-attr]
     with app.connection_for_write() as connection:
         connection.default_channel.client.delete("slow")

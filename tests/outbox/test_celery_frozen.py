@@ -15,7 +15,7 @@ from celery import Celery
 from relier import Client
 from relier.celery.outbox import BrokerTarget, send_through
 from relier.outbox.publish.target import SENT, Outage
-from relier.outbox.relay.batch import Batch
+from relier.outbox.relay.batch import ClaimedBatch
 from relier.outbox.row import NewRow, Row
 from tests.support.databases import Database
 from tests.support.outbox_shop import Shop
@@ -61,7 +61,7 @@ def check_send_timeout(shop: Shop, url: str, freeze: Callable[[], None], thaw: C
     freeze()
     try:
         began = time.monotonic()
-        batch = relay.turn(Batch(relay.boot))
+        batch = relay.turn(ClaimedBatch(relay.boot))
         took = time.monotonic() - began
     finally:
         thaw()

@@ -12,7 +12,8 @@ from sqlalchemy.orm import Session
 
 from relier import Client, ConfigurationError, Settings, TaskContext, rl_task
 from relier.ledger.records import Claimed, new_task_id
-from relier.outbox.inbox.exactly_once import AlreadyRan, ExactlyOnce, Marks
+from relier.outbox.inbox.exactly_once import AlreadyRan, ExactlyOnce
+from relier.outbox.inbox.marks import Marks
 from relier.outbox.sqlalchemy.engines import EngineDatabase
 from relier.run.outcome import Done, Failed
 from relier.submit.push import NO_OPTIONS, submission_of

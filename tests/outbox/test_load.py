@@ -14,7 +14,7 @@ from sqlalchemy.pool import NullPool
 from relier import Client
 from relier.ledger.records import Admission, Limit, Submission, new_task_id
 from relier.outbox.publish.target import SENT, Deferred
-from relier.outbox.relay.batch import Batch
+from relier.outbox.relay.batch import ClaimedBatch
 from relier.outbox.relay.options import RelayOptions
 from relier.outbox.relay.relay import Relay
 from relier.outbox.row import NewRow, new_row
@@ -165,7 +165,7 @@ def test_relays_that_meet_do_not_fail(postgres: Database, client: Client, level:
         shop.write(*(row() for _ in range(40)))
         engine = create_engine(postgres.url, isolation_level=level)
         one, two = (Relay(EngineDatabase(engine), [Takes(SENT)], RelayOptions(batch_size=10)) for _ in range(2))
-        first, second = one._exchange(Batch(one.boot), 10), two._exchange(Batch(two.boot), 10)
+        first, second = one._exchange(ClaimedBatch(one.boot), 10), two._exchange(ClaimedBatch(two.boot), 10)
         one._publish(first)
         two._publish(second)
         with one._database.begin() as tx:
@@ -217,9 +217,9 @@ def test_what_a_limit_refused_is_given_back_when_a_relay_leaves(shop: Shop) -> N
     relay = shop.relay(idle_time=0.01)
     turn = relay.turn
 
-    def turning(done: Batch) -> Batch:
+    def turning(done: ClaimedBatch) -> ClaimedBatch:
         batch = turn(done)
-        if relay._waiting.ids():
+        if relay._refused.ids():
             ready.set()
         return batch
 
@@ -240,7 +240,7 @@ def test_what_a_limit_lets_in_again_is_given_back_when_a_relay_leaves(shop: Shop
     clock = Clock()
     shop.write(limited(Limit.per_window("slow", 1, 1000), "slow"))
     relay = shop.relay(Scripted(Deferred(5), SENT), clock=clock)
-    done = relay.turn(relay.turn(Batch(relay.boot)))
+    done = relay.turn(relay.turn(ClaimedBatch(relay.boot)))
     shop.write(row())
     done = relay.turn(done)
     clock.now += 6
@@ -252,9 +252,9 @@ def test_leases_of_what_a_limit_refused_are_renewed(shop: Shop) -> None:
     shop.place(1)
     clock = Clock()
     relay = shop.relay(Scripted(Deferred(1000)), clock=clock)
-    done = relay.turn(Batch(relay.boot))
+    done = relay.turn(ClaimedBatch(relay.boot))
     done = relay.turn(done)
-    assert relay._waiting.ids() == [shop.rows()[0].id]
+    assert relay._refused.ids() == [shop.rows()[0].id]
     shop.change(leased_at=5)
     done = relay.turn(done)
     assert shop.rows()[0].leased_at == 5
@@ -302,7 +302,7 @@ def test_a_claim_does_not_read_what_was_deleted_before_an_old_snapshot(postgres:
         report.execute(text("SELECT count(*) FROM orders"))
         engine = create_engine(postgres.url, connect_args={"application_name": "a relay"})
         relay = Relay(EngineDatabase(engine), [Takes(SENT)], RelayOptions(idle_time=0.001), clock=Clock())
-        pages, taken, done = PagesRead(postgres, engine), [], Batch(relay.boot)
+        pages, taken, done = PagesRead(postgres, engine), [], ClaimedBatch(relay.boot)
         for many in (100, 8000, 100):
             shop.write(*(row() for _ in range(many)))
             done = relay.turn(done)
@@ -321,7 +321,7 @@ def test_what_commits_late_is_not_missed(shop: Shop) -> None:
     clock = Clock()
     shop.write(*(row() for _ in range(3)))
     relay = shop.relay(Takes(SENT), clock=clock, idle_time=0.001)
-    done = relay.turn(Batch(relay.boot))
+    done = relay.turn(ClaimedBatch(relay.boot))
     assert len(done.rows) == 3
     shop.write(row())
     table = shop.outbox.table

@@ -8,9 +8,9 @@ import time
 from collections.abc import Sequence
 
 from relier import Client
-from relier.outbox.publish.publisher_threads import Publishers
+from relier.outbox.publish.publisher_threads import PublisherThreads
 from relier.outbox.publish.target import SENT, Outage, Outcome
-from relier.outbox.relay.batch import Batch
+from relier.outbox.relay.batch import ClaimedBatch
 from relier.outbox.relay.options import RelayOptions
 from relier.outbox.relay.relay import relay_to_ledger
 from relier.outbox.row import Row
@@ -30,7 +30,7 @@ def running() -> int:
 
 def test_a_publish_that_hangs_is_an_outage_and_another_thread_goes_on() -> None:
     before, released = running(), threading.Event()
-    publishers = Publishers(1)
+    publishers = PublisherThreads(1)
 
     def hang(_: Sequence[Row]) -> list[Outcome]:
         released.wait(30)
@@ -54,7 +54,7 @@ def test_a_publish_that_hangs_is_an_outage_and_another_thread_goes_on() -> None:
 
 
 def test_what_a_target_raises_is_raised_in_the_relays_thread() -> None:
-    publishers = Publishers(1)
+    publishers = PublisherThreads(1)
 
     def fail(_: Sequence[Row]) -> list[Outcome]:
         raise LookupError("a bug")
@@ -78,7 +78,7 @@ def test_send_timeout_holds_for_the_ledger_too(sqlite: Database, boot: Boot, set
         server.freeze()
         try:
             began = time.monotonic()
-            batch = relay.turn(Batch(relay.boot))
+            batch = relay.turn(ClaimedBatch(relay.boot))
             took = time.monotonic() - began
         finally:
             server.thaw()

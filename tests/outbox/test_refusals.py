@@ -16,7 +16,7 @@ from sqlalchemy.engine import URL
 
 from relier import Client
 from relier.outbox.publish.target import SENT
-from relier.outbox.relay.batch import Batch
+from relier.outbox.relay.batch import ClaimedBatch
 from relier.outbox.relay.database_health import REPEAT_S, refusal_in
 from relier.outbox.relay.metrics import RelayCollector
 from relier.outbox.relay.options import RelayOptions
@@ -114,7 +114,7 @@ def test_a_relay_that_is_refused_later_repeats_it_and_gives_no_sign_of_life(
     options = RelayOptions(idle_time=0.001, liveness_file=str(sign))
     relay = Relay(EngineDatabase(engine), [Scripted(SENT)], options, clock=lambda: now[0])
     collected = RelayCollector(relay)
-    done = relay.turn(Batch(relay.boot))
+    done = relay.turn(ClaimedBatch(relay.boot))
     sign.unlink()
     relay.turn(done)
     assert sign.exists()

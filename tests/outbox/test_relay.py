@@ -17,22 +17,22 @@ from relier import Client, ConfigurationError, Settings
 from relier.errors import RedisConnectionError, TaskNotFoundError
 from relier.ledger.pages import read_stats
 from relier.ledger.records import Admission, Limit, Submission, new_task_id
-from relier.outbox.publish.target import SENT, Deferred, Failed, LedgerTarget, Outage
-from relier.outbox.relay.batch import Batch
+from relier.outbox.publish.target import SENT, Deferred, LedgerTarget, Outage, SendFailed
+from relier.outbox.relay.batch import ClaimedBatch
 from relier.outbox.relay.membership import Membership
 from relier.outbox.relay.options import LARGEST_BATCH, RelayOptions
 from relier.outbox.relay.relay import Relay, relay_to_ledger
 from relier.outbox.row import TOMB_MS, NewRow, new_row
 from relier.outbox.sqlalchemy.engines import AsyncEngineDatabase, EngineDatabase, database_of, notice_connector
-from relier.outbox.table.statements import Members, Rows, Wanted
-from relier.outbox.wake.postgres_notify import NoticeListener
+from relier.outbox.table.statements import DeadRowFilter, LiveRelays, OutboxTable
+from relier.outbox.wake.postgres_notify import NotifyListener
 from relier.states import State
 from tests.support.databases import Database
 from tests.support.outbox_shop import Scripted, Shop, failing, unique
 from tests.support.servers import Boot, wait_until
 
 AWAY = Outage(RedisConnectionError("away"))
-POISON = Failed(ValueError("poison"))
+POISON = SendFailed(ValueError("poison"))
 
 
 class Clock:
@@ -84,9 +84,9 @@ def test_a_row_older_than_the_memory_of_its_id_is_parked(shop: Shop) -> None:
     assert row.dead == 1
     assert "MayHaveRunError" in row.error
     assert shop.accepted() == 0
-    rows, database = Rows(EngineDatabase(shop.engine).dialect, "relier_outbox"), EngineDatabase(shop.engine)
+    rows, database = OutboxTable(EngineDatabase(shop.engine).dialect, "relier_outbox"), EngineDatabase(shop.engine)
     with database.begin() as tx:
-        assert rows.replay(tx, Wanted(task_id=row.task_id)) == 1
+        assert rows.replay(tx, DeadRowFilter(task_id=row.task_id)) == 1
     assert shop.relay().drain() == 1
     assert TOMB_MS == 7 * 86_400_000
 
@@ -158,7 +158,7 @@ def test_an_outage_spends_no_retries_and_opens_the_breaker(shop: Shop) -> None:
     assert [row.retries for row in shop.rows()] == [0] * 5
     assert [row.leased_by for row in shop.rows()] == [""] * 5
     due_now(shop)
-    done = relay.turn(Batch("x"))
+    done = relay.turn(ClaimedBatch("x"))
     assert len(target.seen) == 2
     clock.now += 31
     assert relay.breakers["ledger"].state == "half-open"
@@ -207,7 +207,7 @@ def test_a_lease_that_was_lost_closes_nothing(shop: Shop) -> None:
     """A relay that stood still: another took its rows meanwhile."""
     shop.place(1, 2)
     slow, quick = shop.relay(Scripted(SENT)), shop.relay(Scripted(POISON))
-    batch = slow._exchange(Batch(slow.boot), 10)
+    batch = slow._exchange(ClaimedBatch(slow.boot), 10)
     assert len(batch.rows) == 2
     slow._publish(batch)
     assert quick.drain() == 0
@@ -223,22 +223,22 @@ def test_rows_of_a_relay_that_is_gone_are_free(shop: Shop) -> None:
     """By the members of the ledger; without them by the stale timeout, which the tests above use."""
     shop.place(1)
     gone = shop.relay(Scripted(SENT))
-    assert len(gone._exchange(Batch(gone.boot), 10).rows) == 1
-    rows, database = Rows(EngineDatabase(shop.engine).dialect, "relier_outbox"), EngineDatabase(shop.engine)
+    assert len(gone._exchange(ClaimedBatch(gone.boot), 10).rows) == 1
+    rows, database = OutboxTable(EngineDatabase(shop.engine).dialect, "relier_outbox"), EngineDatabase(shop.engine)
     with database.begin() as tx:
-        assert rows.claim(tx, "other", 10, 300_000, Members(frozenset({gone.boot}), 0)) == []
-        assert rows.claim(tx, "other", 10, 300_000, Members(frozenset({"other"}), 3_600_000)) == []
+        assert rows.claim(tx, "other", 10, 300_000, LiveRelays(frozenset({gone.boot}), 0)) == []
+        assert rows.claim(tx, "other", 10, 300_000, LiveRelays(frozenset({"other"}), 3_600_000)) == []
     shop.change(leased_at=1)
     with database.begin() as tx:
-        assert len(rows.claim(tx, "other", 10, 2**60, Members(frozenset({"other"}), 5))) == 1
+        assert len(rows.claim(tx, "other", 10, 2**60, LiveRelays(frozenset({"other"}), 5))) == 1
 
 
 def test_a_claim_whose_answer_was_lost_is_made_again(shop: Shop) -> None:
     """The database has the lease, the relay does not know: it finds its rows at the next claim."""
     shop.place(1, 2)
     relay = shop.relay(Scripted(SENT))
-    assert len(relay._exchange(Batch(relay.boot), 10).rows) == 2
-    assert len(relay._exchange(Batch(relay.boot), 10).rows) == 2
+    assert len(relay._exchange(ClaimedBatch(relay.boot), 10).rows) == 2
+    assert len(relay._exchange(ClaimedBatch(relay.boot), 10).rows) == 2
     assert relay.drain() == 2
 
 
@@ -291,7 +291,7 @@ def test_relays_of_another_ledger_are_not_taken_for_dead(shop: Shop, boot: Boot,
         ledger.open()
         one.begin()
     shop.place(1)
-    rows, database = Rows(EngineDatabase(shop.engine).dialect, "relier_outbox"), EngineDatabase(shop.engine)
+    rows, database = OutboxTable(EngineDatabase(shop.engine).dialect, "relier_outbox"), EngineDatabase(shop.engine)
     with database.begin() as tx:
         assert len(rows.claim(tx, here.boot, 10, 300_000, here.members())) == 1
     here.end()
@@ -313,8 +313,8 @@ def test_a_relay_without_a_ledger_is_judged_by_its_leases_alone(shop: Shop, clie
     member.begin()
     shop.place(1)
     alone = shop.relay(Scripted(SENT))
-    assert len(alone._exchange(Batch(alone.boot), 10).rows) == 1
-    rows, database = Rows(EngineDatabase(shop.engine).dialect, "relier_outbox"), EngineDatabase(shop.engine)
+    assert len(alone._exchange(ClaimedBatch(alone.boot), 10).rows) == 1
+    rows, database = OutboxTable(EngineDatabase(shop.engine).dialect, "relier_outbox"), EngineDatabase(shop.engine)
     shop.change(leased_at=shop.rows()[0].leased_at - 60_000)
     with database.begin() as tx:
         assert rows.claim(tx, member.boot, 10, 300_000, member.members()) == []
@@ -368,7 +368,7 @@ def test_a_member_is_back_with_the_store_whatever_breaker_there_is(
 def test_two_relays_share_the_rows(shop: Shop) -> None:
     shop.place(*range(40))
     one, two = shop.relay(batch_size=10), shop.relay(batch_size=10)
-    first, second = one._exchange(Batch(one.boot), 10), two._exchange(Batch(two.boot), 10)
+    first, second = one._exchange(ClaimedBatch(one.boot), 10), two._exchange(ClaimedBatch(two.boot), 10)
     assert not {row.id for row in first.rows} & {row.id for row in second.rows}
     one._publish(first)
     two._publish(second)
@@ -389,7 +389,7 @@ def test_in_a_window_threads_publish_and_the_rest_is_given_back_on_stop(shop: Sh
         return SENT
 
     relay = shop.relay(Scripted(publish), publish_concurrency=2)
-    batch = relay._exchange(Batch(relay.boot), 20)
+    batch = relay._exchange(ClaimedBatch(relay.boot), 20)
     relay._publish(batch)
     assert len(batch.outcomes) == 2
     relay._exchange(batch, 0)
@@ -453,7 +453,7 @@ def test_depth_counts_rows_and_does_not_guess_from_their_ids(shop: Shop) -> None
 def test_depth_is_cheap_and_people_see_the_dead(shop: Shop) -> None:
     shop.place(1, 2, 3)
     database = EngineDatabase(shop.engine)
-    rows = Rows(database.dialect, "relier_outbox")
+    rows = OutboxTable(database.dialect, "relier_outbox")
     with database.begin() as tx:
         depth = rows.depth(tx)
     assert (depth.waiting, depth.exact, depth.dead) == (3, True, 0)
@@ -461,24 +461,24 @@ def test_depth_is_cheap_and_people_see_the_dead(shop: Shop) -> None:
     shop.relay(Scripted(POISON), max_retries=0).drain()
     with database.begin() as tx:
         assert rows.depth(tx).dead == 3
-        seen = rows.dead(tx, Wanted(name="shop.receipt"), 2)
+        seen = rows.dead(tx, DeadRowFilter(name="shop.receipt"), 2)
         assert [one.error.splitlines()[0] for one in seen] == ["ValueError: poison"] * 2
-        assert rows.dead(tx, Wanted(name="other"), 2) == []
-        assert rows.dead(tx, Wanted(older_than_ms=3_600_000), 2) == []
-        assert rows.count_dead(tx, Wanted()) == 3
-        assert rows.purge(tx, Wanted(task_id=seen[0].task_id)) == 1
-        assert rows.replay(tx, Wanted(queue="default")) == 2
+        assert rows.dead(tx, DeadRowFilter(name="other"), 2) == []
+        assert rows.dead(tx, DeadRowFilter(older_than_ms=3_600_000), 2) == []
+        assert rows.count_dead(tx, DeadRowFilter()) == 3
+        assert rows.purge(tx, DeadRowFilter(task_id=seen[0].task_id)) == 1
+        assert rows.replay(tx, DeadRowFilter(queue="default")) == 2
     assert shop.relay().drain() == 2
 
 
 def test_a_relay_wakes_when_rows_commit(shop: Shop) -> None:
     shop.client.open()
-    shop.outbox._ringer = None
+    shop.outbox._doorbell = None
     woken = threading.Event()
     relay = relay_to_ledger(EngineDatabase(shop.engine), shop.client, RelayOptions(idle_time=60))
     published, turn = threading.Event(), relay.turn
 
-    def turning(done: Batch) -> Batch:
+    def turning(done: ClaimedBatch) -> ClaimedBatch:
         batch = turn(done)
         (published if relay.counts.published else woken).set()
         return batch
@@ -503,7 +503,7 @@ def test_postgresql_wakes_a_relay_itself(postgres: Database, client: Client) -> 
         shop.outbox._notify = True
         target = Scripted(SENT, expect=3)
         ready = threading.Event()
-        ear = partial(NoticeListener, notice_connector(postgres.url), "relier_outbox")
+        ear = partial(NotifyListener, notice_connector(postgres.url), "relier_outbox")
         relay = Relay(EngineDatabase(shop.engine), [target], RelayOptions(idle_time=60), listener=ear)
         wake = relay.wake
         relay._listener._wake = lambda: (wake(), ready.set())  # type: ignore[union-attr]
@@ -540,7 +540,7 @@ def test_a_database_that_goes_away_loses_nothing(
     caplog.set_level(logging.INFO, "relier.outbox")
     ids = pg_shop.place(*range(10))
     relay = pg_shop.relay(idle_time=0.01)
-    done = relay.turn(Batch(relay.boot))
+    done = relay.turn(ClaimedBatch(relay.boot))
     postgres.kill_connections()
     again = relay.turn(done)
     assert again is done
@@ -558,7 +558,7 @@ def test_what_a_database_refuses_is_told_in_one_line(shop: Shop, caplog: pytest.
     caplog.set_level(logging.WARNING, "relier.outbox")
     relay = shop.relay(Scripted(SENT), idle_time=0.001)
     shop.outbox.table.drop(shop.engine)
-    relay.turn(Batch(relay.boot))
+    relay.turn(ClaimedBatch(relay.boot))
     (told,) = (record.getMessage() for record in caplog.records if record.name == "relier.outbox")
     assert "relier_outbox" in told
     assert "did not answer" not in told
@@ -569,7 +569,7 @@ def test_what_a_database_refuses_is_told_in_one_line(shop: Shop, caplog: pytest.
 def test_the_liveness_file_is_touched_by_every_turn(shop: Shop, tmp_path: Path) -> None:
     sign = tmp_path / "alive"
     relay = shop.relay(Scripted(AWAY), liveness_file=str(sign), idle_time=0.001)
-    done = relay.turn(Batch(relay.boot))
+    done = relay.turn(ClaimedBatch(relay.boot))
     sign.unlink()
     relay.turn(done)
     assert sign.exists()
@@ -595,7 +595,7 @@ def test_options_that_cannot_work_are_refused(wrong: dict[str, object]) -> None:
 def test_the_largest_batch_is_claimed_and_closed(shop: Shop) -> None:
     shop.write(*(NewRow(str(n), "ledger", "n", "q", "", b"x") for n in range(LARGEST_BATCH)))
     relay = shop.relay(Scripted(SENT), batch_size=LARGEST_BATCH)
-    batch = relay.turn(Batch(relay.boot))
+    batch = relay.turn(ClaimedBatch(relay.boot))
     assert len(batch.rows) == LARGEST_BATCH
     relay._exchange(batch, 0)
     assert shop.count() == 0

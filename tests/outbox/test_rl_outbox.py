@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from sqlalchemy import MetaData, text
 
 from relier.cli.main import rl
-from relier.outbox.publish.target import Failed
+from relier.outbox.publish.target import SendFailed
 from relier.outbox.relay.relay import Relay
 from relier.outbox.sqlalchemy.engines import EngineDatabase
 from relier.outbox.sqlalchemy.tables import inbox_table
@@ -39,7 +39,7 @@ def run(shop: Shop, *args: str, **how: Any) -> Result:
 
 def bury(shop: Shop, *orders: int) -> list[str]:
     ids = shop.place(*orders)
-    shop.relay(Scripted(Failed(ValueError("poison"))), max_retries=0).drain()
+    shop.relay(Scripted(SendFailed(ValueError("poison"))), max_retries=0).drain()
     return ids
 
 
@@ -151,7 +151,7 @@ def test_what_people_see_goes_through_the_redaction_hook(pg_shop: Shop, monkeypa
 
 def test_a_relay_keeps_and_logs_no_more_than_may_be_seen(pg_shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     pg_shop.place(1, 2)
-    target = Scripted(Failed(ValueError("poison"), final=True), Failed(ValueError("poison")))
+    target = Scripted(SendFailed(ValueError("poison"), final=True), SendFailed(ValueError("poison")))
     relay = Relay(EngineDatabase(pg_shop.engine), [target], show=lambda name, text: f"{name}: {len(text)} letters")
     relay.drain()
     assert all(row.error.startswith("shop.receipt: ") for row in pg_shop.rows())

@@ -36,7 +36,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     assert spec.loader is not None
     module: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.outbox._ringer = None  # there is no store
+    module.outbox._doorbell = None  # there is no store
     module.Base.metadata.create_all(module.engine)
     yield module
     forget_outbox(module.outbox)

@@ -12,10 +12,10 @@ from sqlalchemy.orm import Session
 from relier import Client, ConfigurationError
 from relier.outbox import Outbox, RelayOptions, inbox_table, outbox_table
 from relier.outbox.inbox.exactly_once import AlreadyRan, ExactlyOnce
-from relier.outbox.publish.target import Failed
+from relier.outbox.publish.target import SendFailed
 from relier.outbox.push import forget_outbox
 from relier.outbox.sqlalchemy.engines import notice_connector
-from relier.outbox.wake.postgres_notify import NoticeListener
+from relier.outbox.wake.postgres_notify import NotifyListener
 from tests.outbox.test_rl_outbox import run
 from tests.support.databases import Database
 from tests.support.inbox_desk import paid
@@ -47,7 +47,7 @@ def test_a_row_goes_all_its_ways(named: tuple[Shop, str]) -> None:
     shop.client.open()
     shop.outbox.validate_schema(shop.engine)
     ids = shop.place(1, 2, 3)
-    assert shop.relay(Scripted(Failed(ValueError("poison"))), table=name, max_retries=0).drain() == 0
+    assert shop.relay(Scripted(SendFailed(ValueError("poison"))), table=name, max_retries=0).drain() == 0
     assert "Dead: 3." in run(shop, "stats", "--table", name).output
     assert "3 of 3 dead rows." in run(shop, "dead", "--table", name).output
     assert "1 dead row removed." in run(shop, "purge", ids[0], "--yes", "--table", name).output
@@ -85,7 +85,7 @@ def test_a_commit_is_noticed(postgres: Database, client: Client, name: str) -> N
     outbox = Outbox(metadata, table=name, wake=False, notify=True)
     metadata.create_all(engine)
     wakes: list[int] = []
-    ear = NoticeListener(notice_connector(postgres.url), name, lambda: wakes.append(1))
+    ear = NotifyListener(notice_connector(postgres.url), name, lambda: wakes.append(1))
     ear.start()
     wait_until(lambda: wakes == [1])
     with Session(engine) as session, session.begin():

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from relier.cli.main import rl
-from relier.outbox.publish.target import SENT, Failed
-from relier.outbox.relay.batch import Batch
+from relier.outbox.publish.target import SENT, SendFailed
+from relier.outbox.relay.batch import ClaimedBatch
 from relier.outbox.relay.membership import Membership
 from relier.outbox.relay.upkeep import EVERY_S, REPEAT_S
 from relier.outbox.row import NewRow
@@ -43,7 +43,7 @@ def test_a_relay_says_which_rows_it_leaves(shop: Shop, caplog: pytest.LogCapture
     told = "2 rows of kind celery wait in relier_outbox, the oldest for 36"
     for passed, times in ((0.0, 1), (1.0, 1), (EVERY_S, 1), (REPEAT_S, 2)):
         now[0] += passed
-        relay.turn(Batch(relay.boot))
+        relay.turn(ClaimedBatch(relay.boot))
         found = [one for one in caplog.messages if one.startswith(told)]
         assert len(found) == times
         assert found[0].endswith("this relay does not take them: start a relay with --celery-app")
@@ -53,7 +53,7 @@ def test_young_rows_may_be_another_relays(shop: Shop, caplog: pytest.LogCaptureF
     caplog.set_level(logging.WARNING, "relier.outbox")
     shop.write(LEFT)
     relay = shop.relay(Scripted(SENT), idle_time=0.001)
-    relay.turn(Batch(relay.boot))
+    relay.turn(ClaimedBatch(relay.boot))
     assert caplog.messages == []
 
 
@@ -94,14 +94,14 @@ def test_the_doctor_without_an_outbox_says_nothing_of_it(shop: Shop) -> None:
 
 def test_dead_rows_go_when_they_were_kept_long_enough(shop: Shop) -> None:
     shop.place(1, 2)
-    shop.relay(Scripted(Failed(ValueError("poison"), final=True))).drain()
+    shop.relay(Scripted(SendFailed(ValueError("poison"), final=True))).drain()
     kept = shop.relay(Scripted(SENT), idle_time=0.001)
-    kept.turn(Batch(kept.boot))
+    kept.turn(ClaimedBatch(kept.boot))
     assert shop.count() == 2
     shop.change(died_at=shop.outbox.table.c.died_at - 2 * HOUR_MS)
     shop.place(3)
-    relay = shop.relay(Scripted(Failed(ValueError("poison"), final=True)), dead_retention=3600.0, idle_time=0.001)
+    relay = shop.relay(Scripted(SendFailed(ValueError("poison"), final=True)), dead_retention=3600.0, idle_time=0.001)
     relay.drain()
-    relay.turn(Batch(relay.boot))
+    relay.turn(ClaimedBatch(relay.boot))
     (left,) = shop.rows()
     assert left.dead == 1

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session, object_session, scoped_session, sessionmaker
 from relier import ConfigurationError, OutsideTransactionError, PayloadTooLargeError, TaskNotFoundError, TaskState
 from relier.errors import InvalidSubmissionError
 from relier.outbox.push import forget_outbox
-from relier.outbox.row import LONGEST, TOMB_MS, Row, kept_of
+from relier.outbox.row import LONGEST, TOMB_MS, Row, body_of
 from relier.outbox.sqlalchemy.outbox import Outbox
 from tests.support.databases import Database
 from tests.support.outbox_shop import Shop, failing, receipt
@@ -26,7 +26,7 @@ from tests.support.outbox_shop import Shop, failing, receipt
 
 def kept(shop: Shop, n: int = 0):
     row = shop.rows()[n]
-    return kept_of(Row(row.id, row.task_id, row.kind, row.name, row.queue, row.body, 0, 1, 0)).task
+    return body_of(Row(row.id, row.task_id, row.kind, row.name, row.queue, row.body, 0, 1, 0)).task
 
 
 def test_what_commits_is_there_and_what_is_rolled_back_is_not(shop: Shop) -> None:

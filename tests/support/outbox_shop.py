@@ -124,7 +124,7 @@ class Scripted:
     """A target that does what it is told, row by row."""
 
     kind = "ledger"
-    parcel = 1
+    chunk_size = 1
 
     def __init__(self, *plan: Any, expect: int = 0) -> None:
         self.plan = list(plan)  # an Outcome, or a function of the row that makes one; the last one stays
@@ -149,7 +149,7 @@ class Scripted:
 class Takes(Scripted):
     """A target that takes many rows in one go."""
 
-    parcel = 1000
+    chunk_size = 1000
 
 
 def row(key: str = "") -> NewRow:

@@ -31,7 +31,7 @@ from relier.celery.sending.publish import message_of, publish_message
 from relier.celery.working.broker import connection_within
 from relier.codec import decode
 from relier.errors import PayloadIntegrityError
-from relier.outbox.publish.target import HELD, SENT, Failed, InOrder, Outage, Outcome
+from relier.outbox.publish.target import HELD, SENT, OrderGuard, Outage, Outcome, SendFailed
 from relier.outbox.push import Writer
 from relier.outbox.row import CELERY, NewRow, Row
 
@@ -135,7 +135,7 @@ class BrokerTarget:
         self._timeout = send_timeout
         self._connection = connection_within(app, send_timeout, confirm_publish=True)  # sent is what the broker has
         self._pipelines = self._connection.transport.driver_type == "redis"  # Sentinel, too
-        self.parcel = REDIS_PARCEL if self._pipelines else 1
+        self.chunk_size = REDIS_PARCEL if self._pipelines else 1
         connections = self._connection.Pool(limit=POOL_LIMIT)
         self._producers = ProducerPool(connections, limit=POOL_LIMIT, Producer=app.amqp.Producer)
 
@@ -152,8 +152,8 @@ class BrokerTarget:
             except Exception as error:  # noqa: BLE001 - whatever a transport raises is an outcome
                 if self._is_away(error, until):
                     return [Outage(error)] * len(rows)
-        order = InOrder()
-        return [order.heard(row, self._publish(row, until)) if order.may_go(row) else HELD for row in rows]
+        order = OrderGuard()
+        return [order.record(row, self._publish(row, until)) if order.may_go(row) else HELD for row in rows]
 
     def _publish_together(self, rows: Sequence[Row], until: float) -> list[Outcome]:
         """By one pipeline, of which some may be there when others fail: not for rows whose order counts. What breaks
@@ -176,7 +176,7 @@ class BrokerTarget:
         ]
 
     def _judged(self, error: Exception, until: float) -> Outcome:
-        return Outage(error) if self._is_away(error, until) else Failed(error)
+        return Outage(error) if self._is_away(error, until) else SendFailed(error)
 
     def _publish(self, row: Row, until: float) -> Outcome:
         if time.monotonic() >= until:  # the relay goes on without what is left of this parcel
@@ -193,7 +193,7 @@ class BrokerTarget:
             parcel = msgspec.msgpack.decode(row.body, type=Parcel)
             message = aged(read_message(parcel.message), row.age_ms)
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
-            return Failed(PayloadIntegrityError(f"row {row.id} holds no Celery message: {error}"), final=True)
+            return SendFailed(PayloadIntegrityError(f"row {row.id} holds no Celery message: {error}"), final=True)
         declare = [self._app.amqp.queues[name] for name in parcel.declare if name not in declared]
         publish_message(producer, message, declare, self._timeout, until, retry=retry)
         declared.update(parcel.declare)

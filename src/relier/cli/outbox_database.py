@@ -12,7 +12,7 @@ from relier.cli.session import Exit, Failure
 from relier.outbox.push import DEFAULT_TABLE
 from relier.outbox.relay.database_health import TABLE, refusal_in
 from relier.outbox.relay.options import RelayOptions
-from relier.outbox.table.statements import Database, Rows, said_by
+from relier.outbox.table.statements import Database, OutboxTable, said_by
 from relier.settings import OUTBOX_DATABASE
 from relier.store.connect.address import redact
 from relier.version import how_to_install
@@ -52,7 +52,7 @@ def on_rows(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def command(*args: Any, database: str, table: str, **given: Any) -> Any:
         opened = open_database(database)
-        rows = Rows(opened.dialect, RelayOptions(table=table).table)
+        rows = OutboxTable(opened.dialect, RelayOptions(table=table).table)
         try:
             return function(*args, database=opened, rows=rows, **given)
         except click.ClickException:

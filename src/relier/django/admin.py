@@ -19,7 +19,7 @@ CHUNK = 500
 UNITS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 
 
-class _Seen(admin.SimpleListFilter):
+class ColumnValueFilter(admin.SimpleListFilter):
     """By the values of a column among the newest rows."""
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin) -> list[tuple[str, str]]:  # noqa: ARG002
@@ -30,11 +30,11 @@ class _Seen(admin.SimpleListFilter):
         return queryset.filter(**{self.parameter_name: self.value()}) if self.value() else queryset
 
 
-class NameFilter(_Seen):
+class NameFilter(ColumnValueFilter):
     title, parameter_name = "name", "name"
 
 
-class QueueFilter(_Seen):
+class QueueFilter(ColumnValueFilter):
     title, parameter_name = "queue", "queue"
 
 

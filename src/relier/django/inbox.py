@@ -12,18 +12,18 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from relier.django.database import DjangoTransaction
 from relier.django.outbox import connection_of
 from relier.errors import ConfigurationError, ExactlyOnceError
-from relier.outbox.inbox.exactly_once import ENDED_INSIDE, Fate
+from relier.outbox.inbox.transactions import ENDED_INSIDE, TransactionState
 from relier.outbox.table.statements import Transaction
 
 
-class DjangoBook(DjangoTransaction):
+class DjangoTransactionHandle(DjangoTransaction):
     """An `atomic` of its own; inside one of the caller's, that is a savepoint."""
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         super().__init__(connection)
         self.dialect: str = connection.vendor
         self.owns = True
-        self.fate = Fate.LOST
+        self.state = TransactionState.LOST
         self._atomic: Any = None
         self._depth = 0
         self._is_there: Callable[[Transaction], bool] = lambda _: True
@@ -37,7 +37,7 @@ class DjangoBook(DjangoTransaction):
                     f"committed; nothing was written; turn it on, and use transaction.atomic()"
                 )
             self._connection.close_if_unusable_or_obsolete()  # a worker has no requests, at whose end Django does it
-        self.fate = Fate.OPEN
+        self.state = TransactionState.OPEN
         self._atomic = transaction.atomic(using=self._connection.alias)
         self._atomic.__enter__()
         self._depth = len(self._connection.atomic_blocks)
@@ -45,9 +45,9 @@ class DjangoBook(DjangoTransaction):
 
     def _committed(self) -> None:
         """Where nobody can tell, it is taken for lost: another attempt finds the mark, if there is one."""
-        self.fate = Fate.LOST
+        self.state = TransactionState.LOST
         with suppress(Exception):
-            self.fate = Fate.COMMITTED if self._is_there(self) else Fate.LOST
+            self.state = TransactionState.COMMITTED if self._is_there(self) else TransactionState.LOST
 
     def ask_at_commit(self, is_there: Callable[[Transaction], bool]) -> None:
         self._is_there = is_there
@@ -61,12 +61,12 @@ class DjangoBook(DjangoTransaction):
 
     def end(self, *, well: bool) -> None:
         if not well:
-            self.fate = Fate.LOST
+            self.state = TransactionState.LOST
             transaction.set_rollback(True, using=self._connection.alias)
         self._atomic.__exit__(None, None, None)
 
     def close(self) -> None: ...
 
 
-def book_of(where: Any) -> DjangoBook:
-    return DjangoBook(connection_of(where))
+def transaction_handle_of(where: Any) -> DjangoTransactionHandle:
+    return DjangoTransactionHandle(connection_of(where))

@@ -19,9 +19,9 @@ from django.db.utils import DEFAULT_DB_ALIAS
 
 from relier.django.models import NowMs, OutboxRow
 from relier.errors import ConfigurationError, OutsideTransactionError
-from relier.outbox.push import holding
+from relier.outbox.push import set_in_context
 from relier.outbox.row import NewRow
-from relier.outbox.wake.doorbell import Ringer
+from relier.outbox.wake.doorbell import Doorbell
 from relier.outbox.wake.postgres_notify import channel_of
 from relier.submit.client import default_client
 
@@ -46,7 +46,7 @@ class DjangoOutbox:
 
     def __init__(self) -> None:
         self._using: ContextVar[str | None] = ContextVar("relier_django_outbox", default=None)
-        self._ring = Ringer(default_client).ring  # one bound method: `on_commit` is asked whether it is there
+        self._ring = Doorbell(default_client).ring  # one bound method: `on_commit` is asked whether it is there
 
     def add(self, where: Any, task: Pushable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> SyncTaskReceipt[R]:
         """A call of a task, accepted if and when the transaction commits."""
@@ -82,7 +82,7 @@ class DjangoOutbox:
     @contextmanager
     def using(self, where: Any) -> Iterator[None]:
         """Inside, what `.delay()` and `.apply_async()` of a Celery app with this outbox send is in this database."""
-        with holding(self._using, connection_of(where).alias):
+        with set_in_context(self._using, connection_of(where).alias):
             yield
 
     def current(self) -> str | None:

@@ -10,7 +10,7 @@ import msgspec
 from relier.django.models import OutboxRow
 from relier.envelope import open_envelope
 from relier.errors import PayloadIntegrityError, RelierError
-from relier.outbox.row import CELERY, Row, kept_of
+from relier.outbox.row import CELERY, Row, body_of
 from relier.redact import shown
 from relier.submit.client import default_client
 
@@ -21,7 +21,7 @@ def payload_of(row: OutboxRow) -> str:
     if row.kind == CELERY:
         return _text(row, _plain(_message_in(body)))
     try:
-        task = kept_of(Row(row.id, row.task_id, row.kind, row.name, row.queue, body, 0, row.claims, row.retries)).task
+        task = body_of(Row(row.id, row.task_id, row.kind, row.name, row.queue, body, 0, row.claims, row.retries)).task
     except RelierError as error:
         return f"({error})"
     try:

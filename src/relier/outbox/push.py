@@ -61,7 +61,7 @@ def outbox_of(where: Any) -> Writer:
 
 
 @contextmanager
-def holding(current: ContextVar[T], where: T) -> Iterator[None]:
+def set_in_context(current: ContextVar[T], where: T) -> Iterator[None]:
     """`current` is `where` inside. Refuses to end where it did not begin: then the block between has not seen it."""
     token = current.set(where)
     try:

@@ -15,7 +15,7 @@ LEDGER, CELERY = "ledger", "celery"  # where a row goes
 LONGEST = {"task_id": 64, "name": 255, "queue": 255, "order_key": 255}  # as the table has them; the ledger takes more
 
 
-class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+class RowBody(msgspec.Struct, frozen=True, omit_defaults=True):
     """The body of a row for the ledger."""
 
     task: Submission
@@ -65,14 +65,14 @@ def new_row(task: Submission, admission: Admission | None, order_key: str = "") 
     expires = now_ms + task.expires_in_ms if task.expires_in_ms else task.expires_at_ms
     tomb = max(TOMB_MS, task.tomb_ttl_ms or 0)
     kept = replace(task, delay_ms=0, eta_ms=eta, expires_in_ms=0, expires_at_ms=expires, tomb_ttl_ms=tomb, nonce="")
-    body = msgspec.msgpack.encode(Kept(kept, admission))
+    body = msgspec.msgpack.encode(RowBody(kept, admission))
     return NewRow(task.id, LEDGER, task.name, task.queue, order_key, body)
 
 
-def kept_of(row: Row) -> Kept:
+def body_of(row: Row) -> RowBody:
     """What a row holds. It is dead where that cannot be read."""
     try:
-        return msgspec.msgpack.decode(row.body, type=Kept)
+        return msgspec.msgpack.decode(row.body, type=RowBody)
     except (msgspec.MsgspecError, ValueError) as error:
         raise PayloadIntegrityError(
             f"row {row.id} of the outbox cannot be read: {error}; it was not written by this version of relier, or by "

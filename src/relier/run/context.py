@@ -23,7 +23,8 @@ from relier.errors import (
     UnknownTaskError,
 )
 from relier.ledger.records import Claimed, Recorded, Settled, Verdict
-from relier.outbox.inbox.exactly_once import DEFAULT_INBOX, Blocks, ExactlyOnce
+from relier.outbox.inbox.exactly_once import Blocks, ExactlyOnce
+from relier.outbox.inbox.marks import DEFAULT_INBOX
 from relier.redact import shown
 from relier.run.channel import LedgerChannel
 from relier.run.checkpoints import Checkpoints

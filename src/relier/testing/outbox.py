@@ -20,8 +20,8 @@ from relier.errors import ConfigurationError, UnknownTaskError
 from relier.ledger.records import Claimed, Lease, Record, Recorded, Settled, Spec, Submission, Verdict
 from relier.outbox.inbox.exactly_once import AlreadyRan
 from relier.outbox.push import DEFAULT_TABLE, known_outboxes
-from relier.outbox.row import LEDGER, NewRow, Row, kept_of
-from relier.outbox.table.statements import Rows, Transaction
+from relier.outbox.row import LEDGER, NewRow, Row, body_of
+from relier.outbox.table.statements import OutboxTable, Transaction
 from relier.run.attempt import context_of
 from relier.run.channel import LedgerChannel
 from relier.run.context import enter_context
@@ -146,16 +146,16 @@ class OutboxKit:
         return [*map(_read, written), *([] if pending is None else map(_read_new, pending(self._bind)))]
 
     def _take(self) -> list[SentTask]:
-        def take(rows: Rows, tx: Transaction) -> list[Row]:
+        def take(rows: OutboxTable, tx: Transaction) -> list[Row]:
             found = rows.waiting(tx)
             rows.remove(tx, [row.id for row in found])
             return found
 
         return [*map(_read, self._looking(take))]
 
-    def _looking(self, look: Callable[[Rows, Transaction], T]) -> T:
+    def _looking(self, look: Callable[[OutboxTable, Transaction], T]) -> T:
         through = _through_django if _is_django(self._bind) else _through_sqlalchemy
-        found: T = through(self._bind, lambda tx, dialect: look(Rows(dialect, self._table), tx))
+        found: T = through(self._bind, lambda tx, dialect: look(OutboxTable(dialect, self._table), tx))
         return found
 
 
@@ -195,7 +195,7 @@ def _through_django(bind: Any, look: Callable[[Transaction, str], Any]) -> Any:
 
 
 def _through_sqlalchemy(bind: Any, look: Callable[[Transaction, str], Any]) -> Any:
-    return import_module("relier.outbox.sqlalchemy.outbox").looking_through(bind, look)
+    return import_module("relier.outbox.sqlalchemy.outbox").run_in_transaction_of(bind, look)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def _read(row: Row) -> SentTask:
     if row.kind != LEDGER:
         args, kwargs = import_module("relier.celery.outbox").sent_in(row.body)
         return SentTask(row.task_id, row.name, row.queue, args, kwargs)
-    task = kept_of(row).task
+    task = body_of(row).task
     known = registry.find(row.name)
     envelope = open_envelope(task.payload, task_id=task.id, name=task.name, keyring=default_client().keyring)
     if known is None or type(known) is not RlTask:

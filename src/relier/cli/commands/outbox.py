@@ -15,11 +15,11 @@ from relier.cli.output import many, one_line, print_json, print_table, span
 from relier.cli.session import Exit, Session, with_session
 from relier.errors import StoreUnavailableError
 from relier.ledger.pages import read_stats
-from relier.outbox.inbox.exactly_once import DEFAULT_INBOX, Marks
+from relier.outbox.inbox.marks import DEFAULT_INBOX, Marks
 from relier.outbox.relay.membership import LivingRelay, living_relays
 from relier.outbox.relay.options import RelayOptions, age_of
 from relier.outbox.relay.upkeep import TAKES, UNKNOWN, left_alone
-from relier.outbox.table.statements import Database, Rows, Seen, Transaction, Wanted
+from relier.outbox.table.statements import Database, DeadRow, DeadRowFilter, OutboxTable, Transaction
 from relier.redact import shown
 from relier.settings import Settings
 
@@ -50,7 +50,7 @@ def choosing(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def command(*args: Any, task_ids: tuple[str, ...], name: str, queue: str, older_than: str, **given: Any) -> Any:
         age = age_of(older_than) if older_than else 0
-        wanted = [Wanted(one, name, queue, age) for one in task_ids or ("",)]
+        wanted = [DeadRowFilter(one, name, queue, age) for one in task_ids or ("",)]
         return function(*args, wanted=wanted, **given)
 
     return command
@@ -59,7 +59,7 @@ def choosing(function: Callable[..., Any]) -> Callable[..., Any]:
 @outbox.command()
 @on_rows
 @with_session
-def stats(session: Session, database: Database, rows: Rows) -> None:
+def stats(session: Session, database: Database, rows: OutboxTable) -> None:
     """How many rows wait, how old the oldest is, how many are dead, and which relays live."""
     with database.begin() as tx:
         depth, kinds = rows.depth(tx, COUNTED), rows.kinds(tx, COUNTED)
@@ -98,7 +98,7 @@ def relays_of(session: Session) -> list[LivingRelay] | None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many.")
 @on_rows
 @with_session
-def dead(session: Session, database: Database, rows: Rows, wanted: list[Wanted], limit: int) -> Exit:
+def dead(session: Session, database: Database, rows: OutboxTable, wanted: list[DeadRowFilter], limit: int) -> Exit:
     """Rows that could not be sent, with their exceptions."""
     with database.begin() as tx:
         found = [seen for one in wanted for seen in rows.dead(tx, one, limit)][:limit]
@@ -113,7 +113,7 @@ def dead(session: Session, database: Database, rows: Rows, wanted: list[Wanted],
     return code
 
 
-def _print_dead(settings: Settings, found: list[Seen], total: int) -> None:
+def _print_dead(settings: Settings, found: list[DeadRow], total: int) -> None:
     headers = ("ID", "TASK", "QUEUE", "AGE", "TRIES", "DIED OF")
     table = [
         (seen.task_id, seen.name, seen.queue, span(seen.age_ms), str(seen.claims), _reason(settings, seen))
@@ -123,25 +123,25 @@ def _print_dead(settings: Settings, found: list[Seen], total: int) -> None:
     click.echo(f"{len(found):,} of {many(total, 'dead row')}.")
 
 
-def _missing(wanted: list[Wanted], counts: list[int]) -> Exit:
+def _missing(wanted: list[DeadRowFilter], counts: list[int]) -> Exit:
     """Says which ids that somebody typed are no dead rows; a problem, if there is one."""
     missing = [one for one, count in zip(wanted, counts, strict=True) if one.task_id and not count]
     for one in missing:
-        filtered = " that fits" if one != Wanted(one.task_id) else ""
+        filtered = " that fits" if one != DeadRowFilter(one.task_id) else ""
         click.echo(f"rl: there is no dead row {one_line(one.task_id)}{filtered}", err=True)
     return Exit.PROBLEM if missing else Exit.OK
 
 
-def _dead_dict(settings: Settings, seen: Seen) -> dict[str, Any]:
+def _dead_dict(settings: Settings, seen: DeadRow) -> dict[str, Any]:
     return asdict(seen) | {"error": _error(settings, seen)}
 
 
-def _error(settings: Settings, seen: Seen) -> str:
+def _error(settings: Settings, seen: DeadRow) -> str:
     """As far as people may see it."""
     return str(shown(settings, seen.name, seen.error))
 
 
-def _reason(settings: Settings, seen: Seen) -> str:
+def _reason(settings: Settings, seen: DeadRow) -> str:
     return one_line((_error(settings, seen).splitlines() or [""])[0])
 
 
@@ -152,8 +152,8 @@ def deciding(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--dry-run", is_flag=True, help="Only count.")
     @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
     @functools.wraps(function)
-    def command(*args: Any, wanted: list[Wanted], everything: bool, **given: Any) -> Any:
-        if wanted == [Wanted()] and not everything:
+    def command(*args: Any, wanted: list[DeadRowFilter], everything: bool, **given: Any) -> Any:
+        if wanted == [DeadRowFilter()] and not everything:
             raise click.UsageError("say which: IDs, --name, --queue, --older-than, or --all")
         return function(*args, wanted=wanted, **given)
 
@@ -165,7 +165,9 @@ def deciding(function: Callable[..., Any]) -> Callable[..., Any]:
 @deciding
 @on_rows
 @with_session
-def replay(session: Session, database: Database, rows: Rows, wanted: list[Wanted], dry_run: bool, yes: bool) -> Exit:
+def replay(
+    session: Session, database: Database, rows: OutboxTable, wanted: list[DeadRowFilter], dry_run: bool, yes: bool
+) -> Exit:
     """Send dead rows once more, with all their retries."""
     counts = _asked(session, database, rows, wanted, "Replay", sure=yes or dry_run)
     return _carry_out(session, database, wanted, rows.replay, "replayed", counts, dry_run=dry_run)
@@ -176,7 +178,9 @@ def replay(session: Session, database: Database, rows: Rows, wanted: list[Wanted
 @deciding
 @on_rows
 @with_session
-def purge(session: Session, database: Database, rows: Rows, wanted: list[Wanted], dry_run: bool, yes: bool) -> Exit:
+def purge(
+    session: Session, database: Database, rows: OutboxTable, wanted: list[DeadRowFilter], dry_run: bool, yes: bool
+) -> Exit:
     """Remove dead rows for good."""
     counts = _asked(session, database, rows, wanted, "Remove for good", sure=yes or dry_run)
     return _carry_out(session, database, wanted, rows.purge, "removed", counts, dry_run=dry_run)
@@ -193,7 +197,7 @@ def purge(session: Session, database: Database, rows: Rows, wanted: list[Wanted]
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @on_rows
 @with_session
-def forget(session: Session, database: Database, rows: Rows, older_than: str, inbox: str, yes: bool) -> None:  # noqa: ARG001
+def forget(session: Session, database: Database, rows: OutboxTable, older_than: str, inbox: str, yes: bool) -> None:  # noqa: ARG001
     """Remove the marks of `ctx.exactly_once` that are older than any task that could come back."""
     marks, age = Marks(database.dialect, RelayOptions(table=inbox).table), age_of(older_than)
     kept_ms = round(1000 * session.settings.dead_ttl)
@@ -216,7 +220,7 @@ def forget(session: Session, database: Database, rows: Rows, older_than: str, in
 
 
 def _asked(
-    session: Session, database: Database, rows: Rows, wanted: list[Wanted], verb: str, *, sure: bool
+    session: Session, database: Database, rows: OutboxTable, wanted: list[DeadRowFilter], verb: str, *, sure: bool
 ) -> list[int]:
     """How many rows each of them means, being sure that they are meant."""
     with database.begin() as tx:
@@ -229,8 +233,8 @@ def _asked(
 def _carry_out(
     session: Session,
     database: Database,
-    wanted: list[Wanted],
-    act: Callable[[Transaction, Wanted], int],
+    wanted: list[DeadRowFilter],
+    act: Callable[[Transaction, DeadRowFilter], int],
     done_word: str,
     counts: list[int],
     *,

@@ -15,17 +15,17 @@ from relier.cli.long_running import settings_for, start_logging, stays
 from relier.cli.outbox_database import DATABASE_HELP, open_database
 from relier.cli.output import many
 from relier.cli.session import Exit, Failure
-from relier.outbox.relay.fleet import Fleet, Place, check_places, tables_in
+from relier.outbox.relay.fleet import Fleet, RelayTable, check_relay_tables, tables_in
 from relier.outbox.relay.options import RelayOptions, relay_options
 from relier.outbox.table.statements import Database, Transaction
-from relier.outbox.wake.postgres_notify import NoticeListener
+from relier.outbox.wake.postgres_notify import NotifyListener
 from relier.settings import OUTBOX_DATABASE
 from relier.store.connect.address import redact
 from relier.submit.client import Client
 from relier.version import how_to_install
 
 if TYPE_CHECKING:
-    from relier.outbox.publish.target import Target
+    from relier.outbox.publish.target import PublishTarget
 
 log = logging.getLogger("relier.outbox")
 
@@ -87,7 +87,7 @@ def relay(ctx: click.Context, /, database: tuple[str, ...], **given: Any) -> Non
     log.info("relay %s leaves; it sent %s", fleet.relays[0].boot, many(fleet.published, "row"))
 
 
-def places_of(stack: ExitStack, urls: Sequence[str], tables: Sequence[str], *, listen: bool) -> list[Place]:
+def places_of(stack: ExitStack, urls: Sequence[str], tables: Sequence[str], *, listen: bool) -> list[RelayTable]:
     """Every table of every database. Relays of one database share its connections."""
     places = []
     for url in urls:
@@ -97,8 +97,8 @@ def places_of(stack: ExitStack, urls: Sequence[str], tables: Sequence[str], *, l
             if shared is None and is_shareable(opened):
                 stack.callback(opened.close)
                 opened = shared = LentDatabase(opened)
-            places.append(Place(redact(url), opened, table, _notices(url, table) if listen else None))
-    check_places(places)
+            places.append(RelayTable(redact(url), opened, table, _notices(url, table) if listen else None))
+    check_relay_tables(places)
     return places
 
 
@@ -125,10 +125,10 @@ class LentDatabase:
 def _notices(url: str, table: str) -> Any:
     from relier.outbox.sqlalchemy.engines import notice_connector
 
-    return partial(NoticeListener, notice_connector(url), table)
+    return partial(NotifyListener, notice_connector(url), table)
 
 
-def celery_targets(app: str | None, options: RelayOptions) -> list[Target]:
+def celery_targets(app: str | None, options: RelayOptions) -> list[PublishTarget]:
     if app is None:
         return []
     try:

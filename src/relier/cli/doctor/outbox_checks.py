@@ -14,7 +14,7 @@ from relier.outbox.relay.database_health import DatabaseHealth
 from relier.outbox.relay.membership import living_relays
 from relier.outbox.relay.options import RelayOptions
 from relier.outbox.relay.upkeep import TAKES, UNKNOWN, left_alone
-from relier.outbox.table.statements import Rows
+from relier.outbox.table.statements import OutboxTable
 from relier.store.connect.address import redact
 
 LONG_WAIT_MS = 300_000
@@ -27,7 +27,7 @@ def check_outbox(url: str, table: str, stats: Stats) -> Iterator[Verdict]:
         yield bad("outbox", f"{error.message}.", "Correct --database.")
         return
     try:
-        rows = Rows(database.dialect, RelayOptions(table=table).table)
+        rows = OutboxTable(database.dialect, RelayOptions(table=table).table)
         DatabaseHealth(database, rows, table).check(redact(url))
         with database.begin() as tx:
             depth, kinds = rows.depth(tx), rows.kinds(tx)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from relier.outbox.row import Row
 
 
-class Parcels:
-    """Cuts a batch into parcels: rows of one kind, those of a key together, so few that each of `threads` has some.
+class PublishChunks:
+    """Cuts a batch into chunks: rows of one kind, those of a key together, so few that each of `threads` has some.
 
     `size`: how many rows of a kind its target publishes best in one go. Once a row was not sent, those of its key that
     come after it are `held`: they stay where they are until the next claim.
@@ -20,14 +20,14 @@ class Parcels:
         self._held: set[str] = set()
 
     def next(self, under_way: Iterable[Sequence[Row]] = ()) -> Sequence[Row]:
-        """The next parcel that shares no key with those under way, nor with one before it; empty: none may go now."""
-        busy = {row.order_key for parcel in under_way for row in parcel}
+        """The next chunk that shares no key with those under way, nor with one before it; empty: none may go now."""
+        busy = {row.order_key for chunk in under_way for row in chunk}
         busy.discard("")
-        for i, parcel in enumerate(self._left):
-            keys = {row.order_key for row in parcel}
+        for i, chunk in enumerate(self._left):
+            keys = {row.order_key for row in chunk}
             if busy.isdisjoint(keys):
                 del self._left[i]
-                going = [row for row in parcel if row.order_key not in self._held] if self._held else parcel
+                going = [row for row in chunk if row.order_key not in self._held] if self._held else chunk
                 return going or self.next(under_way)
             busy |= keys - {""}
         return ()

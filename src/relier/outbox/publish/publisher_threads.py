@@ -19,11 +19,11 @@ Send = Callable[[Sequence[Row]], list[Outcome]]
 
 
 @dataclass(eq=False, slots=True)
-class Publish:
-    """One parcel under way. `until`: when the relay stops waiting for it, by time.monotonic()."""
+class PublishJob:
+    """One chunk under way. `until`: when the relay stops waiting for it, by time.monotonic()."""
 
     send: Send
-    parcel: Sequence[Row]
+    chunk: Sequence[Row]
     until: float
     limit: float
     outcomes: list[Outcome] = field(default_factory=list)
@@ -32,30 +32,30 @@ class Publish:
     given_up: bool = False
 
 
-class Publishers:
+class PublisherThreads:
     """At most `most` threads, started when they are needed. Used by one relay's thread."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._threads = 0
         self._lock = threading.Lock()  # a publish either ends or is given up
-        self._jobs: SimpleQueue[Publish | None] = SimpleQueue()
-        self._returned: SimpleQueue[Publish] = SimpleQueue()
-        self.under_way: set[Publish] = set()
+        self._jobs: SimpleQueue[PublishJob | None] = SimpleQueue()
+        self._returned: SimpleQueue[PublishJob] = SimpleQueue()
+        self.under_way: set[PublishJob] = set()
 
     @property
     def has_room(self) -> bool:
         return len(self.under_way) < self._most
 
-    def begin(self, send: Send, parcel: Sequence[Row], limit: float) -> None:
+    def begin(self, send: Send, chunk: Sequence[Row], limit: float) -> None:
         if self._threads <= len(self.under_way):
             self._threads += 1
             threading.Thread(target=self._run, name="relier-publishes", daemon=True).start()
-        publish = Publish(send, parcel, time.monotonic() + limit, limit)
+        publish = PublishJob(send, chunk, time.monotonic() + limit, limit)
         self.under_way.add(publish)
         self._jobs.put(publish)
 
-    def wait(self, seconds: float) -> list[Publish]:
+    def wait(self, seconds: float) -> list[PublishJob]:
         """Wait until a publish has ended, or has taken too long: that is an outage of its target."""
         soonest = min(publish.until for publish in self.under_way) - time.monotonic()
         ended = self._ended(max(0.0, min(seconds, soonest)))
@@ -63,13 +63,13 @@ class Publishers:
         late = [publish for publish in self.under_way if publish.until <= now and publish not in ended]
         for publish in late:
             silent = Outage(TimeoutError(f"no answer within {publish.limit:g} s (--send-timeout)"))
-            publish.outcomes = [silent] * len(publish.parcel)
+            publish.outcomes = [silent] * len(publish.chunk)
             self.give_up(publish)
         self.under_way.difference_update(ended)
         return [*ended, *late]
 
-    def _ended(self, seconds: float) -> list[Publish]:
-        ended: list[Publish] = []
+    def _ended(self, seconds: float) -> list[PublishJob]:
+        ended: list[PublishJob] = []
         try:
             ended.append(self._returned.get(timeout=seconds))
             while True:
@@ -77,7 +77,7 @@ class Publishers:
         except Empty:
             return [publish for publish in ended if not publish.given_up]
 
-    def give_up(self, publish: Publish) -> None:
+    def give_up(self, publish: PublishJob) -> None:
         """Go on without it. Whatever comes of it is not looked at."""
         self.under_way.discard(publish)
         with self._lock:
@@ -98,8 +98,8 @@ class Publishers:
                 publish.outcomes, publish.error, publish.returned = outcomes, error, True
             self._returned.put(publish)
 
-    def _outcomes_of(self, publish: Publish) -> tuple[list[Outcome], BaseException | None]:
+    def _outcomes_of(self, publish: PublishJob) -> tuple[list[Outcome], BaseException | None]:
         try:
-            return publish.send(publish.parcel), None
+            return publish.send(publish.chunk), None
         except BaseException as error:  # noqa: BLE001 - raised again in the relay's own thread
             return [], error

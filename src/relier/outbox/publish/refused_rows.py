@@ -14,18 +14,18 @@ MOST_GROUPS = 20  # each has a batch of rows in hand at the most; rows of furthe
 
 
 @dataclass(slots=True)
-class RefusedRows:
+class RefusedGroup:
     boot: str
     ready_at: float
     rows: list[Row] = field(default_factory=list)
 
 
-class Waiting:
+class RefusedRows:
     """By group: its rows, and when they may be tried again. Rows of a group that waits here are not claimed."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._groups: dict[Group, RefusedRows] = {}
+        self._groups: dict[Group, RefusedGroup] = {}
         self._renewed_at = 0.0
 
     def may_keep(self, rows: Sequence[Row], outcomes: dict[int, Outcome]) -> list[Row]:
@@ -50,7 +50,7 @@ class Waiting:
         for row in rows:
             outcome = outcomes[row.id]
             seconds = outcome.seconds if isinstance(outcome, Deferred) else 0.0
-            kept = self._groups.setdefault(group_of(row), RefusedRows(boot, now + seconds))
+            kept = self._groups.setdefault(group_of(row), RefusedGroup(boot, now + seconds))
             kept.rows.append(row)
 
     def groups_with(self, rows: Sequence[Row]) -> list[Group]:

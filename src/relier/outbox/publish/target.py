@@ -21,7 +21,7 @@ from relier.errors import (
 )
 from relier.ledger.ledger import CHUNK_TASKS, Ledger
 from relier.ledger.records import Accepted, Admission
-from relier.outbox.row import LEDGER, TOMB_MS, Kept, Row, kept_of
+from relier.outbox.row import LEDGER, TOMB_MS, Row, RowBody, body_of
 from relier.store.call import Durability
 from relier.submit.client import Client
 
@@ -45,7 +45,7 @@ class Deferred:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class SendFailed:
     """It could not be sent, by a fault of its own; `final`: nor ever will."""
 
     error: BaseException
@@ -69,20 +69,20 @@ class HeldBack:
     """It was not tried, for a row of the same order key before it was not sent."""
 
 
-Outcome = Sent | Deferred | Failed | Outage | HeldBack
-Pair = tuple[Row, Kept]
+Outcome = Sent | Deferred | SendFailed | Outage | HeldBack
+RowWithBody = tuple[Row, RowBody]
 SENT = Sent()
 HELD = HeldBack()
 
 
-class Target(Protocol):
-    """`kind`: of the rows it takes. `parcel`: how many it publishes best in one go.
+class PublishTarget(Protocol):
+    """`kind`: of the rows it takes. `chunk_size`: how many it publishes best in one go.
 
     A target may also have a `limit`, in seconds: a publish that takes longer is an outage, and the relay goes on
     without it. One without a limit sees to that itself."""
 
     kind: str
-    parcel: int
+    chunk_size: int
 
     def publish(self, rows: Sequence[Row]) -> list[Outcome]:
         """One outcome per row, in order. Called from several threads; raises nothing. After a row with an order key
@@ -91,7 +91,7 @@ class Target(Protocol):
     def close(self) -> None: ...
 
 
-class InOrder:
+class OrderGuard:
     """Which rows may be tried while some are published: none of an order key after one that was not sent."""
 
     def __init__(self) -> None:
@@ -100,8 +100,8 @@ class InOrder:
     def may_go(self, row: Row) -> bool:
         return row.order_key not in self._stopped
 
-    def heard(self, row: Row, outcome: Outcome) -> Outcome:
-        dead = isinstance(outcome, Failed) and outcome.final
+    def record(self, row: Row, outcome: Outcome) -> Outcome:
+        dead = isinstance(outcome, SendFailed) and outcome.final
         if row.order_key and not isinstance(outcome, Sent) and not dead:
             self._stopped.add(row.order_key)
         return outcome
@@ -111,33 +111,36 @@ class LedgerTarget:
     """The ledger: effectively once, by id."""
 
     kind = LEDGER
-    parcel = CHUNK_TASKS
+    chunk_size = CHUNK_TASKS
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def publish(self, rows: Sequence[Row]) -> list[Outcome]:
         outcomes: dict[int, Outcome] = {}
-        readable: list[Pair] = []
+        readable: list[RowWithBody] = []
         for row in rows:
             try:
                 readable.append((row, _sendable(row)))
             except RelierError as error:
-                outcomes[row.id] = Failed(error, final=True)
+                outcomes[row.id] = SendFailed(error, final=True)
         away: Outage | None = None
-        order = InOrder()
+        order = OrderGuard()
         for batch, admission, level in _batches(readable):
             going = [pair for pair in batch if order.may_go(pair[0])]
             found = [away] * len(going) if away else self._submit(going, admission, level)
             for (row, _), outcome in zip(going, found, strict=True):
-                outcomes[row.id] = order.heard(row, outcome)
+                outcomes[row.id] = order.record(row, outcome)
             away = away or next((one for one in found if isinstance(one, Outage)), None)
         return [outcomes.get(row.id, HELD) for row in rows]
 
-    def _submit(self, pairs: Sequence[Pair], admission: Admission | None, level: Durability) -> Sequence[Outcome]:
+    def _submit(
+        self, pairs: Sequence[RowWithBody], admission: Admission | None, level: Durability
+    ) -> Sequence[Outcome]:
         try:
             return [
-                _judged(answer) for answer in self._client.submit([kept.task for _, kept in pairs], admission, level)
+                _outcome_of(answer)
+                for answer in self._client.submit([body.task for _, body in pairs], admission, level)
             ]
         except AdmissionRejectedError as refused:
             one = Deferred(refused.retry_after or DEFER_S)
@@ -145,20 +148,22 @@ class LedgerTarget:
             if self._is_away(error):
                 return [Outage(error)] * len(pairs)
             if len(pairs) == 1:
-                return [Failed(error)]
+                return [SendFailed(error)]
             return self._one_by_one(pairs, admission, level)
         return [one] if len(pairs) == 1 else self._one_by_one(pairs, admission, level)
 
-    def _one_by_one(self, pairs: Sequence[Pair], admission: Admission | None, level: Durability) -> list[Outcome]:
+    def _one_by_one(
+        self, pairs: Sequence[RowWithBody], admission: Admission | None, level: Durability
+    ) -> list[Outcome]:
         """One among them spoils the whole: each for itself. After a limit has refused one, the others wait like it."""
         outcomes: list[Outcome] = []
-        order = InOrder()
+        order = OrderGuard()
         for pair in pairs:
             last = outcomes[-1] if outcomes else SENT
             if isinstance(last, Deferred | Outage):
                 outcomes.append(last)
             elif order.may_go(pair[0]):
-                outcomes.append(order.heard(pair[0], self._submit([pair], admission, level)[0]))
+                outcomes.append(order.record(pair[0], self._submit([pair], admission, level)[0]))
             else:
                 outcomes.append(HELD)
         return outcomes
@@ -177,28 +182,28 @@ class LedgerTarget:
         self._client.close()
 
 
-def _sendable(row: Row) -> Kept:
+def _sendable(row: Row) -> RowBody:
     if row.age_ms > TOMB_MS and row.claims > 1:
         raise MayHaveRunError(
             f"it is {row.age_ms / 86_400_000:.1f} days old and was tried before: its id may be forgotten, so that "
             f"sending it might run it twice; look at what it does, then replay or purge it"
         )
-    return kept_of(row)
+    return body_of(row)
 
 
-def _batches(rows: list[Pair]) -> Iterator[tuple[list[Pair], Admission | None, Durability]]:
+def _batches(rows: list[RowWithBody]) -> Iterator[tuple[list[RowWithBody], Admission | None, Durability]]:
     """What may travel in one script: neighbours under the same limits."""
     for (admission, level), same in groupby(rows, key=lambda pair: (pair[1].admission, pair[1].task.durability)):
         group = list(same)
         start = 0
-        for chunk in Ledger.chunks(kept.task for _, kept in group):
+        for chunk in Ledger.chunks(body.task for _, body in group):
             yield group[start : start + len(chunk)], admission, level
             start += len(chunk)
 
 
-def _judged(answer: Accepted) -> Outcome:
+def _outcome_of(answer: Accepted) -> Outcome:
     if answer.status == "corrupt":
-        return Failed(
+        return SendFailed(
             CorruptRecordError(f"something that is no task holds the key of {answer.id}; nothing was written"),
             final=True,
         )

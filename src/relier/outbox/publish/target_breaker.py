@@ -8,7 +8,7 @@ from collections.abc import Callable
 OUTAGES = 2  # in a row, without a success between
 
 
-class Breaker:
+class TargetBreaker:
     """closed: go on. open: wait. half-open: one row may try, and decides."""
 
     def __init__(self, cooldown: float, clock: Callable[[], float] = time.monotonic) -> None:

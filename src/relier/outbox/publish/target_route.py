@@ -10,8 +10,8 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 
-from relier.outbox.publish.target import Deferred, Failed, Outage, Outcome, Sent, Target
-from relier.outbox.publish.target_breaker import Breaker
+from relier.outbox.publish.target import Deferred, Outage, Outcome, PublishTarget, SendFailed, Sent
+from relier.outbox.publish.target_breaker import TargetBreaker
 from relier.outbox.row import Row
 
 log = logging.getLogger("relier.outbox")
@@ -19,18 +19,18 @@ log = logging.getLogger("relier.outbox")
 REMEMBERED = 10_000
 
 
-class Route:
+class TargetRoute:
     """A target, its breaker, and which of its rows met an outage."""
 
-    def __init__(self, target: Target, cooldown: float, clock: Callable[[], float]) -> None:
+    def __init__(self, target: PublishTarget, cooldown: float, clock: Callable[[], float]) -> None:
         self.target = target
-        self.breaker = Breaker(cooldown, clock)
+        self.breaker = TargetBreaker(cooldown, clock)
         self.limit: float = getattr(target, "limit", math.inf)
         self._cooldown = cooldown
         self._sent = 0
         self._met_outage: dict[int, int] = {}  # row -> how many had been sent when it last met one
 
-    def judge(self, parcel: Sequence[Row], outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+    def classify(self, chunk: Sequence[Row], outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
         """What came of each row, once it is known whether the target or the row is at fault."""
         outages = [outcome for outcome in outcomes if isinstance(outcome, Outage)]
         answered = any(isinstance(outcome, Sent | Deferred) for outcome in outcomes)
@@ -43,9 +43,9 @@ class Route:
         self._sent += sum(isinstance(outcome, Sent) for outcome in outcomes)
         if not outages and not self._met_outage:
             return outcomes  # as nearly always: nothing to look up row by row
-        return [self._judged(row, outcome) for row, outcome in zip(parcel, outcomes, strict=True)]
+        return [self._classified(row, outcome) for row, outcome in zip(chunk, outcomes, strict=True)]
 
-    def _judged(self, row: Row, outcome: Outcome) -> Outcome:
+    def _classified(self, row: Row, outcome: Outcome) -> Outcome:
         if not isinstance(outcome, Outage):
             self._met_outage.pop(row.id, None)
             return outcome
@@ -56,4 +56,4 @@ class Route:
             self._met_outage.clear()
         self._met_outage[row.id] = self._sent
         # Others got through since: it is this row alone. To be at fault again, it must be so again.
-        return outcome if before == self._sent else Failed(outcome.error)
+        return outcome if before == self._sent else SendFailed(outcome.error)

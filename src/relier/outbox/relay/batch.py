@@ -10,7 +10,7 @@ from relier.outbox.row import Row
 
 
 @dataclass(slots=True)
-class Counts:
+class RelayCounts:
     """What this relay has done. `lag_ms`: the age of the last row it sent."""
 
     published: int = 0
@@ -22,7 +22,7 @@ class Counts:
 
 
 @dataclass(slots=True)
-class Batch:
+class ClaimedBatch:
     """Rows of one claim, and what came of those that were tried. The others are given back."""
 
     boot: str

@@ -15,7 +15,7 @@ SHARE = 10  # for each second that a look at the whole takes, so many pass befor
 SOONEST_S = 0.005  # and never less
 
 
-class Place:
+class ClaimCursor:
     """`longest`: how long a row that commits late may have to wait (s)."""
 
     def __init__(self, clock: Callable[[], float], longest: float) -> None:

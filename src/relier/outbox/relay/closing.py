@@ -6,26 +6,26 @@ import logging
 import traceback
 from collections.abc import Callable, Container
 
-from relier.outbox.publish.target import Deferred, Failed, Outage, Outcome, Sent
-from relier.outbox.relay.batch import Batch
+from relier.outbox.publish.target import Deferred, Outage, Outcome, SendFailed, Sent
+from relier.outbox.relay.batch import ClaimedBatch
 from relier.outbox.relay.options import RelayOptions
 from relier.outbox.row import Row
-from relier.outbox.table.statements import Rows, Transaction
+from relier.outbox.table.statements import OutboxTable, Transaction
 
 log = logging.getLogger("relier.outbox")
 
 OUTAGE_DEFER_S = 1.0  # a row that met an outage lets others try first
 
 
-class Closing:
+class BatchCloser:
     """`show`: what of an error's text, of that task, may be kept and logged."""
 
-    def __init__(self, rows: Rows, options: RelayOptions, show: Callable[[str, str], str]) -> None:
+    def __init__(self, rows: OutboxTable, options: RelayOptions, show: Callable[[str, str], str]) -> None:
         self._rows = rows
         self._options = options
         self._show = show
 
-    def close(self, tx: Transaction, batch: Batch, kept: Container[int] = ()) -> None:
+    def close(self, tx: Transaction, batch: ClaimedBatch, kept: Container[int] = ()) -> None:
         """`kept`: these stay as they are, under the lease of this relay."""
         sent: list[int] = []
         waits: dict[int, list[int]] = {}
@@ -33,7 +33,7 @@ class Closing:
             outcome = batch.outcomes.get(row.id)
             if isinstance(outcome, Sent):
                 sent.append(row.id)
-            elif isinstance(outcome, Failed):
+            elif isinstance(outcome, SendFailed):
                 self._charge(tx, batch.boot, row, outcome)
             elif row.id not in kept:
                 waits.setdefault(_later_ms(outcome), []).append(row.id)
@@ -41,7 +41,7 @@ class Closing:
         for later, ids in waits.items():
             self._rows.release(tx, batch.boot, ids, later)
 
-    def _charge(self, tx: Transaction, boot: str, row: Row, failed: Failed) -> None:
+    def _charge(self, tx: Transaction, boot: str, row: Row, failed: SendFailed) -> None:
         """It is the row's own fault: it waits longer each time, and is dead after the last."""
         why, short = self._show(row.name, _told(failed.error)), self._show(row.name, str(failed.error))
         if failed.final or row.retries >= self._options.max_retries:

@@ -17,7 +17,7 @@ from enum import IntEnum
 
 from relier.errors import OutboxDatabaseError
 from relier.outbox.table.contention import contention_in
-from relier.outbox.table.statements import Database, Rows, said_by
+from relier.outbox.table.statements import Database, OutboxTable, said_by
 
 log = logging.getLogger("relier.outbox")
 
@@ -94,12 +94,14 @@ class DatabaseState(IntEnum):
 class DatabaseHealth:
     """What a relay knows of its database, and says of it."""
 
-    def __init__(self, database: Database, rows: Rows, table: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, database: Database, rows: OutboxTable, table: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._database = database
         self._rows = rows
         self._table = table
         self._clock = clock
-        self._told_at = 0.0
+        self._logged_at = 0.0
         self.state = DatabaseState.ANSWERS
         self.where = ""  # which database, where a process has several
 
@@ -108,7 +110,7 @@ class DatabaseHealth:
         `where`: which database, for people."""
         try:
             with self._database.begin() as tx:
-                self._rows.look(tx)
+                self._rows.check_access(tx)
         except Exception as error:
             advice = self._advice(error)
             if advice is None and contention_in(error) is None and answers(self._database):
@@ -121,9 +123,9 @@ class DatabaseHealth:
         """Tell of it once, and then once a minute."""
         advice = self._advice(error)
         now, state = self._clock(), DatabaseState.AWAY if advice is None else DatabaseState.REFUSES
-        if state is self.state and now < self._told_at + REPEAT_S:
+        if state is self.state and now < self._logged_at + REPEAT_S:
             return
-        self.state, self._told_at = state, now
+        self.state, self._logged_at = state, now
         named = self._named()
         if advice is None:
             log.warning("%s could not be asked for rows, and is asked again: %s", named, said_by(error))

@@ -1,7 +1,7 @@
 """Relays of one process: one for each table, in several databases and schemas, over the same ledger and broker.
 
 Each relay has its own passes, its own thread and its own breakers: one whose database is away or refuses does not stop
-the others. What they share (the targets, the membership, the bell of the ledger) begins and ends with the process.
+the others. What they share (the targets, the membership, the doorbell of the ledger) begins and ends with the process.
 """
 
 from __future__ import annotations
@@ -12,59 +12,63 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from relier.errors import ConfigurationError, OutboxDatabaseError
-from relier.outbox.publish.target import Target
+from relier.outbox.publish.target import PublishTarget
 from relier.outbox.relay.membership import Membership
 from relier.outbox.relay.options import RelayOptions
 from relier.outbox.relay.process import run_relays
 from relier.outbox.relay.relay import Relay, ledger_target
 from relier.outbox.table.statements import Database
-from relier.outbox.wake.doorbell import Ear, Listener
+from relier.outbox.wake.doorbell import DoorbellListener, WakeListener
 from relier.redact import shown
 from relier.submit.client import Client
 
 log = logging.getLogger("relier.outbox")
 
-Wakes = Callable[[Callable[[], None]], Ear]
+ListenerFactory = Callable[[Callable[[], None]], WakeListener]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """One table. `name`: its database, for people. `listener`: what wakes its relay, if not the ledger's bell."""
+class RelayTable:
+    """One table. `name`: its database, for people. `listener`: what wakes its relay, if not the ledger's doorbell."""
 
     name: str
     database: Database
     table: str
-    listener: Wakes | None = None
+    listener: ListenerFactory | None = None
 
 
 class Fleet:
     """The relays of a process. `client`: None for relays without a ledger."""
 
     def __init__(
-        self, places: Sequence[Place], options: RelayOptions, targets: Sequence[Target], client: Client | None
+        self,
+        places: Sequence[RelayTable],
+        options: RelayOptions,
+        targets: Sequence[PublishTarget],
+        client: Client | None,
     ) -> None:
         self._places = places
         self._targets = [*([] if client is None else [ledger_target(client, options)]), *targets]
         self._membership: Membership | None = None
-        self._bell = Bell()
+        self._doorbell = SharedDoorbell()
         if client is not None:
             about = {"tables": [place.table for place in places], "kinds": [one.kind for one in self._targets]}
             self._membership = Membership(client.settings, client.scripts, lambda: dict(about))
             if not options.no_wake and any(place.listener is None for place in places):
-                self._bell.ear = Listener(client.settings, client.scripts, self._bell.ring)
+                self._doorbell.listener = DoorbellListener(client.settings, client.scripts, self._doorbell.ring)
         self.relays = [self._relay(place, options, client) for place in places]
 
-    def _relay(self, place: Place, options: RelayOptions, client: Client | None) -> Relay:
-        wakes = place.listener or (self._bell.heard_by if self._bell.ear is not None else None)
+    def _relay(self, place: RelayTable, options: RelayOptions, client: Client | None) -> Relay:
+        wakes = place.listener or (self._doorbell.listener_for if self._doorbell.listener is not None else None)
         more: dict[str, Any] = {}
         if client is not None:
             settings = client.settings
             more = {"show": lambda name, text: str(shown(settings, name, text))}
         relay = Relay(
             place.database,
-            [Lent(one) for one in self._targets],
+            [SharedTarget(one) for one in self._targets],
             replace(options, table=place.table),
-            None if self._membership is None else Member(self._membership),
+            None if self._membership is None else SharedMembership(self._membership),
             None if options.no_wake else wakes,
             **more,
         )
@@ -94,13 +98,13 @@ class Fleet:
             log.info("relay %s sends what is committed to table %s%s", relay.boot, place.table, named)
         if self._membership is not None:
             self._membership.begin()
-        if self._bell.ear is not None:
-            self._bell.ear.start()
+        if self._doorbell.listener is not None:
+            self._doorbell.listener.start()
         run_relays(self.relays, self.close)
 
     def close(self) -> None:
-        if self._bell.ear is not None:
-            self._bell.ear.end()
+        if self._doorbell.listener is not None:
+            self._doorbell.listener.end()
         if self._membership is not None:
             self._membership.end()
         for target in self._targets:
@@ -121,7 +125,7 @@ def tables_in(tables: Iterable[str], schemas: Iterable[str]) -> list[str]:
     return [f"{schema}.{table}" for schema in schemas for table in tables] if schemas else tables
 
 
-def check_places(places: Sequence[Place]) -> None:
+def check_relay_tables(places: Sequence[RelayTable]) -> None:
     """Refuse a table that is named twice: two relays of one process would take each other's rows for their own."""
     seen: set[tuple[str, str]] = set()
     for place in places:
@@ -130,42 +134,42 @@ def check_places(places: Sequence[Place]) -> None:
         seen.add((place.name, place.table))
 
 
-class Bell:
-    """The ledger's bell rings for all relays of the process."""
+class SharedDoorbell:
+    """The ledger's doorbell rings for all relays of the process."""
 
     def __init__(self) -> None:
-        self.ear: Ear | None = None
+        self.listener: WakeListener | None = None
         self._wakes: list[Callable[[], None]] = []
 
-    def heard_by(self, wake: Callable[[], None]) -> Ear:
+    def listener_for(self, wake: Callable[[], None]) -> WakeListener:
         self._wakes.append(wake)
-        return LentEar(self)
+        return SharedWakeListener(self)
 
     def ring(self) -> None:
         for wake in self._wakes:
             wake()
 
 
-class LentEar(Ear):
+class SharedWakeListener(WakeListener):
     """The process's ear, for one relay, which neither starts nor ends it."""
 
-    def __init__(self, bell: Bell) -> None:
-        super().__init__(bell.ring)
-        self._bell = bell
+    def __init__(self, doorbell: SharedDoorbell) -> None:
+        super().__init__(doorbell.ring)
+        self._doorbell = doorbell
 
     @property
-    def hears(self) -> bool:
-        return self._bell.ear is not None and self._bell.ear.hears
+    def is_listening(self) -> bool:
+        return self._doorbell.listener is not None and self._doorbell.listener.is_listening
 
-    @hears.setter
-    def hears(self, _: bool) -> None: ...
+    @is_listening.setter
+    def is_listening(self, _: bool) -> None: ...
 
     def start(self) -> None: ...
 
     def end(self) -> None: ...
 
 
-class Member:
+class SharedMembership:
     """The process's membership, for one relay, which neither begins nor ends it."""
 
     def __init__(self, membership: Membership) -> None:
@@ -183,11 +187,11 @@ class Member:
     def end(self, within: float = 0.0) -> None: ...
 
 
-class Lent:
+class SharedTarget:
     """A target of the process, for one relay, which does not close it."""
 
-    def __init__(self, target: Target) -> None:
-        self.kind, self.parcel, self.publish = target.kind, target.parcel, target.publish
+    def __init__(self, target: PublishTarget) -> None:
+        self.kind, self.chunk_size, self.publish = target.kind, target.chunk_size, target.publish
         if hasattr(target, "limit"):
             self.limit: float = target.limit
 

@@ -21,7 +21,7 @@ from relier.errors import RelierError
 from relier.ledger.keys import spell
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import WorkerStats
-from relier.outbox.table.statements import KINDS, Members
+from relier.outbox.table.statements import KINDS, LiveRelays
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
 from relier.store.connect.address import target_of
@@ -75,12 +75,12 @@ class Membership(threading.Thread):
         if self.is_alive():
             self.join(min(2 * self._lease, within))
 
-    def members(self) -> Members | None:
+    def members(self) -> LiveRelays | None:
         """Who lives; None where that is not known, or this relay itself is not among them."""
         age = time.monotonic() - self._seen_at
         if not self._seen_at or age > self._lease or self.boot not in self._live:
             return None
-        return Members(self._live, round(1000 * age) + 1, f"{ENGINE}.%.{self._tag}%")
+        return LiveRelays(self._live, round(1000 * age) + 1, f"{ENGINE}.%.{self._tag}%")
 
     def _turn(self) -> None:
         try:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from relier.errors import ConfigurationError
-from relier.outbox.relay.batch import Counts
+from relier.outbox.relay.batch import RelayCounts
 from relier.outbox.relay.relay import Relay
 from relier.outbox.table.statements import Depth
 from relier.version import how_to_install
 
-COUNTERS: tuple[tuple[str, str, Callable[[Counts], int]], ...] = (
+COUNTERS: tuple[tuple[str, str, Callable[[RelayCounts], int]], ...] = (
     ("published", "Rows that were sent.", lambda counts: counts.published),
     ("failed", "Times a row failed alone, and is tried again.", lambda counts: counts.failed),
     ("dead", "Rows that were given up.", lambda counts: counts.dead),

@@ -27,7 +27,7 @@ LEAVING_S = 0.8  # for the last writes, after what is being sent had --shutdown-
 ENDED = b"\0"  # no signal has this number
 
 
-class Running(threading.Thread):
+class RelayThread(threading.Thread):
     """Work in a thread of its own. `error`: what ended it before its time."""
 
     def __init__(self, work: Callable[[], None], pipe: socket.socket) -> None:
@@ -52,8 +52,8 @@ def run_relays(relays: Sequence[Relay], close: Callable[[], None] = lambda: None
     """Run relays until all have ended, then `close`. One that fails does not stop the others; its error is raised at
     the end."""
     with _pipe() as (reading, writing):
-        running = [Running(relay.run, writing) for relay in relays]
-        closing = Running(close, writing)
+        running = [RelayThread(relay.run, writing) for relay in relays]
+        closing = RelayThread(close, writing)
         for one in running:
             one.start()
         ends_at: float | None = None

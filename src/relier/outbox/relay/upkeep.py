@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from relier.outbox.relay.options import RelayOptions
 from relier.outbox.row import CELERY, LEDGER
-from relier.outbox.table.statements import Database, Depth, Rows, Waiting
+from relier.outbox.table.statements import Database, Depth, KindBacklog, OutboxTable
 
 log = logging.getLogger("relier.outbox")
 
@@ -25,7 +25,7 @@ TAKES = {
 UNKNOWN = "no relay of this release knows them: start one of the release that wrote them"
 
 
-def left_alone(found: Collection[Waiting], taken: Collection[str]) -> list[Waiting]:
+def left_alone(found: Collection[KindBacklog], taken: Collection[str]) -> list[KindBacklog]:
     """Kinds of rows that wait for a relay that takes them, for longer than a relay that does would let them."""
     return [one for one in found if one.kind not in taken and one.oldest_age_ms >= LEFT_MS]
 
@@ -36,7 +36,7 @@ class Upkeep:
     def __init__(
         self,
         database: Database,
-        rows: Rows,
+        rows: OutboxTable,
         options: RelayOptions,
         kinds: Collection[str],
         clock: Callable[[], float],
@@ -48,33 +48,33 @@ class Upkeep:
         self._clock = clock
         self._depth: Depth | None = None
         self._shows_depth = False
-        self._counts_at = self._looks_at = clock()
-        self._told_at: dict[str, float] = {}
+        self._next_count_at = self._next_run_at = clock()
+        self._logged_at: dict[str, float] = {}
 
     def depth(self) -> Depth | None:
         """The table's, as it was lately; None before the first look. Asking for it makes the relay look."""
         self._shows_depth = True
         return self._depth
 
-    def look(self) -> None:
+    def run_due(self) -> None:
         """Do what is due. A database that does not answer complains at the next statement."""
         now = self._clock()
         with suppress(Exception):
-            if self._shows_depth and now >= self._counts_at:
-                self._counts_at = now + self._options.queue_snapshot_refresh_seconds
+            if self._shows_depth and now >= self._next_count_at:
+                self._next_count_at = now + self._options.queue_snapshot_refresh_seconds
                 with self._database.begin() as tx:
                     self._depth = self._rows.depth(tx)
-            if now >= self._looks_at:
-                self._looks_at = now + EVERY_S
-                self._look_for_left_alone(now)
+            if now >= self._next_run_at:
+                self._next_run_at = now + EVERY_S
+                self._warn_of_untaken(now)
                 self._expire()
 
-    def _look_for_left_alone(self, now: float) -> None:
+    def _warn_of_untaken(self, now: float) -> None:
         with self._database.begin() as tx:
             found = left_alone(self._rows.kinds(tx, FIRST), self._kinds)
         for one in found:
-            if now >= self._told_at.get(one.kind, now):
-                self._told_at[one.kind] = now + REPEAT_S
+            if now >= self._logged_at.get(one.kind, now):
+                self._logged_at[one.kind] = now + REPEAT_S
                 log.warning(
                     "%d rows of kind %s wait in %s, the oldest for %d s, and this relay does not take them: %s",
                     one.rows,

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from relier.errors import ConfigurationError
 
 
-def leading_to(session: Session, table: Table) -> dict[str, Any]:
+def bind_arguments_for(session: Session, table: Table) -> dict[str, Any]:
     """Arguments for `get_bind` that lead to the database of a table. SQLAlchemy's own answer goes first; it has none
     for a table that no class is mapped to, where only classes are bound. Then the table is where its MetaData is."""
     try:
@@ -33,7 +33,7 @@ def databases_of(session: Session) -> set[Engine | Connection]:
     return {bind for bind in (session.bind, *binds_of(session).values()) if bind is not None}
 
 
-def only_database(session: Session) -> dict[str, Any]:
+def sole_bind_arguments(session: Session) -> dict[str, Any]:
     """Arguments for `get_bind` that lead to the one database of a session."""
     if session.bind is not None:
         return {}

@@ -6,7 +6,7 @@ rows of their transactions.
         session.add(order)
         outbox.add(session, send_receipt, order.id)     # or: send_receipt.push_in(session, order.id)
 
-Rows of a Session are gathered and become one insert just before its commit (or the release of a savepoint), in the
+Rows of a Session are pending and become one insert just before its commit (or the release of a savepoint), in the
 transaction or savepoint they were pushed in. Rows of a Connection, and of a Session that joined one, are inserted at
 once.
 """
@@ -33,14 +33,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, a
 from sqlalchemy.orm import Session, scoped_session
 
 from relier.errors import ConfigurationError, OutsideTransactionError
-from relier.outbox.push import DEFAULT_TABLE, holding, use_outbox
+from relier.outbox.push import DEFAULT_TABLE, set_in_context, use_outbox
 from relier.outbox.row import NewRow
-from relier.outbox.sqlalchemy.binds import leading_to, only_database
+from relier.outbox.sqlalchemy.binds import bind_arguments_for, sole_bind_arguments
 from relier.outbox.sqlalchemy.engines import database_of, statement
-from relier.outbox.sqlalchemy.pending_rows import Gathered
+from relier.outbox.sqlalchemy.pending_rows import PendingRows
 from relier.outbox.sqlalchemy.tables import AT_ONCE, dialect_of, outbox_table
 from relier.outbox.table.statements import Transaction
-from relier.outbox.wake.doorbell import Ringer
+from relier.outbox.wake.doorbell import Doorbell
 from relier.outbox.wake.postgres_notify import NOTIFY, channel_of
 from relier.submit.client import default_client
 
@@ -73,8 +73,8 @@ class Outbox:
         self.table = outbox_table(metadata, table)
         self._notify = notify
         self._strict = strict
-        self._ringer = Ringer(default_client) if wake else None
-        self._gathered: WeakKeyDictionary[Session, Gathered] = WeakKeyDictionary()
+        self._doorbell = Doorbell(default_client) if wake else None
+        self._pending: WeakKeyDictionary[Session, PendingRows] = WeakKeyDictionary()
         self._armed: WeakSet[Connection] = WeakSet()
         self._using: ContextVar[Any] = ContextVar("relier_outbox", default=None)
         use_outbox(self)
@@ -91,14 +91,14 @@ class Outbox:
 
     def write(self, where: Any, rows: Sequence[NewRow]) -> None:
         """Rows for the transaction of `where`."""
-        target = plain(where)
+        target = sync_target(where)
         if isinstance(target, AsyncConnection):
             raise ConfigurationError(
                 "an AsyncConnection has to be awaited: use `await task.apush_in(connection, …)`, or "
                 "`await outbox.aadd(connection, task, …)`; nothing was written"
             )
         if isinstance(target, Session):
-            self._gathering(target).add(rows)
+            self._pending_rows_of(target).add(rows)
         else:
             self.insert(target, rows)
             self.ring_after(target)
@@ -125,7 +125,7 @@ class Outbox:
         is set to AUTOCOMMIT, or a connection that the session has already."""
         if not self._strict:
             return
-        bind = session.get_bind(**leading_to(session, self.table))
+        bind = session.get_bind(**bind_arguments_for(session, self.table))
         connection = acquired_by(session, bind)
         if is_set_to_autocommit(bind) if connection is None else commits_by_itself(connection):
             raise OutsideTransactionError(AUTOCOMMIT.format(name=rows[0].name))
@@ -133,31 +133,31 @@ class Outbox:
     @contextmanager
     def using(self, where: Any) -> Iterator[None]:
         """Inside, what `.delay()` and `.apply_async()` of a Celery app with this outbox send is in the transaction."""
-        with holding(self._using, plain(where)):
+        with set_in_context(self._using, sync_target(where)):
             yield
 
     def pending(self, where: Any) -> list[NewRow]:
         """Rows of a session that its next commit will insert."""
-        target = None if isinstance(where, Engine | AsyncEngine) else plain(where)
-        gathered = self._gathered.get(target) if isinstance(target, Session) else None
-        return [] if gathered is None else gathered.rows
+        target = None if isinstance(where, Engine | AsyncEngine) else sync_target(where)
+        pending = self._pending.get(target) if isinstance(target, Session) else None
+        return [] if pending is None else pending.rows
 
     def current(self) -> Any:
         """The session or connection of `using`, if there is one."""
         return self._using.get()
 
     def ring(self) -> None:
-        if self._ringer is not None:
-            self._ringer.ring()
+        if self._doorbell is not None:
+            self._doorbell.ring()
 
-    def _gathering(self, session: Session) -> Gathered:
-        if session not in self._gathered:
-            self._gathered[session] = Gathered(self, session)
-        return self._gathered[session]
+    def _pending_rows_of(self, session: Session) -> PendingRows:
+        if session not in self._pending:
+            self._pending[session] = PendingRows(self, session)
+        return self._pending[session]
 
     def ring_after(self, connection: Connection) -> None:
         """SQLAlchemy tells of a commit just before it: the relay that wakes looks a few times."""
-        if self._ringer is None or connection in self._armed:
+        if self._doorbell is None or connection in self._armed:
             return
         self._armed.add(connection)
 
@@ -202,7 +202,7 @@ class Outbox:
                 yield f"the index on ({', '.join(columns)}) is missing"
 
 
-def plain(where: Any) -> Any:
+def sync_target(where: Any) -> Any:
     """The session or connection itself: async ones have a plain one inside, scoped ones know the current one."""
     if isinstance(where, scoped_session):
         return where()
@@ -257,7 +257,7 @@ class SessionStatements:
 
     def __init__(self, target: Session | Connection) -> None:
         self._target = target
-        self._where = only_database(target) if isinstance(target, Session) else {}
+        self._where = sole_bind_arguments(target) if isinstance(target, Session) else {}
         self._bind = target.get_bind(**self._where) if isinstance(target, Session) else target
         self.dialect = dialect_of(self._bind.dialect.name)
 
@@ -273,7 +273,7 @@ class SessionStatements:
         return self._target.execute(statement(sql), values)
 
 
-def looking_through(bind: Any, look: Callable[[Transaction, str], R]) -> R:
+def run_in_transaction_of(bind: Any, look: Callable[[Transaction, str], R]) -> R:
     """What `look` answers, given a transaction of `bind` and its dialect: for tests. A session or connection sees what
     is not committed yet; async ones are looked at from outside, and see what is."""
     if isinstance(bind, async_scoped_session):
@@ -285,7 +285,7 @@ def looking_through(bind: Any, look: Callable[[Transaction, str], R]) -> R:
             return pool.submit(_looking_into, bind, look).result()
     if isinstance(bind, Engine):
         return _looking_into(bind, look)
-    target = plain(bind)
+    target = sync_target(bind)
     own = not target.in_transaction()
     statements = SessionStatements(target)
     try:

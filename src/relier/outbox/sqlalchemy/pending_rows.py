@@ -15,7 +15,7 @@ from sqlalchemy.util.concurrency import in_greenlet
 
 from relier.errors import OutsideTransactionError
 from relier.outbox.row import NewRow
-from relier.outbox.sqlalchemy.binds import leading_to
+from relier.outbox.sqlalchemy.binds import bind_arguments_for
 
 if TYPE_CHECKING:
     from relier.outbox.sqlalchemy.outbox import Outbox
@@ -26,14 +26,14 @@ NAMED = 10  # so many of the tasks that are dropped are named
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PendingRow:
     """A row that is not inserted yet, and the transaction or savepoint it was pushed in."""
 
     row: NewRow
     owner: SessionTransaction
 
 
-class Gathered:
+class PendingRows:
     """The rows of one session that are not inserted yet.
 
     A row is inserted inside the transaction or savepoint it was pushed in: just before that commits, or before another
@@ -44,7 +44,7 @@ class Gathered:
     def __init__(self, outbox: Outbox, session: Session) -> None:
         self._outbox = ref(outbox)
         self._session = ref(session)
-        self._entries: list[Entry] = []
+        self._pending: list[PendingRow] = []
         self._dropped: list[NewRow] = []  # with a savepoint; it is not known yet whether anyone asked for a rollback
         self._wrote = False
         self._watched: WeakSet[Connection] = WeakSet()
@@ -72,12 +72,12 @@ class Gathered:
             self._insert(owner, rows)
         else:
             outbox.check(session, rows)
-            self._entries += [Entry(row, owner) for row in rows]
+            self._pending += [PendingRow(row, owner) for row in rows]
 
     @property
     def rows(self) -> list[NewRow]:
         """Those that are not inserted yet."""
-        return [entry.row for entry in self._entries]
+        return [entry.row for entry in self._pending]
 
     def _cannot_wait(self, session: Session) -> bool:
         """During a commit or a flush, the last event may have passed. A session that joined the transaction of a
@@ -85,7 +85,7 @@ class Gathered:
         if self._closing or session._flushing:  # noqa: SLF001 - the flush of a commit comes after its last listener
             return True
         outbox = self._outbox()
-        bind = None if outbox is None else session.get_bind(**leading_to(session, outbox.table))
+        bind = None if outbox is None else session.get_bind(**bind_arguments_for(session, outbox.table))
         if not isinstance(bind, Connection):
             return False
         if session.join_transaction_mode != "create_savepoint" and may_block(bind):
@@ -106,10 +106,10 @@ class Gathered:
         rows, outbox = [*self.rows, *more], self._outbox()
         if not rows or outbox is None or transaction is None:
             return
-        where = leading_to(transaction.session, outbox.table)
+        where = bind_arguments_for(transaction.session, outbox.table)
         connection = transaction.connection(None, **where)
         outbox.insert(connection, rows)
-        self._entries.clear()
+        self._pending.clear()
         self._wrote = True
         if isinstance(transaction.session.get_bind(**where), Connection):
             outbox.ring_after(connection)
@@ -136,19 +136,19 @@ class Gathered:
         """Somebody asked for it, so there is no need for a warning."""
         at = innermost(session)
         self._dropped.clear()
-        self._entries = [entry for entry in self._entries if at is not None and entry.owner is not at]
+        self._pending = [entry for entry in self._pending if at is not None and entry.owner is not at]
 
     def _ended(self, _: Session, ended: SessionTransaction) -> None:
         self._closing.discard(ended)
-        self._dropped += [entry.row for entry in self._entries if entry.owner is ended]
-        self._entries = [entry for entry in self._entries if entry.owner is not ended]
+        self._dropped += [entry.row for entry in self._pending if entry.owner is ended]
+        self._pending = [entry for entry in self._pending if entry.owner is not ended]
         if ended.parent is None:
-            self._tell_of_dropped()
+            self._warn_of_dropped()
             self._wrote = False
             self._dropped.clear()
-            self._entries.clear()
+            self._pending.clear()
 
-    def _tell_of_dropped(self) -> None:
+    def _warn_of_dropped(self) -> None:
         """Nobody asked for a rollback, and the caller holds receipts. An exception that closes the session did ask."""
         rows = self._dropped
         if not rows or sys.exc_info()[0] is not None:

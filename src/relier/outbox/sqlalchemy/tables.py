@@ -24,7 +24,7 @@ from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from relier.outbox.inbox.exactly_once import DEFAULT_INBOX
+from relier.outbox.inbox.marks import DEFAULT_INBOX
 from relier.outbox.push import DEFAULT_TABLE
 from relier.outbox.table.names import table_parts
 from relier.outbox.table.statements import NOW_MS
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler
 
 
-class NowMs(FunctionElement[int]):
+class DatabaseNowMs(FunctionElement[int]):
     """The database's own time, in ms."""
 
     type = BigInteger()
     inherit_cache = True
 
 
-@compiles(NowMs)
-def _now_ms(_: NowMs, compiler: SQLCompiler, **__: Any) -> str:
+@compiles(DatabaseNowMs)
+def _now_ms(_: DatabaseNowMs, compiler: SQLCompiler, **__: Any) -> str:
     return NOW_MS[dialect_of(compiler.dialect.name)].replace("%", "%%")
 
 
@@ -76,8 +76,8 @@ def outbox_table(metadata: MetaData, name: str = DEFAULT_TABLE) -> Table:
         Column("queue", String(255), nullable=False),
         Column("order_key", String(255), nullable=False, server_default=""),
         Column("body", BLOB, nullable=False),
-        Column("created_at", BigInteger, nullable=False, default=NowMs()),
-        Column("due_at", BigInteger, nullable=False, default=NowMs()),
+        Column("created_at", BigInteger, nullable=False, default=DatabaseNowMs()),
+        Column("due_at", BigInteger, nullable=False, default=DatabaseNowMs()),
         Column("leased_by", String(64), nullable=False, server_default=""),
         Column("leased_at", BigInteger, nullable=False, server_default="0"),
         Column("claims", Integer, nullable=False, server_default="0"),

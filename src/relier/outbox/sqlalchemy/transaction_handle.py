@@ -11,14 +11,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_s
 from sqlalchemy.orm import Session
 
 from relier.errors import ConfigurationError, ExactlyOnceError, OutsideTransactionError
-from relier.outbox.inbox.exactly_once import ENDED_INSIDE, Fate
+from relier.outbox.inbox.transactions import ENDED_INSIDE, TransactionState
 from relier.outbox.sqlalchemy.binds import databases_of
 from relier.outbox.sqlalchemy.engines import EngineTransaction
-from relier.outbox.sqlalchemy.outbox import SessionStatements, commits_by_itself, plain
+from relier.outbox.sqlalchemy.outbox import SessionStatements, commits_by_itself, sync_target
 from relier.outbox.table.statements import Transaction
 
 
-class SessionBook(SessionStatements):
+class TransactionHandle(SessionStatements):
     """A transaction of its own; or, where the caller has begun one, a savepoint in that."""
 
     def __init__(self, target: Session | Connection) -> None:
@@ -28,8 +28,8 @@ class SessionBook(SessionStatements):
         self.owns = True
 
     @property
-    def fate(self) -> Fate:
-        return Fate.LOST if self._watch is None else self._watch.fate
+    def state(self) -> TransactionState:
+        return TransactionState.LOST if self._watch is None else self._watch.state
 
     def begin(self) -> None:
         self.owns = not self._is_begun()
@@ -60,7 +60,7 @@ class SessionBook(SessionStatements):
 
     def check(self) -> None:
         if not self._whole.is_active:
-            raise ExactlyOnceError(ENDED_INSIDE, final=self.fate is Fate.COMMITTED)
+            raise ExactlyOnceError(ENDED_INSIDE, final=self.state is TransactionState.COMMITTED)
 
     def end(self, *, well: bool) -> None:
         if not well:
@@ -74,7 +74,7 @@ class SessionBook(SessionStatements):
 
     def _undo(self) -> None:
         if self._watch is not None:
-            self._watch.fate = Fate.LOST
+            self._watch.state = TransactionState.LOST
         self.close()
         if self.owns:
             self._target.rollback()
@@ -96,16 +96,16 @@ class CommitWatch:
     later ones does not matter."""
 
     def __init__(self, connection: Connection) -> None:
-        self.fate = Fate.OPEN
+        self.state = TransactionState.OPEN
         self.is_there: Callable[[Transaction], bool] = lambda _: True
         self._connection = connection
         around = set(savepoints_of(connection))
         self._listeners: dict[str, Callable[..., None]] = {
-            "rollback_savepoint": lambda _, name, __: self._decide(Fate.LOST) if name in around else None,
+            "rollback_savepoint": lambda _, name, __: self._decide(TransactionState.LOST) if name in around else None,
             "commit": lambda _: self._committing(),
-            "commit_twophase": lambda _, __, ___: self._decide(Fate.COMMITTED),
-            "rollback": lambda _: self._decide(Fate.LOST),
-            "rollback_twophase": lambda _, __, ___: self._decide(Fate.LOST),
+            "commit_twophase": lambda _, __, ___: self._decide(TransactionState.COMMITTED),
+            "rollback": lambda _: self._decide(TransactionState.LOST),
+            "rollback_twophase": lambda _, __, ___: self._decide(TransactionState.LOST),
         }
         for name, listener in self._listeners.items():
             event.listen(connection, name, listener)
@@ -117,14 +117,18 @@ class CommitWatch:
 
     def _committing(self) -> None:
         """Where nobody can tell, it is taken for lost: another attempt finds the mark, if there is one."""
-        if self.fate is Fate.OPEN:
-            self.fate = Fate.LOST
+        if self.state is TransactionState.OPEN:
+            self.state = TransactionState.LOST
             with suppress(Exception):
-                self.fate = Fate.COMMITTED if self.is_there(EngineTransaction(self._connection)) else Fate.LOST
+                self.state = (
+                    TransactionState.COMMITTED
+                    if self.is_there(EngineTransaction(self._connection))
+                    else TransactionState.LOST
+                )
 
-    def _decide(self, fate: Fate) -> None:
-        if self.fate is Fate.OPEN:
-            self.fate = fate
+    def _decide(self, state: TransactionState) -> None:
+        if self.state is TransactionState.OPEN:
+            self.state = state
 
 
 def savepoints_of(connection: Connection) -> Iterator[str]:
@@ -135,8 +139,8 @@ def savepoints_of(connection: Connection) -> Iterator[str]:
         inner = inner._previous_nested  # noqa: SLF001
 
 
-def book_of(where: Any) -> SessionBook:
-    target = plain(where)
+def transaction_handle_of(where: Any) -> TransactionHandle:
+    target = sync_target(where)
     if isinstance(target, AsyncConnection) or isinstance(where, AsyncSession | async_scoped_session):
         raise ConfigurationError(f"use `async with ctx.exactly_once(…)` for {type(where).__name__}")
     if isinstance(target, Session) and len(databases_of(target)) > 1:
@@ -145,4 +149,4 @@ def book_of(where: Any) -> SessionBook:
             "was written; say which: `ctx.exactly_once(session.connection(bind_arguments={'mapper': Payment}))`, "
             "and commit the session after the block"
         )
-    return SessionBook(target)
+    return TransactionHandle(target)

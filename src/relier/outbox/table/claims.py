@@ -40,10 +40,12 @@ FIRST = (
     "(r.order_key = '' OR NOT EXISTS (SELECT 1 FROM {t} b WHERE b.order_key = r.order_key AND b.dead = 0 "
     "AND b.id < r.id))"
 )
-WIDER = 4  # on MySQL, so many times as many rows are read where others have locked those that come next
-PIECE = 500  # ids in one statement: MariaDB makes a join of a thousand, and reads the whole table for it
+WIDEN_FACTOR = 4  # on MySQL, so many times as many rows are read where others have locked those that come next
+IDS_PER_STATEMENT = 500  # ids in one statement: MariaDB makes a join of a thousand, and reads the whole table for it
 KEYS_AT_ONCE = 100  # keys in one statement
-LOOKS = 4  # times that a claim in order looks past keys that must wait, before it asks for the first rows of keys alone
+MAX_PASSES = (
+    4  # times that a claim in order looks past keys that must wait, before it asks for the first rows of keys alone
+)
 NOT_YET = -1  # the id of no row: something stands before it that was not found
 FORCED = {"mysql": " FORCE INDEX (PRIMARY)"}  # or else they read a table that looks small from one end to the other
 
@@ -78,16 +80,16 @@ class Claims:
     def _in_order(self, tx: Transaction, most: int, where: str, values: Mapping[str, Any]) -> list[Row]:
         """Rows of a key only together with all that come before them: what another relay holds, or what is not due,
         holds back the rest of its key."""
-        befores = self._next_in_order(tx, most, where, values)
-        ids = sorted(befores)[:most]
+        predecessors = self._next_in_order(tx, most, where, values)
+        ids = sorted(predecessors)[:most]
         if self._dialect == "mysql":
             locked = self._lock(tx, ids, most, where, values)
-            return self._take_locked(tx, _unbroken(locked, befores), values)
+            return self._take_locked(tx, _unbroken(locked, predecessors), values)
         if not ids:
             return []
         among, chosen = among_values("r.id", ids, "one")
         taken = self._take(tx, f"{among} AND {where}", {**values, **chosen})
-        kept = _unbroken(taken, befores)
+        kept = _unbroken(taken, predecessors)
         self._give_back(tx, [row.id for row in taken if row not in kept], values["boot"])
         return kept
 
@@ -95,24 +97,24 @@ class Claims:
         self, tx: Transaction, most: int, where: str, values: Mapping[str, Any]
     ) -> dict[int, int | None]:
         """Ids that may be sent now if they are free, and the id of the same key before each."""
-        befores: dict[int, int | None] = {}
+        predecessors: dict[int, int | None] = {}
         waiting: set[str] = set()  # keys
-        for look in range(LOOKS):
+        for look in range(MAX_PASSES):
             among, chosen = among_values("r.order_key", sorted(waiting), "key")
             others = f"{where} AND NOT {among}" if waiting else where
-            if look == LOOKS - 1:
+            if look == MAX_PASSES - 1:
                 others += f" AND {FIRST}"
-            found = self._with_befores(tx, most, others, {**values, **chosen})
-            for number, key, before in sorted(found, key=lambda one: one[0]):
-                if before is None or before in befores:
-                    befores[number] = before
+            found = self._with_predecessors(tx, most, others, {**values, **chosen})
+            for number, key, predecessor in sorted(found, key=lambda one: one[0]):
+                if predecessor is None or predecessor in predecessors:
+                    predecessors[number] = predecessor
                 else:
                     waiting.add(key)
-            if len(found) < most or len(befores) > most // 2:
+            if len(found) < most or len(predecessors) > most // 2:
                 break
-        if len(befores) < most:
-            befores = dict.fromkeys(self._heads(tx, sorted(waiting)), None) | befores
-        return befores
+        if len(predecessors) < most:
+            predecessors = dict.fromkeys(self._heads(tx, sorted(waiting)), None) | predecessors
+        return predecessors
 
     def _heads(self, tx: Transaction, keys: Sequence[str]) -> Iterator[int]:
         """The first row of each of these keys: it may be due long after those behind it, which then wait for it."""
@@ -123,7 +125,7 @@ class Claims:
             (found,) = tx.run(self._sql(sql), {f"key{i}": key for i, key in enumerate(some)})
             yield from (int(number) for number in found if number is not None)
 
-    def _with_befores(
+    def _with_predecessors(
         self, tx: Transaction, most: int, where: str, values: Mapping[str, Any]
     ) -> Sequence[tuple[int, str, int | None]]:
         """Ids, keys, and the id of the same key before each."""
@@ -134,11 +136,11 @@ class Claims:
         for number, key in found:
             if key:
                 by_key.setdefault(key, []).append(number)
-        befores: dict[int, int | None] = {}
+        predecessors: dict[int, int | None] = {}
         keys = list(by_key.items())
         for start in range(0, len(keys), KEYS_AT_ONCE):
-            befores |= self._first_of_keys(tx, keys[start : start + KEYS_AT_ONCE])
-        return [(number, key, befores.get(number, NOT_YET) if key else None) for number, key in found]
+            predecessors |= self._first_of_keys(tx, keys[start : start + KEYS_AT_ONCE])
+        return [(number, key, predecessors.get(number, NOT_YET) if key else None) for number, key in found]
 
     def _first_of_keys(self, tx: Transaction, keys: Sequence[tuple[str, list[int]]]) -> dict[int, int | None]:
         """For MySQL: the first rows of each key, as many as were found of it, and the one before each."""
@@ -153,10 +155,10 @@ class Claims:
         firsts: dict[int, list[int]] = {}
         for i, number in tx.run(self._sql(" UNION ALL ".join(parts)), values):
             firsts.setdefault(i, []).append(int(number))
-        befores: dict[int, int | None] = {}
+        predecessors: dict[int, int | None] = {}
         for ids in firsts.values():
-            befores |= zip(sorted(ids), [None, *sorted(ids)], strict=False)
-        return befores
+            predecessors |= zip(sorted(ids), [None, *sorted(ids)], strict=False)
+        return predecessors
 
     def _give_back(self, tx: Transaction, ids: Sequence[int], boot: str) -> None:
         """As if they had not been claimed."""
@@ -181,7 +183,7 @@ class Claims:
     def _lock_next(self, tx: Transaction, most: int, where: str, values: Mapping[str, Any]) -> list[Row]:
         """Where another relay is at the very rows that come next, those behind them."""
         locked: dict[int, Row] = {}
-        for wanted in (most, most * WIDER):
+        for wanted in (most, most * WIDEN_FACTOR):
             picked = [int(found[0]) for found in self._pick(tx, "r.id", where, values, wanted)]
             others = [number for number in picked if number not in locked]
             locked |= {row.id: row for row in self._lock(tx, others, most - len(locked), where, values)}
@@ -192,8 +194,8 @@ class Claims:
     def _lock(self, tx: Transaction, ids: Sequence[int], most: int, where: str, values: Mapping[str, Any]) -> list[Row]:
         """MySQL cannot return what it updates. What another relay has locked, or taken since, is left out."""
         locked: list[Row] = []
-        for piece in pieces(ids):
-            among, chosen = among_values("r.id", piece, "one")
+        for chunk in id_chunks(ids):
+            among, chosen = among_values("r.id", chunk, "one")
             sql = (
                 f"SELECT {self._what} FROM {{t}} r{FORCED['mysql']} WHERE {among} AND {where} "
                 f"ORDER BY r.id LIMIT :most FOR UPDATE SKIP LOCKED"
@@ -205,25 +207,25 @@ class Claims:
         return sorted(locked, key=lambda row: row.id)
 
     def _take_locked(self, tx: Transaction, rows: list[Row], values: Mapping[str, Any]) -> list[Row]:
-        for piece in pieces([row.id for row in rows]):
-            among, chosen = among_values("id", piece)
+        for chunk in id_chunks([row.id for row in rows]):
+            among, chosen = among_values("id", chunk)
             sql = f"UPDATE {{t}}{FORCED['mysql']} SET {TAKE} WHERE {among}"
             tx.change(self._sql(sql), {**chosen, "boot": values["boot"]})
         return rows
 
 
-def _unbroken(rows: Iterable[Row], befores: Mapping[int, int | None]) -> list[Row]:
+def _unbroken(rows: Iterable[Row], predecessors: Mapping[int, int | None]) -> list[Row]:
     """Those before which no row of their key is missing."""
     kept: dict[int, Row] = {}
     for row in sorted(rows, key=lambda row: row.id):
-        before = befores[row.id]
-        if before is None or before in kept:
+        predecessor = predecessors[row.id]
+        if predecessor is None or predecessor in kept:
             kept[row.id] = row
     return list(kept.values())
 
 
-def pieces(ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (ids[start : start + PIECE] for start in range(0, len(ids), PIECE))
+def id_chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (ids[start : start + IDS_PER_STATEMENT] for start in range(0, len(ids), IDS_PER_STATEMENT))
 
 
 def among_values(column: str, values: Iterable[Any], prefix: str = "id") -> tuple[str, dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from relier.errors import ConfigurationError
 from relier.outbox.row import CELERY, LEDGER, Row
-from relier.outbox.table.claims import CLAIMED, FORCED, Claims, among_values, pieces, row_of
+from relier.outbox.table.claims import CLAIMED, FORCED, Claims, among_values, id_chunks, row_of
 from relier.outbox.table.names import quoted
 
 NOW_MS = {
@@ -58,7 +58,7 @@ class Database(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
+class LiveRelays:
     """The relays that live, as they were `age_ms` ago. `known`: which relays would be among them, as a LIKE pattern."""
 
     boots: frozenset[str]
@@ -77,7 +77,7 @@ class Depth:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class KindBacklog:
     """Rows of one kind that are to be sent."""
 
     kind: str
@@ -86,7 +86,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class DeadRow:
     """A row as people look at it."""
 
     id: int
@@ -102,7 +102,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DeadRowFilter:
     """Which rows a person means: those that fit everything that is given."""
 
     task_id: str = ""
@@ -121,7 +121,7 @@ class Wanted:
         return "".join(f" AND {clause}" for clause in clauses), values
 
 
-class Rows:
+class OutboxTable:
     """The table, as a relay and `rl outbox` see it."""
 
     def __init__(self, dialect: str, table: str, kinds: Iterable[str] = KINDS, *, ordered: bool = False) -> None:
@@ -148,7 +148,7 @@ class Rows:
         boot: str,
         most: int,
         stale_ms: int,
-        members: Members | None,
+        members: LiveRelays | None,
         kinds: Sequence[str] | None = None,
         without: Sequence[tuple[str, str]] = (),
         after: tuple[int, int] | None = None,
@@ -166,7 +166,7 @@ class Rows:
         return self._claims.claim(tx, most, where, {**values, "boot": boot})
 
     def _claimable(
-        self, boot: str, stale_ms: int, members: Members | None, kinds: Sequence[str]
+        self, boot: str, stale_ms: int, members: LiveRelays | None, kinds: Sequence[str]
     ) -> tuple[str, dict[str, Any]]:
         """Not dead, due, and free: never held, held for too long, or held by a relay that is gone."""
         free = "r.leased_by IN ('', :boot) OR r.leased_at <= {now} - :stale"
@@ -213,12 +213,12 @@ class Rows:
         delete = f"DELETE r FROM {{t}} r{forced}" if forced else "DELETE FROM {t}"
         begin = delete if verb == "DELETE" else f"UPDATE {{t}}{forced} {rest}"
         changed = 0
-        for piece in pieces(ids):
-            among, chosen = among_values("id", piece)
+        for chunk in id_chunks(ids):
+            among, chosen = among_values("id", chunk)
             changed += tx.change(self._sql(f"{begin} WHERE {among} AND {which}"), {**values, **chosen})
         return changed
 
-    def look(self, tx: Transaction) -> None:
+    def check_access(self, tx: Transaction) -> None:
         """Raises where the table is not there, lacks a column, or may not be changed. Changes nothing."""
         rest = "r.order_key, r.due_at, r.leased_by, r.leased_at, r.dead, r.died_at, r.error"
         tx.run(self._sql(f"SELECT {CLAIMED}, {rest} FROM {{t}} r WHERE 1 = 0"), {})
@@ -238,13 +238,13 @@ class Rows:
         oldest = tx.run(self._sql("SELECT {now} - created_at FROM {t} WHERE dead = 0 ORDER BY id LIMIT 1"), {})
         return Depth(waiting, waiting < most, int(oldest[0][0]) if oldest else 0, count(1))
 
-    def kinds(self, tx: Transaction, most: int = COUNT_MOST) -> list[Waiting]:
+    def kinds(self, tx: Transaction, most: int = COUNT_MOST) -> list[KindBacklog]:
         """Count the rows to be sent by their kind, among the `most` that are due first."""
         first = f"SELECT kind, created_at FROM {{t}} WHERE dead = 0 ORDER BY due_at, id LIMIT {most}"
         sql = f"SELECT kind, count(*), {{now}} - min(created_at) FROM ({first}) found GROUP BY kind ORDER BY kind"
-        return [Waiting(kind, int(rows), int(age)) for kind, rows, age in tx.run(self._sql(sql), {})]
+        return [KindBacklog(kind, int(rows), int(age)) for kind, rows, age in tx.run(self._sql(sql), {})]
 
-    def dead(self, tx: Transaction, wanted: Wanted, most: int) -> list[Seen]:
+    def dead(self, tx: Transaction, wanted: DeadRowFilter, most: int) -> list[DeadRow]:
         where, values = wanted.sql()
         sql = f"SELECT {SEEN} FROM {{t}} r WHERE dead = 1{where} ORDER BY id LIMIT :most"
         return [_seen(found) for found in tx.run(self._sql(sql), {**values, "most": most})]
@@ -264,16 +264,16 @@ class Rows:
             among, chosen = among_values("id", ids)
             tx.change(self._sql(f"DELETE FROM {{t}} WHERE {among}"), chosen)
 
-    def replay(self, tx: Transaction, wanted: Wanted) -> int:
+    def replay(self, tx: Transaction, wanted: DeadRowFilter) -> int:
         """Dead rows are sent once more, with all their retries."""
         change = "dead = 0, retries = 0, claims = 0, leased_by = '', due_at = {now}, error = '', died_at = 0"
         return self._by_id(tx, self._dead_ids(tx, wanted), f"UPDATE SET {change}", "dead = 1", {})
 
-    def purge(self, tx: Transaction, wanted: Wanted) -> int:
+    def purge(self, tx: Transaction, wanted: DeadRowFilter) -> int:
         """Dead rows go for good."""
         return self._by_id(tx, self._dead_ids(tx, wanted), "DELETE", "dead = 1", {})
 
-    def _dead_ids(self, tx: Transaction, wanted: Wanted) -> list[int]:
+    def _dead_ids(self, tx: Transaction, wanted: DeadRowFilter) -> list[int]:
         where, values = wanted.sql()
         return [found[0] for found in tx.run(self._sql(f"SELECT id FROM {{t}} WHERE dead = 1{where}"), values)]
 
@@ -283,7 +283,7 @@ class Rows:
         ids = [found[0] for found in tx.run(self._sql(pick), {"kept": kept_ms, "most": most})]
         return self._by_id(tx, ids, "DELETE", "dead = 1", {})
 
-    def count_dead(self, tx: Transaction, wanted: Wanted) -> int:
+    def count_dead(self, tx: Transaction, wanted: DeadRowFilter) -> int:
         where, values = wanted.sql()
         return int(tx.run(self._sql(f"SELECT count(*) FROM {{t}} WHERE dead = 1{where}"), values)[0][0])
 
@@ -295,6 +295,6 @@ def said_by(error: BaseException) -> str:
     return f"{told}; {TURN_OFF}" if getattr(driver, "sqlstate", None) in OTHERS_STATEMENT else told
 
 
-def _seen(found: Sequence[Any]) -> Seen:
+def _seen(found: Sequence[Any]) -> DeadRow:
     number, task_id, kind, name, queue, age, claims, retries, error, died = found
-    return Seen(int(number), task_id, kind, name, queue, int(age), int(claims), int(retries), error or "", int(died))
+    return DeadRow(int(number), task_id, kind, name, queue, int(age), int(claims), int(retries), error or "", int(died))

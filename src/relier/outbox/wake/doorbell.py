@@ -35,7 +35,7 @@ def muted() -> Iterator[None]:
             _muted.clear()
 
 
-class Ringer:
+class Doorbell:
     """Rings in a thread of its own: a commit neither waits for the store nor fails by it, nor starts one. Rings while
     one is under way are one."""
 
@@ -65,32 +65,32 @@ class Ringer:
     def _ring_now(self) -> None:
         try:
             client = self._client()
-            if may_be_heard(client.settings):
+            if is_store_running(client.settings):
                 client.run(client.ledger.ring_outbox())
         except RelierError as error:
             log.debug("no relay was woken; one that polls will find the rows: %s", error)
 
 
-def may_be_heard(settings: Settings) -> bool:
+def is_store_running(settings: Settings) -> bool:
     """False where the store is the project's own and does not run: to ring would start it, and nobody listens."""
     target = target_of(settings)
     return target.kind != "embedded" or EmbeddedServer(target.folder).listens()
 
 
-class Ear(threading.Thread):
-    """What wakes a relay. `hears`: whoever rings is heard now."""
+class WakeListener(threading.Thread):
+    """What wakes a relay. `is_listening`: whoever rings is heard now."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         super().__init__(name="relier-relay-ear", daemon=True)
         self._wake = wake
         self._ending = threading.Event()
-        self.hears = False
+        self.is_listening = False
 
     def end(self) -> None:
         self._ending.set()
 
 
-class Listener(Ear):
+class DoorbellListener(WakeListener):
     """Waits for the bell of the ledger's store."""
 
     def __init__(self, settings: Settings, scripts: Scripts, wake: Callable[[], None]) -> None:
@@ -103,10 +103,10 @@ class Listener(Ear):
             try:
                 rung = self._store.wait_for_bell([self._key], WAIT_S)
             except RelierError:
-                self.hears = False
+                self.is_listening = False
                 self._ending.wait(WAIT_S)
                 continue
-            self.hears = True
+            self.is_listening = True
             if rung is not None:
                 self._wake()
         self._store.close()

@@ -1,7 +1,7 @@
 """PostgreSQL wakes a relay itself: a push says NOTIFY in its transaction, which is told when that commits.
 
 For outboxes made with `notify=True` and relays with `--listen`: where no ledger is there to ring, or not to be asked.
-PostgreSQL tells equal notices of one transaction once, and a relay that is awake hears no more of them.
+PostgreSQL tells equal notices of one transaction once, and a relay that is awake is_listening no more of them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from relier.outbox.table.names import table_parts
-from relier.outbox.wake.doorbell import Ear
+from relier.outbox.wake.doorbell import WakeListener
 
 if TYPE_CHECKING:
     import psycopg
@@ -32,7 +32,7 @@ def channel_of(table: str) -> str:
     return table_parts(table)[1]
 
 
-class NoticeListener(Ear):
+class NotifyListener(WakeListener):
     """Waits for the notice of a transaction with rows, which comes when it commits."""
 
     def __init__(self, connect: Callable[[], psycopg.Connection[Any]], table: str, wake: Callable[[], None]) -> None:
@@ -54,7 +54,7 @@ class NoticeListener(Ear):
                     self._listen(connection)
             except Exception as error:  # noqa: BLE001 - the database is away: polling goes on, and this tries again
                 log.info("PostgreSQL's notices are not heard: %s", error)
-            self.hears = False
+            self.is_listening = False
             self._ending.wait(WAIT_S)
 
     def _arrives(self, connection: psycopg.Connection[Any]) -> bool:
@@ -68,7 +68,7 @@ class NoticeListener(Ear):
             return any(True for _ in connection.notifies(timeout=WAIT_S, stop_after=1))
 
     def _listen(self, connection: psycopg.Connection[Any]) -> None:
-        self.hears = True
+        self.is_listening = True
         self._wake()  # something may have been committed before it listened
         while not self._ending.is_set():
             for _ in connection.notifies(timeout=WAIT_S, stop_after=1):

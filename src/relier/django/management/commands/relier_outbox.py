@@ -16,14 +16,14 @@ from django.db.utils import DEFAULT_DB_ALIAS
 from relier.django.database import DjangoDatabase
 from relier.errors import RelierError, StoreUnavailableError
 from relier.ledger.pages import read_stats
-from relier.outbox.inbox.exactly_once import DEFAULT_INBOX, Marks
+from relier.outbox.inbox.marks import DEFAULT_INBOX, Marks
 from relier.outbox.push import DEFAULT_TABLE
 from relier.outbox.relay.database_health import TABLE, refusal_in
 from relier.outbox.relay.membership import LivingRelay, living_relays
 from relier.outbox.relay.options import RelayOptions, age_of
 from relier.outbox.relay.upkeep import TAKES, UNKNOWN, left_alone
-from relier.outbox.table.statements import Rows, Transaction, Wanted, said_by
-from relier.outbox.wake.doorbell import may_be_heard
+from relier.outbox.table.statements import DeadRowFilter, OutboxTable, Transaction, said_by
+from relier.outbox.wake.doorbell import is_store_running
 from relier.redact import shown
 from relier.submit.client import default_client
 
@@ -62,7 +62,7 @@ class Command(BaseCommand):
     def handle(self, **given: Any) -> None:
         try:
             self.database = DjangoDatabase(given["database"])
-            self.rows = Rows(self.database.dialect, RelayOptions(table=given["table"]).table)
+            self.rows = OutboxTable(self.database.dialect, RelayOptions(table=given["table"]).table)
             self.as_json = given["as_json"]
             getattr(self, f"_{given['action']}")(given)
         except RelierError as error:
@@ -116,10 +116,10 @@ class Command(BaseCommand):
         self._carry_out(given, self.rows.purge, "Remove for good", "removed")
 
     def _carry_out(
-        self, given: dict[str, Any], act: Callable[[Transaction, Wanted], int], verb: str, done_word: str
+        self, given: dict[str, Any], act: Callable[[Transaction, DeadRowFilter], int], verb: str, done_word: str
     ) -> None:
         wanted = wanted_in(given)
-        if wanted == [Wanted()] and not given["all"]:
+        if wanted == [DeadRowFilter()] and not given["all"]:
             raise CommandError("say which: IDs, --name, --queue, --older-than, or --all", returncode=2)
         with self.database.begin() as tx:
             matched = sum(self.rows.count_dead(tx, one) for one in wanted)
@@ -162,15 +162,15 @@ def add_choice(parser: Any) -> None:
     parser.add_argument("--older-than", default="", metavar="AGE", help="Only rows so old: 90s, 15m, 6h, 7d.")
 
 
-def wanted_in(given: dict[str, Any]) -> list[Wanted]:
+def wanted_in(given: dict[str, Any]) -> list[DeadRowFilter]:
     age = age_of(given["older_than"]) if given["older_than"] else 0
-    return [Wanted(one, given["name"], given["queue"], age) for one in given["task_ids"] or ("",)]
+    return [DeadRowFilter(one, given["name"], given["queue"], age) for one in given["task_ids"] or ("",)]
 
 
 def relays_alive() -> list[LivingRelay] | None:
     """None where the ledger is away, or is an embedded one that does not run: asking would start it."""
     client = default_client()
-    if not may_be_heard(client.settings):
+    if not is_store_running(client.settings):
         return None
     try:
         return living_relays(read_stats(client.sync_store.run, client.ledger).workers)

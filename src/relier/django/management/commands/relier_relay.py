@@ -16,11 +16,11 @@ from relier.django.checks import tables_of
 from relier.django.database import DjangoDatabase, notice_connector
 from relier.django.models import OutboxRow
 from relier.errors import RelierError
-from relier.outbox.publish.target import Target
-from relier.outbox.relay.fleet import Fleet, Place, check_places, tables_in
+from relier.outbox.publish.target import PublishTarget
+from relier.outbox.relay.fleet import Fleet, RelayTable, check_relay_tables, tables_in
 from relier.outbox.relay.metrics import serve_metrics
 from relier.outbox.relay.options import LEVELS, RelayOptions, relay_options
-from relier.outbox.wake.postgres_notify import NoticeListener
+from relier.outbox.wake.postgres_notify import NotifyListener
 from relier.submit.client import default_client
 from relier.version import how_to_install
 
@@ -69,7 +69,7 @@ class Command(BaseCommand):
         tables = tables_in(several(given["table"]) or [options.table], several(given["schema"]))
         aliases = several(given["database"]) or [DEFAULT_DB_ALIAS]
         places = [place_of(alias, table, listen=given["listen"]) for alias in aliases for table in tables]
-        check_places(places)
+        check_relay_tables(places)
         self._look_at_tables(aliases, tables)
         others = broker_of(given["celery_app"], options) if given["celery_app"] else []
         fleet = Fleet(places, options, others, None if given["no_ledger"] else default_client())
@@ -102,10 +102,10 @@ def wrong_with(alias: str) -> list[str]:
         return []
 
 
-def place_of(alias: str, table: str, *, listen: bool) -> Place:
+def place_of(alias: str, table: str, *, listen: bool) -> RelayTable:
     database = DjangoDatabase(alias)
-    listener = partial(NoticeListener, notice_connector(alias), table) if listen else None
-    return Place(repr(alias), database, RelayOptions(table=table).table, listener)
+    listener = partial(NotifyListener, notice_connector(alias), table) if listen else None
+    return RelayTable(repr(alias), database, RelayOptions(table=table).table, listener)
 
 
 def several(given: str | Sequence[str] | None) -> list[str]:
@@ -130,7 +130,7 @@ def start_logging(level: str) -> None:
         logger.addHandler(handler)
 
 
-def broker_of(app: str, options: RelayOptions) -> list[Target]:
+def broker_of(app: str, options: RelayOptions) -> list[PublishTarget]:
     try:
         from relier.celery.outbox import broker_target
     except ImportError as error:

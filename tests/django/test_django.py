@@ -360,7 +360,7 @@ def test_the_command_sends_until_it_is_told_to_stop(shop: DjangoShop, command: s
     assert alive.exists()
     assert shop.ids() == []
     assert shop.state(one) is State.QUEUED
-    assert "The relay has stopped: 1 sent, 0 failed, 0 dead." in said.getvalue()
+    assert "Relay stopped: 1 sent, 0 failed, 0 dead." in said.getvalue()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
@@ -657,12 +657,12 @@ def test_dead_rows_are_replayed_and_purged(project: DjangoShop, office: Browser)
     with transaction.atomic():
         living = receipt.push_in(None, 4).id
     last = project.rows()[-1]
-    assert "2 of the rows will be sent once more" in act(office, "replay", one, two, last)
+    assert "2 of the rows will be sent again" in act(office, "replay", one, two, last)
     again = project.rows()[0]
     assert (again.dead, again.retries, again.claims, again.error, again.died_at) == (0, 0, 0, "", 0)
-    assert "1 of the rows were given up" in act(office, "purge", one, two, three, last)
+    assert "1 of the rows were deleted" in act(office, "purge", one, two, three, last)
     assert [row.task_id for row in project.rows()] == [one.task_id, two.task_id, living]
-    assert "None of the chosen rows is dead" in act(office, "purge", one)
+    assert "None of the selected rows is dead" in act(office, "purge", one)
     assert LogEntry.objects.get().object_repr == f"shop.receipt {three.task_id}"
     assert project.relay().drain() == 3
 

@@ -52,7 +52,7 @@ def test_a_relay_without_a_ledger(shop: DjangoShop) -> None:
     watcher.start()
     call_command("relier_relay", "--no-ledger", "--celery-app", f"{__name__}:app", stdout=said)
     watcher.join()
-    assert "The relay has stopped: 1 sent" in said.getvalue()
+    assert "Relay stopped: 1 sent" in said.getvalue()
     assert shop.client.run(shop.client.ledger.stats()).workers == ()
 
 

@@ -80,7 +80,7 @@ def test_marks_are_forgotten(shop: DjangoShop) -> None:
 
 
 def test_what_the_database_refuses_is_told(shop: DjangoShop) -> None:
-    with pytest.raises(CommandError, match=r"said no: .*not_there.*make it by a migration"):
+    with pytest.raises(CommandError, match=r"refused: .*not_there.*create the table by a migration"):
         run("stats", "--table", "not_there")
 
 

@@ -133,8 +133,8 @@ def test_schemas_of_tenants(postgres: Database, client: Client) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--table", "a.b", "--schema", "c"], "--table a.b names its schema"),
-        (["--table", "a", "--table", "a"], "table a of sqlite:// is named twice"),
+        (["--table", "a.b", "--schema", "c"], "--table a.b already includes a schema"),
+        (["--table", "a", "--table", "a"], "table a of sqlite:// is given twice"),
         (["--table", "a", "--table", "b"], "no such table: a"),
     ],
 )
@@ -179,7 +179,7 @@ def call_command_until_sent(shop: DjangoShop, *aliases: str) -> None:
     call_command("relier_relay", *options, "--queue-snapshot-refresh-seconds", "5", stdout=said)
     watcher.join()
     assert all(shop.ids(alias) == [] for alias in aliases)
-    assert f"The relay has stopped: {len(aliases)} sent" in said.getvalue()
+    assert f"Relay stopped: {len(aliases)} sent" in said.getvalue()
 
 
 def test_djangos_commits_wake_relays_that_listen(
@@ -204,6 +204,6 @@ def test_listening_is_for_postgresql(sqlite: Database, client: Client) -> None:
 
 def test_djangos_command_ends_where_it_is_refused(postgres: Database, client: Client) -> None:
     with DjangoShop(client, default=postgres.url.replace(postgres.name, "not_there")):
-        with pytest.raises(CommandError, match="see the name of the database") as refused:
+        with pytest.raises(CommandError, match="check the name of the database") as refused:
             call_command("relier_relay")
         assert refused.value.returncode == 2

@@ -88,8 +88,8 @@ def start(shop: Shop, url: URL) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"username": "stranger", "password": "wrong"}, "see the user, the password and the host"),
-        ({"database": "not_there"}, "see the name of the database"),
+        ({"username": "stranger", "password": "wrong"}, "check the user, the password and the host"),
+        ({"database": "not_there"}, "check the name of the database"),
         ({}, "grant SELECT, UPDATE and DELETE on relier_outbox"),
     ],
     ids=["user", "database", "rights"],
@@ -140,7 +140,7 @@ def test_a_relay_that_is_refused_later_repeats_it_and_gives_no_sign_of_life(
     relay.turn(done)
     assert sign.exists()
     assert state_in(collected) == 0
-    assert caplog.messages[-1] == "the database answers again; the relay goes on"
+    assert caplog.messages[-1] == "database is available again"
     relay.close()
     engine.dispose()
 

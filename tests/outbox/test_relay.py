@@ -336,10 +336,10 @@ def test_an_outage_of_the_ledger_is_told_once_and_its_end(
     one._turn()
     one._turn()
     (told,) = caplog.records
-    assert (told.levelname, "does not reach the ledger, and will try again" in told.message) == ("WARNING", True)
+    assert (told.levelname, told.message.startswith("ledger away: ")) == ("WARNING", True)
     server.start()
     wait_until(lambda: one._turn() or len(caplog.records) > 1)
-    assert "reaches the ledger again" in caplog.text
+    assert "ledger available again" in caplog.text
     one.begin()
     one.end()
 
@@ -360,7 +360,7 @@ def test_a_member_is_back_with_the_store_whatever_breaker_there_is(
     one._turn()
     server.start()
     one._turn()
-    assert "reaches the ledger again" in caplog.text
+    assert "ledger available again" in caplog.text
     one.begin()
     one.end()
 
@@ -546,10 +546,10 @@ def test_a_database_that_goes_away_loses_nothing(
     assert again is done
     relay.turn(again)
     away, back = (record.message for record in caplog.records)
-    assert away.startswith("the database could not be asked for rows, and is asked again: ")
+    assert away.startswith("database is away: error=")
     assert "SELECT" not in away
     assert "\n" not in away
-    assert back == "the database answers again; the relay goes on"
+    assert back == "database is available again"
     assert pg_shop.count() == 0
     assert all(pg_shop.state(one) is State.QUEUED for one in ids)
 

@@ -103,7 +103,7 @@ def test_ages_and_databases_that_cannot_be_understood(pg_shop: Shop) -> None:
     assert "Traceback" not in missing.output
     url = pg_shop.engine.url
     shown = f"postgresql+psycopg://***@{url.host}:{url.port}/{url.database}"
-    assert f'the database {shown} said no: relation "not_there" does not exist; see that ' in missing.output
+    assert f'the database {shown} said no: relation "not_there" does not exist; check that ' in missing.output
     assert "--table names another" in missing.output
     away = CliRunner().invoke(rl, ["outbox", "stats", "--database", f"postgresql+psycopg://127.0.0.1:{free_port()}/x"])
     assert away.exit_code == 3
@@ -115,7 +115,10 @@ def test_ages_and_databases_that_cannot_be_understood(pg_shop: Shop) -> None:
     [
         (["--database", "postgresql+psycopg://u:secret@host:port/x"], "the port in the database's URL is no number"),
         ([], "Missing option '--database' (env var: 'RELIER_OUTBOX_DATABASE_URL')"),
-        (["--database", "sqlite://"], "the database sqlite:// said no: no such table: relier_outbox; see that this is"),
+        (
+            ["--database", "sqlite://"],
+            "the database sqlite:// said no: no such table: relier_outbox; check that this is",
+        ),
         (["--metrics-port", "{taken}", "--database", "{shop}"], "metrics cannot be served on port {taken}: Address"),
     ],
 )

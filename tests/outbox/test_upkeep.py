@@ -40,13 +40,13 @@ def test_a_relay_says_which_rows_it_leaves(shop: Shop, caplog: pytest.LogCapture
     leave_rows(shop)
     now = [0.0]
     relay = shop.relay(Scripted(SENT), idle_time=0.001, clock=lambda: now[0])
-    told = "2 rows of kind celery wait in relier_outbox, the oldest for 36"
+    told = "rows that this relay does not claim: rows=2 kind=celery table=relier_outbox oldest=36"
     for passed, times in ((0.0, 1), (1.0, 1), (EVERY_S, 1), (REPEAT_S, 2)):
         now[0] += passed
         relay.turn(ClaimedBatch(relay.boot))
         found = [one for one in caplog.messages if one.startswith(told)]
         assert len(found) == times
-        assert found[0].endswith("this relay does not take them: start a relay with --celery-app")
+        assert found[0].endswith("s; start a relay with --celery-app")
 
 
 def test_young_rows_may_be_another_relays(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:

@@ -151,7 +151,7 @@ def test_a_push_after_the_last_commit_is_told_when_the_session_is_closed(
         lost = [shop.outbox.add(session, receipt, order).id for order in range(12)]
     assert [row.task_id for row in shop.rows()] == [first]
     (warning,) = told(caplog)
-    assert "12 of its tasks will not be sent" in warning
+    assert "dropped=12 " in warning
     assert f"shop.receipt {lost[0]}" in warning
     assert lost[11] not in warning
     assert first not in warning

@@ -31,8 +31,8 @@ BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE
 STAYS = {  # what it says when it is ready
     "rl worker": " started: ",
     "rl dev": " started: ",
-    "rl outbox relay": " sends what is committed ",
-    "python manage.py relier_relay": " sends what is committed ",
+    "rl outbox relay": " relay started: ",
+    "python manage.py relier_relay": "Relay started: ",
     "uvicorn": "Application startup complete",
 }
 CHANGES = re.compile(

@@ -116,7 +116,7 @@ def test_what_was_sent_is_seen_taken_and_run(project: pytest.Pytester) -> None:
             with pytest.raises(AssertionError) as told:
                 assert_task_sent(pay, 3)
             assert str(told.value) == (
-                "shop.pay(3) should be in the outbox once, and is not at all. There is:\\n"
+                "shop.pay(3) should be in the outbox once, but was found 0 times. There is:\\n"
                 "  shop.pay(1) for queue default\\n"
                 "  shop.pay(2, 5) for queue vip"
             )
@@ -285,7 +285,7 @@ def test_without_a_bind_it_says_what_to_do(project: pytest.Pytester) -> None:
     project.makeconftest(CONFTEST)
     project.makepyfile("def test_it(drain_outbox): ...")
     done = project.runpytest_subprocess("-p", "no:relier", "-p", "relier.testing.plugin")
-    done.stdout.fnmatch_lines(["*ConfigurationError: define a fixture `relier_outbox_bind`*"])
+    done.stdout.fnmatch_lines(["*ConfigurationError: *define a fixture `relier_outbox_bind`*"])
 
 
 def test_celery_messages_are_read_too(project: pytest.Pytester) -> None:

@@ -1,4 +1,4 @@
-"""The outbox in Django's admin: look at rows, and send dead ones once more or give them up. Nothing is edited."""
+"""The outbox in Django's admin: view rows, and replay or purge dead ones. Rows cannot be edited."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from django.utils.html import format_html
 from relier.django.models import NowMs, OutboxRow
 from relier.django.shown import error_of, payload_of
 
-LOOKED_AT = 1_000  # rows whose names and queues can be chosen: all of a million would take seconds
+LOOKED_AT = 1_000  # the newest rows, whose names and queues the filters offer: a million rows would take seconds
 CHUNK = 500
 UNITS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 
 
 class ColumnValueFilter(admin.SimpleListFilter):
-    """By the values of a column among the newest rows."""
+    """Filters by a value that a column has among the newest rows."""
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin) -> list[tuple[str, str]]:  # noqa: ARG002
         newest = OutboxRow.objects.order_by("-id").values_list(self.parameter_name, flat=True)[:LOOKED_AT]
@@ -62,7 +62,7 @@ class OutboxRowAdmin(admin.ModelAdmin):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[OutboxRow]:
-        """With its times by the database's own clock."""
+        """Add the times of each row, by the database's clock."""
         now = NowMs()
         return (
             super()
@@ -70,7 +70,7 @@ class OutboxRowAdmin(admin.ModelAdmin):
             .annotate(age_ms=now - F("created_at"), due_ms=F("due_at") - now, died_ms=now - F("died_at"))
         )
 
-    # --- what is seen --------------------------------------------------------------------------------------------
+    # --- columns -----------------------------------------------------------------------------------------------------
 
     @admin.display(ordering="-created_at")
     def age(self, row: Any) -> str:
@@ -98,7 +98,7 @@ class OutboxRowAdmin(admin.ModelAdmin):
     def error_text(self, row: OutboxRow) -> str:
         return format_html("<pre>{}</pre>", error_of(row))
 
-    # --- what may be done ----------------------------------------------------------------------------------------
+    # --- permissions and actions -------------------------------------------------------------------------------------
 
     def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002
         return False
@@ -118,27 +118,28 @@ class OutboxRowAdmin(admin.ModelAdmin):
     def has_purge_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.has_perm("relier.delete_outboxrow"))
 
-    @admin.action(description="Replay: send the dead ones among them once more", permissions=["replay"])
+    @admin.action(description="Replay: send the selected dead rows again", permissions=["replay"])
     def replay(self, request: HttpRequest, queryset: QuerySet[OutboxRow]) -> None:
         done = sum(
             rows.update(dead=0, retries=0, claims=0, leased_by="", due_at=NowMs(), error="", died_at=0)
             for rows in self._dead(queryset)
         )
-        self._tell(request, done, "will be sent once more")
+        self._tell(request, done, "will be sent again")
 
-    @admin.action(description="Purge: give up the dead ones among them, for good", permissions=["purge"])
+    @admin.action(description="Purge: delete the selected dead rows", permissions=["purge"])
     def purge(self, request: HttpRequest, queryset: QuerySet[OutboxRow]) -> None:
         done = 0
         for rows in self._dead(queryset):
             with transaction.atomic(using=queryset.db):
-                # Locked, for a project may listen to deletions: then Django looks first, and deletes what it saw.
+                # Locked: if a project listens to deletions, Django reads the rows first and deletes those it read.
                 locked = rows.select_for_update()
                 self.log_deletions(request, locked)
                 done += rows.delete()[0]
-        self._tell(request, done, "were given up")
+        self._tell(request, done, "were deleted")
 
     def _dead(self, queryset: QuerySet[OutboxRow]) -> list[QuerySet[OutboxRow]]:
-        """The dead ones of a choice, by their ids; asked again in each statement, for others may replay them, too."""
+        """Return the dead rows of a selection, by id. Each statement checks again that they are dead: others may replay
+        them."""
         ids = list(queryset.filter(dead=1).values_list("id", flat=True))
         rows = OutboxRow.objects.using(queryset.db)
         return [rows.filter(id__in=ids[i : i + CHUNK], dead=1) for i in range(0, len(ids), CHUNK)]
@@ -147,11 +148,11 @@ class OutboxRowAdmin(admin.ModelAdmin):
         if done:
             self.message_user(request, f"{done} of the rows {what}.", messages.SUCCESS)
         else:
-            self.message_user(request, "None of the chosen rows is dead; nothing was changed.", messages.WARNING)
+            self.message_user(request, "None of the selected rows is dead; nothing was changed.", messages.WARNING)
 
 
 def span(ms: int) -> str:
-    """A time for people: its largest unit, and the next one."""
+    """Format a duration with its two largest units."""
     ms = max(0, ms)
     for (unit, size), (smaller, part) in pairwise(UNITS):
         if ms >= size:

@@ -1,4 +1,4 @@
-"""The app. Its label, `relier`, is part of the tables' history: it stays."""
+"""The Django app. Its label, `relier`, is recorded in the migration history and must not change."""
 
 from __future__ import annotations
 

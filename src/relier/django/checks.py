@@ -1,10 +1,10 @@
-"""What `manage.py check` finds.
+"""The checks of `manage.py check`.
 
-relier.E001   RELIER_… settings that do not fit            relier.W001   the outbox is not strict
-relier.E002   a database the outbox cannot be in           relier.W002   its tables are not made yet
-relier.E003   tables that do not fit                       relier.E004   a server that is too old
+relier.E001   RELIER_… settings that are invalid           relier.W001   the outbox is not strict
+relier.E002   a database that the outbox does not support  relier.W002   its tables do not exist yet
+relier.E003   tables that do not match                     relier.E004   a server that is too old
 
-The last three ask the database: `manage.py check --database default`; `migrate` does, too.
+The last three query the database: `manage.py check --database default`. `migrate` runs them too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LABEL = "relier"
 
 
 def check_settings(app_configs: Any, **_: Any) -> list[CheckMessage]:  # noqa: ARG001 - Django's signature
-    from relier.django.outbox import STRICT, is_strict  # needs the models, which are loaded after apps.py
+    from relier.django.outbox import STRICT, is_strict  # imports the models, which are loaded after apps.py
 
     found: list[CheckMessage] = []
     try:
@@ -38,8 +38,8 @@ def check_settings(app_configs: Any, **_: Any) -> list[CheckMessage]:  # noqa: A
     if not is_strict():
         found.append(
             checks.Warning(
-                f"{STRICT} is off: a task that is pushed outside a transaction is sent whatever becomes of the rest",
-                hint="Push inside transaction.atomic(), and leave the setting out.",
+                f"{STRICT} is off: a task that is pushed outside a transaction is sent even if the rest fails",
+                hint="Push inside transaction.atomic(), and remove the setting.",
                 id="relier.W001",
             )
         )
@@ -49,9 +49,9 @@ def check_settings(app_configs: Any, **_: Any) -> list[CheckMessage]:  # noqa: A
 def check_engines(app_configs: Any, **_: Any) -> list[CheckMessage]:  # noqa: ARG001
     return [
         Error(
-            f"the outbox cannot be in database {alias!r}: it knows PostgreSQL, MySQL, MariaDB and SQLite, and this is "
+            f"the outbox cannot be in database {alias!r}: it supports PostgreSQL, MySQL, MariaDB and SQLite, not "
             f"{connections[alias].display_name}",
-            hint="Keep it away from there: a database router whose allow_migrate says no to the app 'relier'.",
+            hint="Exclude the database: a router whose allow_migrate returns False for the app 'relier'.",
             id="relier.E002",
         )
         for alias in connections
@@ -69,12 +69,12 @@ def check_tables(
 
 
 def may_hold(alias: str) -> bool:
-    """Whether the project wants an outbox in this database: its routers say."""
+    """Return whether the project's routers allow an outbox in this database."""
     return any(router.allow_migrate_model(alias, model) for model in apps.get_app_config(LABEL).get_models())
 
 
 def tables_of(alias: str) -> list[CheckMessage]:
-    """What is wrong with the tables in one database."""
+    """Check the tables in one database."""
     connection = connections[alias]
     found: list[CheckMessage] = [
         Error(f"database {alias!r}: {one}", hint="Upgrade the server.", id="relier.E004")
@@ -87,8 +87,8 @@ def tables_of(alias: str) -> list[CheckMessage]:
         for one in _mismatches(connection, model)
     ]
     if wrong:
-        kind, number, hint = Error, "relier.E003", "The migrations have run: somebody changed the tables since."
-        if _is_behind(connection):  # no error: `migrate` would refuse to make what is missing
+        kind, number, hint = Error, "relier.E003", "The migrations have run, so the tables were changed afterwards."
+        if _is_behind(connection):  # not an error, or `migrate` would refuse to create what is missing
             kind, number, hint = checks.Warning, "relier.W002", f"Run `python manage.py migrate --database {alias}`."
         found.append(kind(f"database {alias!r}: {'; '.join(wrong)}", hint=hint, id=number))
     return found

@@ -1,4 +1,4 @@
-"""What a relay works on: a database of Django's settings."""
+"""The database of a relay, from Django's settings."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ READ_COMMITTED = "read committed"
 
 
 class DjangoTransaction:
+    """Runs statements in the current transaction of a Django connection."""
+
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self._connection = connection
 
@@ -35,7 +37,7 @@ class DjangoTransaction:
 
 
 class DjangoDatabase:
-    """By an alias. Each thread that begins has its own connection."""
+    """A database by its alias. Each thread has its own connection."""
 
     def __init__(self, alias: str = DEFAULT_DB_ALIAS) -> None:
         if alias not in connections:
@@ -49,11 +51,11 @@ class DjangoDatabase:
     def begin(self) -> Iterator[DjangoTransaction]:
         connection = connections[self.alias]
         if not connection.settings_dict["CONN_MAX_AGE"]:
-            connection.close_at = None  # "a new one for each request" would be a new one for each look of a relay
-        connection.close_if_unusable_or_obsolete()  # the database was away since
+            connection.close_at = None  # CONN_MAX_AGE = 0 would open a new connection for each turn of a relay
+        connection.close_if_unusable_or_obsolete()  # the database may have restarted
         with transaction.atomic(using=self.alias, durable=True):
-            # At a higher level MySQL locks the gaps between rows, and pushes would wait for a relay; PostgreSQL fails
-            # one of two relays that meet. Django sets MySQL's level itself; PostgreSQL's may be the role's or server's.
+            # At a higher level, MySQL locks the gaps between rows, and pushes would wait for a relay. PostgreSQL fails
+            # one of two relays that meet. Django sets MySQL's level; PostgreSQL's may come from the role or the server.
             if self.dialect == "postgresql" or (
                 self.dialect == "mysql" and connection.isolation_level != READ_COMMITTED
             ):
@@ -68,17 +70,17 @@ class DjangoDatabase:
 
 @lru_cache(512)
 def translated(sql: str) -> str:
-    """`:name` as Django wants it."""
+    """Translate `:name` parameters to Django's style."""
     return NAME.sub(r"%(\1)s", sql.replace("%", "%%"))
 
 
 def notice_connector(alias: str) -> Callable[[], Any]:
-    """How a `NoticeListener` connects to a database of the settings."""
+    """Return the function with which a `NotifyListener` connects to a database of the settings."""
     connection = connections[alias]
     if connection.vendor != "postgresql":
-        raise ConfigurationError(f"--listen is for PostgreSQL, not for {connection.display_name}; leave it out")
+        raise ConfigurationError(f"--listen is for PostgreSQL, not for {connection.display_name}; remove the option")
     try:
-        import psycopg  # noqa: F401 - Django's own choice, where it is installed
+        import psycopg  # noqa: F401 - Django uses psycopg 3 if it is installed
     except ImportError as error:
         raise ConfigurationError(f"{error}; --listen needs psycopg 3: {how_to_install('postgres')}") from error
 

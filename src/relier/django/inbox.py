@@ -1,4 +1,4 @@
-"""`with ctx.exactly_once("default"):` in a `def` task: the mark is in the database that the effects are in."""
+"""`with ctx.exactly_once("default"):` in a `def` task. The mark is in the same database as the effects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from relier.outbox.table.statements import Transaction
 
 
 class DjangoTransactionHandle(DjangoTransaction):
-    """An `atomic` of its own; inside one of the caller's, that is a savepoint."""
+    """An `atomic` block of its own. Inside one of the caller, it is a savepoint."""
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         super().__init__(connection)
@@ -31,12 +31,12 @@ class DjangoTransactionHandle(DjangoTransaction):
     def begin(self) -> None:
         self.owns = not self._connection.in_atomic_block
         if self.owns:
-            if not self._connection.get_autocommit():  # to close it would roll back what the caller has begun
+            if not self._connection.get_autocommit():  # closing it would roll back the caller's transaction
                 raise ConfigurationError(
-                    f"database {self._connection.alias!r} has AUTOCOMMIT off, where Django does not tell what is "
-                    f"committed; nothing was written; turn it on, and use transaction.atomic()"
+                    f"database {self._connection.alias!r} has AUTOCOMMIT off, where Django does not report commits; "
+                    f"nothing was written; turn AUTOCOMMIT on, and use transaction.atomic()"
                 )
-            self._connection.close_if_unusable_or_obsolete()  # a worker has no requests, at whose end Django does it
+            self._connection.close_if_unusable_or_obsolete()  # Django does it after a request; a worker has none
         self.state = TransactionState.OPEN
         self._atomic = transaction.atomic(using=self._connection.alias)
         self._atomic.__enter__()
@@ -44,7 +44,8 @@ class DjangoTransactionHandle(DjangoTransaction):
         transaction.on_commit(self._committed, using=self._connection.alias)
 
     def _committed(self) -> None:
-        """Where nobody can tell, it is taken for lost: another attempt finds the mark, if there is one."""
+        """Record the commit. If the mark cannot be read, assume that it is lost: another attempt finds it if it is
+        there."""
         self.state = TransactionState.LOST
         with suppress(Exception):
             self.state = TransactionState.COMMITTED if self._is_there(self) else TransactionState.LOST

@@ -1,4 +1,4 @@
-"""The tables: the same as `outbox_table` and the inbox make for SQLAlchemy, so that every relay and tool reads them."""
+"""The tables. They equal those of `outbox_table` and `inbox_table`, so that every relay and command can use them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class NowMs(models.Func):
         now = NOW_MS.get(connection.vendor)
         if now is None:
             raise ConfigurationError(
-                f"the outbox knows PostgreSQL, MySQL, MariaDB and SQLite, and database {connection.alias!r} is "
-                f"{connection.display_name}; keep the outbox in one of those"
+                f"the outbox does not support {connection.display_name}, which database {connection.alias!r} is; use "
+                f"PostgreSQL, MySQL, MariaDB or SQLite"
             )
         return now.replace("%", "%%"), []
 
 
 class OutboxRow(models.Model):
-    """A task that waits for its relay. Times are the database's, in ms."""
+    """A task that a relay will send. Times are the database's, in ms."""
 
     id = models.BigAutoField(primary_key=True)
     task_id = models.CharField(max_length=64)
@@ -61,7 +61,7 @@ class OutboxRow(models.Model):
 
 
 class InboxMark(models.Model):
-    """A task ran, and what it did here is committed."""
+    """The mark that a task ran and that its effects in this database are committed."""
 
     pk = models.CompositePrimaryKey("task_id", "revision")
     task_id = models.CharField(max_length=64)

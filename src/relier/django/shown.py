@@ -1,4 +1,4 @@
-"""A row's payload and error as people may see them: decrypted with this machine's keys, passed by RELIER_REDACT."""
+"""A row's payload and error for display: decrypted with this machine's keys, and redacted by RELIER_REDACT."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from relier.submit.client import default_client
 
 
 def payload_of(row: OutboxRow) -> str:
-    """The call, as JSON; or why it cannot be read."""
+    """Return the call as JSON, or the reason why it cannot be read."""
     body = bytes(row.body)
     if row.kind == CELERY:
         return _text(row, _plain(_message_in(body)))
@@ -32,11 +32,12 @@ def payload_of(row: OutboxRow) -> str:
 
 
 def error_of(row: OutboxRow) -> str:
+    """Return the error of a row, redacted."""
     return _text(row, row.error) if row.error else ""
 
 
 def _message_in(body: bytes) -> bytes:
-    """The arguments of a Celery message, as its serializer wrote them."""
+    """Return the arguments of a Celery message, as its serializer wrote them."""
     try:
         found = msgspec.msgpack.decode(body)["message"]["body"]
     except (msgspec.MsgspecError, ValueError, TypeError, LookupError):
@@ -45,7 +46,7 @@ def _message_in(body: bytes) -> bytes:
 
 
 def _plain(raw: bytes) -> Any:
-    """What the redaction hook gets of bytes: plain data where they are that, else a text."""
+    """Convert bytes for the redaction hook: to plain data if they are JSON, otherwise to text."""
     try:
         return json.loads(raw)
     except ValueError:
@@ -54,10 +55,10 @@ def _plain(raw: bytes) -> Any:
 
 def _text(row: OutboxRow, value: Any) -> str:
     settings = default_client().settings
-    told = shown(settings, row.name, value)
-    if isinstance(told, str):
-        return told
+    redacted = shown(settings, row.name, value)
+    if isinstance(redacted, str):
+        return redacted
     try:
-        return json.dumps(told, indent=2, ensure_ascii=False)
+        return json.dumps(redacted, indent=2, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
-        return f"(hidden: {settings.redact} returned what is no plain data)"
+        return f"(hidden: {settings.redact} did not return plain data)"

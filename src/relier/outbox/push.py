@@ -1,4 +1,4 @@
-"""Which outbox a push goes into, by what it is given: a session or connection of SQLAlchemy, a database of Django."""
+"""Find the outbox for a push: by a session or connection of SQLAlchemy, or by the name of a Django database."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ DEFAULT_TABLE = "relier_outbox"
 
 
 class Writer(Protocol):
-    """Puts rows into a transaction of the user's."""
+    """Writes rows inside a transaction of the user."""
 
     def write(self, where: Any, rows: Sequence[NewRow]) -> None: ...
 
     async def awrite(self, where: Any, rows: Sequence[NewRow]) -> None: ...
 
 
-_outboxes: set[Writer] = set()  # of SQLAlchemy; Django has one
+_outboxes: set[Writer] = set()  # of SQLAlchemy; Django has exactly one
 
 
 def use_outbox(outbox: Writer) -> None:
-    """`push_in` finds it, as long as it is the only one."""
+    """Register an outbox. `push_in` uses it if it is the only one."""
     _outboxes.add(outbox)
 
 
 def forget_outbox(outbox: Writer) -> None:
-    """`push_in` does not find it any more."""
+    """Undo `use_outbox`."""
     _outboxes.discard(outbox)
 
 
 def known_outboxes() -> list[Writer]:
-    """Those of SQLAlchemy."""
+    """Return the registered outboxes of SQLAlchemy."""
     return [*_outboxes]
 
 
 def outbox_of(where: Any) -> Writer:
-    """The outbox for this session, connection or database."""
+    """Return the outbox for a session, a connection or a Django database."""
     if where is None or isinstance(where, str) or _is_from("django", where):
         return _django_outbox(where)
     if not _is_from("sqlalchemy", where):
@@ -53,41 +53,45 @@ def outbox_of(where: Any) -> Writer:
         )
     if len(_outboxes) == 1:
         return next(iter(_outboxes))
-    found = f"there are {len(_outboxes)}: say which, with `outbox.add(session, task, …)`"
+    if _outboxes:
+        raise ConfigurationError(
+            f"this process has {len(_outboxes)} outboxes, so push_in cannot choose one; nothing was written; say "
+            f"which: `outbox.add(session, task, …)`"
+        )
     raise ConfigurationError(
-        f"push_in needs the one outbox of this process, and "
-        f"{found if len(_outboxes) else 'there is none: make one with `Outbox(Base.metadata)`'}; nothing was written"
+        "this process has no outbox for push_in; nothing was written; create one: `Outbox(Base.metadata)`"
     )
 
 
 @contextmanager
 def set_in_context(current: ContextVar[T], where: T) -> Iterator[None]:
-    """`current` is `where` inside. Refuses to end where it did not begin: then the block between has not seen it."""
+    """Set `current` to `where` inside the block. Refuse a block that ends in another context than it began in: the code
+    inside has not seen the value."""
     token = current.set(where)
     try:
         yield
     except BaseException:
-        with suppress(ValueError):  # what was raised says more
+        with suppress(ValueError):  # the error being raised is the more useful one
             current.reset(token)
         raise
     try:
         current.reset(token)
     except ValueError:
         raise ConfigurationError(
-            "`with outbox.using(…)` ends in another context than it began in, as in a `def` dependency of FastAPI, "
-            "which runs in a thread pool: the code between has not seen it, and what it sent was not part of the "
-            "transaction; make the dependency `async def`, or write the `with` around the code that sends"
+            "`with outbox.using(…)` ended in another context than it began in, as happens in a `def` dependency of "
+            "FastAPI, which runs in a thread pool: the code inside did not see the outbox, and its messages were not "
+            "part of the transaction; make the dependency `async def`, or put the `with` around the code that sends"
         ) from None
 
 
 def _django_outbox(where: Any) -> Writer:
     try:
         writer: Writer = import_module("relier.django.outbox").outbox
-    except Exception as error:  # Django is not installed, or not set up, or does not know our app: each its own class
+    except Exception as error:  # Django is missing, not set up, or does not know our app: three classes
         raise ConfigurationError(
             f"push_in with {where!r:.60} is for a Django project, and there is none here ({type(error).__name__}: "
-            f"{error}); pass a session or connection of SQLAlchemy, or add 'relier.django' to INSTALLED_APPS and call "
-            f"django.setup() first; nothing was written"
+            f"{error}); nothing was written; pass a session or connection of SQLAlchemy, or add 'relier.django' to "
+            f"INSTALLED_APPS and call django.setup() first"
         ) from error
     return writer
 

@@ -1,4 +1,4 @@
-"""What a row of the outbox holds: a submission as it was made at the push, and what it must pass to be let in."""
+"""The content of an outbox row: the submission that a push made, and the admission limits that apply to it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,25 @@ from msgspec.structs import replace
 from relier.errors import InvalidSubmissionError, PayloadIntegrityError
 from relier.ledger.records import Admission, Submission
 
-TOMB_MS = 7 * 86_400_000  # so long an id that has ended is remembered: a row that is sent again is no second task
-LEDGER, CELERY = "ledger", "celery"  # where a row goes
-LONGEST = {"task_id": 64, "name": 255, "queue": 255, "order_key": 255}  # as the table has them; the ledger takes more
+TOMB_MS = 7 * 86_400_000  # how long the ledger remembers an ended id, so that a row sent again is not a second task
+LEDGER, CELERY = "ledger", "celery"  # the target of a row
+LONGEST = {
+    "task_id": 64,
+    "name": 255,
+    "queue": 255,
+    "order_key": 255,
+}  # the width of the columns; the ledger accepts more
 
 
 class RowBody(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The body of a row for the ledger."""
+    """The body of a row whose target is the ledger."""
 
     task: Submission
     admission: Admission | None = None
 
 
 class NewRow(msgspec.Struct, frozen=True):
-    """What a push writes. The database adds the times."""
+    """A row as a push writes it. The database adds the times."""
 
     task_id: str
     kind: str
@@ -37,13 +42,14 @@ class NewRow(msgspec.Struct, frozen=True):
             found = len(getattr(self, what))
             if found > most:
                 raise InvalidSubmissionError(
-                    f"{what} has {found} characters, and a row of the outbox holds {most}: the database would refuse "
-                    f"it at the commit, with all the rest; nothing was written; choose a shorter one"
+                    f"{what} has {found} characters, but an outbox row holds at most {most}, so the database would "
+                    f"refuse the whole transaction at its commit; nothing was written; choose a shorter {what}"
                 )
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A row a relay has claimed. `claims` counts them, this one too; times in ms, `due_at` by the database's clock."""
+    """A row that a relay has claimed. `claims` includes this claim. Times are in ms; `due_at` is the database's
+    time."""
 
     id: int
     task_id: str
@@ -59,7 +65,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 def new_row(task: Submission, admission: Admission | None, order_key: str = "") -> NewRow:
-    """A submission that is to be made later: its times count from now, and its id is remembered beyond its record."""
+    """Return the row for a submission. Its times count from now, and its id is remembered longer than its record."""
     now_ms = time.time_ns() // 1_000_000
     eta = now_ms + task.delay_ms if task.delay_ms else task.eta_ms
     expires = now_ms + task.expires_in_ms if task.expires_in_ms else task.expires_at_ms
@@ -70,11 +76,11 @@ def new_row(task: Submission, admission: Admission | None, order_key: str = "") 
 
 
 def body_of(row: Row) -> RowBody:
-    """What a row holds. It is dead where that cannot be read."""
+    """Decode the body of a row. A row whose body cannot be decoded is dead."""
     try:
         return msgspec.msgpack.decode(row.body, type=RowBody)
     except (msgspec.MsgspecError, ValueError) as error:
         raise PayloadIntegrityError(
-            f"row {row.id} of the outbox cannot be read: {error}; it was not written by this version of relier, or by "
-            f"something else; nothing was sent"
+            f"row {row.id} of the outbox cannot be decoded: {error}; it was written by another version of Relier, or "
+            f"by another program; nothing was sent; replay it with the release that wrote it, or purge it"
         ) from error

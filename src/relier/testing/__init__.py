@@ -1,5 +1,5 @@
-"""What tests of an application need: pytest fixtures for its outbox. They need neither a relay nor a store.
+"""Pytest fixtures for the outbox of an application. They need neither a relay nor a store.
 
-plugin.py    the fixtures, found by pytest itself; imports nothing until one is used
-outbox.py    what stands in an outbox, read as calls; calls that are run here and now
+plugin.py    the fixtures, which pytest finds by itself; it imports nothing until a fixture is used
+outbox.py    reads the rows of an outbox as calls, and runs them
 """

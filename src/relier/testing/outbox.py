@@ -1,7 +1,7 @@
-"""An outbox as tests see it: its rows read as calls, which can be run here and now.
+"""An outbox for tests: its rows are read as calls, which tests can run.
 
-No store is asked, and no worker needed: a row holds the whole call. What a relay and the ledger do with it (limits,
-retries, the fence) is not tested so.
+This needs neither a store nor a worker, because a row holds the whole call. The work of the relay and the ledger
+(limits, retries, the fence) is not covered.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from relier.submit.client import Client, default_client
 from relier.task import RlTask
 
 T = TypeVar("T")
-LOOPS = 1_000  # so often tasks may push more tasks before a drain gives up
+LOOPS = 1_000  # rounds of tasks that push more tasks, before `drain` gives up
 
 
 @dataclass(frozen=True)
 class SentTask:
-    """One call that stands in the outbox, or stood there."""
+    """A call that is in the outbox, or was taken from it."""
 
     id: str
     name: str
@@ -51,13 +51,13 @@ class SentTask:
         return f"{self.name}({', '.join(words)}) for queue {self.queue}"
 
     def run(self) -> Any:
-        """Call the task's function, in this thread. An `async def` runs on a loop of its own: see `arun`."""
+        """Call the task's function in this thread. An `async def` runs on an event loop of its own; see `arun`."""
         if self._task.is_async:
             return _on_another_loop(self.arun())
         return copy_context().run(self._run)
 
     async def arun(self) -> Any:
-        """The same on the running loop."""
+        """Do the same on the running event loop."""
         task = self._task
         if not task.is_async:
             return copy_context().run(self._run)
@@ -80,14 +80,15 @@ class SentTask:
         task = registry.find(self.name)
         if task is None or self.submission is None:
             raise UnknownTaskError(
-                f"{self.name} cannot be run here: it is no `@rl_task` of a module that was imported; a Celery task can "
-                f"be called as `app.tasks[{self.name!r}].apply(call.args, call.kwargs)`"
+                f"{self.name} cannot be run here: no imported module has an `@rl_task` of this name; import the "
+                f"module, or run a Celery task with `app.tasks[{self.name!r}].apply(call.args, call.kwargs)`"
             )
         return task
 
     def _prepared(self, task: RlTask[Any, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """With the context where it takes one: of a first attempt, whose steps and checkpoints are kept nowhere."""
-        assert self.submission is not None  # noqa: S101 - _task has looked
+        """Return the arguments, with the context if the task takes one. It is that of a first attempt, whose steps and
+        checkpoints are not stored."""
+        assert self.submission is not None  # noqa: S101 - checked by _task
         client = default_client()
         claimed = _claimed(self.submission)
         envelope = open_envelope(claimed.payload, task_id=self.id, name=self.name, keyring=client.keyring)
@@ -97,7 +98,7 @@ class SentTask:
 
 
 class OutboxKit:
-    """What the fixtures do, for one outbox seen through one engine, session, connection or Django database."""
+    """Implements the fixtures, for one outbox and one engine, session, connection or Django database."""
 
     def __init__(self, outbox: Any, bind: Any) -> None:
         self._outbox = outbox
@@ -108,8 +109,9 @@ class OutboxKit:
     def assert_sent(
         self, task: Any, /, *args: Any, queue: str | None = None, times: int = 1, **kwargs: Any
     ) -> list[SentTask]:
-        """The calls of `task` with these arguments, of which there must be `times`; without any arguments, all calls of
-        it. Committed or not: what the bind sees, and what its session will insert."""
+        """Return the calls of `task` with these arguments, and raise unless there are `times`. Without arguments, every
+        call of the task counts. Rows count if the bind sees them, committed or not, or if its session will insert
+        them."""
         every = self.sent()
         wanted = None if not args and not kwargs else _effective(task, args, kwargs)
         found = [
@@ -120,13 +122,13 @@ class OutboxKit:
             and (wanted is None or _effective(task, call.args, call.kwargs) == wanted)
         ]
         if len(found) != times:
-            raise AssertionError(_told(task, args, kwargs, queue, times, len(found), every))
+            raise AssertionError(_mismatch(task, args, kwargs, queue, times, len(found), every))
         return found
 
     def drain(self, *, run: bool = False) -> list[SentTask]:
-        """Take all calls out of the outbox, and answer with them. `run`: call their functions, and those of what they
-        push in turn, until nothing is left; delays are not waited for, and what a task raises is raised here. Rows that
-        a session has not inserted yet stay with it: commit first."""
+        """Take all calls out of the outbox and return them. `run`: also run them, and the calls that they push, until
+        none is left. Delays are skipped, and exceptions of a task are raised. Rows that a session has not yet inserted
+        stay in the session: commit first."""
         if not run:
             return self._take()
         done: list[SentTask] = []
@@ -137,10 +139,10 @@ class OutboxKit:
             for call in calls:
                 call.run()
             done += calls
-        raise AssertionError(f"{LOOPS} times tasks pushed more tasks, the last {done[-1]}; they seem to have no end")
+        raise AssertionError(f"tasks pushed more tasks {LOOPS} times, and may never stop; the last was {done[-1]}")
 
     def sent(self) -> list[SentTask]:
-        """All that stands there, and all that is about to."""
+        """Return every call in the outbox, and every call that the session will insert."""
         pending = getattr(self._outbox, "pending", None)
         written = self._looking(lambda rows, tx: rows.waiting(tx))
         return [*map(_read, written), *([] if pending is None else map(_read_new, pending(self._bind)))]
@@ -160,21 +162,28 @@ class OutboxKit:
 
 
 def only_outbox() -> Any:
-    """The outbox of this process, where there is no choice."""
+    """Return the outbox of this process, if there is only one."""
     found = known_outboxes()
     if len(found) == 1:
         return found[0]
     if not found and _django_is_set_up():
         return import_module("relier.django.outbox").outbox
-    told = f"there are {len(found)}" if found else "none was made; import the module that makes it"
-    raise ConfigurationError(f"define a fixture `relier_outbox` that returns the outbox under test: {told}")
+    if found:
+        raise ConfigurationError(
+            f"this process has {len(found)} outboxes; define a fixture `relier_outbox` that returns the one under test"
+        )
+    raise ConfigurationError(
+        "this process has no outbox; import the module that creates it, or define a fixture `relier_outbox` that "
+        "returns the outbox under test"
+    )
 
 
 def default_bind() -> None:
-    """Django's default database."""
+    """Return None, which stands for Django's default database."""
     if not _django_is_set_up():
         raise ConfigurationError(
-            "define a fixture `relier_outbox_bind` that returns the engine, session or connection your tests use"
+            "no database is known for the outbox; define a fixture `relier_outbox_bind` that returns the engine, "
+            "session or connection of your tests"
         )
 
 
@@ -220,7 +229,7 @@ def _read(row: Row) -> SentTask:
 
 
 def _effective(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What the function would get, by name, defaults filled in; as they are where that cannot be told."""
+    """Return the arguments by name, with defaults; unchanged for a task whose signature is unknown."""
     if not isinstance(task, RlTask):
         return args, kwargs
     bound = task.arguments.signature.bind(*args, **kwargs)
@@ -228,7 +237,7 @@ def _effective(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return bound.arguments
 
 
-def _told(
+def _mismatch(
     task: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -240,18 +249,18 @@ def _told(
     words = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
     wanted = f"{task.name}({', '.join(words) or '…'}){f' for queue {queue}' if queue else ''}"
     listed = "".join(f"\n  {call}" for call in every) or " nothing"
-    return f"{wanted} should be in the outbox {_times(times)}, and is {_times(found)}. There is:{listed}"
+    return f"{wanted} should be in the outbox {_times(times)}, but was found {_times(found)}. There is:{listed}"
 
 
 def _times(number: int) -> str:
-    return {0: "not at all", 1: "once", 2: "twice"}.get(number, f"{number} times")
+    return {1: "once", 2: "twice"}.get(number, f"{number} times")
 
 
 # --- running ---------------------------------------------------------------------------------------------------------
 
 
 class DisconnectedChannel(LedgerChannel):
-    """A line to no ledger: whatever is told is well, and kept nowhere."""
+    """A channel without a ledger: every call succeeds, and nothing is stored."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -268,14 +277,14 @@ class DisconnectedChannel(LedgerChannel):
 
 
 def _claimed(task: Submission) -> Claimed:
-    """Its first attempt."""
+    """Return the first attempt of a submission."""
     spec = Spec(0, task.priority, None, None, None, None, None, None, None, task.on_lost, task.durability)
     record = Record(task.id, State.RUNNING, 1, "1", "test", 1, "", 0, spec, task.queue, task.name)
     return Claimed(Lease(task.id, "1", "test"), record, task.payload)
 
 
 def _on_another_loop(work: Coroutine[Any, Any, Any]) -> Any:
-    """To its end, also where a loop runs in this thread."""
+    """Run a coroutine to its end, even if an event loop runs in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -285,7 +294,7 @@ def _on_another_loop(work: Coroutine[Any, Any, Any]) -> Any:
     def run() -> None:
         try:
             box.append(asyncio.run(work))
-        except BaseException as error:  # noqa: BLE001 - raised where it was asked for
+        except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
             box.append(error)
 
     thread = threading.Thread(target=run)

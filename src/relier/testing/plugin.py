@@ -1,9 +1,9 @@
 """The fixtures `outbox`, `assert_task_sent` and `drain_outbox`.
 
-A project says with two fixtures of its own, in its conftest.py, what they look at:
+A project configures them with two fixtures of its own, in its conftest.py:
 
-    relier_outbox         its outbox; by default the only one of the process, or Django's
-    relier_outbox_bind    the engine, session or connection its tests use; by default Django's default database
+    relier_outbox         the outbox; by default the only one of the process, or Django's
+    relier_outbox_bind    the engine, session or connection of the tests; by default Django's default database
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def relier_outbox() -> Any:
-    """The outbox under test. Override it where there are several."""
+    """The outbox under test. Override this fixture if there are several."""
     from relier.testing.outbox import only_outbox
 
     return only_outbox()
@@ -27,7 +27,7 @@ def relier_outbox() -> Any:
 
 @pytest.fixture
 def relier_outbox_bind() -> Any:
-    """What the outbox is seen through. Override it, unless it is Django's default database."""
+    """The engine, session or connection that reads the outbox. Override it, unless it is Django's default database."""
     from relier.testing.outbox import default_bind
 
     return default_bind()
@@ -35,7 +35,7 @@ def relier_outbox_bind() -> Any:
 
 @pytest.fixture
 def outbox(relier_outbox: Any) -> Iterator[Any]:
-    """The outbox of the application; commits wake no relay meanwhile."""
+    """The outbox of the application. Commits wake no relay during the test."""
     from relier.outbox.wake.doorbell import muted
 
     with muted():
@@ -51,11 +51,11 @@ def _relier_kit(outbox: Any, relier_outbox_bind: Any) -> OutboxKit:
 
 @pytest.fixture
 def assert_task_sent(_relier_kit: OutboxKit) -> Callable[..., list[SentTask]]:
-    """`assert_task_sent(task, *args, queue=None, times=1, **kwargs)`"""
+    """Check the outbox: `assert_task_sent(task, *args, queue=None, times=1, **kwargs)`."""
     return _relier_kit.assert_sent
 
 
 @pytest.fixture
 def drain_outbox(_relier_kit: OutboxKit) -> Callable[..., list[SentTask]]:
-    """`drain_outbox(run=False)`"""
+    """Empty the outbox: `drain_outbox(run=False)`."""
     return _relier_kit.drain

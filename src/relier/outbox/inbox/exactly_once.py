@@ -1,12 +1,12 @@
-"""The inbox: a task's effects in the user's database, and the mark that it ran, commit together.
+"""The inbox: a task's effects in the user's database, and the mark that the task ran, commit together.
 
     async with ctx.exactly_once(session) as mark:
         session.add(Payment(order=order_id))
         mark.result = {"paid": True}
 
-The mark is written first: another attempt, a zombie or a replay waits for this transaction and then finds it, and its
-task ends there with the stored result, without running the rest. An edited replay is another revision, and runs. This
-is what makes an effect exactly once; the mark outlives the ledger's record.
+The mark is written first. Another attempt (a retry, a zombie or a replay) waits for this transaction and then finds the
+mark. That attempt ends with the stored result, without running the block. An edited replay is another revision, and
+runs. This is what makes an effect happen exactly once. The mark outlives the ledger's record.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from relier.outbox.inbox.transactions import InboxTransaction, TransactionState
 from relier.outbox.table.contention import Contention, contention_in
 from relier.outbox.table.statements import said_by
 
-MARK_ATTEMPTS = 5  # where transactions clash; then the task is put back
+MARK_ATTEMPTS = 5  # when transactions conflict; then the task is put back in its queue
 
 SECOND_BLOCK = (
-    "this task entered a second ctx.exactly_once block, and an attempt that finds the mark of the first one would skip "
-    "the second; the second block did not run; put all effects into one block, or push a task of its own for the "
-    "others, with task.push_in inside the block"
+    "this task entered a second ctx.exactly_once block, but a later attempt that finds the mark of the first block "
+    "would skip the second; the second block did not run; put all effects into one block, or push another task for the "
+    "rest with task.push_in inside the block"
 )
 NOT_COMMITTED = (
     "the task returned, but the transaction of its ctx.exactly_once block is {state}: neither the effects nor the mark "
-    "were committed; the session or connection had begun a transaction before the block, perhaps by a read, so it is "
-    "yours to commit: commit it after the block, or begin with the block"
+    "was committed; the session or connection had begun a transaction before the block, perhaps with a read, so the "
+    "caller must commit it; commit after the block, or start the transaction with the block"
 )
 
 
 class AlreadyRan(BaseException):
-    """An earlier attempt has committed. Ends the task with `value`, what that one returned. No Exception, so that an
-    `except Exception` around the block does not take it for a failure."""
+    """Ends the task with `value`, the result of an earlier attempt that has committed. Not an Exception, so that an
+    `except Exception` around the block does not treat it as a failure."""
 
     def __init__(self, value: Any) -> None:
         super().__init__("an earlier attempt of this task has committed; its result is returned")
@@ -47,8 +47,8 @@ class AlreadyRan(BaseException):
 
 
 class Blocks:
-    """The blocks of one attempt that ended well. One of them has to be committed, or the task is done without its
-    effect; and a second one would be skipped for the mark of the first when the task is tried again."""
+    """The blocks of one attempt that ended without an error. One of them must commit, or the task would be done without
+    its effect. A second block is refused: another attempt would skip it, because of the mark of the first."""
 
     def __init__(self) -> None:
         self._transactions: list[InboxTransaction] = []
@@ -63,7 +63,7 @@ class Blocks:
         self._transactions.append(transaction)
 
     def broken(self) -> ExactlyOnceError | None:
-        """Called by the engine when the attempt has ended without an error."""
+        """Return the error of an attempt that ended well but did not commit its block. The engine calls this."""
         states = {transaction.state for transaction in self._transactions}
         for transaction in self._transactions:
             transaction.close()
@@ -77,9 +77,9 @@ class Blocks:
 class ExactlyOnce:
     """`with` for a Session, a Connection or a Django database; `async with` for SQLAlchemy's async ones.
 
-    A transaction that `where` has begun already is the caller's to commit, and the block is a savepoint in it.
-    Otherwise the block is a transaction, committed at its end. Both are rolled back where the block raises. `result`:
-    what later attempts return. `blocks`: those of the same attempt.
+    If `where` has already begun a transaction, the block is a savepoint in it, and the caller commits. Otherwise the
+    block is a transaction that commits at its end. Both roll back if the block raises. `result`: the result of later
+    attempts. `blocks`: the blocks of the same attempt.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class ExactlyOnce:
         if run_sync is None:
             raise ConfigurationError(
                 f"`async with ctx.exactly_once(…)` takes an AsyncSession or AsyncConnection, not {self._where!r:.60}; "
-                f"for a blocking one, and for Django, make it a `def` task with a plain `with`"
+                f"for a blocking session or connection, and for Django, write a `def` task with a plain `with`"
             )
         await run_sync(act)
 
@@ -166,7 +166,7 @@ class ExactlyOnce:
         except Exception as failure:
             if contention_in(failure) is None or not transaction.owns:
                 raise
-            raise self._busy(failure) from failure  # all of it is undone
+            raise self._busy(failure) from failure  # the whole block is rolled back
         self._blocks.add(transaction)
 
     def _finish(self, transaction: InboxTransaction) -> None:
@@ -186,14 +186,14 @@ class ExactlyOnce:
 
     def _busy(self, error: BaseException) -> IdempotencyInFlightError:
         return IdempotencyInFlightError(
-            f"another transaction got in the way of the mark of {self._key[0]} in {self._table}: {said_by(error)}; "
-            f"nothing was written; the task is put back",
+            f"another transaction conflicts with the mark of {self._key[0]} in {self._table}: {said_by(error)}; "
+            f"nothing was written; the task is put back in its queue",
             self._key[0],
         )
 
 
 def transaction_handle_of(where: Any) -> InboxTransaction:
-    """The transaction of a session, a connection, or a Django database."""
+    """Return the handle for the transaction of a session, a connection, or a Django database."""
     home = (
         "relier.django.inbox"
         if where is None or isinstance(where, str)

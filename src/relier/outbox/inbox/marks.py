@@ -17,22 +17,22 @@ PLAIN = re.compile("[0-9a-f-]{1,63}")
 
 
 class Marks:
-    """The statements on the table."""
+    """The statements on the inbox table."""
 
     def __init__(self, dialect: str, table: str) -> None:
         self._table = quoted(dialect, table)
         self._now = NOW_MS[dialect]
         self._mysql = dialect == "mysql"
         self._locks = dialect != "sqlite"
-        # MySQL undoes a whole transaction for a deadlock and commits it for DDL, SQLite undoes it for some errors; and
-        # the next statement begins another one. PostgreSQL takes no statement after any error, and rolls back where it
-        # is told to commit; a mark there names the transaction that wrote it.
+        # MySQL rolls back a whole transaction at a deadlock, and commits it at DDL. SQLite rolls it back at some
+        # errors. On both, the next statement begins another transaction. PostgreSQL accepts no statement after an
+        # error, and turns a commit into a rollback. On PostgreSQL a mark names the transaction that wrote it.
         self._pins = dialect != "postgresql"
 
     def put(self, transaction: InboxTransaction, task_id: str, revision: int) -> bool:
-        """False: it is there already, committed by another attempt. Waits for one that is at it."""
-        # MySQL: counts a row that was there as two. Unlike IGNORE it hides no error, and takes the lock that two who
-        # wait need, not one that each would have to exchange for it: that is a deadlock.
+        """Write the mark. Return False if another attempt has committed it. Wait for an attempt that is writing it."""
+        # MySQL counts an existing row as two. Unlike IGNORE, this hides no error. It also takes an exclusive lock at
+        # once; two waiting transactions that had to upgrade a shared lock would deadlock.
         nothing = "DUPLICATE KEY UPDATE created_at = created_at + 1" if self._mysql else "CONFLICT DO NOTHING"
         sql = (
             f"INSERT INTO {self._table} (task_id, revision, created_at) "
@@ -41,13 +41,12 @@ class Marks:
         return transaction.change(sql, {"task_id": mark_of(task_id), "revision": revision}) == 1
 
     def pin(self, transaction: InboxTransaction) -> None:
-        """A savepoint lives as long as its transaction. Where the block is a savepoint itself, that one serves."""
+        """Create a savepoint, which lives as long as its transaction. A block that is itself a savepoint needs none."""
         if self._pins and transaction.owns:
             transaction.change(f"SAVEPOINT {PIN}", {})
 
     def unpin(self, transaction: InboxTransaction, task_id: str, revision: int) -> None:
-        """Raises where the transaction that the mark was written in is not the one that is about to be committed, or
-        will not be."""
+        """Raise if the mark is not in the transaction that is about to commit, or if that transaction cannot commit."""
         if not transaction.owns:
             return
         try:
@@ -82,13 +81,13 @@ class Marks:
         return bool(tx.run(sql, {"task_id": mark_of(task_id), "revision": revision}))
 
     def result(self, transaction: InboxTransaction, task_id: str, revision: int) -> bytes | None:
-        lock = " FOR UPDATE" if self._locks else ""  # sees what was committed since this transaction began
+        lock = " FOR UPDATE" if self._locks else ""  # also sees what was committed after this transaction began
         sql = f"SELECT result FROM {self._table} WHERE task_id = :task_id AND revision = :revision{lock}"
         found = transaction.run(sql, {"task_id": mark_of(task_id), "revision": revision})
         return None if not found or found[0][0] is None else bytes(found[0][0])
 
     def earlier(self, transaction: InboxTransaction, task_id: str, revision: int) -> list[bytes | None]:
-        """The result of a mark that was written before ids were hashed, if there is one."""
+        """Return the result of a mark from a release that did not hash ids, if there is one."""
         if mark_of(task_id) == task_id:
             return []
         sql = f"SELECT task_id, result FROM {self._table} WHERE task_id = :task_id AND revision = :revision"
@@ -100,18 +99,18 @@ class Marks:
         transaction.change(sql, {"task_id": mark_of(task_id), "revision": revision, "result": result})
 
     def count(self, tx: Transaction, older_than_ms: int) -> int:
-        """How many `purge` would remove."""
+        """Return how many marks `purge` would delete."""
         sql = f"SELECT count(*) FROM {self._table} WHERE created_at <= {self._now} - :older"
         return int(tx.run(sql, {"older": older_than_ms})[0][0])
 
     def purge(self, tx: Transaction, older_than_ms: int) -> int:
-        """Marks of tasks that cannot come back any more go."""
+        """Delete the marks of tasks that can no longer run again."""
         return tx.change(
             f"DELETE FROM {self._table} WHERE created_at <= {self._now} - :older", {"older": older_than_ms}
         )
 
 
 def mark_of(task_id: str) -> str:
-    """A task's id as its mark has it: the hash of any that a column might shorten, or take for another one. Those that
-    Relier and Celery make are short, lower-case and hexadecimal, and stay as they are."""
+    """Return a task's id as its mark stores it. An id that a column might truncate, or confuse with another id, is
+    hashed. Ids from Relier and Celery are short, lower-case and hexadecimal, and are stored as they are."""
     return task_id if PLAIN.fullmatch(task_id) else hashlib.sha256(task_id.encode()).hexdigest()

@@ -10,12 +10,12 @@ from relier.outbox.table.statements import Transaction
 
 ENDED_INSIDE = (
     "the transaction of ctx.exactly_once ended inside the block, so the mark and the effects did not commit together; "
-    "look at what this task did; do not commit or roll back inside the block, and let errors of the database leave it"
+    "check what this task did; do not commit or roll back inside the block, and do not catch database errors in it"
 )
 
 
 class TransactionState(Enum):
-    """What has become of the transaction that a mark is in."""
+    """The state of the transaction that a mark was written in."""
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -23,7 +23,7 @@ class TransactionState(Enum):
 
 
 class InboxTransaction(Protocol):
-    """A transaction begun for the mark, which ends with the block; or a savepoint in one of the user's."""
+    """A transaction that begins and ends with the block; or, unless `owns`, a savepoint in the caller's transaction."""
 
     dialect: str
     owns: bool
@@ -32,21 +32,21 @@ class InboxTransaction(Protocol):
     def state(self) -> TransactionState: ...
 
     def begin(self) -> None:
-        """Refuses what would commit by itself."""
+        """Begin. Refuse a connection whose statements commit on their own."""
 
     def run(self, sql: str, values: Mapping[str, Any]) -> Sequence[Any]: ...
 
     def change(self, sql: str, values: Mapping[str, Any]) -> int: ...
 
     def check(self) -> None:
-        """Raises where the transaction or the savepoint has ended inside the block."""
+        """Raise if the transaction or the savepoint has ended inside the block."""
 
     def end(self, *, well: bool) -> None:
-        """Rolls back where it cannot end well."""
+        """Commit if `well`, otherwise roll back."""
 
     def ask_at_commit(self, is_there: Callable[[Transaction], bool]) -> None:
-        """The caller commits: whether the mark is still part of it is asked then. An error that the caller has caught
-        since may have ended the transaction, and a commit of what is left succeeds."""
+        """Check at the caller's commit whether the mark is still part of the transaction. An error that the caller
+        caught may have ended the transaction, and a commit of what is left succeeds."""
 
     def close(self) -> None:
-        """Nobody asks for its state any more."""
+        """Stop watching the transaction."""

@@ -1,4 +1,4 @@
-"""What of a batch is published in one go, and when: rows of one order key one after the other."""
+"""Cut a batch into chunks to publish, so that rows of one order key are published one after the other."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from relier.outbox.row import Row
 
 
 class PublishChunks:
-    """Cuts a batch into chunks: rows of one kind, those of a key together, so few that each of `threads` has some.
+    """The chunks of a batch. A chunk has rows of one kind, keeps the rows of a key together, and is small enough that
+    each of `threads` gets one.
 
-    `size`: how many rows of a kind its target publishes best in one go. Once a row was not sent, those of its key that
-    come after it are `held`: they stay where they are until the next claim.
+    `size`: the best chunk size for a kind. Once a row was not sent, later rows of its key are held back until the next
+    claim.
     """
 
     def __init__(self, rows: Sequence[Row], threads: int, size: Callable[[str], int]) -> None:
@@ -20,7 +21,8 @@ class PublishChunks:
         self._held: set[str] = set()
 
     def next(self, under_way: Iterable[Sequence[Row]] = ()) -> Sequence[Row]:
-        """The next chunk that shares no key with those under way, nor with one before it; empty: none may go now."""
+        """Return the next chunk that shares no key with a chunk in progress or an earlier one; empty if there is none
+        now."""
         busy = {row.order_key for chunk in under_way for row in chunk}
         busy.discard("")
         for i, chunk in enumerate(self._left):
@@ -33,13 +35,13 @@ class PublishChunks:
         return ()
 
     def hold(self, row: Row) -> None:
-        """It was not sent: nothing of its key goes now."""
+        """Hold back the key of a row that was not sent."""
         if row.order_key:
             self._held.add(row.order_key)
 
 
 def _by_key(rows: Sequence[Row]) -> Sequence[Row]:
-    """Rows of one key side by side, in their order; the others where they are."""
+    """Move the rows of each key next to each other, in order; leave the other rows in place."""
     first: dict[str, int] = {}
     return sorted(rows, key=lambda row: (first.setdefault(row.order_key, row.id) if row.order_key else row.id, row.id))
 

@@ -1,7 +1,7 @@
-"""The threads that publish. A relay waits for a publish as long as it may take, then goes on without it.
+"""The threads that publish. A relay waits for a publish up to its limit, then continues without it.
 
-The threads are daemons: one that hangs in a broker's socket does not keep the process from ending. A thread whose
-publish was given up ends by itself when its call returns; a new one takes its place.
+The threads are daemons, so a thread that hangs in a broker's socket does not stop the process from exiting. A thread
+whose publish was abandoned ends when its call returns; a new thread takes its place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Send = Callable[[Sequence[Row]], list[Outcome]]
 
 @dataclass(eq=False, slots=True)
 class PublishJob:
-    """One chunk under way. `until`: when the relay stops waiting for it, by time.monotonic()."""
+    """One chunk that is being published. `until`: when the relay stops waiting for it, by time.monotonic()."""
 
     send: Send
     chunk: Sequence[Row]
@@ -33,12 +33,12 @@ class PublishJob:
 
 
 class PublisherThreads:
-    """At most `most` threads, started when they are needed. Used by one relay's thread."""
+    """At most `most` threads, started on demand. Used by one relay's thread."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._threads = 0
-        self._lock = threading.Lock()  # a publish either ends or is given up
+        self._lock = threading.Lock()  # a publish either returns or is abandoned, never both
         self._jobs: SimpleQueue[PublishJob | None] = SimpleQueue()
         self._returned: SimpleQueue[PublishJob] = SimpleQueue()
         self.under_way: set[PublishJob] = set()
@@ -56,7 +56,7 @@ class PublisherThreads:
         self._jobs.put(publish)
 
     def wait(self, seconds: float) -> list[PublishJob]:
-        """Wait until a publish has ended, or has taken too long: that is an outage of its target."""
+        """Wait until a publish returns, or exceeds its limit, which is an outage of its target."""
         soonest = min(publish.until for publish in self.under_way) - time.monotonic()
         ended = self._ended(max(0.0, min(seconds, soonest)))
         now = time.monotonic()
@@ -78,7 +78,7 @@ class PublisherThreads:
             return [publish for publish in ended if not publish.given_up]
 
     def give_up(self, publish: PublishJob) -> None:
-        """Go on without it. Whatever comes of it is not looked at."""
+        """Abandon a publish. Its outcome is ignored."""
         self.under_way.discard(publish)
         with self._lock:
             publish.given_up = True

@@ -1,5 +1,5 @@
-"""Rows that a limit has refused. A relay keeps them in hand, under its lease, until the limit's own time has come: to
-put them off in the table would write each of them anew for every time that the limit lets in one."""
+"""Rows that a limit has refused. A relay keeps them in memory, under its lease, until the limit allows another try.
+Deferring them in the table instead would rewrite all of them each time that the limit admits one."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from dataclasses import dataclass, field
 from relier.outbox.publish.target import Deferred, Outcome
 from relier.outbox.row import Row
 
-Group = tuple[str, str]  # a task's name and its queue: rows that most likely meet the same limits
-MOST_GROUPS = 20  # each has a batch of rows in hand at the most; rows of further ones are put off in the table
+Group = tuple[str, str]  # a task's name and queue: rows that most likely have the same limits
+MOST_GROUPS = 20  # each has at most one batch in memory; rows of further groups are deferred in the table
 
 
 @dataclass(slots=True)
 class RefusedGroup:
+    """The refused rows of one group, and when they may be tried again."""
+
     boot: str
     ready_at: float
     rows: list[Row] = field(default_factory=list)
 
 
 class RefusedRows:
-    """By group: its rows, and when they may be tried again. Rows of a group that waits here are not claimed."""
+    """Refused rows by group. No more rows of a waiting group are claimed."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -29,8 +31,8 @@ class RefusedRows:
         self._renewed_at = 0.0
 
     def may_keep(self, rows: Sequence[Row], outcomes: dict[int, Outcome]) -> list[Row]:
-        """Those that a limit has refused, as far as there is room. What comes after a row of its order key that stays
-        in the table stays there, too: it would be tried before that one."""
+        """Return the refused rows that fit in memory. A row behind one of its order key that stays in the table stays
+        there too, or it would be tried first."""
         refused = [row for row in rows if isinstance(outcomes.get(row.id), Deferred)]
         groups = dict.fromkeys([*self._groups, *(group_of(row) for row in refused)])
         room = set(list(groups)[:MOST_GROUPS])
@@ -54,12 +56,12 @@ class RefusedRows:
             kept.rows.append(row)
 
     def groups_with(self, rows: Sequence[Row]) -> list[Group]:
-        """Those that wait, and those of rows that are about to."""
+        """Return the waiting groups, and the groups of rows that are about to wait."""
         return sorted({*self._groups, *(group_of(row) for row in rows)})
 
     def ready(self, boot: str) -> list[Row]:
-        """Rows to be tried again now; they are no longer here. Under another boot they are no longer ours. What comes
-        after a row of its order key that waits on waits with it."""
+        """Remove and return the rows to try again now. Rows claimed under another relay id are dropped: this relay no
+        longer holds them. A row behind one of its order key that still waits keeps waiting."""
         now = self._clock()
         self._groups = {group: kept for group, kept in self._groups.items() if kept.boot == boot}
         firsts = self._firsts_that_wait(now)
@@ -76,7 +78,7 @@ class RefusedRows:
         return sorted(ready, key=lambda row: row.id)
 
     def _firsts_that_wait(self, now: float) -> dict[str, tuple[int, float]]:
-        """By order key: the first row whose time has not come, and when it comes."""
+        """Return, by order key, the first row that still waits, and when it is ready."""
         firsts: dict[str, tuple[int, float]] = {}
         for kept in self._groups.values():
             for row in kept.rows if kept.ready_at > now else ():
@@ -85,7 +87,7 @@ class RefusedRows:
         return firsts
 
     def all(self, boot: str) -> list[tuple[Row, float]]:
-        """Every row, and how long it still has to wait (s). None is here afterwards."""
+        """Remove and return every row, with the time it still has to wait (s)."""
         now = self._clock()
         kept, self._groups = self._groups, {}
         return [(row, max(0.0, one.ready_at - now)) for one in kept.values() if one.boot == boot for row in one.rows]
@@ -94,7 +96,7 @@ class RefusedRows:
         return [row.id for kept in self._groups.values() for row in kept.rows]
 
     def must_renew(self, every: float) -> bool:
-        """Whether the leases of what waits here are to be renewed now, once in `every` seconds."""
+        """Return whether to renew the leases of the waiting rows now: once in `every` seconds."""
         now = self._clock()
         if not self._groups or now < self._renewed_at + every:
             return False
@@ -102,7 +104,7 @@ class RefusedRows:
         return True
 
     def pause(self, longest: float) -> float:
-        """How long until rows of some group may be tried (s); at the most so long."""
+        """Return how long until a group is ready (s), at most `longest`."""
         now = self._clock()
         return min([longest, *(max(0.0, kept.ready_at - now) for kept in self._groups.values())])
 

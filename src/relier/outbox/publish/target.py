@@ -1,6 +1,7 @@
-"""Where rows go. A target publishes, and says of each row what came of it; it never touches the database.
+"""Targets of rows. A target publishes rows and returns the outcome of each. It never touches the database.
 
-The ledger takes an id once, so what is sent again is no second task. A Celery broker is at least once: relier.celery.
+The ledger accepts an id once, so a row that is sent again is not a second task. A Celery broker (relier.celery)
+delivers at least once.
 """
 
 from __future__ import annotations
@@ -25,28 +26,28 @@ from relier.outbox.row import LEDGER, TOMB_MS, Row, RowBody, body_of
 from relier.store.call import Durability
 from relier.submit.client import Client
 
-DEFER_S = 1.0  # where a limit does not say when it will have room
+DEFER_S = 1.0  # if a limit does not say when to retry
 
 
 class MayHaveRunError(RelierError):
-    """A row is older than the memory of its id, and was tried before: it may have run. A person decides."""
+    """A row is older than the ledger remembers its id, and was tried before, so it may have run. A person decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """It is there."""
+    """The target has the row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """It was refused for now, by a limit: neither its fault nor an outage."""
+    """A limit refused the row for now. This is neither the row's fault nor an outage."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class SendFailed:
-    """It could not be sent, by a fault of its own; `final`: nor ever will."""
+    """The row could not be sent through its own fault. `final`: it never can be."""
 
     error: BaseException
     final: bool = False
@@ -54,19 +55,20 @@ class SendFailed:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """The other side is away: whatever row it would have been."""
+    """The target is away, and no row could be sent."""
 
     error: BaseException
 
     @property
     def silent(self) -> bool:
-        """Whether no answer came: then the row itself may be at fault. A store that answers "not now" means any row."""
+        """Return whether no reply came: then the row may be at fault. A store that replies "not now" refuses any
+        row."""
         return not isinstance(self.error, StoreUnavailableError) or type(self.error) is RedisConnectionError
 
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """It was not tried, for a row of the same order key before it was not sent."""
+    """The row was not tried, because an earlier row of its order key was not sent."""
 
 
 Outcome = Sent | Deferred | SendFailed | Outage | HeldBack
@@ -76,23 +78,23 @@ HELD = HeldBack()
 
 
 class PublishTarget(Protocol):
-    """`kind`: of the rows it takes. `chunk_size`: how many it publishes best in one go.
+    """`kind`: the kind of rows that the target accepts. `chunk_size`: the best number of rows for one publish.
 
-    A target may also have a `limit`, in seconds: a publish that takes longer is an outage, and the relay goes on
-    without it. One without a limit sees to that itself."""
+    A target may also have a `limit`, in seconds: a longer publish is an outage, and the relay continues without it. A
+    target without a limit enforces a deadline itself."""
 
     kind: str
     chunk_size: int
 
     def publish(self, rows: Sequence[Row]) -> list[Outcome]:
-        """One outcome per row, in order. Called from several threads; raises nothing. After a row with an order key
-        that is not sent, and not dead, none of the same key is sent."""
+        """Publish rows and return one outcome per row, in order. Called from several threads; raises nothing. After a
+        row with an order key that is neither sent nor dead, no row of that key is sent."""
 
     def close(self) -> None: ...
 
 
 class OrderGuard:
-    """Which rows may be tried while some are published: none of an order key after one that was not sent."""
+    """Keeps the order within order keys: after a row that was not sent, no row of its key is tried."""
 
     def __init__(self) -> None:
         self._stopped: set[str] = set()
@@ -108,7 +110,7 @@ class OrderGuard:
 
 
 class LedgerTarget:
-    """The ledger: effectively once, by id."""
+    """Sends rows to the ledger, which accepts each id once."""
 
     kind = LEDGER
     chunk_size = CHUNK_TASKS
@@ -144,7 +146,7 @@ class LedgerTarget:
             ]
         except AdmissionRejectedError as refused:
             one = Deferred(refused.retry_after or DEFER_S)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is an outcome; no row may end a relay
+        except Exception as error:  # noqa: BLE001 - every error is an outcome: no row may end a relay
             if self._is_away(error):
                 return [Outage(error)] * len(pairs)
             if len(pairs) == 1:
@@ -155,7 +157,8 @@ class LedgerTarget:
     def _one_by_one(
         self, pairs: Sequence[RowWithBody], admission: Admission | None, level: Durability
     ) -> list[Outcome]:
-        """One among them spoils the whole: each for itself. After a limit has refused one, the others wait like it."""
+        """Submit rows one at a time, because one of them failed the whole call. Once a limit refuses a row, the rest
+        wait."""
         outcomes: list[Outcome] = []
         order = OrderGuard()
         for pair in pairs:
@@ -169,7 +172,8 @@ class LedgerTarget:
         return outcomes
 
     def _is_away(self, error: Exception) -> bool:
-        """Whether the store is at fault. Silence may be a row's fault: then the store answers other calls."""
+        """Return whether the store is at fault. A missing reply may be the row's fault: then the store answers a
+        PING."""
         if isinstance(error, RedisConnectionError) and not isinstance(error, StoreNotReadyError):
             try:
                 self._client.sync_store.command("PING")
@@ -185,14 +189,15 @@ class LedgerTarget:
 def _sendable(row: Row) -> RowBody:
     if row.age_ms > TOMB_MS and row.claims > 1:
         raise MayHaveRunError(
-            f"it is {row.age_ms / 86_400_000:.1f} days old and was tried before: its id may be forgotten, so that "
-            f"sending it might run it twice; look at what it does, then replay or purge it"
+            f"the row is {row.age_ms / 86_400_000:.1f} days old and was tried before; the ledger may have forgotten "
+            f"its id, so that sending the row could run the task twice; check what the task did, then replay or "
+            "purge it"
         )
     return body_of(row)
 
 
 def _batches(rows: list[RowWithBody]) -> Iterator[tuple[list[RowWithBody], Admission | None, Durability]]:
-    """What may travel in one script: neighbours under the same limits."""
+    """Group neighbouring rows with the same limits and durability, which one script call can take."""
     for (admission, level), same in groupby(rows, key=lambda pair: (pair[1].admission, pair[1].task.durability)):
         group = list(same)
         start = 0
@@ -204,7 +209,7 @@ def _batches(rows: list[RowWithBody]) -> Iterator[tuple[list[RowWithBody], Admis
 def _outcome_of(answer: Accepted) -> Outcome:
     if answer.status == "corrupt":
         return SendFailed(
-            CorruptRecordError(f"something that is no task holds the key of {answer.id}; nothing was written"),
+            CorruptRecordError(f"the key of task {answer.id} holds a value that is not a task; nothing was written"),
             final=True,
         )
-    return SENT  # new; or here before, under this id or under its idempotency key
+    return SENT  # new, or known already, by this id or by its idempotency key

@@ -1,15 +1,15 @@
-"""Stops a relay from trying against a target that is away. It belongs to one relay; nobody else's trouble opens it."""
+"""Stops a relay from trying a target that is away. Only outages of the same relay open the breaker."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-OUTAGES = 2  # in a row, without a success between
+OUTAGES = 2  # consecutive outages that open the breaker
 
 
 class TargetBreaker:
-    """closed: go on. open: wait. half-open: one row may try, and decides."""
+    """closed: send. open: wait. half-open: try one row, whose outcome decides."""
 
     def __init__(self, cooldown: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._cooldown = cooldown
@@ -25,16 +25,16 @@ class TargetBreaker:
 
     @property
     def wait(self) -> float:
-        """How long until something may be tried (s)."""
+        """Return how long until a row may be tried (s)."""
         return max(0.0, self._until - self._clock()) if self.state == "open" else 0.0
 
     def sent(self) -> bool:
-        """Something got through. True: that closed it."""
+        """Record a success. Return whether it closed the breaker."""
         was_open, self._outages = self._outages >= OUTAGES, 0
         return was_open
 
     def outage(self) -> bool:
-        """Nothing does. True: that opened it, or opened it again."""
+        """Record an outage. Return whether the breaker is now open."""
         self._outages += 1
         if self._outages >= OUTAGES:
             self._until = self._clock() + self._cooldown

@@ -1,7 +1,7 @@
-"""The way to one target: whether anything is tried on it now, and whose fault it is that a row does not get through.
+"""The route to one target: whether to try it now, and whether the target or a row is at fault when a row is not sent.
 
-Each target has its own: one that is away neither holds up the rows of another, nor is its outage taken for the fault
-of its rows because another's get through.
+Each target has its own route. A target that is away does not hold up the rows of another target. Nor is its outage
+blamed on its rows because another target's rows are sent.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ class TargetRoute:
         self.limit: float = getattr(target, "limit", math.inf)
         self._cooldown = cooldown
         self._sent = 0
-        self._met_outage: dict[int, int] = {}  # row -> how many had been sent when it last met one
+        self._met_outage: dict[int, int] = {}  # row -> how many rows had been sent at its last outage
 
     def classify(self, chunk: Sequence[Row], outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
-        """What came of each row, once it is known whether the target or the row is at fault."""
+        """Return the outcome of each row, after deciding whether the target or the row is at fault."""
         outages = [outcome for outcome in outcomes if isinstance(outcome, Outage)]
         answered = any(isinstance(outcome, Sent | Deferred) for outcome in outcomes)
         kind = self.target.kind
         if answered and self.breaker.sent():
-            log.warning("the target for %s rows answers again; the relay goes on", kind)
+            log.warning("target available again: kind=%s", kind)
         if outages and self.breaker.outage():
             why = outages[0].error
-            log.warning("the target for %s rows is away; none is tried for %g s: %s", kind, self._cooldown, why)
+            log.warning("target away: kind=%s retry_in=%gs error=%s", kind, self._cooldown, why)
         self._sent += sum(isinstance(outcome, Sent) for outcome in outcomes)
         if not outages and not self._met_outage:
-            return outcomes  # as nearly always: nothing to look up row by row
+            return outcomes  # the usual case: nothing to look up row by row
         return [self._classified(row, outcome) for row, outcome in zip(chunk, outcomes, strict=True)]
 
     def _classified(self, row: Row, outcome: Outcome) -> Outcome:
@@ -52,8 +52,9 @@ class TargetRoute:
         if not outcome.silent:
             return outcome
         before = self._met_outage.get(row.id, self._sent)
-        if len(self._met_outage) >= REMEMBERED:  # others have sent most of them by now
+        if len(self._met_outage) >= REMEMBERED:  # other relays have sent most of them by now
             self._met_outage.clear()
         self._met_outage[row.id] = self._sent
-        # Others got through since: it is this row alone. To be at fault again, it must be so again.
+        # Other rows were sent since, so this row is at fault. To be charged again, it must fail again after another
+        # success.
         return outcome if before == self._sent else SendFailed(outcome.error)

@@ -1,4 +1,4 @@
-"""Rows of one claim, what came of them, and what a relay counts of it."""
+"""The rows of one claim, their outcomes, and a relay's counters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from relier.outbox.row import Row
 
 @dataclass(slots=True)
 class RelayCounts:
-    """What this relay has done. `lag_ms`: the age of the last row it sent."""
+    """The counters of a relay. `lag_ms`: the age of the last row that was sent."""
 
     published: int = 0
     failed: int = 0
@@ -23,7 +23,7 @@ class RelayCounts:
 
 @dataclass(slots=True)
 class ClaimedBatch:
-    """Rows of one claim, and what came of those that were tried. The others are given back."""
+    """The rows of one claim, and the outcomes of those that were tried. The others are released."""
 
     boot: str
     rows: Sequence[Row] = ()

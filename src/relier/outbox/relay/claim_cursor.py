@@ -1,8 +1,8 @@
-"""Where in the order of due rows a relay has come to, so that its next claim begins there.
+"""A relay's position in the order of due rows, where its next claim starts.
 
-A deleted row stays in PostgreSQL's index as long as any transaction might still see it: a report, a dump. All of them
-stand where a claim begins, and every claim would read them again. But what commits late, or is given back, stands
-there, too: a claim looks at the whole every now and then, and more rarely the longer that takes.
+A deleted row stays in PostgreSQL's index as long as any transaction, such as a report or a dump, might still see it.
+Such rows stand at the start of the order, and every full claim would read them again. But rows that commit late, or are
+released, stand there too. So a claim reads the whole order now and then, and less often the longer that takes.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 
 from relier.outbox.row import Row
 
-SHARE = 10  # for each second that a look at the whole takes, so many pass before the next one
-SOONEST_S = 0.005  # and never less
+SHARE = 10  # seconds until the next full claim, for each second that a full claim takes
+SOONEST_S = 0.005  # the shortest such pause
 
 
 class ClaimCursor:
-    """`longest`: how long a row that commits late may have to wait (s)."""
+    """`longest`: the longest time that a late commit may wait for a full claim (s)."""
 
     def __init__(self, clock: Callable[[], float], longest: float) -> None:
         self._clock = clock
@@ -26,17 +26,17 @@ class ClaimCursor:
         self._whole_at = 0.0
 
     def forget(self) -> None:
-        """Rows before it are free again: the next claim looks at the whole."""
+        """Reset the cursor because rows before it are free again. The next claim is a full one."""
         self._reached = None
 
     def after(self, kinds: Sequence[str]) -> tuple[int, int] | None:
-        """Where the next claim of these kinds begins; None: it looks at the whole."""
+        """Return where the next claim of these kinds starts; None for a full claim."""
         if kinds != self._kinds or self._clock() >= self._whole_at:
             return None
         return self._reached
 
     def claimed(self, kinds: Sequence[str], rows: Sequence[Row], began: float | None) -> None:
-        """`began`: when a look at the whole did; None, if it was none."""
+        """Move the cursor after a claim. `began`: when a full claim began; None if the claim was not full."""
         if began is not None:
             now = self._clock()
             self._whole_at = now + min(self._longest, max(SOONEST_S, SHARE * (now - began)))

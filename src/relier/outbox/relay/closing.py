@@ -1,4 +1,4 @@
-"""What becomes of the rows of a batch in the table: deleted, given back, put off, charged with a failure, or dead."""
+"""Write the outcome of each row of a batch: delete, release, defer, charge a retry, or bury."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OUTAGE_DEFER_S = 1.0  # a row that met an outage lets others try first
 
 
 class BatchCloser:
-    """`show`: what of an error's text, of that task, may be kept and logged."""
+    """Closes batches in the table. `show`: redacts the text of a task's error before it is stored and logged."""
 
     def __init__(self, rows: OutboxTable, options: RelayOptions, show: Callable[[str, str], str]) -> None:
         self._rows = rows
@@ -26,7 +26,7 @@ class BatchCloser:
         self._show = show
 
     def close(self, tx: Transaction, batch: ClaimedBatch, kept: Container[int] = ()) -> None:
-        """`kept`: these stay as they are, under the lease of this relay."""
+        """Close a batch. `kept`: rows that stay leased by this relay."""
         sent: list[int] = []
         waits: dict[int, list[int]] = {}
         for row in batch.rows:
@@ -42,24 +42,24 @@ class BatchCloser:
             self._rows.release(tx, batch.boot, ids, later)
 
     def _charge(self, tx: Transaction, boot: str, row: Row, failed: SendFailed) -> None:
-        """It is the row's own fault: it waits longer each time, and is dead after the last."""
-        why, short = self._show(row.name, _told(failed.error)), self._show(row.name, str(failed.error))
+        """Charge a retry to a row that is at fault. Each wait is longer, and after the last retry the row is dead."""
+        why, short = self._show(row.name, _error_text(failed.error)), self._show(row.name, str(failed.error))
         if failed.final or row.retries >= self._options.max_retries:
-            log.error("%s %s is dead in the outbox: %s", row.name, row.task_id, short)
+            log.error("outbox row is dead: task=%s id=%s error=%s", row.name, row.task_id, short)
             self._rows.bury(tx, boot, row.id, why)
         else:
             later = self._options.backoff(row.retries)
-            log.warning("%s %s could not be sent, again in %.0f s: %s", row.name, row.task_id, later, short)
+            log.warning("row not sent: task=%s id=%s retry_in=%.0fs error=%s", row.name, row.task_id, later, short)
             self._rows.fail(tx, boot, row.id, round(1000 * later), why)
 
 
 def _later_ms(outcome: Outcome | None) -> int:
-    """When a row that was not sent is due again: at once, if it was not even tried."""
+    """Return after how long an unsent row is due again: at once if it was not tried."""
     if isinstance(outcome, Deferred):
         return max(1, round(1000 * outcome.seconds))
     return round(1000 * OUTAGE_DEFER_S) if isinstance(outcome, Outage) else 0
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     trace = "".join(traceback.format_exception(error))
     return f"{type(error).__name__}: {error}\n\n{trace}"

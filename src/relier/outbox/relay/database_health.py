@@ -1,10 +1,10 @@
-"""How a relay gets on with its database: it answers, it is away, or it refuses the relay.
+"""The health of a relay's database: it answers, it is away, or it refuses the relay.
 
-away      no connection, a restart, too many clients: waiting mends it, and a restart of the relay would not
-refused   credentials, rights, a database or a table that is not there: a person must mend it
+away      no connection, a restart, too many clients: waiting helps, and restarting the relay does not
+refused   credentials, privileges, a missing database or table: a person must fix it
 
-Refused at the start is an error. Refused later, after it once worked, is logged again and again, and the relay gives no
-sign of life.
+A refusal at the start is an error. A later refusal is logged once a minute, and the relay stops touching its liveness
+file.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from relier.outbox.table.statements import Database, OutboxTable, said_by
 log = logging.getLogger("relier.outbox")
 
 REPEAT_S = 60.0
-REFUSED_PAUSES = 5  # a database that refuses is asked less often, by so many times: accounts are locked for less
+REFUSED_PAUSES = 5  # a refusing database is asked this many times less often, or it may lock the account
 
-LOGIN = "see the user, the password and the host that the relay connects with"
-NAME = "see the name of the database that the relay connects to"
+LOGIN = "check the user, the password and the host that the relay connects with"
+NAME = "check the name of the database that the relay connects to"
 RIGHTS = "grant SELECT, UPDATE and DELETE on {table} to the relay's user"
 TABLE = (
-    "see that this is the database of your application and that its outbox table is there: make it by a migration, or "
-    "with `metadata.create_all(engine)`; --table names another"
+    "check that this is your application's database and that it has the outbox table: create the table by a migration, "
+    "or with `metadata.create_all(engine)`; --table names another table"
 )
-OPTIONS = "see the options in the URL of the database: the driver does not know one of them, or its value"
+OPTIONS = "check the options in the database URL: the driver does not know one of them, or its value"
 PRIMARY = "connect the relay to the primary, which can be written to"
 
 # SQLSTATEs of PostgreSQL, whole or their class; numbers of MySQL and MariaDB; SQLite's primary codes, negated.
@@ -59,7 +59,7 @@ REFUSALS: dict[str | int, str] = {
     -14: NAME,
     -26: NAME,
 }
-# Where no connection was made, libpq tells no code.
+# libpq reports no code if no connection was made.
 SAID = (
     (
         re.compile(r"authentication failed|no password supplied|role .* does not exist|pg_hba\.conf|permitted to log"),
@@ -70,21 +70,21 @@ SAID = (
 
 
 def refusal_in(error: BaseException) -> str | None:
-    """What to do, where an error of a driver, of SQLAlchemy or of Django means that a person must mend it."""
+    """Return advice if an error of a driver, SQLAlchemy or Django means that a person must act; otherwise None."""
     driver = getattr(error, "orig", None) or error.__cause__ or error
-    if isinstance(driver, TypeError | ValueError | AttributeError):  # before any database was asked
+    if isinstance(driver, TypeError | ValueError | AttributeError):  # before any database was contacted
         return OPTIONS
     state = getattr(driver, "sqlstate", None) or getattr(driver, "pgcode", None) or ""
     number = driver.args[0] if driver.args and isinstance(driver.args[0], int) else 0
     sqlite = -(getattr(driver, "sqlite_errorcode", 0) & 0xFF)
     by_code = next((REFUSALS[code] for code in (state, state[:2], number, sqlite) if code in REFUSALS), None)
-    if type(driver).__name__ == "ProgrammingError" and not (state or number or sqlite):  # the driver's own word
+    if type(driver).__name__ == "ProgrammingError" and not (state or number or sqlite):  # raised by the driver itself
         return OPTIONS
     return by_code or next((advice for pattern, advice in SAID if pattern.search(str(driver))), None)
 
 
 class DatabaseState(IntEnum):
-    """As the metrics show it."""
+    """The state of a database, as the metrics show it."""
 
     ANSWERS = 0
     AWAY = 1
@@ -92,7 +92,7 @@ class DatabaseState(IntEnum):
 
 
 class DatabaseHealth:
-    """What a relay knows of its database, and says of it."""
+    """Tracks the state of a relay's database, and logs its changes."""
 
     def __init__(
         self, database: Database, rows: OutboxTable, table: str, clock: Callable[[], float] = time.monotonic
@@ -103,11 +103,11 @@ class DatabaseHealth:
         self._clock = clock
         self._logged_at = 0.0
         self.state = DatabaseState.ANSWERS
-        self.where = ""  # which database, where a process has several
+        self.where = ""  # names the database in logs, if a process has several
 
     def check(self, where: str) -> None:
-        """At the start: whether the table is there and may be changed. A database that is away is waited for.
-        `where`: which database, for people."""
+        """Raise at the start if the database refuses the relay. A database that is away is only logged. `where`: names
+        the database in the error."""
         try:
             with self._database.begin() as tx:
                 self._rows.check_access(tx)
@@ -116,11 +116,13 @@ class DatabaseHealth:
             if advice is None and contention_in(error) is None and answers(self._database):
                 advice = TABLE
             if advice is not None:
-                raise OutboxDatabaseError(f"the database {where} said no: {said_by(error)}; {advice}") from error
+                raise OutboxDatabaseError(
+                    f"the database {where} refused the relay: {said_by(error)}; {advice}"
+                ) from error
             self.failed(error)
 
     def failed(self, error: BaseException) -> None:
-        """Tell of it once, and then once a minute."""
+        """Record an error. Log it when the state changes, and then once a minute."""
         advice = self._advice(error)
         now, state = self._clock(), DatabaseState.AWAY if advice is None else DatabaseState.REFUSES
         if state is self.state and now < self._logged_at + REPEAT_S:
@@ -128,17 +130,18 @@ class DatabaseHealth:
         self.state, self._logged_at = state, now
         named = self._named()
         if advice is None:
-            log.warning("%s could not be asked for rows, and is asked again: %s", named, said_by(error))
+            log.warning("%s is away: error=%s; the relay retries", named, said_by(error))
         else:
-            log.error("%s refuses this relay, and its rows wait: %s; %s", named, said_by(error), advice)
+            log.error("%s refuses this relay: error=%s; rows wait; %s", named, said_by(error), advice)
 
     def answered(self) -> None:
+        """Record that the database answered."""
         if self.state is not DatabaseState.ANSWERS:
-            log.info("%s answers again; the relay goes on", self._named())
+            log.info("%s is available again", self._named())
         self.state = DatabaseState.ANSWERS
 
     def _named(self) -> str:
-        return f"the database ({self.where})" if self.where else "the database"
+        return f"database ({self.where})" if self.where else "database"
 
     def _advice(self, error: BaseException) -> str | None:
         advice = refusal_in(error)
@@ -146,9 +149,10 @@ class DatabaseHealth:
 
 
 def answers(database: Database) -> bool:
+    """Return whether a database runs statements."""
     try:
         with database.begin() as tx:
             tx.run("SELECT 1", {})
-    except Exception:  # noqa: BLE001 - a driver's, whatever it is
+    except Exception:  # noqa: BLE001 - any error of a driver
         return False
     return True

@@ -1,7 +1,7 @@
-"""Relays of one process: one for each table, in several databases and schemas, over the same ledger and broker.
+"""The relays of one process: one for each table, in several databases and schemas, over the same ledger and broker.
 
-Each relay has its own passes, its own thread and its own breakers: one whose database is away or refuses does not stop
-the others. What they share (the targets, the membership, the doorbell of the ledger) begins and ends with the process.
+Each relay has its own thread and its own breakers, so a relay whose database is away or refuses does not stop the
+others. Shared parts (the targets, the membership, the doorbell of the ledger) begin and end with the process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ ListenerFactory = Callable[[Callable[[], None]], WakeListener]
 
 @dataclass(frozen=True, slots=True)
 class RelayTable:
-    """One table. `name`: its database, for people. `listener`: what wakes its relay, if not the ledger's doorbell."""
+    """A table with a relay of its own. `name`: names the database in logs. `listener`: wakes the relay, instead of the
+    ledger's doorbell."""
 
     name: str
     database: Database
@@ -38,64 +39,67 @@ class RelayTable:
 
 
 class Fleet:
-    """The relays of a process. `client`: None for relays without a ledger."""
+    """The relays of a process. `client`: None if they have no ledger."""
 
     def __init__(
         self,
-        places: Sequence[RelayTable],
+        relay_tables: Sequence[RelayTable],
         options: RelayOptions,
         targets: Sequence[PublishTarget],
         client: Client | None,
     ) -> None:
-        self._places = places
+        self._relay_tables = relay_tables
         self._targets = [*([] if client is None else [ledger_target(client, options)]), *targets]
         self._membership: Membership | None = None
         self._doorbell = SharedDoorbell()
         if client is not None:
-            about = {"tables": [place.table for place in places], "kinds": [one.kind for one in self._targets]}
+            about = {
+                "tables": [relay_table.table for relay_table in relay_tables],
+                "kinds": [one.kind for one in self._targets],
+            }
             self._membership = Membership(client.settings, client.scripts, lambda: dict(about))
-            if not options.no_wake and any(place.listener is None for place in places):
+            if not options.no_wake and any(relay_table.listener is None for relay_table in relay_tables):
                 self._doorbell.listener = DoorbellListener(client.settings, client.scripts, self._doorbell.ring)
-        self.relays = [self._relay(place, options, client) for place in places]
+        self.relays = [self._relay(relay_table, options, client) for relay_table in relay_tables]
 
-    def _relay(self, place: RelayTable, options: RelayOptions, client: Client | None) -> Relay:
-        wakes = place.listener or (self._doorbell.listener_for if self._doorbell.listener is not None else None)
+    def _relay(self, relay_table: RelayTable, options: RelayOptions, client: Client | None) -> Relay:
+        wakes = relay_table.listener or (self._doorbell.listener_for if self._doorbell.listener is not None else None)
         more: dict[str, Any] = {}
         if client is not None:
             settings = client.settings
             more = {"show": lambda name, text: str(shown(settings, name, text))}
         relay = Relay(
-            place.database,
+            relay_table.database,
             [SharedTarget(one) for one in self._targets],
-            replace(options, table=place.table),
+            replace(options, table=relay_table.table),
             None if self._membership is None else SharedMembership(self._membership),
             None if options.no_wake else wakes,
             **more,
         )
-        if len(self._places) > 1:
-            relay.health.where = f"{place.name}, table {place.table}"
-            relay.labels = {"database": place.name, "table": place.table}
+        if len(self._relay_tables) > 1:
+            relay.health.where = f"{relay_table.name}, table {relay_table.table}"
+            relay.labels = {"database": relay_table.name, "table": relay_table.table}
         return relay
 
     def check(self) -> None:
-        """At the start: raise if every database refuses its relay. Of several, one that does not is enough."""
+        """Raise at the start if every database refuses its relay."""
         refused: list[OutboxDatabaseError] = []
-        for place, relay in zip(self._places, self.relays, strict=True):
+        for relay_table, relay in zip(self._relay_tables, self.relays, strict=True):
             try:
-                relay.health.check(place.name)
+                relay.health.check(relay_table.name)
             except OutboxDatabaseError as error:
                 refused.append(error)
             else:
                 return
-        for place in self._places:
-            place.database.close()
+        for relay_table in self._relay_tables:
+            relay_table.database.close()
         raise refused[0]
 
     def run(self) -> None:
-        """Until SIGTERM or SIGINT."""
-        for place, relay in zip(self._places, self.relays, strict=True):
-            named = f" in {place.name}" if len(self._places) > 1 else ""
-            log.info("relay %s sends what is committed to table %s%s", relay.boot, place.table, named)
+        """Run until SIGTERM or SIGINT."""
+        for relay_table, relay in zip(self._relay_tables, self.relays, strict=True):
+            database = f" database={relay_table.name}" if len(self._relay_tables) > 1 else ""
+            log.info("relay started: relay=%s table=%s%s", relay.boot, relay_table.table, database)
         if self._membership is not None:
             self._membership.begin()
         if self._doorbell.listener is not None:
@@ -116,22 +120,22 @@ class Fleet:
 
 
 def tables_in(tables: Iterable[str], schemas: Iterable[str]) -> list[str]:
-    """The tables that --table and --schema name: each table in each schema."""
+    """Return the tables that --table and --schema select: each table in each schema."""
     tables, schemas = list(tables), list(schemas)
     if schemas and (wrong := [table for table in tables if "." in table]):
         raise ConfigurationError(
-            f"--table {wrong[0]} names its schema already; leave out --schema, or name the table alone"
+            f"--table {wrong[0]} already includes a schema; remove --schema, or give the table name alone"
         )
     return [f"{schema}.{table}" for schema in schemas for table in tables] if schemas else tables
 
 
-def check_relay_tables(places: Sequence[RelayTable]) -> None:
-    """Refuse a table that is named twice: two relays of one process would take each other's rows for their own."""
+def check_relay_tables(relay_tables: Sequence[RelayTable]) -> None:
+    """Refuse a table that is given twice: two relays of one process would treat each other's rows as their own."""
     seen: set[tuple[str, str]] = set()
-    for place in places:
-        if (place.name, place.table) in seen:
-            raise ConfigurationError(f"table {place.table} of {place.name} is named twice; name it once")
-        seen.add((place.name, place.table))
+    for relay_table in relay_tables:
+        if (relay_table.name, relay_table.table) in seen:
+            raise ConfigurationError(f"table {relay_table.table} of {relay_table.name} is given twice; give it once")
+        seen.add((relay_table.name, relay_table.table))
 
 
 class SharedDoorbell:
@@ -151,7 +155,7 @@ class SharedDoorbell:
 
 
 class SharedWakeListener(WakeListener):
-    """The process's ear, for one relay, which neither starts nor ends it."""
+    """The listener of the process, for one relay, which neither starts nor ends it."""
 
     def __init__(self, doorbell: SharedDoorbell) -> None:
         super().__init__(doorbell.ring)
@@ -170,7 +174,7 @@ class SharedWakeListener(WakeListener):
 
 
 class SharedMembership:
-    """The process's membership, for one relay, which neither begins nor ends it."""
+    """The membership of the process, for one relay, which neither begins nor ends it."""
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership

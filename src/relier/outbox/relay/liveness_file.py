@@ -1,4 +1,4 @@
-"""The file that a relay touches in every pass, so that others see that it passes."""
+"""The file that a relay touches in every pass, so that a supervisor sees that the relay works."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ log = logging.getLogger("relier.outbox")
 
 
 class LivenessFile:
-    """`path`: None where nobody looks. A file that cannot be touched is reported once, not in every pass."""
+    """Touches a file; does nothing if `path` is None. A file that cannot be touched is reported once, not every
+    time."""
 
     def __init__(self, path: str | None) -> None:
         self._path = Path(path) if path else None
@@ -20,15 +21,15 @@ class LivenessFile:
             return
         try:
             self._path.touch()
-        except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        except (OSError, ValueError) as error:  # ValueError: a path that no file can have
             if not self._failed:
                 log.warning(
-                    "the liveness file cannot be touched, so whoever looks at it will take this relay for dead; the "
-                    "relay goes on, and tries again in every pass: %s",
+                    "liveness file not touched: error=%s; a supervisor will think that this relay is dead; "
+                    "the relay continues, and retries in every pass",
                     error,
                 )
             self._failed = True
         else:
             if self._failed:
-                log.info("the liveness file %s is touched again", self._path)
+                log.info("liveness file touched again: path=%s", self._path)
             self._failed = False

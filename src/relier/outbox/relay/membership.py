@@ -1,6 +1,6 @@
-"""A relay is a member of the cluster: it beats in the ledger, so that the others know within seconds when it is gone,
-and take its rows. Relays of another ledger, or of none, are not taken for dead because they do not beat in this one:
-only their leases in the table, which all of them share, and the stale timeout tell."""
+"""A relay's membership in the cluster. The relay sends heartbeats to the ledger, so that other relays know within
+seconds when it dies, and claim its rows. Relays of another ledger, or of none, send no heartbeats to this one. For
+them, only their leases in the shared table and the stale timeout count."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LOOPBACK = ("localhost", "127.", "::1")
 
 
 class Membership(threading.Thread):
-    """Beats, and looks who else lives: in a thread of its own, for a relay may wait long for its target."""
+    """Sends heartbeats and reads which relays are alive, in its own thread: a relay may wait long for its target."""
 
     def __init__(self, settings: Settings, scripts: Scripts, about: Callable[[], dict[str, object]]) -> None:
         super().__init__(name="relier-relay-heart", daemon=True)
@@ -55,7 +55,7 @@ class Membership(threading.Thread):
         self.boot = new_relay(self._tag)
 
     def begin(self) -> None:
-        """Register, if the ledger answers; beat from now on."""
+        """Register if the ledger answers, and start the heartbeats."""
         self._turn()
         self.start()
 
@@ -66,17 +66,17 @@ class Membership(threading.Thread):
             if self._registered:
                 self._store.run(self._ledger.retire(self.boot))
         except RelierError as error:
-            log.info("relay %s leaves without a word to the ledger: %s", self.boot, error)
+            log.info("relay not retired in the ledger: relay=%s error=%s", self.boot, error)
         self._store.close()
 
     def end(self, within: float = math.inf) -> None:
-        """Retire, if the ledger answers soon."""
+        """Stop the heartbeats, and retire if the ledger answers soon."""
         self._ending.set()
         if self.is_alive():
             self.join(min(2 * self._lease, within))
 
     def members(self) -> LiveRelays | None:
-        """Who lives; None where that is not known, or this relay itself is not among them."""
+        """Return the live relays; None if they are unknown, or if this relay is not among them."""
         age = time.monotonic() - self._seen_at
         if not self._seen_at or age > self._lease or self.boot not in self._live:
             return None
@@ -85,17 +85,17 @@ class Membership(threading.Thread):
     def _turn(self) -> None:
         try:
             self._beat()
-            seen_at = time.monotonic()  # whoever registered since may be missing in the answer
+            seen_at = time.monotonic()  # relays that register after this may be missing
             ends = self._lease_ends()
-            now_ms = ends.get(self.boot, 0) - round(1000 * self._lease)  # the ledger's clock, when it beat
+            now_ms = ends.get(self.boot, 0) - round(1000 * self._lease)  # the ledger's time of the heartbeat
             self._live = frozenset(boot for boot, end in ends.items() if end > now_ms and is_relay(boot))
             self._seen_at = seen_at
             if self._away:
-                log.info("relay %s reaches the ledger again", self.boot)
+                log.info("ledger available again: relay=%s", self.boot)
             self._away = False
         except RelierError as error:
             if not self._away:
-                log.warning("relay %s does not reach the ledger, and will try again: %s", self.boot, error)
+                log.warning("ledger away: relay=%s error=%s; the relay retries", self.boot, error)
             self._away = True
 
     def _beat(self) -> None:
@@ -103,26 +103,27 @@ class Membership(threading.Thread):
         if self._registered and not self._store.run(self._ledger.beat(self.boot, lease_ms)).alive:
             self._registered = False
             self.boot = new_relay(self._tag)
-            log.warning("this relay was declared lost; it goes on as %s", self.boot)
+            log.warning("relay was declared lost: new_id=%s", self.boot)
         if not self._registered:
             about = json.dumps({"engine": ENGINE, **self._about()})
             self._registered = self._store.run(self._ledger.register(self.boot, lease_ms, about))
 
     def _lease_ends(self) -> dict[str, int]:
-        """Every boot's: one cheap read, however many queues and tasks there are."""
+        """Return when the lease of every worker and relay ends: one cheap read, whatever the number of queues and
+        tasks."""
         flat = self._store.command("ZRANGE", spell(self._ledger.prefix, "boots"), 0, -1, "WITHSCORES", retry=True)
         return {boot.decode(): int(float(end)) for boot, end in zip(flat[::2], flat[1::2], strict=True)}
 
 
 def new_relay(tag: str = "alone") -> str:
-    """A boot that tells what it is, which ledger it beats in, and for people which process."""
+    """Return a new relay id. It shows that it is a relay, its process, and the ledger of its heartbeats."""
     place = f"{ENGINE}.{os.getpid()}.{tag}"
     return place + secrets.token_hex(12)[: BOOT_CHARS - len(place)]
 
 
 def tag_of(settings: Settings) -> str:
-    """The same for all relays that beat in one ledger: those with its URL, prefix and namespace. An embedded server, a
-    socket and a server on loopback are another one on every machine."""
+    """Return a tag that is equal for all relays of one ledger: the same URL, prefix and namespace. An embedded server,
+    a socket or a server on loopback is a different ledger on each machine."""
     target = target_of(settings)
     local = not target.nodes or any(node.path or node.host.startswith(LOOPBACK) for node in target.nodes)
     place = [settings.key_prefix, settings.namespace, target.redacted_url, *(_machine() if local else ())]
@@ -140,21 +141,22 @@ def _machine() -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class LivingRelay:
-    """A relay as the ledger knows it. `tables`, `kinds`: what it takes; None where it is of a release that did not
-    say."""
+    """A relay that is registered in the ledger. `tables`, `kinds`: the rows it claims; None for a relay of a release
+    that did not report them."""
 
     boot: str
     tables: frozenset[str] | None
     kinds: frozenset[str] | None
 
     def takes(self, table: str) -> frozenset[str]:
-        """The kinds of rows it takes from a table."""
+        """Return the kinds of rows that the relay claims from a table."""
         if self.kinds is None:
             return frozenset(KINDS)
         return self.kinds if self.tables is None or table in self.tables else frozenset()
 
 
 def living_relays(workers: Iterable[WorkerStats]) -> list[LivingRelay]:
+    """Return the live relays among the processes that the ledger knows."""
     return [_living(one) for one in workers if is_relay(one.worker_id) and one.lease_left_ms > 0]
 
 

@@ -1,4 +1,4 @@
-"""What a relay shows to Prometheus: `rl outbox relay --metrics-port`. Needs the extra `metrics`."""
+"""Prometheus metrics of a relay: `rl outbox relay --metrics-port`. Requires the extra `metrics`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from relier.version import how_to_install
 
 COUNTERS: tuple[tuple[str, str, Callable[[RelayCounts], int]], ...] = (
     ("published", "Rows that were sent.", lambda counts: counts.published),
-    ("failed", "Times a row failed alone, and is tried again.", lambda counts: counts.failed),
-    ("dead", "Rows that were given up.", lambda counts: counts.dead),
-    ("deferred", "Times an admission limit put a row off.", lambda counts: counts.deferred),
-    ("outages", "Times a row met a target that was away.", lambda counts: counts.outages),
+    ("failed", "Failures of single rows that are retried.", lambda counts: counts.failed),
+    ("dead", "Rows that were buried.", lambda counts: counts.dead),
+    ("deferred", "Times an admission limit deferred a row.", lambda counts: counts.deferred),
+    ("outages", "Times a row was not sent because its target was away.", lambda counts: counts.outages),
 )
 DEPTHS: tuple[tuple[str, str, Callable[[Depth], float]], ...] = (
-    ("depth", "Rows that wait, counted up to 10,000.", lambda depth: depth.waiting),
+    ("depth", "Rows to be sent, counted up to 10,000.", lambda depth: depth.waiting),
     ("oldest_age_seconds", "The age of the oldest of them.", lambda depth: depth.oldest_age_ms / 1000),
     ("dead_rows", "Dead rows in the table, counted up to 10,000.", lambda depth: depth.dead),
 )
@@ -28,8 +28,8 @@ BREAKER = {"closed": 0, "half-open": 1, "open": 2}
 
 
 class RelayCollector:
-    """Reads the relays' counters and their tables' depth when it is asked. Several relays of a process are told apart
-    by the labels `database` and `table`."""
+    """Collects the relays' counters and the depth of their tables. Several relays of a process differ in the labels
+    `database` and `table`."""
 
     def __init__(self, *relays: Relay) -> None:
         self._relays = relays
@@ -74,7 +74,7 @@ class RelayCollector:
 
 
 def serve_metrics(port: int, *relays: Relay) -> None:
-    """Answer on a port, from a thread."""
+    """Serve metrics on a port, in a thread."""
     if not 1 <= port <= LAST_PORT:
         raise ConfigurationError(f"metrics_port must be from 1 to {LAST_PORT}, not {port}")
     try:
@@ -87,5 +87,5 @@ def serve_metrics(port: int, *relays: Relay) -> None:
         start_http_server(port, registry=registry)
     except OSError as error:
         raise ConfigurationError(
-            f"metrics cannot be served on port {port}: {error.strerror or error}; free it, or name another"
+            f"metrics cannot be served on port {port}: {error.strerror or error}; free the port, or choose another"
         ) from error

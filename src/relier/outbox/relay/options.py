@@ -1,4 +1,4 @@
-"""The options of a relay, by the names they have on the command line and in Django's."""
+"""The options of a relay, with the names that they have on the command line and in Django's command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LARGEST_BATCH = 10_000  # PostgreSQL takes 65,535 values in a statement, SQLite 
 
 @dataclass(frozen=True, slots=True)
 class RelayOptions:
-    """Named as on the command line; times in seconds."""
+    """The options of a relay. Times are in seconds."""
 
     batch_size: int = 100
     idle_time: float = 1.0
@@ -43,7 +43,7 @@ class RelayOptions:
         if self.batch_size > LARGEST_BATCH:
             raise ConfigurationError(
                 f"batch_size must be at most {LARGEST_BATCH}, not {self.batch_size}: one statement closes a batch, and "
-                f"databases take only so many values in one; start more relays instead"
+                f"databases limit the values of a statement; start more relays instead"
             )
         for what in (
             "shutdown_timeout",
@@ -59,7 +59,7 @@ class RelayOptions:
         if self.stale_timeout_seconds <= self.send_timeout:
             raise ConfigurationError(
                 f"stale_timeout_seconds ({self.stale_timeout_seconds:g}) must be longer than send_timeout "
-                f"({self.send_timeout:g}): a row would be given to another relay while this one sends it"
+                f"({self.send_timeout:g}), or another relay would claim a row while this one sends it"
             )
 
     def _check_times(self) -> None:
@@ -76,13 +76,13 @@ class RelayOptions:
                 raise ConfigurationError(f"{what} must be more than 0 seconds, not {getattr(self, what)}")
 
     def backoff(self, retries: int) -> float:
-        """How long a row waits that has failed so often before."""
+        """Return how long a row waits after it has failed `retries` times before (s)."""
         return float(min(self.max_backoff, self.backoff_time * 2 ** min(retries, 60)))
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of the command that runs relays: click and Django's argparse both make theirs from it."""
+    """One option of the command that runs relays, for click and for Django's argparse."""
 
     name: str
     help: str
@@ -97,7 +97,7 @@ class Option:
 
 
 def relay_options() -> list[Option]:
-    """Those of the relays themselves, then those of their process."""
+    """Return the options of the relays, then those of their process."""
     kinds: dict[str, type] = {"int": int, "float": float, "bool": bool}
     own = [
         Option(one.name, OPTION_HELP[one.name], kinds.get(str(one.type), str), one.default)
@@ -110,22 +110,20 @@ def relay_options() -> list[Option]:
 LEVELS = ("debug", "info", "warning", "error")
 
 PROCESS_OPTIONS = (
-    Option(
-        "table", "The outbox table; several times for several.", default=(DEFAULT_TABLE,), metavar="NAME", many=True
-    ),
-    Option("schema", "The tables' schema; several times for several.", default=(), metavar="NAME", many=True),
-    Option("celery_app", "Also send rows that hold Celery messages, by this app's broker.", metavar="APP"),
-    Option("no_ledger", "With --celery-app: only its broker. Rows for the ledger stay.", bool, default=False),
-    Option("listen", "Be woken by PostgreSQL's NOTIFY, of outboxes with notify=True.", bool, default=False),
-    Option("metrics_port", "Serve Prometheus metrics there.", int, metavar="PORT"),
+    Option("table", "Outbox table; repeat for several.", default=(DEFAULT_TABLE,), metavar="NAME", many=True),
+    Option("schema", "Schema of the tables; repeat for several.", default=(), metavar="NAME", many=True),
+    Option("celery_app", "Also send rows that hold Celery messages, through this app's broker.", metavar="APP"),
+    Option("no_ledger", "With --celery-app: send to its broker only. Rows for the ledger stay.", bool, default=False),
+    Option("listen", "Be woken by PostgreSQL's NOTIFY; for outboxes with notify=True.", bool, default=False),
+    Option("metrics_port", "Serve Prometheus metrics on this port.", int, metavar="PORT"),
 )
 
-LONGEST_AGE = 9  # digits: older than anything is, and still no more than a database counts
+LONGEST_AGE = 9  # digits: longer than any age, and still in the range of a database
 UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def age_of(text: str) -> int:
-    """An age as people write it, in ms."""
+    """Parse an age such as 15m or 7d. Return ms."""
     number, unit = text[:-1], text[-1:]
     if unit not in UNITS or not number.isdecimal() or len(number) > LONGEST_AGE:
         raise ConfigurationError(f"an age is a number and a unit, 90s, 15m, 6h or 7d, not {text[:60]!r}")
@@ -133,19 +131,19 @@ def age_of(text: str) -> int:
 
 
 OPTION_HELP = {
-    "batch_size": "Rows claimed at once.",
-    "idle_time": "The longest pause when there is nothing to send (s); a fifth of it where no commit can wake it.",
-    "publish_concurrency": "Threads that publish.",
-    "send_timeout": "How long a publish may take as a whole (s); then its target is away.",
-    "shutdown_timeout": "SIGTERM ends the process within this time (s) and one second, whatever hangs.",
-    "broker_outage_cooldown": "After two outages in a row, nothing is tried for so long (s).",
-    "max_retries": "How often a row is tried again that fails alone; then it is dead.",
-    "backoff_time": "How long such a row waits the first time (s); twice as long each time.",
-    "max_backoff": "The longest such wait (s).",
-    "stale_timeout_seconds": "Without the ledger, rows of a dead relay are free after so long (s).",
-    "liveness_file": "Touched by every pass, also an idle one, but not while the database refuses the relay.",
-    "dead_retention": "Remove dead rows so long after they died (s); 2592000 is 30 days. 0 keeps them.",
-    "queue_snapshot_refresh_seconds": "How often the table is counted for the metrics (s).",
-    "ordered": "Send rows with the same order key in their order.",
-    "no_wake": "Do not listen for commits, only poll: where those who push cannot reach the store.",
+    "batch_size": "Rows per claim.",
+    "idle_time": "Longest pause with nothing to send (s); a fifth of it if no commit can wake the relay.",
+    "publish_concurrency": "Number of publishing threads.",
+    "send_timeout": "Longest time for one publish (s); after it, the target counts as away.",
+    "shutdown_timeout": "SIGTERM ends the process within this time plus one second, whatever hangs (s).",
+    "broker_outage_cooldown": "Pause after two outages in a row (s).",
+    "max_retries": "Retries of a row that fails on its own; then the row is dead.",
+    "backoff_time": "First wait of such a row (s); it doubles each time.",
+    "max_backoff": "Longest such wait (s).",
+    "stale_timeout_seconds": "Without the ledger, rows of a dead relay are free after this time (s).",
+    "liveness_file": "Touched in every pass, even an idle one, but not while the database refuses the relay.",
+    "dead_retention": "Remove dead rows this long after they died (s); 2592000 is 30 days. 0 keeps them.",
+    "queue_snapshot_refresh_seconds": "Interval between counts of the table, for the metrics (s).",
+    "ordered": "Send rows with the same order key in order.",
+    "no_wake": "Only poll, do not wait for commits: if the processes that push cannot reach the store.",
 }

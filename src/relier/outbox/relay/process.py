@@ -1,8 +1,8 @@
-"""Relays as a process: they run until SIGTERM or SIGINT, and the process ends in time whatever hangs.
+"""Run relays until SIGTERM or SIGINT. The process ends in time, whatever hangs.
 
 Each relay has a thread of its own. The main thread only waits on a pipe, into which Python's C handler writes every
-signal, whichever thread the system gave it to and whatever that thread hangs in. From the signal to the end it takes at
-most --shutdown-timeout and one second.
+signal, whichever thread the system delivered it to, and whatever that thread hangs in. Shutdown takes at most
+--shutdown-timeout plus one second.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from relier.stop_signals import stop_signals
 
 log = logging.getLogger("relier.outbox")
 
-LEAVING_S = 0.8  # for the last writes, after what is being sent had --shutdown-timeout
-ENDED = b"\0"  # no signal has this number
+LEAVING_S = 0.8  # for the last writes, after publishes in progress had --shutdown-timeout
+ENDED = b"\0"  # not the number of any signal
 
 
 class RelayThread(threading.Thread):
-    """Work in a thread of its own. `error`: what ended it before its time."""
+    """Runs `work` in a thread. `error`: the exception that ended it."""
 
     def __init__(self, work: Callable[[], None], pipe: socket.socket) -> None:
         super().__init__(name="relier-relay", daemon=True)
@@ -40,17 +40,17 @@ class RelayThread(threading.Thread):
     def run(self) -> None:
         try:
             self._work()
-        except BaseException as error:  # noqa: BLE001 - raised by run_relays, once the others have ended
-            log.error("a relay ended: %s", error)  # noqa: TRY400 - its traceback comes with the raise
+        except BaseException as error:  # noqa: BLE001 - raised by run_relays after the others have ended
+            log.error("relay failed: error=%s", error)  # noqa: TRY400 - the raise shows the traceback
             self.error = error
         self.ended = True
-        with suppress(OSError):  # full: then there is enough to read
+        with suppress(OSError):  # the pipe is full, so the main thread wakes anyway
             self._pipe.send(ENDED)
 
 
 def run_relays(relays: Sequence[Relay], close: Callable[[], None] = lambda: None) -> None:
-    """Run relays until all have ended, then `close`. One that fails does not stop the others; its error is raised at
-    the end."""
+    """Run relays until all have ended, then call `close`. A relay that fails does not stop the others; its error is
+    raised at the end."""
     with _pipe() as (reading, writing):
         running = [RelayThread(relay.run, writing) for relay in relays]
         closing = RelayThread(close, writing)
@@ -61,8 +61,8 @@ def run_relays(relays: Sequence[Relay], close: Callable[[], None] = lambda: None
             left = None if ends_at is None else max(0.0, ends_at - time.monotonic())
             if not select.select([reading], [], [], left)[0]:
                 _cut([relay for relay, one in zip(relays, running, strict=True) if not one.ended])
-            told = reading.recv(4096)
-            if ends_at is None and set(told) & set(stop_signals()):
+            received = reading.recv(4096)
+            if ends_at is None and set(received) & set(stop_signals()):
                 ends_at = time.monotonic() + max(relay.options.shutdown_timeout for relay in relays) + LEAVING_S
                 for relay in relays:
                     relay.stop()
@@ -75,7 +75,7 @@ def run_relays(relays: Sequence[Relay], close: Callable[[], None] = lambda: None
 
 @contextmanager
 def _pipe() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """What is heard of signals and threads. Only the main thread may listen to signals."""
+    """Open the pipe that reports signals and ended threads. Only the main thread can handle signals."""
     reading, writing = socket.socketpair()
     with reading, writing:
         for end in (reading, writing):
@@ -94,13 +94,13 @@ def _pipe() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def _cut(relays: Sequence[Relay]) -> None:
-    """End the process under relays that hang. Their threads cannot be ended in any other way."""
+    """End the process while relays hang. Their threads cannot be ended in any other way."""
     left = all(relay.has_left.is_set() for relay in relays)
     for relay in relays:
         if not relay.has_left.is_set():
             log.error(
-                "relay %s did not end within %g s: its database or its target does not answer; rows that it holds "
-                "stay leased until other relays take them",
+                "relay did not end in time: relay=%s timeout=%gs; its database or its target does not answer; its rows "
+                "stay leased until other relays claim them",
                 relay.boot,
                 relay.options.shutdown_timeout,
             )

@@ -1,10 +1,11 @@
 """The relay: committed rows become tasks.
 
-turn      close what was published, claim the next rows, publish them; sleep only if there were none
-publish   in a window of chunks; threads only publish, and what came of it is classified and written here
+turn      close the published rows, claim the next rows, publish them; sleep only if there were none
+publish   chunks in parallel threads; the threads only publish, and the relay's thread writes the outcomes
 
-A row is claimed under a lease that names this relay; every closing write checks it. Whatever dies, the row is there
-until it was sent, and sending it twice is one task. An outage spends no row's retries; a row that fails alone does.
+A row is claimed under a lease that names this relay, and every closing write checks the lease. Whatever dies, the row
+stays in the table until it was sent, and a row that is sent twice is one task. An outage uses up no row's retries; a
+row that fails on its own does.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ from relier.submit.client import Client
 
 log = logging.getLogger("relier.outbox")
 
-SOONEST_S = 0.002  # after something was found, or the bell rang: so soon, then less and less often
-UNWOKEN_POLLS = 5  # a relay that no bell wakes looks so many times as often
-CHECK_EVERY_S = 0.5  # how often it looks around while others publish
+SOONEST_S = 0.002  # the pause after a row was found or the doorbell rang; it doubles from then on
+UNWOKEN_POLLS = 5  # a relay that no commit can wake polls this many times as often
+CHECK_EVERY_S = 0.5  # how often the relay checks on its publishing threads
 
 
 class RelayMembership(Protocol):
-    """The relay's place among the members: `Membership`, or a share in the process's."""
+    """A relay's membership in the cluster: its own `Membership`, or the one of its process."""
 
     @property
     def boot(self) -> str: ...
@@ -60,8 +61,8 @@ class RelayMembership(Protocol):
 class Relay:
     """One relay. `run` blocks until `stop`; `arun` is the same inside an asyncio application.
 
-    `membership` and `listener`: for one that is to be a member, and to be woken; see `relay_to_ledger`. `show`: what of
-    an error's text, of that task, may be kept and logged.
+    `membership`: makes the relay a member of the cluster. `listener`: wakes the relay. See `relay_to_ledger`. `show`:
+    redacts the text of a task's error before it is stored and logged.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Relay:
         self._cursor = ClaimCursor(clock, self.options.idle_time)
         self._handed_out: ClaimedBatch | None = None
         self._membership = membership
-        self._own_boot = new_relay()  # for one that is no member
+        self._own_boot = new_relay()  # for a relay that is not a member
         self._listener = None if listener is None else listener(self.wake)
         self._clock = clock
         self._stop = threading.Event()
@@ -96,12 +97,13 @@ class Relay:
         self.health = DatabaseHealth(database, self._rows, self.options.table, clock)
         self._stopped_at = 0.0
         self._publishers = PublisherThreads(self.options.publish_concurrency)
-        self.labels: dict[str, str] = {}  # in the metrics, where a process has several relays
-        self.has_left = threading.Event()  # its rows are closed or given back
+        self.labels: dict[str, str] = {}  # in the metrics, if a process has several relays
+        self.has_left = threading.Event()  # its rows are closed or released
 
-    # --- the loop ------------------------------------------------------------------------------------------------
+    # --- the loop ----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
+        """Run until `stop`, then close."""
         if self._membership is not None:
             self._membership.begin()
         if self._listener is not None:
@@ -119,11 +121,11 @@ class Relay:
             self._exchange(done, 0)
             self._release_refused()
             self.has_left.set()
-        except Exception as error:  # noqa: BLE001 - what was sent is sent again, which is one task
-            log.warning("the last batch could not be closed; %d rows stay leased: %s", len(done.rows), said_by(error))
+        except Exception as error:  # noqa: BLE001 - rows that were sent are sent again, as the same task
+            log.warning("last batch not closed: rows=%d error=%s; the rows stay leased", len(done.rows), said_by(error))
 
     def _release_refused(self) -> None:
-        """What a limit refused waits in the table, for any relay."""
+        """Return rows that a limit refused to the table, for any relay."""
         waiting = self._refused.all(self.boot)
         if waiting:
             with self._database.begin() as tx:
@@ -131,7 +133,7 @@ class Relay:
                 self._closing.close(tx, ClaimedBatch(self.boot, [row for row, _ in waiting], outcomes))
 
     async def arun(self) -> None:
-        """As a task of an application: cancel it, and it drains."""
+        """Run as an asyncio task of an application. Cancel the task to shut the relay down."""
         running = asyncio.create_task(asyncio.to_thread(self.run))
         try:
             await asyncio.shield(running)
@@ -141,22 +143,23 @@ class Relay:
             raise
 
     def stop(self) -> None:
-        """Drain: what is being sent is waited for, nothing else begins. From any thread; see `process.py`."""
+        """Shut down: wait for publishes in progress, and start no others. Callable from any thread; see process.py."""
         self._stopped_at = self._stopped_at or time.monotonic()
         self._stop.set()
         self._woken.set()
 
     def wake(self) -> None:
-        """There may be rows."""
+        """Look for rows now. Callable from any thread."""
         self._woken.set()
 
     def turn(self, done: ClaimedBatch) -> ClaimedBatch:
-        """Close one batch, claim and publish the next; where there is none, wait. Answers with what is to be closed."""
+        """Close a batch, then claim and publish the next; sleep if there are no rows. Return the batch to close
+        next."""
         self._touch()
         self._upkeep.run_due()
         try:
             batch = self._exchange(done, self.options.batch_size)
-        except Exception as error:  # noqa: BLE001 - the database is away, or refuses: nothing is lost, its rows are there
+        except Exception as error:  # noqa: BLE001 - the database is away or refuses; the rows are still there
             self.health.failed(error)
             self._sleep_after_error()
             return done
@@ -169,11 +172,11 @@ class Relay:
         return batch
 
     def depth(self) -> Depth | None:
-        """The table's, as it was lately; None before the first look. Asking for it makes the relay look."""
+        """Return the table's latest row counts; None before the first count. The first call makes the relay count."""
         return self._upkeep.depth()
 
     def drain(self) -> int:
-        """Send all that is due, and answer how many were sent: for tests and scripts. What is away is left out."""
+        """Send all due rows and return how many were sent. For tests and scripts. Targets that are away are skipped."""
         before, done = self.counts.published, ClaimedBatch(self.boot)
         while True:
             done = self._exchange(done, self.options.batch_size, probe=False)
@@ -193,20 +196,20 @@ class Relay:
 
     @property
     def boot(self) -> str:
-        """Who it is, in the rows it holds and among the members."""
+        """Return the relay's id, in the rows that it holds and among the members."""
         return self._own_boot if self._membership is None else self._membership.boot
 
     @property
     def breakers(self) -> dict[str, TargetBreaker]:
-        """By the kind of rows: that of each target."""
+        """Return the breaker of each target, by the kind of its rows."""
         return {kind: route.breaker for kind, route in self._routes.items()}
 
     def _breaker_wait(self) -> float:
-        """How long until something may be tried, where every target is away (s)."""
+        """Return how long until a target may be tried, if every target is away (s)."""
         return min((route.breaker.wait for route in self._routes.values()), default=0.0)
 
     def _pause(self) -> float:
-        """Short after something happened, longer and longer when nothing does."""
+        """Return the next pause: short after activity, doubling while there is none."""
         is_listening = self._listener is not None and self._listener.is_listening
         longest = self.options.idle_time if is_listening else self.options.idle_time / UNWOKEN_POLLS
         self._idle_turns += 1
@@ -224,22 +227,22 @@ class Relay:
             self._sleep(self.options.idle_time)
 
     def _touch(self) -> None:
-        """Not while the database refuses this relay: a restart says why, and ends there."""
+        """Touch the liveness file, but not while the database refuses this relay: a restart reports why."""
         if self.health.state is not DatabaseState.REFUSES:
             self._liveness.touch()
 
-    # --- the database: this thread alone -------------------------------------------------------------------------
+    # --- the database: this thread alone -----------------------------------------------------------------------------
 
     def _exchange(self, done: ClaimedBatch, want: int, *, probe: bool = True) -> ClaimedBatch:
-        """Close a batch and claim the next, in one transaction. `probe`: targets that were away get one row to try, and
-        what a limit refuses stays in hand; without it, everything is looked at and nothing is kept."""
+        """Close a batch and claim the next, in one transaction. `probe`: try one row on each target that was away, and
+        keep refused rows in memory. Without it, claims read the whole table and nothing is kept."""
         claims = self._claims(want, probe) if want else []
         batch = ClaimedBatch(self.boot)
         kept = self._refused.may_keep(done.rows, done.outcomes) if probe and want and done.boot == batch.boot else []
         if not done.rows and not claims:
             return batch
         if done is not self._handed_out or any(not isinstance(done.outcomes.get(row.id), Sent) for row in done.rows):
-            self._cursor.forget()  # a claim whose answer was lost, and what is given back, stand before it
+            self._cursor.forget()  # rows of a claim whose reply was lost, and released rows, stand before the cursor
         self._handed_out = None
         with self._database.begin() as tx:
             self._closing.close(tx, done, {row.id for row in kept})
@@ -251,7 +254,7 @@ class Relay:
         self._refused.keep(batch.boot, kept, done.outcomes)
         ready = self._refused.ready(batch.boot) if want else []
         if ready:
-            self._cursor.forget()  # more of the same task may stand before it
+            self._cursor.forget()  # more rows of the same task may stand before the cursor
         batch.rows = [*ready, *batch.rows]
         self._handed_out = batch
         return batch
@@ -270,14 +273,15 @@ class Relay:
         return rows
 
     def _claims(self, want: int, probe: bool) -> list[tuple[list[str], int]]:
-        """Which kinds of rows are claimed, and how many: all in one go, but for those that only try."""
+        """Return the kinds to claim and how many rows of each: one claim for all healthy targets, one row for each
+        probe."""
         states = {kind: route.breaker.state for kind, route in self._routes.items()}
         flowing = [kind for kind, state in states.items() if state == "closed"]
         trying = [kind for kind, state in states.items() if state == "half-open" and probe]
         return [*([(flowing, want)] if flowing else []), *(([kind], 1) for kind in trying)]
 
     def _renew_leases(self, batch: ClaimedBatch) -> None:
-        """While it publishes: it lives, and its rows stay its own."""
+        """While publishing, touch the liveness file and renew the leases."""
         self._touch()
         now = self._clock()
         if now < batch.renewed_at + self.options.stale_timeout_seconds / 3:
@@ -286,14 +290,14 @@ class Relay:
         try:
             with self._database.begin() as tx:
                 self._rows.renew(tx, batch.boot, [*(row.id for row in batch.rows), *self._refused.ids()])
-        except Exception as error:  # noqa: BLE001 - then another relay may send them too, which is one task
-            log.warning("the lease of %d rows could not be renewed: %s", len(batch.rows), said_by(error))
+        except Exception as error:  # noqa: BLE001 - another relay may send the rows too, as the same task
+            log.warning("leases not renewed: rows=%d error=%s", len(batch.rows), said_by(error))
 
-    # --- publishing ----------------------------------------------------------------------------------------------
+    # --- publishing --------------------------------------------------------------------------------------------------
 
     def _publish(self, batch: ClaimedBatch) -> None:
-        """Every row gets its outcome, or none if it was not begun: the breaker opened, the relay shall stop, or a row
-        of its key before it was not sent."""
+        """Publish a batch. A row has no outcome if it was not tried: the breaker opened, the relay is stopping, or an
+        earlier row of its key was not sent."""
         window = self._publishers
         chunks = PublishChunks(batch.rows, self.options.publish_concurrency, self._chunk_size)
         while True:
@@ -311,21 +315,26 @@ class Relay:
                 return
 
     def _abandon(self, batch: ClaimedBatch) -> None:
-        """The relay leaves without them. Nobody knows whether they were sent: another relay sends them again."""
+        """Abandon publishes in progress at shutdown. Whether they were sent is unknown, so another relay sends them
+        again."""
         lost = {row.id for publish in self._publishers.under_way for row in publish.chunk}
-        log.warning("%d publishes did not end in time; their rows stay leased", len(self._publishers.under_way))
+        log.warning(
+            "publishes did not end in time: publishes=%d rows=%d; the rows stay leased",
+            len(self._publishers.under_way),
+            len(lost),
+        )
         for publish in list(self._publishers.under_way):
             self._publishers.give_up(publish)
         batch.rows = [row for row in batch.rows if row.id not in lost]
 
     def _time_to_leave(self) -> float:
-        """How long it may go on once it was told to stop (s)."""
+        """Return how much of the shutdown timeout is left (s); infinite while the relay is not stopping."""
         if not self._stop.is_set():
             return math.inf
         return max(0.0, self._stopped_at + self.options.shutdown_timeout - time.monotonic())
 
     def _next(self, chunks: PublishChunks, under_way: Iterable[Sequence[Row]] = ()) -> Sequence[Row]:
-        """The next chunk, asked for one by one, as a breaker may open meanwhile; empty: there is none now."""
+        """Return the next chunk, or an empty one. Called for each chunk, because a breaker may open in between."""
         while not self._stop.is_set() and (chunk := chunks.next(under_way)):
             if self._routes[chunk[0].kind].breaker.state != "open":
                 return chunk
@@ -342,7 +351,7 @@ class Relay:
     def _record_outcomes(
         self, batch: ClaimedBatch, chunks: PublishChunks, chunk: Sequence[Row], outcomes: Sequence[Outcome]
     ) -> None:
-        """Judge what a thread has told; in the main thread, one at a time."""
+        """Record the outcomes of a publish, in the relay's own thread."""
         self.counts.outages += sum(isinstance(outcome, Outage) for outcome in outcomes)
         classified = self._routes[chunk[0].kind].classify(chunk, outcomes)
         for row, outcome in zip(chunk, classified, strict=True):
@@ -364,8 +373,8 @@ class Relay:
 
 
 def ledger_target(client: Client, options: RelayOptions) -> LedgerTarget:
-    """The ledger as a target. A call may take half of the send timeout: one without an answer is followed by the
-    question whether the store is away."""
+    """Return the ledger as a target. A call may take half of the send timeout: a call without a reply is followed by a
+    check whether the store is away."""
     return LedgerTarget(Client(client.settings.model_copy(update={"redis_deadline": options.send_timeout / 2})))
 
 
@@ -376,8 +385,8 @@ def relay_to_ledger(
     others: Sequence[PublishTarget] = (),
     listener: Callable[[Callable[[], None]], WakeListener] | None = None,
 ) -> Relay:
-    """A relay whose rows become records: a member of the cluster, woken by commits through the ledger's store, or by
-    `listener`. `others`: targets for other kinds of rows."""
+    """Return a relay that sends rows to the ledger. It is a member of the cluster, and commits wake it through the
+    ledger's store, or through `listener`. `others`: targets for other kinds of rows."""
     options = options or RelayOptions()
     settings = client.settings
     return Relay(

@@ -1,4 +1,4 @@
-"""What a relay does besides sending: it counts its table, says which rows nobody takes, and removes old dead ones."""
+"""A relay's periodic work: count the table, warn of rows that no relay claims, and delete old dead rows."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from relier.outbox.table.statements import Database, Depth, KindBacklog, OutboxT
 log = logging.getLogger("relier.outbox")
 
 EVERY_S = 60.0
-REPEAT_S = 600.0  # rows that nobody takes are told of so often
-LEFT_MS = 60_000  # rows that are younger may be another relay's, which is about to take them
-FIRST = 1_000  # rows that are looked at; those that nobody takes have been due for longest
+REPEAT_S = 600.0  # the interval between warnings of rows that no relay claims
+LEFT_MS = 60_000  # another relay may be about to claim younger rows
+FIRST = 1_000  # rows that are checked; unclaimed rows have been due for longest
 EXPIRED_AT_ONCE = 1_000
 
 TAKES = {
     CELERY: "start a relay with --celery-app",
     LEDGER: "start a relay without --no-ledger",
 }
-UNKNOWN = "no relay of this release knows them: start one of the release that wrote them"
+UNKNOWN = "this release does not know this kind: start a relay of the release that wrote the rows"
 
 
 def left_alone(found: Collection[KindBacklog], taken: Collection[str]) -> list[KindBacklog]:
-    """Kinds of rows that wait for a relay that takes them, for longer than a relay that does would let them."""
+    """Return the kinds that no relay claims: `taken` lacks them, and their rows wait longer than a relay would let
+    them."""
     return [one for one in found if one.kind not in taken and one.oldest_age_ms >= LEFT_MS]
 
 
 class Upkeep:
-    """`kinds`: of the rows that its relay takes."""
+    """`kinds`: the kinds of rows that the relay claims."""
 
     def __init__(
         self,
@@ -52,12 +53,12 @@ class Upkeep:
         self._logged_at: dict[str, float] = {}
 
     def depth(self) -> Depth | None:
-        """The table's, as it was lately; None before the first look. Asking for it makes the relay look."""
+        """Return the latest count; None before the first one. The first call makes the relay count."""
         self._shows_depth = True
         return self._depth
 
     def run_due(self) -> None:
-        """Do what is due. A database that does not answer complains at the next statement."""
+        """Do the work that is due. Errors are ignored: the relay's next statement reports a database that is away."""
         now = self._clock()
         with suppress(Exception):
             if self._shows_depth and now >= self._next_count_at:
@@ -76,7 +77,7 @@ class Upkeep:
             if now >= self._logged_at.get(one.kind, now):
                 self._logged_at[one.kind] = now + REPEAT_S
                 log.warning(
-                    "%d rows of kind %s wait in %s, the oldest for %d s, and this relay does not take them: %s",
+                    "rows that this relay does not claim: rows=%d kind=%s table=%s oldest=%ds; %s",
                     one.rows,
                     one.kind,
                     self._options.table,
@@ -85,7 +86,7 @@ class Upkeep:
                 )
 
     def _expire(self) -> None:
-        """Remove dead rows that were kept for long enough."""
+        """Delete dead rows after their retention."""
         if not self._options.dead_retention:
             return
         kept_ms, gone = round(1000 * self._options.dead_retention), 0
@@ -96,4 +97,4 @@ class Upkeep:
             if some < EXPIRED_AT_ONCE:
                 break
         if gone:
-            log.info("%d dead rows were removed: they died more than %g s ago", gone, self._options.dead_retention)
+            log.info("dead rows removed: rows=%d older_than=%gs", gone, self._options.dead_retention)

@@ -1,4 +1,4 @@
-"""The databases a relay and its tools work on, by engines of SQLAlchemy."""
+"""The database of a relay or a command, through an engine of SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 UNPREPARED: dict[str, dict[str, Any]] = {
     "psycopg": {"prepare_threshold": None},
-    # The name that `str` makes is empty, which is the statement that the next one replaces.
+    # `str` makes an empty name: the unnamed statement, which the next one replaces.
     "asyncpg": {"statement_cache_size": 0, "prepared_statement_cache_size": 0, "prepared_statement_name_func": str},
 }
 
@@ -40,15 +40,19 @@ def statement(sql: str) -> TextClause:
 
 
 def unprepared(url: URL) -> dict[str, Any]:
-    """Connect arguments that turn off prepared statements, whatever the URL says. Behind PgBouncer in transaction mode
-    the next transaction may be on another server connection, which does not have them. It costs 0.5 ms a claim, which
-    is one for a hundred rows."""
+    """Return the connect arguments that turn off prepared statements, whatever the URL says.
+
+    Behind PgBouncer in transaction mode, the next transaction may use another server connection, which does not have
+    them. This costs 0.5 ms per claim, and one claim takes a hundred rows.
+    """
     if url.get_backend_name() != "postgresql":
         return {}
     return UNPREPARED.get(url.get_driver_name(), {})
 
 
 class EngineTransaction:
+    """One transaction of an engine."""
+
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
@@ -60,7 +64,7 @@ class EngineTransaction:
 
 
 class EngineDatabase:
-    """By an engine of the user's, or one of its own from a URL."""
+    """A database reached through the user's engine, or through an engine of its own made from a URL."""
 
     def __init__(self, engine: Engine | str) -> None:
         self._owned = isinstance(engine, str)
@@ -79,10 +83,10 @@ class EngineDatabase:
 
 
 class AsyncEngineDatabase:
-    """By an async driver, for applications that have no other: in a loop of its own, which the relay's thread runs.
+    """A database reached through an async driver, on an event loop of its own, which the relay's thread runs.
 
-    Connections belong to a loop, so that an engine of the user's is made again: with its pool, which knows how it
-    connects and what is done to each connection. Listeners for its statements and transactions stay behind.
+    Connections belong to a loop, so the user's engine is created again with a copy of its pool. The pool knows how to
+    connect and what to do with each connection. Listeners for statements and transactions are not copied.
     """
 
     def __init__(self, engine: AsyncEngine | str) -> None:
@@ -119,6 +123,8 @@ class AsyncEngineDatabase:
 
 
 class AsyncTransaction:
+    """One transaction of an async engine."""
+
     def __init__(self, connection: AsyncConnection, run: Callable[[Any], Any]) -> None:
         self._connection = connection
         self._run = run
@@ -131,10 +137,10 @@ class AsyncTransaction:
 
 
 def notice_connector(url: str) -> Callable[[], Any]:
-    """How a `NoticeListener` connects to the database of a URL."""
+    """Return the function with which a `NotifyListener` connects to the database of a URL."""
     parsed = make_url(url)
     if parsed.get_backend_name() != "postgresql":
-        raise ConfigurationError(f"--listen is for PostgreSQL, not for {parsed.get_backend_name()}; leave it out")
+        raise ConfigurationError(f"--listen is for PostgreSQL, not for {parsed.get_backend_name()}; remove the option")
     try:
         import psycopg
     except ImportError as error:
@@ -146,12 +152,12 @@ def notice_connector(url: str) -> Callable[[], Any]:
 def _read(url: str) -> URL:
     try:
         return make_url(url)
-    except ValueError as error:  # of int(), which says nothing of a URL
-        raise ConfigurationError("the port in the database's URL is no number; write …@host:5432/name") from error
+    except ValueError as error:  # raised by int(), which does not mention the URL
+        raise ConfigurationError("the port in the database URL is not a number; write …@host:5432/name") from error
 
 
 def database_of(given: Engine | AsyncEngine | str) -> EngineDatabase | AsyncEngineDatabase:
-    """The database behind an engine or a URL, by a driver that blocks or one that awaits."""
+    """Return the database of an engine or a URL, for a blocking or an async driver."""
     if isinstance(given, AsyncEngine):
         return AsyncEngineDatabase(given)
     if isinstance(given, str) and _read(given).get_dialect().is_async:
@@ -160,6 +166,6 @@ def database_of(given: Engine | AsyncEngine | str) -> EngineDatabase | AsyncEngi
 
 
 def is_refused_by_driver(error: Exception) -> bool:
-    """Before any database was asked: an option in the URL is unknown to the driver, or has a value it cannot use."""
+    """Return whether the driver refused an option in the URL or its value, before it contacted any database."""
     cause = getattr(error, "orig", None) or error
     return isinstance(error, ProgrammingError) or isinstance(cause, TypeError | ValueError | AttributeError)

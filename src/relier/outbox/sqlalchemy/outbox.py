@@ -1,14 +1,13 @@
-"""The outbox for SQLAlchemy: the table in the user's MetaData, the way in for sessions and connections, as
-rows of their transactions.
+"""The outbox for SQLAlchemy: a table in the user's MetaData, and pushes from sessions and connections.
 
     outbox = Outbox(Base.metadata)
     with Session(engine) as session, session.begin():
         session.add(order)
         outbox.add(session, send_receipt, order.id)     # or: send_receipt.push_in(session, order.id)
 
-Rows of a Session are pending and become one insert just before its commit (or the release of a savepoint), in the
-transaction or savepoint they were pushed in. Rows of a Connection, and of a Session that joined one, are inserted at
-once.
+Rows that are pushed in a Session are pending until just before its commit, or the release of a savepoint. Then one
+insert writes them, in the transaction or savepoint they were pushed in. Rows that are pushed in a Connection, or in a
+Session that joined one, are inserted at once.
 """
 
 from __future__ import annotations
@@ -52,14 +51,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 AUTOCOMMIT = (
-    "the connection is in AUTOCOMMIT mode, so {name} would be sent whatever becomes of the rest; nothing was written; "
-    "begin a transaction, or make the outbox with strict=False"
+    "the connection is in AUTOCOMMIT mode, so {name} would be sent even if the rest fails; nothing was written; "
+    "begin a transaction, or create the outbox with strict=False"
 )
 
 
 class Outbox:
-    """One outbox: a table in `metadata`. `strict`: refuses what would commit by itself. `wake`: commits wake relays,
-    through the ledger's store; `notify`: by PostgreSQL, those that listen."""
+    """An outbox: a table in `metadata`.
+
+    `strict`: refuse pushes that would commit on their own. `wake`: commits wake relays through the ledger's store.
+    `notify`: commits wake relays with `--listen` through PostgreSQL.
+    """
 
     def __init__(
         self,
@@ -79,23 +81,23 @@ class Outbox:
         self._using: ContextVar[Any] = ContextVar("relier_outbox", default=None)
         use_outbox(self)
 
-    # --- writing -------------------------------------------------------------------------------------------------
+    # --- writing -----------------------------------------------------------------------------------------------------
 
     def add(self, where: Any, task: Pushable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> SyncTaskReceipt[R]:
-        """A call of a task, accepted if and when the transaction of `where` commits."""
+        """Push a call of a task. It is accepted if and when the transaction of `where` commits."""
         return task.write_to(self, where, args, kwargs)
 
     async def aadd(self, where: Any, task: Pushable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> TaskReceipt[R]:
-        """The same, for async code; an AsyncConnection needs it."""
+        """Do the same from async code. An AsyncConnection requires this method."""
         return await task.awrite_to(self, where, args, kwargs)
 
     def write(self, where: Any, rows: Sequence[NewRow]) -> None:
-        """Rows for the transaction of `where`."""
+        """Write rows in the transaction of `where`."""
         target = sync_target(where)
         if isinstance(target, AsyncConnection):
             raise ConfigurationError(
-                "an AsyncConnection has to be awaited: use `await task.apush_in(connection, …)`, or "
-                "`await outbox.aadd(connection, task, …)`; nothing was written"
+                "an AsyncConnection has to be awaited; nothing was written; use `await task.apush_in(connection, …)` "
+                "or `await outbox.aadd(connection, task, …)`"
             )
         if isinstance(target, Session):
             self._pending_rows_of(target).add(rows)
@@ -111,7 +113,7 @@ class Outbox:
             self.write(target, rows)
 
     def insert(self, connection: Connection, rows: Sequence[NewRow]) -> None:
-        """One statement for all of them, or one for every 500: databases take only so many values at once."""
+        """Insert rows, up to 500 in one statement: databases limit the number of values."""
         if self._strict and commits_by_itself(connection):
             raise OutsideTransactionError(AUTOCOMMIT.format(name=rows[0].name))
         for i in range(0, len(rows), AT_ONCE):
@@ -121,8 +123,8 @@ class Outbox:
             connection.execute(statement(NOTIFY), {"channel": channel_of(self.table.name)})
 
     def check(self, session: Session, rows: Sequence[NewRow]) -> None:
-        """Refuses at the push what `insert` would refuse at the commit, as far as it is known by then: an engine that
-        is set to AUTOCOMMIT, or a connection that the session has already."""
+        """Refuse at the push what `insert` would refuse at the commit, as far as it is known by then: an engine that is
+        set to AUTOCOMMIT, or a connection that the session already has."""
         if not self._strict:
             return
         bind = session.get_bind(**bind_arguments_for(session, self.table))
@@ -132,18 +134,19 @@ class Outbox:
 
     @contextmanager
     def using(self, where: Any) -> Iterator[None]:
-        """Inside, what `.delay()` and `.apply_async()` of a Celery app with this outbox send is in the transaction."""
+        """Inside the block, `.delay()` and `.apply_async()` of a Celery app with this outbox write in the
+        transaction."""
         with set_in_context(self._using, sync_target(where)):
             yield
 
     def pending(self, where: Any) -> list[NewRow]:
-        """Rows of a session that its next commit will insert."""
+        """Return the rows of a session that its next commit will insert."""
         target = None if isinstance(where, Engine | AsyncEngine) else sync_target(where)
         pending = self._pending.get(target) if isinstance(target, Session) else None
         return [] if pending is None else pending.rows
 
     def current(self) -> Any:
-        """The session or connection of `using`, if there is one."""
+        """Return the session or connection of `using`, if there is one."""
         return self._using.get()
 
     def ring(self) -> None:
@@ -156,7 +159,8 @@ class Outbox:
         return self._pending[session]
 
     def ring_after(self, connection: Connection) -> None:
-        """SQLAlchemy tells of a commit just before it: the relay that wakes looks a few times."""
+        """Wake a relay at the next commit. SQLAlchemy reports a commit just before it, so the relay polls a few
+        times."""
         if self._doorbell is None or connection in self._armed:
             return
         self._armed.add(connection)
@@ -167,15 +171,15 @@ class Outbox:
 
         event.listen(connection, "commit", committing, once=True)
 
-    # --- the schema ----------------------------------------------------------------------------------------------
+    # --- the schema --------------------------------------------------------------------------------------------------
 
     def validate_schema(self, bind: Engine | Connection) -> None:
-        """Raises a ConfigurationError that says what of the table is missing or different, and what to do."""
+        """Raise a ConfigurationError that lists what is missing or different in the table."""
         wrong = list(self._mismatches(bind))
         if wrong:
             raise ConfigurationError(
-                f"the outbox table {self.table.fullname!r} does not fit: {'; '.join(wrong)}; migrate it: with Alembic, "
-                f"`alembic revision --autogenerate` sees the difference"
+                f"the outbox table {self.table.fullname!r} does not match: {'; '.join(wrong)}; migrate it: with "
+                f"Alembic, `alembic revision --autogenerate` finds the difference"
             )
 
     def _mismatches(self, bind: Engine | Connection) -> Iterator[str]:
@@ -193,7 +197,7 @@ class Outbox:
         required = {column.name for column in self.table.columns}
         for name, column_found in found.items():
             if name not in required and not column_found["nullable"] and column_found.get("default") is None:
-                yield f"column {name} is not one of the outbox's, and may not be empty: no push could be written"
+                yield f"column {name} is not one of the outbox's, and must not be NULL: no row can be written"
         indexes = inspector.get_indexes(self.table.name, schema=self.table.schema)
         indexed = {tuple(index["column_names"]) for index in indexes}
         for index in self.table.indexes:
@@ -203,7 +207,7 @@ class Outbox:
 
 
 def sync_target(where: Any) -> Any:
-    """The session or connection itself: async ones have a plain one inside, scoped ones know the current one."""
+    """Return the session or connection itself, without an async or scoped wrapper."""
     if isinstance(where, scoped_session):
         return where()
     if isinstance(where, async_scoped_session):
@@ -218,14 +222,15 @@ def sync_target(where: Any) -> Any:
 
 
 def acquired_by(session: Session, bind: Engine | Connection) -> Connection | None:
-    """The connection that a session's transaction holds for a bind, if it has one by now."""
+    """Return the connection that a session's transaction already holds for a bind, if any."""
     whole = session.get_transaction()
     found = None if whole is None else whole._connections.get(bind)  # noqa: SLF001 - public since SQLAlchemy 2.1.7
     return None if found is None else found[0]
 
 
 def is_set_to_autocommit(bind: Engine | Connection) -> bool:
-    """By its settings, before there is a connection. SQLite's may be undone by a listener that says BEGIN."""
+    """Return whether a bind is set to AUTOCOMMIT, before there is a connection. On SQLite, a listener that emits BEGIN
+    may undo the setting."""
     if bind.dialect.name == "sqlite" and bind.dispatch.begin:
         return False
     given = bind.get_execution_options().get("isolation_level") or bind.dialect._on_connect_isolation_level  # noqa: SLF001
@@ -233,27 +238,32 @@ def is_set_to_autocommit(bind: Engine | Connection) -> bool:
 
 
 def commits_by_itself(connection: Connection) -> bool:
+    """Return whether each statement of a connection commits on its own."""
     if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
         return True
     if connection.dialect.name == "sqlite":
         return _sqlite_commits_by_itself(connection)
-    told = getattr(connection.connection.driver_connection, "get_autocommit", None)  # MySQL's drivers have no attribute
-    return (told() if told else getattr(connection.connection.dbapi_connection, "autocommit", False)) is True
+    # Drivers of MySQL have a method instead of the attribute.
+    get_autocommit = getattr(connection.connection.driver_connection, "get_autocommit", None)
+    if get_autocommit:
+        return get_autocommit() is True
+    return getattr(connection.connection.dbapi_connection, "autocommit", False) is True
 
 
 def _sqlite_commits_by_itself(connection: Connection) -> bool:
-    """Its driver never begins by itself where AUTOCOMMIT is set; nor where a listener says BEGIN, and then it has."""
+    """Ask SQLite's driver. It begins no transaction by itself under AUTOCOMMIT, nor where a listener emits BEGIN; but
+    in the second case a transaction is open."""
     if not connection.in_transaction():
-        connection.begin()  # as its first statement would
-    driver: Any = connection.connection.driver_connection  # aiosqlite's tells the same
+        connection.begin()  # as the first statement would
+    driver: Any = connection.connection.driver_connection  # aiosqlite has the same attributes
     return driver.isolation_level is None and not driver.in_transaction
 
 
-# --- looking ---------------------------------------------------------------------------------------------------------
+# --- reading, for the inbox and for tests ----------------------------------------------------------------------------
 
 
 class SessionStatements:
-    """Statements in the transaction of a session or a connection."""
+    """Runs statements in the transaction of a session or a connection."""
 
     def __init__(self, target: Session | Connection) -> None:
         self._target = target
@@ -274,14 +284,14 @@ class SessionStatements:
 
 
 def run_in_transaction_of(bind: Any, look: Callable[[Transaction, str], R]) -> R:
-    """What `look` answers, given a transaction of `bind` and its dialect: for tests. A session or connection sees what
-    is not committed yet; async ones are looked at from outside, and see what is."""
+    """Return what `look` returns for a transaction of `bind` and its dialect. For tests. A session or connection sees
+    its own uncommitted rows. An async one is read over another connection, which sees committed rows only."""
     if isinstance(bind, async_scoped_session):
         bind = bind()
     if isinstance(bind, AsyncSession | AsyncConnection):
         bind = bind.bind if isinstance(bind, AsyncSession) else bind.engine
     if isinstance(bind, AsyncEngine):
-        with ThreadPoolExecutor(1) as pool:  # the caller may be on an event loop: this needs another
+        with ThreadPoolExecutor(1) as pool:  # the caller may be on an event loop, and this needs another
             return pool.submit(_looking_into, bind, look).result()
     if isinstance(bind, Engine):
         return _looking_into(bind, look)

@@ -1,4 +1,4 @@
-"""Rows that wait in a SQLAlchemy session, each for the end of the transaction or savepoint it was pushed in."""
+"""Rows that are pending in a SQLAlchemy session until the transaction or savepoint they were pushed in commits."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("relier.outbox")
 
-NAMED = 10  # so many of the tasks that are dropped are named
+NAMED = 10  # dropped tasks that a warning names
 
 
 @dataclass(frozen=True, slots=True)
 class PendingRow:
-    """A row that is not inserted yet, and the transaction or savepoint it was pushed in."""
+    """A row that is not yet inserted, and the transaction or savepoint it was pushed in."""
 
     row: NewRow
     owner: SessionTransaction
 
 
 class PendingRows:
-    """The rows of one session that are not inserted yet.
+    """The rows of one session that are not yet inserted.
 
     A row is inserted inside the transaction or savepoint it was pushed in: just before that commits, or before another
-    savepoint opens inside it. From then on the database decides. A row that is still here when its transaction ends is
-    dropped, however that ended: SQLAlchemy reports every end to its listeners, but not every rollback.
+    savepoint opens inside it. From then on the database decides. A row that is still pending when its transaction ends
+    is dropped, however the transaction ended: SQLAlchemy reports every end to its listeners, but not every rollback.
     """
 
     def __init__(self, outbox: Outbox, session: Session) -> None:
         self._outbox = ref(outbox)
         self._session = ref(session)
         self._pending: list[PendingRow] = []
-        self._dropped: list[NewRow] = []  # with a savepoint; it is not known yet whether anyone asked for a rollback
+        self._dropped: list[NewRow] = []  # with a savepoint; whether anyone asked for a rollback is not yet known
         self._wrote = False
         self._watched: WeakSet[Connection] = WeakSet()
-        # Commits under way, a listener's savepoints among them: what is added now has no other to wait for.
+        # Commits in progress, including savepoints of listeners. A row that is added now has no later event.
         self._closing: set[SessionTransaction | None] = set()
         event.listen(session, "after_transaction_create", self._began)
         event.listen(session, "before_commit", self._commit)
@@ -63,8 +63,8 @@ class PendingRows:
         if not session.in_transaction():
             if not session.autobegin:
                 raise OutsideTransactionError(
-                    f"the session has not begun a transaction, and does not begin by itself; {rows[0].name} was not "
-                    f"written; use `with session.begin():`"
+                    f"the session has not begun a transaction, and autobegin is off; {rows[0].name} was not written; "
+                    f"use `with session.begin():`"
                 )
             session.begin()  # as `session.add` does
         owner, outbox = innermost(session), self._outbox()
@@ -76,12 +76,12 @@ class PendingRows:
 
     @property
     def rows(self) -> list[NewRow]:
-        """Those that are not inserted yet."""
+        """Return the rows that are not yet inserted."""
         return [entry.row for entry in self._pending]
 
     def _cannot_wait(self, session: Session) -> bool:
-        """During a commit or a flush, the last event may have passed. A session that joined the transaction of a
-        connection does not see its end at all, unless it has made a savepoint of its own there."""
+        """Return whether rows must be inserted at once. During a commit or a flush, the last event may have passed. A
+        session that joined a connection's transaction does not see its end, unless it made a savepoint of its own."""
         if self._closing or session._flushing:  # noqa: SLF001 - the flush of a commit comes after its last listener
             return True
         outbox = self._outbox()
@@ -96,13 +96,13 @@ class PendingRows:
         return False
 
     def _connection_commits(self, _: Connection) -> None:
-        """Without its session, and with all that the session has flushed."""
+        """Insert pending rows when the connection commits without its session."""
         session = self._session()
         if session is not None:
             self._insert(innermost(session))
 
     def _insert(self, transaction: SessionTransaction | None, more: Sequence[NewRow] = ()) -> None:
-        """All that wait, then `more`, in the order of the pushes."""
+        """Insert the pending rows, then `more`, in the order of the pushes."""
         rows, outbox = [*self.rows, *more], self._outbox()
         if not rows or outbox is None or transaction is None:
             return
@@ -115,7 +115,7 @@ class PendingRows:
             outbox.ring_after(connection)
 
     def _began(self, _: Session, begun: SessionTransaction) -> None:
-        """A savepoint: what was pushed before it belongs to the transaction around it."""
+        """Insert before a savepoint opens: rows pushed earlier belong to the transaction around it."""
         if begun.nested:
             self._insert(begun.parent)
 
@@ -133,7 +133,7 @@ class PendingRows:
         self._dropped.clear()
 
     def _rolled_back(self, session: Session) -> None:
-        """Somebody asked for it, so there is no need for a warning."""
+        """Drop rows without a warning: the caller asked for the rollback."""
         at = innermost(session)
         self._dropped.clear()
         self._pending = [entry for entry in self._pending if at is not None and entry.owner is not at]
@@ -149,14 +149,15 @@ class PendingRows:
             self._pending.clear()
 
     def _warn_of_dropped(self) -> None:
-        """Nobody asked for a rollback, and the caller holds receipts. An exception that closes the session did ask."""
+        """Warn of rows that were dropped although nobody asked for a rollback: the caller holds their receipts. An
+        exception that closes the session counts as asking."""
         rows = self._dropped
         if not rows or sys.exc_info()[0] is not None:
             return
         named = ", ".join(f"{row.name} {row.task_id}" for row in rows[:NAMED])
         log.warning(
-            "a session was closed without a commit after the last push, so %d of its tasks will not be sent: %s%s; "
-            "commit after the last push, or call session.rollback() if that is meant",
+            "session closed without a commit after its last push: dropped=%d tasks=%s%s; these tasks will not be sent; "
+            "commit after the last push, or call session.rollback() to discard them",
             len(rows),
             named,
             ", …" if len(rows) > NAMED else "",
@@ -164,9 +165,10 @@ class PendingRows:
 
 
 def innermost(session: Session) -> SessionTransaction | None:
+    """Return the innermost open transaction or savepoint of a session."""
     return session.get_nested_transaction() or session.get_transaction()
 
 
 def may_block(connection: Connection) -> bool:
-    """Whether a statement may run here and now. An async driver's must be awaited, by a greenlet of SQLAlchemy's."""
+    """Return whether a statement can run now. An async driver needs one of SQLAlchemy's greenlets."""
     return not connection.dialect.is_async or in_greenlet()

@@ -1,4 +1,4 @@
-"""The tables of the outbox and the inbox, for the user's MetaData: Alembic sees them."""
+"""The tables of the outbox and the inbox, in the user's MetaData, so that Alembic sees them."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def dialect_of(name: str) -> str:
 
 AT_ONCE = 500
 BLOB = LargeBinary().with_variant(LONGBLOB(), "mysql", "mariadb")
-NUMBER = BigInteger().with_variant(Integer(), "sqlite")  # SQLite counts up by itself for INTEGER alone
+NUMBER = BigInteger().with_variant(Integer(), "sqlite")  # SQLite increments only an INTEGER primary key by itself
 
 
-# On PostgreSQL a claim rewrites a row in its page, and touches no index, where there is room. As an option of a table,
-# Alembic sees it; SQLAlchemy 2.0 knows no such option.
+# On PostgreSQL, a claim rewrites a row in its page without touching an index, as long as the page has room. Alembic
+# sees a table option; SQLAlchemy 2.0 does not have this one.
 FILLFACTOR = 50
 HAS_STORAGE_OPTIONS = any(
     issubclass(Table, made) and "with" in options for made, options in PGDialect.construct_arguments
@@ -63,7 +63,7 @@ HAS_STORAGE_OPTIONS = any(
 
 
 def outbox_table(metadata: MetaData, name: str = DEFAULT_TABLE) -> Table:
-    """The table of an outbox. `name`: it may name the schema, too."""
+    """Declare the table of an outbox. `name` may include the schema."""
     schema, name = table_parts(name)
     options: dict[str, Any] = {"postgresql_with": {"fillfactor": FILLFACTOR}} if HAS_STORAGE_OPTIONS else {}
     table = Table(
@@ -97,7 +97,7 @@ def outbox_table(metadata: MetaData, name: str = DEFAULT_TABLE) -> Table:
 
 
 def inbox_table(metadata: MetaData, name: str = DEFAULT_INBOX) -> Table:
-    """The table of the marks that `ctx.exactly_once` writes. `name`: it may name the schema, too."""
+    """Declare the table of the marks that `ctx.exactly_once` writes. `name` may include the schema."""
     schema, name = table_parts(name)
     return Table(
         name,

@@ -1,4 +1,4 @@
-"""The transaction of a SQLAlchemy session or connection, as the inbox uses it."""
+"""The transaction of a SQLAlchemy session or connection that the inbox writes its mark in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from relier.outbox.table.statements import Transaction
 
 
 class TransactionHandle(SessionStatements):
-    """A transaction of its own; or, where the caller has begun one, a savepoint in that."""
+    """A transaction of its own; or a savepoint, if the caller has begun a transaction."""
 
     def __init__(self, target: Session | Connection) -> None:
         super().__init__(target)
@@ -38,14 +38,14 @@ class TransactionHandle(SessionStatements):
             if self.owns:
                 self._target.rollback()
             raise OutsideTransactionError(
-                "the connection is in AUTOCOMMIT mode, so the mark of ctx.exactly_once would be committed before the "
-                "effects, and would stay if they fail; nothing was written; use an engine with transactions"
+                "the connection is in AUTOCOMMIT mode, so the mark of ctx.exactly_once would commit before the "
+                "effects, and would stay if they fail; nothing was written; use an engine that begins transactions"
             )
         if self.owns:
             self._whole = connection.get_transaction() or connection.begin()
         else:
             self._whole = self._target.begin_nested()
-            self._connection()  # a session makes the savepoint when somebody asks for this
+            self._connection()  # a session creates the savepoint at this call
         self._watch = CommitWatch(connection)
 
     def _connection(self) -> Connection:
@@ -54,7 +54,8 @@ class TransactionHandle(SessionStatements):
         return self._target
 
     def _is_begun(self) -> bool:
-        """Also by the connection that a session is bound to: the session's commit would not be one."""
+        """Return whether the caller has begun a transaction, also on the connection that the session is bound to: then
+        a commit of the session would not commit."""
         bound = isinstance(self._bind, Connection) and self._bind.in_transaction()
         return self._target.in_transaction() or bound
 
@@ -79,7 +80,7 @@ class TransactionHandle(SessionStatements):
         if self.owns:
             self._target.rollback()
         else:
-            with suppress(Exception):  # MySQL ends the whole transaction at a deadlock, and the savepoint with it
+            with suppress(Exception):  # MySQL rolls back the whole transaction at a deadlock, including the savepoint
                 self._whole.rollback()
 
     def ask_at_commit(self, is_there: Callable[[Transaction], bool]) -> None:
@@ -92,8 +93,8 @@ class TransactionHandle(SessionStatements):
 
 
 class CommitWatch:
-    """Sees what becomes of the transaction a connection is in, and of the savepoints that are open now. What becomes of
-    later ones does not matter."""
+    """Watches the end of a connection's transaction, and of the savepoints that are open now. Later savepoints do not
+    matter."""
 
     def __init__(self, connection: Connection) -> None:
         self.state = TransactionState.OPEN
@@ -116,7 +117,8 @@ class CommitWatch:
         self._listeners.clear()
 
     def _committing(self) -> None:
-        """Where nobody can tell, it is taken for lost: another attempt finds the mark, if there is one."""
+        """Record the commit. If the mark cannot be read, assume that it is lost: another attempt finds it if it is
+        there."""
         if self.state is TransactionState.OPEN:
             self.state = TransactionState.LOST
             with suppress(Exception):
@@ -132,7 +134,7 @@ class CommitWatch:
 
 
 def savepoints_of(connection: Connection) -> Iterator[str]:
-    """The names of those that are open. SQLAlchemy reports the beginning of one before it has a name."""
+    """Return the names of the open savepoints. SQLAlchemy reports a new savepoint before it has a name."""
     inner = connection.get_nested_transaction()
     while inner is not None:
         yield inner._savepoint  # noqa: SLF001
@@ -145,8 +147,8 @@ def transaction_handle_of(where: Any) -> TransactionHandle:
         raise ConfigurationError(f"use `async with ctx.exactly_once(…)` for {type(where).__name__}")
     if isinstance(target, Session) and len(databases_of(target)) > 1:
         raise ConfigurationError(
-            "the session is bound to several databases, and a mark protects the effects in its own alone; nothing "
-            "was written; say which: `ctx.exactly_once(session.connection(bind_arguments={'mapper': Payment}))`, "
-            "and commit the session after the block"
+            "the session is bound to several databases, and a mark protects only the effects in its own database; "
+            "nothing was written; choose one: `ctx.exactly_once(session.connection(bind_arguments={'mapper': "
+            "Payment}))`, and commit the session after the block"
         )
     return TransactionHandle(target)

@@ -1,13 +1,13 @@
-"""How rows become a relay's own, without getting in the way of those who push or of other relays.
+"""Claim rows for a relay without blocking transactions that push, or other relays.
 
-PostgreSQL, SQLite   one statement picks the next rows and takes them
-MySQL, MariaDB       a plain read picks them, and they are locked by their primary keys alone
-in order             a plain read picks rows and sees which row of the same key comes before each; they are taken by id
+PostgreSQL, SQLite   one statement selects the next rows and claims them
+MySQL, MariaDB       a plain read selects rows, which are then locked by primary key alone
+ordered relays       a plain read selects rows and the predecessor of each under its order key; they are claimed by id
 
-InnoDB: whoever looks at an index with FOR UPDATE, or changes rows by anything but their primary key, touches the rows
-that others have inserted and not committed. A relay then waits for those transactions, and they hold locks that they
-never asked for: at REPEATABLE READ, one whose savepoint is rolled back keeps a lock on the gap where all others insert,
-and two such deadlock. A plain read touches none of them.
+InnoDB: a statement that scans an index with FOR UPDATE, or that changes rows by anything but their primary key, touches
+rows that other transactions have inserted and not committed. A relay then waits for those transactions, and they get
+locks that they never asked for. At REPEATABLE READ, a transaction that rolls back a savepoint keeps a lock on the gap
+where all others insert, and two such transactions deadlock. A plain read touches none of these rows.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ CLAIMED = (
     "r.id, r.task_id, r.kind, r.name, r.queue, r.body, {now} - r.created_at, r.claims, r.retries, r.due_at, r.order_key"
 )
 TAKE = "leased_by = :boot, leased_at = {now}, claims = claims + 1"
-# What PostgreSQL believes of a table that fills and empties all the time is wrong most of the time: it would sort all
-# rows to find the first. The index has them in order.
+# PostgreSQL's statistics of a table that fills and empties all the time are usually wrong, and the planner would sort
+# all rows to find the first. The index already has them in order.
 IN_ORDER = (
     "SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true), "
     "set_config('enable_sort', 'off', true)"
 )
-# The row of the same key before this one, if it is still to be sent: one step in the index, but not for MySQL, which
+# The preceding row of the same key, if it is still to be sent. This is one step in the index, except on MySQL, which
 # would read the whole key.
 BEFORE = (
     "CASE WHEN r.order_key = '' THEN NULL ELSE (SELECT b.id FROM {t} b WHERE b.order_key = r.order_key AND b.dead = 0 "
@@ -40,18 +40,16 @@ FIRST = (
     "(r.order_key = '' OR NOT EXISTS (SELECT 1 FROM {t} b WHERE b.order_key = r.order_key AND b.dead = 0 "
     "AND b.id < r.id))"
 )
-WIDEN_FACTOR = 4  # on MySQL, so many times as many rows are read where others have locked those that come next
-IDS_PER_STATEMENT = 500  # ids in one statement: MariaDB makes a join of a thousand, and reads the whole table for it
-KEYS_AT_ONCE = 100  # keys in one statement
-MAX_PASSES = (
-    4  # times that a claim in order looks past keys that must wait, before it asks for the first rows of keys alone
-)
-NOT_YET = -1  # the id of no row: something stands before it that was not found
-FORCED = {"mysql": " FORCE INDEX (PRIMARY)"}  # or else they read a table that looks small from one end to the other
+WIDEN_FACTOR = 4  # MySQL: read this many times more rows when other relays have locked the next ones
+IDS_PER_STATEMENT = 500  # MariaDB turns a thousand ids into a join, and reads the whole table
+KEYS_AT_ONCE = 100  # order keys in one statement
+MAX_PASSES = 4  # an ordered claim skips keys that must wait in this many passes; the last reads first rows of keys only
+NOT_YET = -1  # not the id of any row: the predecessor exists, but was not found
+FORCED = {"mysql": " FORCE INDEX (PRIMARY)"}  # without this, MySQL scans a table that it believes to be small
 
 
 class Claims:
-    """Claims rows for which `where` is true; `r` stands for the table there. `sql` completes a statement."""
+    """Claims rows that match `where`, in which `r` is the table. `sql` completes a statement."""
 
     def __init__(self, dialect: str, sql: Callable[[str], str], *, ordered: bool) -> None:
         self._dialect = dialect
@@ -60,7 +58,7 @@ class Claims:
         self._what = CLAIMED if ordered else CLAIMED.replace("r.order_key", "''")
 
     def claim(self, tx: Transaction, most: int, where: str, values: Mapping[str, Any]) -> list[Row]:
-        """At most so many rows, by id. `values` has those of `where`, and the `boot` that takes them."""
+        """Claim at most `most` rows, sorted by id. `values`: the parameters of `where`, and the `boot` of the relay."""
         if self._dialect == "postgresql":
             tx.run(IN_ORDER, {})
         if self._ordered:
@@ -70,16 +68,16 @@ class Claims:
         return self._take(tx, f"{where} ORDER BY r.due_at, r.id LIMIT :most", {**values, "most": most})
 
     def _pick(self, tx: Transaction, what: str, where: str, values: Mapping[str, Any], most: int) -> Sequence[Any]:
-        """A plain read: no locks, and nothing that is not committed."""
+        """Select rows with a plain read, which takes no locks and sees only committed rows."""
         sql = f"SELECT {what} FROM {{t}} r WHERE {where} ORDER BY r.due_at, r.id LIMIT :most"
         chosen = {name: value for name, value in values.items() if name != "boot" or ":boot" in where}
         return tx.run(self._sql(sql), {**chosen, "most": most})
 
-    # --- rows of one key, one after the other --------------------------------------------------------------------
+    # --- ordered claims ----------------------------------------------------------------------------------------------
 
     def _in_order(self, tx: Transaction, most: int, where: str, values: Mapping[str, Any]) -> list[Row]:
-        """Rows of a key only together with all that come before them: what another relay holds, or what is not due,
-        holds back the rest of its key."""
+        """Claim a row only together with all preceding rows of its key. A row that another relay holds, or that is not
+        due, holds back the rest of its key."""
         predecessors = self._next_in_order(tx, most, where, values)
         ids = sorted(predecessors)[:most]
         if self._dialect == "mysql":
@@ -96,7 +94,7 @@ class Claims:
     def _next_in_order(
         self, tx: Transaction, most: int, where: str, values: Mapping[str, Any]
     ) -> dict[int, int | None]:
-        """Ids that may be sent now if they are free, and the id of the same key before each."""
+        """Return the ids that may be sent now if they are free, each with the id of its predecessor."""
         predecessors: dict[int, int | None] = {}
         waiting: set[str] = set()  # keys
         for look in range(MAX_PASSES):
@@ -117,7 +115,7 @@ class Claims:
         return predecessors
 
     def _heads(self, tx: Transaction, keys: Sequence[str]) -> Iterator[int]:
-        """The first row of each of these keys: it may be due long after those behind it, which then wait for it."""
+        """Return the first row of each key. It may be due long after the rows behind it, which then wait for it."""
         head = "(SELECT b.id FROM {t} b WHERE b.order_key = :key%d AND b.dead = 0 ORDER BY b.order_key, b.id LIMIT 1)"
         for start in range(0, len(keys), KEYS_AT_ONCE):
             some = keys[start : start + KEYS_AT_ONCE]
@@ -128,7 +126,7 @@ class Claims:
     def _with_predecessors(
         self, tx: Transaction, most: int, where: str, values: Mapping[str, Any]
     ) -> Sequence[tuple[int, str, int | None]]:
-        """Ids, keys, and the id of the same key before each."""
+        """Return ids and order keys, each with the id of its predecessor."""
         if self._dialect != "mysql":
             return self._pick(tx, f"r.id, r.order_key, {BEFORE}", where, values, most)
         found = [(int(number), key) for number, key in self._pick(tx, "r.id, r.order_key", where, values, most)]
@@ -143,7 +141,7 @@ class Claims:
         return [(number, key, predecessors.get(number, NOT_YET) if key else None) for number, key in found]
 
     def _first_of_keys(self, tx: Transaction, keys: Sequence[tuple[str, list[int]]]) -> dict[int, int | None]:
-        """For MySQL: the first rows of each key, as many as were found of it, and the one before each."""
+        """MySQL: return the first rows of each key, as many as were found of it, each with its predecessor."""
         parts: list[str] = []
         values: dict[str, Any] = {}
         for i, (key, ids) in enumerate(keys):
@@ -161,19 +159,19 @@ class Claims:
         return predecessors
 
     def _give_back(self, tx: Transaction, ids: Sequence[int], boot: str) -> None:
-        """As if they had not been claimed."""
+        """Undo the claim of rows."""
         if ids:
             among, chosen = among_values("id", ids)
             back = f"UPDATE {{t}} SET leased_by = '', claims = claims - 1 WHERE {among} AND leased_by = :boot"
             tx.change(self._sql(back), {**chosen, "boot": boot})
 
-    # --- the two ways to take them -------------------------------------------------------------------------------
+    # --- the two ways to claim ---------------------------------------------------------------------------------------
 
     def _take(self, tx: Transaction, which: str, values: Mapping[str, Any]) -> list[Row]:
         pick = f"SELECT r.id FROM {{t}} r WHERE {which}"
         if self._dialect == "sqlite":
             sql = f"UPDATE {{t}} SET {TAKE} WHERE id IN ({pick}) RETURNING {self._what.replace('r.', '')}"
-        else:  # materialized, or PostgreSQL may pick anew for every row it looks at
+        else:  # without MATERIALIZED, PostgreSQL may run the selection again for every row
             sql = (
                 f"WITH picked AS MATERIALIZED ({pick} FOR UPDATE SKIP LOCKED) "
                 f"UPDATE {{t}} AS r SET {TAKE} FROM picked WHERE r.id = picked.id RETURNING {self._what}"
@@ -181,7 +179,7 @@ class Claims:
         return sorted((row_of(found) for found in tx.run(self._sql(sql), values)), key=lambda row: row.id)
 
     def _lock_next(self, tx: Transaction, most: int, where: str, values: Mapping[str, Any]) -> list[Row]:
-        """Where another relay is at the very rows that come next, those behind them."""
+        """Lock the next rows, or the rows behind them if another relay is claiming the next ones."""
         locked: dict[int, Row] = {}
         for wanted in (most, most * WIDEN_FACTOR):
             picked = [int(found[0]) for found in self._pick(tx, "r.id", where, values, wanted)]
@@ -192,7 +190,8 @@ class Claims:
         return sorted(locked.values(), key=lambda row: row.id)
 
     def _lock(self, tx: Transaction, ids: Sequence[int], most: int, where: str, values: Mapping[str, Any]) -> list[Row]:
-        """MySQL cannot return what it updates. What another relay has locked, or taken since, is left out."""
+        """Lock and read rows, because MySQL cannot return what it updates. Skip rows that another relay locked or
+        claimed."""
         locked: list[Row] = []
         for chunk in id_chunks(ids):
             among, chosen = among_values("r.id", chunk, "one")
@@ -215,7 +214,7 @@ class Claims:
 
 
 def _unbroken(rows: Iterable[Row], predecessors: Mapping[int, int | None]) -> list[Row]:
-    """Those before which no row of their key is missing."""
+    """Return the rows whose predecessors are all among them."""
     kept: dict[int, Row] = {}
     for row in sorted(rows, key=lambda row: row.id):
         predecessor = predecessors[row.id]
@@ -234,7 +233,7 @@ def among_values(column: str, values: Iterable[Any], prefix: str = "id") -> tupl
 
 
 def row_of(found: Sequence[Any], more_claims: int = 0) -> Row:
-    """What `CLAIMED` selects."""
+    """Build a row from the columns of `CLAIMED`."""
     number, task_id, kind, name, queue, body, age, claims, retries, due_at, order_key = found
     counted = int(claims) + more_claims
     return Row(

@@ -1,4 +1,4 @@
-"""What databases answer where two transactions got in each other's way: that is no failure, only "again"."""
+"""Errors that a database reports when two transactions conflict. They are not failures: the transaction is retried."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 # PostgreSQL: serialization failure, deadlock. MySQL and MariaDB: deadlock, a row that changed since the snapshot.
 CLASHED = {"40001", "40P01", 1213, 1020}
-# The other side is still at it, and was waited for: lock_timeout, innodb_lock_wait_timeout. SQLite: busy, locked.
+# The other transaction is still open after the wait: lock_timeout, innodb_lock_wait_timeout. SQLite: busy, locked.
 WAITED = {"55P03", 1205}
 SQLITE_BUSY = {5, 6}
 UNKNOWN_SAVEPOINT = 1305  # MySQL and MariaDB
@@ -14,20 +14,21 @@ ABORTED = "25P02"  # PostgreSQL
 
 
 class Contention(Enum):
-    """`CLASHED`: this transaction is undone, and may begin again at once. `WAITED`: it waited long enough in vain."""
+    """`CLASHED`: the transaction was rolled back, and may be retried at once. `WAITED`: its wait for a lock timed
+    out."""
 
     CLASHED = "clashed"
     WAITED = "waited"
 
 
 def is_unknown_savepoint(error: BaseException) -> bool:
-    """Whether a savepoint is gone, and with it the transaction it was in."""
+    """Return whether the savepoint no longer exists, which means that its transaction has ended."""
     driver = _of_driver(error)
     return driver.args[:1] == (UNKNOWN_SAVEPOINT,) or "no such savepoint" in str(driver)
 
 
 def is_aborted(error: BaseException) -> bool:
-    """Whether PostgreSQL takes no statement any more, and a commit would be a rollback."""
+    """Return whether PostgreSQL has aborted the transaction, so that a commit would be a rollback."""
     driver = _of_driver(error)
     return ABORTED in (getattr(driver, "sqlstate", None), getattr(driver, "pgcode", None))
 
@@ -37,7 +38,7 @@ def _of_driver(error: BaseException) -> BaseException:
 
 
 def contention_in(error: BaseException) -> Contention | None:
-    """What an error of a driver, of SQLAlchemy or of Django says about other transactions."""
+    """Return the conflict that an error of a driver, of SQLAlchemy or of Django reports, or None."""
     driver = _of_driver(error)
     state = getattr(driver, "sqlstate", None) or getattr(driver, "pgcode", None)
     code = driver.args[0] if driver.args and isinstance(driver.args[0], int) else None

@@ -1,7 +1,7 @@
 """Every statement on the outbox table, for PostgreSQL, MySQL / MariaDB and SQLite.
 
-A `Database` runs them: SQLAlchemy's engines or Django's connections. Times are the database's own, in ms, so that no
-two clocks are compared. Every closing write names the relay that must still hold the row.
+A `Database` runs them: an engine of SQLAlchemy or a connection of Django. Times are the database's own, in ms, so that
+two clocks are never compared. Every closing write names the relay that must still hold the row.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from relier.outbox.table.names import quoted
 
 NOW_MS = {
     "postgresql": "CAST(extract(epoch FROM now()) * 1000 AS bigint)",
-    # From UTC: UNIX_TIMESTAMP(NOW()) goes back an hour when the session's summer time ends.
+    # From UTC: UNIX_TIMESTAMP(NOW()) goes back an hour when daylight saving time ends in the session's time zone.
     "mysql": "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000",
     "sqlite": "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
 }
 SEEN = "r.id, r.task_id, r.kind, r.name, r.queue, {now} - r.created_at, r.claims, r.retries, r.error, r.died_at"
-# MySQL does not find the place of a pair in an index, the others do.
+# MySQL does not use the index for a comparison of pairs; the others do.
 AFTER = dict.fromkeys(("postgresql", "sqlite"), " AND (r.due_at, r.id) > (:after_due, :after_id)")
 AFTER["mysql"] = " AND (r.due_at > :after_due OR (r.due_at = :after_due AND r.id > :after_id))"
 KINDS = (LEDGER, CELERY)
-COUNT_MOST = 10_000  # a relay counts no further, for its metrics; people wait for more
+COUNT_MOST = 10_000  # the limit of a relay's count for its metrics; commands may count further
 ERROR_CHARS = 8_000
-# PostgreSQL: a prepared statement is not there, or is there already. Then it was prepared on another connection.
+# PostgreSQL: a prepared statement is missing, or exists already, because it was prepared on another connection.
 OTHERS_STATEMENT = {"26000", "42P05"}
 TURN_OFF = (
     "a pooler such as PgBouncer in transaction mode gives each transaction another connection: turn prepared "
@@ -38,17 +38,17 @@ TURN_OFF = (
 
 
 class Transaction(Protocol):
-    """One transaction of a relay's or a tool's. Names in a statement are written `:name`."""
+    """One transaction of a relay or a command. Parameters in a statement are written `:name`."""
 
     def run(self, sql: str, values: Mapping[str, Any]) -> Sequence[Any]:
-        """The rows it returns, if it returns any."""
+        """Run a statement and return its rows, if it has any."""
 
     def change(self, sql: str, values: Mapping[str, Any]) -> int:
-        """How many rows it changed."""
+        """Run a statement and return the number of rows that it changed."""
 
 
 class Database(Protocol):
-    """How to reach the outbox table. `dialect`: postgresql, mysql (MariaDB too) or sqlite."""
+    """The database of an outbox table. `dialect`: postgresql, mysql (also for MariaDB) or sqlite."""
 
     dialect: str
 
@@ -59,7 +59,7 @@ class Database(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LiveRelays:
-    """The relays that live, as they were `age_ms` ago. `known`: which relays would be among them, as a LIKE pattern."""
+    """The relays that were alive `age_ms` ago. `known`: a LIKE pattern for the relays that the list would contain."""
 
     boots: frozenset[str]
     age_ms: int
@@ -68,7 +68,7 @@ class LiveRelays:
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """`waiting`: rows to be sent, a lower bound where not `exact`; `oldest_age_ms`: the age of the oldest of them."""
+    """`waiting`: rows to be sent, a lower bound unless `exact`. `oldest_age_ms`: the age of the oldest of them."""
 
     waiting: int
     exact: bool
@@ -78,7 +78,7 @@ class Depth:
 
 @dataclass(frozen=True, slots=True)
 class KindBacklog:
-    """Rows of one kind that are to be sent."""
+    """The rows of one kind that are to be sent."""
 
     kind: str
     rows: int
@@ -87,7 +87,7 @@ class KindBacklog:
 
 @dataclass(frozen=True, slots=True)
 class DeadRow:
-    """A row as people look at it."""
+    """A dead row, as commands show it."""
 
     id: int
     task_id: str
@@ -103,7 +103,7 @@ class DeadRow:
 
 @dataclass(frozen=True, slots=True)
 class DeadRowFilter:
-    """Which rows a person means: those that fit everything that is given."""
+    """Selects dead rows. A row must match every field that is set."""
 
     task_id: str = ""
     name: str = ""
@@ -122,13 +122,13 @@ class DeadRowFilter:
 
 
 class OutboxTable:
-    """The table, as a relay and `rl outbox` see it."""
+    """The outbox table, for relays and for `rl outbox`."""
 
     def __init__(self, dialect: str, table: str, kinds: Iterable[str] = KINDS, *, ordered: bool = False) -> None:
         now = NOW_MS.get(dialect)
         if now is None:
             raise ConfigurationError(
-                f"the outbox knows PostgreSQL, MySQL, MariaDB and SQLite, not {dialect!r}; use one of those"
+                f"the outbox does not support {dialect!r}; use PostgreSQL, MySQL, MariaDB or SQLite"
             )
         self._dialect = dialect
         self.table = table
@@ -140,7 +140,7 @@ class OutboxTable:
     def _sql(self, text: str) -> str:
         return text.replace("{t}", self._table).replace("{now}", self._now)
 
-    # --- a relay -------------------------------------------------------------------------------------------------
+    # --- for a relay -------------------------------------------------------------------------------------------------
 
     def claim(
         self,
@@ -153,9 +153,9 @@ class OutboxTable:
         without: Sequence[tuple[str, str]] = (),
         after: tuple[int, int] | None = None,
     ) -> list[Row]:
-        """Rows that are due and that no living relay holds; they are this boot's from now on. What it holds already it
-        has forgotten: a claim whose answer was lost. `kinds`: only of these; `without`: not of these tasks, by name and
-        queue; `after`: only what comes after this `due_at` and `id`."""
+        """Claim rows that are due and that no live relay holds. Rows that this relay holds already are claimed again:
+        the reply to their claim was lost. `kinds`: only rows of these kinds. `without`: no rows of these tasks, by name
+        and queue. `after`: only rows after this `due_at` and `id`."""
         where, values = self._claimable(boot, stale_ms, members, self._kinds if kinds is None else kinds)
         for i, (name, queue) in enumerate(without):
             where += f" AND NOT (r.name = :name{i} AND r.queue = :queue{i})"
@@ -168,7 +168,8 @@ class OutboxTable:
     def _claimable(
         self, boot: str, stale_ms: int, members: LiveRelays | None, kinds: Sequence[str]
     ) -> tuple[str, dict[str, Any]]:
-        """Not dead, due, and free: never held, held for too long, or held by a relay that is gone."""
+        """Return the condition for rows that are not dead, due, and free: never leased, leased too long ago, or leased
+        by a relay that is dead."""
         free = "r.leased_by IN ('', :boot) OR r.leased_at <= {now} - :stale"
         among_kinds, values = among_values("r.kind", kinds, "kind")
         values["stale"] = stale_ms
@@ -183,23 +184,23 @@ class OutboxTable:
         self._own(tx, boot, ids, "leased_at = {now}")
 
     def delete(self, tx: Transaction, boot: str, ids: Sequence[int]) -> int:
-        """They were sent. Answers how many were still this boot's."""
+        """Delete rows that were sent. Return how many of them this relay still held."""
         return self._by_id(tx, ids, "DELETE", "leased_by = :boot", {"boot": boot})
 
     def release(self, tx: Transaction, boot: str, ids: Sequence[int], later_ms: int = 0) -> None:
-        """They were not sent, which is nobody's fault: again, as soon as that."""
+        """Release rows that were not sent, through no fault of their own. They are due again after `later_ms`."""
         if later_ms:
             self._own(tx, boot, ids, "leased_by = '', due_at = {now} + :later", later=later_ms)
         else:
             self._own(tx, boot, ids, "leased_by = ''")
 
     def fail(self, tx: Transaction, boot: str, row: int, later_ms: int, error: str) -> None:
-        """It was not sent by a fault of its own: one retry less."""
+        """Charge a retry to a row that could not be sent through its own fault."""
         change = "leased_by = '', retries = retries + 1, due_at = {now} + :later, error = :error"
         self._own(tx, boot, [row], change, later=later_ms, error=error[:ERROR_CHARS])
 
     def bury(self, tx: Transaction, boot: str, row: int, error: str) -> None:
-        """It will not be sent any more, until a person says so."""
+        """Mark a row as dead. It is not sent again unless a person replays it."""
         change = "leased_by = '', dead = 1, died_at = {now}, error = :error"
         self._own(tx, boot, [row], change, error=error[:ERROR_CHARS])
 
@@ -207,7 +208,7 @@ class OutboxTable:
         return self._by_id(tx, ids, f"UPDATE SET {change}", "leased_by = :boot", {**values, "boot": boot})
 
     def _by_id(self, tx: Transaction, ids: Sequence[int], change: str, which: str, values: Mapping[str, Any]) -> int:
-        """Change rows by their primary keys and by nothing else (claims.py says why): `DELETE`, or `UPDATE SET …`."""
+        """Change rows by primary key alone (claims.py explains why). `change`: `DELETE` or `UPDATE SET …`."""
         verb, _, rest = change.partition(" ")
         forced = FORCED.get(self._dialect, "")
         delete = f"DELETE r FROM {{t}} r{forced}" if forced else "DELETE FROM {t}"
@@ -219,16 +220,16 @@ class OutboxTable:
         return changed
 
     def check_access(self, tx: Transaction) -> None:
-        """Raises where the table is not there, lacks a column, or may not be changed. Changes nothing."""
+        """Raise if the table is missing, lacks a column, or may not be changed. Change nothing."""
         rest = "r.order_key, r.due_at, r.leased_by, r.leased_at, r.dead, r.died_at, r.error"
         tx.run(self._sql(f"SELECT {CLAIMED}, {rest} FROM {{t}} r WHERE 1 = 0"), {})
         tx.change(self._sql("UPDATE {t} SET claims = claims WHERE 1 = 0"), {})
         tx.change(self._sql("DELETE FROM {t} WHERE 1 = 0"), {})
 
-    # --- people --------------------------------------------------------------------------------------------------
+    # --- for people --------------------------------------------------------------------------------------------------
 
     def depth(self, tx: Transaction, most: int = COUNT_MOST) -> Depth:
-        """Count the rows, waiting and dead, up to `most` of each: cheap however many there are."""
+        """Count the waiting and the dead rows, up to `most` of each, so that the cost is bounded."""
 
         def count(dead: int) -> int:
             sql = f"SELECT count(*) FROM (SELECT 1 FROM {{t}} WHERE dead = :dead LIMIT {most}) counted"
@@ -239,7 +240,7 @@ class OutboxTable:
         return Depth(waiting, waiting < most, int(oldest[0][0]) if oldest else 0, count(1))
 
     def kinds(self, tx: Transaction, most: int = COUNT_MOST) -> list[KindBacklog]:
-        """Count the rows to be sent by their kind, among the `most` that are due first."""
+        """Count the rows to be sent by kind, among the `most` rows that are due first."""
         first = f"SELECT kind, created_at FROM {{t}} WHERE dead = 0 ORDER BY due_at, id LIMIT {most}"
         sql = f"SELECT kind, count(*), {{now}} - min(created_at) FROM ({first}) found GROUP BY kind ORDER BY kind"
         return [KindBacklog(kind, int(rows), int(age)) for kind, rows, age in tx.run(self._sql(sql), {})]
@@ -254,23 +255,23 @@ class OutboxTable:
         return bytes(found[0][0]) if found else b""
 
     def waiting(self, tx: Transaction) -> list[Row]:
-        """All that is not dead, whoever holds it: for tests."""
+        """Return every row that is not dead, leased or not. For tests."""
         sql = f"SELECT {CLAIMED} FROM {{t}} r WHERE dead = 0 ORDER BY id"
         return [row_of(found) for found in tx.run(self._sql(sql), {})]
 
     def remove(self, tx: Transaction, ids: Sequence[int]) -> None:
-        """They go, whoever holds them: for tests."""
+        """Delete rows, leased or not. For tests."""
         if ids:
             among, chosen = among_values("id", ids)
             tx.change(self._sql(f"DELETE FROM {{t}} WHERE {among}"), chosen)
 
     def replay(self, tx: Transaction, wanted: DeadRowFilter) -> int:
-        """Dead rows are sent once more, with all their retries."""
+        """Make dead rows due again, with all their retries."""
         change = "dead = 0, retries = 0, claims = 0, leased_by = '', due_at = {now}, error = '', died_at = 0"
         return self._by_id(tx, self._dead_ids(tx, wanted), f"UPDATE SET {change}", "dead = 1", {})
 
     def purge(self, tx: Transaction, wanted: DeadRowFilter) -> int:
-        """Dead rows go for good."""
+        """Delete dead rows."""
         return self._by_id(tx, self._dead_ids(tx, wanted), "DELETE", "dead = 1", {})
 
     def _dead_ids(self, tx: Transaction, wanted: DeadRowFilter) -> list[int]:
@@ -278,7 +279,7 @@ class OutboxTable:
         return [found[0] for found in tx.run(self._sql(f"SELECT id FROM {{t}} WHERE dead = 1{where}"), values)]
 
     def expire(self, tx: Transaction, kept_ms: int, most: int) -> int:
-        """Remove up to `most` rows that died that long ago."""
+        """Delete up to `most` rows that died at least `kept_ms` ago."""
         pick = "SELECT id FROM {t} WHERE dead = 1 AND died_at <= {now} - :kept ORDER BY due_at, id LIMIT :most"
         ids = [found[0] for found in tx.run(self._sql(pick), {"kept": kept_ms, "most": most})]
         return self._by_id(tx, ids, "DELETE", "dead = 1", {})
@@ -289,10 +290,10 @@ class OutboxTable:
 
 
 def said_by(error: BaseException) -> str:
-    """What the database said, in one line. SQLAlchemy's errors add the whole statement, PostgreSQL's a part of it."""
+    """Return the database's message in one line, without the statement that SQLAlchemy and PostgreSQL add."""
     driver = getattr(error, "orig", None) or error
-    told = " ".join(str(driver).partition("\nLINE ")[0].split())
-    return f"{told}; {TURN_OFF}" if getattr(driver, "sqlstate", None) in OTHERS_STATEMENT else told
+    message = " ".join(str(driver).partition("\nLINE ")[0].split())
+    return f"{message}; {TURN_OFF}" if getattr(driver, "sqlstate", None) in OTHERS_STATEMENT else message
 
 
 def _seen(found: Sequence[Any]) -> DeadRow:

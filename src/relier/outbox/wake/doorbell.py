@@ -1,4 +1,4 @@
-"""A commit wakes a relay, through the ledger's store. A ring may be lost, or come too early: polling finds the row."""
+"""Wake a relay after a commit, through the ledger's store. A ring may be lost or early: polling finds the row."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _muted = threading.Event()
 
 @contextmanager
 def muted() -> Iterator[None]:
-    """No commit of this process rings meanwhile: for tests that have no relay, and perhaps no store."""
+    """Do not ring inside the block. For tests that have no relay, and perhaps no store."""
     before = _muted.is_set()
     _muted.set()
     try:
@@ -36,8 +36,8 @@ def muted() -> Iterator[None]:
 
 
 class Doorbell:
-    """Rings in a thread of its own: a commit neither waits for the store nor fails by it, nor starts one. Rings while
-    one is under way are one."""
+    """Rings in a thread of its own, so that a commit never waits for the store, fails because of it, or starts it.
+    Rings during a ring are merged into one."""
 
     def __init__(self, client: Callable[[], Client]) -> None:
         self._client = client
@@ -46,7 +46,7 @@ class Doorbell:
         self._pid = 0
 
     def ring(self) -> None:
-        """There are rows; from any thread, also after a fork."""
+        """Signal that there are rows. Callable from any thread, also after a fork."""
         if _muted.is_set():
             return
         if self._pid != os.getpid():
@@ -68,20 +68,20 @@ class Doorbell:
             if is_store_running(client.settings):
                 client.run(client.ledger.ring_outbox())
         except RelierError as error:
-            log.debug("no relay was woken; one that polls will find the rows: %s", error)
+            log.debug("doorbell not rung: error=%s; a relay finds the rows when it polls", error)
 
 
 def is_store_running(settings: Settings) -> bool:
-    """False where the store is the project's own and does not run: to ring would start it, and nobody listens."""
+    """Return False for an embedded store that does not run. A call would start it, and nobody listens there."""
     target = target_of(settings)
     return target.kind != "embedded" or EmbeddedServer(target.folder).listens()
 
 
 class WakeListener(threading.Thread):
-    """What wakes a relay. `is_listening`: whoever rings is heard now."""
+    """A thread that wakes a relay. `is_listening`: rings arrive now."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
-        super().__init__(name="relier-relay-ear", daemon=True)
+        super().__init__(name="relier-relay-wake", daemon=True)
         self._wake = wake
         self._ending = threading.Event()
         self.is_listening = False
@@ -91,7 +91,7 @@ class WakeListener(threading.Thread):
 
 
 class DoorbellListener(WakeListener):
-    """Waits for the bell of the ledger's store."""
+    """Waits for the doorbell in the ledger's store."""
 
     def __init__(self, settings: Settings, scripts: Scripts, wake: Callable[[], None]) -> None:
         super().__init__(wake)

@@ -1,7 +1,7 @@
-"""PostgreSQL wakes a relay itself: a push says NOTIFY in its transaction, which is told when that commits.
+"""Wake a relay through PostgreSQL: a push runs NOTIFY in its transaction, and PostgreSQL sends it at the commit.
 
-For outboxes made with `notify=True` and relays with `--listen`: where no ledger is there to ring, or not to be asked.
-PostgreSQL tells equal notices of one transaction once, and a relay that is awake is_listening no more of them.
+For outboxes with `notify=True` and relays with `--listen`, where no ledger can be reached to ring its doorbell.
+PostgreSQL sends equal notifications of one transaction once, and a relay that is awake needs no more of them.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ log = logging.getLogger("relier.outbox")
 
 WAIT_S = 1.0
 DEAF = (
-    "PostgreSQL's notices do not arrive, so the relay polls: its connection goes through a pooler, such as PgBouncer "
-    "in transaction mode, that gives LISTEN to another connection; to be woken by commits, give --database an address "
-    "of PostgreSQL itself, or of a pool in session mode"
+    "PostgreSQL's notifications do not arrive, so the relay polls; the connection goes through a pooler, such as "
+    "PgBouncer in transaction mode, which runs LISTEN on another connection; to be woken by commits, point --database "
+    "at PostgreSQL itself, or at a pool in session mode"
 )
 NOTIFY = "SELECT pg_notify(:channel, '')"
 
 
 def channel_of(table: str) -> str:
-    """Where notices of that table are heard."""
+    """Return the channel for notifications of a table."""
     return table_parts(table)[1]
 
 
 class NotifyListener(WakeListener):
-    """Waits for the notice of a transaction with rows, which comes when it commits."""
+    """Waits for the notification that PostgreSQL sends when a transaction with rows commits."""
 
     def __init__(self, connect: Callable[[], psycopg.Connection[Any]], table: str, wake: Callable[[], None]) -> None:
         super().__init__(wake)
@@ -52,14 +52,14 @@ class NotifyListener(WakeListener):
                         log.warning(DEAF)
                         return
                     self._listen(connection)
-            except Exception as error:  # noqa: BLE001 - the database is away: polling goes on, and this tries again
-                log.info("PostgreSQL's notices are not heard: %s", error)
+            except Exception as error:  # noqa: BLE001 - the database is away: the relay polls, this retries
+                log.info("not listening to PostgreSQL: error=%s; the relay polls, and the listener retries", error)
             self.is_listening = False
             self._ending.wait(WAIT_S)
 
     def _arrives(self, connection: psycopg.Connection[Any]) -> bool:
-        """Whether a notice of another connection is heard. The server's process is the one that greeted, unless there
-        is a pooler between them; then it is tried."""
+        """Return whether a notification from another connection arrives. Without a pooler, the server process is the
+        one that accepted the connection. Otherwise try it."""
         found = connection.execute("SELECT pg_backend_pid()").fetchone()
         if found == (connection.info.backend_pid,):
             return True
@@ -69,7 +69,7 @@ class NotifyListener(WakeListener):
 
     def _listen(self, connection: psycopg.Connection[Any]) -> None:
         self.is_listening = True
-        self._wake()  # something may have been committed before it listened
+        self._wake()  # rows may have been committed before LISTEN
         while not self._ending.is_set():
             for _ in connection.notifies(timeout=WAIT_S, stop_after=1):
                 self._wake()

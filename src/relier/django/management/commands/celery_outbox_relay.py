@@ -1,4 +1,4 @@
-"""`relier_relay` under the name it has in projects that come from a Celery outbox."""
+"""`relier_relay` under its name in projects that migrate from a Celery outbox."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from relier.django.management.commands.relier_relay import Command as RelayComma
 
 
 class Command(RelayCommand):
-    help = "Send the tasks that were committed to the outbox: the same as relier_relay."
+    help = "Send the tasks that were committed to the outbox. Same as relier_relay."

@@ -1,5 +1,5 @@
-"""`python manage.py relier_outbox …`: what waits in the outbox, and what is done with the dead; as `rl outbox` does,
-through Django's own connections."""
+"""`python manage.py relier_outbox …`: inspect the outbox, and replay or purge dead rows. The same as `rl outbox`, over
+Django's own connections."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ COUNTED = 1_000_000  # rows that `stats` counts
 
 
 class Command(BaseCommand):
-    help = "Look at the outbox: what waits, what is dead; replay or purge dead rows; forget old marks of the inbox."
+    help = "Inspect the outbox: waiting and dead rows. Replay or purge dead rows. Delete old marks of the inbox."
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        for name, told in (
-            ("stats", "How many rows wait, how old the oldest is, how many are dead, and which relays live."),
-            ("dead", "Rows that could not be sent, with their exceptions."),
-            ("replay", "Send dead rows once more, with all their retries."),
-            ("purge", "Remove dead rows for good."),
-            ("forget", "Remove the marks of `ctx.exactly_once` that are older than any task that could come back."),
+        for name, about in (
+            ("stats", "Count waiting and dead rows, show the age of the oldest, and list the live relays."),
+            ("dead", "List rows that could not be sent, with their errors."),
+            ("replay", "Send dead rows again, with all their retries."),
+            ("purge", "Delete dead rows."),
+            ("forget", "Delete marks of `ctx.exactly_once` that are older than any task that could run again."),
         ):
-            one = actions.add_parser(name, help=told, description=told)
+            one = actions.add_parser(name, help=about, description=about)
             one.add_argument("--database", default=DEFAULT_DB_ALIAS, metavar="ALIAS", help="The database.")
             one.add_argument("--table", default=DEFAULT_TABLE, metavar="NAME", help="The outbox table.")
             one.add_argument("--json", action="store_true", dest="as_json", help="Print one JSON document.")
             if name in ("dead", "replay", "purge"):
                 add_choice(one)
             if name in ("replay", "purge"):
-                one.add_argument("--all", action="store_true", help="All of them, without an ID or a filter.")
-                one.add_argument("--dry-run", action="store_true", help="Only count.")
+                one.add_argument("--all", action="store_true", help="Every dead row, without an ID or a filter.")
+                one.add_argument("--dry-run", action="store_true", help="Count only.")
             if name in ("replay", "purge", "forget"):
-                one.add_argument("--yes", "-y", action="store_true", help="Do not ask.")
+                one.add_argument("--yes", "-y", action="store_true", help="Do not ask for confirmation.")
             if name == "dead":
-                one.add_argument("--limit", type=int, default=50, metavar="N", help="At most so many.  [default: 50]")
+                one.add_argument("--limit", type=int, default=50, metavar="N", help="Longest list.  [default: 50]")
             if name == "forget":
-                one.add_argument("--older-than", required=True, metavar="AGE", help="Only marks so old: 90d.")
-                one.add_argument("--inbox", default=DEFAULT_INBOX, metavar="NAME", help="The table of the marks.")
+                one.add_argument("--older-than", required=True, metavar="AGE", help="Only marks older than this: 90d.")
+                one.add_argument("--inbox", default=DEFAULT_INBOX, metavar="NAME", help="The inbox table.")
 
     def handle(self, **given: Any) -> None:
         try:
@@ -69,9 +69,9 @@ class Command(BaseCommand):
             raise CommandError(str(error), returncode=2) from error
         except DatabaseError as error:
             advice = (refusal_in(error) or TABLE).format(table=given["table"])
-            raise CommandError(f"the database said no: {said_by(error)}; {advice}", returncode=3) from error
+            raise CommandError(f"the database refused: {said_by(error)}; {advice}", returncode=3) from error
 
-    # --- looking -------------------------------------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------------------------------------
 
     def _stats(self, _: dict[str, Any]) -> None:
         with self.database.begin() as tx:
@@ -107,20 +107,22 @@ class Command(BaseCommand):
         ]
         self._answer({"total": total, "rows": seen}, *lines, f"{len(found):,} of {total:,} dead rows.")
 
-    # --- deciding ------------------------------------------------------------------------------------------------
+    # --- changing ----------------------------------------------------------------------------------------------------
 
     def _replay(self, given: dict[str, Any]) -> None:
         self._carry_out(given, self.rows.replay, "Replay", "replayed")
 
     def _purge(self, given: dict[str, Any]) -> None:
-        self._carry_out(given, self.rows.purge, "Remove for good", "removed")
+        self._carry_out(given, self.rows.purge, "Delete", "removed")
 
     def _carry_out(
         self, given: dict[str, Any], act: Callable[[Transaction, DeadRowFilter], int], verb: str, done_word: str
     ) -> None:
         wanted = wanted_in(given)
         if wanted == [DeadRowFilter()] and not given["all"]:
-            raise CommandError("say which: IDs, --name, --queue, --older-than, or --all", returncode=2)
+            raise CommandError(
+                "no rows were selected; say which: IDs, --name, --queue, --older-than, or --all", returncode=2
+            )
         with self.database.begin() as tx:
             matched = sum(self.rows.count_dead(tx, one) for one in wanted)
         if given["dry_run"]:
@@ -136,30 +138,30 @@ class Command(BaseCommand):
         age, kept_ms = age_of(given["older_than"]), round(1000 * default_client().settings.dead_ttl)
         if age < kept_ms:
             self.stderr.write(
-                f"Dead letters are kept for {span(kept_ms)} (RELIER_DEAD_TTL): one that is replayed after its mark is "
-                f"gone has its effect twice."
+                f"Dead letters are kept for {span(kept_ms)} (RELIER_DEAD_TTL): if one is replayed after its mark is "
+                f"deleted, its effect happens twice."
             )
         with self.database.begin() as tx:
             count = marks.count(tx, age)
-        self._ask(given, count, f"Remove for good {count:,} marks?")
+        self._ask(given, count, f"Delete {count:,} marks?")
         with self.database.begin() as tx:
             done = marks.purge(tx, age)
         self._answer({"removed": done}, f"{done:,} marks removed.")
 
     def _ask(self, given: dict[str, Any], count: int, question: str) -> None:
         if count and not given["yes"] and not self.as_json and input(f"{question} [y/N] ").lower() not in ("y", "yes"):
-            raise CommandError("nothing was done")
+            raise CommandError("nothing was changed")
 
     def _answer(self, document: dict[str, Any], *lines: str) -> None:
         self.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) if self.as_json else "\n".join(lines))
 
 
 def add_choice(parser: Any) -> None:
-    """Which of the dead: by id, task, queue or age."""
+    """Add the options that select dead rows: by id, task, queue or age."""
     parser.add_argument("task_ids", nargs="*", metavar="ID")
     parser.add_argument("--name", default="", metavar="TASK", help="Only rows of this task.")
     parser.add_argument("--queue", default="", metavar="NAME", help="Only rows for this queue.")
-    parser.add_argument("--older-than", default="", metavar="AGE", help="Only rows so old: 90s, 15m, 6h, 7d.")
+    parser.add_argument("--older-than", default="", metavar="AGE", help="Only rows older than this: 90s, 15m, 6h, 7d.")
 
 
 def wanted_in(given: dict[str, Any]) -> list[DeadRowFilter]:
@@ -168,7 +170,7 @@ def wanted_in(given: dict[str, Any]) -> list[DeadRowFilter]:
 
 
 def relays_alive() -> list[LivingRelay] | None:
-    """None where the ledger is away, or is an embedded one that does not run: asking would start it."""
+    """Return the live relays; None if the ledger is away, or is embedded and does not run: a call would start it."""
     client = default_client()
     if not is_store_running(client.settings):
         return None

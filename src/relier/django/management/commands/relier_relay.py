@@ -1,4 +1,4 @@
-"""`python manage.py relier_relay`: committed rows of the outbox become tasks, until SIGTERM or SIGINT."""
+"""`python manage.py relier_relay`: send committed rows of the outbox, until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from relier.version import how_to_install
 
 
 class Command(BaseCommand):
-    help = "Send the tasks that were committed to the outbox. Several databases and tables have a relay each."
+    help = "Send the tasks that were committed to the outbox. Each database and table has its own relay."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--database",
             action="append",
             metavar="ALIAS",
-            help=f"The database whose outbox it is; several times for several.  [default: {DEFAULT_DB_ALIAS}]",
+            help=f"Database of the outbox; repeat for several.  [default: {DEFAULT_DB_ALIAS}]",
         )
-        parser.add_argument("--log-level", choices=LEVELS, help="Log to stderr from this level on.")
+        parser.add_argument("--log-level", choices=LEVELS, help="Log to stderr, from this level.")
         for option in relay_options():
             more: dict[str, Any] = {"dest": option.name, "help": option.help}
             if option.kind is bool:
@@ -50,7 +50,7 @@ class Command(BaseCommand):
 
     def handle(self, **given: Any) -> None:
         if given["no_ledger"] and not given["celery_app"]:
-            raise CommandError("--no-ledger leaves nowhere to send to: give --celery-app, too", returncode=2)
+            raise CommandError("--no-ledger leaves nowhere to send to; add --celery-app", returncode=2)
         if given["log_level"]:
             start_logging(given["log_level"])
         try:
@@ -59,38 +59,38 @@ class Command(BaseCommand):
             raise CommandError(str(error), returncode=2) from error
         fleet.run()
         counts = [relay.counts for relay in fleet.relays]
-        told = {name: sum(getattr(one, name) for one in counts) for name in ("published", "failed", "dead")}
+        totals = {name: sum(getattr(one, name) for one in counts) for name in ("published", "failed", "dead")}
         self.stdout.write(
-            f"The relay has stopped: {told['published']} sent, {told['failed']} failed, {told['dead']} dead."
+            f"Relay stopped: {totals['published']} sent, {totals['failed']} failed, {totals['dead']} dead."
         )
 
     def _fleet(self, given: dict[str, Any]) -> Fleet:
         options = RelayOptions(**{one.name: given[one.name] for one in fields(RelayOptions) if one.name != "table"})
         tables = tables_in(several(given["table"]) or [options.table], several(given["schema"]))
         aliases = several(given["database"]) or [DEFAULT_DB_ALIAS]
-        places = [place_of(alias, table, listen=given["listen"]) for alias in aliases for table in tables]
-        check_relay_tables(places)
+        relay_tables = [relay_table_of(alias, table, listen=given["listen"]) for alias in aliases for table in tables]
+        check_relay_tables(relay_tables)
         self._look_at_tables(aliases, tables)
         others = broker_of(given["celery_app"], options) if given["celery_app"] else []
-        fleet = Fleet(places, options, others, None if given["no_ledger"] else default_client())
+        fleet = Fleet(relay_tables, options, others, None if given["no_ledger"] else default_client())
         fleet.check()
         if given["metrics_port"] is not None:
             serve_metrics(given["metrics_port"], *fleet.relays)
-        for place in places:
+        for relay_table in relay_tables:
             self.stdout.write(
-                f"The relay sends what is committed to {place.table} in {place.name} ({place.database.dialect})."
+                f"Relay started: table {relay_table.table} in {relay_table.name} ({relay_table.database.dialect})."
             )
         for alias in aliases:
-            close_idle(alias)  # relays have threads, and so connections, of their own
+            close_idle(alias)  # relays run in threads with their own connections
         return fleet
 
     def _look_at_tables(self, aliases: Sequence[str], tables: Sequence[str]) -> None:
-        """Whether the app's own table fits, where it is the one; of several databases, one that fits is enough."""
+        """Check the app's own table, if a relay uses it. Raise only if the table matches in none of the databases."""
         if OutboxRow._meta.db_table not in tables:
             return
         wrong = {alias: found for alias in aliases if (found := wrong_with(alias))}
         if wrong and len(wrong) == len(aliases):
-            raise CommandError("\n".join(told for found in wrong.values() for told in found), returncode=2)
+            raise CommandError("\n".join(line for found in wrong.values() for line in found), returncode=2)
         for found in wrong.values():
             self.stderr.write("\n".join(found))
 
@@ -98,18 +98,18 @@ class Command(BaseCommand):
 def wrong_with(alias: str) -> list[str]:
     try:
         return [f"{one.msg}. {one.hint}" for one in tables_of(alias)]
-    except DatabaseError:  # it is away, or refuses: the relay finds out which
+    except DatabaseError:  # away or refusing: the relay finds out which
         return []
 
 
-def place_of(alias: str, table: str, *, listen: bool) -> RelayTable:
+def relay_table_of(alias: str, table: str, *, listen: bool) -> RelayTable:
     database = DjangoDatabase(alias)
     listener = partial(NotifyListener, notice_connector(alias), table) if listen else None
     return RelayTable(repr(alias), database, RelayOptions(table=table).table, listener)
 
 
 def several(given: str | Sequence[str] | None) -> list[str]:
-    """`call_command` may be given one, not in a list."""
+    """Return a list. `call_command` may pass a single value."""
     if given is None:
         return []
     return [given] if isinstance(given, str) else list(given)
@@ -121,7 +121,7 @@ def close_idle(alias: str) -> None:
 
 
 def start_logging(level: str) -> None:
-    """To stderr, unless the project's LOGGING says where."""
+    """Log to stderr, unless the project's LOGGING has a handler."""
     logger = logging.getLogger("relier")
     logger.setLevel(level.upper())
     if not logger.hasHandlers():

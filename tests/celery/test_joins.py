@@ -14,9 +14,10 @@ from celery.result import GroupResult
 from relier import codec, use_client
 from relier.celery import install
 from relier.celery.adoption import adoption_of
-from relier.celery.canvas.backend import FAILED, run_join
+from relier.celery.canvas.join import run_join
+from relier.celery.canvas.large_values import STORED_VALUES, fetch_stored_values
 from relier.celery.canvas.nesting import NESTED
-from relier.celery.canvas.parts import ASIDE, fetch
+from relier.celery.canvas.parts import FAILED
 from relier.celery.sending.collect import Collector, collecting
 from relier.celery.sending.control import chord_of, message_in
 from relier.celery.working.report import TracerReport
@@ -108,7 +109,7 @@ def test_where_nobody_knows_who_belongs_where_the_chord_fails(make: Make) -> Non
     header.delete()
     report, collector = joined(app, header.id, body, parts_of(header))
     assert (report.state, collector.follow_ups) == (states.FAILURE, [])
-    assert "the result backend has lost how" in report.failure.message
+    assert "the result backend has lost their structure" in report.failure.message
     assert app.AsyncResult(body["options"]["task_id"]).state == states.FAILURE
 
 
@@ -126,17 +127,19 @@ def test_values_that_do_not_fit_into_a_payload_are_read_where_they_are_kept(make
     report, collector = joined(app, header.id, body, parts)
     (started,) = collector.follow_ups
     assert (report.state, len(started.payload) < 10_000) == (states.SUCCESS, True)
-    place = {ASIDE: f"{header.id}.parts"}
-    assert fetch(app, Collector("body", "celery"), {"id": "body", "args": [place, 7]}) == [texts, 7]
-    app.backend.forget(place[ASIDE])
+    place = {STORED_VALUES: f"{header.id}.parts"}
+    assert fetch_stored_values(app, Collector("body", "celery"), {"id": "body", "args": [place, 7]}) == [texts, 7]
+    app.backend.forget(place[STORED_VALUES])
     with pytest.raises(ChordError, match="has lost them"):
-        fetch(app, Collector("body", "celery"), {"id": "body", "args": [place, 7]})
+        fetch_stored_values(app, Collector("body", "celery"), {"id": "body", "args": [place, 7]})
     assert app.AsyncResult("body").state == states.FAILURE
 
 
 def test_a_body_waits_for_the_backend_that_keeps_its_values(make: Make) -> None:
     with pytest.raises(Reject) as caught:
-        fetch(make(AWAY), Collector("body", "celery"), {"id": "body", "args": [{ASIDE: "g.parts"}]})
+        fetch_stored_values(
+            make(AWAY), Collector("body", "celery"), {"id": "body", "args": [{STORED_VALUES: "g.parts"}]}
+        )
     assert caught.value.requeue
 
 

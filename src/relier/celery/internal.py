@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from relier.celery.canvas.backend import JOIN_TASK, PART_TASK, run_join, run_part
+from relier.celery.canvas.join import run_join
+from relier.celery.canvas.parts import JOIN_TASK, PART_TASK, run_part
 from relier.celery.sending.collect import Collector
 from relier.celery.sending.spread import SPREAD_TASK, run_spread
 from relier.celery.working.report import TracerReport

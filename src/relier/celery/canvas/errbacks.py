@@ -1,8 +1,8 @@
-"""Which error callbacks a failed chord has called, so that the chord around it does not call them again.
+"""Remember which error callbacks a failed chord has called, so that the chord around it does not call them again.
 
-Celery links the error callbacks of a chord to the chords in its header, too. In plain Celery the outer chord does not
-fail with an inner one, and they are called once. Here it fails, and they are called once as well: the failed part that
-the inner chord leaves in the outer one names those that were called.
+Celery also links the error callbacks of a chord to the chords in its header. In plain Celery an outer chord does not
+fail when an inner chord fails, so these callbacks run once. In the ledger the outer chord fails, too, and they still
+run once: the failed part that the inner chord delivers to the outer chord names the callbacks that have run.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Any
 from celery.canvas import group, maybe_signature
 from kombu.utils.functional import maybe_list
 
-CALLED = "relier_called"  # of the request whose end is the part
+CALLED_ERRBACKS = "relier_called"  # a field of the request that delivers the failed part
 
 
-def marks_of(body: Any) -> set[str]:
-    """The error callbacks of a chord's body."""
+def errback_marks(body: Any) -> set[str]:
+    """Return a mark for each error callback of a chord's body."""
     return {_mark(errback) for options in _options(body) for errback in _linked(options)}
 
 
-def leave_out(body: Any, called: Collection[str]) -> None:
-    """Take the error callbacks that were called out of a chord's body."""
+def remove_called_errbacks(body: Any, called: Collection[str]) -> None:
+    """Remove the error callbacks that have run from a chord's body."""
     for options in _options(body):
         if called and _linked(options):
             options["link_error"] = [errback for errback in _linked(options) if _mark(errback) not in called]
 
 
 def _options(body: Any) -> Iterator[dict[str, Any]]:
-    """Where Celery looks for them: at the body and, of a group, at its members."""
+    """Yield the options in which Celery looks for error callbacks: of the body and, for a group, of its members."""
     yield body.options
     if isinstance(body, group):
         for task in body.tasks:
@@ -39,7 +39,7 @@ def _options(body: Any) -> Iterator[dict[str, Any]]:
 
 
 def _linked(options: dict[str, Any]) -> list[Any]:
-    """One may stand there without a list around it."""
+    """Return the error callbacks in these options. A single callback may stand there without a list."""
     return list(maybe_list(options.get("link_error")) or ())
 
 

@@ -26,8 +26,8 @@ from celery.exceptions import Reject
 from kombu.serialization import loads, prepare_accept_content
 
 from relier.celery.adoption import adoption_of
-from relier.celery.canvas.backend import PART_TASK, kept_result
-from relier.celery.canvas.parts import fetch
+from relier.celery.canvas.large_values import fetch_stored_values
+from relier.celery.canvas.parts import PART_TASK, result_to_store
 from relier.celery.compat import running_app
 from relier.celery.internal import is_internal, run_internal
 from relier.celery.pool.shared_orders import STOP, Key, shared_orders
@@ -118,7 +118,7 @@ def run_message(order: Order, request: dict[str, Any], body: Any, content: tuple
             request.update({"args": args, "kwargs": kwargs, "is_eager": False}, **embed or {})
             if is_internal(name):
                 return write_report(run_internal(app, collector, name, request)), (0, "", 0.0)
-            args = fetch(app, collector, request)
+            args = fetch_stored_values(app, collector, request)
             told, info, runtime, shown = tracer_of(app, name)(request["id"], args, kwargs, request)
             if os.getpid() != process:
                 end_copy()
@@ -160,7 +160,7 @@ def report_of(app: Any, collector: Collector, told: Any, info: Any, *, keeps: bo
         )
     if state == states.SUCCESS:
         joins = any(task.join is not None for task in follow_ups)
-        result = kept_result(app, collector.record_id, told, joins=joins) if keeps or joins else None
+        result = result_to_store(app, collector.record_id, told, joins=joins) if keeps or joins else None
         return TracerReport(state, result, follow_ups=follow_ups)
     if state == states.REJECTED:
         return rejected(info.retval)

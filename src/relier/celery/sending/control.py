@@ -12,7 +12,7 @@ from celery.signals import task_revoked
 from kombu.serialization import prepare_accept_content
 from kombu.utils.functional import maybe_list
 
-from relier.celery.canvas.backend import PART_TASK, failed_part, part_id
+from relier.celery.canvas.parts import PART_TASK, failed_part, part_id
 from relier.celery.internal import is_internal
 from relier.celery.messages import LedgerMessage, Message, internal_message, read_message, submission_of
 from relier.celery.operational import as_operational_errors

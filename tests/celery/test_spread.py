@@ -9,7 +9,7 @@ import pytest
 
 from relier.celery.messages import Message, internal_message, read_message, submission_of
 from relier.celery.sending.collect import Collector
-from relier.celery.sending.spread import AT_ONCE, SPREAD_TASK, run_spread, spread
+from relier.celery.sending.spread import MAX_FOLLOW_UPS, SPREAD_TASK, run_spread, spread
 from relier.codec import decode
 from relier.envelope import open_envelope
 from relier.keyring import NO_KEYS
@@ -52,16 +52,16 @@ def unpacked(tasks: tuple[Submission, ...]) -> list[Submission]:
     return found
 
 
-@pytest.mark.parametrize("n", [1, AT_ONCE, AT_ONCE + 1, 3000])
+@pytest.mark.parametrize("n", [1, MAX_FOLLOW_UPS, MAX_FOLLOW_UPS + 1, 3000])
 def test_all_come_out_as_they_went_in(settings: Settings, n: int) -> None:
     tasks = [task(i) for i in range(n)]
     out = spread(OfTest(settings), collected(tasks))
-    assert len(out) <= AT_ONCE
+    assert len(out) <= MAX_FOLLOW_UPS
     assert unpacked(out) == tasks
 
 
 def test_few_travel_as_they_are(settings: Settings) -> None:
-    tasks = [task(i) for i in range(AT_ONCE)]
+    tasks = [task(i) for i in range(MAX_FOLLOW_UPS)]
     assert spread(OfTest(settings), collected(tasks)) == tuple(tasks)
 
 
@@ -70,7 +70,7 @@ def test_batches_keep_within_the_largest_payload(server: Any) -> None:
     tasks = [task(i, 900) for i in range(1500)]
     out = spread(OfTest(settings), collected(tasks))
     assert all(len(each.payload) <= 20_000 for each in out)
-    assert len(out) <= AT_ONCE
+    assert len(out) <= MAX_FOLLOW_UPS
     assert unpacked(out) == tasks
 
 

@@ -19,7 +19,7 @@ from relier.celery.messages import Message, is_awaited, message_from_broker, sub
 from relier.celery.operational import as_operational_errors
 from relier.celery.options import TELLS_ITSELF, options_of
 from relier.celery.pool.coroutines import ContextStack, awaited, is_coroutine_task
-from relier.celery.sending.collect import mark_added, running, settle_after, settle_during
+from relier.celery.sending.collect import collect_after, collect_during, current_collector, mark_added
 from relier.celery.sending.publish import broker_scheme, queue_of
 from relier.errors import ConfigurationError, CorruptRecordError
 from relier.ledger.checks import check_submission
@@ -90,8 +90,8 @@ class Adoption:
     def send(self, message: Message, queue: str, priority: int | None, *, awaited: bool, call: Any) -> None:
         """Submit a message to the ledger, or as a follow-up of the attempt that is ending. `call`: (args, kwargs)."""
         task, admission = self._admitted(message, queue, priority, awaited=awaited, call=call)
-        collector = running()
-        if collector is not None and collector.takes(message, task):
+        collector = current_collector()
+        if collector is not None and collector.captures(message, task):
             return
         where = None if self.outbox is None else self.outbox.current()
         if where is None or self.outbox is None:
@@ -182,8 +182,8 @@ class Adoption:
         if has_own_strategy(task):
             log.warning("%s has a Strategy of its own: it stays on the broker, unprotected", task.name)
         task.celerys_strategy, task.Strategy = task.Strategy, STRATEGY
-        task.run = settle_after(task.run)
-        task.replace = settle_during(task.replace)
+        task.run = collect_after(task.run)
+        task.replace = collect_during(task.replace)
         task.add_to_chord = mark_added(task.add_to_chord)
         registry.register(AdoptedTask(task.name))
         options_of(task.name, task)  # a worker whose tasks have wrong options does not start

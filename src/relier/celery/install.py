@@ -16,7 +16,7 @@ from relier.celery.internal import register_internal
 from relier.celery.outbox import Ambient
 from relier.celery.pool.asyncio_pool import offer_asyncio_pool
 from relier.celery.sending.control import control_class
-from relier.celery.sending.producers import connect_lazily, take_producers_lazily
+from relier.celery.sending.producers import acquire_producers_lazily, connect_lazily
 from relier.celery.sending.publish import amqp_class, broker_scheme
 from relier.celery.working.bootsteps import ConsumerStep, LedgerStep
 from relier.celery.working.events import events_class
@@ -73,7 +73,7 @@ def _send_to_ledger(app: Any, adoption: Adoption) -> None:
     app.amqp_cls = amqp_class(symbol_by_name(app.amqp_cls), adoption)
     app.control_cls = control_class(symbol_by_name(app.control_cls), adoption)
     app.events_cls = events_class(symbol_by_name(app.events_cls))
-    take_producers_lazily(app)
+    acquire_producers_lazily(app)
     for made in ("amqp", "control", "events"):  # before: the next use makes ours
         app.__dict__.pop(made, None)
 

@@ -25,8 +25,8 @@ from kombu.utils.imports import symbol_by_name
 from relier.arguments import call_in
 from relier.celery.adoption import app_named
 from relier.celery.messages import Message, read_message
-from relier.celery.sending.pipeline import gathering
-from relier.celery.sending.producers import StandIn
+from relier.celery.sending.pipeline import pipelining
+from relier.celery.sending.producers import ProducerProxy
 from relier.celery.sending.publish import message_of, publish_message
 from relier.celery.working.broker import connection_within
 from relier.codec import decode
@@ -102,7 +102,7 @@ def _at_once(method: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-class OutboxProducer(StandIn):
+class OutboxProducer(ProducerProxy):
     """Inside a transaction task messages become rows."""
 
     def __init__(self, producer: Any, outbox: Ambient, where: Any) -> None:
@@ -163,11 +163,11 @@ class BrokerTarget:
         declared: set[str] = set()
         with (
             self._producers.acquire(block=True, timeout=self._timeout) as producer,
-            gathering(producer.channel) as pipelined,
+            pipelining(producer.channel) as pipelined,
         ):
             for row in rows:
                 outcomes.append(self._send(producer, row, until, declared, retry=False))
-                commands.append(pipelined.used())
+                commands.append(pipelined.take_used())
             answers = pipelined.send()
         errors = {i: self._judged(answer, until) for i, answer in enumerate(answers) if isinstance(answer, Exception)}
         return [

@@ -21,7 +21,7 @@ from typing import Any
 from relier.celery.canvas.nesting import NESTED, is_nested, leaves
 from relier.celery.canvas.parts import join_part, send_part
 from relier.celery.compat import save_result_tree
-from relier.celery.sending.collect import running
+from relier.celery.sending.collect import current_collector
 
 
 def backend_class(base: type[Any]) -> type[Any]:
@@ -37,7 +37,7 @@ def backend_class(base: type[Any]) -> type[Any]:
                 save_result_tree(self, header)
 
         def on_chord_part_return(self, request: Any, state: str, result: Any, **kwargs: Any) -> Any:
-            collector = running()
+            collector = current_collector()
             if not request.group or not (request.chord or {}).get("chord_size"):
                 return super().on_chord_part_return(request, state, result, **kwargs)
             if collector is None:
@@ -47,7 +47,7 @@ def backend_class(base: type[Any]) -> type[Any]:
             return None
 
         def add_to_chord(self, group_id: str, result: Any) -> Any:
-            collector = running()
+            collector = current_collector()
             if collector is None:
                 return super().add_to_chord(group_id, result)
             collector.added += 1

@@ -52,7 +52,7 @@ def fetch_stored_values(app: Any, collector: Collector, request: dict[str, Any])
         if not is_outage(app, error):
             raise
         raise Reject(error, requeue=True) from error
-    collector.aside = (values, args[0])
+    collector.stored_argument = (values, args[0])
     request["args"] = [values, *args[1:]]
     return request["args"]
 

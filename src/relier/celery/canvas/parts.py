@@ -18,7 +18,7 @@ from relier.celery.canvas.nesting import count_parts_of
 from relier.celery.messages import internal_message
 from relier.celery.sending.collect import ADDED, Collector
 from relier.celery.sending.publish import queue_of
-from relier.celery.sending.spread import ROOM
+from relier.celery.sending.spread import BATCH_SHARE
 from relier.celery.working.report import IN_BACKEND, TracerReport, write_result
 from relier.ledger.records import Join, Submission
 
@@ -80,7 +80,7 @@ def part_tasks(
 
 
 def _part_value(app: Any, request: Any, record_id: str, result: Any) -> bytes:
-    most = int(adoption_of(app).client.settings.max_payload_bytes * ROOM)
+    most = int(adoption_of(app).client.settings.max_payload_bytes * BATCH_SHARE)
     value = result_to_store(app, record_id, result, joins=True, most=most) or b""
     return backend_reference(request.id) if value == IN_BACKEND else value
 

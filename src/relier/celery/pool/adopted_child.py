@@ -32,7 +32,7 @@ from relier.celery.compat import running_app
 from relier.celery.internal import is_internal, run_internal
 from relier.celery.pool.shared_orders import STOP, Key, shared_orders
 from relier.celery.sending.collect import Collector, collecting
-from relier.celery.sending.spread import hand_on, spread
+from relier.celery.sending.spread import spread, submit_in_batches
 from relier.celery.working.report import TracerReport, write_report
 from relier.failure import failure_of
 from relier.run.forks import end_copies_of_the_loop, end_copy
@@ -150,7 +150,7 @@ def report_of(app: Any, collector: Collector, told: Any, info: Any, *, keeps: bo
         run = f"{collector.record_id}.run{message.headers.get('retries')}"
         # `retry(throw=False)`, and then the body came to an end: both happen, as in Celery. A chord waits for the next.
         now = [task for task in follow_ups if task.join is None and task.name != PART_TASK]
-        hand_on(adoption_of(app), collector.queue, now, run)
+        submit_in_batches(adoption_of(app), collector.queue, now, run)
         cause = None if info is None else getattr(info.retval, "exc", None) or info.retval
         return TracerReport(
             states.RETRY,

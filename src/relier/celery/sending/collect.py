@@ -1,7 +1,9 @@
-"""What an attempt sends while it runs: what its body sends goes out at once; what Celery sends after it (links, the
-next step of a chain, error callbacks) is gathered and enters the ledger with the commit, or not at all.
+"""Collect the tasks that Celery sends after the body of a task: links, the next step of a chain, error callbacks.
 
-A message under the attempt's own id is no new task: `self.retry()` asks for another run of this one.
+These tasks enter the ledger with the commit of the attempt, or not at all. Tasks that the body itself sends are
+submitted at once.
+
+A message under the attempt's own id is not a new task: with it, `self.retry()` asks for another run of the same task.
 """
 
 from __future__ import annotations
@@ -18,13 +20,22 @@ from msgspec.structs import replace
 from relier.celery.messages import Message
 from relier.ledger.records import Submission
 
-ADDED = "relier_added"  # in a chord's body: who has it was added to that chord
+ADDED = "relier_added"  # in a chord's body: the task that has this body was added to the chord
 
 
 @dataclass(eq=False)
 class Collector:
-    """Of one attempt. `parts`: what it waited for, if it is a join. `depth`: how many bodies run inside each other, for
-    a task may call another as a function. `settling`: the outermost has come to an end."""
+    """Collect the tasks that one attempt sends.
+
+    parts            the parts that the attempt waited for, if it is a join
+    depth            how many task bodies run inside each other: a task may call another task as a function
+    settling         the outermost body has ended
+    again            the next run of the same task, if the attempt asked for a retry
+    part             what a chord gets instead of the result, if the attempt fails
+    added            how many members the attempt has added to the chord it is in
+    is_added         the attempt itself was added to its chord
+    stored_argument  the first argument and its reference, if it was too large for the message
+    """
 
     record_id: str
     queue: str
@@ -33,17 +44,15 @@ class Collector:
     settling: bool = False
     follow_ups: list[Submission] = field(default_factory=list)
     again: tuple[Message, Submission] | None = None
-    part: bytes = b""  # what those who wait for it get, if it fails
-    added: int = 0  # how many members it has added to the chord it is in
-    is_added: bool = False  # and whether it is such a one
-    aside: tuple[Any, Any] | None = (
-        None  # its first argument, if that was too large for its message, and what stood there
-    )
+    part: bytes = b""
+    added: int = 0
+    is_added: bool = False
+    stored_argument: tuple[Any, Any] | None = None
 
-    def takes(self, message: Message, task: Submission) -> bool:
-        """Keep what is not to be sent now."""
+    def captures(self, message: Message, task: Submission) -> bool:
+        """Keep a task that must not be submitted now. Return whether it was kept."""
         if task.id == self.record_id:
-            self.again = message, replace(task, eta_ms=0, expires_at_ms=0)  # the ledger's retry says when
+            self.again = message, replace(task, eta_ms=0, expires_at_ms=0)  # the retry in the ledger carries the delay
             return True
         if self.settling:
             self.follow_ups.append(task)
@@ -53,13 +62,14 @@ class Collector:
 _running: ContextVar[Collector | None] = ContextVar("relier_celery_attempt", default=None)
 
 
-def running() -> Collector | None:
-    """The attempt that runs here, if one does."""
+def current_collector() -> Collector | None:
+    """Return the collector of the attempt that runs here, or None outside an attempt."""
     return _running.get()
 
 
 @contextmanager
 def collecting(collector: Collector) -> Iterator[Collector]:
+    """Make `collector` the current collector inside the block."""
     token = _running.set(collector)
     try:
         yield collector
@@ -67,8 +77,8 @@ def collecting(collector: Collector) -> Iterator[Collector]:
         _running.reset(token)
 
 
-def settle_after(body: Callable[..., Any]) -> Callable[..., Any]:
-    """A body after whose end everything that is sent is a follow-up."""
+def collect_after(body: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a task body: tasks that are sent after it ends are follow-ups of the attempt."""
 
     @wraps(body)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -85,8 +95,8 @@ def settle_after(body: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def settle_during(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that ends the attempt: what it sends is a follow-up."""
+def collect_during(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a method that ends the attempt: tasks that it sends are follow-ups of the attempt."""
 
     @wraps(method)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -99,10 +109,11 @@ def settle_during(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def mark_added(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `Task.add_to_chord`, so that what it adds says so itself: it may end before the task that added it.
+    """Wrap `Task.add_to_chord`, so that an added member carries a mark: it may end before the task that added it.
 
-    The mark travels in the chord's body. Only the task whose end is the part has that: the last task of a chain, the
-    body of a chord. A header would go to other tasks as well."""
+    The mark travels in the chord's body. Only the task whose end is the part has that body: the last task of a chain,
+    or the body of a chord. A header would also reach other tasks.
+    """
 
     @wraps(method)
     def run(sig: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`revoke` and `purge` reach the ledger: what waits there is cancelled at once, whichever worker would have got it."""
+"""Extend `revoke` and `purge` to the ledger: tasks that wait there are cancelled at once, without any worker."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from relier.celery.adoption import Adoption
 
 CANCEL_TRIES = 5
-PAGE = 1000  # of tasks that are purged
-PLAIN_CONTENT = ("json", "yaml", "msgpack")  # what cannot do anything when it is read
+PAGE = 1000  # how many tasks a purge reads and cancels at once
+SAFE_CONTENT = ("json", "yaml", "msgpack")  # formats that run no code when they are decoded
 
 
 def control_class(base: type[Any], adoption: Adoption) -> type[Any]:
-    """The app's own Control class, whose revokes and purges are the ledger's, too."""
+    """Return a subclass of the app's Control class whose revokes and purges also reach the ledger."""
 
     class LedgerControl(base):
         def revoke(
@@ -45,11 +45,14 @@ def control_class(base: type[Any], adoption: Adoption) -> type[Any]:
                 with as_operational_errors():
                     cancelled = cancel(adoption, each, running=terminate)
                 if cancelled is not None:
-                    announce(self.app, each, cancelled)
+                    report_revoked(self.app, each, cancelled)
             return super().revoke(task_id, destination, terminate, *args, **kwargs)
 
         def purge(self, connection: Any = None) -> int:
-            """Also what `celery worker --purge` calls. The broker's messages go first: a worker may take them in."""
+            """Purge the broker, then the ledger: a worker may still accept messages from the broker.
+
+            `celery worker --purge` calls this, too.
+            """
             purged = int(super().purge(connection))
             with as_operational_errors():
                 return purged + purge(adoption, set(self.app.amqp.queues.consume_from))
@@ -60,12 +63,14 @@ def control_class(base: type[Any], adoption: Adoption) -> type[Any]:
 
 
 def cancel(adoption: Adoption, task_id: str, *, running: bool) -> Message | None:
-    """Cancel what waits, and answer with it; with `running`, ask what runs to end, too. A part of a chord is left to
-    the worker that gets it: the chord has to hear of it."""
+    """Cancel a waiting task and return its message. With `running`, also ask a running task to stop, and return None.
+
+    A waiting member of a chord is left to the worker that claims it, because the chord needs its failure.
+    """
     client = adoption.client
     for _ in range(CANCEL_TRIES):
         try:
-            task = next((one for one in _under(adoption, task_id) if one.record.state not in ENDED), None)
+            task = next((each for each in _records_of(adoption, task_id) if each.record.state not in ENDED), None)
             if task is None:
                 return None
             waits = task.record.state is not State.RUNNING
@@ -81,8 +86,8 @@ def cancel(adoption: Adoption, task_id: str, *, running: bool) -> Message | None
     return None
 
 
-def _under(adoption: Adoption, task_id: str) -> Iterator[Task]:
-    """The records of a task: one, and one more for each time it was replaced."""
+def _records_of(adoption: Adoption, task_id: str) -> Iterator[Task]:
+    """Yield the records of a task: the first, and one for each time the task was replaced."""
     client = adoption.client
     nesting = 0
     while True:
@@ -91,7 +96,7 @@ def _under(adoption: Adoption, task_id: str) -> Iterator[Task]:
 
 
 def message_in(task: Task, keyring: Keyring) -> Message:
-    """The message of a record; of an `@rl_task`, and of one that cannot be read, as much as is known."""
+    """Return the message in a record. For an `@rl_task` or an unreadable record, return one with name and id only."""
     record = task.record
     try:
         opened = open_envelope(task.payload or b"", task_id=record.id, name=record.name, keyring=keyring)
@@ -102,22 +107,24 @@ def message_in(task: Task, keyring: Keyring) -> Message:
 
 
 def chord_of(message: Message, accept: Sequence[str]) -> Any:
-    """The body of the chord it is a part of, if it is."""
+    """Return the body of the chord that the message's task is a member of, or None."""
     if not message.content_type:
         return None
     received = LedgerMessage(message, prepare_accept_content(accept), redelivered=False)
     try:
         _, _, embed = received.decode()
-    except Exception:  # noqa: BLE001 - a serializer may raise anything; what cannot be read cannot be run either
+    except Exception:  # noqa: BLE001 - a serializer may raise anything; an unreadable message cannot run either
         return None
     return (embed or {}).get("chord")
 
 
 def part_of_cancelled(task: Task, settings: Settings, keyring: Keyring) -> Submission | None:
-    """What brings its chord the news that a waiting task was cancelled, by a person who has no app at hand; None where
-    there is no chord, or none that can be read without one."""
+    """Return the task that reports to a chord that a waiting member was cancelled by somebody without the app.
+
+    Return None if there is no chord, or if the message cannot be read without the app.
+    """
     message = message_in(task, keyring)
-    body = chord_of(message, PLAIN_CONTENT)
+    body = chord_of(message, SAFE_CONTENT)
     if not body or not body.get("chord_size"):
         return None
     headers, record = message.headers, task.record
@@ -131,8 +138,8 @@ def part_of_cancelled(task: Task, settings: Settings, keyring: Keyring) -> Submi
     )
 
 
-def announce(app: Any, task_id: str, message: Message) -> None:
-    """What waited in the ledger was revoked here, by no worker: so its state, event and signal come from here."""
+def report_revoked(app: Any, task_id: str, message: Message) -> None:
+    """Write the state and send the event and the signal of a task that was revoked in the ledger, without a worker."""
     about = {"terminated": False, "signum": None, "expired": False}
     request = Context(message.headers)
     if not message.headers.get("ignore_result"):
@@ -146,8 +153,10 @@ def announce(app: Any, task_id: str, message: Message) -> None:
 
 
 def purge(adoption: Adoption, queues: Collection[str]) -> int:
-    """Cancel the tasks that wait in these queues, due or not, and return how many. A task that a worker claims
-    meanwhile runs. A chord is told of each member that will not run."""
+    """Cancel the tasks that wait in these queues, due or not, and return how many were cancelled.
+
+    A task that a worker claims meanwhile runs. A chord gets a failed part for each member that was cancelled.
+    """
     return sum(_cancel(adoption, page) for page in _waiting(adoption, queues))
 
 
@@ -157,44 +166,45 @@ def _waiting(adoption: Adoption, queues: Collection[str]) -> Iterator[list[Recor
         cursor, more = None, True
         while more:
             page = client.run(client.ledger.list(index, of, cursor=cursor, most=PAGE))
-            yield [record for record in page.records if record.queue in queues and _is_purged(adoption, record.name)]
+            in_queues = (record for record in page.records if record.queue in queues)
+            yield [record for record in in_queues if _may_be_purged(adoption, record.name)]
             cursor, more = page.cursor, page.cursor is not None
 
 
-def _is_purged(adoption: Adoption, name: str) -> bool:
-    """Tasks of Relier's own hold what has happened: a purge does not undo that."""
+def _may_be_purged(adoption: Adoption, name: str) -> bool:
+    """Return whether a purge cancels tasks of this name. Relier's internal tasks record past events and stay."""
     return adoption.covers(name) and not is_internal(name)
 
 
 def _cancel(adoption: Adoption, records: Sequence[Record]) -> int:
     client = adoption.client
-    members = _members(adoption, records)
+    members = _possible_chord_members(adoption, records)
     calls = (client.ledger.cancel(record.id, record.version) for record in records)
     answers: list[Operated | RelierError] = client.sync_store.run_many(calls)
     cancelled = {
         record.id
         for record, answer in zip(records, answers, strict=True)
-        if isinstance(answer, Operated) and answer.state == State.CANCELLED  # perhaps at the second try
+        if isinstance(answer, Operated) and answer.state == State.CANCELLED  # the first request may have had no answer
     }
     for task_id in cancelled & members.keys():
         part = part_of_cancelled(members[task_id], client.settings, client.keyring)
         if part is not None:
             adoption.submit(part)
-    _raise_outage(answers)
+    _raise_store_error(answers)
     return len(cancelled)
 
 
-def _members(adoption: Adoption, records: Sequence[Record]) -> dict[str, Task]:
-    """The tasks that may be members of a chord, with their messages."""
+def _possible_chord_members(adoption: Adoption, records: Sequence[Record]) -> dict[str, Task]:
+    """Return the tasks that may be members of a chord, with their messages."""
     client = adoption.client
     wanted = [record.id for record in records if record.spec.max_resurrections is not None]
     found: list[Task | RelierError] = client.sync_store.run_many(client.ledger.get(task_id) for task_id in wanted)
-    _raise_outage(found)
+    _raise_store_error(found)
     return {task.record.id: task for task in found if isinstance(task, Task)}
 
 
-def _raise_outage(answers: Sequence[Any]) -> None:
-    """Raise the first error of the store. Any other says that a task has moved on."""
+def _raise_store_error(answers: Sequence[Any]) -> None:
+    """Raise the first error of the store. Any other error means that a task has moved on."""
     outage = next((answer for answer in answers if isinstance(answer, StoreError)), None)
     if outage is not None:
         raise outage

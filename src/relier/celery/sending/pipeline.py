@@ -1,4 +1,4 @@
-"""Messages for a Redis broker, many in one go: kombu sends each by itself, and waits for its answer."""
+"""Send many messages to a Redis broker in one pipeline. kombu sends each message alone and waits for its reply."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 
-class Pipelined:
-    """Stands in for the Redis client of a kombu channel. What messages push is gathered, and all messages for one list
-    are one command; all else is done at once."""
+class PipelinedClient:
+    """Replace the Redis client of a kombu channel, and queue the commands that publish messages.
+
+    All messages for one list become one command. Every other command runs at once.
+    """
 
     def __init__(self, client: Any) -> None:
         self._client = client
         self._commands: list[list[Any]] = []
-        self._lists: dict[str, int] = {}  # the command of each
+        self._lists: dict[str, int] = {}  # the number of the command for each list
         self._used: set[int] = set()
 
     def lpush(self, key: str, *messages: Any) -> None:
@@ -31,13 +33,13 @@ class Pipelined:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
-    def used(self) -> set[int]:
-        """The numbers of the commands that took part since the last time this was asked."""
+    def take_used(self) -> set[int]:
+        """Return the numbers of the commands that were extended since the last call of this method."""
         used, self._used = self._used, set()
         return used
 
     def send(self) -> list[Any]:
-        """Send what was gathered. Returns an answer for each command, or the error that it met."""
+        """Send the queued commands. Return a reply or an error for each command."""
         pipe = self._client.pipeline(transaction=False)
         for command in self._commands:
             pipe.execute_command(*command)
@@ -46,10 +48,10 @@ class Pipelined:
 
 
 @contextmanager
-def gathering(channel: Any) -> Iterator[Pipelined]:
-    """Inside, what is published through a channel of kombu's Redis transport is gathered."""
+def pipelining(channel: Any) -> Iterator[PipelinedClient]:
+    """Queue the messages that are published inside the block through a channel of kombu's Redis transport."""
     with channel.conn_or_acquire() as client:
-        pipelined = Pipelined(client)
+        pipelined = PipelinedClient(client)
         channel.conn_or_acquire = lambda client=None: nullcontext(client or pipelined)
         try:
             yield pipelined

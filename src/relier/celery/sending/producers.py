@@ -1,7 +1,7 @@
-"""Producers for an app whose tasks need no broker.
+"""Send messages of tasks that need no broker without a broker connection.
 
-LazyProducer    is made, or taken from the app's pool, when it is first needed
-StandIn         stands in for one while one task message is sent
+LazyProducer    acquires kombu's producer when it is first used
+ProducerProxy   stands in for kombu's producer while one task message is sent
 """
 
 from __future__ import annotations
@@ -14,66 +14,76 @@ from kombu import Producer
 
 from relier.celery.compat import beat_producer
 
-HEADERS = 4  # which argument of kombu's `Producer._publish` they are
+HEADERS = 4  # the position of the headers in the arguments of kombu's `Producer._publish`
 
 
 class LazyProducer:
-    """A producer that is made, or taken from the app's pool, when it is first needed. Adopted tasks never need one, so
-    that they do not wait for one while a frozen broker holds all of the pool, nor for a connection.
+    """Acquire a producer when it is first used.
 
-    `take` gives a context manager, which is left when this one is."""
+    Adopted tasks never use it. So they wait neither for a connection nor for the app's pool, all of whose producers a
+    frozen broker may hold.
 
-    def __init__(self, app: Any, take: Callable[[], Any]) -> None:
+    `acquire` returns a context manager, which is exited together with this one.
+    """
+
+    def __init__(self, app: Any, acquire: Callable[[], Any]) -> None:
         self._app = app
-        self._take = take
+        self._acquire = acquire
         self._context: Any = None
-        self._taken: Any = None
+        self._acquired: Any = None
 
     def __enter__(self) -> LazyProducer:
         return self
 
     def __exit__(self, *error: object) -> None:
-        context, self._context, self._taken = self._context, None, None
+        context, self._context, self._acquired = self._context, None, None
         if context is not None:
             context.__exit__(*error)
 
     def __getattr__(self, name: str) -> Any:
-        if self._taken is None:
-            self._context = self._take()
-            self._taken = self._context.__enter__()
-        return getattr(self._taken, name)
+        if self._acquired is None:
+            self._context = self._acquire()
+            self._acquired = self._context.__enter__()
+        return getattr(self._acquired, name)
 
     @property
     def connection(self) -> Any:
-        """Before it is needed: the one that the pool copies, which knows the transport and its errors."""
-        if self._taken is not None:
-            return self._taken.connection
+        """Return the producer's connection.
+
+        Before there is one, return the connection that the pool copies: it knows the transport and its errors.
+        """
+        if self._acquired is not None:
+            return self._acquired.connection
         return self._app.producer_pool.connections.connection
 
 
-def take_producers_lazily(app: Any) -> None:
-    """Celery takes a producer for every message before it is known who sends it."""
-    take = app.producer_or_acquire
+def acquire_producers_lazily(app: Any) -> None:
+    """Replace `app.producer_or_acquire`. Celery calls it before it is known whether the message needs a broker."""
+    acquire = app.producer_or_acquire
 
     def producer_or_acquire(producer: Any = None) -> Any:
-        return LazyProducer(app, take) if producer is None else take(producer)
+        return LazyProducer(app, acquire) if producer is None else acquire(producer)
 
     app.producer_or_acquire = app.default_producer = producer_or_acquire
 
 
 def connect_lazily(scheduler: Any) -> None:
-    """Beat's scheduler connects to the broker, and waits until it has, before its first task is due."""
+    """Connect beat's scheduler to the broker on first use.
 
-    def take() -> Any:
+    By default, beat connects, and waits until it has, before its first task is due.
+    """
+
+    def acquire() -> Any:
         return nullcontext(beat_producer(scheduler))
 
-    scheduler.producer = LazyProducer(scheduler.app, take)
+    scheduler.producer = LazyProducer(scheduler.app, acquire)
 
 
-class StandIn(Producer):
-    """Stands in for kombu's producer while one task message is sent. What it does not do itself is the real one's.
+class ProducerProxy(Producer):
+    """Stand in for kombu's producer while one task message is sent, and pass everything else to that producer.
 
-    It calls kombu's own `publish`, because tools that trace messages patch that: Sentry's `queue.publish` spans."""
+    The proxy calls kombu's own `publish`, because tracing tools patch that method: Sentry's `queue.publish` spans.
+    """
 
     def __init__(self, producer: Any) -> None:
         super().__init__(None, auto_declare=False)
@@ -94,19 +104,19 @@ class StandIn(Producer):
         self._producer.revive(channel)
 
     def publish(self, body: Any, **options: Any) -> Any:
-        if not is_task(body, options) or not self._takes(options):
+        if not is_task(body, options) or not self._handles(options):
             return self._producer.publish(body, **options)
         self._sent = body, options
         return super().publish(body, **options | {"retry": False})
 
     def _prepare(self, body: Any, *_: Any) -> tuple[Any, None, None]:
-        return body, None, None  # that is `message_of`'s
+        return body, None, None  # `message_of` serializes
 
     def _publish(self, *prepared: Any, **_: Any) -> Any:
         body, options = self._sent
-        return self._send(body, options | {"headers": prepared[HEADERS]})  # a tracing tool may have added some
+        return self._send(body, options | {"headers": prepared[HEADERS]})  # a tracing tool may have added headers
 
-    def _takes(self, options: dict[str, Any]) -> bool:  # noqa: ARG002 - for subclasses
+    def _handles(self, options: dict[str, Any]) -> bool:  # noqa: ARG002 - for subclasses
         return True
 
     def _send(self, body: Any, options: dict[str, Any]) -> None:
@@ -114,5 +124,5 @@ class StandIn(Producer):
 
 
 def is_task(body: Any, options: dict[str, Any]) -> bool:
-    """Whether a message is a task's, of either protocol."""
+    """Return whether a message is a task message, of either protocol."""
     return "task" in options.get("headers", ()) or (isinstance(body, dict) and "task" in body)

@@ -1,8 +1,8 @@
-"""The way out: a task message of an adopted task becomes a record instead of a message.
+"""Turn the message of an adopted task into a record instead of sending it to the broker.
 
 Everything Celery sends (`.delay()`, `apply_async`, canvas, `self.retry()`, beat) passes `app.amqp.send_task_message`.
-There the producer is ours: with routing done and signals sent, its `publish` submits to the ledger. No broker is asked,
-so a push succeeds while the broker is away.
+There the producer is replaced: after routing and signals, its `publish` submits the message to the ledger. No broker is
+called, so a push succeeds while the broker is away.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from kombu import Exchange
 
 from relier.celery.compat import serialize
 from relier.celery.messages import Message, is_awaited
-from relier.celery.sending.collect import running
-from relier.celery.sending.producers import StandIn
+from relier.celery.sending.collect import current_collector
+from relier.celery.sending.producers import ProducerProxy
 from relier.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -27,19 +27,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("relier.celery")
 
-# Properties of a message that are the broker's business and mean nothing to a worker.
-_DELIVERY = frozenset({"declare", "retry", "retry_policy", "timeout", "confirm_timeout", "mandatory", "immediate"})
+# Options that only concern the delivery by a broker and mean nothing to a worker.
+_DELIVERY_OPTIONS = frozenset(
+    {"declare", "retry", "retry_policy", "timeout", "confirm_timeout", "mandatory", "immediate"}
+)
 DELAYED_EXCHANGE = "celery_delayed_27"
 DELAY_BITS = 28
 
 
 def amqp_class(base: type[Any], adoption: Adoption) -> type[Any]:
-    """The app's own AMQP class, with our sender."""
+    """Return a subclass of the app's AMQP class that sends adopted tasks to the ledger."""
 
     class LedgerAMQP(base):
         @cached_property
         def create_task_message(self) -> Callable[..., Any]:
-            """`task_protocol` is how messages travel by a broker. Records keep protocol 2, whatever it says."""
+            """Create messages of adopted tasks in protocol 2.
+
+            `task_protocol` only says how messages travel through a broker.
+            """
             create = super().create_task_message
 
             def create_task_message(task_id: str, name: str, *args: Any, **options: Any) -> Any:
@@ -60,52 +65,55 @@ def amqp_class(base: type[Any], adoption: Adoption) -> type[Any]:
     return LedgerAMQP
 
 
-class LedgerProducer(StandIn):
-    """Task messages become records."""
+class LedgerProducer(ProducerProxy):
+    """Submit task messages to the ledger as records."""
 
     def __init__(self, producer: Any, adoption: Adoption) -> None:
         super().__init__(producer)
         self._adoption = adoption
 
-    def _takes(self, options: dict[str, Any]) -> bool:
+    def _handles(self, options: dict[str, Any]) -> bool:
         if queue_of(self._adoption.app, options) is not None:
             return True
         log.warning(
-            "%s is sent to exchange %r, which leads to no one queue; it goes to the broker, unprotected",
+            "task sent to the broker, unprotected, as no single queue matches: task=%s exchange=%r",
             options["headers"].get("task"),
-            name_of(options.get("exchange")),
+            exchange_name(options.get("exchange")),
         )
         return False
 
     def _send(self, body: Any, options: dict[str, Any]) -> None:
         queue = queue_of(self._adoption.app, options) or ""
-        body = with_aside(body)
+        body = with_stored_argument(body)
         awaited, priority = is_awaited(body), options.get("priority")
         message = message_of(body, options)
-        message.properties["priority"] = message.properties.get("priority") or 0  # kombu gives every message one
+        message.properties["priority"] = message.properties.get("priority") or 0  # as kombu sets it
         self._adoption.send(message, queue, priority, awaited=awaited, call=body[:2])
 
 
-def with_aside(body: Any) -> Any:
-    """A body's next run gets its large argument from where this one did."""
-    collector = running()
-    if collector is None or collector.aside is None or not isinstance(body, tuple) or not body[0]:
+def with_stored_argument(body: Any) -> Any:
+    """Put the reference of a large argument back into the message of a retry. The next run reads the backend again."""
+    collector = current_collector()
+    if collector is None or collector.stored_argument is None or not isinstance(body, tuple) or not body[0]:
         return body
     args, *rest = body
-    value, place = collector.aside
-    return ([place, *args[1:]], *rest) if args[0] == value else body
+    value, reference = collector.stored_argument
+    return ([reference, *args[1:]], *rest) if args[0] == value else body
 
 
 def message_of(body: Any, options: dict[str, Any]) -> Message:
-    """The message that `producer.publish(body, **options)` would send."""
+    """Return the message that `producer.publish(body, **options)` would send."""
     headers = dict(options.pop("headers"))
     if "task" not in headers:
-        raise ConfigurationError("the outbox needs task_protocol 2, Celery's default; protocol 1 is not supported")
-    exchange, routing_key = name_of(options.pop("exchange", "")), options.pop("routing_key", "") or ""
+        raise ConfigurationError(
+            "the message is not stored: it has task_protocol 1, and the outbox supports only 2, Celery's default; "
+            "remove the setting task_protocol"
+        )
+    exchange, routing_key = exchange_name(options.pop("exchange", "")), options.pop("routing_key", "") or ""
     serializer, compression = options.pop("serializer", None), options.pop("compression", None)
     body, content_type, encoding = serialize(body, serializer, compression, headers)
-    properties = {name: value for name, value in options.items() if name not in _DELIVERY}
-    if properties.get("expiration") is not None:  # as its publish does
+    properties = {name: value for name, value in options.items() if name not in _DELIVERY_OPTIONS}
+    if properties.get("expiration") is not None:  # in milliseconds, as kombu's publish writes it
         properties["expiration"] = str(int(properties["expiration"] * 1000))
     return Message(headers, properties, content_type, encoding, body, exchange, routing_key)
 
@@ -119,8 +127,11 @@ def publish_message(
     *,
     retry: bool = True,
 ) -> None:
-    """Send a message to the broker as it would have been sent. `timeout` is for each call to the broker. `retry`: once
-    more, where the connection was lost, but not after `until`, by time.monotonic()."""
+    """Send a message to the broker as Celery would have sent it.
+
+    `timeout` applies to each call to the broker. `retry`: try once more after a lost connection, but not after `until`
+    (`time.monotonic()`).
+    """
 
     def before_retry(error: Exception, _: float) -> None:
         if time.monotonic() >= until:
@@ -144,50 +155,52 @@ def publish_message(
     )
 
 
-def name_of(exchange: Any) -> str:
+def exchange_name(exchange: Any) -> str:
     return exchange.name if isinstance(exchange, Exchange) else str(exchange or "")
 
 
 def broker_scheme(app: Any) -> str:
-    """What kind of broker the app has. Of several, in a list or with `;` between them, the first is asked."""
+    """Return the URL scheme of the app's broker. Of several URLs, in a list or separated by `;`, the first counts."""
     url = app.conf.broker_url or app.conf.broker_write_url or ""
     first = url[0] if isinstance(url, list | tuple) else url
     return str(first).partition("://")[0].partition("+")[0]
 
 
 def queue_of(app: Any, options: dict[str, Any]) -> str | None:
-    """The one queue a message would have gone to; None: none, or several, or all that anybody has made."""
-    exchange, key = name_of(options.get("exchange")), options.get("routing_key") or ""
+    """Return the one queue that a message would reach, or None if it would reach no queue, several, or a broadcast."""
+    exchange, key = exchange_name(options.get("exchange")), options.get("routing_key") or ""
     if not exchange:
         return key or None
     if is_fanout(app, exchange):
         return None
-    if exchange == DELAYED_EXCHANGE:  # the delay as bits, then the key it would have had
+    if exchange == DELAYED_EXCHANGE:  # the key is the delay as bits, then the original key
         key = ".".join(key.split(".")[DELAY_BITS:])
         return key if key in app.amqp.queues else None
     declared = list(options.get("declare") or ())
     if len(declared) == 1 and getattr(declared[0], "name", None):
         return str(declared[0].name)
-    bound = [q.name for q in app.amqp.queues.values() if leads(q, exchange, key)]
+    bound = [q.name for q in app.amqp.queues.values() if is_bound(q, exchange, key)]
     return bound[0] if len(bound) == 1 else None
 
 
 def is_fanout(app: Any, exchange: str) -> bool:
-    """Whether what is sent to an exchange goes to whoever listens: kombu's `Broadcast` has one. Each worker has a queue
-    of its own there, whose name nobody else knows."""
+    """Return whether an exchange sends each message to every consumer, as kombu's `Broadcast` does.
+
+    Each worker then has its own queue, whose name no other process knows.
+    """
     bound = [queue.exchange for queue in app.amqp.queues.values() if queue.exchange is not None]
     return any(each.name == exchange and each.type == "fanout" for each in bound)
 
 
-def leads(queue: Any, exchange: str, key: str) -> bool:
-    """Whether a message to that exchange with that key ends in this queue."""
+def is_bound(queue: Any, exchange: str, key: str) -> bool:
+    """Return whether a message to that exchange with that key reaches this queue."""
     if queue.exchange is None or queue.exchange.name != exchange:
         return False
     return topic_matches(queue.routing_key or "", key) if queue.exchange.type == "topic" else queue.routing_key == key
 
 
 def topic_matches(pattern: str, key: str) -> bool:
-    """AMQP's topics: `*` is one word, `#` any number of them."""
+    """Return whether an AMQP topic pattern matches a key: `*` is one word, `#` any number of words."""
 
     def match(ps: list[str], ks: list[str]) -> bool:
         if not ps:

@@ -48,5 +48,5 @@ def test_what_was_sent_before_a_process_died_is_not_sent_again(shop: Shop, app: 
         collector.again = again, adoption.submission(again, "celery", None)
         callback = internal_message("tests.support.celery_shop_app.sell", new_task_id(), ("x" * size,), None, None)
         collector.follow_ups.append(replace(adoption.submission(callback, "celery", None), priority=1))
-        report_of(app, collector, 0, None, keeps=False)
+        report_of(app, collector, 0, None, store_result=False)
     assert shop.fleet.stats().counts["submitted"] == (1 if size == 10 else 2)

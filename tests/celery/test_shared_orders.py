@@ -18,9 +18,9 @@ def board() -> SharedOrders:
 
 
 def test_a_lease_is_trusted_only_by_attempts_of_its_boot(board: SharedOrders) -> None:
-    board.show("one", 12.5)
+    board.share_lease("one", 12.5)
     assert (board.trusted_until("one"), board.is_lost("one")) == (12.5, False)
-    board.show("reborn", 20.0)
+    board.share_lease("reborn", 20.0)
     assert (board.trusted_until("one"), board.is_lost("one")) == (0.0, True)
     assert (board.trusted_until("reborn"), board.is_lost("reborn")) == (20.0, False)
 

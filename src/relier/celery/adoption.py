@@ -18,7 +18,7 @@ from relier.celery.compat import known_task, wrap_original_run
 from relier.celery.messages import Message, is_awaited, message_from_broker, submission_of
 from relier.celery.operational import as_operational_errors
 from relier.celery.options import TELLS_ITSELF, options_of
-from relier.celery.pool.coroutines import ContextStack, awaited, is_coroutine_task
+from relier.celery.pool.coroutines import ContextStack, is_coroutine_task, running_coroutines
 from relier.celery.sending.collect import collect_after, collect_during, current_collector, mark_added
 from relier.celery.sending.publish import broker_scheme, queue_of
 from relier.errors import ConfigurationError, CorruptRecordError
@@ -177,8 +177,8 @@ class Adoption:
     def _take_over(task: Any) -> None:
         if is_coroutine_task(task):
             task.request_stack = ContextStack()
-            wrap_original_run(task, awaited)
-            task.run = awaited(task.run)
+            wrap_original_run(task, running_coroutines)
+            task.run = running_coroutines(task.run)
         if has_own_strategy(task):
             log.warning("%s has a Strategy of its own: it stays on the broker, unprotected", task.name)
         task.celerys_strategy, task.Strategy = task.Strategy, STRATEGY

@@ -14,7 +14,7 @@ from relier.celery.canvas.backend import backend_class
 from relier.celery.compat import connects_at_start, wrap_backends
 from relier.celery.internal import register_internal
 from relier.celery.outbox import Ambient
-from relier.celery.pool.asyncio_pool import offer_asyncio_pool
+from relier.celery.pool.asyncio_pool import register_asyncio_pool
 from relier.celery.sending.control import control_class
 from relier.celery.sending.producers import acquire_producers_lazily, connect_lazily
 from relier.celery.sending.publish import amqp_class, broker_scheme
@@ -59,7 +59,7 @@ def install(
         use_client(adoption.client)
     _send_to_ledger(app, adoption)
     _join_in_ledger(app)
-    offer_asyncio_pool()
+    register_asyncio_pool()
     app.steps["worker"].add(LedgerStep)
     app.steps["consumer"].add(ConsumerStep)
     if app.configured:

@@ -1,8 +1,8 @@
-"""Inside the pool: one attempt in the hands of Celery's own tracer.
+"""Run one attempt of an adopted task inside the pool, with Celery's own tracer.
 
-The tracer does everything Celery does around a task: signals, states in the result backend, callbacks, retries. What
-it sends meanwhile is collected (sending/collect.py) and returned to the worker with the outcome. Only the worker
-talks to the ledger about the attempt, so there is one lease and one heartbeat per worker, whatever the pool.
+The tracer does everything Celery does around a task: signals, states in the result backend, callbacks, retries. The
+tasks that it sends meanwhile are collected (sending/collect.py) and returned to the worker with the outcome. Only the
+worker calls the ledger about the attempt, so each worker has one lease and one heartbeat, whatever the pool.
 """
 
 from __future__ import annotations
@@ -39,25 +39,28 @@ from relier.run.forks import end_copies_of_the_loop, end_copy
 
 log = logging.getLogger("relier.celery")
 
-Traced = tuple[int, Any, float | None]  # what Celery's own pool function returns: failed, result or exception, run time
-Order = tuple[str, Key, str, dict[str, bytes]]  # the task, its attempt, its queue, the parts it waited for
+PoolResult = tuple[
+    int, Any, float | None
+]  # failed, result or exception, run time: as Celery's pool function returns it
+PoolCall = tuple[str, Key, str, dict[str, bytes]]  # task name, attempt, queue, and the parts of a join
 
 PR_SET_PDEATHSIG = 1
-ORPHAN_LOOKS_S = 1.0
-RUNNERS = ("celery.app.trace", "relier.celery.pool.rl_child")  # what is on the stack of a process that runs a task
-LOOK = signal.SIGUSR2  # what the worker sends when there is an order; SIGUSR1 is Celery's
-_obey: Callable[[], Any] | None = None  # what the attempt that runs does then
+ORPHAN_CHECK_S = 1.0
+# One of these modules is on the stack while a task runs.
+TASK_RUNNING_MODULES = ("celery.app.trace", "relier.celery.pool.rl_child")
+CHECK_ORDERS_SIGNAL = signal.SIGUSR2  # the worker sends it with an order; Celery uses SIGUSR1
+_order_handler: Callable[[], Any] | None = None  # set while an attempt runs
 
 
 @contextmanager
-def obeying(obey: Callable[[], Any]) -> Iterator[None]:
-    """While an attempt runs here: `obey` is called, in the main thread, when the worker has an order for it."""
-    global _obey
-    _obey = obey
+def handling_orders(obey: Callable[[], Any]) -> Iterator[None]:
+    """Call `obey` in the main thread when the worker has an order for the attempt that runs inside the block."""
+    global _order_handler
+    _order_handler = obey
     try:
         yield
     finally:
-        _obey = None
+        _order_handler = None
 
 
 def in_pool_process() -> bool:
@@ -65,90 +68,99 @@ def in_pool_process() -> bool:
 
 
 @signals.worker_process_init.connect(weak=False)
-def watch_for_orders(**_: Any) -> None:
-    """A process of the pool has started."""
+def install_order_handler(**_: Any) -> None:
+    """Prepare a pool process that has just started for orders of the worker, and for its death."""
     end_copies_of_the_loop()
     if in_pool_process():
-        signal.signal(LOOK, _look)
+        signal.signal(CHECK_ORDERS_SIGNAL, _on_check_orders)
         if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, LOOK)
-        leave_if_orphaned(sys._getframe())  # noqa: SLF001 - the parent may be gone already
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, CHECK_ORDERS_SIGNAL)
+        exit_if_orphaned(sys._getframe())  # noqa: SLF001 - the parent may be gone already
 
 
-def _look(_: int, frame: FrameType | None) -> None:
-    if _obey is not None:
-        _obey()
-    leave_if_orphaned(frame)
+def _on_check_orders(_: int, frame: FrameType | None) -> None:
+    if _order_handler is not None:
+        _order_handler()
+    exit_if_orphaned(frame)
 
 
-def leave_if_orphaned(frame: FrameType | None) -> None:
-    """End this process if its worker is gone. An idle process would notice by the end of its input, but its siblings
-    hold the other end of that open, as it holds theirs. One that runs a task ends after it, as in plain Celery."""
+def exit_if_orphaned(frame: FrameType | None) -> None:
+    """Exit if the worker of this process has died. A process that runs a task exits after the task, as in plain Celery.
+
+    An idle process cannot rely on the end of its input: its siblings hold the other end of that pipe open, as it holds
+    theirs.
+    """
     if not shared_orders.opened_by or os.getppid() == shared_orders.opened_by:
         return
-    if not runs_a_task(frame):
+    if not is_running_task(frame):
         raise SystemExit(0)
-    again = threading.Timer(ORPHAN_LOOKS_S, os.kill, (os.getpid(), LOOK))
+    again = threading.Timer(ORPHAN_CHECK_S, os.kill, (os.getpid(), CHECK_ORDERS_SIGNAL))
     again.daemon = True
     again.start()
 
 
-def runs_a_task(frame: FrameType | None) -> bool:
+def is_running_task(frame: FrameType | None) -> bool:
     while frame is not None:
-        if frame.f_globals.get("__name__") in RUNNERS:
+        if frame.f_globals.get("__name__") in TASK_RUNNING_MODULES:
             return True
         frame = frame.f_back
     return False
 
 
-def run_message(order: Order, request: dict[str, Any], body: Any, content: tuple[str, str]) -> tuple[bytes, Traced]:
-    """Run a message. The report for the ledger, and what Celery's request wants to know."""
+def run_message(
+    pool_call: PoolCall, request: dict[str, Any], body: Any, content: tuple[str, str]
+) -> tuple[bytes, PoolResult]:
+    """Run a message. Return the report for the ledger and the result that Celery's request expects."""
     app = running_app()
-    name, attempt, queue, parts = order
+    name, attempt, queue, parts = pool_call
     record_id, process = attempt[0], os.getpid()
     collector = Collector(record_id, queue, parts)
 
     def obey() -> None:
         if shared_orders.orders_for(os.getpid(), attempt) & STOP:
-            signal.raise_signal(signal.SIGTERM)  # as Celery's own `terminate`
+            signal.raise_signal(signal.SIGTERM)  # as Celery's own `terminate` does
 
     try:
-        with collecting(collector), obeying(obey) if in_pool_process() else nullcontext():
+        with collecting(collector), handling_orders(obey) if in_pool_process() else nullcontext():
             args, kwargs, embed = loads(body, *content, accept=prepare_accept_content(app.conf.accept_content))
             request.update({"args": args, "kwargs": kwargs, "is_eager": False}, **embed or {})
             if is_internal(name):
                 return write_report(run_internal(app, collector, name, request)), (0, "", 0.0)
             args = fetch_stored_values(app, collector, request)
-            told, info, runtime, shown = tracer_of(app, name)(request["id"], args, kwargs, request)
+            retval, info, runtime, retval_repr = tracer_for(app, name)(request["id"], args, kwargs, request)
             if os.getpid() != process:
                 end_copy()
-            report = report_of(app, collector, told, info, keeps=not request.get("ignore_result"))
-            return write_report(report), ((1, told, runtime) if info else (0, shown, runtime))
+            report = report_of(app, collector, retval, info, store_result=not request.get("ignore_result"))
+            return write_report(report), ((1, retval, runtime) if info else (0, retval_repr, runtime))
     except Reject as error:
         return write_report(rejected(error)), (1, ExceptionInfo(), None)
-    except Exception as error:  # no attempt may vanish: whatever it is, it is an outcome
-        log.exception("task %s could not be traced", record_id)
+    except Exception as error:  # every attempt needs an outcome, whatever the error
+        log.exception("tracer failed: task=%s", record_id)
         follow_ups = spread(adoption_of(app), collector)
         report = TracerReport(states.FAILURE, failure=failure_of(error), follow_ups=follow_ups, part=collector.part)
         return write_report(report), (1, ExceptionInfo(), None)
 
 
-def tracer_of(app: Any, name: str) -> Callable[..., Any]:
-    """Celery's, which a worker has built for every task; one that was registered later has none yet."""
+def tracer_for(app: Any, name: str) -> Callable[..., Any]:
+    """Return Celery's tracer of a task.
+
+    A worker builds them all at its start, so a task that was registered later has none yet.
+    """
     task = app.tasks[name]
     if task.__trace__ is None:
         task.__trace__ = build_tracer(name, task, app.loader, app=app)
     return task.__trace__
 
 
-def report_of(app: Any, collector: Collector, told: Any, info: Any, *, keeps: bool) -> TracerReport:
-    """What the tracer's answer means. `info` is None for a success, whose result `told` is."""
+def report_of(app: Any, collector: Collector, retval: Any, info: Any, *, store_result: bool) -> TracerReport:
+    """Return the report for a result of the tracer. `info` is None for a success, and `retval` is its result then."""
     state = states.SUCCESS if info is None else info.state
     follow_ups = spread(adoption_of(app), collector)
     if collector.again is not None:
         message, again = collector.again
         run = f"{collector.record_id}.run{message.headers.get('retries')}"
-        # `retry(throw=False)`, and then the body came to an end: both happen, as in Celery. A chord waits for the next.
+        # After `retry(throw=False)` the body ran to its end: its callbacks run, too, as in Celery. A chord gets no part
+        # of this run; it waits for the next.
         now = [task for task in follow_ups if task.join is None and task.name != PART_TASK]
         submit_in_batches(adoption_of(app), collector.queue, now, run)
         cause = None if info is None else getattr(info.retval, "exc", None) or info.retval
@@ -160,7 +172,7 @@ def report_of(app: Any, collector: Collector, told: Any, info: Any, *, keeps: bo
         )
     if state == states.SUCCESS:
         joins = any(task.join is not None for task in follow_ups)
-        result = result_to_store(app, collector.record_id, told, joins=joins) if keeps or joins else None
+        result = result_to_store(app, collector.record_id, retval, joins=joins) if store_result or joins else None
         return TracerReport(state, result, follow_ups=follow_ups)
     if state == states.REJECTED:
         return rejected(info.retval)

@@ -1,5 +1,7 @@
-"""`-P asyncio`: a pool for `async def`. Coroutines of `@rl_task`s run by the hundred on the worker's own loop, `def`
-tasks in threads beside them."""
+"""Provide `-P asyncio`, a pool for `async def`.
+
+Coroutines of `@rl_task`s run on the worker's event loop, hundreds at once, and `def` tasks run in threads.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,17 @@ PATH = "relier.celery.pool.asyncio_pool:TaskPool"
 
 
 class TaskPool(ThreadPool):
-    """Threads for what blocks. Coroutines of ours never come here: the ledger's thread runs them itself."""
+    """Provide threads for blocking tasks.
+
+    Coroutines of `@rl_task`s never enter this pool: the ledger thread runs them itself.
+    """
 
     def _get_info(self) -> Any:
         return super()._get_info() | {"implementation": PATH}
 
 
-def offer_asyncio_pool() -> None:
-    """Make `-P asyncio` known, also to the command line, which has taken its choices by the time an app is imported."""
+def register_asyncio_pool() -> None:
+    """Register `-P asyncio`, also with the command line, which has read its choices before an app is imported."""
     celery.concurrency.ALIASES.setdefault(NAME, PATH)
     try:
         from celery.bin.worker import WORKERS_POOL

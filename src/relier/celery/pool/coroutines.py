@@ -1,9 +1,8 @@
-"""Adopted tasks that are `async def`, which plain Celery cannot run: their body runs on an event loop, while the thread
-or process that Celery gave them waits.
+"""Run the body of an adopted `async def` task, which plain Celery cannot run.
 
-In a pool of processes each has a loop for its life. In the others the bodies share the worker's own loop, so that as
-many run at once as the pool has slots; `self.request` and `current_task` are then found by the coroutine's context, not
-by its thread.
+The body runs on an event loop, while the thread or process that Celery gave to the task waits. In a pool of processes,
+each process has its own loop. In other pools, the bodies share the worker's loop, so that as many run at once as the
+pool has slots. `self.request` and `current_task` are then found by the coroutine's context, not by its thread.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from relier import background
 
 
 class ContextStack:
-    """Celery's LocalStack, local to a context: a coroutine sees what its caller pushed."""
+    """Replace Celery's LocalStack by a stack that is local to a context: a coroutine sees what its caller pushed."""
 
     def __init__(self) -> None:
         self._items: ContextVar[tuple[Any, ...]] = ContextVar("relier_celery_requests", default=())
@@ -52,7 +51,7 @@ class ContextStack:
 
 
 class SharedLoop:
-    """The worker's loop, where tasks run in its own process."""
+    """Hold the worker's event loop, for tasks that run in the worker's own process."""
 
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -60,32 +59,33 @@ class SharedLoop:
 
     def share(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop, self._pid = loop, os.getpid()
-        find_current_tasks_by_context()
+        use_context_for_current_tasks()
 
     @property
-    def here(self) -> asyncio.AbstractEventLoop | None:
+    def in_this_process(self) -> asyncio.AbstractEventLoop | None:
+        """Return the loop, or None in a process that was forked from the worker."""
         return self.loop if self._pid == os.getpid() else None
 
 
 shared_loop = SharedLoop()
 
 
-_whose: ContextVar[object] = ContextVar("relier_celery_current_tasks", default=None)
+_stack_owner: ContextVar[object] = ContextVar("relier_celery_current_tasks", default=None)
 
 
 @cache
-def find_current_tasks_by_context() -> None:
-    """Celery's stack of current tasks is one per thread: let a coroutine have one of its own."""
-    by_thread = getattr(_task_stack, "__ident_func__", None)  # with USE_FAST_LOCALS it has none
+def use_context_for_current_tasks() -> None:
+    """Give each coroutine its own stack of current tasks. Celery has one per thread."""
+    by_thread = getattr(_task_stack, "__ident_func__", None)  # absent with USE_FAST_LOCALS
     if by_thread is not None:
-        _task_stack.__ident_func__ = lambda: _whose.get() or by_thread()
+        _task_stack.__ident_func__ = lambda: _stack_owner.get() or by_thread()
 
 
 @contextmanager
-def current_tasks_kept() -> Iterator[None]:
-    """What is started inside has the current tasks of this thread, wherever it runs, until this ends."""
+def keep_current_tasks() -> Iterator[None]:
+    """Give a coroutine that is started inside the block the current tasks of this thread, until the block ends."""
     tasks = list(_task_stack.stack)
-    token = _whose.set(object())
+    token = _stack_owner.set(object())
     try:
         for task in tasks:
             _task_stack.push(task)
@@ -93,24 +93,24 @@ def current_tasks_kept() -> Iterator[None]:
     finally:
         for _ in tasks:
             _task_stack.pop()
-        _whose.reset(token)
+        _stack_owner.reset(token)
 
 
 @cache
-def _own_loop(pid: int) -> asyncio.AbstractEventLoop:  # noqa: ARG001 - one per process, also after a fork
+def _process_loop(pid: int) -> asyncio.AbstractEventLoop:  # noqa: ARG001 - one per process, also after a fork
     return asyncio.new_event_loop()
 
 
-def wait_for(work: Coroutine[Any, Any, Any]) -> Any:
+def run_coroutine(work: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine to its end, from a thread that may wait."""
-    loop = shared_loop.here
+    loop = shared_loop.in_this_process
     if loop is not None:
-        with current_tasks_kept():
-            return asyncio.run_coroutine_threadsafe(_in_body(work), loop).result()
-    return background.run_until_done(_own_loop(os.getpid()), work)
+        with keep_current_tasks():
+            return asyncio.run_coroutine_threadsafe(_run_as_task_body(work), loop).result()
+    return background.run_until_done(_process_loop(os.getpid()), work)
 
 
-async def _in_body(work: Coroutine[Any, Any, Any]) -> Any:
+async def _run_as_task_body(work: Coroutine[Any, Any, Any]) -> Any:
     body, task = background.enter_body(), asyncio.current_task()
     if task is not None:
         background.hide(task)
@@ -118,23 +118,28 @@ async def _in_body(work: Coroutine[Any, Any, Any]) -> Any:
         return await work
     except asyncio.CancelledError:
         if body.disturbed:
-            raise Reject("another task of its worker cancelled a part of it; it is run again", requeue=True) from None
+            raise Reject(
+                "code of another task cancelled an asyncio task of this one; the task runs again", requeue=True
+            ) from None
         raise
 
 
-def awaited(body: Callable[..., Any]) -> Callable[..., Any]:
-    """A body whose coroutine is run, as its caller expects a result."""
+def running_coroutines(body: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a task body: if it returns a coroutine, run that and return its result."""
 
     @wraps(body)
     def run(*args: Any, **kwargs: Any) -> Any:
         result = body(*args, **kwargs)
-        return wait_for(result) if inspect.iscoroutine(result) else result
+        return run_coroutine(result) if inspect.iscoroutine(result) else result
 
     return run
 
 
 def is_coroutine_task(task: Any) -> bool:
-    """`autoretry_for` wraps the function in a plain one, and keeps the original."""
+    """Return whether a task is `async def`.
+
+    `autoretry_for` wraps the function in a plain one and keeps the original.
+    """
     return any(
         inspect.iscoroutinefunction(inspect.unwrap(fn)) for fn in (task.run, getattr(task, "_orig_run", None)) if fn
     )

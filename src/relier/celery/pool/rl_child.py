@@ -19,7 +19,7 @@ from celery.utils.serialization import get_pickleable_exception
 
 from relier import background, registry
 from relier.celery.adoption import AdoptedTask
-from relier.celery.pool.adopted_child import Traced, in_pool_process, obeying
+from relier.celery.pool.adopted_child import PoolResult, handling_orders, in_pool_process
 from relier.celery.pool.shared_orders import STOP, WARN, shared_orders
 from relier.celery.working.report import CeleryTaskError
 from relier.errors import RelierError
@@ -32,7 +32,7 @@ from relier.run.isolated.messages import report_of
 from relier.run.outcome import Failed, Outcome, PutBack
 from relier.submit.client import default_client
 
-SOFT_LIMIT = signal.SIGUSR1  # Celery's soft time limit, which raises wherever it hits
+SOFT_LIMIT = signal.SIGUSR1  # Celery's soft time limit, which raises at any line of code
 
 
 class PoolProcess:
@@ -46,19 +46,19 @@ class PoolProcess:
         attempt = self._runner.open(claimed, partial(shared_orders.trusted_until, claimed.lease.worker_id))
         if not isinstance(attempt, Attempt):
             return attempt
-        celerys = signal.signal(SOFT_LIMIT, signal.SIG_IGN)
+        celery_handler = signal.signal(SOFT_LIMIT, signal.SIG_IGN)
         try:
-            with obeying(lambda: self._loop.call_soon_threadsafe(self._obey, attempt)):
+            with handling_orders(lambda: self._loop.call_soon_threadsafe(self._carry_out_orders, attempt)):
                 return background.run_until_done(self._loop, self._run(attempt))
         finally:
-            signal.signal(SOFT_LIMIT, celerys)
+            signal.signal(SOFT_LIMIT, celery_handler)
 
     async def _run(self, attempt: Attempt) -> Outcome:
         arm_timeouts(attempt, self._loop, lambda _: self._runner.warn())
-        self._obey(attempt)
+        self._carry_out_orders(attempt)
         return await self._runner.run(attempt)
 
-    def _obey(self, attempt: Attempt) -> None:
+    def _carry_out_orders(self, attempt: Attempt) -> None:
         """Carry out the orders that the worker wrote before it sent its signal."""
         orders = shared_orders.orders_for(os.getpid(), attempt.key)
         if orders & WARN:
@@ -86,22 +86,22 @@ def warm_up(**_: Any) -> None:
             _process(os.getpid())
 
 
-def run_claimed(raw: bytes) -> tuple[bytes, Traced]:
+def run_claimed(raw: bytes) -> tuple[bytes, PoolResult]:
     """Run a claimed `@rl_task`. Return the report for the worker, and the result that Celery's request expects."""
     claimed = msgspec.msgpack.decode(raw, type=Claimed)
     begun = time.monotonic()
     try:
         outcome = _process(os.getpid()).run(claimed)
-    except Exception as error:  # noqa: BLE001 - our error, not the task's: the attempt must be reported all the same
+    except Exception as error:  # noqa: BLE001 - our error, not the task's: the attempt still needs a report
         outcome = PutBack(error)
     report = msgspec.msgpack.encode(report_of(outcome))
     took = time.monotonic() - begun
     if isinstance(outcome, Failed | PutBack):
-        return report, (1, _info(outcome.error), took)
+        return report, (1, _exception_info(outcome.error), took)
     return report, (0, "", took)
 
 
-def _info(error: BaseException) -> ExceptionInfo:
+def _exception_info(error: BaseException) -> ExceptionInfo:
     """Return the error with a traceback, which an exception that was never raised does not have.
 
     An error that would make Celery do more than report a failure (an exit would end its worker) becomes a plain one.

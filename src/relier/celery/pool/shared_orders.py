@@ -35,7 +35,8 @@ class SharedOrders:
         if self._memory is None:
             self._memory = mmap.mmap(-1, _LEASE.size + _ORDERS * _ORDER.size)
 
-    def show(self, worker_id: str, trusted_until: float) -> None:
+    def share_lease(self, worker_id: str, trusted_until: float) -> None:
+        """Write how long the lease of this worker id is trusted (monotonic)."""
         if self._memory is not None:
             _LEASE.pack_into(self._memory, 0, _mark(worker_id), trusted_until)
 
@@ -56,6 +57,7 @@ class SharedOrders:
             _ORDER.pack_into(self._memory, self._slot(pid), _mark(*attempt), what | self.orders_for(pid, attempt))
 
     def orders_for(self, pid: int, attempt: Key) -> int:
+        """Return the orders for that attempt in that process."""
         if self._memory is None:
             return 0
         mark, what = _ORDER.unpack_from(self._memory, self._slot(pid))

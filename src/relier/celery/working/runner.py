@@ -22,7 +22,7 @@ from relier import background, registry
 from relier.celery.adoption import AdoptedTask, Adoption
 from relier.celery.internal import is_internal
 from relier.celery.options import resurrections_in
-from relier.celery.pool.adopted_child import LOOK
+from relier.celery.pool.adopted_child import CHECK_ORDERS_SIGNAL
 from relier.celery.pool.shared_orders import STOP, WARN, shared_orders
 from relier.celery.working.broker import HELD_UP_S, BrokerCalls
 from relier.celery.working.children import PoolProcesses
@@ -205,7 +205,7 @@ class PoolRunner:
         if self.forks and job.pid:
             shared_orders.order(job.pid, job.attempt.key, what)
             with contextlib.suppress(ProcessLookupError):
-                os.kill(job.pid, LOOK)
+                os.kill(job.pid, CHECK_ORDERS_SIGNAL)
 
     def _job_of(self, attempt: Attempt) -> Job | None:
         return next((job for job in self._jobs.under_way if job.attempt is attempt), None)
@@ -307,7 +307,7 @@ def is_leaving() -> bool:
 
 
 def _share_lease(liveness: Liveness) -> None:
-    shared_orders.show(liveness.worker_id, liveness.trusted_until)
+    shared_orders.share_lease(liveness.worker_id, liveness.trusted_until)
 
 
 def modules_of(app: Any) -> tuple[str, ...]:

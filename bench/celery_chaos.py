@@ -18,9 +18,10 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from bench.fleets import ROOT, Table, leave
+from bench.fleets import Table, leave
 from relier.settings import Settings
-from tests.support import PYTHONPATH
+from relier.states import State
+from tests.support import PYTHONPATH, ROOT
 from tests.support.fleet import Fleet, Member
 from tests.support.servers import Server
 
@@ -74,7 +75,7 @@ class Chaos:
     @property
     def live(self) -> int:
         states = self.fleet.stats().by_state()
-        return sum(states[state] for state in ("scheduled", "queued", "running"))
+        return sum(states[state] for state in (State.SCHEDULED, State.QUEUED, State.RUNNING))
 
     @property
     def ended(self) -> int:

@@ -25,9 +25,9 @@ from typing import NamedTuple
 
 import kombu
 
-from bench.fleets import ROOT, Table, leave, quick
+from bench.fleets import Table, leave, quick
 from relier.settings import Settings
-from tests.support import PYTHONPATH
+from tests.support import PYTHONPATH, ROOT
 from tests.support.fleet import Fleet, Member, wait_until
 from tests.support.rabbitmq import Rabbit, binary
 from tests.support.servers import Server

@@ -14,11 +14,11 @@ import threading
 import time
 from collections.abc import Callable
 
-from bench.fleets import Fleet, Table, a_fleet, leave, quick
+from bench.fleets import Table, a_fleet, leave, quick
 from relier import RlTask
 from relier.options import TaskOptions
 from relier.states import State
-from tests.support.fleet import Member
+from tests.support.fleet import Fleet, Member
 
 LEASE_S = 1.0
 OLD, NEW = "bench.deploys.v1", "bench.deploys.v2"
@@ -87,7 +87,8 @@ def main() -> None:
         for _ in range(3):
             staff.start(OLD)
         staff.begin_killing()
-        began, checks = time.monotonic(), []
+        checks: list[Member] = []
+        began = time.monotonic()
         while (share := (time.monotonic() - began) / seconds) < 1:
             staff.share_new = share  # workers are replaced first, then the producers: as it is done
             producers = (

@@ -14,6 +14,7 @@ import signal
 import time
 
 from bench.fleets import Table, a_fleet, leave, quick
+from relier.states import State
 from tests.support.fleet import Fleet
 from tests.support.jobs import common as jobs
 
@@ -69,7 +70,7 @@ def main() -> None:
         table.line("tasks handed back", after.counts.get("released", 0))
         table.line("longest time to leave", max(seconds for _, seconds in stops), "s")
         table.exactly("workers left behind", len(before.workers), 0)
-        table.exactly("tasks still held when all had left", before.by_state()["running"], 0)
+        table.exactly("tasks still held when all had left", before.by_state()[State.RUNNING], 0)
         table.exactly("tasks lost", len(ids) - sum(task.record.state == "done" for task in tasks), 0)
         table.exactly("tasks revived", after.counts.get("revived", 0), 0)
         table.exactly("attempts burnt", sum(task.result != b"1" or bool(task.history) for task in tasks), 0)

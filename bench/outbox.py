@@ -25,7 +25,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from bench.fleets import ROOT, Table, leave, quantile
+from bench.fleets import Table, leave, quantile
 from bench.outbox_desk import KEYS, REPEATABLE_READ, Desk, a_desk, a_server, modes, outbox
 from relier import Client
 from relier.ledger import keys
@@ -33,7 +33,7 @@ from relier.ledger.records import Submission
 from relier.outbox.row import new_row
 from relier.outbox.sqlalchemy.engines import EngineDatabase
 from relier.outbox.table.statements import DeadRowFilter, OutboxTable
-from tests.support import PYTHONPATH
+from tests.support import PYTHONPATH, ROOT
 from tests.support.databases import MariaDB, Postgres
 from tests.support.servers import Server, wait_until
 
@@ -275,7 +275,9 @@ def tell(table: Table, what: str, took: Sequence[float], p50: float | None, p95:
 
 
 def how_soon(desk: Desk, broker: Server | None, samples: int, rounds: int) -> Table:
-    woken, alone, theirs = [], [], []
+    woken: list[float] = []
+    alone: list[float] = []
+    theirs: list[float] = []
     for n in range(rounds):
         first = 1_000_000 * (n + 1)
         for options, took, start in ((), woken, first), (("--no-wake",), alone, first + 1000):

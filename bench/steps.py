@@ -18,8 +18,8 @@ from typing import NamedTuple
 import msgspec
 
 from bench import guard_jobs as jobs
-from bench.fleets import Fleet, Table, a_fleet, leave, quick
-from tests.support.fleet import Member
+from bench.fleets import Table, a_fleet, leave, quick
+from tests.support.fleet import Fleet, Member
 
 LEASE_S = 1.0
 WORKERS = 4

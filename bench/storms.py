@@ -17,9 +17,9 @@ from collections import Counter, defaultdict
 
 from bench import guard_jobs as jobs
 from bench import storm_pusher
-from bench.fleets import Fleet, Table, a_fleet, leave, quick
+from bench.fleets import Table, a_fleet, leave, quick
 from relier.states import LIVE, State
-from tests.support.fleet import Member, wait_until
+from tests.support.fleet import Fleet, Member, wait_until
 
 LEASE_S = 1.0
 PRODUCERS, WORKERS = 5, 3

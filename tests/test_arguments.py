@@ -230,7 +230,7 @@ def test_the_body_is_plain_json() -> None:
 
 def test_a_models_body_is_a_plain_object() -> None:
     body = Arguments.of(taking(Item)).encode((Item("a", 1.5, Colour.RED),), {})
-    colour = {"~": "enum", "t": "test_arguments:Colour", "v": "RED"}
+    colour = {"~": "enum", "t": "tests.test_arguments:Colour", "v": "RED"}
     assert json.loads(body) == [[{"sku": "a", "price": 1.5, "colour": colour, "extra": None}], {}]
 
 
@@ -412,7 +412,8 @@ def test_a_context_only_type_checkers_import_is_known_by_its_name(hint: str) -> 
 
 
 @pytest.mark.parametrize(
-    "hint", [OtherContext, "NoTaskContext", "list[TaskContext]", list[TaskContext], "OtherContext", int]
+    "hint",
+    [OtherContext, "NoTaskContext", "list[TaskContext]", list[TaskContext], "OtherContext", int],  # type: ignore[valid-type]
 )
 def test_other_annotations_are_no_context(hint: Any) -> None:
     assert Arguments.of(taking(hint)).context_parameter is None
@@ -542,31 +543,47 @@ def test_plain_data_may_stand_for_a_model_or_an_enum() -> None:
         (
             None,
             Item("a"),
-            "argument 'order': test_arguments.Item is a model, and models come back only by annotation: annot",
+            "argument 'order': tests.test_arguments.Item is a model, and models come back only by annotation: annot",
         ),
-        (Any, {"a": [Item("a")]}, "argument 'order' → a[0]: test_arguments.Item is a model"),
-        (dict, User(name="a"), "argument 'order': test_arguments.User is a model"),
-        (object, Order(UUID(int=1), []), "argument 'order': test_arguments.Order is a model"),
-        ("Unknown", Item("a"), "argument 'order': test_arguments.Item is a model"),
+        (Any, {"a": [Item("a")]}, "argument 'order' → a[0]: tests.test_arguments.Item is a model"),
+        (dict, User(name="a"), "argument 'order': tests.test_arguments.User is a model"),
+        (object, Order(UUID(int=1), []), "argument 'order': tests.test_arguments.Order is a model"),
+        ("Unknown", Item("a"), "argument 'order': tests.test_arguments.Item is a model"),
         (
             Item,
             Special("a"),
-            "argument 'order': test_arguments.Special would come back as test_arguments.Item, by the annot",
+            "argument 'order': tests.test_arguments.Special would come back as tests.test_arguments.Item, by the annot",
         ),
-        (list[Item], [Item("a"), Special("b")], "argument 'order' → [1]: test_arguments.Special would come back as"),
+        (
+            list[Item],
+            [Item("a"), Special("b")],
+            "argument 'order' → [1]: tests.test_arguments.Special would come back as",
+        ),
         (
             list[Item],
             (Item("a"),),
-            "argument 'order': tuple would come back as list, by the annotation list[test_arguments",
+            "argument 'order': tuple would come back as list, by the annotation list[tests.test_arguments",
         ),
-        (Item, Item("a", extra=Item("b")), "argument 'order' → extra: test_arguments.Item would come back as dict"),
-        (Item, Item(5), "argument 'order' does not fit test_arguments.Item: Expected `str`, got `int` - at `$.sku`"),
+        (
+            Item,
+            Item("a", extra=Item("b")),
+            "argument 'order' → extra: tests.test_arguments.Item would come back as dict",
+        ),
+        (
+            Item,
+            Item(5),
+            "argument 'order' does not fit tests.test_arguments.Item: Expected `str`, got `int` - at `$.sku`",
+        ),
         (Item, Item("a", extra=[1, print]), "argument 'order' → extra[1]: builtin_function_or_method cannot travel"),
-        (list[Item], [{"price": 1.0}], "does not fit list[test_arguments.Item]: Object missing required field `sku`"),
+        (
+            list[Item],
+            [{"price": 1.0}],
+            "does not fit list[tests.test_arguments.Item]: Object missing required field `sku`",
+        ),
         (
             User,
             {"name": 5, "tags": 1},
-            "does not fit test_arguments.User: name: Input should be a valid string; tags: ",
+            "does not fit tests.test_arguments.User: name: Input should be a valid string; tags: ",
         ),
         (User | int, "5", "argument 'order': str would come back as int, by the annotation"),
         (
@@ -574,13 +591,13 @@ def test_plain_data_may_stand_for_a_model_or_an_enum() -> None:
             Secret(password="x"),
             "argument 'order' → password: SecretStr('**********') would come back as SecretStr",
         ),
-        (Colour, "green", "argument 'order' does not fit test_arguments.Colour: Invalid enum value 'green'"),
-        (Picky, {"a": -1}, "argument 'order' does not fit test_arguments.Picky: a is negative"),
+        (Colour, "green", "argument 'order' does not fit tests.test_arguments.Colour: Invalid enum value 'green'"),
+        (Picky, {"a": -1}, "argument 'order' does not fit tests.test_arguments.Picky: a is negative"),
         (Cat | dict, Cat("Tom"), "cannot rebuild models: Type unions may not contain more than one dict-like type"),
         (
             dict[str, Item],
             {"a": Item("a"), 1: Item("b")},
-            "argument 'order' does not fit dict[str, test_arguments.Item]",
+            "argument 'order' does not fit dict[str, tests.test_arguments.Item]",
         ),
         (Item, "\ud800", "argument 'order': text with a lone surrogate"),
     ],
@@ -621,14 +638,16 @@ def test_what_a_worker_cannot_fit_is_named() -> None:
     """Its code may be another than the caller's."""
     body = b'[[{"price":1}],{}]'
     with pytest.raises(
-        PayloadEncodingError, match=r"^argument 'order' does not fit test_arguments.Item: Object missing"
+        PayloadEncodingError, match=r"^argument 'order' does not fit tests.test_arguments.Item: Object missing"
     ):
         Arguments.of(taking(Item)).decode(body)
     with pytest.raises(
-        PayloadEncodingError, match=r"^argument 'order' does not fit test_arguments.User: name: Field req"
+        PayloadEncodingError, match=r"^argument 'order' does not fit tests.test_arguments.User: name: Field req"
     ):
         Arguments.of(taking(User)).decode(body)
-    with pytest.raises(PayloadEncodingError, match=r"^the result does not fit test_arguments.Item: Expected `object`"):
+    with pytest.raises(
+        PayloadEncodingError, match=r"^the result does not fit tests.test_arguments.Item: Expected `object`"
+    ):
         Arguments.of(taking(Item)).decode_result(b"5")
 
 

@@ -230,9 +230,9 @@ def test_what_needs_no_tags_is_not_copied(value: Any) -> None:
         ({1: 2}, '{"~":"dict","v":[[1,2]]}'),
         ({"~": 2}, '{"~":"dict","v":[["~",2]]}'),
         (float("-inf"), '{"~":"float","v":"-inf"}'),
-        (Level.HIGH, '{"~":"enum","t":"test_codec:Level","v":"HIGH"}'),
-        (Shop.Size.S, '{"~":"enum","t":"test_codec:Shop.Size","v":"S"}'),
-        (Right.READ | Right.WRITE, '{"~":"enum","t":"test_codec:Right","v":3}'),
+        (Level.HIGH, '{"~":"enum","t":"tests.test_codec:Level","v":"HIGH"}'),
+        (Shop.Size.S, '{"~":"enum","t":"tests.test_codec:Shop.Size","v":"S"}'),
+        (Right.READ | Right.WRITE, '{"~":"enum","t":"tests.test_codec:Right","v":3}'),
     ],
 )
 def test_the_layout_is_kept(value: Any, raw: str) -> None:
@@ -307,7 +307,7 @@ def local_enum() -> Any:
         ({(1, 2j)}, "the value → item (1, 2j)[1]: complex cannot travel"),
         (
             [{"a": Point(1, 2)}],
-            "the value → [0].a: test_codec.Point is a namedtuple and would lose its names: pass tuple(…)",
+            "the value → [0].a: tests.test_codec.Point is a namedtuple and would lose its names: pass tuple(…)",
         ),
         (namedtuple("Pair", "a")(1), "Pair is a namedtuple"),
         (
@@ -315,9 +315,12 @@ def local_enum() -> Any:
             "collections.OrderedDict is a subclass of dict and would come back as that: pass a plain dict",
         ),
         (defaultdict(int), "collections.defaultdict is a subclass of dict"),
-        (Text("a"), "test_codec.Text is a subclass of str and would come back as that: pass a plain str"),
-        ([Pydantic(a=1)], "the value → [0]: test_codec.Pydantic is a model, and models come back only by annotation"),
-        (Struct(1), "test_codec.Struct is a model"),
+        (Text("a"), "tests.test_codec.Text is a subclass of str and would come back as that: pass a plain str"),
+        (
+            [Pydantic(a=1)],
+            "the value → [0]: tests.test_codec.Pydantic is a model, and models come back only by annotation",
+        ),
+        (Struct(1), "tests.test_codec.Struct is a model"),
         (Data(1), "annotate the parameter or the return value with it, or pass a dict of its fields"),
         (Data, "type cannot travel"),
         (["ok", "\ud800"], "the value → [1]: text with a lone surrogate is not Unicode: clean it, or pass it as bytes"),
@@ -326,8 +329,8 @@ def local_enum() -> Any:
         ([10**5000], "the value → [0]: int cannot be written: Exceeds the limit"),
         ({10**5000: 1}, "the value → key <int>: int cannot be written: Exceeds the limit"),
         (
-            datetime(2026, 1, 1, tzinfo=Pytz()),
-            "its time zone is a test_codec.Pytz: use zoneinfo.ZoneInfo or datetime.timezone",
+            datetime(2026, 1, 1, tzinfo=Pytz()),  # type: ignore[abstract]
+            "its time zone is a tests.test_codec.Pytz: use zoneinfo.ZoneInfo or datetime.timezone",
         ),
         (time(1, tzinfo=timezone(timedelta(microseconds=-5))), "is not in whole seconds"),
         (datetime(2026, 1, 1, tzinfo=keyless_zone()), "its ZoneInfo was made from a file and has no key"),
@@ -393,15 +396,18 @@ def test_a_deep_stack_is_no_recursion_error() -> None:
         (b'{"~":"set","v":[[]]}', "makes no sense (TypeError: unhashable type"),
         (b'{"~":"tuple","v":"ab"}', "its items are no list"),
         (b'{"~":"dict","v":[[1,2,3]]}', "makes no sense (ValueError"),
-        (b'{"~":"enum","t":"test_codec:Level","v":"MIDDLE"}', "the enum 'test_codec:Level' has no member 'MIDDLE'"),
-        (b'{"~":"enum","t":"test_codec:Level","v":1}', "has no member 1"),
-        (b'{"~":"enum","t":"test_codec:Right","v":64}', "makes no sense (ValueError"),
+        (
+            b'{"~":"enum","t":"tests.test_codec:Level","v":"MIDDLE"}',
+            "the enum 'tests.test_codec:Level' has no member 'MIDDLE'",
+        ),
+        (b'{"~":"enum","t":"tests.test_codec:Level","v":1}', "has no member 1"),
+        (b'{"~":"enum","t":"tests.test_codec:Right","v":64}', "makes no sense (ValueError"),
         (
             b'{"~":"enum","t":"nowhere.models:Level","v":"LOW"}',
             "the enum 'nowhere.models:Level' is not imported here; import",
         ),
-        (b'{"~":"enum","t":"test_codec:Data","v":"a"}', "is not imported here"),
-        (b'{"~":"enum","t":"test_codec:dataclasses.sys","v":"a"}', "is not imported here"),
+        (b'{"~":"enum","t":"tests.test_codec:Data","v":"a"}', "is not imported here"),
+        (b'{"~":"enum","t":"tests.test_codec:dataclasses.sys","v":"a"}', "is not imported here"),
         (b'{"~":"enum","t":"os:system","v":"true"}', "is not imported here"),
         (b'{"~":"enum","t":["os"],"v":"true"}', "is not imported here"),
     ],

@@ -11,6 +11,7 @@ import random
 import subprocess
 import sys
 import time
+from typing import Any
 
 from django.core.management import call_command
 from django.db import transaction
@@ -75,7 +76,8 @@ def main(order: str, *numbers: str) -> None:
     elif order == "relay":
         call_command("celery_outbox_relay", publish_concurrency=int(numbers[0]))
     else:
-        print(json.dumps({"latency": latency, "rate": rate}[order](*map(int, numbers))))
+        measure: Any = {"latency": latency, "rate": rate}[order]
+        print(json.dumps(measure(*map(int, numbers))))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from bench.peers import SLEEP_SECONDS
 from bench.peers.lateness import note
@@ -26,7 +27,7 @@ async def stamp(sent: float) -> None:
     note(sent)
 
 
-TASKS = {"noop": noop, "sleep": sleep, "stamp": stamp}
+TASKS: dict[str, Any] = {"noop": noop, "sleep": sleep, "stamp": stamp}
 
 
 @asynccontextmanager

@@ -109,6 +109,7 @@ def test_where_nobody_knows_who_belongs_where_the_chord_fails(make: Make) -> Non
     header.delete()
     report, collector = joined(app, header.id, body, parts_of(header))
     assert (report.state, collector.follow_ups) == (states.FAILURE, [])
+    assert report.failure is not None
     assert "the result backend has lost their structure" in report.failure.message
     assert app.AsyncResult(body["options"]["task_id"]).state == states.FAILURE
 
@@ -148,4 +149,5 @@ def test_a_failure_that_an_earlier_release_has_written_is_read(make: Make) -> No
     header, body = frozen(app, nested=False)
     parts = {"000000000.a": FAILED + codec.encode(["a", "ValueError('old')"]), "000000001.b": b"1"}
     report, _ = joined(app, header.id, body, parts)
+    assert report.failure is not None
     assert report.failure.message == "Dependency a raised ValueError('old')"

@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from relier.celery.options import TELLS_ITSELF
+from relier.ledger.defaults import MAX_RESURRECTIONS
 from relier.states import State
-from relier.submit.push import MAX_RESURRECTIONS
 from tests.celery.conftest import Shop
 from tests.support.fleet import wait_until
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from typing import Any
 
 import pytest
 
@@ -211,7 +212,8 @@ def test_who_listens_to_a_queue() -> None:
     assert Staff(stats_of(), 5.0).unattended("default")
     assert Staff(stats_of(mail), 5.0).unattended("default")
     assert not Staff(stats_of(mail), 5.0).unattended("mail")
-    for about in ({}, {"queues": "mail"}, [], None, 5):
+    abouts: tuple[Any, ...] = ({}, {"queues": "mail"}, [], None, 5)
+    for about in abouts:
         assert not Staff(stats_of(mail, boot(about)), 5.0).unattended("default"), about
 
 

@@ -14,7 +14,7 @@ from tests.support.conformance.stage import PATIENCE_S, Stage
 def test_a_task_that_cancels_everybody_ends_no_neighbour_and_no_worker(stage: Stage) -> None:
     stage.needs(at_once=4)
     worker = stage.start_worker()
-    kinds = [tasks.WAITS["async"], tasks.WAITS["def"], tasks.wait_in_branches]
+    kinds: list[Any] = [tasks.WAITS["async"], tasks.WAITS["def"], tasks.wait_in_branches]
     receipts = [task.push(stage.place) for task in kinds]
     stage.wait_for_notes("runs", 3)
     tasks.cancel_everybody.push(stage.place).result(PATIENCE_S)

@@ -24,7 +24,7 @@ def test_a_receipt_tells_every_state_apart(shared: Stage) -> None:
     shared.wait_for_notes("runs")
     shared.wait_for_end(done)
     shared.wait_for_end(dead)
-    receipts = [queued, scheduled, running, done, dead]
+    receipts: list[Any] = [queued, scheduled, running, done, dead]
     assert [one.state() for one in receipts] == ["queued", "scheduled", "running", "done", "dead"]
     for one in (queued, scheduled):
         one.cancel()

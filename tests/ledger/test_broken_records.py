@@ -112,7 +112,7 @@ def test_a_ruin_gives_back_what_it_took(clocked: World, what: str) -> None:
     clocked.submit(clocked.new(id="t", key="k", key_ttl_ms=DAY), admission=guard)
     held = clocked.get("t").record.spec.held
     assert clocked.counts()["bytes"] == held
-    spoil(clocked, "t", TEXTS[what].replace(SPEC, f"1800000000000000 - {held} 0 - - {DAY} - - - -"))
+    spoil(clocked, "t", str(TEXTS[what]).replace(SPEC, f"1800000000000000 - {held} 0 - - {DAY} - - - -"))
     assert clocked.claim() == ()
     assert clocked.counts()["bytes"] == 0
     assert clocked.submit(clocked.new(id="next", key="k"))[0].status == "new"

@@ -144,7 +144,7 @@ def test_in_a_shared_death_all_are_innocent_the_first_time(clocked: World) -> No
         assert (claimed.deaths, claimed.scares, claimed.alone) == (0, 1, False)
 
 
-def scared(clocked: World, times: int) -> list[Claimed]:
+def scared(clocked: World, times: int) -> tuple[Claimed, ...]:
     """All that wait, after so many workers died under them, in the hands of one more."""
     for _ in range(times):
         clocked.claim(clocked.join("victim"))

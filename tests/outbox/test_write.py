@@ -381,7 +381,7 @@ def test_what_the_table_cannot_hold_is_refused_where_it_is_pushed(shop: Shop, op
         with pytest.raises(InvalidSubmissionError, match=f"{option} has {most + 1} characters"):
             receipt.with_options(**{option: "x" * (most + 1)}).push_in(session, 2)  # type: ignore[arg-type]
     assert shop.count() == 1
-    assert {name: shop.outbox.table.c[name].type.length for name in LONGEST} == LONGEST
+    assert {name: getattr(shop.outbox.table.c[name].type, "length", None) for name in LONGEST} == LONGEST
 
 
 def test_the_schema_is_explained(shop: Shop) -> None:

@@ -590,8 +590,8 @@ async def test_progress_is_told_once_a_second_and_at_the_end(crew: Crew, monkeyp
 
     async def do(step: Steps) -> Any:
         ctx = step.ctx
-        post = ctx._line.post
-        ctx._line.post = lambda call: (posted.append(call), post(call))  # type: ignore[method-assign]
+        post = ctx._channel.post
+        ctx._channel.post = lambda call: (posted.append(call), post(call))  # type: ignore[assignment, method-assign]
         for n in range(1000):
             ctx.progress(n, 1000, "rows")
         await told(crew, ctx.task_id, "0 of 1000: rows")
@@ -674,7 +674,7 @@ async def test_progress_of_a_thread_and_after_the_loop_has_ended(crew: Crew) -> 
     await told(crew, receipt.id, "1 of 2: from a thread")
     loop = asyncio.new_event_loop()
     loop.close()
-    kept[0]._line._loop = loop
+    kept[0]._channel._loop = loop
     kept[0].progress(2, 2)
     crew.commit(attempt.lease)
     assert crew.get(receipt.id).record.state is State.DONE

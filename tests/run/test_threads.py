@@ -69,7 +69,7 @@ async def ended(work: Work) -> str:
 
 async def test_what_a_call_returns_or_raises_is_its_outcome(threads: Threads) -> None:
     assert await ended(start(threads, lambda: 5)) == "returned 5"
-    assert await ended(start(threads, lambda: {}["missing"])) == "raised KeyError"
+    assert await ended(start(threads, lambda: dict[str, str]()["missing"])) == "raised KeyError"
     assert await ended(start(threads, lambda: next(iter(())))) == "raised RuntimeError"  # a StopIteration
 
 

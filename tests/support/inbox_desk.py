@@ -8,12 +8,13 @@ from sqlalchemy import Column, Engine, Integer, MetaData, Table, func, select
 
 from relier import Client, Durability
 from relier.ledger.records import Claimed, Submission, new_worker_id
+from relier.options import PushOptions
 from relier.outbox.sqlalchemy.tables import inbox_table
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.channel import LedgerChannel
 from relier.run.execute import execute
 from relier.run.threads import Threads
-from relier.submit.push import NO_OPTIONS, PushOptions, submission_of
+from relier.submit.push import NO_OPTIONS, submission_of
 
 metadata = MetaData()
 paid = Table("paid", metadata, Column("id", Integer, primary_key=True), Column("order_no", Integer))

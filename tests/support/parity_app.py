@@ -402,7 +402,7 @@ def retry_for_ever(self: Task) -> Any:
 @app.task(bind=True, max_retries=1)
 def retry_cause(self: Task) -> Any:
     try:
-        {}["cause"]
+        dict[str, str]()["cause"]
     except KeyError as error:
         raise self.retry(exc=error, countdown=0) from None
 

@@ -27,7 +27,10 @@ SMOKE = {"a failure before a group", "a failure in a chord in a chord"}
 def shapes() -> list[Any]:
     """By their text: the module itself wants a broker."""
     tree = ast.parse((ROOT / "tests" / "support" / "random_canvases.py").read_text())
-    (table,) = [node.value for node in tree.body if isinstance(node, ast.AnnAssign) and node.target.id == "SHAPES"]
+    (table,) = [
+        node.value for node in tree.body if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "SHAPES"
+    ]
+    assert isinstance(table, ast.Dict)
     found = [key.value for key in table.keys if isinstance(key, ast.Constant)]
     return [pytest.param(name, marks=pytest.mark.smoke) if name in SMOKE else name for name in found]
 

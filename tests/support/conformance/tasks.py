@@ -812,7 +812,7 @@ async def steps_in_branches(folder: str, ctx: TaskContext) -> list[str]:
     found = await asyncio.gather(branch("a", waits=ctx.attempt == 2), branch("b", waits=ctx.attempt == 1))
     if ctx.attempt == 1:
         raise OSError("and then the process died")
-    return found
+    return list(found)
 
 
 def effect(folder: str, name: str) -> str:

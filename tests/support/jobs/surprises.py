@@ -86,7 +86,7 @@ async def return_half_alone() -> Order:
 
 class Unspeakable(Exception):
     @property
-    def args(self) -> Any:
+    def args(self) -> Any:  # type: ignore[override]
         raise RuntimeError("no arguments")
 
 

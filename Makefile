@@ -1,16 +1,22 @@
-# Every target sets up what it needs: Python 3.11, pip and make are enough. `make help` lists them.
+# Every target sets up what it needs: Python 3.11, pip and make are enough. `make help` lists the targets.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 3  # most tests wait more than they compute
+PYTEST := -m pytest -n $(JOBS) --dist loadgroup
+# Tests start about a thousand Python processes. Each starts a third faster where compiled modules may be kept.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help walk quick test-rabbitmq check-matrix setup lock demo test test-matrix check lint format types layers wheel prove prove-release bench bench-ledger bench-wire bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-celery bench-celery-chaos bench-celery-outages bench-outbox bench-outbox-chaos test-celery test-celery-upstream test-celery-matrix test-oldest clean
+.PHONY: help walk setup format lint types layers quick check demo clean lock wheel coverage \
+  test test-slow test-databases test-rabbitmq test-celery test-celery-upstream test-celery-matrix test-matrix test-oldest test-pythons test-flaky check-matrix \
+  prove prove-release bench bench-ledger bench-wire bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards \
+  bench-celery bench-celery-chaos bench-celery-outages bench-outbox bench-outbox-chaos
 
-help:                  ## this list
+help:                  ## List the targets
 	@awk -F'## ' '/^[a-z][a-zA-Z0-9_ -]*:.*## / { split($$1, names, ":"); printf "  make %-36s %s\n", names[1], $$2 }' $(MAKEFILE_LIST)
 
-setup: $(VENV)/.ready   ## the tools and libraries of development, in .venv
+setup: $(VENV)/.ready   ## Install the development tools and libraries into .venv
 $(VENV)/.ready: requirements/dev.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.lock
@@ -27,14 +33,25 @@ $(VENV)/.matrix: $(VENV)/.ready requirements/matrix.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/matrix.lock
 	@touch $@
 
-test: setup            ## the tests, on the embedded server
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+# SUITES="tests/ledger tests/run" chooses folders or files, for each of the targets below.
+SUITES ?= tests
+test: setup            ## Run the tests, except for the slow ones and for MariaDB, MySQL, PgBouncer and RabbitMQ
+	$(BIN)/python $(PYTEST) -m "not slow and not databases" $(SUITES)
+
+test-slow: setup       ## Run the slow tests: real Celery workers, frozen servers, random kills, every page of the docs
+	$(BIN)/python $(PYTEST) -m "slow and not databases" $(SUITES)
+
+test-databases: setup  ## Run the outbox and inbox tests that need MariaDB, MySQL or PgBouncer
+	$(BIN)/python $(PYTEST) -m databases $(SUITES)
+
+test-flaky: setup      ## Run `make test` N times (10) with every core kept busy, and report each failure
+	$(BIN)/python -m tests.support.repeat --times $(or $(N),10) --jobs $(JOBS) $(SUITES)
 
 CELERY_SUITES ?= tests/conformance tests/celery
-test-celery: setup     ## every behaviour on every Celery pool, and on RabbitMQ
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --engines $(CELERY_SUITES)
+test-celery: setup     ## Run every engine behaviour on every Celery pool, and on RabbitMQ
+	$(BIN)/python $(PYTEST) --engines $(CELERY_SUITES)
 
-test-celery-upstream: setup  ## Celery's own integration tests, from CELERY_SOURCE, plain and adopted: what differs
+test-celery-upstream: setup  ## Run Celery's own integration tests (CELERY_SOURCE) with and without Relier, and compare
 	$(BIN)/python -m tests.celery_upstream.compare
 
 # The newest is whatever pip finds; the others are locked.
@@ -51,11 +68,11 @@ CELERIES ?= 5.4 5.5 5.6 newest
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
-test-celery-matrix: $(CELERIES:%=.venvs/celery-%/.ready)  ## the smoke of the Celery engine on every version of Celery we support
+test-celery-matrix: $(CELERIES:%=.venvs/celery-%/.ready)  ## Run the Celery smoke tests on every supported version of Celery
 	set -e; for version in $(CELERIES); do \
 	  echo "Celery $$version: $$(.venvs/celery-$$version/bin/celery --version)"; \
-	  .venvs/celery-$$version/bin/python -m pytest -q -n $(JOBS) --dist loadgroup --engines -m smoke tests/celery; \
-	  .venvs/celery-$$version/bin/python -m pytest -q -n $(JOBS) --dist loadgroup --engines -k "celery-prefork-valkey or test_celery_worker" tests/conformance; \
+	  .venvs/celery-$$version/bin/python $(PYTEST) -q --engines -m smoke tests/celery; \
+	  .venvs/celery-$$version/bin/python $(PYTEST) -q --engines -k "celery-prefork-valkey or test_celery_worker" tests/conformance; \
 	done
 
 .venvs/oldest/.ready: requirements/oldest.lock pyproject.toml
@@ -64,90 +81,96 @@ test-celery-matrix: $(CELERIES:%=.venvs/celery-%/.ready)  ## the smoke of the Ce
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
-OLDEST_SUITES ?= tests
-test-oldest: .venvs/oldest/.ready  ## the tests with the oldest version of every dependency that pyproject.toml allows
-	.venvs/oldest/bin/python -m pytest -n $(JOBS) --dist loadgroup $(OLDEST_SUITES)
+test-oldest: .venvs/oldest/.ready  ## Run the tests with the oldest version of every dependency that pyproject.toml allows
+	.venvs/oldest/bin/python $(PYTEST) $(SUITES)
 
-SUITES ?= tests/ledger tests/store
-test-matrix: $(VENV)/.matrix  ## the store and ledger suites on every server we support
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --matrix $(SUITES)
+# Each version that is installed, or that uv can install: PYTHONS="3.11 3.14" SUITES=tests/run
+PYTHONS ?= 3.11 3.12 3.13 3.14
+PYTHONS_SUITES = $(if $(filter-out tests,$(SUITES)),$(SUITES),$(PYTHONS_QUICK))
+PYTHONS_QUICK := tests/run tests/submit tests/lock tests/test_arguments.py tests/test_codec.py tests/test_envelope.py tests/test_keyring.py tests/test_public_names.py
+test-pythons:          ## Run a quick part of the tests (or SUITES) on Python 3.11, 3.12, 3.13 and 3.14
+	PYTHON=$(PYTHON) JOBS=$(JOBS) .ci/test-pythons "$(PYTHONS)" $(PYTHONS_SUITES)
 
-check: quick wheel test-rabbitmq check-matrix prove  ## exactly what CI runs
-quick: lint types layers test  ## the part of it that needs no servers of your own
+MATRIX_SUITES = $(if $(filter-out tests,$(SUITES)),$(SUITES),tests/ledger tests/store)
+test-matrix: $(VENV)/.matrix  ## Run the store and ledger tests on every supported server
+	$(BIN)/python $(PYTEST) --matrix $(MATRIX_SUITES)
 
-test-rabbitmq: setup   ## every behaviour on RabbitMQ, where it is installed
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --engines tests/conformance/test_rabbitmq.py
+check: quick test-slow test-databases wheel test-rabbitmq check-matrix prove  ## Run exactly what CI runs
+quick: lint types layers test  ## Run lint, types, layers and the tests: what you run before each commit
+
+test-rabbitmq: setup   ## Run every engine behaviour on RabbitMQ, where it is installed
+	$(BIN)/python $(PYTEST) --engines tests/conformance/test_rabbitmq.py
 
 check-matrix: $(VENV)/.matrix
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --matrix tests/ledger
+	$(BIN)/python $(PYTEST) --matrix tests/ledger
 
-lint: setup            ## ruff
+# COVERAGE_SUITES="tests/run" for a part; the processes that tests start are measured too.
+COVERAGE_SUITES ?= tests/ledger tests/run tests/engines tests/submit
+coverage: setup        ## Report the branch coverage of src/relier by the ledger, run, engines and submit tests
+	rm -f .coverage .coverage.*
+	COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(BIN)/python $(PYTEST) --cov --cov-report= $(COVERAGE_SUITES)
+	$(BIN)/python -m coverage report
+
+lint: setup            ## Check style with ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-format: setup          ## ruff, mending what it can
+format: setup          ## Fix style with ruff, as far as it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: setup           ## mypy, strict
+types: setup           ## Check types with mypy: src strictly, tests and bench with a lighter profile
 	$(BIN)/mypy
 
-layers: setup          ## which package may import which
+layers: setup          ## Check which package imports which
 	$(BIN)/lint-imports
 
-wheel: setup           ## the wheel, alone in an empty environment, does the first job
+wheel: setup           ## Build the wheel and run a first job from it in an empty environment
 	rm -rf dist $(VENV)-wheel
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	$(PYTHON) -m venv $(VENV)-wheel
 	$(VENV)-wheel/bin/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt dist/*.whl
 	cd dist && ../$(VENV)-wheel/bin/python ../tests/wheel_smoke.py
 
-demo: setup            ## workers are killed and frozen, and nothing is lost (about half a minute)
+demo: setup            ## Watch workers being killed and frozen without losing a task (about half a minute)
 	PYTHONPATH=examples $(BIN)/python -m demo
 
-prove: setup           ## 10^4 simulated schedules, 200 differential seeds, the exhaustive search, every mutant
+prove: setup           ## Check 10^4 simulated schedules, 200 differential seeds, the exhaustive search and every mutant
 	$(BIN)/python -m proof ci
 
-prove-release: setup   ## 10^6 schedules: hours
+prove-release: setup   ## Check 10^6 simulated schedules, which takes hours
 	$(BIN)/python -m proof release
 
-bench: bench-ledger bench-recovery bench-native  ## the three benchmarks that matter most
-bench-ledger: setup    ## Redis CPU, commands, round trips and bytes per move, beside their targets
+bench: bench-ledger bench-recovery bench-native  ## Run the three most important benchmarks
+bench-ledger: setup    ## Measure Redis CPU, commands, round trips and bytes per move against their targets
 	$(BIN)/python -m bench.ledger
 
-bench-native: $(VENV)-bench/.ready  ## our worker beside Celery, dramatiq and taskiq, in one run
+bench-native: $(VENV)-bench/.ready  ## Compare our worker with Celery, dramatiq and taskiq in one run
 	$(VENV)-bench/bin/python -m bench.native
 
-# MODE="--uvloop --quick", any of them
-bench-wire: $(VENV)-bench/.ready  ## our own path to the store beside redis-py, valkey-py, coredis and valkey-glide
-	$(VENV)-bench/bin/python -m bench.wire $(MODE)
-
-bench-celery: $(VENV)-bench/.ready  ## Celery with Relier beside plain Celery, in one run
+bench-celery: $(VENV)-bench/.ready  ## Compare Celery with Relier to plain Celery in one run
 	$(VENV)-bench/bin/python -m bench.celery_engine
 
-bench-celery-chaos bench-celery-outages: setup  ## kills at random under canvas; dead children, brokers that forget or freeze
+bench-celery-chaos bench-celery-outages: setup  ## Kill Celery workers at random under canvas; kill pool processes, freeze and empty brokers
 	$(BIN)/python -m bench.$(subst -,_,$(@:bench-%=%))
 
 # MODE="--database mariadb --ordered --repeatable-read --quick", any of them
-bench-outbox: $(VENV)-bench/.ready  ## the outbox beside django-celery-outbox: how soon, how fast, what trouble costs
+bench-outbox: $(VENV)-bench/.ready  ## Compare the outbox with django-celery-outbox: latency, throughput, cost of failures
 	$(VENV)-bench/bin/python -m bench.outbox $(MODE)
 
-bench-outbox-chaos: setup  ## relays killed at 200 random moments: every committed row is one record
+bench-outbox-chaos: setup  ## Kill relays at 200 random moments and check that every committed row becomes one record
 	$(BIN)/python -m bench.outbox_chaos $(MODE)
 
-bench-recovery: setup  ## how soon the tasks of killed workers run again
+bench-recovery: setup  ## Measure how soon the tasks of killed workers run again
 	$(BIN)/python -m bench.recovery
 
-bench-zombies bench-drain bench-delayed: setup  ## late commits, drains at random moments, a million delayed tasks
-bench-storms bench-deploy bench-steps: setup    ## the guards under kill -9: push storms, a deploy, ten-step tasks
-bench-guards: setup                             ## what each guard costs per task, beside the bare one
+bench-zombies bench-drain bench-delayed: setup  ## Test late commits, drains at random moments, a million delayed tasks
+bench-storms bench-deploy bench-steps: setup    ## Test the guards under kill -9: push storms, a deploy, ten-step tasks
+bench-guards: setup                             ## Measure what each guard costs per task
 bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards:
 	$(BIN)/python -m bench.$(@:bench-%=%)
 
-walk: setup            ## the files and functions that one task passes, from push to done
-	$(BIN)/python tools/walk.py
-
-lock:                  ## rewrite the lock files from pyproject.toml
+lock:                  ## Rewrite the lock files from pyproject.toml
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group dev pyproject.toml -o requirements/dev.lock
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group matrix -c requirements/dev.lock pyproject.toml -o requirements/matrix.lock
@@ -159,5 +182,5 @@ lock:                  ## rewrite the lock files from pyproject.toml
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --all-extras pyproject.toml -o requirements/constraints.txt
 	rm -rf $(VENV)-lock
 
-clean:                 ## remove everything that make built
+clean:                 ## Remove everything that make built
 	rm -rf .venvs $(VENV) $(VENV)-bench $(VENV)-wheel $(VENV)-lock dist build .pytest_cache .mypy_cache .ruff_cache

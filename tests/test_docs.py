@@ -24,6 +24,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     opened.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)  # dozens of commands, each a process of its own
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_shows_what_happens(page: Path, terminal: Terminal) -> None:

@@ -16,10 +16,12 @@ HERE = Path(__file__).parent
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All of these run on every version of Celery."""
+    """All of these run on every version of Celery. Those with a real worker are slow."""
     for item in items:
         if item.path.parent == HERE:
             item.add_marker(pytest.mark.smoke)
+            if "shop" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.slow)
 
 
 class Shop:

@@ -10,23 +10,36 @@ import pytest
 
 from relier import Settings, use_client
 from tests.support.conformance import tasks  # noqa: F401 - so that test and worker know the same tasks
-from tests.support.conformance.engine import ENGINES, Engine
+from tests.support.conformance.engine import ENGINES, Engine, Native
 from tests.support.conformance.stage import Stage
 from tests.support.servers import Server
 
 # Quick for tests: a sweep every 50 ms, a cancel heard within a second. Long enough a lease for a busy machine.
 QUICK: dict[str, Any] = {"heartbeat_ttl": 3, "resurrection_check_interval": 0.05}
+HERE = Path(__file__).parent
 QUEUES = ("default", "other", "held")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Native runs every behaviour, prefork the core, the other pools nothing; with --engines all of them all."""
+    """Native runs every behaviour, prefork the core, the other pools nothing; with --engines all of them all.
+
+    Behaviours of a Celery worker are slow.
+    """
+    for item in items:
+        if item.path.parent == HERE and _engine_of(item) != Native.name:
+            item.add_marker(pytest.mark.slow)
     if config.getoption("--engines"):
         return
     left = {item for item in items if _is_for_later(item)}
     if left:
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
+
+
+def _engine_of(item: pytest.Item) -> str:
+    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return getattr(params.get("engine"), "name", "")
 
 
 def _is_for_later(item: pytest.Item) -> bool:

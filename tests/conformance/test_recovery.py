@@ -175,6 +175,7 @@ def test_a_store_that_does_not_answer_makes_a_worker_suspect_and_not_lost(own_st
     assert stage.count("revived") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.core
 def test_a_store_that_flaps_makes_no_worker_lost(own_store: tuple[Stage, Server]) -> None:
     """Down and up again, a quarter of a lease each; another worker sweeps."""
@@ -196,6 +197,7 @@ def test_a_store_that_flaps_makes_no_worker_lost(own_store: tuple[Stage, Server]
     assert stage.count("revived") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.core
 def test_leaving_takes_ten_seconds_after_the_grace_though_the_store_is_frozen(
     own_store: tuple[Stage, Server], server: Server

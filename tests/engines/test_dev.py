@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from relier import rl_task
 from tests.support.fleet import Fleet
 
@@ -55,6 +57,7 @@ def test_it_works_where_rl_was_told_to_and_says_so(patient: Fleet, tmp_path: Pat
     assert "secret" not in said
 
 
+@pytest.mark.slow
 def test_it_starts_over_once_a_broken_file_is_mended(patient: Fleet, tmp_path: Path) -> None:
     """It does not wait out the pauses between its attempts to start."""
     code = tmp_path / "code" / "dev_tasks.py"

@@ -18,6 +18,7 @@ from tests.support.servers import Boot
 TROUBLE = ("tests.support.jobs.common", "tests.support.jobs.trouble")
 
 
+@pytest.mark.slow
 def test_sigterm_at_20_random_moments(patient: Fleet) -> None:
     """Under load, with a lease of a minute: what is not handed back at once would be missing at the end. A task that
     was handed back runs again as the attempt it was."""
@@ -66,6 +67,7 @@ def test_those_that_do_not_are_handed_back(patient: Fleet) -> None:
     assert [task.result for task in patient.wait_done(ids)] == [b"1"] * 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frozen", [True, False], ids=["frozen", "gone"])
 def test_while_the_store_does_not_answer(boot: Boot, fleets: NewFleet, frozen: bool) -> None:
     """A worker that cannot tell anyone leaves nevertheless, within its time and a few seconds."""
@@ -84,6 +86,7 @@ def test_while_the_store_does_not_answer(boot: Boot, fleets: NewFleet, frozen: b
     assert len(member.said().splitlines()) < 60, "it does not flood the log"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [(), ("--processes", "1")], ids=["alone", "supervised"])
 def test_leaving_has_ten_seconds_after_the_grace_whatever_the_store_does(
     boot: Boot, fleets: NewFleet, arguments: tuple[str, ...]
@@ -130,6 +133,7 @@ def test_a_lost_attempt_is_told_once_and_may_clean_up(fleet: Fleet) -> None:
     assert task.record.state is State.CANCELLED
 
 
+@pytest.mark.slow
 def test_a_task_that_is_buried_meanwhile_is_not_waited_for(patient: Fleet) -> None:
     """It swallows its hard timeout of 0.5 s. Ten seconds later it is buried, and nothing is left to wait for."""
     member = patient.worker(modules=TROUBLE)
@@ -178,6 +182,7 @@ def test_a_second_sigint_reaches_a_blocked_loop(patient: Fleet) -> None:
     assert patient.get(task_id).record.state is State.QUEUED
 
 
+@pytest.mark.slow
 def test_a_child_that_hears_nothing_is_killed_and_its_tasks_are_returned(patient: Fleet) -> None:
     """Its GIL is held: not even its heart can see that it is time to leave."""
     member = patient.worker("--processes", "1", modules=TROUBLE, RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="0.1")

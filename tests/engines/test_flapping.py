@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import pytest
+
 from relier import Client, Settings
 from relier.engines.heartbeat import HeartbeatThread, Liveness
 from tests.engines.conftest import NewFleet
@@ -13,6 +15,8 @@ from tests.support.jobs import common as jobs
 from tests.support.jobs import trouble
 from tests.support.servers import Boot, Server
 from tests.support.wire import Proxy
+
+pytestmark = pytest.mark.slow
 
 TROUBLE = ("tests.support.jobs.common", "tests.support.jobs.trouble")
 LEASE_S = 5.0

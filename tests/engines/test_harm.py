@@ -94,6 +94,7 @@ def test_a_task_that_ignores_signals_does_not_make_its_worker_deaf(patient: Flee
     assert member.terminate(20) == 0
 
 
+@pytest.mark.slow
 def test_a_supervisor_ends_a_worker_that_is_deaf(patient: Fleet) -> None:
     member = patient.worker("--processes", "1", modules=MODULES, RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="0.1")
     task_id = harm.ignore_and_block.push("go").id

@@ -295,6 +295,7 @@ class PagesRead:
 APPLICATION = "application_name = 'a relay'"
 
 
+@pytest.mark.slow
 def test_a_claim_does_not_read_what_was_deleted_before_an_old_snapshot(postgres: Database, client: Client) -> None:
     """A report or a dump keeps PostgreSQL from forgetting deleted rows, and they stand where a claim begins."""
     with Shop(postgres.url, client) as shop, shop.engine.connect() as report:

@@ -592,6 +592,7 @@ def test_options_that_cannot_work_are_refused(wrong: dict[str, object]) -> None:
         RelayOptions(**wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_the_largest_batch_is_claimed_and_closed(shop: Shop) -> None:
     shop.write(*(NewRow(str(n), "ledger", "n", "q", "", b"x") for n in range(LARGEST_BATCH)))
     relay = shop.relay(Scripted(SENT), batch_size=LARGEST_BATCH)

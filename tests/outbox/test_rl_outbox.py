@@ -56,6 +56,7 @@ def test_stats(shop: Shop) -> None:
     assert 0 <= numbers["oldest_age_ms"] < 60_000
 
 
+@pytest.mark.slow
 def test_stats_tell_of_rows_while_the_store_is_away(pg_shop: Shop) -> None:
     pg_shop.place(1, 2)
     where = pg_shop.engine.url.render_as_string(hide_password=False)

@@ -30,6 +30,8 @@ SLOW_MACHINE_S = 2.0
 APP = """
 from celery import Celery
 
+pytestmark = pytest.mark.slow
+
 app = Celery("frozen", broker={url!r})
 """
 

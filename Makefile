@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-JOBS   ?= 3  # most tests wait more than they compute
+JOBS   ?= 4  # more than cores: most tests wait more than they compute
 PYTEST := -m pytest -n $(JOBS) --dist loadgroup
 # Tests start about a thousand Python processes. Each starts a third faster where compiled modules may be kept.
 export PYTHONDONTWRITEBYTECODE :=
@@ -108,7 +108,8 @@ check-matrix: $(VENV)/.matrix
 COVERAGE_SUITES ?= tests/ledger tests/run tests/engines tests/submit
 coverage: setup        ## Report the branch coverage of src/relier by the ledger, run, engines and submit tests
 	rm -f .coverage .coverage.*
-	COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(BIN)/python $(PYTEST) --cov --cov-report= $(COVERAGE_SUITES)
+	$(BIN)/python -m coverage run $(PYTEST) $(COVERAGE_SUITES)
+	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report
 
 lint: setup            ## Check style with ruff
@@ -183,4 +184,4 @@ lock:                  ## Rewrite the lock files from pyproject.toml
 	rm -rf $(VENV)-lock
 
 clean:                 ## Remove everything that make built
-	rm -rf .venvs $(VENV) $(VENV)-bench $(VENV)-wheel $(VENV)-lock dist build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venvs $(VENV) $(VENV)-bench $(VENV)-wheel $(VENV)-lock dist build .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache

@@ -17,6 +17,7 @@ TROUBLE = ("tests.support.jobs.common", "tests.support.jobs.trouble")
 INNOCENTS = 50
 
 
+@pytest.mark.slow
 def test_fifty_innocents_beside_a_poison_pill(patient: Fleet) -> None:
     member = patient.worker("--processes", "1", modules=TROUBLE)
     ids = [trouble.innocent.push().id for _ in range(INNOCENTS)]
@@ -36,6 +37,7 @@ def test_fifty_innocents_beside_a_poison_pill(patient: Fleet) -> None:
     assert len(deaths) == 2 + 6, "twice in company, which convicts nobody; then alone: the first, and five more"
 
 
+@pytest.mark.slow
 def test_innocents_that_must_run_alone_keep_their_time(patient: Fleet) -> None:
     """Suspects wait for one of a few processes of their own; that wait is not theirs to answer for: each has a hard
     timeout of 6 s and takes 0.5 s, but all of them one by one take far longer."""
@@ -92,6 +94,7 @@ def test_a_task_that_takes_its_worker_along_comes_to_an_end(patient: Fleet) -> N
     assert (task.record.more["deaths"], task.record.more["scares"]) == ("0", "3")
 
 
+@pytest.mark.slow
 def test_isolated_tasks_that_wait_for_a_process_keep_their_time(patient: Fleet) -> None:
     """Twelve of 1 s each, one at a time, each with a hard timeout of 8 s."""
     patient.worker("--isolated", "1", modules=TROUBLE)
@@ -105,6 +108,7 @@ def test_the_start_of_an_isolated_process_does_not_count_for_its_task(patient: F
     patient.wait_done([slow.brief.push().id], 60)
 
 
+@pytest.mark.slow
 def test_isolated_tasks_are_shared_among_workers(patient: Fleet) -> None:
     """What finds no free process here is better off with another worker, and does not hold up the plain ones."""
     patient.worker("--isolated", "2", "--concurrency", "16")

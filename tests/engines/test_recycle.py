@@ -83,6 +83,7 @@ def test_sigterm_while_it_recycles_ends_it(patient: Fleet) -> None:
     assert len(member.boots()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [(), ("--processes", "1")], ids=["one process", "a supervisor"])
 def test_it_does_not_start_over_before_the_store_has_its_results(
     boot: Boot, fleets: NewFleet, processes: tuple[str, ...]

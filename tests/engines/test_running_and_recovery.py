@@ -50,6 +50,7 @@ def test_kill_9_of_the_worker_group_12_tasks(fleet: Fleet, processes: tuple[str,
     assert fleet.stats().counts["done"] == TASKS
 
 
+@pytest.mark.slow
 def test_pop_to_unacked_is_two_round_trips(fleet: Fleet) -> None:
     """Celery: 70 messages gone in 200 kills of a busy consumer. Here a claim is one script: 10 kills, nothing gone."""
     ids: list[str] = []

@@ -20,6 +20,7 @@ TROUBLE = ("tests.support.jobs.common", "tests.support.jobs.trouble")
 AWAY_S = 13.0
 
 
+@pytest.mark.slow
 def test_a_supervisor_does_not_kill_children_that_only_miss_the_store(boot: Boot, fleets: NewFleet) -> None:
     """When they last beat, a task with a hard timeout of 1 s ran; it ended well long ago."""
     server = boot()
@@ -65,6 +66,7 @@ def test_a_lone_worker_keeps_its_tasks(boot: Boot, fleets: NewFleet) -> None:
     assert member.terminate() == 0
 
 
+@pytest.mark.slow
 def test_a_host_that_stood_still(fleets: NewFleet) -> None:
     """Supervisor and child are frozen together, for longer than ten seconds past a hard timeout. Nobody is to blame."""
     fleet = fleets(60)

@@ -52,6 +52,7 @@ def test_a_module_that_cannot_be_imported_ends_it_at_once(patient: Fleet) -> Non
     assert not member.session()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "told"),
     [("import no_such_module\n", "code 1"), ("import os; os._exit(0)\n", "code 0")],

@@ -28,7 +28,7 @@ BUSY = "while True: pass"
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--times", type=int, default=10)
-    parser.add_argument("--jobs", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("suites", nargs="*", default=["tests"])
     given = parser.parse_args()
     failures: Counter[str] = Counter()

@@ -160,7 +160,7 @@ def test_apush_works_in_one_loop_after_another(shared: Stage) -> None:
 
 
 SCRIPTS = {
-    "sync": "from conformance import tasks; print(tasks.add.push(20, 1).result(20))",
+    "sync": "from tests.support.conformance import tasks; print(tasks.add.push(20, 1).result(20))",
     "async": """
 import asyncio
 from tests.support.conformance import tasks

@@ -146,6 +146,9 @@ bench: bench-ledger bench-recovery bench-native  ## Run the three most important
 bench-ledger: setup    ## Measure Redis CPU, commands, round trips and bytes per move against their targets
 	$(BIN)/python -m bench.ledger
 
+bench-wire: $(VENV)-bench/.ready  ## Compare our path to the store with redis-py, valkey-py, coredis and valkey-glide
+	$(VENV)-bench/bin/python -m bench.wire
+
 bench-native: $(VENV)-bench/.ready  ## Compare our worker with Celery, dramatiq and taskiq in one run
 	$(VENV)-bench/bin/python -m bench.native
 
@@ -170,6 +173,9 @@ bench-storms bench-deploy bench-steps: setup    ## Test the guards under kill -9
 bench-guards: setup                             ## Measure what each guard costs per task
 bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards:
 	$(BIN)/python -m bench.$(@:bench-%=%)
+
+walk: setup            ## List the files and functions that one task passes, from push to done
+	$(BIN)/python tools/walk.py
 
 lock:                  ## Rewrite the lock files from pyproject.toml
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv

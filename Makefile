@@ -147,7 +147,7 @@ bench-ledger: setup    ## Measure Redis CPU, commands, round trips and bytes per
 	$(BIN)/python -m bench.ledger
 
 bench-wire: $(VENV)-bench/.ready  ## Compare our path to the store with redis-py, valkey-py, coredis and valkey-glide
-	$(VENV)-bench/bin/python -m bench.wire
+	$(VENV)-bench/bin/python -m bench.wire $(MODE)
 
 bench-native: $(VENV)-bench/.ready  ## Compare our worker with Celery, dramatiq and taskiq in one run
 	$(VENV)-bench/bin/python -m bench.native

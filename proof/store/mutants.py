@@ -15,29 +15,29 @@ from relier.run import channel
 from relier.settings import Settings
 from relier.store import batch, core, heartbeat, replies
 from relier.store.batch import Request
-from relier.store.policy import AttemptError, Attempts
+from relier.store.policy import AttemptError, RetrySchedule
 
 SEEDS = 300
 
 
-class LoadsCost(Attempts):
+class LoadsCost(RetrySchedule):
     def failed(self, failure: AttemptError) -> None:
         super().failed(failure)
         self._lost += failure.load_script
 
 
-class RefusalsCost(Attempts):
+class RefusalsCost(RetrySchedule):
     def failed(self, failure: AttemptError) -> None:
         super().failed(failure)
         self._lost += not failure.sent and not failure.load_script
 
 
-class GivesUpBeforeAPause(Attempts):
+class GivesUpBeforeAPause(RetrySchedule):
     def pause(self, failure: AttemptError, left: float) -> float | None:
         return None if left < 1.5 else super().pause(failure, left)
 
 
-class NeverPauses(Attempts):
+class NeverPauses(RetrySchedule):
     def pause(self, failure: AttemptError, left: float) -> float | None:
         pause = super().pause(failure, left)
         return pause and 60.0
@@ -80,10 +80,10 @@ class StoreMutant:
 
 
 STORE_MUTANTS = (
-    StoreMutant("loading a script uses up an attempt", core, "Attempts", LoadsCost),
-    StoreMutant("an attempt that was refused, or never arrived, uses up a retry", core, "Attempts", RefusalsCost),
-    StoreMutant("a call gives up before its deadline", core, "Attempts", GivesUpBeforeAPause),
-    StoreMutant("a pause does not look at the deadline", core, "Attempts", NeverPauses),
+    StoreMutant("loading a script uses up an attempt", core, "RetrySchedule", LoadsCost),
+    StoreMutant("an attempt that was refused, or never arrived, uses up a retry", core, "RetrySchedule", RefusalsCost),
+    StoreMutant("a call gives up before its deadline", core, "RetrySchedule", GivesUpBeforeAPause),
+    StoreMutant("a pause does not look at the deadline", core, "RetrySchedule", NeverPauses),
     StoreMutant("a script that is missing is not loaded", core, "RequestBatch", NeverLoads),
     StoreMutant("NOSCRIPT is an answer like any other", replies, "MEANINGS", NOSCRIPT_IS_FINAL),
     StoreMutant("NOREPLICAS is an answer like any other", replies, "MEANINGS", NOREPLICAS_IS_FINAL),

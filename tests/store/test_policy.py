@@ -19,7 +19,7 @@ from relier.errors import (
 )
 from relier.store.batch import MOST_BYTES, MOST_REQUESTS, Request, pipelines_of
 from relier.store.call import Durability
-from relier.store.policy import AttemptError, Attempts, CircuitBreaker, Deadline, more_informative
+from relier.store.policy import AttemptError, CircuitBreaker, Deadline, RetrySchedule, more_informative
 from relier.store.replies import ADVICE, MEANINGS, Judgement, failure_of, final_error
 from tests.support.servers import FLAVOURS, binary_of
 from tests.support.toy_scripts import Hands, echo
@@ -74,8 +74,8 @@ def test_a_success_forgets_failures() -> None:
     assert breaker.refuses() == 0
 
 
-def attempts_after(*troubles: AttemptError, retries: int = 5) -> Attempts:
-    attempts = Attempts(retries)
+def attempts_after(*troubles: AttemptError, retries: int = 5) -> RetrySchedule:
+    attempts = RetrySchedule(retries)
     for failure in troubles:
         attempts.failed(failure)
     return attempts

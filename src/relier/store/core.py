@@ -17,7 +17,7 @@ from relier.store.call import Durability
 from relier.store.connect.address import StoreTarget
 from relier.store.connect.probe import Capabilities, capabilities_of, check_server, confirmation_of, probe_commands
 from relier.store.master_lookup import MasterLookup
-from relier.store.policy import AttemptError, Attempts, CircuitBreaker, Clock, Deadline, more_informative
+from relier.store.policy import AttemptError, CircuitBreaker, Clock, Deadline, RetrySchedule, more_informative
 from relier.store.pool import Pool
 from relier.store.replies import final_error
 from relier.store.wire import Connection, Wire, pack
@@ -129,7 +129,7 @@ class Core:
         wait: float = 0.0,
     ) -> None:
         """Attempt the batch until every request has its answer. `wait`: seconds the server may block on purpose."""
-        attempts = Attempts(self._settings.redis_retries if repeat else 0)
+        attempts = RetrySchedule(self._settings.redis_retries if repeat else 0)
         if isinstance(failure, AttemptError):
             attempts.failed(failure)
         else:

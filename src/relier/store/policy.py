@@ -56,7 +56,7 @@ class Deadline:
         return min(seconds, self.left())
 
 
-class Attempts:
+class RetrySchedule:
     """Count the attempts of one call, and say how long to wait before the next.
 
     Only an attempt whose answer was lost uses up one of the `retries`: the server may have run it. An attempt that did

@@ -12,7 +12,8 @@ is the peer's CPU per call divided by Relier's in the same round; the figure sho
 
 Two comparisons: whole clients beside `SyncStore` and `AsyncStore`, which also keep deadlines, retry, confirm durability
 and have a circuit breaker; and the bare connection of redis-py, which could replace the connection below Relier's core,
-beside ours. Keeping our own code pays where a peer needs at least 10 % more CPU.
+beside ours. Our own code pays where a peer needs at least 10 % more CPU. docs/decisions/0004 lists the rows where it
+does not, and says what follows.
 """
 
 from __future__ import annotations
@@ -177,12 +178,14 @@ class Bench:
         for (where, how), clients in self.found.items():
             print(f"\n{where}, {how}")
             print(f"  {'':<22}{'client µs':>10}{'server µs':>11}{'calls/s':>10}{'CPU ratio':>11}{'both':>8}   target")
-            for name, costs in clients.items():
-                missed += report_client(name, costs, clients)
+            for name in self.clients.asynchronous:
+                if name in clients:
+                    missed += report_client(name, clients)
         return missed
 
 
-def report_client(name: str, costs: list[Cost], clients: dict[str, list[Cost]]) -> bool:
+def report_client(name: str, clients: dict[str, list[Cost]]) -> bool:
+    costs = clients[name]
     ours = "relier connection" if name.endswith(" connection") else "relier store"
     client, server, wall = (
         statistics.median(values) for values in zip(*((c.client, c.server, c.wall) for c in costs), strict=True)

@@ -8,6 +8,25 @@ execute calls: `AsyncStore` for event loops and `SyncStore` for threads. Both pr
 - a call above durability `memory` is sent on the same connection as the WAIT that confirms it.
 
 `AsyncStore` also sends the calls of one turn of the loop together.
+
+The path of a call, in reading order:
+
+    call.py                          the call: script, key, arguments, parser
+    sync_store.py, async_store.py    take it from a thread or an event loop
+    batch.py                         packs it into a pipeline, and sorts the replies
+    core.py                          attempts, retries, circuit breaker, durability
+    pool.py                          finds an idle connection
+    wire.py                          the contract of the two wires
+    sync_wire.py, async_wire.py      send the bytes and read the replies
+
+    policy.py         deadlines, pauses and the circuit breaker, without IO
+    replies.py        what every error reply means
+    scripts.py        the Lua scripts and their SHA1
+    master_lookup.py  the master's address, as far as known
+    heartbeat.py      the settings of a store that only sends heartbeats
+
+What happens before the first request on a connection is in `connect/`: URL, TLS, Sentinel, Cluster, handshake, probe,
+embedded server.
 """
 
 from relier.store.async_store import AsyncStore

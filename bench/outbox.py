@@ -41,12 +41,13 @@ PEER = "bench.peers.outbox_django"
 THREADS = 4  # that publish, where there are several
 HOLDER = """
 import sys, time
-from relier.outbox.relay.relay import Batch, relay_to_ledger
+from relier.outbox.relay.batch import ClaimedBatch
+from relier.outbox.relay.relay import relay_to_ledger
 from relier.outbox.sqlalchemy.engines import EngineDatabase
 from relier.submit.client import default_client
 relay = relay_to_ledger(EngineDatabase(sys.argv[1]), default_client())
 relay._membership.begin()
-print(len(relay._exchange(Batch(relay.boot), 100).rows), flush=True)
+print(len(relay._exchange(ClaimedBatch(relay.relay_id), 100).rows), flush=True)
 time.sleep(600)
 """
 

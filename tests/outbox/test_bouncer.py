@@ -76,7 +76,7 @@ def test_relays_by_a_url_send_every_row(pg_shop: Shop, bounced: Database, option
     pg_shop.place(*ORDERS)
     target = Scripted(Sent())
     relays = [Relay(database_of(url), [target], RelayOptions(batch_size=2)) for _ in range(3)]
-    batches = [ClaimedBatch(relay.boot) for relay in relays]
+    batches = [ClaimedBatch(relay.relay_id) for relay in relays]
     while pg_shop.count():
         for i, relay in enumerate(relays):  # `turn` would wait for the database to come back
             batches[i] = relay._exchange(batches[i], 2)
@@ -109,7 +109,7 @@ def test_an_engine_that_prepares_is_told_what_to_do(
     relays = [Relay(EngineDatabase(one), [Scripted(Sent())], RelayOptions(idle_time=0.001)) for one in engines]
     for _ in range(10):
         for relay in relays:
-            relay.turn(ClaimedBatch(relay.boot))
+            relay.turn(ClaimedBatch(relay.relay_id))
     assert "turn prepared statements off" in caplog.text
     for relay, engine in zip(relays, engines, strict=True):
         relay.close()

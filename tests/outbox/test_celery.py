@@ -217,7 +217,7 @@ def test_a_broker_that_is_away_is_an_outage_and_a_bad_row_is_not(pg_shop: Shop, 
     with Session(pg_shop.engine) as session, session.begin(), pg_shop.outbox.using(session):
         app.tasks["shop.plain"].delay(1)
     relay = pg_shop.relay(BrokerTarget(app, 2))
-    (row,) = relay._exchange(ClaimedBatch(relay.boot), 10).rows
+    (row,) = relay._exchange(ClaimedBatch(relay.relay_id), 10).rows
     server.kill()
     (outcome,) = BrokerTarget(app, 2).publish([row])
     assert isinstance(outcome, Outage)
@@ -235,7 +235,7 @@ def claimed(shop: Shop, app: Celery, count: int, **options: Any) -> list[Row]:
         for n in range(count):
             app.tasks["shop.plain"].apply_async((n,), **options)
     relay = shop.relay(BrokerTarget(app, 2))
-    return list(relay._exchange(ClaimedBatch(relay.boot), count).rows)
+    return list(relay._exchange(ClaimedBatch(relay.relay_id), count).rows)
 
 
 def reads(app: Celery) -> int:

@@ -61,7 +61,7 @@ def check_send_timeout(shop: Shop, url: str, freeze: Callable[[], None], thaw: C
     freeze()
     try:
         began = time.monotonic()
-        batch = relay.turn(ClaimedBatch(relay.boot))
+        batch = relay.turn(ClaimedBatch(relay.relay_id))
         took = time.monotonic() - began
     finally:
         thaw()

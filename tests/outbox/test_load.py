@@ -165,13 +165,13 @@ def test_relays_that_meet_do_not_fail(postgres: Database, client: Client, level:
         shop.write(*(row() for _ in range(40)))
         engine = create_engine(postgres.url, isolation_level=level)
         one, two = (Relay(EngineDatabase(engine), [Takes(SENT)], RelayOptions(batch_size=10)) for _ in range(2))
-        first, second = one._exchange(ClaimedBatch(one.boot), 10), two._exchange(ClaimedBatch(two.boot), 10)
+        first, second = one._exchange(ClaimedBatch(one.relay_id), 10), two._exchange(ClaimedBatch(two.relay_id), 10)
         one._publish(first)
         two._publish(second)
         with one._database.begin() as tx:
             tx.run("SELECT count(*) FROM relier_outbox", {})  # its snapshot
             two._exchange(second, 10)
-            assert len(one._rows.claim(tx, one.boot, 40, 300_000, None)) == 20
+            assert len(one._rows.claim(tx, one.relay_id, 40, 300_000, None)) == 20
             one._closing.close(tx, first)
         engine.dispose()
 
@@ -227,7 +227,7 @@ def test_what_a_limit_refused_is_given_back_when_a_relay_leaves(shop: Shop) -> N
     running = threading.Thread(target=relay.run)
     running.start()
     assert ready.wait(30)
-    assert {one.leased_by for one in shop.rows()} == {relay.boot}
+    assert {one.leased_by for one in shop.rows()} == {relay.relay_id}
     relay.stop()
     running.join()
     left = shop.rows()
@@ -240,7 +240,7 @@ def test_what_a_limit_lets_in_again_is_given_back_when_a_relay_leaves(shop: Shop
     clock = Clock()
     shop.write(limited(Limit.per_window("slow", 1, 1000), "slow"))
     relay = shop.relay(Scripted(Deferred(5), SENT), clock=clock)
-    done = relay.turn(relay.turn(ClaimedBatch(relay.boot)))
+    done = relay.turn(relay.turn(ClaimedBatch(relay.relay_id)))
     shop.write(row())
     done = relay.turn(done)
     clock.now += 6
@@ -252,7 +252,7 @@ def test_leases_of_what_a_limit_refused_are_renewed(shop: Shop) -> None:
     shop.place(1)
     clock = Clock()
     relay = shop.relay(Scripted(Deferred(1000)), clock=clock)
-    done = relay.turn(ClaimedBatch(relay.boot))
+    done = relay.turn(ClaimedBatch(relay.relay_id))
     done = relay.turn(done)
     assert relay._refused.ids() == [shop.rows()[0].id]
     shop.change(leased_at=5)
@@ -303,7 +303,7 @@ def test_a_claim_does_not_read_what_was_deleted_before_an_old_snapshot(postgres:
         report.execute(text("SELECT count(*) FROM orders"))
         engine = create_engine(postgres.url, connect_args={"application_name": "a relay"})
         relay = Relay(EngineDatabase(engine), [Takes(SENT)], RelayOptions(idle_time=0.001), clock=Clock())
-        pages, taken, done = PagesRead(postgres, engine), [], ClaimedBatch(relay.boot)
+        pages, taken, done = PagesRead(postgres, engine), [], ClaimedBatch(relay.relay_id)
         for many in (100, 8000, 100):
             shop.write(*(row() for _ in range(many)))
             done = relay.turn(done)
@@ -322,7 +322,7 @@ def test_what_commits_late_is_not_missed(shop: Shop) -> None:
     clock = Clock()
     shop.write(*(row() for _ in range(3)))
     relay = shop.relay(Takes(SENT), clock=clock, idle_time=0.001)
-    done = relay.turn(ClaimedBatch(relay.boot))
+    done = relay.turn(ClaimedBatch(relay.relay_id))
     assert len(done.rows) == 3
     shop.write(row())
     table = shop.outbox.table

@@ -36,7 +36,7 @@ def test_few_keys_go_out_in_whole_batches(shop: Shop, keys: int) -> None:
     shop.write(*rows)
     target = Takes(SENT)
     relay = shop.relay(target, ordered=True, batch_size=100)
-    seen, passes, done = statements_of(shop.engine), 0, ClaimedBatch(relay.boot)
+    seen, passes, done = statements_of(shop.engine), 0, ClaimedBatch(relay.relay_id)
     while (done := relay._exchange(done, 100)).rows:
         relay._publish(done)
         passes += 1
@@ -92,7 +92,7 @@ def test_two_relays_never_share_a_key(shop: Shop) -> None:
     rows = [row(f"k{n % 2}") for n in range(80)]
     shop.write(*rows)
     one, two = (shop.relay(Takes(SENT), ordered=True, batch_size=10) for _ in range(2))
-    first, second = one._exchange(ClaimedBatch(one.boot), 10), two._exchange(ClaimedBatch(two.boot), 10)
+    first, second = one._exchange(ClaimedBatch(one.relay_id), 10), two._exchange(ClaimedBatch(two.relay_id), 10)
     assert len(first.rows) == 10
     assert second.rows == []
     one._publish(first)
@@ -106,7 +106,7 @@ def test_rows_of_a_key_that_a_dead_relay_holds_go_out_first(shop: Shop) -> None:
     rows = [row("k") for _ in range(50)]
     shop.write(*rows)
     gone, other = shop.relay(Takes(SENT), ordered=True, batch_size=20), shop.relay(Takes(SENT), ordered=True)
-    gone._publish(gone._exchange(ClaimedBatch(gone.boot), 20))
+    gone._publish(gone._exchange(ClaimedBatch(gone.relay_id), 20))
     assert other.drain() == 0
     shop.change(leased_at=0)
     assert other.drain() == 50
@@ -123,7 +123,7 @@ def test_a_key_that_waits_does_not_slow_down_the_others(shop: Shop) -> None:
         connection.execute(table.update().where(table.c.id == first).values(due_at=2**60))
     shop.write(*(row(f"k{n % 2}") for n in range(200)))
     relay = shop.relay(Takes(SENT), ordered=True, batch_size=100)
-    passes, done = 0, ClaimedBatch(relay.boot)
+    passes, done = 0, ClaimedBatch(relay.relay_id)
     while (done := relay._exchange(done, 100)).rows:
         relay._publish(done)
         passes += 1
@@ -167,7 +167,7 @@ def test_what_a_limit_refused_does_not_overtake_a_row_of_its_key(shop: Shop) -> 
     now = 1000.0
     target = Takes(*[Deferred(5)] * (MOST_GROUPS + 2), SENT)
     relay = shop.relay(target, clock=lambda: now, ordered=True)
-    done = relay.turn(relay.turn(ClaimedBatch(relay.boot)))
+    done = relay.turn(relay.turn(ClaimedBatch(relay.relay_id)))
     now += 6
     done = relay.turn(done)
     assert target.seen[MOST_GROUPS + 2 :] == [each.task_id for each in rows]
@@ -184,7 +184,7 @@ def test_rows_of_a_key_that_wait_for_different_times_stay_in_order(shop: Shop) -
     now = 1000.0
     target = Takes(Deferred(1), Deferred(5), Deferred(5), SENT)
     relay = shop.relay(target, clock=lambda: now, ordered=True)
-    done = relay.turn(relay.turn(ClaimedBatch(relay.boot)))
+    done = relay.turn(relay.turn(ClaimedBatch(relay.relay_id)))
     now += 2
     done = relay.turn(done)
     assert target.seen[3:] == [early.task_id]

@@ -78,7 +78,7 @@ def test_send_timeout_holds_for_the_ledger_too(sqlite: Database, boot: Boot, set
         server.freeze()
         try:
             began = time.monotonic()
-            batch = relay.turn(ClaimedBatch(relay.boot))
+            batch = relay.turn(ClaimedBatch(relay.relay_id))
             took = time.monotonic() - began
         finally:
             server.thaw()

@@ -114,7 +114,7 @@ def test_a_relay_that_is_refused_later_repeats_it_and_gives_no_sign_of_life(
     options = RelayOptions(idle_time=0.001, liveness_file=str(sign))
     relay = Relay(EngineDatabase(engine), [Scripted(SENT)], options, clock=lambda: now[0])
     collected = RelayCollector(relay)
-    done = relay.turn(ClaimedBatch(relay.boot))
+    done = relay.turn(ClaimedBatch(relay.relay_id))
     sign.unlink()
     relay.turn(done)
     assert sign.exists()

@@ -207,7 +207,7 @@ def test_a_lease_that_was_lost_closes_nothing(shop: Shop) -> None:
     """A relay that stood still: another took its rows meanwhile."""
     shop.place(1, 2)
     slow, quick = shop.relay(Scripted(SENT)), shop.relay(Scripted(POISON))
-    batch = slow._exchange(ClaimedBatch(slow.boot), 10)
+    batch = slow._exchange(ClaimedBatch(slow.relay_id), 10)
     assert len(batch.rows) == 2
     slow._publish(batch)
     assert quick.drain() == 0
@@ -223,10 +223,10 @@ def test_rows_of_a_relay_that_is_gone_are_free(shop: Shop) -> None:
     """By the members of the ledger; without them by the stale timeout, which the tests above use."""
     shop.place(1)
     gone = shop.relay(Scripted(SENT))
-    assert len(gone._exchange(ClaimedBatch(gone.boot), 10).rows) == 1
+    assert len(gone._exchange(ClaimedBatch(gone.relay_id), 10).rows) == 1
     rows, database = OutboxTable(EngineDatabase(shop.engine).dialect, "relier_outbox"), EngineDatabase(shop.engine)
     with database.begin() as tx:
-        assert rows.claim(tx, "other", 10, 300_000, LiveRelays(frozenset({gone.boot}), 0)) == []
+        assert rows.claim(tx, "other", 10, 300_000, LiveRelays(frozenset({gone.relay_id}), 0)) == []
         assert rows.claim(tx, "other", 10, 300_000, LiveRelays(frozenset({"other"}), 3_600_000)) == []
     shop.change(leased_at=1)
     with database.begin() as tx:
@@ -237,8 +237,8 @@ def test_a_claim_whose_answer_was_lost_is_made_again(shop: Shop) -> None:
     """The database has the lease, the relay does not know: it finds its rows at the next claim."""
     shop.place(1, 2)
     relay = shop.relay(Scripted(SENT))
-    assert len(relay._exchange(ClaimedBatch(relay.boot), 10).rows) == 2
-    assert len(relay._exchange(ClaimedBatch(relay.boot), 10).rows) == 2
+    assert len(relay._exchange(ClaimedBatch(relay.relay_id), 10).rows) == 2
+    assert len(relay._exchange(ClaimedBatch(relay.relay_id), 10).rows) == 2
     assert relay.drain() == 2
 
 
@@ -274,10 +274,10 @@ def test_members_know_each_other(client: Client) -> None:
     two.begin()
     seen = two.members()
     assert seen is not None
-    assert seen.boots == {one.boot, two.boot}
+    assert seen.ids == {one.relay_id, two.relay_id}
     one.end()
     two._turn()
-    assert two.members().boots == {two.boot}  # type: ignore[union-attr]
+    assert two.members().ids == {two.relay_id}  # type: ignore[union-attr]
     two.end()
 
 
@@ -293,14 +293,14 @@ def test_relays_of_another_ledger_are_not_taken_for_dead(shop: Shop, boot: Boot,
     shop.place(1)
     rows, database = OutboxTable(EngineDatabase(shop.engine).dialect, "relier_outbox"), EngineDatabase(shop.engine)
     with database.begin() as tx:
-        assert len(rows.claim(tx, here.boot, 10, 300_000, here.members())) == 1
+        assert len(rows.claim(tx, here.relay_id, 10, 300_000, here.members())) == 1
     here.end()
     for one in (neighbour, elsewhere):
         one._turn()
     shop.change(leased_at=shop.rows()[0].leased_at - 60_000)
     with database.begin() as tx:
-        assert rows.claim(tx, elsewhere.boot, 10, 300_000, elsewhere.members()) == []
-        assert len(rows.claim(tx, neighbour.boot, 10, 300_000, neighbour.members())) == 1
+        assert rows.claim(tx, elsewhere.relay_id, 10, 300_000, elsewhere.members()) == []
+        assert len(rows.claim(tx, neighbour.relay_id, 10, 300_000, neighbour.members())) == 1
     for one in (neighbour, elsewhere):
         one.end()
     for ledger in ledgers:
@@ -313,12 +313,12 @@ def test_a_relay_without_a_ledger_is_judged_by_its_leases_alone(shop: Shop, clie
     member.begin()
     shop.place(1)
     alone = shop.relay(Scripted(SENT))
-    assert len(alone._exchange(ClaimedBatch(alone.boot), 10).rows) == 1
+    assert len(alone._exchange(ClaimedBatch(alone.relay_id), 10).rows) == 1
     rows, database = OutboxTable(EngineDatabase(shop.engine).dialect, "relier_outbox"), EngineDatabase(shop.engine)
     shop.change(leased_at=shop.rows()[0].leased_at - 60_000)
     with database.begin() as tx:
-        assert rows.claim(tx, member.boot, 10, 300_000, member.members()) == []
-        assert len(rows.claim(tx, member.boot, 10, 50_000, member.members())) == 1
+        assert rows.claim(tx, member.relay_id, 10, 300_000, member.members()) == []
+        assert len(rows.claim(tx, member.relay_id, 10, 50_000, member.members())) == 1
     member.end()
 
 
@@ -368,7 +368,7 @@ def test_a_member_is_back_with_the_store_whatever_breaker_there_is(
 def test_two_relays_share_the_rows(shop: Shop) -> None:
     shop.place(*range(40))
     one, two = shop.relay(batch_size=10), shop.relay(batch_size=10)
-    first, second = one._exchange(ClaimedBatch(one.boot), 10), two._exchange(ClaimedBatch(two.boot), 10)
+    first, second = one._exchange(ClaimedBatch(one.relay_id), 10), two._exchange(ClaimedBatch(two.relay_id), 10)
     assert not {row.id for row in first.rows} & {row.id for row in second.rows}
     one._publish(first)
     two._publish(second)
@@ -389,7 +389,7 @@ def test_in_a_window_threads_publish_and_the_rest_is_given_back_on_stop(shop: Sh
         return SENT
 
     relay = shop.relay(Scripted(publish), publish_concurrency=2)
-    batch = relay._exchange(ClaimedBatch(relay.boot), 20)
+    batch = relay._exchange(ClaimedBatch(relay.relay_id), 20)
     relay._publish(batch)
     assert len(batch.outcomes) == 2
     relay._exchange(batch, 0)
@@ -540,7 +540,7 @@ def test_a_database_that_goes_away_loses_nothing(
     caplog.set_level(logging.INFO, "relier.outbox")
     ids = pg_shop.place(*range(10))
     relay = pg_shop.relay(idle_time=0.01)
-    done = relay.turn(ClaimedBatch(relay.boot))
+    done = relay.turn(ClaimedBatch(relay.relay_id))
     postgres.kill_connections()
     again = relay.turn(done)
     assert again is done
@@ -558,7 +558,7 @@ def test_what_a_database_refuses_is_told_in_one_line(shop: Shop, caplog: pytest.
     caplog.set_level(logging.WARNING, "relier.outbox")
     relay = shop.relay(Scripted(SENT), idle_time=0.001)
     shop.outbox.table.drop(shop.engine)
-    relay.turn(ClaimedBatch(relay.boot))
+    relay.turn(ClaimedBatch(relay.relay_id))
     (told,) = (record.getMessage() for record in caplog.records if record.name == "relier.outbox")
     assert "relier_outbox" in told
     assert "did not answer" not in told
@@ -569,7 +569,7 @@ def test_what_a_database_refuses_is_told_in_one_line(shop: Shop, caplog: pytest.
 def test_the_liveness_file_is_touched_by_every_turn(shop: Shop, tmp_path: Path) -> None:
     sign = tmp_path / "alive"
     relay = shop.relay(Scripted(AWAY), liveness_file=str(sign), idle_time=0.001)
-    done = relay.turn(ClaimedBatch(relay.boot))
+    done = relay.turn(ClaimedBatch(relay.relay_id))
     sign.unlink()
     relay.turn(done)
     assert sign.exists()
@@ -596,7 +596,7 @@ def test_options_that_cannot_work_are_refused(wrong: dict[str, object]) -> None:
 def test_the_largest_batch_is_claimed_and_closed(shop: Shop) -> None:
     shop.write(*(NewRow(str(n), "ledger", "n", "q", "", b"x") for n in range(LARGEST_BATCH)))
     relay = shop.relay(Scripted(SENT), batch_size=LARGEST_BATCH)
-    batch = relay.turn(ClaimedBatch(relay.boot))
+    batch = relay.turn(ClaimedBatch(relay.relay_id))
     assert len(batch.rows) == LARGEST_BATCH
     relay._exchange(batch, 0)
     assert shop.count() == 0

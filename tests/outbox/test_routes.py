@@ -50,7 +50,7 @@ def test_rows_for_a_target_that_is_away_spend_nothing_while_others_get_through(s
         shop.place(turn)
         shop.change(due_at=0)
         clock.now += 31
-        relay._exchange(relay.turn(ClaimedBatch(relay.boot)), 0)
+        relay._exchange(relay.turn(ClaimedBatch(relay.relay_id)), 0)
     assert relay.counts.published == 5
     assert relay.counts.outages == 5
     assert retries_of(shop, "celery") == [(0, 0)]
@@ -72,7 +72,7 @@ def test_a_target_that_is_away_does_not_hold_up_the_others(shop: Shop) -> None:
     clock.now += 31  # one of them tries, beside all there is for the other
     shop.place(*range(3, 10))
     shop.change(due_at=0)
-    batch = relay.turn(ClaimedBatch(relay.boot))
+    batch = relay.turn(ClaimedBatch(relay.relay_id))
     assert sorted(row.kind for row in batch.rows) == ["celery"] + ["ledger"] * 7
     assert len(mails.seen) == 3
     assert relay.breakers["celery"].state == "open"
@@ -107,7 +107,7 @@ def test_a_row_is_charged_once_for_every_time_others_got_through(shop: Shop) -> 
     for _ in range(7):
         shop.change(due_at=0)
         clock.now += 31
-        relay._exchange(relay.turn(ClaimedBatch(relay.boot)), 0)
+        relay._exchange(relay.turn(ClaimedBatch(relay.relay_id)), 0)
     assert retries_of(shop, "ledger") == [(1, 0)]
 
 

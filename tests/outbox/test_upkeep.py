@@ -43,7 +43,7 @@ def test_a_relay_says_which_rows_it_leaves(shop: Shop, caplog: pytest.LogCapture
     told = "rows that this relay does not claim: rows=2 kind=celery table=relier_outbox oldest=36"
     for passed, times in ((0.0, 1), (1.0, 1), (EVERY_S, 1), (REPEAT_S, 2)):
         now[0] += passed
-        relay.turn(ClaimedBatch(relay.boot))
+        relay.turn(ClaimedBatch(relay.relay_id))
         found = [one for one in caplog.messages if one.startswith(told)]
         assert len(found) == times
         assert found[0].endswith("s; start a relay with --celery-app")
@@ -53,7 +53,7 @@ def test_young_rows_may_be_another_relays(shop: Shop, caplog: pytest.LogCaptureF
     caplog.set_level(logging.WARNING, "relier.outbox")
     shop.write(LEFT)
     relay = shop.relay(Scripted(SENT), idle_time=0.001)
-    relay.turn(ClaimedBatch(relay.boot))
+    relay.turn(ClaimedBatch(relay.relay_id))
     assert caplog.messages == []
 
 
@@ -96,12 +96,12 @@ def test_dead_rows_go_when_they_were_kept_long_enough(shop: Shop) -> None:
     shop.place(1, 2)
     shop.relay(Scripted(SendFailed(ValueError("poison"), final=True))).drain()
     kept = shop.relay(Scripted(SENT), idle_time=0.001)
-    kept.turn(ClaimedBatch(kept.boot))
+    kept.turn(ClaimedBatch(kept.relay_id))
     assert shop.count() == 2
     shop.change(died_at=shop.outbox.table.c.died_at - 2 * HOUR_MS)
     shop.place(3)
     relay = shop.relay(Scripted(SendFailed(ValueError("poison"), final=True)), dead_retention=3600.0, idle_time=0.001)
     relay.drain()
-    relay.turn(ClaimedBatch(relay.boot))
+    relay.turn(ClaimedBatch(relay.relay_id))
     (left,) = shop.rows()
     assert left.dead == 1

@@ -67,7 +67,7 @@ def stats(session: Session, database: Database, rows: OutboxTable) -> None:
     taken = {kind for relay in relays or () for kind in relay.takes(rows.table)}
     left = [] if relays is None else left_alone(kinds, taken)
     if session.as_json:
-        known = None if relays is None else [relay.boot for relay in relays]
+        known = None if relays is None else [relay.relay_id for relay in relays]
         found = {"kinds": [asdict(one) for one in kinds], "not_taken": [asdict(one) for one in left]}
         print_json(asdict(depth) | {"relays": known} | found)
         return
@@ -78,8 +78,8 @@ def stats(session: Session, database: Database, rows: OutboxTable) -> None:
     if relays is None:
         click.echo("Relays: not known, for the store does not answer.")
     else:
-        boots = ", ".join(relay.boot for relay in relays)
-        click.echo(f"Relays: {boots or 'none; start one with `rl outbox relay`'}.")
+        ids = ", ".join(relay.relay_id for relay in relays)
+        click.echo(f"Relays: {ids or 'none; start one with `rl outbox relay`'}.")
     for one in left:
         rows_of, advice = many(one.rows, f"{one.kind} row"), TAKES.get(one.kind, UNKNOWN)
         click.echo(f"Not taken: {rows_of}, the oldest for {span(one.oldest_age_ms)}: {advice}.")

@@ -84,7 +84,7 @@ def relay(ctx: click.Context, /, database: tuple[str, ...], **given: Any) -> Non
 
             serve_metrics(given["metrics_port"], *fleet.relays)
         fleet.run()
-    log.info("relay %s leaves; it sent %s", fleet.relays[0].boot, many(fleet.published, "row"))
+    log.info("relay %s leaves; it sent %s", fleet.relays[0].relay_id, many(fleet.published, "row"))
 
 
 def places_of(stack: ExitStack, urls: Sequence[str], tables: Sequence[str], *, listen: bool) -> list[RelayTable]:

@@ -17,7 +17,7 @@ MOST_GROUPS = 20  # each has at most one batch in memory; rows of further groups
 class RefusedGroup:
     """The refused rows of one group, and when they may be tried again."""
 
-    boot: str
+    relay_id: str
     ready_at: float
     rows: list[Row] = field(default_factory=list)
 
@@ -45,25 +45,25 @@ class RefusedRows:
                 behind.add(row.order_key)
         return kept
 
-    def keep(self, boot: str, rows: Sequence[Row], outcomes: dict[int, Outcome]) -> None:
+    def keep(self, relay_id: str, rows: Sequence[Row], outcomes: dict[int, Outcome]) -> None:
         now = self._clock()
         if not self._groups:
             self._renewed_at = now
         for row in rows:
             outcome = outcomes[row.id]
             seconds = outcome.seconds if isinstance(outcome, Deferred) else 0.0
-            kept = self._groups.setdefault(group_of(row), RefusedGroup(boot, now + seconds))
+            kept = self._groups.setdefault(group_of(row), RefusedGroup(relay_id, now + seconds))
             kept.rows.append(row)
 
     def groups_with(self, rows: Sequence[Row]) -> list[Group]:
         """Return the waiting groups, and the groups of rows that are about to wait."""
         return sorted({*self._groups, *(group_of(row) for row in rows)})
 
-    def ready(self, boot: str) -> list[Row]:
+    def ready(self, relay_id: str) -> list[Row]:
         """Remove and return the rows to try again now. Rows claimed under another relay id are dropped: this relay no
         longer holds them. A row behind one of its order key that still waits keeps waiting."""
         now = self._clock()
-        self._groups = {group: kept for group, kept in self._groups.items() if kept.boot == boot}
+        self._groups = {group: kept for group, kept in self._groups.items() if kept.relay_id == relay_id}
         firsts = self._firsts_that_wait(now)
         ready: list[Row] = []
         for group, kept in list(self._groups.items()):
@@ -86,11 +86,12 @@ class RefusedRows:
                     firsts[row.order_key] = row.id, kept.ready_at
         return firsts
 
-    def all(self, boot: str) -> list[tuple[Row, float]]:
+    def all(self, relay_id: str) -> list[tuple[Row, float]]:
         """Remove and return every row, with the time it still has to wait (s)."""
         now = self._clock()
-        kept, self._groups = self._groups, {}
-        return [(row, max(0.0, one.ready_at - now)) for one in kept.values() if one.boot == boot for row in one.rows]
+        groups, self._groups = self._groups, {}
+        mine = [group for group in groups.values() if group.relay_id == relay_id]
+        return [(row, max(0.0, group.ready_at - now)) for group in mine for row in group.rows]
 
     def ids(self) -> list[int]:
         return [row.id for kept in self._groups.values() for row in kept.rows]

@@ -25,7 +25,7 @@ class RelayCounts:
 class ClaimedBatch:
     """The rows of one claim, and the outcomes of those that were tried. The others are released."""
 
-    boot: str
+    relay_id: str
     rows: Sequence[Row] = ()
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     renewed_at: float = 0.0

@@ -34,23 +34,23 @@ class BatchCloser:
             if isinstance(outcome, Sent):
                 sent.append(row.id)
             elif isinstance(outcome, SendFailed):
-                self._charge(tx, batch.boot, row, outcome)
+                self._charge(tx, batch.relay_id, row, outcome)
             elif row.id not in kept:
                 waits.setdefault(_later_ms(outcome), []).append(row.id)
-        self._rows.delete(tx, batch.boot, sent)
+        self._rows.delete(tx, batch.relay_id, sent)
         for later, ids in waits.items():
-            self._rows.release(tx, batch.boot, ids, later)
+            self._rows.release(tx, batch.relay_id, ids, later)
 
-    def _charge(self, tx: Transaction, boot: str, row: Row, failed: SendFailed) -> None:
+    def _charge(self, tx: Transaction, relay_id: str, row: Row, failed: SendFailed) -> None:
         """Charge a retry to a row that is at fault. Each wait is longer, and after the last retry the row is dead."""
         why, short = self._show(row.name, _error_text(failed.error)), self._show(row.name, str(failed.error))
         if failed.final or row.retries >= self._options.max_retries:
             log.error("outbox row is dead: task=%s id=%s error=%s", row.name, row.task_id, short)
-            self._rows.bury(tx, boot, row.id, why)
+            self._rows.bury(tx, relay_id, row.id, why)
         else:
             later = self._options.backoff(row.retries)
             log.warning("row not sent: task=%s id=%s retry_in=%.0fs error=%s", row.name, row.task_id, later, short)
-            self._rows.fail(tx, boot, row.id, round(1000 * later), why)
+            self._rows.fail(tx, relay_id, row.id, round(1000 * later), why)
 
 
 def _later_ms(outcome: Outcome | None) -> int:

@@ -99,7 +99,7 @@ class Fleet:
         """Run until SIGTERM or SIGINT."""
         for relay_table, relay in zip(self._relay_tables, self.relays, strict=True):
             database = f" database={relay_table.name}" if len(self._relay_tables) > 1 else ""
-            log.info("relay started: relay=%s table=%s%s", relay.boot, relay_table.table, database)
+            log.info("relay started: relay=%s table=%s%s", relay.relay_id, relay_table.table, database)
         if self._membership is not None:
             self._membership.begin()
         if self._doorbell.listener is not None:
@@ -180,8 +180,8 @@ class SharedMembership:
         self._membership = membership
 
     @property
-    def boot(self) -> str:
-        return self._membership.boot
+    def relay_id(self) -> str:
+        return self._membership.relay_id
 
     def members(self) -> Any:
         return self._membership.members()

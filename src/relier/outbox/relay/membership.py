@@ -32,7 +32,7 @@ log = logging.getLogger("relier.outbox")
 
 LEASE_S = 3.0
 ENGINE = "relay"
-BOOT_CHARS = 24
+RELAY_ID_CHARS = 24
 TAG_CHARS = 5
 LOOPBACK = ("localhost", "127.", "::1")
 
@@ -52,7 +52,7 @@ class Membership(threading.Thread):
         self._live: frozenset[str] = frozenset()
         self._seen_at = 0.0
         self._tag = tag_of(settings)
-        self.boot = new_relay(self._tag)
+        self.relay_id = new_relay(self._tag)
 
     def begin(self) -> None:
         """Register if the ledger answers, and start the heartbeats."""
@@ -64,9 +64,9 @@ class Membership(threading.Thread):
             self._turn()
         try:
             if self._registered:
-                self._store.run(self._ledger.retire(self.boot))
+                self._store.run(self._ledger.retire(self.relay_id))
         except RelierError as error:
-            log.info("relay not retired in the ledger: relay=%s error=%s", self.boot, error)
+            log.info("relay not retired in the ledger: relay=%s error=%s", self.relay_id, error)
         self._store.close()
 
     def end(self, within: float = math.inf) -> None:
@@ -78,7 +78,7 @@ class Membership(threading.Thread):
     def members(self) -> LiveRelays | None:
         """Return the live relays; None if they are unknown, or if this relay is not among them."""
         age = time.monotonic() - self._seen_at
-        if not self._seen_at or age > self._lease or self.boot not in self._live:
+        if not self._seen_at or age > self._lease or self.relay_id not in self._live:
             return None
         return LiveRelays(self._live, round(1000 * age) + 1, f"{ENGINE}.%.{self._tag}%")
 
@@ -87,38 +87,38 @@ class Membership(threading.Thread):
             self._beat()
             seen_at = time.monotonic()  # relays that register after this may be missing
             ends = self._lease_ends()
-            now_ms = ends.get(self.boot, 0) - round(1000 * self._lease)  # the ledger's time of the heartbeat
-            self._live = frozenset(boot for boot, end in ends.items() if end > now_ms and is_relay(boot))
+            now_ms = ends.get(self.relay_id, 0) - round(1000 * self._lease)  # the ledger's time of the heartbeat
+            self._live = frozenset(one for one, end in ends.items() if end > now_ms and is_relay(one))
             self._seen_at = seen_at
             if self._away:
-                log.info("ledger available again: relay=%s", self.boot)
+                log.info("ledger available again: relay=%s", self.relay_id)
             self._away = False
         except RelierError as error:
             if not self._away:
-                log.warning("ledger away: relay=%s error=%s; the relay retries", self.boot, error)
+                log.warning("ledger away: relay=%s error=%s; the relay retries", self.relay_id, error)
             self._away = True
 
     def _beat(self) -> None:
         lease_ms = round(1000 * self._lease)
-        if self._registered and not self._store.run(self._ledger.beat(self.boot, lease_ms)).alive:
+        if self._registered and not self._store.run(self._ledger.beat(self.relay_id, lease_ms)).alive:
             self._registered = False
-            self.boot = new_relay(self._tag)
-            log.warning("relay was declared lost: new_id=%s", self.boot)
+            self.relay_id = new_relay(self._tag)
+            log.warning("relay was declared lost: new_id=%s", self.relay_id)
         if not self._registered:
             about = json.dumps({"engine": ENGINE, **self._about()})
-            self._registered = self._store.run(self._ledger.register(self.boot, lease_ms, about))
+            self._registered = self._store.run(self._ledger.register(self.relay_id, lease_ms, about))
 
     def _lease_ends(self) -> dict[str, int]:
         """Return when the lease of every worker and relay ends: one cheap read, whatever the number of queues and
         tasks."""
         flat = self._store.command("ZRANGE", spell(self._ledger.prefix, "boots"), 0, -1, "WITHSCORES", retry=True)
-        return {boot.decode(): int(float(end)) for boot, end in zip(flat[::2], flat[1::2], strict=True)}
+        return {worker_id.decode(): int(float(end)) for worker_id, end in zip(flat[::2], flat[1::2], strict=True)}
 
 
 def new_relay(tag: str = "alone") -> str:
     """Return a new relay id. It shows that it is a relay, its process, and the ledger of its heartbeats."""
     place = f"{ENGINE}.{os.getpid()}.{tag}"
-    return place + secrets.token_hex(12)[: BOOT_CHARS - len(place)]
+    return place + secrets.token_hex(12)[: RELAY_ID_CHARS - len(place)]
 
 
 def tag_of(settings: Settings) -> str:
@@ -144,7 +144,7 @@ class LivingRelay:
     """A relay that is registered in the ledger. `tables`, `kinds`: the rows it claims; None for a relay of a release
     that did not report them."""
 
-    boot: str
+    relay_id: str
     tables: frozenset[str] | None
     kinds: frozenset[str] | None
 
@@ -169,5 +169,5 @@ def _living(one: WorkerStats) -> LivingRelay:
     return LivingRelay(one.worker_id, tables, kinds)
 
 
-def is_relay(boot: str) -> bool:
-    return boot.startswith(f"{ENGINE}.")
+def is_relay(worker_id: str) -> bool:
+    return worker_id.startswith(f"{ENGINE}.")

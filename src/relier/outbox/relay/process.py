@@ -101,7 +101,7 @@ def _cut(relays: Sequence[Relay]) -> None:
             log.error(
                 "relay did not end in time: relay=%s timeout=%gs; its database or its target does not answer; its rows "
                 "stay leased until other relays claim them",
-                relay.boot,
+                relay.relay_id,
                 relay.options.shutdown_timeout,
             )
     for stream in (sys.stdout, sys.stderr):

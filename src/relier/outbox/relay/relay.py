@@ -49,7 +49,7 @@ class RelayMembership(Protocol):
     """A relay's membership in the cluster: its own `Membership`, or the one of its process."""
 
     @property
-    def boot(self) -> str: ...
+    def relay_id(self) -> str: ...
 
     def members(self) -> LiveRelays | None: ...
 
@@ -86,7 +86,7 @@ class Relay:
         self._cursor = ClaimCursor(clock, self.options.idle_time)
         self._handed_out: ClaimedBatch | None = None
         self._membership = membership
-        self._own_boot = new_relay()  # for a relay that is not a member
+        self._own_id = new_relay()  # for a relay that is not a member
         self._listener = None if listener is None else listener(self.wake)
         self._clock = clock
         self._stop = threading.Event()
@@ -108,7 +108,7 @@ class Relay:
             self._membership.begin()
         if self._listener is not None:
             self._listener.start()
-        done = ClaimedBatch(self.boot)
+        done = ClaimedBatch(self.relay_id)
         try:
             while not self._stop.is_set():
                 done = self.turn(done)
@@ -126,11 +126,11 @@ class Relay:
 
     def _release_refused(self) -> None:
         """Return rows that a limit refused to the table, for any relay."""
-        waiting = self._refused.all(self.boot)
+        waiting = self._refused.all(self.relay_id)
         if waiting:
             with self._database.begin() as tx:
                 outcomes: dict[int, Outcome] = {row.id: Deferred(seconds) for row, seconds in waiting}
-                self._closing.close(tx, ClaimedBatch(self.boot, [row for row, _ in waiting], outcomes))
+                self._closing.close(tx, ClaimedBatch(self.relay_id, [row for row, _ in waiting], outcomes))
 
     async def arun(self) -> None:
         """Run as an asyncio task of an application. Cancel the task to shut the relay down."""
@@ -177,7 +177,7 @@ class Relay:
 
     def drain(self) -> int:
         """Send all due rows and return how many were sent. For tests and scripts. Targets that are away are skipped."""
-        before, done = self.counts.published, ClaimedBatch(self.boot)
+        before, done = self.counts.published, ClaimedBatch(self.relay_id)
         while True:
             done = self._exchange(done, self.options.batch_size, probe=False)
             if not done.rows:
@@ -195,9 +195,9 @@ class Relay:
         self._database.close()
 
     @property
-    def boot(self) -> str:
+    def relay_id(self) -> str:
         """Return the relay's id, in the rows that it holds and among the members."""
-        return self._own_boot if self._membership is None else self._membership.boot
+        return self._own_id if self._membership is None else self._membership.relay_id
 
     @property
     def breakers(self) -> dict[str, TargetBreaker]:
@@ -237,8 +237,9 @@ class Relay:
         """Close a batch and claim the next, in one transaction. `probe`: try one row on each target that was away, and
         keep refused rows in memory. Without it, claims read the whole table and nothing is kept."""
         claims = self._claims(want, probe) if want else []
-        batch = ClaimedBatch(self.boot)
-        kept = self._refused.may_keep(done.rows, done.outcomes) if probe and want and done.boot == batch.boot else []
+        batch = ClaimedBatch(self.relay_id)
+        keeps = probe and want and done.relay_id == batch.relay_id
+        kept = self._refused.may_keep(done.rows, done.outcomes) if keeps else []
         if not done.rows and not claims:
             return batch
         if done is not self._handed_out or any(not isinstance(done.outcomes.get(row.id), Sent) for row in done.rows):
@@ -248,11 +249,11 @@ class Relay:
             self._closing.close(tx, done, {row.id for row in kept})
             batch.renewed_at = self._clock()
             if self._refused.must_renew(self.options.stale_timeout_seconds / 3):
-                self._rows.renew(tx, batch.boot, self._refused.ids())
+                self._rows.renew(tx, batch.relay_id, self._refused.ids())
             for kinds, most in claims:
-                batch.rows = [*batch.rows, *self._claim(tx, batch.boot, kinds, most, kept, whole=not probe)]
-        self._refused.keep(batch.boot, kept, done.outcomes)
-        ready = self._refused.ready(batch.boot) if want else []
+                batch.rows = [*batch.rows, *self._claim(tx, batch.relay_id, kinds, most, kept, whole=not probe)]
+        self._refused.keep(batch.relay_id, kept, done.outcomes)
+        ready = self._refused.ready(batch.relay_id) if want else []
         if ready:
             self._cursor.forget()  # more rows of the same task may stand before the cursor
         batch.rows = [*ready, *batch.rows]
@@ -260,14 +261,14 @@ class Relay:
         return batch
 
     def _claim(
-        self, tx: Transaction, boot: str, kinds: list[str], most: int, kept: Sequence[Row], *, whole: bool
+        self, tx: Transaction, relay_id: str, kinds: list[str], most: int, kept: Sequence[Row], *, whole: bool
     ) -> list[Row]:
         members = self._membership.members() if self._membership is not None else None
         stale_ms = round(1000 * self.options.stale_timeout_seconds)
         after = None if whole or self.options.ordered else self._cursor.after(kinds)
         began = self._clock() if after is None else None
         groups = self._refused.groups_with(kept)
-        rows = self._rows.claim(tx, boot, most, stale_ms, members, kinds, groups, after)
+        rows = self._rows.claim(tx, relay_id, most, stale_ms, members, kinds, groups, after)
         if most > 1 or after is not None:
             self._cursor.claimed(kinds, rows, began)
         return rows
@@ -289,7 +290,7 @@ class Relay:
         batch.renewed_at = now
         try:
             with self._database.begin() as tx:
-                self._rows.renew(tx, batch.boot, [*(row.id for row in batch.rows), *self._refused.ids()])
+                self._rows.renew(tx, batch.relay_id, [*(row.id for row in batch.rows), *self._refused.ids()])
         except Exception as error:  # noqa: BLE001 - another relay may send the rows too, as the same task
             log.warning("leases not renewed: rows=%d error=%s", len(batch.rows), said_by(error))
 

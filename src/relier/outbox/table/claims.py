@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CLAIMED = (
     "r.id, r.task_id, r.kind, r.name, r.queue, r.body, {now} - r.created_at, r.claims, r.retries, r.due_at, r.order_key"
 )
-TAKE = "leased_by = :boot, leased_at = {now}, claims = claims + 1"
+TAKE = "leased_by = :relay_id, leased_at = {now}, claims = claims + 1"
 # PostgreSQL's statistics of a table that fills and empties all the time are usually wrong, and the planner would sort
 # all rows to find the first. The index already has them in order.
 IN_ORDER = (
@@ -48,8 +48,8 @@ NOT_YET = -1  # not the id of any row: the predecessor exists, but was not found
 FORCED = {"mysql": " FORCE INDEX (PRIMARY)"}  # without this, MySQL scans a table that it believes to be small
 
 
-class Claims:
-    """Claims rows that match `where`, in which `r` is the table. `sql` completes a statement."""
+class RowClaims:
+    """RowClaims rows that match `where`, in which `r` is the table. `sql` completes a statement."""
 
     def __init__(self, dialect: str, sql: Callable[[str], str], *, ordered: bool) -> None:
         self._dialect = dialect
@@ -58,7 +58,7 @@ class Claims:
         self._what = CLAIMED if ordered else CLAIMED.replace("r.order_key", "''")
 
     def claim(self, tx: Transaction, most: int, where: str, values: Mapping[str, Any]) -> list[Row]:
-        """Claim at most `most` rows, sorted by id. `values`: the parameters of `where`, and the `boot` of the relay."""
+        """Claim at most `most` rows, sorted by id. `values`: the parameters of `where`, and the `relay_id`."""
         if self._dialect == "postgresql":
             tx.run(IN_ORDER, {})
         if self._ordered:
@@ -70,7 +70,7 @@ class Claims:
     def _pick(self, tx: Transaction, what: str, where: str, values: Mapping[str, Any], most: int) -> Sequence[Any]:
         """Select rows with a plain read, which takes no locks and sees only committed rows."""
         sql = f"SELECT {what} FROM {{t}} r WHERE {where} ORDER BY r.due_at, r.id LIMIT :most"
-        chosen = {name: value for name, value in values.items() if name != "boot" or ":boot" in where}
+        chosen = {name: value for name, value in values.items() if name != "relay_id" or ":relay_id" in where}
         return tx.run(self._sql(sql), {**chosen, "most": most})
 
     # --- ordered claims ----------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class Claims:
         among, chosen = among_values("r.id", ids, "one")
         taken = self._take(tx, f"{among} AND {where}", {**values, **chosen})
         kept = _unbroken(taken, predecessors)
-        self._give_back(tx, [row.id for row in taken if row not in kept], values["boot"])
+        self._give_back(tx, [row.id for row in taken if row not in kept], values["relay_id"])
         return kept
 
     def _next_in_order(
@@ -158,12 +158,12 @@ class Claims:
             predecessors |= zip(sorted(ids), [None, *sorted(ids)], strict=False)
         return predecessors
 
-    def _give_back(self, tx: Transaction, ids: Sequence[int], boot: str) -> None:
+    def _give_back(self, tx: Transaction, ids: Sequence[int], relay_id: str) -> None:
         """Undo the claim of rows."""
         if ids:
             among, chosen = among_values("id", ids)
-            back = f"UPDATE {{t}} SET leased_by = '', claims = claims - 1 WHERE {among} AND leased_by = :boot"
-            tx.change(self._sql(back), {**chosen, "boot": boot})
+            back = f"UPDATE {{t}} SET leased_by = '', claims = claims - 1 WHERE {among} AND leased_by = :relay_id"
+            tx.change(self._sql(back), {**chosen, "relay_id": relay_id})
 
     # --- the two ways to claim ---------------------------------------------------------------------------------------
 
@@ -209,7 +209,7 @@ class Claims:
         for chunk in id_chunks([row.id for row in rows]):
             among, chosen = among_values("id", chunk)
             sql = f"UPDATE {{t}}{FORCED['mysql']} SET {TAKE} WHERE {among}"
-            tx.change(self._sql(sql), {**chosen, "boot": values["boot"]})
+            tx.change(self._sql(sql), {**chosen, "relay_id": values["relay_id"]})
         return rows
 
 

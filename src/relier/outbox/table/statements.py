@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from relier.errors import ConfigurationError
 from relier.outbox.row import CELERY, LEDGER, Row
-from relier.outbox.table.claims import CLAIMED, FORCED, Claims, among_values, id_chunks, row_of
+from relier.outbox.table.claims import CLAIMED, FORCED, RowClaims, among_values, id_chunks, row_of
 from relier.outbox.table.names import quoted
 
 NOW_MS = {
@@ -61,7 +61,7 @@ class Database(Protocol):
 class LiveRelays:
     """The relays that were alive `age_ms` ago. `known`: a LIKE pattern for the relays that the list would contain."""
 
-    boots: frozenset[str]
+    ids: frozenset[str]
     age_ms: int
     known: str = "%"
 
@@ -135,7 +135,7 @@ class OutboxTable:
         self._table = quoted(dialect, table)
         self._now = now
         self._kinds = tuple(kinds)
-        self._claims = Claims(dialect, self._sql, ordered=ordered)
+        self._claims = RowClaims(dialect, self._sql, ordered=ordered)
 
     def _sql(self, text: str) -> str:
         return text.replace("{t}", self._table).replace("{now}", self._now)
@@ -145,7 +145,7 @@ class OutboxTable:
     def claim(
         self,
         tx: Transaction,
-        boot: str,
+        relay_id: str,
         most: int,
         stale_ms: int,
         members: LiveRelays | None,
@@ -156,56 +156,56 @@ class OutboxTable:
         """Claim rows that are due and that no live relay holds. Rows that this relay holds already are claimed again:
         the reply to their claim was lost. `kinds`: only rows of these kinds. `without`: no rows of these tasks, by name
         and queue. `after`: only rows after this `due_at` and `id`."""
-        where, values = self._claimable(boot, stale_ms, members, self._kinds if kinds is None else kinds)
+        where, values = self._claimable(relay_id, stale_ms, members, self._kinds if kinds is None else kinds)
         for i, (name, queue) in enumerate(without):
             where += f" AND NOT (r.name = :name{i} AND r.queue = :queue{i})"
             values |= {f"name{i}": name, f"queue{i}": queue}
         if after is not None:
             where += AFTER[self._dialect]
             values |= {"after_due": after[0], "after_id": after[1]}
-        return self._claims.claim(tx, most, where, {**values, "boot": boot})
+        return self._claims.claim(tx, most, where, {**values, "relay_id": relay_id})
 
     def _claimable(
-        self, boot: str, stale_ms: int, members: LiveRelays | None, kinds: Sequence[str]
+        self, relay_id: str, stale_ms: int, members: LiveRelays | None, kinds: Sequence[str]
     ) -> tuple[str, dict[str, Any]]:
         """Return the condition for rows that are not dead, due, and free: never leased, leased too long ago, or leased
         by a relay that is dead."""
-        free = "r.leased_by IN ('', :boot) OR r.leased_at <= {now} - :stale"
+        free = "r.leased_by IN ('', :relay_id) OR r.leased_at <= {now} - :stale"
         among_kinds, values = among_values("r.kind", kinds, "kind")
         values["stale"] = stale_ms
         if members is not None:
-            among, chosen = among_values("r.leased_by", sorted(members.boots | {boot}), "live")
+            among, chosen = among_values("r.leased_by", sorted(members.ids | {relay_id}), "live")
             free += f" OR (r.leased_at < {{now}} - :unseen AND r.leased_by LIKE :known AND NOT {among})"
             values |= {**chosen, "unseen": members.age_ms, "known": members.known}
         where = f"r.dead = 0 AND r.due_at <= {{now}} AND ({free}) AND {among_kinds}"
         return where, values
 
-    def renew(self, tx: Transaction, boot: str, ids: Sequence[int]) -> None:
-        self._own(tx, boot, ids, "leased_at = {now}")
+    def renew(self, tx: Transaction, relay_id: str, ids: Sequence[int]) -> None:
+        self._own(tx, relay_id, ids, "leased_at = {now}")
 
-    def delete(self, tx: Transaction, boot: str, ids: Sequence[int]) -> int:
+    def delete(self, tx: Transaction, relay_id: str, ids: Sequence[int]) -> int:
         """Delete rows that were sent. Return how many of them this relay still held."""
-        return self._by_id(tx, ids, "DELETE", "leased_by = :boot", {"boot": boot})
+        return self._by_id(tx, ids, "DELETE", "leased_by = :relay_id", {"relay_id": relay_id})
 
-    def release(self, tx: Transaction, boot: str, ids: Sequence[int], later_ms: int = 0) -> None:
+    def release(self, tx: Transaction, relay_id: str, ids: Sequence[int], later_ms: int = 0) -> None:
         """Release rows that were not sent, through no fault of their own. They are due again after `later_ms`."""
         if later_ms:
-            self._own(tx, boot, ids, "leased_by = '', due_at = {now} + :later", later=later_ms)
+            self._own(tx, relay_id, ids, "leased_by = '', due_at = {now} + :later", later=later_ms)
         else:
-            self._own(tx, boot, ids, "leased_by = ''")
+            self._own(tx, relay_id, ids, "leased_by = ''")
 
-    def fail(self, tx: Transaction, boot: str, row: int, later_ms: int, error: str) -> None:
+    def fail(self, tx: Transaction, relay_id: str, row: int, later_ms: int, error: str) -> None:
         """Charge a retry to a row that could not be sent through its own fault."""
         change = "leased_by = '', retries = retries + 1, due_at = {now} + :later, error = :error"
-        self._own(tx, boot, [row], change, later=later_ms, error=error[:ERROR_CHARS])
+        self._own(tx, relay_id, [row], change, later=later_ms, error=error[:ERROR_CHARS])
 
-    def bury(self, tx: Transaction, boot: str, row: int, error: str) -> None:
+    def bury(self, tx: Transaction, relay_id: str, row: int, error: str) -> None:
         """Mark a row as dead. It is not sent again unless a person replays it."""
         change = "leased_by = '', dead = 1, died_at = {now}, error = :error"
-        self._own(tx, boot, [row], change, error=error[:ERROR_CHARS])
+        self._own(tx, relay_id, [row], change, error=error[:ERROR_CHARS])
 
-    def _own(self, tx: Transaction, boot: str, ids: Sequence[int], change: str, **values: Any) -> int:
-        return self._by_id(tx, ids, f"UPDATE SET {change}", "leased_by = :boot", {**values, "boot": boot})
+    def _own(self, tx: Transaction, relay_id: str, ids: Sequence[int], change: str, **values: Any) -> int:
+        return self._by_id(tx, ids, f"UPDATE SET {change}", "leased_by = :relay_id", {**values, "relay_id": relay_id})
 
     def _by_id(self, tx: Transaction, ids: Sequence[int], change: str, which: str, values: Mapping[str, Any]) -> int:
         """Change rows by primary key alone (claims.py explains why). `change`: `DELETE` or `UPDATE SET …`."""

@@ -79,14 +79,14 @@ class Command(BaseCommand):
         relays = relays_alive()
         taken = {kind for relay in relays or () for kind in relay.takes(self.rows.table)}
         left = [] if relays is None else left_alone(kinds, taken)
-        boots = None if relays is None else [relay.boot for relay in relays]
+        ids = None if relays is None else [relay.relay_id for relay in relays]
         oldest = f", the oldest for {span(depth.oldest_age_ms)}" if depth.waiting else ""
         self._answer(
             asdict(depth)
-            | {"relays": boots, "kinds": [asdict(one) for one in kinds], "not_taken": [asdict(one) for one in left]},
+            | {"relays": ids, "kinds": [asdict(one) for one in kinds], "not_taken": [asdict(one) for one in left]},
             f"Waiting: {depth.waiting:,}{'' if depth.exact else ' or more'}{oldest}.",
             f"Dead: {depth.dead:,}{' or more' if depth.dead >= COUNTED else ''}.",
-            f"Relays: {'not known' if boots is None else ', '.join(boots) or 'none'}.",
+            f"Relays: {'not known' if ids is None else ', '.join(ids) or 'none'}.",
             *(
                 f"Not taken: {one.rows:,} of kind {one.kind}, the oldest for {span(one.oldest_age_ms)}: "
                 f"{TAKES.get(one.kind, UNKNOWN)}."

@@ -257,7 +257,7 @@ def test_any_call_comes_back(args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
     "body", [b"[]", b"{}", b"[[],{},1]", b"[[],[]]", b'["ab",{}]', b"5", b'[[],{"~":"dict","v":[[1,2]]}]']
 )
 def test_a_body_that_is_no_call_is_refused(body: bytes) -> None:
-    with pytest.raises(PayloadEncodingError, match=r"the payload is no call,"):
+    with pytest.raises(PayloadEncodingError, match=r"the payload is not a call,"):
         Arguments.of(taking(Any)).decode(body)
 
 
@@ -543,7 +543,7 @@ def test_plain_data_may_stand_for_a_model_or_an_enum() -> None:
         (
             None,
             Item("a"),
-            "argument 'order': tests.test_arguments.Item is a model, and models come back only by annotation: annot",
+            "argument 'order': tests.test_arguments.Item is a model, and models are rebuilt only by annotation: annot",
         ),
         (Any, {"a": [Item("a")]}, "argument 'order' → a[0]: tests.test_arguments.Item is a model"),
         (dict, User(name="a"), "argument 'order': tests.test_arguments.User is a model"),
@@ -574,7 +574,11 @@ def test_plain_data_may_stand_for_a_model_or_an_enum() -> None:
             Item(5),
             "argument 'order' does not fit tests.test_arguments.Item: Expected `str`, got `int` - at `$.sku`",
         ),
-        (Item, Item("a", extra=[1, print]), "argument 'order' → extra[1]: builtin_function_or_method cannot travel"),
+        (
+            Item,
+            Item("a", extra=[1, print]),
+            "argument 'order' → extra[1]: builtin_function_or_method cannot be encoded",
+        ),
         (
             list[Item],
             [{"price": 1.0}],
@@ -624,11 +628,11 @@ def test_each_argument_is_named_in_its_refusal() -> None:
 
     for fn in (plain, typed):
         arguments = Arguments.of(fn)
-        with pytest.raises(PayloadEncodingError, match=r"^argument 'a': object cannot travel"):
+        with pytest.raises(PayloadEncodingError, match=r"^argument 'a': object cannot be encoded"):
             arguments.encode((object(),), {})
-        with pytest.raises(PayloadEncodingError, match=r"^argument '\*rest' → \[1\]: object cannot travel"):
+        with pytest.raises(PayloadEncodingError, match=r"^argument '\*rest' → \[1\]: object cannot be encoded"):
             arguments.encode((1, {"sku": ""}, object()), {})
-        with pytest.raises(PayloadEncodingError, match=r"^argument 'z' → b: object cannot travel"):
+        with pytest.raises(PayloadEncodingError, match=r"^argument 'z' → b: object cannot be encoded"):
             arguments.encode((1,), {"z": {"b": object()}})
         with pytest.raises(PayloadEncodingError, match=r"^the name of argument '\\udfff': text with a lone surrogate"):
             arguments.encode((1,), {"\udfff": 1})
@@ -722,7 +726,7 @@ def test_results_without_annotation_come_back_as_they_were() -> None:
     arguments = Arguments.of(task)
     value = {"at": datetime(2026, 1, 1, tzinfo=UTC), 1: (2, {3})}
     assert arguments.decode_result(arguments.encode_result(value)) == value
-    with pytest.raises(PayloadEncodingError, match=r"^the result: .*Item is a model.*; the function has run, and"):
+    with pytest.raises(PayloadEncodingError, match=r"^the result: .*Item is a model.*; the function has run, but"):
         arguments.encode_result(Item("a"))
     with pytest.raises(PayloadEncodingError, match=r"^the result cannot be read"):
         arguments.decode_result(b"{")

@@ -299,12 +299,12 @@ def local_enum() -> Any:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (object(), "the value: object cannot travel: pass text, numbers, lists, dicts and the like, or an id"),
-        ({"a": [1, {"b c": [2, 3, complex(1, 2)]}]}, "the value → a[1]['b c'][2]: complex cannot travel"),
-        ({1: object()}, "the value → [1]: object cannot travel"),
-        ((1, (2, print)), "the value → [1][1]: builtin_function_or_method cannot travel"),
-        ({"k": {(1, 2j): 3}}, "the value → k key (1, 2j)[1]: complex cannot travel"),
-        ({(1, 2j)}, "the value → item (1, 2j)[1]: complex cannot travel"),
+        (object(), "the value: object cannot be encoded: pass text, numbers, lists, dicts and the like, or an id"),
+        ({"a": [1, {"b c": [2, 3, complex(1, 2)]}]}, "the value → a[1]['b c'][2]: complex cannot be encoded"),
+        ({1: object()}, "the value → [1]: object cannot be encoded"),
+        ((1, (2, print)), "the value → [1][1]: builtin_function_or_method cannot be encoded"),
+        ({"k": {(1, 2j): 3}}, "the value → k key (1, 2j)[1]: complex cannot be encoded"),
+        ({(1, 2j)}, "the value → item (1, 2j)[1]: complex cannot be encoded"),
         (
             [{"a": Point(1, 2)}],
             "the value → [0].a: tests.test_codec.Point is a namedtuple and would lose its names: pass tuple(…)",
@@ -318,27 +318,30 @@ def local_enum() -> Any:
         (Text("a"), "tests.test_codec.Text is a subclass of str and would come back as that: pass a plain str"),
         (
             [Pydantic(a=1)],
-            "the value → [0]: tests.test_codec.Pydantic is a model, and models come back only by annotation",
+            "the value → [0]: tests.test_codec.Pydantic is a model, and models are rebuilt only by annotation",
         ),
         (Struct(1), "tests.test_codec.Struct is a model"),
         (Data(1), "annotate the parameter or the return value with it, or pass a dict of its fields"),
-        (Data, "type cannot travel"),
-        (["ok", "\ud800"], "the value → [1]: text with a lone surrogate is not Unicode: clean it, or pass it as bytes"),
+        (Data, "type cannot be encoded"),
+        (
+            ["ok", "\ud800"],
+            "the value → [1]: text with a lone surrogate is not valid Unicode: clean it, or pass it as bytes",
+        ),
         ({"\udfff": 1}, r"the value → key '\udfff': text with a lone surrogate"),
         ({"a": {"\udfff"}}, r"the value → a item '\udfff': text with a lone surrogate"),
-        ([10**5000], "the value → [0]: int cannot be written: Exceeds the limit"),
-        ({10**5000: 1}, "the value → key <int>: int cannot be written: Exceeds the limit"),
+        ([10**5000], "the value → [0]: int cannot be encoded: Exceeds the limit"),
+        ({10**5000: 1}, "the value → key <int>: int cannot be encoded: Exceeds the limit"),
         (
             datetime(2026, 1, 1, tzinfo=Pytz()),  # type: ignore[abstract]
             "its time zone is a tests.test_codec.Pytz: use zoneinfo.ZoneInfo or datetime.timezone",
         ),
         (time(1, tzinfo=timezone(timedelta(microseconds=-5))), "is not in whole seconds"),
         (datetime(2026, 1, 1, tzinfo=keyless_zone()), "its ZoneInfo was made from a file and has no key"),
-        (cycle(), f"the value: nested more than {MAX_DEPTH} levels deep, or it contains itself"),
-        (local_enum(), "cannot be found by its name: define it at the top of a module"),
-        (Path("/tmp"), "cannot travel"),
-        (memoryview(b""), "memoryview cannot travel"),
-        (iter([]), "list_iterator cannot travel"),
+        (cycle(), f"the value: nested more than {MAX_DEPTH} levels deep, or contains itself"),
+        (local_enum(), "cannot be found by its name: define it at the top level of a module"),
+        (Path("/tmp"), "cannot be encoded"),
+        (memoryview(b""), "memoryview cannot be encoded"),
+        (iter([]), "list_iterator cannot be encoded"),
     ],
 )
 def test_what_cannot_travel_is_refused_with_its_place_and_what_to_do(value: Any, message: str) -> None:
@@ -349,7 +352,7 @@ def test_what_cannot_travel_is_refused_with_its_place_and_what_to_do(value: Any,
 
 
 def test_a_refusal_says_what_it_was_encoding() -> None:
-    with pytest.raises(PayloadEncodingError, match=r"^argument 'order' → items\[3\]: object cannot travel"):
+    with pytest.raises(PayloadEncodingError, match=r"^argument 'order' → items\[3\]: object cannot be encoded"):
         encode({"items": [0, 1, 2, object()]}, "argument 'order'")
 
 
@@ -371,45 +374,45 @@ def test_a_deep_stack_is_no_recursion_error() -> None:
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        (b"", "the value cannot be read: Input data was truncated; something else wrote it"),
+        (b"", "the value cannot be read: Input data was truncated; it was not written by Relier"),
         (b"{", "truncated"),
         (b"[1] 2", "trailing characters"),
         (b'"\xff"', "cannot be read"),
         (b"1e999", "out of range"),
         (b"[" * 100_000, "cannot be read: maximum recursion depth exceeded"),
-        (b'{"~":"lambda","v":1}', "the tag 'lambda' is not known here; a newer Relier may have written it"),
-        (b'{"~":["datetime"],"v":1}', "is not known here"),
-        (b'{"~":"datetime"}', "makes no sense (KeyError: 'v')"),
-        (b'[{"a":{"~":"datetime","v":"yesterday"}}]', "makes no sense (ValueError: Invalid isoformat string"),
-        (b'{"~":"datetime","v":5}', "makes no sense (TypeError"),
-        (b'{"~":"datetime","v":"2026-01-01","name":"CET"}', "makes no sense (TypeError"),
+        (b'{"~":"lambda","v":1}', "the tag 'lambda' is unknown; a newer Relier may have written it"),
+        (b'{"~":["datetime"],"v":1}', "is unknown"),
+        (b'{"~":"datetime"}', "cannot be decoded (KeyError: 'v')"),
+        (b'[{"a":{"~":"datetime","v":"yesterday"}}]', "cannot be decoded (ValueError: Invalid isoformat string"),
+        (b'{"~":"datetime","v":5}', "cannot be decoded (TypeError"),
+        (b'{"~":"datetime","v":"2026-01-01","name":"CET"}', "cannot be decoded (TypeError"),
         (
             b'{"~":"datetime","v":"2026-01-01","zone":"Mars/Base"}',
-            "the time zone 'Mars/Base' is not known on this machine",
+            "the time zone 'Mars/Base' is unknown on this machine",
         ),
-        (b'{"~":"datetime","v":"2026-01-01","zone":"Europe"}', "the time zone 'Europe' is not known on this machine"),
-        (b'{"~":"datetime","v":"2026-01-01","zone":"../../etc/passwd"}', "makes no sense (ValueError"),
-        (b'{"~":"timedelta","v":[1e300,1,1]}', "makes no sense (OverflowError"),
-        (b'{"~":"decimal","v":"one"}', "makes no sense (InvalidOperation"),
-        (b'{"~":"uuid","v":5}', "makes no sense (AttributeError"),
-        (b'{"~":"bytes","v":"*"}', "makes no sense (Error"),
-        (b'{"~":"set","v":[[]]}', "makes no sense (TypeError: unhashable type"),
-        (b'{"~":"tuple","v":"ab"}', "its items are no list"),
-        (b'{"~":"dict","v":[[1,2,3]]}', "makes no sense (ValueError"),
+        (b'{"~":"datetime","v":"2026-01-01","zone":"Europe"}', "the time zone 'Europe' is unknown on this machine"),
+        (b'{"~":"datetime","v":"2026-01-01","zone":"../../etc/passwd"}', "cannot be decoded (ValueError"),
+        (b'{"~":"timedelta","v":[1e300,1,1]}', "cannot be decoded (OverflowError"),
+        (b'{"~":"decimal","v":"one"}', "cannot be decoded (InvalidOperation"),
+        (b'{"~":"uuid","v":5}', "cannot be decoded (AttributeError"),
+        (b'{"~":"bytes","v":"*"}', "cannot be decoded (Error"),
+        (b'{"~":"set","v":[[]]}', "cannot be decoded (TypeError: unhashable type"),
+        (b'{"~":"tuple","v":"ab"}', "its items are not a list"),
+        (b'{"~":"dict","v":[[1,2,3]]}', "cannot be decoded (ValueError"),
         (
             b'{"~":"enum","t":"tests.test_codec:Level","v":"MIDDLE"}',
             "the enum 'tests.test_codec:Level' has no member 'MIDDLE'",
         ),
         (b'{"~":"enum","t":"tests.test_codec:Level","v":1}', "has no member 1"),
-        (b'{"~":"enum","t":"tests.test_codec:Right","v":64}', "makes no sense (ValueError"),
+        (b'{"~":"enum","t":"tests.test_codec:Right","v":64}', "cannot be decoded (ValueError"),
         (
             b'{"~":"enum","t":"nowhere.models:Level","v":"LOW"}',
-            "the enum 'nowhere.models:Level' is not imported here; import",
+            "the enum 'nowhere.models:Level' is not imported; import",
         ),
-        (b'{"~":"enum","t":"tests.test_codec:Data","v":"a"}', "is not imported here"),
-        (b'{"~":"enum","t":"tests.test_codec:dataclasses.sys","v":"a"}', "is not imported here"),
-        (b'{"~":"enum","t":"os:system","v":"true"}', "is not imported here"),
-        (b'{"~":"enum","t":["os"],"v":"true"}', "is not imported here"),
+        (b'{"~":"enum","t":"tests.test_codec:Data","v":"a"}', "is not imported"),
+        (b'{"~":"enum","t":"tests.test_codec:dataclasses.sys","v":"a"}', "is not imported"),
+        (b'{"~":"enum","t":"os:system","v":"true"}', "is not imported"),
+        (b'{"~":"enum","t":["os"],"v":"true"}', "is not imported"),
     ],
 )
 def test_what_cannot_be_read_is_said(raw: bytes, message: str) -> None:

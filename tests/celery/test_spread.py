@@ -13,7 +13,7 @@ from relier.celery.sending.spread import MAX_FOLLOW_UPS, SPREAD_TASK, run_spread
 from relier.codec import decode
 from relier.envelope import open_envelope
 from relier.keyring import NO_KEYS
-from relier.ledger.ledger import COMMIT_TASKS
+from relier.ledger.moves.worker import COMMIT_TASKS
 from relier.ledger.records import Join, Submission
 from relier.settings import Settings
 from relier.store.call import Durability

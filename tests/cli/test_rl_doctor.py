@@ -13,7 +13,7 @@ from relier.cli.doctor.verdict import Verdict
 from relier.cli.main import rl
 from relier.cli.session import Session
 from relier.cli.worker_view import Staff
-from relier.ledger.records import QueueStats, Stats, WorkerStats
+from relier.ledger.stats import QueueStats, Stats, WorkerStats
 from relier.settings import Settings
 from relier.store.connect.probe import Capabilities
 from tests.support.cli_desk import Desk, Run, RunJson

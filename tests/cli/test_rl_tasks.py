@@ -10,7 +10,7 @@ import pytest
 
 from relier.cli import output
 from relier.cli.worker_view import Staff
-from relier.ledger.records import Stats, WorkerStats
+from relier.ledger.stats import Stats, WorkerStats
 from relier.states import State
 from tests.support.cli_desk import Desk, Run, RunJson
 

@@ -17,6 +17,7 @@ import pytest
 from relier.errors import InvalidSubmissionError
 from relier.ledger import ledger as module
 from relier.ledger.ledger import Ledger, load_scripts
+from relier.ledger.moves.worker import COMMIT_ATTEMPTS, COMMIT_TASKS
 from relier.ledger.records import Lease
 from relier.store import Call
 from tests.support.ledger_world import DAY, World
@@ -157,14 +158,14 @@ def of_reap(world: World) -> Calls:
 
 
 def of_commit(world: World) -> Calls:
-    submitted(world, module.COMMIT_ATTEMPTS, key=lambda i: f"k{i}", expires_in_ms=DAY)
+    submitted(world, COMMIT_ATTEMPTS, key=lambda i: f"k{i}", expires_in_ms=DAY)
     submitted(world, 1, queue="last")
     world.store.run(world.ledger.claim("boot", 1, ["default", "last"], 1000))
     *held, last = leases(world)
     with pytest.raises(InvalidSubmissionError, match="split it"):
         world.ledger.commit([(lease, b"1", ()) for lease in [*held, last]])
     yield world.ledger.commit([(lease, b"1", ()) for lease in held])
-    yield world.ledger.commit([(last, b"1", [world.new() for _ in range(module.COMMIT_TASKS - 1)])])
+    yield world.ledger.commit([(last, b"1", [world.new() for _ in range(COMMIT_TASKS - 1)])])
 
 
 LARGE: dict[str, Callable[[World], Calls]] = {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from relier.errors import InvalidSubmissionError
-from relier.ledger.ledger import COMMIT_TASKS
+from relier.ledger.moves.worker import COMMIT_TASKS
 from relier.ledger.records import Admission, Lease, Settled, Submission
 from relier.states import State
 from tests.support.ledger_world import HOUR, World

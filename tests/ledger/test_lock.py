@@ -201,7 +201,7 @@ def test_a_lost_boot_takes_no_lock(clocked: World) -> None:
     first, second = clocked.start(), clocked.start()
     clocked.revive(most=1, worker_id="boot")
     for lease in (first, second):
-        with clocked.unchanged(), pytest.raises(LeaseLostError, match="boot: it was declared lost"):
+        with clocked.unchanged(), pytest.raises(LeaseLostError, match="worker boot got no lock: it was declared lost"):
             take(clocked, "one", lease)
         clocked.lose()
     take(clocked, "web")

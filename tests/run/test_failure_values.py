@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from relier.failure import MOST_MESSAGE, MOST_TRACEBACK, Failure, failure_of, how_it_ended, read_failure, write_failure
-from relier.ledger.ledger import plain
+from relier.ledger.moves.base import plain
 
 
 class OrderError(Exception):

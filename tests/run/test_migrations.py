@@ -136,7 +136,7 @@ BROKEN: list[tuple[Any, str]] = [
     (lambda payload: {"args": [1]}, "must return"),
     (lambda payload: {"args": "ab", "kwargs": {}}, "must return"),
     (lambda payload: {"args": [], "kwargs": {1: 2}}, "must return"),
-    (lambda payload: {"args": [object()], "kwargs": {}}, "cannot travel"),
+    (lambda payload: {"args": [object()], "kwargs": {}}, "cannot be encoded"),
     (lambda payload: {"args": [1, 2], "kwargs": {}}, "takes 1 positional argument but 2 were given"),
     (lambda payload: {"args": [], "kwargs": {"m": 1}}, "missing a required argument: 'n'"),
 ]

@@ -249,7 +249,7 @@ async def test_results_that_cannot_be_kept(crew: Crew, task: Any) -> None:
     async def do(step: Steps) -> Any:
         with pytest.raises(PayloadEncodingError, match="the result"):
             await step("object", object)
-        with pytest.raises(PayloadEncodingError, match="models come back only by annotation"):
+        with pytest.raises(PayloadEncodingError, match="models are rebuilt only by annotation"):
             await step("model", lambda: Receipt(number=1))
         with pytest.raises(PayloadTooLargeError, match="the result of step 'large' is 2,000,005 bytes"):
             await step("large", lambda: "x" * 2_000_000)

@@ -322,7 +322,7 @@ async def test_any_key_will_do(clocked: Crew, tenant: str) -> None:
     def of_bytes(tenant: bytes) -> None: ...
 
     clocked.with_settings(admission_limit=0)
-    if tenant == "\ud800":  # it cannot travel as text
+    if tenant == "\ud800":  # it cannot be encoded as text
         assert admitted(of_bytes, 3, b"\xff" * 3_000) == 2
         return
     assert admitted(of, 3, tenant) == 2

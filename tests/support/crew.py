@@ -15,7 +15,8 @@ from relier.cli.audit import audit
 from relier.engines.worker import Worker, WorkerOptions
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.ledger.pages import read_stats
-from relier.ledger.records import Claimed, Lease, Stats, Task, new_worker_id
+from relier.ledger.records import Claimed, Lease, Task, new_worker_id
+from relier.ledger.stats import Stats
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.channel import LedgerChannel
 from relier.run.execute import execute

@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 from relier.cli.audit import audit
 from relier.ledger.ledger import Ledger
 from relier.ledger.pages import read_stats
-from relier.ledger.records import Stats, Task
+from relier.ledger.records import Task
+from relier.ledger.stats import Stats
 from relier.settings import Settings
 from relier.states import ENDED, State
 from relier.store import SyncStore

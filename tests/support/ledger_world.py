@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from relier.ledger import keys
-from relier.ledger.ledger import CLAIM_BYTES, Ledger
+from relier.ledger.ledger import Ledger
+from relier.ledger.moves.worker import CLAIM_BYTES
 from relier.ledger.records import Admission, Claim, Claimed, Lease, Settled, Submission, Task
 from relier.settings import Settings
 from relier.states import BY_WORD, ENDED, LIVE, MOVES, State

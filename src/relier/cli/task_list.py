@@ -12,7 +12,8 @@ import click
 
 from relier.cli.session import Session
 from relier.ledger.pages import read_stats
-from relier.ledger.records import Record, Stats
+from relier.ledger.records import Record
+from relier.ledger.stats import Stats
 from relier.states import State
 
 PAGE = 1000

@@ -10,7 +10,8 @@ from relier.cli.output import ago, clock, many, one_line, span, when
 from relier.cli.worker_view import Staff, Worker
 from relier.failure import read_failure
 from relier.ledger.defaults import HISTORY_KEPT
-from relier.ledger.records import HistoryEntry, Record, Stats, Task
+from relier.ledger.records import HistoryEntry, Record, Task
+from relier.ledger.stats import Stats
 from relier.states import LIVE, State
 
 LONGEST = 300

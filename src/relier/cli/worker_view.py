@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from relier.ledger.records import Stats, WorkerStats
+from relier.ledger.stats import Stats, WorkerStats
 
 Health = Literal["alive", "silent", "lost"]
 

@@ -15,7 +15,8 @@ from relier.engines.heartbeat import Liveness
 from relier.engines.orphaned_claims import OrphanedClaims
 from relier.engines.settler import Settler
 from relier.errors import RelierError, StoreError
-from relier.ledger.ledger import CLAIM_BYTES, Ledger
+from relier.ledger.ledger import Ledger
+from relier.ledger.moves.worker import CLAIM_BYTES
 from relier.ledger.records import Claim, Claimed, ClaimStatus, Lease
 from relier.store import AsyncStore, Call
 from relier.until_answered import auntil_answered

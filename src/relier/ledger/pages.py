@@ -8,7 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from relier.ledger.ledger import Ledger
-from relier.ledger.records import Stats, Task
+from relier.ledger.records import Task
+from relier.ledger.stats import Stats
 
 
 def read_stats(run: Callable[[Any], Any], ledger: Ledger) -> Stats:

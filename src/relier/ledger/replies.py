@@ -31,17 +31,15 @@ from relier.ledger.records import (
     Operated,
     Page,
     Promoted,
-    QueueStats,
     Record,
     Recorded,
     Settled,
     Spec,
-    Stats,
     Swept,
     Task,
     Verdict,
-    WorkerStats,
 )
+from relier.ledger.stats import QueueStats, Stats, WorkerStats
 from relier.states import BY_WORD, State
 from relier.store.call import Durability
 

@@ -17,7 +17,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from relier.errors import ConfigurationError, RelierError
-from relier.ledger.ledger import SWEEP_TASKS, Ledger
+from relier.ledger.ledger import Ledger
+from relier.ledger.moves.operator import SWEEP_TASKS
 from relier.rescue.janitor import Janitor
 from relier.settings import Settings
 from relier.states import State

@@ -12,7 +12,8 @@ import pytest
 from relier import Client, Settings, SyncTaskReceipt, TaskReceipt, TaskState
 from relier.ledger import keys
 from relier.ledger.pages import read_stats
-from relier.ledger.records import Record, Stats, Task
+from relier.ledger.records import Record, Task
+from relier.ledger.stats import Stats
 from relier.store.call import Call
 from tests.support.conformance.engine import Engine, Worker
 from tests.support.conformance.signals import note, notes

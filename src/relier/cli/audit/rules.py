@@ -7,7 +7,7 @@ import shlex
 from relier.cli.audit.findings import Finding, Seen, Subject, shown
 from relier.cli.output import many, span
 from relier.ledger import keys
-from relier.ledger.records import Stats
+from relier.ledger.stats import Stats
 from relier.states import BY_WORD, ENDED, LIVE
 
 _EXACT = {key.spelled.encode(): key.name for key in keys.SCHEMA if key.per is None}

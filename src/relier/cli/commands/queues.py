@@ -11,7 +11,7 @@ from relier.cli.session import Session, with_session
 from relier.cli.worker_view import Staff
 from relier.errors import VersionConflictError
 from relier.ledger.pages import read_stats
-from relier.ledger.records import QueueStats
+from relier.ledger.stats import QueueStats
 
 TRIES = 5
 NEVER_USED = "No task waits in it, and none was pushed to it lately: is the name right?"

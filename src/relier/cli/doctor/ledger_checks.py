@@ -11,7 +11,7 @@ from relier.cli.session import Session
 from relier.cli.worker_view import Staff
 from relier.errors import RelierError
 from relier.ledger import keys
-from relier.ledger.records import Stats
+from relier.ledger.stats import Stats
 from relier.store.sync_store import SyncStore
 
 LONG_WAIT_MS = 300_000

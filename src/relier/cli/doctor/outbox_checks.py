@@ -9,7 +9,7 @@ from relier.cli.outbox_database import open_database
 from relier.cli.output import many, span
 from relier.cli.session import Failure
 from relier.errors import RelierError
-from relier.ledger.records import Stats
+from relier.ledger.stats import Stats
 from relier.outbox.relay.database_health import DatabaseHealth
 from relier.outbox.relay.membership import living_relays
 from relier.outbox.relay.options import RelayOptions

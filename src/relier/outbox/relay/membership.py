@@ -20,7 +20,7 @@ from pathlib import Path
 from relier.errors import RelierError
 from relier.ledger.keys import spell
 from relier.ledger.ledger import Ledger
-from relier.ledger.records import WorkerStats
+from relier.ledger.stats import WorkerStats
 from relier.outbox.table.statements import KINDS, LiveRelays
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore

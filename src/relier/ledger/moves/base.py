@@ -1,0 +1,35 @@
+"""Shared by all moves: the namespace they work on, and how their arguments are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from relier.ledger import keys
+from relier.settings import Settings
+from relier.store.call import Arg, Call, Durability
+
+MAX_DETAIL_BYTES = 64 * 1024
+
+
+class MoveBase:
+    """What the moves of one namespace share: its key prefix and its limits."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.prefix = keys.prefix(settings.namespace, settings.key_prefix)
+        self._namespace = settings.namespace
+        self._max_bytes = settings.max_payload_bytes
+
+    def _call(
+        self, script: str, args: Iterable[Arg], parse: Any, durability: Durability = Durability.MEMORY
+    ) -> Call[Any]:
+        return Call(script, self.prefix, tuple(args), parse, durability)
+
+
+def plain(text: str) -> bytes:
+    """What a person may read later, in bytes: never refused for its letters, cut where it is endless."""
+    return text.encode("utf-8", "backslashreplace")[:MAX_DETAIL_BYTES].decode("utf-8", "ignore").encode()
+
+
+def durability_flag(durability: Durability) -> str:
+    return "" if durability is Durability.MEMORY else "1"

@@ -1,0 +1,105 @@
+"""The moves of a sweep and of an operator, and the locks of user code."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from relier.ledger import replies
+from relier.ledger.checks import check_bytes, check_key, check_name, check_number, check_word
+from relier.ledger.moves.base import MoveBase, plain
+from relier.ledger.records import Lease, Locked, Operated, Promoted, Swept, Verdict, short_key
+from relier.store.call import Arg, Call
+
+SWEEP_TASKS = 100
+UNUSED_MS = 3_600_000
+
+
+class OperatorMoves(MoveBase):
+    def revive(
+        self,
+        most: int = SWEEP_TASKS,
+        deepest: int = 10_000,
+        *,
+        interval_ms: int = 500,
+        worker_id: str = "",
+        cause: str = "lease ran out",
+    ) -> Call[Swept]:
+        """Returns the tasks of boots whose lease ran out; with `boot`, of that one, which is known to be dead."""
+        return self._call(
+            "revive", [min(most, SWEEP_TASKS), deepest, interval_ms, worker_id, plain(cause)], replies.swept
+        )
+
+    def promote(self, most: int = SWEEP_TASKS) -> Call[Promoted]:
+        """Due tasks enter their queues; tasks past `expires` that never ran are cancelled."""
+        return self._call("promote", [min(most, SWEEP_TASKS)], replies.promoted)
+
+    def reap(self, most: int = SWEEP_TASKS, *, unused_ms: int = UNUSED_MS) -> Call[int]:
+        """Removes ended records past their end of life, and queues that were empty for that long."""
+        check_number("unused_ms", unused_ms, 1)
+        return self._call("reap", [min(most, SWEEP_TASKS), unused_ms], replies.reaped)
+
+    def replay(
+        self, task_id: str, version: int, nonce: str, payload: bytes | None = None, *, fresh: bool = False
+    ) -> Call[Operated]:
+        """Sends a dead task round again. `fresh` forgets its checkpoint and steps."""
+        check_word("the task id", task_id)
+        check_word("the nonce", nonce)
+        if payload is not None:
+            check_bytes(f"the payload of {task_id}", payload, self._max_bytes)
+        has = "" if payload is None else "1"
+        args: list[Arg] = [task_id, version, nonce, has, payload or b"", "1" if fresh else ""]
+        return self._call("replay", args, partial(replies.operated, "replay", task_id))
+
+    def cancel(self, task_id: str, version: int) -> Call[Operated]:
+        """Ends a waiting task; asks a running one to end."""
+        check_word("the task id", task_id)
+        return self._call("cancel", [task_id, version], partial(replies.operated, "cancel", task_id))
+
+    def discard(self, task_id: str, version: int) -> Call[Operated]:
+        """Removes an ended record before its time."""
+        check_word("the task id", task_id)
+        return self._call("discard", [task_id, version], partial(replies.operated, "discard", task_id))
+
+    def pause(self, queue: str, version: int) -> Call[Operated]:
+        """Stops claims from a queue. `version` is the one `stats` showed, 0 for a queue never paused."""
+        check_name("the queue", queue)
+        return self._call("pause", [queue, version], partial(replies.operated, "pause", queue))
+
+    def resume(self, queue: str, version: int) -> Call[Operated]:
+        """Lets a paused queue go on."""
+        return self._call("resume", [queue, version], partial(replies.operated, "resume", queue))
+
+    def lock(self, key: str, token: str, hold_ms: int, holder: Lease | str) -> Call[Locked]:
+        """Takes a lock, or tells who holds it, or what came of it. `token`: random, of this one taking alone.
+
+        `holder`: the lease of the attempt that asks, or a place outside any task. The lock of a lease ends with its
+        boot, and a later attempt of the same task takes it over. LeaseLostError for the lease of a boot that is lost;
+        whether the attempt is still the task's is not looked at.
+        """
+        check_number("hold_ms", hold_ms, 1)
+        lease = holder if isinstance(holder, Lease) else Lease("-", "-", holder)
+        for what in ("worker_id", "task_id", "fence"):
+            check_word(f"{what} of a lock", getattr(lease, what))
+        args = [*_named(key, token), hold_ms, lease.worker_id, lease.task_id, lease.fence]
+        return self._call("lock", args, partial(replies.locked, lease.worker_id))
+
+    def renew(self, key: str, token: str, hold_ms: int) -> Call[Verdict]:
+        """Holds a lock for longer. `stale`, `missing`: it is another's, or nobody's."""
+        check_number("hold_ms", hold_ms, 1)
+        return self._call("renew", [*_named(key, token), hold_ms], replies.verdict)
+
+    def conclude(self, key: str, token: str, keep_ms: int, result: bytes) -> Call[Verdict]:
+        """What the lock guards is done: keeps the result. It counts also for a holder that is late, if nobody came."""
+        check_number("keep_ms", keep_ms, 1)
+        check_bytes(f"the result of lock {key!r:.80}", result, self._max_bytes)
+        return self._call("conclude", [*_named(key, token), keep_ms, result], replies.verdict)
+
+    def unlock(self, key: str, token: str) -> Call[Verdict]:
+        """Gives a lock up without a result. Anyone else's, and any result, is left alone."""
+        return self._call("unlock", _named(key, token), replies.verdict)
+
+
+def _named(key: str, token: str) -> list[Arg]:
+    check_key("the key of a lock", key)
+    check_word("the token of a lock", token, 64)
+    return [short_key(key), token]

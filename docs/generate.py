@@ -1,7 +1,7 @@
-"""Writes the reference pages that follow from the code: settings, errors, the command line.
+"""Write the reference pages that are generated from the code: settings, errors, the command line.
 
 python docs/generate.py            write docs/reference/{settings,errors,cli}.md
-python docs/generate.py --check    exit with 1 where a page is not what it would write
+python docs/generate.py --check    exit with 1 if a page is out of date
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ WIDTH = 100
 
 SETTINGS = """# Settings
 
-Each setting is an environment variable. In code it is a field of `relier.Settings`, without the prefix and in small
-letters: `Settings(heartbeat_ttl=10)`. They are read once, checked at start, and never change while a process runs; a
-value that does not fit is refused with the name of the variable. `rl doctor` shows which ones are not the defaults, and
-finds variables with a typo.
+Each setting is an environment variable. In code it is a field of `relier.Settings`, in lower case and without the
+prefix: `Settings(heartbeat_ttl=10)`. Settings are read and validated once, at start, and do not change while a process
+runs. An invalid value is refused with the name of its variable. `rl doctor` shows which settings differ from their
+defaults, and finds misspelt variables.
 
-Times are seconds. Workers and producers of one namespace should agree on `RELIER_NAMESPACE`, `RELIER_KEY_PREFIX` and
-`RELIER_REDIS_URL`; the rest each process may have as it likes.
+Times are in seconds. Workers and producers of one namespace must agree on `RELIER_NAMESPACE`, `RELIER_KEY_PREFIX` and
+`RELIER_REDIS_URL`. All other settings may differ between processes.
 
-| variable | default | allowed | what it is |
+| variable | default | allowed | meaning |
 |---|---|---|---|
 """
 
 OUTBOX = f"""
-`{settings.OUTBOX_DATABASE}` is not among them: it is the option `--database` of
+`{settings.OUTBOX_DATABASE}` is not a setting. It sets the option `--database` of
 [`rl outbox`](cli.md#rl-outbox), and nothing else reads it.
 """
 
@@ -57,7 +57,7 @@ def settings_page() -> str:
 
 
 def texts_below_fields(cls: type) -> dict[str, str]:
-    """Field name -> the text that stands below it in the source."""
+    """Return field name -> the docstring below it in the source."""
     (found,) = [
         node
         for node in ast.walk(ast.parse(inspect.getsource(settings)))
@@ -82,7 +82,7 @@ LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤"}
 
 
 def allowed(schema: dict[str, Any]) -> str:
-    """What a field of the JSON schema may be. A field that may be unset says the rest under anyOf."""
+    """Return the allowed values of a field of the JSON schema. An optional field has its type under anyOf."""
     schema = schema.get("anyOf", [schema])[0]
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"])
@@ -96,15 +96,15 @@ def allowed(schema: dict[str, Any]) -> str:
 
 ERRORS = """# Errors
 
-Everything Relier raises on purpose is a `RelierError`. Its message says what happened, why, and what to do. What a
-task raises itself is not wrapped: `receipt.result()` raises the task's own exception where its class is imported in the
-caller's process, and `TaskDeadError` elsewhere.
+Every error that Relier raises is a `RelierError`. Its message says what happened, why, and what to do. Exceptions of
+tasks are not wrapped: `receipt.result()` raises the task's own exception if its class is imported in the caller's
+process, and `TaskDeadError` otherwise.
 
 ```
 {tree}
 ```
 
-| error | what it means | also a | carries | from |
+| error | meaning | also a | attributes | import from |
 |---|---|---|---|---|
 """
 
@@ -120,7 +120,7 @@ def errors_page() -> str:
 
 
 def error_classes() -> Iterator[type]:
-    """In the order of the file, which is that of the tree."""
+    """Yield all error classes in the order of the file."""
     for value in vars(errors).values():
         if inspect.isclass(value) and issubclass(value, errors.RelierError):
             yield value
@@ -132,7 +132,7 @@ def builtin_of(cls: type) -> str:
 
 
 def carried(cls: type) -> str:
-    """The attributes its class or its constructor names."""
+    """Return the attributes that the class or its constructor defines."""
     names: dict[str, None] = {}
     for owner in (owner for owner in cls.__mro__ if issubclass(owner, errors.RelierError)):
         names |= dict.fromkeys(inspect.get_annotations(owner))
@@ -150,9 +150,9 @@ def home_of(cls: type) -> str:
 
 CLI = """# The command `rl`
 
-What `rl COMMAND --help` prints. `rl run-resurrector` is another name of `rl resurrector`. Commands that look or change
-something end with the exit codes shown first; how `rl worker` ends is told in
-[running in production](../how-to/production.md#signals-and-exit-codes).
+This page shows the output of `rl COMMAND --help`. `rl run-resurrector` is an alias of `rl resurrector`. The exit codes
+below apply to all commands except `rl worker`; see
+[running in production](../how-to/production.md#signals-and-exit-codes) for those of a worker.
 """
 
 

@@ -75,14 +75,14 @@ def test_a_trace_that_is_no_text_is_refused_before_it_is_written() -> None:
         (an_envelope(sum=None), "is not an envelope: Object missing required field `sum`"),
         (an_envelope(schema="1"), "is not an envelope: Expected `int`, got `str` - at `$.schema`"),
         (an_envelope(trace=["a"]), "is not an envelope: Expected `str`, got `array` - at `$.trace`"),
-        (an_envelope(v=2), "is an envelope of version 2, and this code reads version 1; run a newer worker"),
+        (an_envelope(v=2), "is an envelope of version 2, but this code reads version 1; run a newer worker"),
         (b'{"v":3,"parts":[]}', "is an envelope of version 3"),
         (b'{"v":1,"trace":"\xff"}', "is not an envelope"),
         (b'{"v":1,"body":' + b"[" * 100_000, "is not an envelope: maximum recursion depth exceeded"),
         (b"[" * 100_000, "is not an envelope"),
         (an_envelope() + b"x", "is not an envelope: JSON is malformed: trailing characters"),
-        (an_envelope(sum="md5:0"), f"checksum does not fit: expected 'md5:0', found '{SUM}'"),
-        (an_envelope(body=[["cus_1", 5001], {}]), f"checksum does not fit: expected '{SUM}', found 'sha256:"),
+        (an_envelope(sum="md5:0"), f"checksum is wrong: expected 'md5:0', found '{SUM}'"),
+        (an_envelope(body=[["cus_1", 5001], {}]), f"checksum is wrong: expected '{SUM}', found 'sha256:"),
         (an_envelope().replace(b"5000", b" 5000"), "the body changed after the push"),
     ],
 )
@@ -90,7 +90,7 @@ def test_what_is_no_sound_envelope_is_said(raw: bytes, message: str) -> None:
     with pytest.raises(PayloadIntegrityError) as refused:
         open_envelope(raw)
     assert message in str(refused.value)
-    assert str(refused.value).endswith("it was not run and its bytes are kept: look at them, then push the task anew")
+    assert str(refused.value).endswith("the task was not run, and its bytes are kept; inspect them, then push it again")
 
 
 @unhurried
@@ -210,17 +210,17 @@ def test_an_encrypted_body_shows_nothing_of_it() -> None:
 
 @SIGNED
 def test_an_unsigned_payload_is_refused(keys: Keyring) -> None:
-    assert "is not signed, and here RELIER_SIGNING_KEYS is set" in refusal(sealed(NO_KEYS), keys)
+    assert "is not signed, but RELIER_SIGNING_KEYS is set" in refusal(sealed(NO_KEYS), keys)
     assert "is not signed" in refusal(an_envelope(), keys)
     assert "is not signed" in refusal(sealed(ENCRYPTING), keys)
-    assert "kept: look at them" in refusal(sealed(NO_KEYS), keys)
+    assert "kept; inspect them" in refusal(sealed(NO_KEYS), keys)
 
 
 @SIGNED
 def test_a_payload_signed_with_other_keys_is_refused(keys: Keyring) -> None:
     assert "is signed with key 's2', which is not in RELIER_SIGNING_KEYS" in refusal(sealed(keyring("s2")), keys)
     forged = sealed(keyring("s2", "e1")).replace(b"hmac-sha256:s2:", b"hmac-sha256:s1:")
-    assert "does not fit (key 's1')" in refusal(forged, keys)
+    assert "has an invalid signature (key 's1')" in refusal(forged, keys)
 
 
 @SIGNED
@@ -229,7 +229,7 @@ def test_a_payload_signed_with_other_keys_is_refused(keys: Keyring) -> None:
     [("another", NAME), (ID, "shop.refund"), (ID + "1", NAME[:-1]), ("", ""), (NAME, ID), (ID[:-1], ID[-1] + NAME)],
 )
 def test_a_payload_put_before_another_task_is_refused(keys: Keyring, task_id: str, name: str) -> None:
-    assert "comes from another task" in refusal(sealed(keys), keys, task_id, name)
+    assert "belongs to another task" in refusal(sealed(keys), keys, task_id, name)
 
 
 def test_an_encrypted_body_put_before_another_task_is_refused() -> None:
@@ -264,7 +264,7 @@ def test_a_body_under_an_unknown_key_names_the_key() -> None:
 
 def test_who_has_no_signing_keys_checks_the_sum_alone() -> None:
     assert opened(sealed(SIGNING), NO_KEYS, "any id", "any name").body == BODY
-    assert "checksum does not fit" in refusal(sealed(SIGNING).replace(b"5000", b"5001"), NO_KEYS)
+    assert "checksum is wrong" in refusal(sealed(SIGNING).replace(b"5000", b"5001"), NO_KEYS)
 
 
 def test_plain_payloads_are_read_when_encryption_keys_are_set() -> None:

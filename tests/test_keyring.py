@@ -68,11 +68,11 @@ WRONG = {
     "empty": (" ", "entry 1 is empty or has no id"),
     "a comma too many": (entry("k1") + ",", "entry 2 is empty or has no id"),
     "no id": (entry("k1").partition(":")[2], "entry 1 is empty or has no id"),
-    "an empty id": (entry("k1")[2:], "the id of entry 1 is none"),
-    "a long id": (entry("k" * 17), "the id of entry 1 is none"),
-    "an odd id": (entry("k 1"), "the id of entry 1 is none"),
-    "id and key swapped": (":".join(reversed(entry("k1", 16).split(":"))), "the id of entry 1 is none"),
-    "twice": (f"{entry('k1')},{entry('k1', seed='other')}", "key 'k1' is there twice"),
+    "an empty id": (entry("k1")[2:], "the id of entry 1 is invalid"),
+    "a long id": (entry("k" * 17), "the id of entry 1 is invalid"),
+    "an odd id": (entry("k 1"), "the id of entry 1 is invalid"),
+    "id and key swapped": (":".join(reversed(entry("k1", 16).split(":"))), "the id of entry 1 is invalid"),
+    "twice": (f"{entry('k1')},{entry('k1', seed='other')}", "key 'k1' appears twice"),
     "no base64": (entry("k1") + "!", "key 'k1' is not base64"),
     "no ASCII": (entry("k1") + "ä", "key 'k1' is not base64"),
     "no key": ("k1:", "key 'k1' has 0 bytes"),
@@ -107,7 +107,7 @@ def test_a_wrong_key_is_refused_at_start_by_its_id_and_never_shown(
 
 @pytest.mark.parametrize("size", [17, 33, 64])
 def test_an_aes_key_of_another_size_is_refused(size: int) -> None:
-    with pytest.raises(ConfigurationError, match=f"key 'k1' has {size} bytes, and an AES key has 16, 24 or 32"):
+    with pytest.raises(ConfigurationError, match=f"key 'k1' has {size} bytes, but an AES key has 16, 24 or 32"):
         Keyring.of(Settings(encryption_keys=entry("k1", size)))
 
 
@@ -185,14 +185,14 @@ def test_the_signature_is_plain_hmac() -> None:
     ("signature", "message"),
     [
         ("", "is not signed"),
-        ("hmac", "a kind that is not known here, 'hmac'"),
-        ("none:k1:", "a kind that is not known here, 'none'"),
+        ("hmac", "a signature of unknown kind 'hmac'"),
+        ("none:k1:", "a signature of unknown kind 'none'"),
         ("hmac-sha256", "key '', which is not in"),
         ("hmac-sha256::", "key '', which is not in"),
         ("hmac-sha256:k9:00", "key 'k9', which is not in"),
-        ("hmac-sha256:k1:", "does not fit (key 'k1')"),
-        ("hmac-sha256:k1:00", "does not fit (key 'k1')"),
-        ("hmac-sha256:k1:ÄÖ\ud800", "does not fit (key 'k1')"),
+        ("hmac-sha256:k1:", "an invalid signature (key 'k1')"),
+        ("hmac-sha256:k1:00", "an invalid signature (key 'k1')"),
+        ("hmac-sha256:k1:ÄÖ\ud800", "an invalid signature (key 'k1')"),
     ],
 )
 def test_what_is_no_signature_is_not_believed(signature: str, message: str) -> None:
@@ -210,7 +210,7 @@ def test_no_signature_is_guessed_and_the_right_one_is_never_told(message: bytes,
 
 def test_the_same_id_with_another_key_does_not_fit() -> None:
     ours, theirs = Settings(signing_keys=entry("k1")), Settings(signing_keys=entry("k1", seed="other"))
-    assert "another key has this id" in Keyring.of(ours).distrust(b"m", Keyring.of(theirs).sign(b"m"))
+    assert "another key under this id" in Keyring.of(ours).distrust(b"m", Keyring.of(theirs).sign(b"m"))
 
 
 # --- encryption --------------------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ def test_a_value_moved_elsewhere_is_refused(task_id: str, what: str) -> None:
 
 def test_the_same_id_with_another_key_decrypts_nothing() -> None:
     ours, theirs = (Keyring.of(Settings(encryption_keys=entry("k1", seed=seed))) for seed in ("k1", "other"))
-    with pytest.raises(PayloadIntegrityError, match="another key had this id") as refused:
+    with pytest.raises(PayloadIntegrityError, match="another key under this id") as refused:
         ours.unwrap(theirs.wrap(b"paid", ID, "result"), ID, "result")
     assert not leaks(list(everything_said(refused.value)), key("k1"), key("other"))
 

@@ -1,16 +1,16 @@
-"""What travels as a task's payload: the encoded arguments, and what the worker must know before it reads them.
+"""The payload of a task: its encoded arguments, with what the worker must know before it decodes them.
 
     {"v":1,"schema":2,"at":1794720833000,"trace":"00-…","sum":"sha256:…","body":[["cus_1",5000],{}]}
 
-`v` is the version of this layout, `schema` that of the task's arguments, `at` when it was pushed, `trace` the caller's
-trace, left out when empty. Any JSON parser reads it. The checksum is over the bytes of `body` as they stand here.
+`v` is the version of this format, `schema` the version of the task's arguments, `at` the time of the push and `trace`
+the caller's trace, omitted if empty. The checksum covers the bytes of `body` exactly as they appear here.
 
-Where the namespace has keys (keyring.py), it is signed, and its body is encrypted:
+If the namespace has keys (keyring.py), the envelope is signed and its body encrypted:
 
     …,"sum":"sha256:…","sig":"hmac-sha256:<key id>:<hex>","body":"aes-gcm:<key id>:<base64 of nonce, ciphertext, tag>"}
 
-The signature is over the task's id and name, `schema`, `at`, `trace` and the body as it stands here. It is made and
-checked where `push` and the worker know the id and the name; a reader without keys checks the sum alone.
+The signature covers the task's id and name, `schema`, `at`, `trace` and the body as it appears here. A reader without
+keys verifies only the checksum.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from relier.errors import PayloadIntegrityError
 from relier.keyring import NO_KEYS, Keyring
 
 VERSION = 1
-ENCRYPTED = b'"aes-gcm:'  # no call, which is a list, begins so
+ENCRYPTED = b'"aes-gcm:'  # a call is a list, so it never begins like this
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class _Version(msgspec.Struct, frozen=True):
 
 _WIRE = msgspec.json.Decoder(_Wire)
 _VERSION = msgspec.json.Decoder(_Version)
-# A text that is not Unicode is a ValueError, not one of msgspec's own.
+# For text that is not valid Unicode msgspec raises a plain ValueError.
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
@@ -67,9 +67,10 @@ def seal(
     name: str = "",
     keyring: Keyring = NO_KEYS,
 ) -> bytes:
-    """The envelope around `body`, which must be a call as JSON. Joined by hand: the body's bytes are those summed.
+    """Return an envelope around `body`, a call as JSON.
 
-    With keys it holds for the task of that id and name alone.
+    It is joined by hand, so that the checksum covers exactly the bytes of the body. With keys, the envelope is valid
+    only for the task with this id and name.
     """
     carried = f'"trace":{encode(trace, "the trace").decode()},' if trace else ""
     signed = ""
@@ -91,10 +92,10 @@ def reseal(
     schema_version: int | None = None,
     pushed_ms: int = 0,
 ) -> bytes:
-    """The envelope of the same task with another body: what a person replays a dead letter with.
+    """Return an envelope for the same task with another body, to replay a dead letter.
 
-    It keeps what the old one says. An old one that cannot be trusted or read is a PayloadIntegrityError, unless the
-    schema version of the new body is given: then nothing of the old one is signed anew.
+    It keeps the other fields of the old envelope. Raises PayloadIntegrityError if the old one cannot be trusted or
+    read, unless the schema version of the new body is given: then nothing of the old envelope is signed again.
     """
     try:
         old = open_envelope(raw, task_id=task_id, name=name, keyring=keyring)
@@ -114,11 +115,11 @@ def reseal(
 
 
 def open_envelope(raw: bytes, *, task_id: str = "", name: str = "", keyring: Keyring = NO_KEYS) -> Envelope:
-    """The envelope, or PayloadIntegrityError for any other bytes, and with signing keys for any other task's.
+    """Open an envelope. Raise PayloadIntegrityError for other bytes, or, with keys, for another task's envelope.
 
-    The checksum finds a changed body. It does not cover `schema`, `at` and `trace`, and it is no signature: who can
-    write to the store can write a fitting sum. A signature covers all of them, but not how often, and in which queue,
-    the same envelope is put before the same task's id.
+    The checksum detects a changed body. It does not cover `schema`, `at` and `trace`, and it is not a signature: anyone
+    who can write to the store can compute it. A signature covers all of these, but not how often or in which queue the
+    same envelope is used under the same task id.
     """
     try:
         wire = _WIRE.decode(raw)
@@ -130,7 +131,7 @@ def open_envelope(raw: bytes, *, task_id: str = "", name: str = "", keyring: Key
     found = f"sha256:{sha256(body).hexdigest()}"
     if found != wire.sum:
         raise PayloadIntegrityError(
-            f"the payload's checksum does not fit: expected {wire.sum!r:.80}, found {found!r}; the body changed after "
+            f"the payload's checksum is wrong: expected {wire.sum!r:.80}, found {found!r}; the body changed after "
             f"the push; {_KEPT}"
         )
     if keyring.signs:
@@ -143,7 +144,7 @@ def open_envelope(raw: bytes, *, task_id: str = "", name: str = "", keyring: Key
 
 
 def _signed(task_id: str, name: str, schema: int, at: int, trace: str, body: bytes) -> bytes:
-    """What a signature is over. Texts stand behind their lengths: no two envelopes have the same."""
+    """Return the bytes to sign. Lengths precede texts, so different envelopes never give the same bytes."""
     head = f"relier envelope {VERSION}\n{len(task_id)}:{task_id}{len(name)}:{name}{schema}:{at}:{len(trace)}:{trace}"
     return head.encode("utf-8", "surrogatepass") + body
 
@@ -157,16 +158,16 @@ def _decrypted(body: bytes, task_id: str, keyring: Keyring) -> bytes:
     key_id, _, text = body[len(ENCRYPTED) : -1].partition(b":")
     try:
         sealed = a2b_base64(text, strict_mode=True)
-    except ValueError:  # nothing that decrypts, then
+    except ValueError:  # decryption fails below
         sealed = b""
     return keyring.decrypt(key_id.decode("utf-8", "replace"), sealed, task_id, "payload", "the payload")
 
 
-_KEPT = "it was not run and its bytes are kept: look at them, then push the task anew"
+_KEPT = "the task was not run, and its bytes are kept; inspect them, then push it again"
 
 
 def _unreadable(raw: bytes, error: Exception) -> str:
-    """A layout of another version need not fit this one's fields; then that is what to say."""
+    """Return why the bytes cannot be read. A newer format may have other fields, which is then the reason."""
     try:
         version = _VERSION.decode(raw).v
     except _UNREADABLE:
@@ -175,4 +176,4 @@ def _unreadable(raw: bytes, error: Exception) -> str:
 
 
 def _unknown(version: int) -> str:
-    return f"is an envelope of version {version}, and this code reads version {VERSION}; run a newer worker"
+    return f"is an envelope of version {version}, but this code reads version {VERSION}; run a newer worker"

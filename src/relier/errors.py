@@ -1,48 +1,48 @@
-"""Every error Relier raises on purpose.
+"""All errors that Relier raises.
 
 RelierError
-├── ConfigurationError              settings, URL or server cannot work as asked; raised at start
+├── ConfigurationError              settings, URL or server are unusable; raised at start
 │   ├── OutboxDatabaseError         the database of an outbox refuses a relay: credentials, rights, tables
-│   └── LayoutError                 the namespace holds another layout than this code's
-├── StoreError                      the store could not do it; nothing was half-applied
-│   ├── StoreUnavailableError       not now: an outage. Whoever must not give up repeats the call
+│   └── LayoutError                 the namespace was written in another layout
+├── StoreError                      the store failed; no call was applied in part
+│   ├── StoreUnavailableError       an outage; the same call may succeed later
 │   │   ├── RedisConnectionError    no answer within the deadline; the call may or may not have run
-│   │   │   └── StoreNotReadyError  the store answered "not now" until the deadline; the call did not run
+│   │   │   └── StoreNotReadyError  the store was not ready until the deadline; the call did not run
 │   │   ├── StoreFullError          OOM: the store is at maxmemory
 │   │   ├── StoreDiskError          MISCONF: the store cannot persist
 │   │   ├── StoreReadOnlyError      only a replica answers
-│   │   └── StoreSetupError         credentials, ACL or server settings do not allow it (also a ConfigurationError)
-│   └── StoreReplyError             an answer that makes no sense, or a script error
-├── IndeterminateError              it ran, but the asked durability was not confirmed
+│   │   └── StoreSetupError         credentials, ACL or server settings forbid it (also a ConfigurationError)
+│   └── StoreReplyError             an unexpected reply, or a script error
+├── IndeterminateError              it ran, but its durability was not confirmed
 │   ├── PushIndeterminate           push the same id again: always safe
 │   └── CommitIndeterminate         commit the same lease again: always safe
 ├── AdmissionRejectedError          over a limit; carries retry_after
-├── IdempotencyInFlightError        the same key is being worked on
+├── IdempotencyInFlightError        work with the same key is in progress
 │   └── TaskInFlightError           on_duplicate="raise": a task with the same key has not ended
-├── DuplicateTaskError              on_duplicate="raise": a task with the same key was done already
+├── DuplicateTaskError              on_duplicate="raise": a task with the same key is already done
 ├── PayloadTooLargeError            above RELIER_MAX_PAYLOAD_BYTES
-├── InvalidSubmissionError          a field of a submission has a wrong type or range
-├── PayloadEncodingError            an argument, result or checkpoint is of a type that cannot travel
-├── PayloadIntegrityError           a payload's checksum or signature does not fit, or a value cannot be decrypted
-├── UnknownTaskError                no task of that name is known to this process
-├── SchemaMigrationError            a payload of an older schema version cannot be brought up to this code's
-├── CheckpointTooLargeError         too large to keep in the record, and RELIER_CHECKPOINT_DIR is not set
-├── CheckpointStoreError            the place for large checkpoints cannot be written or read
-├── StepJournalError                two branches used one step name, or the code changed since its journal was written
+├── InvalidSubmissionError          a field of a submission has a wrong type or value
+├── PayloadEncodingError            an argument, result or checkpoint cannot be encoded
+├── PayloadIntegrityError           a checksum or signature is wrong, or decryption failed
+├── UnknownTaskError                this process knows no task of that name
+├── SchemaMigrationError            a payload of an older schema version cannot be migrated
+├── CheckpointTooLargeError         too large for the record, and RELIER_CHECKPOINT_DIR is not set
+├── CheckpointStoreError            RELIER_CHECKPOINT_DIR cannot be written or read
+├── StepJournalError                two branches used one step name, or the steps changed since
 ├── NotAwaitedError                 ctx.step or ctx.set_partial was called without `await`, or in a `def`
-├── OutsideTransactionError         push_in: there is no transaction the row could be part of
+├── OutsideTransactionError         push_in: no transaction is open for the row
 ├── ExactlyOnceError                ctx.exactly_once: the block's mark and effects did not commit together
-├── PartialPushError                push_many: some of the tasks were accepted; says which
-├── WorkerInitializationError       a worker could not start: its modules, its queues, its store
-├── HardTimeoutError                the task ran into its hard timeout
+├── PartialPushError                push_many: some tasks were accepted; `outcomes` lists them
+├── WorkerInitializationError       a worker could not start: its modules, queues or store
+├── HardTimeoutError                the task exceeded its hard timeout
 ├── ResultTimeoutError              the task had not ended when `result(timeout=…)` gave up
 ├── TaskDeadError                   result(): the task is dead; carries reason, message and traceback
-│   └── MaxResurrectionsExceededError   it took its process down once too often
+│   └── MaxResurrectionsExceededError   too many processes died while they ran it
 ├── TaskCancelledError              result(): the task was cancelled
-└── LedgerError                     the ledger said no to a move
-    ├── TaskNotFoundError           no record of that id
-    │   └── StoreEmptiedError       the task was accepted, and the store was emptied or replaced since
-    ├── LeaseLostError              another attempt owns the task, or nobody does; a lock was lost
+└── LedgerError                     the ledger refused a move
+    ├── TaskNotFoundError           no record with this id
+    │   └── StoreEmptiedError       the task was accepted, then the store was emptied or replaced
+    ├── LeaseLostError              the attempt no longer holds its task, or a lock was lost
     ├── IllegalMoveError            the record's state does not allow the move
     ├── VersionConflictError        the record changed since it was read
     ├── IdempotencyConflictError    replay: another task holds the key now
@@ -55,27 +55,27 @@ from __future__ import annotations
 
 
 class RelierError(Exception):
-    """The root of everything Relier raises on purpose."""
+    """The base class of all errors that Relier raises."""
 
 
 class ConfigurationError(RelierError):
-    """Settings, URL or server cannot work as asked."""
+    """The settings, the URL or the server cannot be used as configured."""
 
 
 class LayoutError(ConfigurationError):
-    """The namespace holds data of another layout; nothing was written."""
+    """The namespace holds data in another layout. Nothing was written."""
 
 
 class OutboxDatabaseError(ConfigurationError):
-    """The database of an outbox refuses a relay: credentials, rights, a database or a table that is not there."""
+    """The database of an outbox refuses a relay: wrong credentials, missing rights, or no such database or table."""
 
 
 class StoreError(RelierError):
-    """The store could not do it. The script either ran whole or not at all.
+    """The store failed. A script either ran completely or not at all.
 
-    Out of a push it carries `task_ids`, the ids of all its tasks, and `task_id`, the first of them: the push may have
-    been accepted. Pushing it again under the same ids, `task.with_options(task_id=error.task_id)` or
-    `task.push_many(calls, task_ids=error.task_ids)`, never makes a second task.
+    If a push raised it, `task_ids` holds the ids of all its tasks and `task_id` the first one. The push may have been
+    accepted. Push again under the same ids, with `task.with_options(task_id=error.task_id)` or
+    `task.push_many(calls, task_ids=error.task_ids)`: that never creates a second task.
     """
 
     task_ids: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class StoreError(RelierError):
 
 
 class StoreUnavailableError(StoreError):
-    """The store cannot do it now. The same call may succeed later, and every move is safe to repeat."""
+    """The store is unavailable. The same call may succeed later, and every move is safe to repeat."""
 
 
 class RedisConnectionError(StoreUnavailableError):
@@ -94,14 +94,14 @@ class RedisConnectionError(StoreUnavailableError):
 
 
 class StoreNotReadyError(RedisConnectionError):
-    """The store answered "not now" until the deadline: it loads its data, fails over, waits for replicas, moves a slot
-    or is busy. The call did not run."""
+    """The store was not ready until the deadline: it was loading data, failing over, waiting for replicas, moving a
+    slot or busy. The call did not run."""
 
 
 class StoreSetupError(StoreUnavailableError, ConfigurationError):
-    """The store refuses this client, or is not set up for what was asked: user, password, ACL, eviction policy,
-    certificate, or the means to confirm a durability. At start that is a mistake to correct. For a running worker or
-    relay it is an outage like any other: somebody changed the server, and will change it back."""
+    """The store refuses this client or lacks something: user, password, ACL, eviction policy, certificate, or a way to
+    confirm the durability. At start, correct the configuration. A running worker or relay treats it as an outage,
+    because the server was changed and can be changed back."""
 
 
 class StoreFullError(StoreUnavailableError):
@@ -113,40 +113,40 @@ class StoreDiskError(StoreUnavailableError):
 
 
 class StoreReadOnlyError(StoreUnavailableError):
-    """Only a read-only replica answered, also after looking for the master again."""
+    """Only a read-only replica answered, even after looking up the primary again."""
 
 
 class StoreReplyError(StoreError):
-    """The store answered with an error or with something that cannot be understood."""
+    """The store answered with an error or with an unexpected reply."""
 
 
 class IndeterminateError(RelierError):
-    """The move ran, but the asked durability was not confirmed in time. Repeat it: that is safe."""
+    """The move ran, but its durability was not confirmed in time. Repeat it: that is safe."""
 
 
 class PushIndeterminate(IndeterminateError):
-    """The push was written but not confirmed at its durability. Push the same ids again: `task_id`, or of a bulk all
-    `task_ids`."""
+    """The push was written, but its durability was not confirmed. Push again under the same id, `task_id`, or for a
+    bulk push under the same `task_ids`."""
 
     def __init__(self, task_id: str, message: str = "", *, others: tuple[str, ...] = ()) -> None:
         what = f"{task_id} and {len(others)} other tasks" if others else task_id
         super().__init__(
             message
             or f"push of {what} ran, but its durability was not confirmed in time; "
-            f"push the same id again: that never makes a second task"
+            f"push the same id again, which never creates a second task"
         )
         self.task_id = task_id
         self.task_ids = (task_id, *others)
 
 
 class CommitIndeterminate(IndeterminateError):
-    """The commit was written but not confirmed at its durability. Commit the same lease again."""
+    """The commit was written, but its durability was not confirmed. Commit the same lease again."""
 
 
 class AdmissionRejectedError(RelierError):
-    """Over a limit. Nothing was accepted; try again after `retry_after` seconds.
+    """An admission limit was reached. Nothing was accepted; try again after `retry_after` seconds.
 
-    `limit` is "all", "key:…", "depth:<queue>" or "bytes"; `key` what a template made of the arguments, if it was one.
+    `limit` is "all", "key:…", "depth:<queue>" or "bytes". For "key:…", `key` is the key built from the arguments.
     """
 
     def __init__(self, limit: str, retry_after: float, message: str = "") -> None:
@@ -162,7 +162,7 @@ class AdmissionRejectedError(RelierError):
 
 
 class IdempotencyInFlightError(RelierError):
-    """The same idempotency key is being worked on right now."""
+    """Work with the same idempotency key is in progress."""
 
     def __init__(self, message: str, task_id: str = "") -> None:
         super().__init__(message)
@@ -170,12 +170,12 @@ class IdempotencyInFlightError(RelierError):
 
 
 class TaskInFlightError(IdempotencyInFlightError):
-    """A task with the same idempotency key has not ended, and the task says `on_duplicate="raise"`. Unlike a lock's
-    conflict it does not put back the task that lets it out: that did run, and may have done something before."""
+    """A task with the same idempotency key has not ended, and the pushed task has `on_duplicate="raise"`. A task that
+    lets this error escape fails. It is not put back, as it is for a lock conflict, because it may have had effects."""
 
 
 class DuplicateTaskError(RelierError):
-    """A task with the same idempotency key was done already, and the task says `on_duplicate="raise"`."""
+    """A task with the same idempotency key is already done, and the pushed task has `on_duplicate="raise"`."""
 
     def __init__(self, message: str, task_id: str) -> None:
         super().__init__(message)
@@ -187,49 +187,49 @@ class PayloadTooLargeError(RelierError, ValueError):
 
 
 class InvalidSubmissionError(RelierError, ValueError):
-    """A field of a submission has a wrong type or range. Nothing was written."""
+    """A field of a submission has a wrong type or value. Nothing was written."""
 
 
 class PayloadEncodingError(RelierError, TypeError):
-    """A value is of a type that cannot travel. Nothing was written."""
+    """A value has a type that cannot be encoded. Nothing was written."""
 
 
 class PayloadIntegrityError(RelierError):
-    """A payload is none of ours: its checksum or its signature does not fit, or it cannot be decrypted. It was not run;
-    its bytes are kept. Also: a result, checkpoint or step that cannot be decrypted."""
+    """The checksum or signature of a payload is wrong, or it cannot be decrypted. The task was not run, and its bytes
+    are kept. Also raised for a result, checkpoint or step that cannot be decrypted."""
 
 
 class UnknownTaskError(RelierError):
-    """No task of that name is known to this process: its module is not imported here."""
+    """This process knows no task of that name: its module is not imported."""
 
 
 class SchemaMigrationError(RelierError):
-    """A payload of an older schema version cannot be brought up to this code's. Its original bytes are kept."""
+    """A payload of an older schema version cannot be migrated to the current one. Its original bytes are kept."""
 
 
 class CheckpointTooLargeError(RelierError, ValueError):
-    """A checkpoint is larger than RELIER_CHECKPOINT_MAX_INLINE_BYTES, and there is no place for large ones."""
+    """A checkpoint is larger than RELIER_CHECKPOINT_MAX_INLINE_BYTES, and RELIER_CHECKPOINT_DIR is not set."""
 
 
 class CheckpointStoreError(RelierError):
-    """The place for large checkpoints (RELIER_CHECKPOINT_DIR) cannot be written or read."""
+    """The folder for large checkpoints (RELIER_CHECKPOINT_DIR) cannot be written or read."""
 
 
 class StepJournalError(RelierError):
-    """Two branches of one attempt used the same step name, or the steps are not those the journal was written by."""
+    """Two branches of one attempt used the same step name, or the steps differ from those in the journal."""
 
 
 class NotAwaitedError(RelierError):
-    """`ctx.step` or `ctx.set_partial` was called and never awaited, or in a `def`, which cannot. It was not done."""
+    """`ctx.step` or `ctx.set_partial` was called without `await`, or in a `def`. It had no effect."""
 
 
 class OutsideTransactionError(RelierError):
-    """A push into an outbox, or a mark of the inbox, would commit alone, without the rest. Nothing was written."""
+    """A push into an outbox, or an inbox mark, was made outside a transaction. Nothing was written."""
 
 
 class ExactlyOnceError(RelierError):
-    """The mark and the effects of a `ctx.exactly_once` block were not committed together. `final`: the mark may be
-    there, so another attempt would be skipped; a person has to look at what the task did."""
+    """The mark and the effects of a `ctx.exactly_once` block did not commit together. If `final` is true, the mark may
+    exist and another attempt would be skipped, so a person has to check what the task did."""
 
     def __init__(self, message: str, *, final: bool = False) -> None:
         super().__init__(message)
@@ -237,15 +237,15 @@ class ExactlyOnceError(RelierError):
 
 
 class PartialPushError(RelierError):
-    """Some tasks of a `push_many` were accepted, others not. `outcomes`: id -> None, or the error, in order. Pushing
-    all calls again with `push_many(calls, task_ids=error.task_ids)` makes no second task of any."""
+    """Only some tasks of a `push_many` were accepted. `outcomes` maps each id to None or its error, in order. Push all
+    calls again with `push_many(calls, task_ids=error.task_ids)`: that never creates a second task."""
 
     def __init__(self, outcomes: dict[str, RelierError | None]) -> None:
         errors = [error for error in outcomes.values() if error is not None]
         super().__init__(
             f"{len(outcomes) - len(errors)} of {len(outcomes)} tasks were accepted, the others failed with "
-            f"{type(errors[0]).__name__}: {errors[0]}; `outcomes` says which; push the same calls again with "
-            f"push_many(calls, task_ids=error.task_ids): that never makes a second task"
+            f"{type(errors[0]).__name__}: {errors[0]}; `outcomes` lists them; push the same calls again with "
+            f"push_many(calls, task_ids=error.task_ids), which never creates a second task"
         )
         self.outcomes = outcomes
 
@@ -259,20 +259,20 @@ class WorkerInitializationError(RelierError):
 
 
 class HardTimeoutError(RelierError, TimeoutError):
-    """The task ran into its hard timeout and was stopped."""
+    """The task exceeded its hard timeout and was stopped."""
 
 
 class ResultTimeoutError(RelierError, TimeoutError):
-    """The task had not ended in the time given. It goes on; ask again."""
+    """The task did not end within the given time. It continues; ask again."""
 
 
 class TaskDeadError(RelierError):
-    """The task is dead. `reason` says of what; `traceback` is the worker's; it can be replayed."""
+    """The task is dead and can be replayed. `reason` says why it died; `traceback` comes from the worker."""
 
     def __init__(self, task_id: str, reason: str, message: str = "", traceback: str = "") -> None:
         why = f": {message}" if message else ""
         super().__init__(
-            f"task {task_id} is dead of {reason}{why}; see `rl why {task_id}`, replay it with `rl dlq replay`"
+            f"task {task_id} is dead ({reason}{why}); see `rl why {task_id}`, or replay it with `rl dlq replay`"
         )
         self.task_id = task_id
         self.reason = reason
@@ -281,36 +281,37 @@ class TaskDeadError(RelierError):
 
 
 class MaxResurrectionsExceededError(TaskDeadError):
-    """Too many processes died under it: its own (`max_resurrections_exceeded`), or workers (`workers_kept_dying`)."""
+    """Too many processes died while they ran the task: its own (`max_resurrections_exceeded`) or its workers'
+    (`workers_kept_dying`)."""
 
 
 class TaskCancelledError(RelierError):
-    """The task was cancelled: by a person, or because it had expired before it could start."""
+    """The task was cancelled, on request or because it expired before it could start."""
 
 
 class LedgerError(RelierError):
-    """The ledger said no to a move; nothing changed."""
+    """The ledger refused a move. Nothing changed."""
 
 
 class TaskNotFoundError(LedgerError):
-    """No record of that id: it never existed, or was removed after its retention."""
+    """There is no record with this id: it never existed, or its retention has ended."""
 
 
 class StoreEmptiedError(TaskNotFoundError):
-    """The task was accepted, but the store was emptied or replaced since: its birth mark is another one. The task is
+    """The task was accepted, but the store was emptied or replaced since then: its birth mark has changed. The task is
     lost unless a backup or an outbox has it."""
 
 
 class LeaseLostError(LedgerError):
-    """Another attempt owns the task, or nobody does; or a lock ran out under its holder. Its outcome was refused."""
+    """The attempt no longer holds its task, or a lock expired under its holder. The outcome was refused."""
 
 
 class IllegalMoveError(LedgerError):
-    """The record's state does not allow the move."""
+    """The state of the record does not allow the move."""
 
 
 class VersionConflictError(LedgerError):
-    """The record changed since it was read. Read it again and decide anew."""
+    """The record changed since it was read. Read it again, then decide."""
 
 
 class IdempotencyConflictError(LedgerError):

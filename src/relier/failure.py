@@ -1,7 +1,7 @@
-"""A failure as dead letters keep it: an exception as JSON (class, message, traceback, arguments), an exit in words.
+"""Failures as stored with dead letters: exceptions as JSON (class, message, traceback, arguments), exits in words.
 
-Failures are read by people and are never encrypted. What of them may be kept is for the redaction hook to say: it sees
-message, traceback and arguments before they are cut to length, so that no half of a secret is left at a cut.
+Failures are meant for people and are never encrypted. The redaction hook decides what may be stored: it sees message,
+traceback and arguments before they are truncated, so that no half of a secret remains at a cut.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from relier.redact import Show
 
 MOST_MESSAGE = 4_000
 MOST_TRACEBACK = 24_000
-MOST_BYTES = 60_000  # of all of it as JSON: the ledger cuts what is longer, anywhere
-MOST_UNCUT = 256_000  # in memory, and on the way from an isolated process
+MOST_BYTES = 60_000  # of the whole JSON: the ledger would truncate it anywhere beyond that
+MOST_UNCUT = 256_000  # in memory, and in messages from an isolated process
 
 
 class Failure(msgspec.Struct, frozen=True, rename={"kind": "type"}, omit_defaults=True):
-    """`kind` is `module:Name` of the exception's class; `args` its arguments, where they can travel."""
+    """`kind` is `module:Name` of the exception class; `args` are its arguments, if they can be encoded."""
 
     kind: str = ""
     message: str = ""
@@ -36,14 +36,14 @@ class Failure(msgspec.Struct, frozen=True, rename={"kind": "type"}, omit_default
         return self.kind.rpartition(":")[2].rpartition(".")[2]
 
     def rebuild(self) -> BaseException | None:
-        """The exception again, if its class is imported here and takes those arguments. Nothing is imported for it."""
+        """Return the exception, if its class is already imported and accepts these arguments. Nothing is imported."""
         found = self._class()
         if found is None:
             return None
         try:
             args = codec.decode(self.args.encode()) if self.args else (self.message,)
             return found(*args)
-        except Exception:  # noqa: BLE001 - a constructor of the user's: whatever it raises, there is no rebuilding
+        except Exception:  # noqa: BLE001 - user code: if the constructor raises, the exception cannot be rebuilt
             return None
 
     def _class(self) -> type[Exception] | None:
@@ -68,7 +68,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def redacted(failure: Failure, show: Show | None) -> Failure:
-    """What people may see of it; all, without a hook."""
+    """Return the failure with everything the hook hides removed."""
     if show is None:
         return failure
     message, traceback = _as_text(show(failure.message)), _as_text(show(failure.traceback))
@@ -76,7 +76,7 @@ def redacted(failure: Failure, show: Show | None) -> Failure:
 
 
 def write_failure(failure: Failure) -> str:
-    """As it is kept, cut to length. A letter may take six bytes: then less of the traceback is kept."""
+    """Return the failure as stored, truncated. A character may take six bytes; then less traceback is kept."""
     for most in (MOST_TRACEBACK, MOST_TRACEBACK // 3, MOST_TRACEBACK // 24):
         traceback = _tail(failure.traceback, most)
         raw = msgspec.json.encode(Failure(failure.kind, failure.message[:MOST_MESSAGE], traceback, failure.args))
@@ -86,7 +86,7 @@ def write_failure(failure: Failure) -> str:
 
 
 def read_failure(detail: str) -> Failure:
-    """A failure out of a history's detail. Plain text, such as the cause of a death, is its message."""
+    """Read a failure from a history entry. Plain text, such as the cause of a death, becomes its message."""
     try:
         return msgspec.json.decode(detail, type=Failure)
     except (msgspec.DecodeError, UnicodeError):
@@ -96,7 +96,7 @@ def read_failure(detail: str) -> Failure:
 def message_of(error: BaseException) -> str:
     try:
         return _writable(str(error))
-    except Exception:  # noqa: BLE001 - a __str__ that fails must not hide the failure it should tell of
+    except Exception:  # noqa: BLE001 - a failing __str__ must not hide the failure itself
         return f"(its __str__ failed) {type(error).__name__}"
 
 
@@ -112,7 +112,7 @@ def _tail(text: str, most: int) -> str:
 
 
 def _users_part(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback from the user's first frame on: how we got there is of no interest to anybody."""
+    """Return the traceback from the first frame of user code on, without our own frames."""
     inner = trace
     while inner is not None and inner.tb_frame.f_globals.get("__name__", "").startswith("relier.run."):
         inner = inner.tb_next
@@ -126,13 +126,13 @@ def _args(error: BaseException) -> str:
 def _written_args(args: Any) -> str:
     try:
         raw = codec.encode(args).decode()
-    except Exception:  # noqa: BLE001 - an argument that fails when it is looked at must not hide the failure it is of
+    except Exception:  # noqa: BLE001 - a failing argument must not hide the failure itself
         return ""
     return raw if len(raw) <= MOST_MESSAGE else ""
 
 
 def _redacted_args(written: str, show: Show) -> str:
-    """Without arguments an exception is rebuilt from its message, which has passed the hook too."""
+    """Return the redacted arguments. Without any, an exception is rebuilt from its redacted message."""
     try:
         args = show(list(codec.decode(written.encode()))) if written else None
     except (PayloadEncodingError, UnicodeError):
@@ -143,8 +143,8 @@ def _redacted_args(written: str, show: Show) -> str:
 def _as_text(value: Any) -> str:
     try:
         return "" if value is None else _writable(str(value))
-    except Exception:  # noqa: BLE001 - whatever the hook made of it
-        return "(hidden: what the redaction hook returned is no text)"
+    except Exception:  # noqa: BLE001 - the hook may return anything
+        return "(hidden: the redaction hook did not return text)"
 
 
 def _writable(text: str) -> str:
@@ -152,7 +152,7 @@ def _writable(text: str) -> str:
 
 
 def how_it_ended(code: int) -> str:
-    """An exit code in words, for dead letters."""
+    """Return an exit code in words, for dead letters."""
     if code >= 0:
         return f"its process exited with code {code}"
     try:

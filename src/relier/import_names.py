@@ -1,5 +1,7 @@
-"""Under which name a file is imported, also the script that runs here: what it defines must be found by a worker that
-imports it, and the other way round."""
+"""Find the name by which a file is imported, including the running script.
+
+A worker that imports the script must find what the script defined under the same name, and vice versa.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from types import ModuleType
 
 
 def import_name(file: Path) -> tuple[Path, str]:
-    """The folder from which a file is imported, and under which name: packages above it count, below where we are."""
+    """Return the folder from which a file is imported and its module name, including packages below the working
+    directory."""
     parts, folder = [] if file.name == "__init__.py" else [file.stem], file.parent
     while folder != Path.cwd() and (folder / "__init__.py").is_file():
         parts.insert(0, folder.name)
@@ -19,7 +22,7 @@ def import_name(file: Path) -> tuple[Path, str]:
 
 @lru_cache(maxsize=4)
 def name_of_main(main: ModuleType) -> str:
-    """What others call the module `__main__`."""
+    """Return the name by which others import the module `__main__`."""
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name != "__main__":
         return str(spec.name)

@@ -1,19 +1,19 @@
-"""The keys of a namespace: what is pushed is signed with them, what is stored is encrypted.
+"""The keys of a namespace: payloads are signed, and stored values are encrypted.
 
     RELIER_SIGNING_KEYS="2026-11:<base64>,2026-05:<base64>"       HMAC-SHA256 over each envelope (see envelope.py)
     RELIER_ENCRYPTION_KEYS="2026-11:<base64>"                     AES-GCM over payloads, results, checkpoints, steps,
                                                                   and the results of locks
 
-The first key of a list signs or encrypts; all of them verify or decrypt, so that keys can be changed while tasks wait.
-What is stored names its key by id.
+The first key of a list signs or encrypts; all keys verify or decrypt, so keys can be rotated while tasks wait. Stored
+values name their key by id.
 
-A wrapped value is `NUL rl:aes: <key id> : <nonce of 12 bytes> <ciphertext, tag>`. What does not begin with `NUL rl:`
-was stored before there were keys, and is read as it is. The task's id (a lock's key) and what the value is are bound to
-it: moved to another task or another place it cannot be decrypted. An older value of the same task and place still can.
+An encrypted value is `NUL rl:aes: <key id> : <nonce of 12 bytes> <ciphertext, tag>`. A value that does not begin with
+`NUL rl:` was stored before keys were set and is read as it is. Each value is bound to its task's id (or a lock's key)
+and to its role: it cannot be decrypted after a move to another task or role. An older value of the same task and role
+still can.
 
-No key is kept as bytes or text beyond the moment of reading it, and no function that raises has one in its hands:
-neither messages nor the local variables some tools print with a traceback can show a key, or a signature that would
-have been right.
+Keys are not kept as bytes or text after they were read, and no function that raises has one in a local variable. So
+neither messages nor tools that print local variables can reveal a key or a valid signature.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ AES, PLAIN = HEAD + b"aes:", HEAD + b"raw:"
 LEAST_SIGNING_BYTES = 16
 AES_BYTES = (16, 24, 32)
 NONCE_BYTES, TAG_BYTES = 12, 16
-# Shorter than the base64 of the shortest key: a key in the place of its id is refused, and never told, as an id.
+# Shorter than the base64 of the shortest key, so a key in place of an id is refused and never printed.
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,16}")
 T = TypeVar("T")
 
 
 class Aead(Protocol):
-    """What is used of cryptography's AESGCM."""
+    """The methods of cryptography's AESGCM that are used."""
 
     def encrypt(self, nonce: bytes, data: bytes, associated_data: bytes | None) -> bytes: ...
     def decrypt(self, nonce: bytes, data: bytes, associated_data: bytes | None) -> bytes: ...
 
 
 class Cipher:
-    """One AES key. `refused` is what its library raises for bytes that were not encrypted so."""
+    """One AES key. `refused` is the exception that its library raises for bytes it cannot decrypt."""
 
     __slots__ = ("_aes", "_refused")
 
@@ -63,7 +63,7 @@ class Cipher:
         return nonce + self._aes.encrypt(nonce, raw, about)
 
     def decrypt(self, sealed: bytes, about: bytes) -> bytes | None:
-        """None: the bytes, or what they are said to be, are not what was encrypted."""
+        """Return the plain bytes, or None if the bytes or their context are wrong."""
         if len(sealed) < NONCE_BYTES + TAG_BYTES:
             return None
         try:
@@ -73,7 +73,7 @@ class Cipher:
 
 
 class Keyring:
-    """All keys of one client. Without any it changes nothing and costs nothing; `signs` and `encrypts` tell."""
+    """All keys of one client. Without keys it changes nothing: see `signs` and `encrypts`."""
 
     __slots__ = ("_ciphers", "_encrypter", "_signer", "_signers", "encrypts", "signs")
 
@@ -87,7 +87,7 @@ class Keyring:
 
     @classmethod
     def of(cls, settings: Settings) -> Keyring:
-        """The keys of the settings. ConfigurationError where one cannot work; it names the key's id, never the key."""
+        """Return the keys in the settings. A ConfigurationError about a bad key names its id, never the key."""
         signing, encryption = settings.signing_keys, settings.encryption_keys
         if not signing and not encryption:
             return NO_KEYS
@@ -101,68 +101,69 @@ class Keyring:
     # --- signing -------------------------------------------------------------------------------------------------
 
     def sign(self, message: bytes) -> str:
-        """`hmac-sha256:<key id>:<hex>`, by the first key."""
+        """Return `hmac-sha256:<key id>:<hex>`, made with the first key."""
         return f"{ALGORITHM}:{self._signer}:{_digest(self._signers[self._signer], message)}"
 
     def distrust(self, message: bytes, signature: str) -> str:
-        """Why the signature is not believed, in words; empty: it is sound."""
+        """Return why a signature is not trusted, or an empty string if it is valid."""
         if not signature:
-            return "is not signed, and here RELIER_SIGNING_KEYS is set: who pushed it had no key, or no right to"
+            return "is not signed, but RELIER_SIGNING_KEYS is set: its producer has no key, or is not allowed to push"
         algorithm, _, rest = signature.partition(":")
         key_id, _, digest = rest.partition(":")
         if algorithm != ALGORITHM:
-            return f"has a signature of a kind that is not known here, {algorithm!r:.40}"
+            return f"has a signature of unknown kind {algorithm!r:.40}"
         if key_id not in self._signers:
-            return f"is signed with key {key_id!r:.40}, which is not in RELIER_SIGNING_KEYS here"
+            return f"is signed with key {key_id!r:.40}, which is not in RELIER_SIGNING_KEYS of this process"
         if not _fits(self._signers[key_id], message, digest):
             return (
-                f"has a signature that does not fit (key {key_id!r}): it was forged or altered, comes from another "
-                f"task, or another key has this id where it was pushed"
+                f"has an invalid signature (key {key_id!r}): it was forged or altered, belongs to another task, or its "
+                f"producer has another key under this id"
             )
         return ""
 
     # --- encryption ----------------------------------------------------------------------------------------------
 
     def wrap(self, raw: bytes, task_id: str, what: str) -> bytes:
-        """A value as it is stored. `what` says which of the task's values it is: `result`, `checkpoint`, `step:…`; or
-        `lock`, the result of a lock, whose key stands for the task's id."""
+        """Return a value as it is stored. `what` is its role: `result`, `checkpoint`, `step:…`, or `lock` for the
+        result of a lock, whose key replaces the task's id."""
         if self.encrypts:
             key_id, sealed = self.encrypt(raw, task_id, what)
             return b"%b%b:%b" % (AES, key_id.encode(), sealed)
-        return PLAIN + raw if raw.startswith(HEAD) else raw  # else it would be taken for a wrapped one
+        return PLAIN + raw if raw.startswith(HEAD) else raw  # otherwise it would look encrypted
 
     def unwrap(self, raw: bytes, task_id: str, what: str, called: str = "") -> bytes:
-        """What was wrapped; a value that never was, as it is. PayloadIntegrityError, about what is `called` so, where
-        it cannot be decrypted."""
+        """Return the value that `wrap` was given, or the bytes as they are if they were never wrapped.
+
+        Raises PayloadIntegrityError if decryption fails. `called` is the name of the value in its message."""
         if not raw.startswith(HEAD):
             return raw
         if raw.startswith(PLAIN):
             return raw[len(PLAIN) :]
         if not raw.startswith(AES):
             raise PayloadIntegrityError(
-                f"{called or f'the {what} of task {task_id}'} is wrapped in a way that is not known here; a newer "
-                f"Relier wrote it, or it was altered"
+                f"{called or f'the {what} of task {task_id}'} is encrypted in an unknown way; a newer Relier wrote it, "
+                f"or it was altered"
             )
         key_id, _, sealed = raw[len(AES) :].partition(b":")
         return self.decrypt(key_id.decode("utf-8", "replace"), sealed, task_id, what, called)
 
     def encrypt(self, raw: bytes, task_id: str, what: str) -> tuple[str, bytes]:
-        """The id of the first key, and what it made of the value."""
+        """Return the id of the first key and the encrypted value."""
         return self._encrypter, self._ciphers[self._encrypter].encrypt(raw, _about(task_id, what))
 
     def decrypt(self, key_id: str, sealed: bytes, task_id: str, what: str, called: str = "") -> bytes:
-        """What was encrypted. PayloadIntegrityError, about what is `called` so, where it cannot be."""
+        """Return the plain value. Raise PayloadIntegrityError, naming it `called`, if decryption fails."""
         called = called or f"the {what} of task {task_id}"
         if key_id not in self._ciphers:
             raise PayloadIntegrityError(
-                f"{called} is encrypted with key {key_id!r:.40}, which is not in RELIER_ENCRYPTION_KEYS here; add that "
-                f"key behind the first one and try again"
+                f"{called} is encrypted with key {key_id!r:.40}, which is not in RELIER_ENCRYPTION_KEYS; add that key "
+                f"after the first one and try again"
             )
         raw = self._ciphers[key_id].decrypt(sealed, _about(task_id, what))
         if raw is None:
             raise PayloadIntegrityError(
-                f"{called} cannot be decrypted with key {key_id!r}: it was altered, it was moved there from elsewhere, "
-                f"or another key had this id where it was written"
+                f"{called} cannot be decrypted with key {key_id!r}: it was altered, it belongs to another task, or "
+                f"its writer had another key under this id"
             )
         return raw
 
@@ -175,7 +176,7 @@ def _about(task_id: str, what: str) -> bytes:
 
 
 def _digest(template: hmac.HMAC, message: bytes) -> str:
-    keyed = template.copy()  # has taken the key in already
+    keyed = template.copy()  # already keyed
     keyed.update(message)
     return keyed.hexdigest()
 
@@ -191,23 +192,23 @@ def _read(variable: str, secret: SecretStr, make: Callable[[bytes], T | str]) ->
     made, trouble = _made(secret, make)
     if trouble:
         raise ConfigurationError(
-            f"{variable}: {trouble}; write id:base64,id2:base64, the key in use first, older ones behind it; a good "
+            f"{variable}: {trouble}; write id:base64,id2:base64, the key in use first, then older ones; to make a "
             f"key: python -c 'import base64, os; print(base64.b64encode(os.urandom(32)).decode())'"
         )
     return made
 
 
 def _made(secret: SecretStr, make: Callable[[bytes], T | str]) -> tuple[dict[str, T], str]:
-    """The keys by id, or what is wrong with the text: said here, raised where no key is at hand."""
+    """Return the keys by id, or what is wrong. The caller raises, because it has no key in a local variable."""
     made: dict[str, T] = {}
     for number, entry in enumerate(secret.get_secret_value().split(","), 1):
         key_id, mark, text = (part.strip() for part in entry.partition(":"))
         if not mark:
             return {}, f"entry {number} is empty or has no id"
         if not _ID.fullmatch(key_id):
-            return {}, f"the id of entry {number} is none: an id is 1 to 16 letters, digits or any of . _ -"
+            return {}, f"the id of entry {number} is invalid: an id is 1 to 16 letters, digits or any of . _ -"
         if key_id in made:
-            return {}, f"key {key_id!r} is there twice"
+            return {}, f"key {key_id!r} appears twice"
         raw = _bytes_of(text)
         key = "is not base64" if raw is None else make(raw)
         if isinstance(key, str):
@@ -217,7 +218,7 @@ def _made(secret: SecretStr, make: Callable[[bytes], T | str]) -> tuple[dict[str
 
 
 def _bytes_of(text: str) -> bytes | None:
-    """Either alphabet of base64, with or without padding."""
+    """Decode base64 in either alphabet, with or without padding."""
     plain = text.replace("-", "+").replace("_", "/").rstrip("=")
     try:
         return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
@@ -227,7 +228,7 @@ def _bytes_of(text: str) -> bytes | None:
 
 def _signer_of(key: bytes) -> hmac.HMAC | str:
     if len(key) < LEAST_SIGNING_BYTES:
-        return f"has {len(key)} bytes, and a signing key needs {LEAST_SIGNING_BYTES} at the least"
+        return f"has {len(key)} bytes, but a signing key needs at least {LEAST_SIGNING_BYTES}"
     return hmac.new(key, digestmod="sha256")
 
 
@@ -237,13 +238,13 @@ def _cipher_maker() -> Callable[[bytes], Cipher | str]:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError as error:
         raise ConfigurationError(
-            "RELIER_ENCRYPTION_KEYS is set, but the package cryptography is not installed here: "
+            "RELIER_ENCRYPTION_KEYS is set, but the cryptography package is not installed; "
             f"{how_to_install('encryption')}"
         ) from error
 
     def cipher_of(key: bytes) -> Cipher | str:
         if len(key) not in AES_BYTES:
-            return f"has {len(key)} bytes, and an AES key has 16, 24 or 32"
+            return f"has {len(key)} bytes, but an AES key has 16, 24 or 32"
         return Cipher(AESGCM(key), InvalidTag)
 
     return cipher_of

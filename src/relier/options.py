@@ -1,4 +1,4 @@
-"""What a task says of itself, and what one push says on top. Frozen, checked where it is written down."""
+"""The options of a task and of one push: frozen, and validated when they are created."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ SHORTEST_WINDOW_S = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """When a failure is tried again: `attempts` runs in all, waiting `backoff`, then `factor` times as long, …
+    """When to retry a failed task: up to `attempts` runs, after `backoff` seconds, then `factor` times as long, …
 
-    `jitter` takes up to that share of the wait away, at random, so that tasks that failed together do not come back
+    `jitter` shortens each wait by a random share of up to this size, so that tasks that failed together are not retried
     together. An exception is retried if it is one of `retry_on` and none of `never_on`.
     """
 
@@ -43,7 +43,7 @@ class Retries:
             given = getattr(self, what)
             kinds = (given,) if isinstance(given, type) else tuple(given)
             if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
-                raise ConfigurationError(f"{what} names classes of exceptions, not {given!r:.80}")
+                raise ConfigurationError(f"{what} must be exception classes, not {given!r:.80}")
             object.__setattr__(self, what, kinds)
         spans = (self.backoff, self.factor, self.max_backoff, self.jitter)
         if not is_whole(self.attempts) or not all(is_number(span) and 0 <= span <= LONGEST_S for span in spans):
@@ -56,11 +56,11 @@ class Retries:
             )
 
     def covers(self, error: BaseException) -> bool:
-        """Whether it is one of those that are tried again."""
+        """Return whether this exception is retried."""
         return isinstance(error, self.retry_on) and not isinstance(error, self.never_on)
 
     def delay_ms(self, failures: int, error: BaseException, covered: bool | None = None) -> int | None:
-        """How long to wait after the nth failure; None: this was the last. `covered`: as judged elsewhere."""
+        """Return the wait after the nth failure, or None after the last. `covered` overrides `covers`."""
         if failures >= self.attempts or not (self.covers(error) if covered is None else covered):
             return None
         growth = math.exp(min(500.0, (failures - 1) * math.log(self.factor)))
@@ -70,10 +70,10 @@ class Retries:
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """An admission limit of one task: at most `limit` at once per key, and that many again per `window` seconds.
+    """An admission limit of one task: at most `limit` pushes at once per key, refilled over `window` seconds.
 
-    `key` is a template over the arguments, `tenant:{tenant_id}`; the same key of two tasks is one limit. Without
-    numbers it takes those of RELIER_ADMISSION_LIMIT and RELIER_ADMISSION_WINDOW.
+    `key` is a template over the arguments, such as `tenant:{tenant_id}`. Two tasks with the same key share the limit.
+    `limit` and `window` default to RELIER_ADMISSION_LIMIT and RELIER_ADMISSION_WINDOW.
     """
 
     key: str
@@ -90,12 +90,12 @@ class Admit:
         if limit < 1 or not SHORTEST_WINDOW_S <= window <= LONGEST_S or limit > 1_000_000 * window:
             raise ConfigurationError(
                 f"{self!r:.120} cannot work: limit ≥ 1, window ≥ {SHORTEST_WINDOW_S:g} s and at most one task a µs are "
-                f"needed; for no limit leave it out"
+                f"needed; omit it for no limit"
             )
 
     @property
     def window_s(self) -> float | None:
-        return None if self.window is None else float(self.window)  # type: ignore[arg-type]  # no timedelta any more
+        return None if self.window is None else float(self.window)  # type: ignore[arg-type]  # __post_init__ converted a timedelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class TaskOptions:
         if self.on_lost not in ("retry", "bury", "hold"):
             raise self._wrong(f"on_lost is retry, bury or hold, not {self.on_lost!r:.60}")
         if 0 in (self.soft_timeout, self.hard_timeout):
-            raise self._wrong("a timeout of 0 would stop it before it began; leave it out for none")
+            raise self._wrong("a timeout of 0 would stop it before it starts; omit it for no timeout")
         if self.soft_timeout and self.hard_timeout and self.soft_timeout >= self.hard_timeout:
             raise self._wrong(f"soft_timeout {self.soft_timeout:g} s must be shorter than {self.hard_timeout:g} s")
         if self.max_resurrections is not None and self.max_resurrections < 0:
@@ -188,14 +188,14 @@ class TaskOptions:
         if key == "" or not (key is None or isinstance(key, str) or callable(key)):
             raise self._wrong(f"idempotency_key is a template or a function, not {key!r:.60}")
         if inspect.iscoroutinefunction(key):
-            raise self._wrong("idempotency_key is called by push, which cannot await: make it no async function")
+            raise self._wrong("idempotency_key is called by push, which cannot await; use a plain function")
 
     def _wrong(self, what: str) -> ConfigurationError:
         return ConfigurationError(f"task {self.name}: {what}")
 
 
 def task_options(name: str, given: dict[str, Any]) -> TaskOptions:
-    """Options as the decorator got them. An unknown one is a typo: say which was meant."""
+    """Return the options given to the decorator. For an unknown one, the error suggests the closest name."""
     known = [field.name for field in fields(TaskOptions)]
     for option in given:
         if option not in known:
@@ -207,7 +207,7 @@ def task_options(name: str, given: dict[str, Any]) -> TaskOptions:
 
 @dataclass(frozen=True, slots=True)
 class PushOptions:
-    """What one push says beyond its arguments. `delay` and `expires` in seconds from now, or points in time."""
+    """The options of one push. `delay` is seconds from now; `expires` is that or a point in time."""
 
     task_id: str | None = None
     delay: Span | None = None
@@ -228,7 +228,7 @@ class PushOptions:
             raise InvalidSubmissionError("give delay or eta, not both; nothing was pushed")
 
     def times(self) -> dict[str, int]:
-        """The fields of a Submission that say when."""
+        """Return the time fields of a Submission."""
         when: dict[str, int] = {}
         if self.delay is not None:
             when["delay_ms"] = milliseconds("delay", self.delay)

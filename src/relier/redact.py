@@ -1,12 +1,12 @@
-"""What people may see of a task's values: all of it, or what the application's own function lets through.
+"""Hide private data in what people see of a task's values, with a function of the application.
 
     RELIER_REDACT=shop.privacy:redact
 
     def redact(task_name: str, value: Any) -> Any: ...
 
-It is called with plain data wherever a value leaves for people's eyes (the command line, the log, the failure kept with
-a dead letter): a text, or lists and dicts of plain values. What tasks write to their own log does not pass here. Nor,
-but for failures, does what the store holds: that is what encryption is for.
+The function is called wherever a value is shown: on the command line, in the log, and in the failure stored with a dead
+letter. It gets plain data: text, or lists and dicts of plain values. Two things do not pass through it: what tasks log
+themselves, and, except for failures, what the store holds. Use encryption for that.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Show = Callable[[Any], Any]
 
 
 def shown(settings: Settings, task_name: str, value: Any) -> Any:
-    """What may be shown of a value of that task. A hook that raises hides it."""
+    """Return what may be shown of a value of this task. If the hook raises, the value is hidden."""
     show = showing(settings.redact, task_name)
     return value if show is None else show(value)
 
 
 def showing(redact: str, task_name: str) -> Show | None:
-    """The same for all values of one task; None where everything may be shown. `redact`: the setting of that name."""
+    """Return a function that redacts the values of one task, or None without a hook. `redact`: the setting."""
     return partial(_passed, redact, task_name) if redact else None
 
 
@@ -41,12 +41,12 @@ def _passed(redact: str, task_name: str, value: Any) -> Any:
     hook = _hook(redact)
     try:
         return hook(task_name, value)
-    except Exception as error:  # noqa: BLE001 - the application's code; and its message may quote the value
+    except Exception as error:  # noqa: BLE001 - user code, whose message may quote the value
         return f"(hidden: {redact} raised {type(error).__name__})"
 
 
 def check_hook(settings: Settings) -> None:
-    """ConfigurationError, at start, where the hook of the settings is none."""
+    """Raise ConfigurationError at start if the hook in the settings cannot be used."""
     if settings.redact:
         _hook(settings.redact)
 
@@ -54,14 +54,14 @@ def check_hook(settings: Settings) -> None:
 @lru_cache
 def _hook(path: str) -> Hook:
     module, _, name = path.partition(":")
-    if os.getcwd() not in sys.path:  # the application's own modules, as for a worker
+    if os.getcwd() not in sys.path:  # so that the application's modules are found, as in a worker
         sys.path.insert(0, os.getcwd())
     try:
         found: Any = reduce(getattr, name.split("."), importlib.import_module(module))
     except Exception as error:
         raise ConfigurationError(
-            f"RELIER_REDACT={path}: it cannot be imported ({type(error).__name__}: {error}); name it as "
-            f"package.module:function, from the folder you start in ({os.getcwd()})"
+            f"RELIER_REDACT={path}: it cannot be imported ({type(error).__name__}: {error}); write "
+            f"package.module:function, relative to the working directory ({os.getcwd()})"
         ) from error
     if not callable(found) or inspect.iscoroutinefunction(found):
         raise ConfigurationError(f"RELIER_REDACT={path}: it must be a plain function of a task's name and a value")

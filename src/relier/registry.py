@@ -1,5 +1,7 @@
-"""The tasks this process knows, by name. The name is the module and the name of the function, so that two functions of
-one name in two modules share nothing."""
+"""The tasks known to this process, by name.
+
+The name is the module plus the function name, so functions of the same name in two modules do not collide.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +25,17 @@ _known: dict[str, RlTask[Any, Any]] = {}
 
 
 def register(task: RlTask[Any, Any]) -> None:
-    """A module imported again replaces its own; another function under a taken name is refused."""
+    """Register a task. A re-imported module replaces its own tasks; another function with a taken name is refused."""
     other = _known.get(task.name)
     if other is not None and _home(other) != _home(task):
         raise ConfigurationError(
-            f"two tasks have the name {task.name!r}: one in {_home(other)}, one in {_home(task)}; give one another name"
+            f"two tasks have the name {task.name!r}: one in {_home(other)}, one in {_home(task)}; rename one of them"
         )
     _known[task.name] = task
 
 
 def _home(task: RlTask[Any, Any]) -> str:
-    """Where its function is. A script that is run and imported as well has it twice, and both are one."""
+    """Return where the function is defined. A script that is both run and imported counts once."""
     return identity(task.fn)
 
 
@@ -46,13 +48,13 @@ def known_tasks() -> Iterator[RlTask[Any, Any]]:
 
 
 def namesakes(name: str) -> list[str]:
-    """Tasks of the same function name in other modules: perhaps one of them was meant, under the name of a file."""
+    """Return tasks with the same function name in other modules, for a "did you mean"."""
     last = name.rpartition(".")[2]
     return sorted(known for known in _known if known != name and known.rpartition(".")[2] == last)
 
 
 def identity(fn: Any) -> str:
-    """Module and name. A script run as a program is known by its file, so that a worker that imports it agrees."""
+    """Return module and name. A running script gets the name by which a worker would import it."""
     module = name_of_main(sys.modules["__main__"]) if fn.__module__ == "__main__" else fn.__module__
     return f"{module}.{fn.__qualname__}"
 
@@ -68,11 +70,11 @@ def load(modules: Iterable[str]) -> None:
 
 
 def _load_file(given: str) -> None:
-    """Under the name it has in an import statement, or tasks would be known by another one than their producers'."""
+    """Import a file under its import name, so that its tasks have the same names as in producers."""
     file = Path(given).resolve()
     if not file.is_file():
         raise WorkerInitializationError(
-            f"there is no file {given!r} in {os.getcwd()}; name one that is there, or a module as in an import"
+            f"there is no file {given!r} in {os.getcwd()}; check the path, or give a module name as in an import"
         )
     folder, name = import_name(file)
     _find_in(str(folder))
@@ -97,14 +99,14 @@ def _load_module(name: str, given: str) -> ModuleType:
         missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and f"{name}.".startswith(f"{missing}."):
             raise WorkerInitializationError(
-                f"{what} ({why}); name it as you would in an import statement, from the folder you start in "
+                f"{what} ({why}); give its name as in an import statement, relative to the working directory "
                 f"({os.getcwd()})"
             ) from error
         raise WorkerInitializationError(f"{what}: {why} ({_place_of(error)}); correct that and start again") from error
 
 
 def _place_of(error: Exception) -> str:
-    """Where the user's code raised it, or called what did."""
+    """Return the last line of user code in the traceback."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"
     others = (

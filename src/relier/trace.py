@@ -1,5 +1,7 @@
-"""The trace a push belongs to, as a W3C traceparent. Read from OpenTelemetry where the application uses it, and handed
-on from task to task where it does not."""
+"""The trace of a push, as a W3C traceparent.
+
+It is read from OpenTelemetry if the application uses it, and otherwise passed on from task to task.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ inherited: ContextVar[str] = ContextVar("relier_trace", default="")
 
 
 def current_trace() -> str:
-    """The traceparent of the current span, or of the task that runs here; empty where there is none."""
-    if "opentelemetry.trace" in sys.modules:  # somebody uses it: no import of our own
+    """Return the traceparent of the current span or of the running task, or an empty string."""
+    if "opentelemetry.trace" in sys.modules:  # only if the application imported it
         span = sys.modules["opentelemetry.trace"].get_current_span().get_span_context()
         if span.is_valid:
             return f"00-{span.trace_id:032x}-{span.span_id:016x}-{int(span.trace_flags):02x}"

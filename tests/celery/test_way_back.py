@@ -14,10 +14,10 @@ from tests.support.fleet import wait_until
 def test_what_waits_goes_to_the_broker_and_a_plain_worker_runs_it(shop: Shop) -> None:
     shop.run("sell.delay('tea'); sell.apply_async(('jam',), countdown=0.5)")
     code, told = shop.rl("celery", "drain", "-A", "tests.support.celery_shop_app", "--dry-run")
-    assert (code, told.strip()) == (0, "2 tasks would go to the broker.")
+    assert (code, told.strip()) == (0, "2 tasks would be sent to the broker.")
     assert shop.fleet.stats().by_state()[State.QUEUED] == 1
     code, told = shop.rl("celery", "drain", "-A", "tests.support.celery_shop_app")
-    assert (code, told.strip()) == (0, "2 tasks went to the broker.")
+    assert (code, told.strip()) == (0, "2 tasks sent to the broker.")
     assert shop.fleet.stats().by_state()[State.CANCELLED] == 2
     shop.env["SHOP_PLAIN"] = "1"
     shop.worker("-P", "solo")
@@ -39,7 +39,7 @@ def test_what_no_plain_worker_could_run_stays_and_is_told(shop: Shop) -> None:
     shop.run("count_stock.push(); sell.delay('tea')")
     code, told = shop.rl("celery", "drain", "-A", "tests.support.celery_shop_app")
     assert code == 1
-    assert "1 task went to the broker." in told
+    assert "1 task sent to the broker." in told
     assert "1 task stayed behind" in told
     code, told = shop.rl("celery", "drain", "-A", "no_such_app")
     assert code == 2

@@ -75,7 +75,7 @@ def test_a_namespace_with_everything_is_sound(desk: Desk, run: Run, run_json: Ru
     )
     result = run("audit")
     assert result.exit_code == 0
-    assert "✓ Nothing is lost, and nothing leaks." in result.stdout
+    assert "✓ No task is lost, and no key is leaked." in result.stdout
     assert report.equation in result.stdout
     answer = run_json("audit")
     assert answer["ok"] is True
@@ -394,7 +394,7 @@ def test_more_suspects_than_one_can_keep(desk: Desk, run: Run, monkeypatch: pyte
         desk.command("SET", f"{desk.ledger.prefix}zzz{n}", 1)
     report = look(desk)
     assert (len(report.findings), report.untold, report.ok) == (10, 15, False)
-    assert "15 more things looked wrong" in run("audit").stdout
+    assert "15 further suspects not checked again" in run("audit").stdout
 
 
 def test_records_nobody_reaps_are_a_note(desk: Desk, run: Run) -> None:
@@ -404,7 +404,7 @@ def test_records_nobody_reaps_are_a_note(desk: Desk, run: Run) -> None:
     desk.command("DEL", desk.key("task", gone))  # its own expiry was quicker
     result = run("audit")
     assert result.exit_code == 0
-    assert "2 ended records should have been removed over a minute ago: nobody sweeps." in result.stdout
+    assert "2 ended records should have been removed over a minute ago: no worker sweeps." in result.stdout
 
 
 def test_a_prefix_with_letters_that_mean_something_to_scan(settings: Settings, scripts: object) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from relier.cli import dead_letter_selection
-from relier.cli.dead_letter_selection import Selected, carry_out
+from relier.cli.dead_letter_selection import SelectedTask, apply_move
 from relier.cli.session import Session
 from relier.envelope import open_envelope
 from relier.errors import RedisConnectionError
@@ -62,7 +62,13 @@ def test_show(desk: Desk, run: Run, run_json: RunJson) -> None:
     assert all(a["began_ms"] <= a["ended_ms"] for a in attempts)
 
     text = run("dlq", "show", lease.task_id).stdout
-    for part in ("Dead of ValueError: last", "Traceback", "killed by signal 9", '"note": "été"', "unless --fresh"):
+    for part in (
+        "Reason: ValueError: last",
+        "Traceback",
+        "killed by signal 9",
+        '"note": "été"',
+        "unless you add --fresh",
+    ):
         assert part in text
 
 
@@ -119,7 +125,12 @@ def test_by_filter(desk: Desk, run_json: RunJson, verb: str, how: list[str], exp
 
 @pytest.mark.parametrize("verb", ["replay", "discard"])
 @pytest.mark.parametrize(
-    ("how", "says"), [([], "say which"), (["id", "--all"], "not both"), (["id", "--reason", "x"], "not both")]
+    ("how", "says"),
+    [
+        ([], "no tasks selected"),
+        (["id", "--all"], "cannot be combined"),
+        (["id", "--reason", "x"], "cannot be combined"),
+    ],
 )
 def test_one_must_say_which(desk: Desk, run: Run, verb: str, how: list[str], says: str) -> None:
     result = run("dlq", verb, *how, "--yes")
@@ -134,7 +145,7 @@ def test_many_are_not_touched_unasked(desk: Desk, run: Run, verb: str) -> None:
     result = run("dlq", verb, "--all")
     assert result.exit_code == 2
     assert "1 × KeyError in shop.charge" in result.stderr
-    assert "say --yes" in result.stderr
+    assert "add --yes" in result.stderr
     assert desk.run(desk.ledger.stats()).ended["dead"] == 2
 
 
@@ -142,12 +153,12 @@ def test_many_are_not_touched_unasked(desk: Desk, run: Run, verb: str) -> None:
 def test_on_a_terminal_one_is_asked(
     desk: Desk, run: Run, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, left: int
 ) -> None:
-    monkeypatch.setattr(dead_letter_selection, "somebody_is_here", lambda: True)
+    monkeypatch.setattr(dead_letter_selection, "is_interactive", lambda: True)
     desk.dead()
     desk.dead()
     result = run("dlq", "discard", "--all", input=answer)
     assert result.exit_code == code
-    assert "Remove for good: 2 dead tasks of namespace" in result.stderr
+    assert "Permanently delete 2 dead tasks in namespace" in result.stderr
     assert desk.run(desk.ledger.stats()).ended["dead"] == left
 
 
@@ -222,7 +233,7 @@ def test_a_damaged_payload_needs_its_version_said(desk: Desk, run: Run) -> None:
     task = desk.dead("PayloadIntegrityError", payload=body("cus_1").replace(b"cus_1", b"cus_2"))
     result = run("dlq", "replay", task, "--payload", "-", input="[[1], {}]")
     assert result.exit_code == 2
-    assert "say it with --schema-version" in result.stderr
+    assert "pass --schema-version" in result.stderr
     assert run("dlq", "replay", task, "--payload", "-", "--schema-version", "3", input="[[1], {}]").exit_code == 0
     assert open_envelope(desk.claim().payload).schema_version == 3
 
@@ -243,16 +254,16 @@ def test_fresh_forgets_what_earlier_attempts_saved(desk: Desk, run: Run) -> None
 def test_what_is_no_rate(desk: Desk, run: Run, text: str) -> None:
     result = run("dlq", "replay", "x", "--rate", text)
     assert result.exit_code == 2
-    assert "is no rate; write it like 50, 50/s or 300/m" in result.stderr
+    assert "is not a rate; write 50, 50/s or 300/m" in result.stderr
 
 
 @pytest.mark.parametrize(("rate", "steps"), [(None, 1), (1000.0, 1), (100.0, 3), (10.0, 25), (0.5, 25)])
 def test_a_rate_is_kept(desk: Desk, settings: Settings, rate: float | None, steps: int) -> None:
-    chosen = [Selected(desk.dead(), 3) for _ in range(25)]
+    chosen = [SelectedTask(desk.dead(), 3) for _ in range(25)]
     clock = [100.0]
     done: list[float] = []
 
-    def move(task: Selected) -> Any:
+    def move(task: SelectedTask) -> Any:
         done.append(clock[0] - 100.0)
         return desk.ledger.replay(task.id, task.version, "nonce")
 
@@ -260,7 +271,7 @@ def test_a_rate_is_kept(desk: Desk, settings: Settings, rate: float | None, step
         clock[0] += seconds
 
     with Session(settings.redis_url, settings.namespace) as session:
-        outcomes = carry_out(session, chosen, move, rate=rate, sleep=sleep, clock=lambda: clock[0])
+        outcomes = apply_move(session, chosen, move, rate=rate, sleep=sleep, clock=lambda: clock[0])
     assert [outcome.error for outcome in outcomes] == [None] * 25
     assert len(set(done)) == steps
     if rate is not None:

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from relier.cli.doctor import ledger_checks, server_checks, settings_checks
-from relier.cli.doctor.verdict import Verdict
+from relier.cli.doctor.check_result import CheckResult
 from relier.cli.main import rl
 from relier.cli.session import Session
-from relier.cli.worker_view import Staff
+from relier.cli.worker_view import WorkerView
 from relier.ledger.stats import QueueStats, Stats, WorkerStats
 from relier.settings import Settings
 from relier.store.connect.probe import Capabilities
@@ -31,7 +31,7 @@ def levels(answer: Mapping[str, list[dict[str, str]]]) -> dict[str, str]:
     return found
 
 
-def only(verdicts: list[Verdict], level: str) -> list[str]:
+def only(verdicts: list[CheckResult], level: str) -> list[str]:
     return [verdict.says for verdict in verdicts if verdict.level == level]
 
 
@@ -50,7 +50,7 @@ def test_all_is_well(desk: Desk, run: Run, run_json: RunJson) -> None:
     result = run("doctor")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
-    assert lines[-1] == "Nothing is wrong."
+    assert lines[-1] == "No problems found."
     assert all(line.startswith("✓ ") for line in lines[:-1])
     assert "1 worker alive, running 1 task in 4 slots." in result.stdout
 
@@ -68,10 +68,10 @@ def test_each_trouble_says_what_to_do(desk: Desk, run: Run, run_json: RunJson) -
     assert all(check["advice"] for check in answer["checks"] if check["level"] != "ok")
     result = run("doctor")
     assert result.exit_code == 1
-    assert "✗ 1 task waits in queue 'mail', and no worker listens to it." in result.stdout
+    assert "✗ 1 task waits in queue 'mail', and no worker serves it." in result.stdout
     assert "    Start a worker for that queue." in result.stdout
     assert "! Queue 'slow' is paused; 1 task waits in it." in result.stdout
-    assert "! 1 dead letter.\n    Look with `rl dlq`" in result.stdout
+    assert "! 1 dead letter.\n    List them with `rl dlq`" in result.stdout
 
 
 def test_no_worker(desk: Desk, run_json: RunJson) -> None:
@@ -115,7 +115,7 @@ def test_a_store_out_of_reach() -> None:
 def test_settings_that_do_not_fit() -> None:
     result = CliRunner().invoke(rl, ["doctor"], env={"RELIER_REDIS_POOL_SIZE": "none"})
     assert result.exit_code == 1
-    assert result.stdout.startswith("✗ Settings do not fit: RELIER_REDIS_POOL_SIZE: ")
+    assert result.stdout.startswith("✗ Invalid settings: RELIER_REDIS_POOL_SIZE: ")
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,8 @@ def test_servers_that_lose_tasks(boot: Boot) -> None:
     server = boot(config={"appendonly": "no", "maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"})
     result = CliRunner().invoke(rl, ["doctor", "--url", server.tcp_url])
     assert result.exit_code == 1
-    assert "✗ The store keeps nothing on disk: a restart loses every task." in result.stdout
-    assert "✗ maxmemory-policy is allkeys-lru: under memory pressure the store deletes tasks." in result.stdout
+    assert "✗ The store does not persist to disk: a restart loses every task." in result.stdout
+    assert "✗ maxmemory-policy is allkeys-lru: the store deletes tasks when memory runs out." in result.stdout
     assert "of 100.0 MiB" in result.stdout
 
 
@@ -148,7 +148,7 @@ def test_a_server_that_tells_little(boot: Boot) -> None:
     url = server.tcp_url.replace("redis://", "redis://shy:pw@")
     result = CliRunner().invoke(rl, ["doctor", "--url", url])
     assert result.exit_code == 0, result.output
-    assert "The store does not say whether it writes to disk." in result.stdout
+    assert "The server does not report whether it writes to disk." in result.stdout
     assert "pw@" not in result.stdout
 
 
@@ -219,15 +219,15 @@ def test_workers_that_are_gone() -> None:
     alive = WorkerStats("alive", 4000, 0, "{}", 9_999_000, "", 1)
     for workers, level in (((gone,), "bad"), ((gone, alive), "warn")):
         stats = stats_of(*workers)
-        verdicts = list(ledger_checks.check_workers(stats, Staff(stats, 5.0)))
-        assert "1 worker stopped giving signs of life, with 3 tasks in hand." in only(verdicts, level)
+        verdicts = list(ledger_checks.check_workers(stats, WorkerView(stats, 5.0)))
+        assert "1 worker stopped sending heartbeats, holding 3 tasks." in only(verdicts, level)
 
 
 @pytest.mark.parametrize(("owned", "told"), [(0, 1), (2, 0)])
 def test_a_worker_that_beats_but_does_not_ask(owned: int, told: int) -> None:
     boot = WorkerStats("deaf", 4000, owned, '{"concurrency": 2}', 9_999_000, "9000000", 1)
     stats = stats_of(boot)
-    says = only(list(ledger_checks.check_workers(stats, Staff(stats, 5.0))), "warn")
+    says = only(list(ledger_checks.check_workers(stats, WorkerView(stats, 5.0))), "warn")
     assert len(says) == told
     if told:
         assert says[0].startswith(
@@ -238,8 +238,8 @@ def test_a_worker_that_beats_but_does_not_ask(owned: int, told: int) -> None:
 def test_tasks_that_wait_for_long() -> None:
     queue = QueueStats("default", 3, 0, 9_000_000, False, 0)
     stats = stats_of(WorkerStats("b", 4000, 0, "{}", 9_999_000, "", 1), queues=(queue,))
-    says = only(list(ledger_checks.check_queues(stats, Staff(stats, 5.0))), "warn")
-    assert says == ["The oldest waiting task came 16 m ago (queue 'default')."]
+    says = only(list(ledger_checks.check_queues(stats, WorkerView(stats, 5.0))), "warn")
+    assert says == ["The oldest waiting task was queued 16 m ago (queue 'default')."]
 
 
 # --- a store that was emptied ------------------------------------------------------------------------------------

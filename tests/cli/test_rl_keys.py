@@ -92,7 +92,7 @@ def test_nothing_of_a_forged_payload_is_signed_unseen(desk: Desk, run: Run) -> N
     task = dead(desk, keyring(), "forged")
     result = run("dlq", "replay", task, "--payload", "-", input='[["other"], {}]')
     assert result.exit_code == 2
-    assert "say it with --schema-version" in result.stderr
+    assert "pass --schema-version" in result.stderr
     given = ("--schema-version", "1", "--payload", "-")
     assert run("dlq", "replay", task, *given, input='[["other"], {}]').exit_code == 0
     assert open_envelope(desk.claim().payload, task_id=task, name="shop.charge", keyring=BOTH).schema_version == 1
@@ -134,7 +134,7 @@ def test_a_hook_that_returns_what_cannot_be_printed_hides(
 ) -> None:
     monkeypatch.setenv("RELIER_REDACT", "rl_privacy:odd")
     told = run_json("dlq", "show", dead(desk, keyring(), CARD))
-    assert told["payload"]["body"] == "(hidden: rl_privacy:odd returned what is no plain data)"
+    assert told["payload"]["body"] == "(hidden: rl_privacy:odd did not return plain data)"
 
 
 def test_a_hook_that_is_none_ends_the_command(desk: Desk, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +158,7 @@ def test_the_doctor_names_the_keys_and_shows_none(desk: Desk, run: Run) -> None:
     ((level, says),) = keys_in(json.loads(result.stdout))
     assert (level, says) == (
         "ok",
-        "What is pushed is signed and encrypted. Keyring(signing: s1; encryption: e1); the first of each is in use.",
+        "Payloads are signed and encrypted. Keyring(signing: s1; encryption: e1); the first of each is in use.",
     )
     assert not leaks([result.stdout, run("doctor").stdout], key("s1"), key("e1"))
 
@@ -167,7 +167,7 @@ def test_the_doctor_warns_of_encryption_alone(desk: Desk, run: Run, monkeypatch:
     monkeypatch.setenv("RELIER_ENCRYPTION_KEYS", keys_setting("e1"))
     ((level, says),) = keys_in(json.loads(run("doctor", "--json").stdout))
     assert level == "warn"
-    assert "nothing is signed" in says
+    assert "not signed" in says
 
 
 def test_the_doctor_finds_keys_that_cannot_work(desk: Desk, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

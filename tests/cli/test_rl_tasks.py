@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from relier.cli import output
-from relier.cli.worker_view import Staff
+from relier.cli.worker_view import WorkerView
 from relier.ledger.stats import Stats, WorkerStats
 from relier.states import State
 from tests.support.cli_desk import Desk, Run, RunJson
@@ -78,7 +78,7 @@ def test_a_list_tells_how_to_go_on(desk: Desk, run: Run) -> None:
     for _ in range(3):
         desk.push()
     told = run("tasks", "--limit", "2").stdout.splitlines()[-1]
-    assert told.startswith("There may be more: the same command with --cursor ")
+    assert told.startswith("For more, repeat the command with --cursor ")
     assert len(run("tasks", "--limit", "2", "--cursor", told.split()[-1]).stdout.splitlines()) == 2
 
 
@@ -86,14 +86,14 @@ def test_a_list_tells_how_to_go_on(desk: Desk, run: Run) -> None:
 def test_a_cursor_that_is_none(desk: Desk, run: Run, cursor: str) -> None:
     result = run("tasks", "--cursor", cursor)
     assert result.exit_code == 2
-    assert "is no cursor" in result.stderr
+    assert "is not a cursor" in result.stderr
 
 
 def test_a_broken_record_is_listed_as_such(desk: Desk, run: Run, run_json: RunJson) -> None:
     task = desk.push()
     desk.command("SET", desk.key("task", task), "garbage")
     assert run_json("tasks")["corrupt"] == [task]
-    assert f"the record of {task} cannot be read; see `rl why {task}`" in run("tasks").stdout
+    assert f"The record of {task} cannot be read; see `rl why {task}`" in run("tasks").stdout
 
 
 # --- rl tasks cancel ---------------------------------------------------------------------------------------------
@@ -104,13 +104,13 @@ def test_cancel(desk: Desk, run: Run) -> None:
     result = run("tasks", "cancel", waiting, running)
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
-        f"{waiting} is cancelled.",
-        f"{running} runs; its worker was asked to end it, and it ends when that answers or its lease runs out.",
+        f"{waiting} cancelled.",
+        f"{running} is running: its worker was asked to stop it.",
     ]
     assert desk.get(waiting).record.state is State.CANCELLED
     again = run("tasks", "cancel", waiting, running).stdout
-    assert f"{waiting} was cancelled before." in again
-    assert f"{running} was asked to end before." in again
+    assert f"{waiting} was already cancelled." in again
+    assert f"{running} is running: its worker was already asked to stop it." in again
 
 
 def test_cancel_goes_on_past_what_it_cannot_have(desk: Desk, run: Run, run_json: RunJson) -> None:
@@ -124,7 +124,7 @@ def test_cancel_goes_on_past_what_it_cannot_have(desk: Desk, run: Run, run_json:
     result = run("tasks", "cancel", "nothing")
     assert (result.exit_code, result.stdout) == (1, "")
     where = f"namespace '{desk.settings.namespace}' at {desk.settings.redis_url}"
-    missing = "rl: there is no task nothing: it never was, or its record has expired; I looked in "
+    missing = "rl: there is no task nothing: it never existed, or its record has expired; searched "
     assert result.stderr == f"{missing}{where}\n"
     assert run("dlq", "show", "nothing").stderr == run("dlq", "replay", "nothing").stderr == result.stderr
 
@@ -135,7 +135,7 @@ def test_cancel_goes_on_past_what_it_cannot_have(desk: Desk, run: Run, run_json:
 def test_queues(desk: Desk, run: Run, run_json: RunJson) -> None:
     desk.push()
     desk.push(queue="mail")
-    assert run("queues", "pause", "mail").stdout == "Queue 'mail' is paused. 1 task waits in it.\n"
+    assert run("queues", "pause", "mail").stdout == "Queue 'mail' is now paused. 1 task waits in it.\n"
     answer = run_json("queues")
     assert [(q["queue"], q["ready"], q["revived"], q["paused"], q["workers"]) for q in answer["queues"]] == [
         ("default", 1, 0, False, 1),
@@ -154,15 +154,15 @@ def test_pause_and_resume(desk: Desk, run: Run, run_json: RunJson) -> None:
         "known": True,
     }
     assert run_json("queues", "pause", "default")["changed"] is False
-    assert run("queues", "resume", "default").stdout.startswith("Queue 'default' is not paused.")
-    assert run("queues", "resume", "default").stdout.startswith("Queue 'default' was already not paused.")
+    assert run("queues", "resume", "default").stdout.startswith("Queue 'default' is now running.")
+    assert run("queues", "resume", "default").stdout.startswith("Queue 'default' was already running.")
     assert run_json("queues")["queues"][0]["paused"] is False
 
 
 def test_pausing_a_queue_nobody_used_says_so(desk: Desk, run: Run) -> None:
     result = run("queues", "pause", "defualt")
     assert result.exit_code == 0
-    assert "none was pushed to it lately: is the name right?" in result.stdout
+    assert "none was pushed to it recently. Check the name." in result.stdout
 
 
 # --- rl workers --------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def stats_of(*workers: WorkerStats) -> Stats:
 )
 def test_a_worker_is_judged_by_its_lease_and_its_beat(left_ms: int, quiet_ms: int, health: str) -> None:
     boot = WorkerStats("b", left_ms, 0, "{}", 1_000_000 - quiet_ms, "", 1)
-    assert Staff(stats_of(boot), 5.0).workers[0].health == health
+    assert WorkerView(stats_of(boot), 5.0).all[0].health == health
 
 
 def test_who_listens_to_a_queue() -> None:
@@ -209,12 +209,12 @@ def test_who_listens_to_a_queue() -> None:
         return WorkerStats("b", 4000, 0, json.dumps(about), 999_000, "", 1)
 
     mail = boot({"queues": ["mail"]})
-    assert Staff(stats_of(), 5.0).unattended("default")
-    assert Staff(stats_of(mail), 5.0).unattended("default")
-    assert not Staff(stats_of(mail), 5.0).unattended("mail")
+    assert WorkerView(stats_of(), 5.0).unattended("default")
+    assert WorkerView(stats_of(mail), 5.0).unattended("default")
+    assert not WorkerView(stats_of(mail), 5.0).unattended("mail")
     abouts: tuple[Any, ...] = ({}, {"queues": "mail"}, [], None, 5)
     for about in abouts:
-        assert not Staff(stats_of(mail, boot(about)), 5.0).unattended("default"), about
+        assert not WorkerView(stats_of(mail, boot(about)), 5.0).unattended("default"), about
 
 
 # --- tables and times --------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from relier.cli.task_timeline import replay_place, time_of_id
+from relier.cli.task_timeline import replay_position, time_of_id
 from relier.ledger.records import HistoryEntry, Record, Task, new_task_id
 from relier.ledger.replies import read_spec
 from relier.states import BY_WORD
@@ -31,24 +31,24 @@ def test_a_task_that_waits(desk: Desk, run: Run) -> None:
     desk.push()
     lines = story(run, desk.push(priority=-2))
     assert lines[0].startswith("Accepted ")
-    assert lines[0].endswith("(just now) as shop.charge for queue default, priority -2, at durability memory.")
-    has(lines, "It waits: 2 tasks are before it in its queue.")
-    has(lines, "1 worker listens to the queue.")
+    assert lines[0].endswith("(just now) as shop.charge in queue default, priority -2, durability memory.")
+    has(lines, "It waits: 2 tasks are ahead of it in its queue.")
+    has(lines, "1 worker serves the queue.")
 
 
 def test_the_next_in_line_of_a_paused_queue(desk: Desk, run: Run) -> None:
     task = desk.push()
     run("queues", "pause", "default")
     lines = story(run, task)
-    has(lines, "It waits: it is the next in its queue, and the queue is paused.")
+    has(lines, "It waits: it is next in its queue, and the queue is paused.")
     has(lines, "rl queues resume default")
 
 
 def test_nobody_listens(desk: Desk, run: Run) -> None:
     lines = story(run, desk.push(queue="mail"))
-    has(lines, "No worker listens to this queue: 1 is alive, for default. Start a worker for queue mail.")
+    has(lines, "No worker serves this queue: 1 is alive, for default. Start a worker for queue mail.")
     desk.run(desk.ledger.register("quiet", 600_000, "{}"))
-    has(story(run, desk.push(queue="mail")), "is not known: not all say")
+    has(story(run, desk.push(queue="mail")), "unknown whether a worker serves the queue: not all")
 
 
 def test_nobody_is_there(desk: Desk, run: Run) -> None:
@@ -60,34 +60,34 @@ def test_nobody_is_there(desk: Desk, run: Run) -> None:
 def test_all_slots_are_taken(desk: Desk, run: Run) -> None:
     for _ in range(4):
         desk.start()
-    has(story(run, desk.push()), "1 worker listens to the queue, and all 4 slots are taken.")
+    has(story(run, desk.push()), "1 worker serves the queue, and all 4 slots are busy.")
 
 
 def test_a_scheduled_task(desk: Desk, run: Run) -> None:
     lines = story(run, desk.push(delay_ms=3_601_000, expires_in_ms=7_201_000, key="order-1", key_ttl_ms=1))
-    has(lines, "It waits for its time: it is due at ", "(in 1 h)")
-    has(lines, "It is cancelled if it has not begun by ", "(in 2 h)")
-    has(lines, "It holds the idempotency key 'order-1'.")
+    has(lines, "It is scheduled, due at ", "(in 1 h)")
+    has(lines, "It is cancelled if it has not started by ", "(in 2 h)")
+    has(lines, "It holds idempotency key 'order-1'.")
 
 
 def test_a_task_that_runs(desk: Desk, run: Run) -> None:
     task = desk.start().task_id
     lines = story(run, task)
-    has(lines, "Attempt 1 runs since ", f"on worker {desk.boot} (host web1, process 4242).")
-    has(lines, "The worker is alive: it beat just now.")
+    has(lines, "Attempt 1 started ", f"on worker {desk.boot} (host web1, process 4242) and is running.")
+    has(lines, "The worker is alive: its last heartbeat was just now.")
     run("tasks", "cancel", task)
-    has(story(run, task), "A person asked it to end")
+    has(story(run, task), "Cancellation was requested")
 
 
 def test_a_worker_that_is_not_registered_any_more(desk: Desk, run: Run) -> None:
     task = desk.start().task_id
     desk.command("ZREM", desk.key("boots"), desk.boot)
-    has(story(run, task), "That worker is not registered any more: run `rl audit`.")
+    has(story(run, task), "That worker is no longer registered: run `rl audit`.")
 
 
 def test_a_done_task(desk: Desk, run: Run) -> None:
     lines = story(run, desk.done(b"12345"))
-    has(lines, "It is done since ", f"attempt 1 on worker {desk.boot}, with a result of 5 bytes.")
+    has(lines, "It was done at ", f"attempt 1 on worker {desk.boot}, with a result of 5 bytes.")
     has(lines, "Its record is kept until ", "(in 59 m)")
     has(story(run, desk.done(None)), "with no result.")
 
@@ -103,13 +103,13 @@ def test_a_life_with_everything(desk: Desk, run: Run, run_json: RunJson) -> None
     lines = story(run, lease.task_id)
     order = [
         has(lines, "Accepted "),
-        has(lines, "Attempt 1 began ", "it was put back, and counts as no attempt: ValueError: first."),
-        has(lines, "Attempt 1 began ", "it failed with ValueError: second, to be tried again."),
-        has(lines, "Attempt 2 began ", "its worker was lost: killed by signal 9. It was revived at "),
-        has(lines, "Attempt 3 began ", "it failed for good with ValueError: third."),
-        has(lines, "A person replayed it "),
-        has(lines, "Attempt 1 began ", "it failed for good with plain words."),
-        has(lines, "It is dead since ", " of KeyError: plain words"),
+        has(lines, "Attempt 1 started ", "it was put back, which does not count as an attempt: ValueError: first."),
+        has(lines, "Attempt 1 started ", "it failed with ValueError: second, and will be retried."),
+        has(lines, "Attempt 2 started ", "its worker was lost: killed by signal 9. It was revived at "),
+        has(lines, "Attempt 3 started ", "it failed permanently with ValueError: third."),
+        has(lines, "It was replayed "),
+        has(lines, "Attempt 1 started ", "it failed permanently with plain words."),
+        has(lines, "It died at ", ": KeyError: plain words"),
     ]
     assert [line for line in lines if line in order] == order
     has(lines, f"`rl dlq show {lease.task_id}`; replay it with `rl dlq replay {lease.task_id}`.")
@@ -126,13 +126,13 @@ def test_a_revived_task_that_was_not_to_run_again(desk: Desk, run: Run) -> None:
     lease = desk.start(on_lost="bury")
     desk.run(desk.ledger.revive(worker_id=desk.boot, cause="killed"))
     lines = story(run, lease.task_id)
-    has(lines, "its worker was lost: killed. It was not to run again.")
-    has(lines, "It is dead since ", " of lost")
+    has(lines, "its worker was lost: killed. It was not run again.")
+    has(lines, "It died at ", ": lost")
 
 
 @pytest.mark.parametrize(
     ("fields", "says"),
-    [({}, "A person cancelled it; it ended "), ({"expires_at_ms": 1}, "It expired before any worker began it")],
+    [({}, "It was cancelled on request, "), ({"expires_at_ms": 1}, "It expired before a worker started it")],
 )
 def test_a_cancelled_task(desk: Desk, run: Run, fields: dict[str, int], says: str) -> None:
     task = desk.push(**fields)
@@ -146,7 +146,7 @@ def test_a_cancelled_task(desk: Desk, run: Run, fields: dict[str, int], says: st
 def test_a_replaced_task(desk: Desk, run: Run) -> None:
     task = desk.push(key="k", key_ttl_ms=1)
     desk.push(key="k", key_ttl_ms=1, on_conflict="replace")
-    has(story(run, task), "A later push with the same idempotency key took its place")
+    has(story(run, task), "A later push with the same idempotency key replaced it")
 
 
 def test_a_suspect_runs_alone(desk: Desk, run: Run) -> None:
@@ -162,7 +162,7 @@ def test_a_suspect_runs_alone(desk: Desk, run: Run) -> None:
             desk.start()
             desk.run(desk.ledger.revive(worker_id=desk.boot, cause="host down"))
             desk.boot = boot
-    has(story(run, lease.task_id), "it runs alone in a process of its own")
+    has(story(run, lease.task_id), "it now runs alone in an isolated process")
 
 
 def entry(move: str, attempt: int) -> HistoryEntry:
@@ -191,7 +191,7 @@ def test_where_a_replay_belongs(history: list[tuple[str, int]], state: str, atte
     spec = read_spec(b"5 - - 0 - - - - - - -")
     record = Record("id", BY_WORD[state], 1, "1", "b", attempt, "", 5, spec, "q", "n", {"replayed": "x"})
     task = Task(record, None, None, None, {}, tuple(entry(*line) for line in history))
-    assert replay_place(task) == place
+    assert replay_position(task) == place
 
 
 # --- no story ----------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def test_where_a_replay_belongs(history: list[tuple[str, int]], state: str, atte
 def test_no_such_task(desk: Desk, run: Run, run_json: RunJson) -> None:
     result = run("why", "nothing")
     assert result.exit_code == 1
-    assert result.stdout.startswith("There is no task nothing: it never was, or its record has expired.\nI looked in ")
+    assert result.stdout.startswith("There is no task nothing: it never existed, or its record has expired.\nSearched ")
     answer = run_json("why", "nothing", code=1)
     assert (answer["found"], answer["corrupt"], answer["task"]) == (False, False, None)
 
@@ -219,7 +219,7 @@ def test_a_corrupt_record(desk: Desk, run: Run, run_json: RunJson, command: tupl
     desk.command(command[0], key, command[1])
     result = run("why", "broken")
     assert result.exit_code == 1
-    assert f"Its key is {key}, of type {kind}." in result.stdout
+    assert f"Its key is {key}, a value of type {kind}." in result.stdout
     assert run_json("why", "broken", code=1)["corrupt"] is True
 
 

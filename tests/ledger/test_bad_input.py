@@ -267,7 +267,7 @@ def test_the_largest_times_fit(clocked: World, field: str) -> None:
 
 def test_another_layout_is_refused(clocked: World) -> None:
     clocked.command("HSET", clocked.key("meta"), "layout", "99")
-    with clocked.unchanged(), pytest.raises(LayoutError, match="layout 99, this code speaks layout 1") as refused:
+    with clocked.unchanged(), pytest.raises(LayoutError, match="layout 99, but this release uses layout 1") as refused:
         clocked.run(clocked.ledger.open())
     assert "nothing was written" in str(refused.value)
 

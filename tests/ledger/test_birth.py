@@ -65,7 +65,7 @@ def test_a_submit_tells_the_mark(clocked: World, many: int) -> None:
 
 def test_a_task_that_is_gone_is_lost_where_the_mark_is_another(clocked: World) -> None:
     mark = clocked.store.run(clocked.ledger.open())
-    with pytest.raises(TaskNotFoundError, match="it never was, or its record has expired"):
+    with pytest.raises(TaskNotFoundError, match="it never existed, or its record has expired"):
         clocked.store.run(clocked.ledger.get("gone", mark))
     with pytest.raises(StoreEmptiedError, match=f"its birth mark was before, now it is {mark}"):
         clocked.store.run(clocked.ledger.get("gone", "before"))

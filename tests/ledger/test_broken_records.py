@@ -417,7 +417,7 @@ def test_operators_are_told_what_to_do_with_a_ruin(clocked: World) -> None:
     task = clocked.push()
     spoil(clocked, task, "x")
     for call in (clocked.ledger.get(task), clocked.ledger.cancel(task, 1), clocked.ledger.discard(task, 1)):
-        with pytest.raises(CorruptRecordError, match=r"something else wrote to .*remove it"):
+        with pytest.raises(CorruptRecordError, match=r"another program wrote to .*delete it"):
             clocked.run(call)
 
 

@@ -149,7 +149,7 @@ def test_a_running_task_is_small(worlds: Any) -> None:
     world.join()
 
     def used() -> int:
-        names = [key for key in world.dump() if schema_of(key).owner in {"task", "boot", "queue"}]
+        names = [key for key in world.dump() if schema_of(key).owner in {"task", "worker", "queue"}]
         return sum(world.command("MEMORY", "USAGE", world.prefix + name, "SAMPLES", 0) for name in names)
 
     before = used()

@@ -94,7 +94,7 @@ async def test_what_a_newer_relier_wrapped_is_told_as_such(make: Make) -> None:
     client = make("e1")
     run_once()
     client.sync_store.command("SET", spelled(client), (mark(client) or b"").replace(b"rl:aes:", b"rl:xyz:"))
-    with pytest.raises(PayloadIntegrityError, match="the result of lock 'k' is wrapped in a way that is not known"):
+    with pytest.raises(PayloadIntegrityError, match="the result of lock 'k' is encrypted in an unknown way"):
         run_once()
 
 

@@ -85,7 +85,7 @@ def test_dead_rows_are_listed_replayed_and_purged(shop: Shop) -> None:
     for command in (["dead"], ["purge", "--yes"], ["replay", "--yes"]):
         absent = run(shop, *command, "absent")
         assert absent.exit_code == 1
-        assert absent.stderr == "rl: there is no dead row absent\n"
+        assert absent.stderr == "rl: no dead row absent\n"
     assert json.loads(run(shop, "purge", second, "--json").output) == {"matched": 1, "done": 1, "dry_run": False}
     assert "0 dead rows removed" in run(shop, "purge", "--older-than", "7d", "--yes").output
     assert "1 dead row removed" in run(shop, "purge", "--all", "--yes").output
@@ -104,11 +104,11 @@ def test_ages_and_databases_that_cannot_be_understood(pg_shop: Shop) -> None:
     assert "Traceback" not in missing.output
     url = pg_shop.engine.url
     shown = f"postgresql+psycopg://***@{url.host}:{url.port}/{url.database}"
-    assert f'the database {shown} said no: relation "not_there" does not exist; check that ' in missing.output
+    assert f'the database {shown} refused: relation "not_there" does not exist; check that ' in missing.output
     assert "--table names another" in missing.output
     away = CliRunner().invoke(rl, ["outbox", "stats", "--database", f"postgresql+psycopg://127.0.0.1:{free_port()}/x"])
     assert away.exit_code == 3
-    assert "see that it runs, and that --database or RELIER_OUTBOX_DATABASE_URL leads to it" in away.output
+    assert "check that it runs and that --database or RELIER_OUTBOX_DATABASE_URL is correct" in away.output
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_ages_and_databases_that_cannot_be_understood(pg_shop: Shop) -> None:
         ([], "Missing option '--database' (env var: 'RELIER_OUTBOX_DATABASE_URL')"),
         (
             ["--database", "sqlite://"],
-            "the database sqlite:// said no: no such table: relier_outbox; check that this is",
+            "the database sqlite:// refused: no such table: relier_outbox; check that this is",
         ),
         (["--metrics-port", "{taken}", "--database", "{shop}"], "metrics cannot be served on port {taken}: Address"),
     ],
@@ -139,7 +139,7 @@ def test_marks_are_forgotten_only_by_who_is_sure(shop: Shop) -> None:
         connection.execute(text("INSERT INTO relier_inbox (task_id, revision, created_at) VALUES ('a', 1, 0)"))
     asked = run(shop, "forget", "--older-than", "1s", input="n\n")
     assert asked.exit_code == 1
-    assert "Remove for good 1 mark?" in asked.output
+    assert "Permanently delete 1 mark?" in asked.output
     assert "dead letters are kept for 30 d" in asked.stderr
     sure = run(shop, "forget", "--older-than", "90d", "--yes")
     assert (sure.stdout, sure.stderr) == ("1 mark removed.\n", "")

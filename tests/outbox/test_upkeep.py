@@ -62,7 +62,7 @@ def test_stats_and_doctor_say_so(shop: Shop) -> None:
     leave_rows(shop)
     shop.place(1)
     told = run(shop, "outbox", "stats", "--database", url_of(shop)).output
-    assert "Not taken: 2 celery rows, the oldest for 1 h: start a relay with --celery-app." in told
+    assert "No relay for: 2 celery rows, the oldest for 1 h: start a relay with --celery-app." in told
     numbers = json.loads(run(shop, "outbox", "stats", "--json", "--database", url_of(shop)).output)
     assert {one["kind"]: one["rows"] for one in numbers["kinds"]} == {"celery": 2, "ledger": 1}
     assert [one["kind"] for one in numbers["not_taken"]] == ["celery"]

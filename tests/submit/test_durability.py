@@ -156,17 +156,17 @@ async def test_the_doctor_refuses_replicated_where_it_cannot_hold(
     own = crew.client.settings
     level = {"RELIER_DURABILITY": "replicated"}
     (fine,) = doctor(own, code=0, **level, RELIER_REDIS_REPLICAS="1")
-    assert (fine["level"], fine["says"]) == ("ok", "Tasks are accepted at replicated; 1 replica connected.")
+    assert (fine["level"], fine["says"]) == ("ok", "Durability is replicated; 1 replica connected.")
     (unknown,) = doctor(own, code=1, **level)
     assert "how many replicas could be promoted is not known: every push would be refused" in unknown["says"]
     (none,) = doctor(own, code=1, **level, RELIER_REDIS_REPLICAS="0")
     assert "there are to be 0 replicas" in none["says"]
     (gone,) = doctor(own, code=1, **level, RELIER_REDIS_REPLICAS="2")
-    assert "1 replica is connected of 2" in gone["says"]
+    assert "1 replica is connected, not 2" in gone["says"]
     boot(config={"replicaof": f"127.0.0.1 {master.port}"})
     wait_until(lambda: "state=online" in master.info("replication").get("slave1", ""))
     (uncounted,) = doctor(own, code=1, **level, RELIER_REDIS_REPLICAS="1")
-    assert "2 replicas are connected and 1 of them need to confirm" in uncounted["says"]
+    assert "2 replicas are connected and only 1 must confirm" in uncounted["says"]
     assert "RELIER_REDIS_REPLICAS to 2" in uncounted["advice"]
 
 

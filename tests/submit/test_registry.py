@@ -173,7 +173,7 @@ def test_a_module_that_cannot_be_imported_is_told_with_its_cause(
         (["needs.py"], "cannot be imported: KeyError: 'DB_URL' ({project}/needs.py, line 2); correct that"),
         (["typo.py"], "cannot be imported: SyntaxError: invalid syntax (typo.py, line 1) ({project}/typo.py, line 1)"),
         (["absent.py"], "ModuleNotFoundError: No module named 'nobody_has_it' ({project}/absent.py, line 1)"),
-        (["nobody_has_it"], "No module named 'nobody_has_it'); name it as you would in an import statement"),
+        (["nobody_has_it"], "No module named 'nobody_has_it'); give its name as in an import statement"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_told(

@@ -1,4 +1,4 @@
-"""What the commands that stay share: the options for store and log, and the settings they lead to."""
+"""Shared by commands that run until they are stopped: options for the store and for logging."""
 
 from __future__ import annotations
 
@@ -10,24 +10,28 @@ from typing import Any
 
 import click
 
-from relier.cli.session import said, settings_of
+from relier.cli.session import option_value, settings_of
 from relier.settings import Settings
 from relier.store.connect.address import target_of
 
 LEVELS = ("debug", "info", "warning", "error")
 
 
-def stays(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of every command that stays: the store, and how much it says."""
-    function = click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)(function)
-    function = click.option("--namespace", metavar="NAME", help="The namespace, instead of RELIER_NAMESPACE.")(function)
-    return click.option("--url", metavar="URL", help="The store, instead of RELIER_REDIS_URL.")(function)
+def long_running_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --url, --namespace and --log-level."""
+    function = click.option(
+        "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Log threshold."
+    )(function)
+    function = click.option("--namespace", metavar="NAME", help="Namespace to use. Overrides RELIER_NAMESPACE.")(
+        function
+    )
+    return click.option("--url", metavar="URL", help="Store to connect to. Overrides RELIER_REDIS_URL.")(function)
 
 
 def finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
-    """click's ranges let nan pass, which is neither below nor above anything."""
+    """Refuse nan and infinity, which click's ranges accept."""
     if value is not None and not math.isfinite(value):
-        raise click.BadParameter(f"{value} is no number", ctx, param)
+        raise click.BadParameter(f"{value} is not a finite number", ctx, param)
     return value
 
 
@@ -38,7 +42,7 @@ def start_logging(level: str) -> None:
 
 
 def settings_for(ctx: click.Context) -> Settings:
-    """A URL that cannot be used is told now, before any code of the user's is imported."""
-    settings = settings_of(said(ctx, "url"), said(ctx, "namespace"))
+    """Return the settings. A bad URL is reported here, before any user code is imported."""
+    settings = settings_of(option_value(ctx, "url"), option_value(ctx, "namespace"))
     target_of(settings)
     return settings

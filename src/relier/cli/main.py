@@ -1,4 +1,7 @@
-"""`rl`: names of commands and where they are. Nothing heavy is imported here: a test sees what `rl --help` loads."""
+"""The entry point of `rl`: the table of commands.
+
+This module imports nothing heavy; a test checks what `rl --help` loads.
+"""
 
 from __future__ import annotations
 
@@ -14,46 +17,48 @@ from typing import Any, NamedTuple
 import click
 
 
-class Entry(NamedTuple):
-    """One command: `module:name` of its click command, and its line in the help. Without a line it is not listed."""
+class CommandEntry(NamedTuple):
+    """One command: `module:name` of its click command, and its line in `rl --help`. Without help it is an alias."""
 
     target: str
     help: str = ""
 
 
-# A command is one line here; an alias is one more line with the same target and no help.
-COMMANDS: dict[str, Entry] = {
-    "worker": Entry("relier.cli.commands.worker:worker", "Run tasks."),
-    "dev": Entry("relier.cli.commands.worker:dev", "Run tasks while you write them: starts over on every change."),
-    "resurrector": Entry("relier.cli.commands.worker:resurrector", "Sweep alone: return the tasks of dead workers."),
-    "run-resurrector": Entry("relier.cli.commands.worker:resurrector"),
-    "tasks": Entry("relier.cli.commands.tasks:tasks", "List tasks; cancel some."),
-    "why": Entry("relier.cli.commands.why:why", "Tell the life of one task, and what it waits for."),
-    "dlq": Entry("relier.cli.commands.dlq:dlq", "Dead letters: list them; show, replay, discard."),
-    "queues": Entry("relier.cli.commands.queues:queues", "What waits in each queue; pause and resume."),
-    "workers": Entry("relier.cli.commands.workers:workers", "Who works, and who stopped giving signs of life."),
-    "schema": Entry("relier.cli.commands.schema:schema", "Check, before a deploy, what new code could not run."),
-    "audit": Entry("relier.cli.commands.audit:audit_command", "Prove that no task was lost and no key leaks."),
-    "celery": Entry("relier.cli.commands.celery:celery", "Celery apps with Relier installed: the way back."),
-    "outbox": Entry("relier.cli.commands.outbox:outbox", "Tasks that commit with a database: their relay."),
-    "doctor": Entry("relier.cli.commands.doctor:doctor", "Check settings, store, workers and queues."),
+# One line per command. An alias is another line with the same target and no help.
+COMMANDS: dict[str, CommandEntry] = {
+    "worker": CommandEntry("relier.cli.commands.worker:worker", "Run tasks."),
+    "dev": CommandEntry("relier.cli.commands.worker:dev", "Run tasks, and restart when a source file changes."),
+    "resurrector": CommandEntry(
+        "relier.cli.commands.worker:resurrector", "Recover the tasks of dead workers; run none."
+    ),
+    "run-resurrector": CommandEntry("relier.cli.commands.worker:resurrector"),
+    "tasks": CommandEntry("relier.cli.commands.tasks:tasks", "List and cancel tasks."),
+    "why": CommandEntry("relier.cli.commands.why:why", "Explain what happened to a task, and what it waits for."),
+    "dlq": CommandEntry("relier.cli.commands.dlq:dlq", "List, show, replay and discard dead letters."),
+    "queues": CommandEntry("relier.cli.commands.queues:queues", "List, pause and resume queues."),
+    "workers": CommandEntry("relier.cli.commands.workers:workers", "List workers and whether they are alive."),
+    "schema": CommandEntry("relier.cli.commands.schema:schema", "Check stored tasks against new code before a deploy."),
+    "audit": CommandEntry("relier.cli.commands.audit:audit_command", "Verify that no task is lost and no key leaked."),
+    "celery": CommandEntry("relier.cli.commands.celery:celery", "Return the tasks of a Celery app to its broker."),
+    "outbox": CommandEntry("relier.cli.commands.outbox:outbox", "Run the outbox relay; list and replay dead rows."),
+    "doctor": CommandEntry("relier.cli.commands.doctor:doctor", "Check settings, store, workers and queues."),
 }
 
 EXIT_CODES = """\b
 Exit codes:
-  0  it worked, and nothing is wrong
-  1  something is wrong, was not found, or was refused
-  2  the command line or the settings cannot be understood
-  3  the store cannot be reached, or refuses to work"""
+  0  success, no problems found
+  1  a problem was found, or something was not found or was refused
+  2  invalid command line or settings
+  3  the store cannot be reached, or refuses writes"""
 
 
-AS_JSON = "relier.as_json"  # in click's `meta`, which all commands of one line share: somebody said --json
+AS_JSON = "relier.as_json"  # set in click's `meta`, which all commands of one invocation share, if --json was given
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command when it runs, and turns Relier's errors into one line and an exit code."""
+    """A command group that imports a command when it runs and reports a RelierError as one line and an exit code."""
 
-    def __init__(self, *args: Any, entries: Mapping[str, Entry], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, entries: Mapping[str, CommandEntry], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._entries = entries
 
@@ -80,15 +85,15 @@ class LazyGroup(click.Group):
             from difflib import get_close_matches
 
             near = get_close_matches(args[0], self._entries, 1)
-            hint = f"did you mean `rl {near[0]}`?" if near else "`rl --help` lists what there is"
-            raise click.UsageError(f"there is no command {args[0]!r}; {hint}", ctx)
+            hint = f"did you mean `rl {near[0]}`?" if near else "`rl --help` lists the commands"
+            raise click.UsageError(f"unknown command {args[0]!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return self._invoke(ctx)
         except click.ClickException as error:
-            if ctx.meta.get(AS_JSON):  # a program that reads a document gets one
+            if ctx.meta.get(AS_JSON):  # --json promises one JSON document, for errors too
                 import json
 
                 click.echo(json.dumps({"error": error.format_message()}, indent=2, ensure_ascii=False))
@@ -108,19 +113,19 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup, entries=COMMANDS, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]}
 )
-@click.option("--url", metavar="URL", help="The store, instead of RELIER_REDIS_URL.")
-@click.option("--namespace", metavar="NAME", help="The namespace, instead of RELIER_NAMESPACE.")
+@click.option("--url", metavar="URL", help="Store to connect to. Overrides RELIER_REDIS_URL.")
+@click.option("--namespace", metavar="NAME", help="Namespace to use. Overrides RELIER_NAMESPACE.")
 @click.version_option(package_name="relier", prog_name="rl")
 def rl(url: str | None, namespace: str | None) -> None:
     """Relier: background work that cannot get lost.
 
-    Every command also takes --url and --namespace, and those that answer take --json: one JSON document, {"error": …}
-    where they fail.
+    Every command accepts --url and --namespace. Commands that report something also accept --json and print one JSON
+    document; on failure it is {"error": …}.
     """
 
 
 def main() -> None:
-    """The entry point. A terminal that cannot show a letter gets a `?` for it, not a traceback."""
+    """Run `rl`. Characters that the terminal cannot encode are printed as `?` instead of raising."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, io.UnsupportedOperation):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
@@ -130,7 +135,9 @@ def main() -> None:
         if error.errno != errno.ENOSPC:
             raise
         click.echo(
-            "rl: there is no space left for its output, which is not complete; free some, run it again", err=True
+            "rl: output is incomplete: no space left on device; free some space and run the command again",
+            err=True,
         )
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter tries again at its end
+        # Otherwise the interpreter fails again when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -1,6 +1,6 @@
-"""Reads that only tools need, as scripts of their own beside the ledger's: lua/<name>.lua. They change nothing.
+"""Read-only scripts that only `rl` needs: lua/<name>.lua.
 
-They use the ledger's own libraries, so that a record is understood here as the ledger understands it.
+They use the libraries of the ledger's own scripts, so that both read a record in the same way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from relier.store.sync_store import SyncStore
 
 T = TypeVar("T")
-AT_ONCE = 100  # keys one script looks at: one to two milliseconds of a busy server's time
+AT_ONCE = 100  # keys per script: one to two milliseconds on a busy server
 SCAN_COUNT = 500
 
 
@@ -30,19 +30,19 @@ def load_read_scripts() -> Scripts:
     return Scripts(own, keys.SPELLED | defaults.SPELLED, replace=libraries)
 
 
-class Reads:
-    """Small, quick looks at a namespace; each is atomic, and none holds the server up."""
+class NamespaceReads:
+    """Short reads of a namespace. Each is atomic, and none blocks the server for long."""
 
     def __init__(self, store: SyncStore, ledger: Ledger) -> None:
         self._store = store
         self.prefix = ledger.prefix.encode()
 
     def script(self, name: str, *args: bytes | str | int) -> Any:
-        # Sent whole: the store was opened with the ledger's scripts, and these are few.
+        # Sent with its text: the store has only loaded the ledger's scripts, and these run rarely.
         return self._store.command("EVAL", load_read_scripts()[name].text, 1, self.prefix, *args, retry=True)
 
     def scan(self) -> Iterator[list[bytes]]:
-        """The keys of the namespace, some at a time. One that is there all the while is seen at least once."""
+        """Yield the keys of the namespace in chunks. A key that exists throughout is seen at least once."""
         pattern = b"".join(b"\\" + bytes([c]) if c in b"*?[]\\^" else bytes([c]) for c in self.prefix) + b"*"
         cursor = b"0"
         while True:
@@ -52,7 +52,7 @@ class Reads:
                 return
 
     def members(self, index: bytes) -> Iterator[list[bytes]]:
-        """The members of a sorted set, some at a time."""
+        """Yield the members of a sorted set in chunks."""
         cursor = b"0"
         while True:
             cursor, flat = self._store.command("ZSCAN", index, cursor, "COUNT", SCAN_COUNT, retry=True)
@@ -61,17 +61,17 @@ class Reads:
                 return
 
     def keys(self, asked: Sequence[tuple[str, bytes, bytes]]) -> list[list[Any]]:
-        """Per (kind, per, key): its type, its time to live and the facts of its kind."""
+        """Return type, time to live and facts (see lua/keys.lua) for each (kind, per, key)."""
         found: list[list[Any]] = self.script("keys", *(word for item in asked for word in item))
         return found
 
     def entries(self, index: bytes, ids: Sequence[bytes]) -> tuple[int, list[tuple[bytes, bytes, bytes]]]:
-        """TIME, and per id its score in the index, what its task is, and the index it belongs into."""
+        """Return TIME, and for each id its score in the index, the state of its task, and the index it belongs in."""
         now, *found = self.script("entries", index, *ids)
         return int(now), [(score, what, home) for score, what, home in found]
 
-    def last_words(self, ids: Sequence[str]) -> list[bytes]:
-        """The last line of each task's history, empty where it has none."""
+    def last_history_lines(self, ids: Sequence[str]) -> list[bytes]:
+        """Return the last history line of each task, empty if it has none."""
         return [line for some in chunks(ids) for line in self.script("last", *some)]
 
 

@@ -1,4 +1,4 @@
-"""How things are shown: times with their age, texts that fit a line, tables, and one JSON document."""
+"""Format output: times with their age, one-line texts, tables and JSON."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 LONGEST_CELL = 100
-LEAST_CELL = 16  # what a column keeps, if it can
-LEAST_BESIDE_IDS = 6  # what it gives up for whole ids
+LEAST_CELL = 16  # preferred minimum width of a column
+LEAST_BESIDE_IDS = 6  # minimum width where ids need the room
 GAP = 2
 
 
@@ -21,7 +21,7 @@ GAP = 2
 
 
 def clock(ms: int, now_ms: int) -> str:
-    """Local time; with its day where that is not today."""
+    """Return the local time, with the date if it is not today."""
     at, now = _local(ms), _local(now_ms)
     if at.date() == now.date():
         return f"{at:%H:%M:%S}"
@@ -29,7 +29,7 @@ def clock(ms: int, now_ms: int) -> str:
 
 
 def span(ms: float) -> str:
-    """A length of time in at most two units."""
+    """Return a duration in at most two units."""
     if ms < 1000:
         return f"{ms:.0f} ms"
     seconds = ms / 1000
@@ -43,7 +43,7 @@ def span(ms: float) -> str:
 
 
 def ago(ms: int, now_ms: int) -> str:
-    """How long ago, or in how long, in one unit."""
+    """Return how long ago this was, or how far ahead it is, in one unit."""
     gap = now_ms - ms
     if abs(gap) < 1000:
         return "just now"
@@ -52,7 +52,7 @@ def ago(ms: int, now_ms: int) -> str:
 
 
 def when(ms: int, now_ms: int) -> str:
-    """Local time and age; empty where there is no time."""
+    """Return local time and age, or an empty string for 0."""
     return f"{clock(ms, now_ms)} ({ago(ms, now_ms)})" if ms else ""
 
 
@@ -63,18 +63,19 @@ def _local(ms: int) -> datetime:
 # --- texts -------------------------------------------------------------------------------------------------------
 
 
-def harmless(text: str) -> str:
-    """Without letters that steer a terminal: names and messages come from others."""
+def printable(text: str) -> str:
+    """Escape control characters: names and messages are user data and must not steer the terminal."""
     return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
 
 
 def one_line(text: str, most: int = LONGEST_CELL) -> str:
-    """A text in one line, cut where it is long."""
-    line = harmless(" ".join(text.split()))
+    """Return the text as one line, truncated to `most` characters."""
+    line = printable(" ".join(text.split()))
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def many(n: int, thing: str, things: str = "") -> str:
+def plural(n: int, thing: str, things: str = "") -> str:
+    """Return a count with its noun: "1 task", "2 tasks"."""
     return f"{n:,} {thing if n == 1 else things or thing + 's'}"
 
 
@@ -86,7 +87,7 @@ def print_json(document: Any) -> None:
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, ids: Sequence[str] = ("ID",)) -> None:
-    """A table. Into a pipe: plain columns, nothing cut. To a terminal: a line a row, as it fits, with whole `ids`."""
+    """Print a table. In a terminal rows are truncated to fit, except `ids`; in a pipe nothing is truncated."""
     if sys.stdout.isatty():
         rich_table(headers, rows, ids=ids, width=shutil.get_terminal_size().columns)
     else:
@@ -94,8 +95,8 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, ids: S
 
 
 def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    cells = [headers, *([harmless(" ".join(cell.split())) for cell in row] for row in rows)]
-    # One long message would fill every other row with spaces: it is not cut, but stands out.
+    cells = [headers, *([printable(" ".join(cell.split())) for cell in row] for row in rows)]
+    # A very long cell sticks out; otherwise it would pad every other row.
     widths = [min(LONGEST_CELL, max(map(len, column))) for column in zip(*cells, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
     return [line.rstrip() for line in lines]
@@ -104,7 +105,7 @@ def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
 def rich_table(
     headers: Sequence[str], rows: Sequence[Sequence[str]], *, ids: Sequence[str], width: int, file: Any = None
 ) -> None:
-    """Ids are there to be copied: they stay whole, and the other columns give way; a line too long wraps."""
+    """Print a table for a terminal. Ids are never truncated, because people copy them; other columns shrink."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -125,7 +126,7 @@ def rich_table(
 
 
 def fit(widths: Sequence[int], fixed: Sequence[bool], room: int, least: int) -> list[int] | None:
-    """Widths that fit into the room: the widest gives way first, down to `least`. None where that is not enough."""
+    """Return widths that fit, shrinking the widest column first, down to `least`. None if that is not enough."""
     fitting = list(widths)
     room -= GAP * (len(widths) - 1)
     while sum(fitting) > room:

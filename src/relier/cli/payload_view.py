@@ -1,6 +1,6 @@
-"""Payloads and failures as people read and edit them. A payload is the body of its envelope, JSON `[[args], {kwargs}]`.
+"""Show and edit payloads and failures. The body of a payload is JSON: `[[args], {kwargs}]`.
 
-Everything here is what people may see: decrypted with this machine's keys, and passed by the hook of RELIER_REDACT.
+Everything returned here is safe to show: decrypted with this machine's keys, then passed through RELIER_REDACT.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import click
 import msgspec
 
-from relier.cli.output import harmless
+from relier.cli.output import printable
 from relier.cli.session import Session
 from relier.envelope import open_envelope, reseal
 from relier.errors import PayloadIntegrityError
@@ -21,7 +21,7 @@ from relier.redact import showing, shown
 
 
 def describe(session: Session, task: Task) -> dict[str, Any]:
-    """A payload for programs: its body if it is an envelope, itself if it is JSON, else its bytes as text."""
+    """Return a payload as JSON data: the body of an envelope, other JSON as it is, anything else as text."""
     payload, record = task.payload, task.record
     if payload is None:
         return {"kind": "none"}
@@ -43,32 +43,32 @@ def describe(session: Session, task: Task) -> dict[str, Any]:
 
 
 def pretty(session: Session, task: Task) -> str:
-    """A payload for people."""
+    """Return a payload as indented text."""
     told = describe(session, task)
     if told["kind"] == "none":
-        return "(gone: it is kept only while the task may still run)"
+        return "(not kept: a payload is stored only while its task may still run)"
     if told["kind"] == "bytes":
-        return harmless(str(told["body"]))
-    return harmless(json.dumps(told["body"], indent=2, ensure_ascii=False))
+        return printable(str(told["body"]))
+    return printable(json.dumps(told["body"], indent=2, ensure_ascii=False))
 
 
 def _seen(session: Session, record: Record, value: Any) -> Any:
-    """What may be shown of it, if that can be printed."""
+    """Return what the redaction hook lets through, if it can be printed."""
     told = shown(session.settings, record.name, value)
     try:
         json.dumps(told)
     except (TypeError, ValueError, RecursionError):
-        return f"(hidden: {session.settings.redact} returned what is no plain data)"
+        return f"(hidden: {session.settings.redact} did not return plain data)"
     return told
 
 
 def message_in(session: Session, record: Record, detail: str) -> str:
-    """The message of one line of a task's history."""
+    """Return the redacted message of one history entry."""
     return redacted(read_failure(detail), showing(session.settings.redact, record.name)).message
 
 
-def with_failures_seen(session: Session, task: Task) -> Task:
-    """The task with its failures as people may see them. Those kept before there was a hook have not passed it yet."""
+def with_redacted_failures(session: Session, task: Task) -> Task:
+    """Return the task with redacted failures. Those stored before the hook was set have not been redacted yet."""
     show = showing(session.settings.redact, task.record.name)
     if show is None:
         return task
@@ -80,8 +80,10 @@ def with_failures_seen(session: Session, task: Task) -> Task:
 
 
 def edited(session: Session, task: Task, text: str, schema_version: int | None) -> bytes:
-    """The new payload, with `text` as its body, signed anew. It keeps the old one's schema version and trace, where
-    that can be read and trusted."""
+    """Return a new signed payload with `text` as its body.
+
+    It keeps the schema version and the trace of the old payload if that can be read and trusted.
+    """
     body, record = _body(text), task.record
     try:
         return reseal(
@@ -95,22 +97,21 @@ def edited(session: Session, task: Task, text: str, schema_version: int | None) 
         )
     except PayloadIntegrityError as error:
         raise click.UsageError(
-            f"the old payload of {record.id} cannot be read, so the schema version of its arguments is not known; "
-            f"nothing was written; say it with --schema-version"
+            f"the old payload of {record.id} cannot be read, so the schema version of its arguments is unknown; "
+            f"nothing was written; pass --schema-version"
         ) from error
 
 
 def _body(text: str) -> bytes:
-    """The JSON as it was typed, without white space. Read strictly: what Python's own parser lets pass (NaN) would be
-    refused by every worker."""
+    """Return the JSON without white space. It is read strictly: workers refuse NaN, which Python's parser accepts."""
     try:
         body = msgspec.json.decode(text)
         plain = msgspec.json.format(text.encode(), indent=-1)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise click.BadParameter(f"it is no JSON: {error}", param_hint="--payload") from error
+        raise click.BadParameter(f"not valid JSON: {error}", param_hint="--payload") from error
     if not (isinstance(body, list) and len(body) == 2 and isinstance(body[0], list) and isinstance(body[1], dict)):
         raise click.BadParameter(
-            'it must look like [["positional", 1], {"keyword": 2}]: what `rl dlq show --json` has under payload.body',
+            'expected [["positional", 1], {"keyword": 2}], as `rl dlq show --json` prints it under payload.body',
             param_hint="--payload",
         )
     return plain

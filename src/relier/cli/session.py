@@ -1,4 +1,4 @@
-"""What every command shares: its options, the store and the ledger they lead to, and what an error ends with."""
+"""Shared by all commands: options, settings, store and ledger, and the exit code of each error."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Exit(IntEnum):
-    """How a command ends. The help of `rl` tells the same (EXIT_CODES in main.py)."""
+    """Exit codes. `rl --help` documents them (EXIT_CODES in main.py)."""
 
     OK = 0
     PROBLEM = 1
@@ -45,8 +45,8 @@ class Exit(IntEnum):
     STORE = 3
 
 
-class Failure(click.ClickException):
-    """An error of Relier's: one line to stderr, never a traceback."""
+class CommandFailure(click.ClickException):
+    """An error shown as one line on stderr, never as a traceback."""
 
     def __init__(self, message: str, code: Exit) -> None:
         super().__init__(" ".join(message.split()))
@@ -56,14 +56,15 @@ class Failure(click.ClickException):
         click.echo(f"rl: {self.message}", file=file, err=file is None)
 
 
-def failure_of(error: RelierError) -> Failure:
+def failure_of(error: RelierError) -> CommandFailure:
+    """Return what to show for an error."""
     odd_key = isinstance(error, StoreReplyError) and "WRONGTYPE" in str(error)
-    hint = "; something else wrote to a key of this namespace: `rl audit` says which" if odd_key else ""
-    return Failure(f"{error}{hint}", exit_code_of(error))
+    hint = "; another program wrote to a key of this namespace; run `rl audit` to find the key" if odd_key else ""
+    return CommandFailure(f"{error}{hint}", exit_code_of(error))
 
 
 def exit_code_of(error: RelierError) -> Exit:
-    """StoreReplyError is a store that was reached and answered oddly: a problem, not an outage."""
+    """Return the exit code for an error. StoreReplyError is a problem, not an outage: the store did answer."""
     if isinstance(error, LayoutError | StoreReplyError):
         return Exit.PROBLEM
     if isinstance(error, ConfigurationError | InvalidSubmissionError | PayloadTooLargeError):
@@ -72,7 +73,7 @@ def exit_code_of(error: RelierError) -> Exit:
 
 
 class Session:
-    """The store and the ledger one command works on, opened when first asked for."""
+    """The store and the ledger of one command, opened on first use."""
 
     def __init__(self, url: str | None = None, namespace: str | None = None, *, as_json: bool = False) -> None:
         self.url = url
@@ -108,8 +109,8 @@ class Session:
         return store
 
     def bare_store(self, **changed: Any) -> SyncStore:
-        """A store on which nothing was looked at yet, with some settings changed."""
-        # The store warns of a server without a disk in its log; to people that is told by `rl doctor`.
+        """Open a store without checking its layout, with some settings changed."""
+        # The store logs a warning about servers without persistence; here `rl doctor` reports that.
         logging.getLogger("relier").addHandler(logging.NullHandler())
         self._open = SyncStore(self.settings.model_copy(update=changed), load_scripts())
         return self._open
@@ -128,26 +129,26 @@ class Session:
         meta = keys.spell(self.ledger.prefix, "meta")
         emptied = self.store.command("HEXISTS", meta, "emptied", retry=True)
         why = "; the store was emptied or replaced, see `rl doctor`" if emptied else ""
-        return TaskNotFoundError(f"{error}{why}; I looked in {self.where}")
+        return TaskNotFoundError(f"{error}{why}; searched {self.where}")
 
     @property
     def where(self) -> str:
-        """Which namespace of which store, for people who wonder whether they look in the right place."""
+        """The namespace and the store, so that messages show where the command looked."""
         return place_of(self.settings)
 
     def _check_layout(self, store: SyncStore) -> None:
-        """Reads must not mark a namespace as ours, so this does not `open` it."""
+        """Check the layout without `open`, which would create the namespace."""
         layout = store.command("HGET", keys.spell(self.ledger.prefix, "meta"), "layout", retry=True)
         if layout is not None:
             replies.opened(self.settings.namespace, [layout, b""])
 
 
 def settings_of(url: str | None, namespace: str | None) -> Settings:
-    """The settings of the environment, with what the command line says instead."""
+    """Return the settings from the environment, overridden by the command line."""
     given: dict[str, Any] = {}
     if url is not None:
         _check_url(url)
-        given |= {"redis_url": url, "redis_use_sentinel": False}  # or a URL typed here would be ignored
+        given |= {"redis_url": url, "redis_use_sentinel": False}  # otherwise Sentinel settings would win over --url
     if namespace is not None:
         given["namespace"] = namespace
     try:
@@ -156,11 +157,11 @@ def settings_of(url: str | None, namespace: str | None) -> Settings:
         wrong = "; ".join(
             f"{_origin('_'.join(map(str, e['loc'])), given)}: {e['msg']}" for e in error.errors(include_input=False)
         )
-        raise ConfigurationError(f"settings do not fit: {wrong}; correct that and run the command again") from error
+        raise ConfigurationError(f"invalid settings: {wrong}; correct them and run the command again") from error
 
 
 def _check_url(url: str) -> None:
-    """The store's message names the variable to correct; here it was an option."""
+    """Check --url, and name the option instead of the variable in the error."""
     try:
         parse_url(url)
     except ConfigurationError as error:
@@ -173,19 +174,21 @@ def _origin(field: str, given: dict[str, Any]) -> str:
 
 
 def with_session(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a command --json, --url and --namespace, and hands it a Session. It returns its exit code; None is 0."""
+    """Add --json, --url and --namespace to a command and pass it a Session. It returns an exit code; None means 0."""
 
     @click.option(
-        "--json", "as_json", is_flag=True, is_eager=True, callback=_note_json, help="Print one JSON document."
+        "--json", "as_json", is_flag=True, is_eager=True, callback=_note_json, help="Print the result as JSON."
     )
-    @click.option("--url", metavar="URL", help="The store, instead of RELIER_REDIS_URL.")
-    @click.option("--namespace", metavar="NAME", help="The namespace, instead of RELIER_NAMESPACE.")
+    @click.option("--url", metavar="URL", help="Store to connect to. Overrides RELIER_REDIS_URL.")
+    @click.option("--namespace", metavar="NAME", help="Namespace to use. Overrides RELIER_NAMESPACE.")
     @functools.wraps(function)
     def command(**given: Any) -> None:
         ctx = click.get_current_context()
         for name in ("as_json", "url", "namespace"):
             del given[name]
-        session = Session(said(ctx, "url"), said(ctx, "namespace"), as_json=bool(said(ctx, "as_json")))
+        session = Session(
+            option_value(ctx, "url"), option_value(ctx, "namespace"), as_json=bool(option_value(ctx, "as_json"))
+        )
         with session:
             code = function(session, **given)
         if code:
@@ -199,11 +202,11 @@ def _note_json(ctx: click.Context, _: click.Parameter, as_json: bool) -> bool:
     return as_json
 
 
-def said(ctx: click.Context, name: str) -> Any:
-    """An option's value as the nearest command says it: `rl --url X tasks`, `rl tasks --url X`, or both."""
+def option_value(ctx: click.Context, name: str) -> Any:
+    """Return an option given to this command or, failing that, to a group above it: `rl --url X tasks`."""
     at: click.Context | None = ctx
     while at is not None:
-        if at.params.get(name) not in (None, False):  # an empty text was said too: it must not fall back silently
+        if at.params.get(name) not in (None, False):  # an empty string was given too, and must not be ignored
             return at.params[name]
         at = at.parent
     return None

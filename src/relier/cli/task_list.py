@@ -1,4 +1,4 @@
-"""Pages of tasks across the ledger's indexes, and how a record is shown."""
+"""List tasks across the indexes of the ledger, page by page."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from relier.states import State
 PAGE = 1000
 ORDER = (State.RUNNING, State.QUEUED, State.SCHEDULED, State.DEAD, State.CANCELLED, State.DONE)
 FROM_THE_START = " "
-Place = tuple[int, str]  # where in ORDER, and which queue or boot
+Place = tuple[int, str]  # position in ORDER, and the queue or worker id
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """`cursor` is None at the end. `corrupt`: ids whose record cannot be read."""
+    """One page of tasks. `cursor` is None on the last page; `corrupt` lists ids whose record cannot be read."""
 
     records: list[Record]
     corrupt: list[str]
@@ -32,8 +32,8 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which tasks to list. Empty: any."""
+class TaskFilter:
+    """Which tasks to list. An empty field matches every task."""
 
     states: Sequence[State] = ORDER
     queue: str = ""
@@ -48,8 +48,8 @@ class Wanted:
         return (not self.queue or record.queue == self.queue) and (not self.reason or record.reason == self.reason)
 
 
-def list_tasks(session: Session, wanted: Wanted, limit: int, cursor: str | None = None) -> Listing:
-    """Up to `limit` tasks, index by index. A cursor stays valid while tasks come and go."""
+def list_tasks(session: Session, wanted: TaskFilter, limit: int, cursor: str | None = None) -> Listing:
+    """Return up to `limit` tasks, index by index. A cursor stays valid while tasks come and go."""
     begin, at = read_cursor(cursor)
     listing = Listing([], [], None)
     for place in sorted(places(read_stats(session.run, session.ledger), wanted)):
@@ -62,8 +62,8 @@ def list_tasks(session: Session, wanted: Wanted, limit: int, cursor: str | None 
     return listing
 
 
-def all_tasks(session: Session, wanted: Wanted) -> Iterator[Record]:
-    """Every task that matches."""
+def all_tasks(session: Session, wanted: TaskFilter) -> Iterator[Record]:
+    """Yield every task that matches."""
     cursor = None
     while True:
         page = list_tasks(session, wanted, PAGE, cursor)
@@ -72,7 +72,7 @@ def all_tasks(session: Session, wanted: Wanted) -> Iterator[Record]:
             return
 
 
-def places(stats: Stats, wanted: Wanted) -> Iterator[Place]:
+def places(stats: Stats, wanted: TaskFilter) -> Iterator[Place]:
     for state in wanted.states:
         nth = ORDER.index(state)
         if state is State.QUEUED:
@@ -84,9 +84,9 @@ def places(stats: Stats, wanted: Wanted) -> Iterator[Place]:
 
 
 def _fill(
-    session: Session, place: Place, wanted: Wanted, listing: Listing, room: int, cursor: str | None
+    session: Session, place: Place, wanted: TaskFilter, listing: Listing, room: int, cursor: str | None
 ) -> str | None:
-    """Adds up to `room` tasks of one index to the listing. Where to go on in it; None when it is at its end."""
+    """Add up to `room` tasks of one index to the listing. Return where to continue, or None at its end."""
     if not room:
         return cursor or FROM_THE_START
     index = {State.RUNNING: "owned", State.QUEUED: "ready", State.SCHEDULED: "due"}.get(ORDER[place[0]], "ended")
@@ -95,7 +95,7 @@ def _fill(
         page = session.run(session.ledger.list(index, place[1], cursor=cursor, most=most, name=wanted.name))
         found = [record for record in page.records if wanted.matches(record)]
         if len(found) > room:
-            most //= 2  # one can go on only from the end of a page: read a shorter one
+            most //= 2  # a cursor points at the end of a page, so read a shorter page
             continue
         listing.records.extend(found)
         listing.corrupt.extend(page.corrupt)
@@ -121,12 +121,12 @@ def read_cursor(text: str | None) -> tuple[Place, str | None]:
     except ValueError:
         pass
     raise click.BadParameter(
-        f"{text!r:.60} is no cursor; take one from the end of a list, whole", param_hint="--cursor"
+        f"{text!r:.60} is not a cursor; copy the whole cursor from the end of a list", param_hint="--cursor"
     )
 
 
 def as_dict(record: Record) -> dict[str, Any]:
-    """A record for programs."""
+    """Return a record as JSON data."""
     spec = record.spec
     return {
         "id": record.id,
@@ -148,22 +148,22 @@ def as_dict(record: Record) -> dict[str, Any]:
 
 
 def list_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--queue, --name, --limit and --cursor, as every list has them."""
+    """Add --queue, --name, --limit and --cursor."""
     for option in (
-        click.option("--cursor", metavar="CURSOR", help="Go on where a list ended."),
+        click.option("--cursor", metavar="CURSOR", help="Continue a list from this cursor."),
         click.option(
-            "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="At most so many."
+            "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Maximum number to list."
         ),
-        click.option("--name", default="", metavar="NAME", help="Only tasks of this name."),
-        click.option("--queue", default="", metavar="QUEUE", help="Only tasks of this queue."),
+        click.option("--name", default="", metavar="NAME", help="Only tasks with this name."),
+        click.option("--queue", default="", metavar="QUEUE", help="Only tasks in this queue."),
     ):
         function = option(function)
     return function
 
 
-def tell_rest(listing: Listing) -> None:
-    """What a list does not show, below it."""
+def print_list_footer(listing: Listing) -> None:
+    """Print what the list above leaves out: unreadable records and further pages."""
     for task_id in listing.corrupt:
-        click.echo(f"! the record of {task_id} cannot be read; see `rl why {task_id}`")
+        click.echo(f"! The record of {task_id} cannot be read; see `rl why {task_id}`.")
     if listing.cursor:
-        click.echo(f"There may be more: the same command with --cursor {listing.cursor}")
+        click.echo(f"For more, repeat the command with --cursor {listing.cursor}")

@@ -1,4 +1,4 @@
-"""The life of one task in plain words: what happened, in order of time, and what it waits for now. Pure functions."""
+"""Describe a task in words: what happened, in order, and what it waits for now. Pure functions."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from relier.cli.output import ago, clock, many, one_line, span, when
-from relier.cli.worker_view import Staff, Worker
+from relier.cli.output import ago, clock, one_line, plural, span, when
+from relier.cli.worker_view import WorkerStatus, WorkerView
 from relier.failure import read_failure
 from relier.ledger.defaults import HISTORY_KEPT
 from relier.ledger.records import HistoryEntry, Record, Task
@@ -18,8 +18,8 @@ LONGEST = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One sentence, or a few. `at_ms` is when; None for what is so now."""
+class TimelineEntry:
+    """One or more sentences. `at_ms` is None for the present state."""
 
     text: str
     at_ms: int | None = None
@@ -27,11 +27,14 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What is known of a task beside its record. `before`: tasks in line before it; `due_ms`: when its time comes;
-    `kept_until_ms`: when its record is removed, None for never."""
+    """What is known about a task besides its record.
+
+    `before`: tasks ahead of it in its queue. `due_ms`: when it is due. `kept_until_ms`: when its record expires, or
+    None for never.
+    """
 
     stats: Stats
-    staff: Staff
+    workers: WorkerView
     before: int | None = None
     due_ms: int | None = None
     kept_until_ms: int | None = None
@@ -41,58 +44,58 @@ class Surroundings:
         return self.stats.now_ms
 
 
-def tell(task: Task, around: Surroundings) -> list[Line]:
-    """The whole story."""
+def timeline(task: Task, around: Surroundings) -> list[TimelineEntry]:
+    """Return the whole timeline of a task."""
     began = [_accepted(task.record, around.now_ms), *_options(task.record, around.now_ms)]
     happened = [_attempt_line(task, n, around.now_ms) for n in range(len(task.history))]
-    at = replay_place(task)
+    at = replay_position(task)
     happened[at:at] = _replayed(task.record, around.now_ms)
     return [*began, *_cut(task.history), *happened, *_now(task, around)]
 
 
-# --- how it came -------------------------------------------------------------------------------------------------
+# --- how it was accepted -----------------------------------------------------------------------------------------
 
 
-def _accepted(record: Record, now_ms: int) -> Line:
+def _accepted(record: Record, now_ms: int) -> TimelineEntry:
     spec = record.spec
     at = spec.at_us // 1000
-    return Line(
-        f"Accepted {when(at, now_ms)} as {one_line(record.name)} for queue {one_line(record.queue)}, "
-        f"priority {spec.priority}, at durability {spec.durability}.",
+    return TimelineEntry(
+        f"Accepted {when(at, now_ms)} as {one_line(record.name)} in queue {one_line(record.queue)}, "
+        f"priority {spec.priority}, durability {spec.durability}.",
         at,
     )
 
 
-def _options(record: Record, now_ms: int) -> Iterator[Line]:
+def _options(record: Record, now_ms: int) -> Iterator[TimelineEntry]:
     spec, at = record.spec, record.spec.at_us // 1000
     if key := record.more.get("key"):
-        yield Line(f"It holds the idempotency key {one_line(key)!r}.", at)
+        yield TimelineEntry(f"It holds idempotency key {one_line(key)!r}.", at)
     if spec.expires_ms is not None and record.state in LIVE:
-        yield Line(f"It is cancelled if it has not begun by {when(spec.expires_ms, now_ms)}.", at)
+        yield TimelineEntry(f"It is cancelled if it has not started by {when(spec.expires_ms, now_ms)}.", at)
     if spec.on_lost != "retry":
-        yield Line("If its worker is lost, it is not run again, but buried.", at)
+        yield TimelineEntry("If its worker dies, it is not run again but becomes a dead letter.", at)
 
 
 # --- what happened -----------------------------------------------------------------------------------------------
 
 
-def _cut(history: Sequence[HistoryEntry]) -> Iterator[Line]:
+def _cut(history: Sequence[HistoryEntry]) -> Iterator[TimelineEntry]:
     if len(history) >= HISTORY_KEPT:
-        yield Line(f"(Only the last {HISTORY_KEPT} attempts that failed are kept.)")
+        yield TimelineEntry(f"(Only the last {HISTORY_KEPT} failed attempts are kept.)")
 
 
-def _attempt_line(task: Task, n: int, now_ms: int) -> Line:
+def _attempt_line(task: Task, n: int, now_ms: int) -> TimelineEntry:
     entry = task.history[n]
     after = task.history[n + 1] if n + 1 < len(task.history) else None
-    return Line(_attempt(entry, after, task.record, now_ms), entry.at_ms)
+    return TimelineEntry(_attempt(entry, after, task.record, now_ms), entry.at_ms)
 
 
 def _attempt(entry: HistoryEntry, after: HistoryEntry | None, record: Record, now_ms: int) -> str:
     if entry.move == "corrupt":
-        return f"At {when(entry.at_ms, now_ms)} its record was found broken, and was buried."
+        return f"At {when(entry.at_ms, now_ms)} its record was found corrupt and became a dead letter."
     if entry.move == "unreadable":
-        return f"An attempt left a line that cannot be read: {one_line(entry.detail)}"
-    began = f" began {when(entry.since_ms, now_ms)}" if entry.since_ms else ""
+        return f"An attempt has an unreadable history entry: {one_line(entry.detail)}"
+    began = f" started {when(entry.since_ms, now_ms)}" if entry.since_ms else ""
     where = f" on worker {entry.worker_id}" if entry.worker_id not in {"", "-"} else ""
     return f"Attempt {entry.attempt}{began}{where}; {_end(entry, after, record, now_ms)}"
 
@@ -103,22 +106,22 @@ def _end(entry: HistoryEntry, after: HistoryEntry | None, record: Record, now_ms
     said = one_line(": ".join(part for part in (failure.name, failure.message) if part), LONGEST)
     match entry.move:
         case "bury":
-            return f"{lasted} it failed for good" + (f" with {said}." if said else ".")
+            return f"{lasted} it failed permanently" + (f" with {said}." if said else ".")
         case "retry" if _was_put_back(entry, after, record):
-            return f"{lasted} it was put back, and counts as no attempt" + (f": {said}." if said else ".")
+            return f"{lasted} it was put back, which does not count as an attempt" + (f": {said}." if said else ".")
         case "retry":
-            return f"{lasted} it failed" + (f" with {said}," if said else ",") + " to be tried again."
+            return f"{lasted} it failed" + (f" with {said}," if said else ",") + " and will be retried."
         case "revive":
-            # The task's death is told by the last line; after any other it was put in line again.
+            # The last entry reports the death of the task; after any other it was queued again.
             dead = after is None and record.state is State.DEAD
-            return f"{lasted} its worker was lost: {said or 'nobody knows why'}. " + (
-                "It was not to run again." if dead else f"It was revived at {clock(entry.at_ms, now_ms)}."
+            return f"{lasted} its worker was lost: {said or 'cause unknown'}. " + (
+                "It was not run again." if dead else f"It was revived at {clock(entry.at_ms, now_ms)}."
             )
     return f"{lasted} it ended by {entry.move}" + (f": {said}." if said else ".")
 
 
 def _was_put_back(entry: HistoryEntry, after: HistoryEntry | None, record: Record) -> bool:
-    """A retry that burns no attempt: the next one has the same number."""
+    """Return whether a retry used up no attempt: then the next one has the same number."""
     if after is not None:
         return after.attempt == entry.attempt
     if record.state is State.RUNNING:
@@ -126,24 +129,27 @@ def _was_put_back(entry: HistoryEntry, after: HistoryEntry | None, record: Recor
     return record.attempt < entry.attempt and bool({"since", "locked_since"} & record.more.keys())
 
 
-def _replayed(record: Record, now_ms: int) -> list[Line]:
-    """When the last replay was is not kept; a nonce that `rl` made tells, being an id that begins with its time."""
+def _replayed(record: Record, now_ms: int) -> list[TimelineEntry]:
+    """Describe the last replay. Its time is not stored, but a nonce made by `rl` begins with it."""
     nonce = record.more.get("replayed")
     if not nonce:
         return []
     edits = int(record.more.get("revision") or 0)
-    changed = f", {'once' if edits == 1 else f'{edits} times'} with another payload" if edits else ""
+    changed = f", {'once' if edits == 1 else f'{edits} times'} with a changed payload" if edits else ""
     at = time_of_id(nonce)
-    return [Line(f"A person replayed it {when(at, now_ms) if at else 'at some time'}{changed}.", at)]
+    return [TimelineEntry(f"It was replayed {when(at, now_ms) if at else 'at an unknown time'}{changed}.", at)]
 
 
-def replay_place(task: Task) -> int:
-    """How many lines of the history were there before the last replay. Attempts count from 1 again after it, and what
-    comes after a burial comes after a replay. (Times would not do: a whole life fits into one millisecond.)"""
+def replay_position(task: Task) -> int:
+    """Return how many history entries precede the last replay.
+
+    After a replay attempts count from 1 again, and anything after a burial is after a replay. Times cannot decide:
+    many entries may share a millisecond.
+    """
     record, history = task.record, task.history
     begun = record.state in {State.RUNNING, State.DONE}
     nexts = [*(entry.attempt for entry in history[1:]), record.attempt if begun else record.attempt + 1]
-    last = len(history) - 1 if record.state is State.DEAD else len(history)  # its last line is its last death
+    last = len(history) - 1 if record.state is State.DEAD else len(history)  # its last entry is its last death
     for n in range(last, 0, -1):
         ended = history[n - 1].move
         if ended in {"bury", "corrupt"} or (ended == "revive" and nexts[n - 1] <= history[n - 1].attempt):
@@ -152,14 +158,14 @@ def replay_place(task: Task) -> int:
 
 
 def time_of_id(text: str) -> int | None:
-    """The time in an id of new_task_id (UUID version 7); None for any other text."""
+    """Return the time in an id made by new_task_id (UUID version 7), or None for any other text."""
     return int(text[:12], 16) if re.fullmatch(r"[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}", text) else None
 
 
-# --- what is so now ----------------------------------------------------------------------------------------------
+# --- its present state -------------------------------------------------------------------------------------------
 
 
-def _now(task: Task, around: Surroundings) -> Iterator[Line]:
+def _now(task: Task, around: Surroundings) -> Iterator[TimelineEntry]:
     record = task.record
     match record.state:
         case State.SCHEDULED:
@@ -175,135 +181,140 @@ def _now(task: Task, around: Surroundings) -> Iterator[Line]:
         case State.CANCELLED:
             yield from _cancelled(record, around)
     if record.state in LIVE and "a" in record.flags:
-        yield Line("It was there when processes died more than once, so it runs alone in a process of its own.")
+        yield TimelineEntry("It was running when several processes died, so it now runs alone in an isolated process.")
     if record.state in LIVE and (task.checkpoint is not None or task.steps):
-        yield Line("What earlier attempts saved (checkpoint, steps) is kept: the next one goes on from there.")
-
-
-def _scheduled(record: Record, around: Surroundings) -> Iterator[Line]:
-    now, due = around.now_ms, around.due_ms
-    if due is None:
-        yield Line("It is scheduled, but the schedule does not hold it: run `rl audit`.")
-    elif due > now:
-        again = " to be tried again" if record.attempt else ""
-        yield Line(f"It waits for its time{again}: it is due at {when(due, now)}.")
-    elif around.staff.alive:
-        yield Line(f"It was due at {when(due, now)} and enters its queue with the next sweep.")
-    else:
-        yield Line(
-            f"It was due at {when(due, now)}, but nobody moves due tasks on: no worker is alive. "
-            f"Start one with `rl worker`."
+        yield TimelineEntry(
+            "Checkpoints and steps of earlier attempts are kept; the next attempt continues from there."
         )
 
 
-def _queued(record: Record, around: Surroundings) -> Iterator[Line]:
+def _scheduled(record: Record, around: Surroundings) -> Iterator[TimelineEntry]:
+    now, due = around.now_ms, around.due_ms
+    if due is None:
+        yield TimelineEntry("It is scheduled, but missing from the schedule: run `rl audit`.")
+    elif due > now:
+        again = " for its retry" if record.attempt else ""
+        yield TimelineEntry(f"It is scheduled{again}, due at {when(due, now)}.")
+    elif around.workers.alive:
+        yield TimelineEntry(f"It was due at {when(due, now)} and enters its queue at the next sweep.")
+    else:
+        yield TimelineEntry(
+            f"It was due at {when(due, now)}, but no worker is alive to queue it. Start one with `rl worker`."
+        )
+
+
+def _queued(record: Record, around: Surroundings) -> Iterator[TimelineEntry]:
     before = around.before
     if before is None:
-        yield Line("It is queued, but its queue does not hold it: run `rl audit`.")
+        yield TimelineEntry("It is queued, but missing from its queue: run `rl audit`.")
         return
     line = (
-        "it is the next in its queue"
+        "it is next in its queue"
         if before == 0
-        else f"{many(before, 'task is', 'tasks are')} before it in its queue"
+        else f"{plural(before, 'task is', 'tasks are')} ahead of it in its queue"
     )
     queue = next((found for found in around.stats.queues if found.queue == record.queue), None)
     paused = ", and the queue is paused" if queue is not None and queue.paused else ""
-    yield Line(f"It waits: {line}{paused}.")
+    yield TimelineEntry(f"It waits: {line}{paused}.")
     name = one_line(record.queue)
     if paused:
-        yield Line(f"Let the queue go on with `rl queues resume {name}`.")
-    yield from _attention(record.queue, around.staff)
+        yield TimelineEntry(f"Resume the queue with `rl queues resume {name}`.")
+    yield from _attention(record.queue, around.workers)
 
 
-def _attention(queue: str, staff: Staff) -> Iterator[Line]:
-    """Who could take it."""
-    listening = staff.listening(queue)
-    if not staff.alive:
-        yield Line("No worker is alive. Start one with `rl worker`.")
-    elif staff.unattended(queue):
-        yield Line(
-            f"No worker listens to this queue: {many(len(staff.alive), 'is alive, for', 'are alive, for')} "
-            f"{_queues_of(staff)}. Start a worker for queue {one_line(queue)}."
+def _attention(queue: str, workers: WorkerView) -> Iterator[TimelineEntry]:
+    """Say which workers could run it."""
+    listening = workers.listening(queue)
+    if not workers.alive:
+        yield TimelineEntry("No worker is alive. Start one with `rl worker`.")
+    elif workers.unattended(queue):
+        yield TimelineEntry(
+            f"No worker serves this queue: {plural(len(workers.alive), 'is alive, for', 'are alive, for')} "
+            f"{_queues_of(workers)}. Start a worker for queue {one_line(queue)}."
         )
     elif listening and all(worker.full for worker in listening):
         slots = sum(worker.concurrency or 0 for worker in listening)
-        yield Line(
-            f"{many(len(listening), 'worker listens', 'workers listen')} to the queue, and all {slots:,} slots are "
-            f"taken. Start another, or give them more slots."
+        yield TimelineEntry(
+            f"{plural(len(listening), 'worker serves', 'workers serve')} the queue, and all {slots:,} slots are "
+            f"busy. Start another worker, or raise --concurrency."
         )
     elif listening:
-        yield Line(f"{many(len(listening), 'worker listens', 'workers listen')} to the queue.")
+        yield TimelineEntry(f"{plural(len(listening), 'worker serves', 'workers serve')} the queue.")
     else:
-        yield Line("Whether a worker listens to the queue is not known: not all say which they listen to.")
+        yield TimelineEntry("It is unknown whether a worker serves the queue: not all workers report their queues.")
 
 
-def _queues_of(staff: Staff) -> str:
-    names = sorted({queue for worker in staff.alive for queue in worker.queues or ()})
+def _queues_of(workers: WorkerView) -> str:
+    names = sorted({queue for worker in workers.alive for queue in worker.queues or ()})
     return one_line(", ".join(names)) or "none"
 
 
-def _running(record: Record, around: Surroundings) -> Iterator[Line]:
+def _running(record: Record, around: Surroundings) -> Iterator[TimelineEntry]:
     now = around.now_ms
-    worker = around.staff.get(record.worker_id)
-    named = _named(worker, record.worker_id)
-    yield Line(f"Attempt {record.attempt} runs since {when(record.moved_ms, now)} on worker {named}.")
+    worker = around.workers.get(record.worker_id)
+    started, named = when(record.moved_ms, now), _named(worker, record.worker_id)
+    yield TimelineEntry(f"Attempt {record.attempt} started {started} on worker {named} and is running.")
     if record.progress:
-        yield Line(f"It says how far it is: {one_line(record.progress, LONGEST)}.")
+        yield TimelineEntry(f"Progress: {one_line(record.progress, LONGEST)}.")
     if worker is None:
-        yield Line("That worker is not registered any more: run `rl audit`.")
+        yield TimelineEntry("That worker is no longer registered: run `rl audit`.")
     elif worker.health == "alive":
-        yield Line(f"The worker is alive: it beat {ago(worker.beat_ms, now)}.")
+        yield TimelineEntry(f"The worker is alive: its last heartbeat was {ago(worker.beat_ms, now)}.")
     else:
         sweep = (
             "the next sweep returns the task"
-            if around.staff.alive
+            if around.workers.alive
             else "no worker is alive to return the task; start one"
         )
-        yield Line(f"The worker gave no sign of life since {when(worker.beat_ms, now)}: {sweep}.")
+        yield TimelineEntry(f"The worker has sent no heartbeat since {when(worker.beat_ms, now)}: {sweep}.")
     if "c" in record.flags:
-        yield Line("A person asked it to end: it does when its worker answers, or when the worker's lease runs out.")
+        yield TimelineEntry(
+            "Cancellation was requested: it ends when its worker reacts, or when the worker's lease runs out."
+        )
 
 
-def _named(worker: Worker | None, worker_id: str) -> str:
+def _named(worker: WorkerStatus | None, worker_id: str) -> str:
     if worker is None or not worker.host:
         return worker_id
     return f"{worker_id} (host {one_line(worker.host)}{f', process {worker.pid}' if worker.pid else ''})"
 
 
-def _done(task: Task, around: Surroundings) -> Iterator[Line]:
+def _done(task: Task, around: Surroundings) -> Iterator[TimelineEntry]:
     record = task.record
     worker = f" on worker {record.worker_id}" if record.worker_id else ""
-    result = f"a result of {many(len(task.result), 'byte')}" if task.result is not None else "no result"
-    yield Line(
-        f"It is done since {when(record.moved_ms, around.now_ms)}: attempt {record.attempt}{worker}, with {result}."
+    result = f"a result of {plural(len(task.result), 'byte')}" if task.result is not None else "no result"
+    yield TimelineEntry(
+        f"It was done at {when(record.moved_ms, around.now_ms)}: attempt {record.attempt}{worker}, with {result}."
     )
     yield from _kept(around)
 
 
-def _dead(task: Task, around: Surroundings) -> Iterator[Line]:
+def _dead(task: Task, around: Surroundings) -> Iterator[TimelineEntry]:
     record = task.record
     last = read_failure(task.history[-1].detail).message if task.history else ""
     why = one_line(f"{record.reason or 'an unknown reason'}{f': {last}' if last else ''}", LONGEST)
-    yield Line(f"It is dead since {when(record.moved_ms, around.now_ms)} of {why}")
+    yield TimelineEntry(f"It died at {when(record.moved_ms, around.now_ms)}: {why}")
     yield from _kept(around)
-    yield Line(f"See all of it with `rl dlq show {record.id}`; replay it with `rl dlq replay {record.id}`.")
+    yield TimelineEntry(f"See the details with `rl dlq show {record.id}`; replay it with `rl dlq replay {record.id}`.")
 
 
-def _cancelled(record: Record, around: Surroundings) -> Iterator[Line]:
+def _cancelled(record: Record, around: Surroundings) -> Iterator[TimelineEntry]:
     at = when(record.moved_ms, around.now_ms)
     why = {
-        "cancelled": f"A person cancelled it; it ended {at}.",
-        "expired": f"It expired before any worker began it, and was cancelled {at}.",
-        "replaced": f"A later push with the same idempotency key took its place, and it was cancelled {at}.",
+        "cancelled": f"It was cancelled on request, {at}.",
+        "expired": f"It expired before a worker started it, and was cancelled {at}.",
+        "replaced": f"A later push with the same idempotency key replaced it, {at}.",
     }
-    yield Line(why.get(record.reason, f"It was cancelled {at}: {one_line(record.reason) or 'nobody knows why'}."))
+    yield TimelineEntry(
+        why.get(record.reason, f"It was cancelled {at}: {one_line(record.reason) or 'reason unknown'}.")
+    )
     yield from _kept(around)
 
 
-def _kept(around: Surroundings) -> Iterator[Line]:
+def _kept(around: Surroundings) -> Iterator[TimelineEntry]:
     if around.kept_until_ms is None:
-        yield Line("Its record is kept until a person discards it.")
+        yield TimelineEntry("Its record is kept until it is discarded.")
     elif around.kept_until_ms > around.now_ms:
-        yield Line(f"Its record is kept until {when(around.kept_until_ms, around.now_ms)}.")
+        yield TimelineEntry(f"Its record is kept until {when(around.kept_until_ms, around.now_ms)}.")
     else:
-        yield Line("Its record is past its end of life, and is removed with the next sweep.")
+        yield TimelineEntry("Its record has expired, and is removed at the next sweep.")

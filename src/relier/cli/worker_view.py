@@ -1,4 +1,4 @@
-"""Who works: the boots of `stats`, with what they said of themselves and how they are."""
+"""The workers of a namespace: what each reported about itself, and whether it is alive."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Health = Literal["alive", "silent", "lost"]
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
-    """One boot. `queues` is None where it did not say which it listens to."""
+class WorkerStatus:
+    """One worker. `queues` is None if the worker did not report its queues."""
 
     worker_id: str
     health: Health
@@ -54,32 +54,32 @@ class Worker:
         }
 
 
-class Staff:
+class WorkerView:
     """All workers of a namespace at one moment."""
 
     def __init__(self, stats: Stats, lease_seconds: float) -> None:
-        self.workers = tuple(_worker(worker, stats.now_ms, lease_seconds) for worker in stats.workers)
-        self.alive = tuple(worker for worker in self.workers if worker.health == "alive")
-        self.silent_about_queues = any(worker.queues is None for worker in self.alive)
-        self._by_id = {worker.worker_id: worker for worker in self.workers}
+        self.all = tuple(_worker(worker, stats.now_ms, lease_seconds) for worker in stats.workers)
+        self.alive = tuple(worker for worker in self.all if worker.health == "alive")
+        self.some_queues_unknown = any(worker.queues is None for worker in self.alive)
+        self._by_id = {worker.worker_id: worker for worker in self.all}
 
-    def get(self, worker_id: str) -> Worker | None:
+    def get(self, worker_id: str) -> WorkerStatus | None:
         return self._by_id.get(worker_id)
 
-    def listening(self, queue: str) -> tuple[Worker, ...]:
-        """Workers that are alive and said that they listen to the queue."""
+    def listening(self, queue: str) -> tuple[WorkerStatus, ...]:
+        """Return the live workers that report this queue."""
         return tuple(worker for worker in self.alive if worker.listens_to(queue))
 
     def unattended(self, queue: str) -> bool:
-        """Surely nobody listens: every worker that is alive said so."""
-        return not self.listening(queue) and not self.silent_about_queues
+        """Return True if certainly no live worker serves the queue: all reported their queues, and none has it."""
+        return not self.listening(queue) and not self.some_queues_unknown
 
 
-def _worker(stats: WorkerStats, now_ms: int, lease_seconds: float) -> Worker:
+def _worker(stats: WorkerStats, now_ms: int, lease_seconds: float) -> WorkerStatus:
     about = _about(stats.about)
     queues = about.get("queues")
     concurrency = about.get("concurrency")
-    return Worker(
+    return WorkerStatus(
         worker_id=stats.worker_id,
         health=_health(stats, now_ms, lease_seconds),
         host=str(about.get("host", "")),
@@ -105,9 +105,13 @@ def _about(text: str) -> dict[str, Any]:
 
 
 def _health(stats: WorkerStats, now_ms: int, lease_seconds: float) -> Health:
-    """The lease is measured on the ledger clock, which stands still while nobody ticks it. So where all workers died
-    together their leases seem to last, and only the time of the last beat tells: a silence of four times the lease
-    that seems left. A worker may have a longer lease than our settings say, so those alone do not decide."""
+    """Return whether a worker is alive, silent or lost.
+
+    Leases are measured on the ledger clock, which stands still while no worker advances it. If all workers died
+    together, their leases never seem to run out, and only the time since the last heartbeat shows it: a worker is
+    silent after four times the lease it seems to have left. Our own settings alone do not decide, because a worker
+    may have a longer lease.
+    """
     if stats.lease_left_ms <= 0:
         return "lost"
     quiet_ms = now_ms - stats.beat_ms

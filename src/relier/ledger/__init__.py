@@ -1,9 +1,9 @@
-"""The ledger: each task one record, each change of its state one atomic script.
+"""The ledger: each task is one record, and each change of its state is one atomic script.
 
     answer = await store.run(ledger.submit([Submission(id=…, name=…, payload=…)]))
 
-`Ledger` makes calls, a store runs them. The laws that all scripts keep are listed in ARCHITECTURE.md; what a record
-looks like is told at the top of lua/lib/layout.lua, which keys there are in keys.py.
+`Ledger` builds calls, and a store runs them. ARCHITECTURE.md lists the rules that all scripts follow. The layout of a
+record is described at the top of lua/lib/layout.lua, the keys in keys.py.
 """
 
 from relier.ledger.ledger import Ledger, load_scripts

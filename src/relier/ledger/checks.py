@@ -1,4 +1,4 @@
-"""What the ledger refuses in the caller's face: a script must never meet what it could not keep."""
+"""Validate the input of moves before a script sees it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_PART_BYTES = 64
 
 
 def encoded_size(value: object) -> int:
-    """The bytes of a text; 0 for what is no text, or none that UTF-8 can write."""
+    """Return the size of a text in bytes, or 0 for anything that is not valid text."""
     try:
         return len(value.encode()) if isinstance(value, str) else 0
     except UnicodeEncodeError:
@@ -25,7 +25,7 @@ def encoded_size(value: object) -> int:
 
 
 def check_word(what: str, value: object, most: int = MAX_NAME_BYTES) -> None:
-    """Ids, boots and lanes are words: scripts list them with blanks between."""
+    """Check an id or a lane. Scripts join them with spaces, so they cannot contain any."""
     if not 1 <= encoded_size(value) <= most or not isinstance(value, str) or value.split() != [value]:
         raise InvalidSubmissionError(
             f"{what} must be text of 1 to {most} bytes without white space, not {value!r:.60}; nothing was written"
@@ -33,7 +33,7 @@ def check_word(what: str, value: object, most: int = MAX_NAME_BYTES) -> None:
 
 
 def check_name(what: str, value: object) -> None:
-    """Queues and task names are any text of one line and a sane length."""
+    """Check a queue or a task name: one line of limited length."""
     if not 1 <= encoded_size(value) <= MAX_NAME_BYTES or {"\n", "\0"} & set(str(value)):
         raise InvalidSubmissionError(
             f"{what} must be one line of 1 to {MAX_NAME_BYTES} bytes, not {value!r:.60}; nothing was written"
@@ -41,7 +41,7 @@ def check_name(what: str, value: object) -> None:
 
 
 def check_key(what: str, value: object) -> None:
-    """Keys are any text at all: a long one is stored as its digest."""
+    """Check a key: any text. A long one is stored as its digest."""
     if not encoded_size(value):
         raise InvalidSubmissionError(f"{what} must be text and not empty, not {value!r:.60}; nothing was written")
 
@@ -62,11 +62,11 @@ def check_number(what: str, value: object, lowest: int = 0, highest: int = 2**53
 
 
 def check_submission(task: Submission, max_payload_bytes: int, *, joins: bool = False) -> None:
-    """Refuses in the caller's face what a script could not keep."""
+    """Check a task before it is submitted."""
     check_word("the task id", task.id)
     if task.join is not None and not joins:
         raise InvalidSubmissionError(
-            f"task {task.id} has a join, and only follow-ups of a commit or a bury bring parts; nothing was written"
+            f"task {task.id} has a join, but only follow-ups of a commit or a bury may have one; nothing was written"
         )
     check_name("the task name", task.name)
     check_name("the queue", task.queue)
@@ -95,7 +95,7 @@ def check_submission(task: Submission, max_payload_bytes: int, *, joins: bool = 
 
 
 def check_follow_up(task: Submission, max_payload_bytes: int) -> None:
-    """What enters with the end of another task, and may wait for parts."""
+    """Check a task that enters with the end of another one, and may wait for parts."""
     check_submission(task, max_payload_bytes, joins=True)
     if task.join is None:
         return
@@ -109,21 +109,21 @@ def check_follow_up(task: Submission, max_payload_bytes: int) -> None:
 
 
 def check_replacement(lease: Lease, task: Submission, max_payload_bytes: int) -> None:
-    """What a record goes on as: under its own id, and with what was settled when it entered."""
+    """Check the submission that replaces a task under its id. Fields fixed at submission cannot change."""
     check_submission(task, max_payload_bytes)
     if task.id != lease.task_id:
         raise InvalidSubmissionError(
-            f"task {lease.task_id} goes on under its own id, not as {task.id!r:.60}; nothing was written"
+            f"task {lease.task_id} cannot be replaced by a task with another id, {task.id!r:.60}; nothing was written"
         )
     for what in ("key", "nonce", "eta_ms", "delay_ms", "expires_at_ms", "expires_in_ms"):
         if getattr(task, what):
             raise InvalidSubmissionError(
-                f"what task {task.id} goes on as can have no {what}: the record keeps its own; nothing was written"
+                f"the replacement of task {task.id} cannot set {what}: the record keeps its own; nothing was written"
             )
 
 
 def check_fits(limit: Limit, tasks: int, extra: int) -> None:
-    """A call that the limit could never admit is the caller's mistake, not a matter of waiting."""
+    """Refuse a call that a limit can never admit: waiting would not help."""
     check_name("the name of a limit", limit.name)
     for what, lowest in (("interval_us", 1), ("tolerance_us", 1), ("weight", 0)):
         check_number(f"{what} of limit {limit.name!r}", getattr(limit, what), lowest)

@@ -1,7 +1,7 @@
-"""What the ledger does where a submission says nothing, and how long it keeps what nobody asks for.
+"""Default values of the ledger, and how long it keeps records.
 
-The only place that holds these numbers: scripts name them in capitals, as they name keys, and the value is put in when
-the scripts are loaded. The proof's model reads them from here too.
+These numbers are defined only here. Scripts refer to them in capitals, like keys, and get the value when they are
+loaded. The model in relier.proof reads them from here as well.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 
 RESULT_TTL_MS = HOUR_MS  # how long done and cancelled tasks are kept
 DEAD_TTL_MS = 30 * DAY_MS  # how long dead letters are kept
-MAX_RESURRECTIONS = 5  # how often a task may kill its worker before it is a dead letter
+MAX_RESURRECTIONS = 5  # how often a task may kill its worker before it becomes a dead letter
 
-BACKSTOP_MS = HOUR_MS  # how much later than its end of life the key of an ended record expires by itself
-LINGER_MS = MINUTE_MS  # the same for marks that nobody sweeps: a lock's result, a limit, a tombstone, a key after done
+BACKSTOP_MS = HOUR_MS  # the key of an ended record expires this long after its end of life
+LINGER_MS = MINUTE_MS  # the same for keys without a sweep: a lock's result, a limit, a tombstone, a used key
 PRIORITY_STEP_US = 60_000_000  # how much waiting time one step of priority is worth
-REVIVED_US = 4_000_000_000_000_000  # how far ahead of all others in its queue a revived task stands
-HISTORY_KEPT = 50  # how many lines of a task's history are kept
+REVIVED_US = 4_000_000_000_000_000  # how far ahead of all others in its queue a revived task is placed
+HISTORY_KEPT = 50  # history entries kept per task
 HEAD_BYTES = 1400  # the lines of a record before its payload, and the first line of a lock, fit into these
 
 SPELLED = {

@@ -1,12 +1,14 @@
-"""Every key Relier writes, and the only place that spells them.
+"""All keys that Relier writes. No other module spells them.
 
 All keys of a namespace begin with one prefix that holds its hash tag, `rl:{<namespace>}:`, so a namespace lives in one
-slot of a cluster. Scripts get that prefix as KEYS[1] and name keys by a word in capitals (`TASK .. id`), for which
-the spelling below is put in when they are loaded.
+slot of a cluster. Scripts get that prefix as KEYS[1] and refer to keys by a word in capitals (`TASK .. id`), which is
+replaced by the spelling below when they are loaded.
 
-No key's life depends on its expiry: what ends a record is the index `ended` and the reaper, and every mark that stops
-counting at some time carries that time in its value. An expiry is set only where it could not hurt (ended records,
-marks) and only as a backstop for a namespace nobody sweeps any more.
+Correctness never depends on an expiry. Records are removed by the reaper, through the index `ended`, and every mark
+with a time limit stores that limit in its value. An expiry is set only where it can do no harm (ended records, marks),
+as a backstop for a namespace that is no longer swept.
+
+The keys `boots`, `owned`, `worker` and `asked` are per worker id. Stored names keep the older word "boot".
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ LAYOUT = "1"
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One kind of key: `spelled` + what it is `per` (an id, a queue, …), its Redis type, its owner and its end."""
+    """One kind of key: its spelling, what it is `per` (an id, a queue, …), its Redis type, its owner and its end."""
 
     name: str
     spelled: str
@@ -41,8 +43,8 @@ SCHEMA: tuple[Key, ...] = (
         "never",
     ),
     Key("clock", "clock", None, "string", "the ledger clock: now, last TIME, clamp, grace (ms)", "namespace", "never"),
-    Key("counts", "counts", None, "hash", "cumulative counters, one field a kind of event", "namespace", "never"),
-    Key("queues", "queues", None, "set", "queues that hold a task, or did lately", "namespace", "when empty"),
+    Key("counts", "counts", None, "hash", "cumulative counters, one field per kind of event", "namespace", "never"),
+    Key("queues", "queues", None, "set", "queues that hold a task, or did recently", "namespace", "when empty"),
     Key("idle", "idle", None, "zset", "empty queues, by since when (TIME, ms)", "namespace", "when empty"),
     Key("pauses", "pauses", None, "hash", "queue -> `<1|0> <version>`: paused or not", "namespace", "when empty"),
     # the task
@@ -55,8 +57,8 @@ SCHEMA: tuple[Key, ...] = (
         "task",
         "reap, discard",
     ),
-    Key("more", "m:", "id", "hash", "what few records need: key, reason, counts, …", "task", "reap, discard"),
-    Key("history", "h:", "id", "list", "a JSON array per attempt that did not commit", "task", "reap, discard"),
+    Key("more", "m:", "id", "hash", "optional fields of a record: key, reason, counts, …", "task", "reap, discard"),
+    Key("history", "h:", "id", "list", "one JSON array per attempt that did not commit", "task", "reap, discard"),
     Key("checkpoint", "c:", "id", "string", "the last checkpoint", "task", "commit, cancel, reap, discard"),
     Key(
         "steps",
@@ -83,39 +85,39 @@ SCHEMA: tuple[Key, ...] = (
         "expiring",
         None,
         "zset",
-        "ids that no worker had yet, by `expires` (TIME, ms); beside the index they are in",
+        "ids not yet claimed, by `expires` (TIME, ms); in addition to their index",
         "namespace",
         "when empty",
     ),
-    Key("owned", "o:", "boot", "zset", "running ids by time of claim (TIME, ms)", "boot", "when empty"),
+    Key("owned", "o:", "worker id", "zset", "running ids by time of claim (TIME, ms)", "worker", "when empty"),
     Key("ended", "e:", "state", "zset", "ended ids by end of life (TIME, ms)", "namespace", "when empty"),
-    # who works
+    # workers
     Key(
         "boots",
         "boots",
         None,
         "zset",
-        "boot -> end of its lease (ledger clock, ms); 0 = declared lost",
+        "worker id -> end of its lease (ledger clock, ms); 0 = declared lost",
         "namespace",
         "when empty",
     ),
-    Key("leases", "leases", None, "zset", "boot -> the length of its lease (ms)", "namespace", "when empty"),
+    Key("leases", "leases", None, "zset", "worker id -> length of its lease (ms)", "namespace", "when empty"),
     Key(
         "worker",
         "w:",
-        "boot",
+        "worker id",
         "hash",
-        "what the boot said of itself; its last claims by lane",
-        "boot",
+        "what the worker reported about itself; its last claims by lane",
+        "worker",
         "retire, revive",
     ),
     Key(
         "asked",
         "x:",
-        "boot",
+        "worker id",
         "set",
-        "`<id> <fence>` of attempts asked to cancel",
-        "boot",
+        "`<id> <fence>` of attempts to cancel",
+        "worker",
         "their settling; retire, revive",
     ),
     Key("bell", "b:", "queue", "list", "empty or one element: there may be work", "queue", "taken by a worker; reap"),
@@ -146,12 +148,12 @@ BY_NAME = {key.name: key for key in SCHEMA}
 
 
 def prefix(namespace: str, key_prefix: str = "rl:") -> str:
-    """KEYS[1] of every script."""
+    """Return the prefix of a namespace: KEYS[1] of every script."""
     return f"{key_prefix}{{{namespace}}}:"
 
 
 def spell(namespace_prefix: str, name: str, of: str = "") -> str:
-    """The full key of one thing, for tests, tools and the doorbell."""
+    """Return a full key, for tests, tools and the doorbell."""
     return f"{namespace_prefix}{BY_NAME[name].spelled}{of}"
 
 

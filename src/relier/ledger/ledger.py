@@ -1,10 +1,12 @@
-"""The moves: one verb, one method, one Lua file. A method checks its input and answers with a `Call`; a store runs it.
+"""The moves of the ledger: one verb, one method, one Lua file. A method checks its input and returns a `Call`.
 
     answer = await store.run(ledger.submit([Submission(id=…, name=…, payload=…)]))
 
-Every move is safe to repeat: a second run of the same call changes nothing and answers as the first did, so a caller
-that saw no reply just sends it again. Finishing moves take a `Lease`, and an attempt that lost its lease is told
-`stale`.
+Every move is safe to repeat: a second run of the same call changes nothing and returns the same answer, so a caller
+that got no reply sends it again. Finishing moves take a `Lease`; an attempt that lost its lease gets `stale`.
+
+Moves of workers are in moves/worker.py; moves of sweeps and operators, and locks, in moves/operator.py. Submitting and
+reading are here.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ OWNED_PAGE = 1000  # as in owned.lua
 
 
 def load_scripts(**replaced: str) -> Scripts:
-    """All scripts of the ledger. `replaced` swaps the text of some: the proof runs them on a clock of its own."""
+    """Load all scripts of the ledger. `replaced` substitutes some: relier.proof runs them with its own clock."""
     swaps = {name.replace("__", "/"): source for name, source in replaced.items()}
     return Scripts(Path(__file__).parent / "lua", keys.SPELLED | defaults.SPELLED, replace=swaps)
 
@@ -39,10 +41,11 @@ class Ledger(WorkerMoves, OperatorMoves):
     """The moves of one namespace."""
 
     def open(self, remembered: str = "", fresh: str = "") -> Call[str]:
-        """Marks an empty namespace with this layout and a birth mark; a LayoutError for another layout's.
+        """Mark an empty namespace with this layout and a birth mark. Return the mark.
 
-        Answers with the mark. `remembered`: the mark the caller knows. Where that is another one, the store was emptied
-        or replaced since, which is noted for `rl doctor`. `fresh`: what a new mark begins with; else it is random.
+        Raises LayoutError if the namespace has another layout. `remembered`: the mark that the caller knows. If the
+        marks differ, the store was emptied or replaced, which is noted for `rl doctor`. `fresh`: the beginning of a new
+        mark, random by default.
         """
         args: list[Arg] = [keys.LAYOUT, fresh or new_mark(), remembered]
         return self._call("open", args, partial(replies.opened, self._namespace))
@@ -53,7 +56,7 @@ class Ledger(WorkerMoves, OperatorMoves):
         admission: Admission | None = None,
         durability: Durability = Durability.MEMORY,
     ) -> Call[list[Accepted]]:
-        """Accepts all tasks or, over a limit, none. At most 100 tasks or 1 MiB a call: see `chunks`."""
+        """Accept all tasks or, over a limit, none. At most 100 tasks or 1 MiB per call: see `chunks`."""
         guard = admission or Admission()
         if not tasks or len(tasks) > CHUNK_TASKS:
             raise InvalidSubmissionError(f"one submit takes 1 to {CHUNK_TASKS} tasks, not {len(tasks)}; use chunks()")
@@ -82,7 +85,7 @@ class Ledger(WorkerMoves, OperatorMoves):
 
     @staticmethod
     def chunks(tasks: Iterable[Submission]) -> Iterator[list[Submission]]:
-        """Splits a long list so that no single script holds the store up."""
+        """Split a long list, so that no single script blocks the store for long."""
         chunk: list[Submission] = []
         size = 0
         for task in tasks:
@@ -95,44 +98,49 @@ class Ledger(WorkerMoves, OperatorMoves):
             yield chunk
 
     def get(self, task_id: str, born: str = "") -> Call[Task]:
-        """One task, whole. TaskNotFoundError, CorruptRecordError. `born`: the birth mark under which it was accepted,
-        if that is known: a StoreEmptiedError where the task is gone and the store has another mark."""
+        """Read one task completely. Raises TaskNotFoundError or CorruptRecordError.
+
+        `born`: the birth mark under which the task was accepted, if known. Raises StoreEmptiedError if the task is gone
+        and the store has another mark.
+        """
         check_word("the task id", task_id)
         return self._call("get", [task_id], partial(replies.task, task_id, born))
 
     def steps(self, task_id: str, cursor: str = "0") -> Call[tuple[dict[str, bytes], str]]:
-        """The steps of a task from a cursor on, and the next cursor, '' at the end: a `get` or a claim that had no room
-        for all says in `steps_left` where to go on."""
+        """Read steps of a task from a cursor. Return them and the next cursor, '' at the end.
+
+        A `get` or a claim that could not return all steps has the first cursor in `steps_left`.
+        """
         check_word("the task id", task_id)
         return self._call("steps", [task_id, cursor], replies.steps)
 
     def list(
         self, index: str, of: str = "", *, cursor: str | None = None, most: int = 100, name: str = ""
     ) -> Call[Page]:
-        """One page of an index: due, ready of a queue, owned of a boot, ended of a state."""
+        """Read one page of an index: due, ready (of a queue), owned (of a worker) or ended (of a state)."""
         if index not in {"due", "ready", "owned", "ended"}:
             raise InvalidSubmissionError(f"there is no index {index!r}: it is due, ready, owned or ended")
         check_number("most", most, 1, 1000)
         return self._call("list", [index, of, cursor or "", most, name], replies.page)
 
     def owned(self, worker_id: str, first: int = 0) -> Call[dict[str, str]]:
-        """id -> fence of what a boot holds, to compare with what it really runs: OWNED_PAGE of them from `first` on."""
+        """Read id -> fence of the tasks a worker holds, OWNED_PAGE of them from `first` on."""
         return self._call("owned", [worker_id, first], replies.owned)
 
     def stats(self, cursor: str = "") -> Call[Stats]:
-        """Counts, queues, boots: numbers for people and metrics, at one moment. One page of them: see `read_stats`."""
-        queues, _, boots = (cursor or "0 0").partition(" ")
-        return self._call("stats", [queues, boots], replies.stats)
+        """Read counters, queues and workers at one moment. This is one page; `read_stats` reads all."""
+        queues, _, workers = (cursor or "0 0").partition(" ")
+        return self._call("stats", [queues, workers], replies.stats)
 
     def ring_outbox(self) -> Call[None]:
-        """Rows were committed to an outbox: a relay wakes."""
+        """Wake a relay after rows were committed to an outbox."""
         return self._call("ring_outbox", [], lambda _: None)
 
     @property
     def outbox_bell(self) -> str:
-        """The key a relay waits at."""
+        """The key that relays block on."""
         return keys.spell(self.prefix, "outbox")
 
     def bell(self, queue: str) -> str:
-        """The key a worker blocks on while a queue is empty."""
+        """Return the key that workers block on while a queue is empty."""
         return keys.spell(self.prefix, "bell", queue)

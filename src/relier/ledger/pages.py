@@ -1,4 +1,4 @@
-"""Reads that take several calls, each of them bounded. `run`, of a store, a client or a session, executes one call."""
+"""Reads that take several bounded calls. `run` executes one call: that of a store, a client or a session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from relier.ledger.stats import Stats
 
 
 def read_stats(run: Callable[[Any], Any], ledger: Ledger) -> Stats:
-    """Read all queues and all workers. Over a hundred of either, they are not read at one moment: see `Stats.pages`."""
+    """Read all queues and workers. More than a hundred of either are not read at one moment: see `Stats.pages`."""
     first = page = run(ledger.stats())
     queues = {queue.queue: queue for queue in first.queues}
     workers = {worker.worker_id: worker for worker in first.workers}
@@ -29,7 +29,7 @@ def read_stats(run: Callable[[Any], Any], ledger: Ledger) -> Stats:
 
 
 def read_steps(run: Callable[[Any], Any], ledger: Ledger, task: Task) -> dict[str, bytes]:
-    """All steps of a task."""
+    """Read all steps of a task."""
     steps, left = dict(task.steps), task.steps_left
     while left:
         more, left = run(ledger.steps(task.record.id, left))

@@ -1,6 +1,6 @@
-"""What goes into the ledger and what comes out: frozen values.
+"""The values that go into the ledger and come out of it, all frozen.
 
-Times are whole milliseconds, on the store's TIME unless a name says otherwise. Fences are text: they have 16 digits.
+Times are whole milliseconds, on the store's TIME unless noted otherwise. Fences are text of 16 digits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEFAULT_OPTIONS = "- - - - - - -"
 
 
 def new_task_id() -> str:
-    """A fresh id that sorts by time of making (UUID version 7, as 32 hex digits)."""
+    """Return a new id that sorts by creation time (UUID version 7, as 32 hex digits)."""
     value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10), "big")
     value = value & ~(0xF << 76) | 0x7 << 76
     value = value & ~(0x3 << 62) | 0x2 << 62
@@ -32,28 +32,28 @@ def new_task_id() -> str:
 
 
 def new_worker_id() -> str:
-    """A fresh id for one start of one process: host and process for people, and a random rest that no other has."""
+    """Return a new id for one run of a worker process: host and pid for people, then a random part."""
     place = f"{platform.node()[:8]}.{os.getpid()}." if platform.node()[:8].isascii() else ""
     return "".join(place.split()) + secrets.token_hex(12)[: 24 - len(place)]
 
 
 def new_mark() -> str:
-    """The random part of a new birth mark: `<it>-<time of birth (ms)>`. Marks also name folders of checkpoint files."""
+    """Return the random part of a new birth mark, `<random>-<time (ms)>`. Marks also name checkpoint folders."""
     return secrets.token_hex(8)
 
 
 class Join(msgspec.Struct, frozen=True):
-    """What a follow-up waits for: `size` parts, of which whoever names it brings one, called `part`."""
+    """What a follow-up waits for: `size` parts. The task that submits it brings the part named `part`."""
 
     size: int
     part: str
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """One task to accept. `key` is its idempotency key; `nonce` tells this push from another one of the same id.
+    """One task to accept. `key` is its idempotency key; `nonce` distinguishes two pushes of the same id.
 
-    `join`: of follow-ups alone. Such a task waits for its parts, until its eta at the longest, and finds them in its
-    steps. An id that may still be named after its record has expired needs a `tomb_ttl_ms`, or it enters once more.
+    `join`: for follow-ups only. Such a task waits for its parts, at most until its eta, and finds them in its steps. An
+    id that may be submitted again after its record has expired needs a `tomb_ttl_ms`, or it runs again.
     """
 
     id: str
@@ -78,7 +78,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     join: Join | None = None
 
     def options(self) -> str:
-        """The end of the record's line 2: what differs from the default."""
+        """Return the end of line 2 of the record: the options that differ from the defaults."""
         words = (
             self.result_ttl_ms,
             self.dead_ttl_ms,
@@ -91,7 +91,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join("-" if word is None else str(word) for word in words)
 
     def args(self) -> tuple[Arg, ...]:
-        """The run of ARGV that lib/enter.lua reads."""
+        """Return the ARGV that lib/enter.lua reads."""
         options = self.options()
         return (
             self.id,
@@ -108,15 +108,15 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def short_key(key: str) -> str:
-    """An idempotency key as it is stored: itself, or its digest where it is long."""
+    """Return an idempotency key as it is stored: a long one as its digest."""
     encoded = key.encode("utf-8", "surrogatepass")
     return key if len(encoded) <= 64 else hashlib.sha256(encoded).hexdigest()
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """An admission limit as a leaky bucket: one task every `interval_us`, a burst of `tolerance_us` worth of them.
+    """An admission limit as a leaky bucket: one task per `interval_us`, with a burst of `tolerance_us` worth of tasks.
 
-    `weight`: what one task counts; 0 where the whole call has a price of its own (`of`)."""
+    `weight`: the cost of one task; 0 if the call as a whole has a cost (`of`)."""
 
     name: str
     interval_us: int
@@ -125,7 +125,7 @@ class Limit(msgspec.Struct, frozen=True):
 
     @classmethod
     def per_window(cls, name: str, limit: int, window_ms: int, weight: int = 1) -> Limit:
-        """At most `limit` at once, and that many again per window."""
+        """Return a limit of `limit` tasks at once, refilled over the window."""
         check_number("the limit", limit, 1, window_ms * 1000)
         interval = window_ms * 1000 // limit
         return cls(name, interval, interval * limit, weight)
@@ -134,12 +134,12 @@ class Limit(msgspec.Struct, frozen=True):
         return self if weight == self.weight else Limit(self.name, self.interval_us, self.tolerance_us, weight)
 
     def of(self, cost: int) -> Limit:
-        """This limit for a call that costs `cost` as a whole, under an Admission with `extra` 1."""
+        """Return this limit for a call that costs `cost` as a whole, for an Admission with `extra` 1."""
         return Limit(self.name, self.interval_us * cost, self.tolerance_us, 0)
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """What a submit must pass: limits, the depth of each queue, the payload bytes held. `extra` is charged on top."""
+    """The limits of a submit: rates, queue depth and payload bytes. `extra` is charged on top."""
 
     limits: tuple[Limit, ...] = ()
     max_depth: int = 0
@@ -148,9 +148,12 @@ class Admission(msgspec.Struct, frozen=True):
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """The answer to one submission. `status`: new, exists (same id), duplicate (same key; `id` is the other's),
-    ended (the id ran long ago and left a tombstone), corrupt (something else holds the id's key: not accepted).
-    `born`: the birth mark of the namespace that accepted it."""
+    """The answer to one submission.
+
+    `status`: new, exists (same id), duplicate (same key; `id` is the other task's), ended (the id ran long ago and left
+    a tombstone) or corrupt (another program wrote to the record's key: not accepted). `born`: the birth mark of the
+    namespace that accepted it.
+    """
 
     status: Literal["new", "exists", "duplicate", "ended", "corrupt"]
     id: str
@@ -160,7 +163,7 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """The right to finish one attempt. No finishing call without one."""
+    """The right to finish one attempt. Every finishing call needs one."""
 
     task_id: str
     fence: str
@@ -168,7 +171,7 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """What a submission said, as the record keeps it. None: the default. `held`: payload bytes charged to admission."""
+    """The options of a submission as stored. None means the default. `held`: payload bytes charged to admission."""
 
     at_us: int
     priority: int
@@ -184,7 +187,7 @@ class Spec(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A record as read at one moment, without its payload. `more` is what few records need (see layout.lua)."""
+    """A record at one moment, without its payload. `more` holds optional fields (see layout.lua)."""
 
     id: str
     state: State
@@ -205,12 +208,12 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def progress(self) -> str:
-        """What the task last said of how far it got."""
+        """The last progress message of the task."""
         return self.more.get("progress", "")
 
 
 class HistoryEntry(msgspec.Struct, frozen=True):
-    """One attempt that did not commit: what ended it, when, which attempt of whom, what is known, when it began."""
+    """One attempt that did not commit: the move that ended it, when, its number, its worker, details and start."""
 
     move: str
     at_ms: int
@@ -222,9 +225,9 @@ class HistoryEntry(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """One task, whole. `payload` is there while it may still be run, `result` once it is done and has one.
+    """A complete task. `payload` is kept while it may still run; `result` exists once it is done with a result.
 
-    `steps_left`: where the rest of its steps begins (`Ledger.steps`), empty where this is all."""
+    `steps_left`: the cursor for further steps (`Ledger.steps`), empty if there are none."""
 
     record: Record
     payload: bytes | None
@@ -236,8 +239,8 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """One attempt handed to a worker, with what earlier ones left behind. `steps_left`: where the rest of its steps
-    begins (`Ledger.steps`), empty where this is all."""
+    """One claimed attempt, with what earlier attempts saved. `steps_left`: the cursor for further steps
+    (`Ledger.steps`), empty if there are none."""
 
     lease: Lease
     record: Record
@@ -254,14 +257,14 @@ class Claimed(msgspec.Struct, frozen=True):
 
     @property
     def alone(self) -> bool:
-        """A suspect: it runs in a process of its own."""
+        """Whether the task is suspected of killing processes and must run in an isolated one."""
         return "a" in self.record.flags
 
 
 class ClaimStatus(StrEnum):
     OK = "ok"
-    GONE = "gone"  # the boot was declared lost: cancel what runs, register anew
-    OLD = "old"  # a newer claim of this lane was seen: this one arrived too late
+    GONE = "gone"  # the worker was declared lost: cancel its tasks, register again
+    OLD = "old"  # a newer claim of this lane came first: this one is too late
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -273,13 +276,13 @@ class Claim(msgspec.Struct, frozen=True):
 class Verdict(StrEnum):
     OK = "ok"
     REPEAT = "repeat"  # the same call ran before
-    STALE = "stale"  # another attempt, or nobody, owns the task
+    STALE = "stale"  # the attempt no longer holds the task
     MISSING = "missing"
     CORRUPT = "corrupt"
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """The answer to a finishing call. `state` and `fence` are what the record says now."""
+    """The answer to a finishing call, with the current `state` and `fence` of the record."""
 
     verdict: Verdict
     state: str
@@ -291,14 +294,14 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """The answer to a step: the value that stands."""
+    """The answer to a step: the value that was recorded first."""
 
     settled: Settled
     value: bytes | None
 
 
 class Operated(msgspec.Struct, frozen=True):
-    """The answer to an operator's move that was carried out; refusals are raised."""
+    """The answer to an operator's move. Refusals are raised instead."""
 
     verdict: Literal["ok", "repeat", "asked", "missing"]
     state: str
@@ -306,7 +309,7 @@ class Operated(msgspec.Struct, frozen=True):
 
 
 class Beat(msgspec.Struct, frozen=True):
-    """`alive` False: the boot was declared lost. `asked`: attempts (id, fence) a person wants cancelled."""
+    """`alive` is False if the worker was declared lost. `asked`: attempts (id, fence) to cancel."""
 
     alive: bool
     owned: int = 0
@@ -314,7 +317,7 @@ class Beat(msgspec.Struct, frozen=True):
 
 
 class Swept(msgspec.Struct, frozen=True):
-    """One pass of revive: (id, new state) of each, how many the brake held back, and whether boots have more to do."""
+    """One pass of revive: (id, new state) of each task, how many were deferred, and whether more are pending."""
 
     outcomes: tuple[tuple[str, str], ...]
     deferred: int
@@ -323,16 +326,16 @@ class Swept(msgspec.Struct, frozen=True):
 
 
 class LockState(StrEnum):
-    """What came of asking for a lock."""
+    """The state of a lock, as seen by the caller."""
 
-    CLAIMED = "claimed"  # it is the asker's: do the work
-    IN_FLIGHT = "in_flight"  # another does it right now
-    COMPLETED = "completed"  # it was done before; there is a result
+    CLAIMED = "claimed"  # the caller holds it: do the work
+    IN_FLIGHT = "in_flight"  # another caller is doing the work
+    COMPLETED = "completed"  # the work is done; there is a result
 
 
 class Locked(msgspec.Struct, frozen=True):
-    """The answer to a lock. In flight: for how long at the most unless renewed, and who holds it. `task_id` is empty
-    where no task does."""
+    """The answer to a lock. If in flight: the time left unless it is renewed, and its holder: a worker id, or a process
+    outside any task. `task_id` is empty if no task holds it."""
 
     state: LockState
     left_ms: int = 0
@@ -342,7 +345,7 @@ class Locked(msgspec.Struct, frozen=True):
 
 
 class Promoted(msgspec.Struct, frozen=True):
-    """`next_due_ms`: when the next task is due, or expires."""
+    """The answer to promote. `next_due_ms`: when the next task is due or expires."""
 
     count: int
     next_due_ms: int | None
@@ -350,12 +353,12 @@ class Promoted(msgspec.Struct, frozen=True):
 
     @property
     def next_in_s(self) -> float | None:
-        """Seconds until the next task is due; None: none is scheduled."""
+        """Seconds until the next task is due, or None if none is scheduled."""
         return None if self.next_due_ms is None else max(0, self.next_due_ms - self.now_ms) / 1000
 
 
 class Page(msgspec.Struct, frozen=True):
-    """One page of a listing; `cursor` is None at the end. `corrupt`: ids whose record cannot be read."""
+    """One page of an index. `cursor` is None on the last page; `corrupt` lists ids whose record cannot be read."""
 
     records: tuple[Record, ...]
     cursor: str | None

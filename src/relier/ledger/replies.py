@@ -1,4 +1,4 @@
-"""How each script's raw reply is read: into a value, or into the error it stands for."""
+"""Parse the raw reply of each script into a value, or raise the error it stands for."""
 
 from __future__ import annotations
 
@@ -46,22 +46,22 @@ from relier.store.call import Durability
 CORE_WIDTH = 96
 DURABILITIES = {level.value.encode(): level for level in Durability}
 OPERATED = ("ok", "repeat", "asked", "missing", "conflict", "illegal", "key_taken", "corrupt")
-CORRUPT = "its record cannot be read: something else wrote to its key; look at the key, then remove it by hand"
+CORRUPT = "its record cannot be read: another program wrote to its key; inspect the key, then delete it by hand"
 
 
 def opened(namespace: str, raw: Any) -> str:
-    """The birth mark of a namespace of our layout."""
+    """Return the birth mark. Raise LayoutError if the namespace has another layout."""
     layout, born = map(text, raw)
     if layout != LAYOUT:
         raise LayoutError(
-            f"namespace {namespace!r} holds layout {layout}, this code speaks layout {LAYOUT}; nothing was written; "
+            f"namespace {namespace!r} has layout {layout}, but this release uses layout {LAYOUT}; nothing was written; "
             f"run the release that wrote it, or choose another RELIER_NAMESPACE"
         )
     return born
 
 
 def word(raw: Any, *known: str) -> str:
-    """One of the words a script answers with. Anything else is not its answer, and must decide nothing."""
+    """Return one of the words that a script may answer with. Raise ValueError for anything else."""
     found = text(raw)
     if found not in known:
         raise ValueError(f"expected one of {', '.join(known)}")
@@ -76,7 +76,7 @@ def accepted(ids: list[str], raw: Any) -> list[Accepted]:
     if raw[0] == b"refused":
         limit, retry_after = text(raw[1]), number(raw[2]) / 1_000_000
         if retry_after == 0:
-            message = f"admission refused by {limit!r}: the queue holds too much; nothing was accepted; let it drain"
+            message = f"admission limit {limit!r} is reached; nothing was accepted; wait until workers catch up"
             raise AdmissionRejectedError(limit, 1.0, message)
         raise AdmissionRejectedError(limit, retry_after)
     born = text(raw[1])
@@ -180,10 +180,10 @@ def operated(move: str, what: str, raw: Any) -> Operated:
                 f"{move} of {what} was refused: it changed since it was read (now version {version}); read it again"
             )
         case "illegal":
-            raise IllegalMoveError(f"{move} of {what} was refused: it is {state}, and only another state allows that")
+            raise IllegalMoveError(f"{move} of {what} was refused: it is {state}, which does not allow that")
         case "key_taken":
             raise IdempotencyConflictError(
-                f"{move} of {what} was refused: another task holds its idempotency key; discard or await that one first"
+                f"{move} of {what} was refused: another task holds its idempotency key; discard it or wait for it first"
             )
         case "corrupt":
             raise CorruptRecordError(f"{move} of {what} was refused: {CORRUPT}")
@@ -201,7 +201,7 @@ def task(task_id: str, born: str, raw: Any) -> Task:
                 f"task {task_id} is lost: the store was emptied or replaced after it was accepted (its birth mark was "
                 f"{born}, now it is {text(raw[6]) or 'none'}); restore the store from a backup, or push the task again"
             )
-        raise TaskNotFoundError(f"there is no task {task_id}: it never was, or its record has expired")
+        raise TaskNotFoundError(f"there is no task {task_id}: it never existed, or its record has expired")
     if raw[0].startswith(b"ended "):
         raise TaskNotFoundError(f"task {task_id} ended as {text(raw[0]).split()[-1]} and its record has expired")
     record, body = read_record(task_id, raw[0], _words(raw[1]))

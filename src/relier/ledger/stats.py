@@ -1,4 +1,4 @@
-"""What `stats` reports: counters, queues and workers."""
+"""The answer to `stats`: counters, queues and workers."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class WorkerStats(msgspec.Struct, frozen=True):
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """`counts` are cumulative; the rest is now. `cursor`: where further queues or workers begin, empty at the end.
+    """Cumulative `counts`, and the present queues and workers. `cursor`: where further ones begin, empty at the end.
 
-    `pages`: queues and workers that were read in more than one were not read at one moment."""
+    `pages`: above 1, queues and workers were not all read at one moment."""
 
     now_ms: int
     counts: Mapping[str, int]

@@ -1,1 +1,1 @@
-"""5 revive: what returns the work of the dead, wakes what is due, and removes what has ended."""
+"""Recovery: return the tasks of dead workers, queue due tasks, and remove expired records."""

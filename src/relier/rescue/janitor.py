@@ -1,11 +1,10 @@
-"""Removes checkpoint files nobody can come back to: of records that are gone, such as a newer one replaced, and what a
-killed process left unfinished.
+"""Remove checkpoint files that no task needs: files of deleted records, superseded files and partial writes.
 
-A file is looked at only when it is old enough that whoever wrote it has long told the ledger of it, or never will; and
-one that the attempt under way may still tell of is left alone, however old.
+Only files of a certain age are considered: by then their writer has told the ledger about them, or never will. A file
+of the running attempt is kept at any age, because the attempt may still tell the ledger.
 
-Files of other stores, with other birth marks, are never looked at. A file that an earlier release wrote names no store:
-it is removed only where a record of this store has had its fence.
+Files of other stores, with other birth marks, are ignored. A file written by an earlier release names no store: it is
+removed only if a record of this store has had its fence.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ AT_ONCE = 200
 
 
 class Janitor:
-    """Walks through the folder by name, some files at a time, and begins anew at its end."""
+    """Walks through the folder in chunks, by file name, and starts over at the end."""
 
     def __init__(self, settings: Settings, store: AsyncStore, ledger: Ledger, old: float = OLD_S) -> None:
         self._settings = settings
@@ -40,7 +39,7 @@ class Janitor:
         self._reached = ""
 
     async def tidy(self) -> int:
-        """How many files were removed."""
+        """Process the next chunk of files. Return how many were removed."""
         folder = folder_for(self._settings)
         if folder is None:
             return 0
@@ -51,11 +50,11 @@ class Janitor:
         here = [name for name in names if name > self._reached][:AT_ONCE]
         self._reached = here[-1] if len(here) == AT_ONCE else ""
         useless = [name for name in here if name.rpartition("/")[2].startswith(UNFINISHED)]
-        useless += await self._of_nobody({name: whose for name in here if (whose := named(name)) is not None}, born)
+        useless += await self._unneeded({name: whose for name in here if (whose := named(name)) is not None}, born)
         await asyncio.to_thread(_remove, folder, useless)
         return len(useless)
 
-    async def _of_nobody(self, files: dict[str, Named], born: str) -> list[str]:
+    async def _unneeded(self, files: dict[str, Named], born: str) -> list[str]:
         ids = sorted({whose.task_id for whose in files.values()})
         found = await self._store.run_many(self._ledger.get(task_id, born) for task_id in ids)
         answers = dict(zip(ids, found, strict=True))
@@ -63,7 +62,7 @@ class Janitor:
 
 
 def _is_useless(name: str, whose: Named, answer: Task | RelierError) -> bool:
-    if isinstance(answer, RelierError):  # of anything else than a record that is gone nobody knows: leave it
+    if isinstance(answer, RelierError):  # keep the file unless the record is certainly gone
         gone = isinstance(answer, TaskNotFoundError) and not isinstance(answer, StoreEmptiedError)
         return gone and whose.born != ""
     if not whose.born and whose.fence not in {answer.record.fence, *(entry.fence for entry in answer.history)}:
@@ -79,4 +78,4 @@ def _is_useless(name: str, whose: Named, answer: Task | RelierError) -> bool:
 def _remove(folder: Folder, names: Iterable[str]) -> None:
     for name in names:
         folder.remove(name)
-        log.info("the checkpoint file %s was removed: no task needs it", name)
+        log.info("checkpoint file removed, no task needs it: file=%s", name)

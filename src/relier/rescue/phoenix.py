@@ -1,9 +1,10 @@
-"""Phoenix: the sweep that every worker runs, and `rl resurrector` alone. No leader: passes of several never collide,
-because each is one atomic script that looks at what has expired.
+"""Phoenix: the sweep that every worker runs, and that `rl resurrector` runs alone.
 
-One round: return the tasks of boots whose lease ran out, let due tasks into their queues, remove ended records past
-their end, and checkpoint files nobody needs. Brakes: at most `resurrection_batch_size` tasks in one pass, a pause of
-`resurrection_requeue_delay` between passes while there is more, and no more than `resurrection_max_queue_depth` revived
+There is no leader. Several sweeps never conflict, because each pass is one atomic script that acts on what has expired.
+
+One round returns the tasks of workers whose lease ran out, moves due tasks into their queues, removes expired records
+and deletes checkpoint files that no task needs. Limits: at most `resurrection_batch_size` tasks per pass, a pause of
+`resurrection_requeue_delay` between passes while more are left, and at most `resurrection_max_queue_depth` revived
 tasks waiting in a queue.
 """
 
@@ -28,15 +29,15 @@ log = logging.getLogger("relier.phoenix")
 
 REAP_EVERY_S = 5.0
 TIDY_EVERY_S = 60.0
-MOST_AT_ONCE = 5_000  # due or ended tasks moved in one round, so that a round has an end
+MOST_AT_ONCE = 5_000  # due or ended tasks moved in one round, so that a round is bounded
 
 
 class Rhythm:
-    """How often sweeps really come (s): as they should or, where the last three were later, the shortest pause.
+    """Measures the actual interval between sweeps (s): the configured one, or the shortest of the last three pauses.
 
-    The ledger takes a gap of two such intervals for an outage, after which nobody is declared lost for a while. Where
-    rounds are slow (a backlog, a distant store), a sweep that promised more than it keeps would never find the dead.
-    One long pause alone may well have been an outage.
+    The ledger treats a gap of two intervals as an outage and then declares no worker lost for a while. If rounds are
+    slow (a backlog, a distant store), a sweep that reports too short an interval would never find dead workers. A
+    single long pause may have been a real outage, so three are compared.
     """
 
     def __init__(self, interval: float) -> None:
@@ -52,19 +53,19 @@ class Rhythm:
 
 
 class Phoenix:
-    """Sweeps until it is told to end. `mourn` is told of those that a pass has buried."""
+    """Sweeps until `end` is called. Calls `on_buried` with the ids of tasks that a pass buried."""
 
     def __init__(
         self,
         settings: Settings,
         store: AsyncStore,
         ledger: Ledger,
-        mourn: Callable[[Sequence[str]], None] = lambda _: None,
+        on_buried: Callable[[Sequence[str]], None] = lambda _: None,
     ) -> None:
         self._settings = settings
         self._store = store
         self._ledger = ledger
-        self._mourn = mourn
+        self._on_buried = on_buried
         self._janitor = Janitor(settings, store, ledger)
         self._rhythm = Rhythm(settings.resurrection_check_interval)
         self._ending = asyncio.Event()
@@ -77,26 +78,26 @@ class Phoenix:
         self._ending.set()
 
     async def run(self) -> None:
-        """Round after round, also through outages of the store."""
+        """Sweep round after round, also through outages of the store."""
         trouble = ""
         while not self._ending.is_set():
             try:
                 pause = await self.sweep_once()
                 if trouble:
-                    log.info("the sweep goes on")
+                    log.info("sweep resumed")
                 trouble = ""
             except RelierError as error:
                 pause = self._settings.resurrection_check_interval
                 if type(error).__name__ != trouble:
                     trouble = type(error).__name__
-                    log.warning("the sweep cannot reach the store, and will try again: %s", error)
-            except Exception:  # one that ended silently would leave the work of the dead to others
+                    log.warning("sweep failed, will retry: %s", error)
+            except Exception:  # if the sweep ended silently, dead workers would go unnoticed
                 pause = self._settings.resurrection_check_interval
-                log.exception("the sweep stumbled, and goes on")
+                log.exception("sweep failed unexpectedly, will retry")
             await self._wait(pause)
 
     async def sweep_once(self) -> float:
-        """One round. Answers how long to wait for the next (s)."""
+        """Run one round. Return how long to wait before the next one (s)."""
         more = await self._revive()
         next_due = await self._promote()
         await self._reap()
@@ -104,11 +105,11 @@ class Phoenix:
         if more:
             return self._settings.resurrection_requeue_delay
         interval = self._settings.resurrection_check_interval
-        wait = interval * random.uniform(0.8, 1.0)  # workers that started together drift apart
+        wait = interval * random.uniform(0.8, 1.0)  # so that workers that started together drift apart
         return wait if next_due is None else min(wait, max(0.0, next_due))
 
     async def _revive(self) -> bool:
-        """Returns orphans. True: there are more, and no brake holds them."""
+        """Revive the tasks of lost workers. Return True if more are left and no limit holds them back."""
         settings, left = self._settings, self._settings.resurrection_batch_size
         interval_ms = round(1000 * self._rhythm.sweep(time.monotonic()))
         while left > 0:
@@ -118,17 +119,17 @@ class Phoenix:
                 )
             )
             left -= max(1, len(swept.outcomes))
-            self._tell(swept.outcomes, swept.deferred)
+            self._report(swept.outcomes, swept.deferred)
             if swept.deferred or not swept.pending:
                 return False
         return True
 
-    def _tell(self, outcomes: tuple[tuple[str, str], ...], deferred: int) -> None:
+    def _report(self, outcomes: tuple[tuple[str, str], ...], deferred: int) -> None:
         for task_id, state in outcomes:
-            log.info("revived task %s: its worker is gone; it is %s now", task_id, state)
+            log.info("task %s revived, its worker was lost: state=%s", task_id, state)
         self.revived += len(outcomes)
         if dead := [task_id for task_id, state in outcomes if state == State.DEAD]:
-            self._mourn(dead)
+            self._on_buried(dead)
         if deferred and not self._braked:
             log.warning(
                 "Resurrection scan deferred: recovery queue backlog too deep (%d tasks wait; the limit is "
@@ -139,7 +140,7 @@ class Phoenix:
         self._braked = deferred > 0
 
     async def _promote(self) -> float | None:
-        """Lets due tasks in. Seconds until the next one is due, as far as known."""
+        """Move due tasks into their queues. Return the seconds until the next one is due, if known."""
         for _ in range(MOST_AT_ONCE // SWEEP_TASKS):
             promoted = await self._store.run(self._ledger.promote(SWEEP_TASKS))
             if promoted.count < SWEEP_TASKS:
@@ -161,7 +162,7 @@ class Phoenix:
         try:
             await self._janitor.tidy()
         except ConfigurationError as error:
-            log.warning("checkpoint files nobody needs cannot be removed: %s", error)
+            log.warning("cannot remove unneeded checkpoint files: %s", error)
 
     async def _wait(self, seconds: float) -> None:
         try:

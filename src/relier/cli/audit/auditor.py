@@ -1,12 +1,12 @@
-"""The audit: no task was lost, and no key leaks. It reads a namespace that goes on working meanwhile.
+"""Audit a namespace while workers keep running.
 
-Both ways are walked: from each record to the index it belongs into, and from each entry of an index to its record.
-Together they say that every record is in exactly one index, and nothing has to be remembered but what looks wrong. Each
-look is one small script, so it sees one moment. What looks wrong is looked at twice more, with a pause before each, and
-only what looked wrong three times, and in the same way, is a finding. Chords that nobody will complete: joins.py.
+The audit walks both ways: from each record to the index it belongs in, and from each index entry to its record.
+Together they show that every record is in exactly one index, and only suspects need to be remembered. Each read is one
+small script and sees one moment. A suspect is read twice more, with a pause before each read, and becomes a finding
+only if all three reads show the same problem. chord_rules.py covers chords that nobody will complete.
 
-Not covered: records past their end of life, which the ledger forgot by design, and a store that lost the whole
-namespace, counters and all.
+Not covered: records past their end of life, which the ledger removes by design, and a store that lost the whole
+namespace including its counters.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from relier.cli.audit.chord_rules import Joins, waits
-from relier.cli.audit.findings import AuditReport, Finding, Seen, Subject
+from relier.cli.audit.chord_rules import ChordCheck, waits
+from relier.cli.audit.findings import AuditReport, Finding, ObservedKey, Subject
 from relier.cli.audit.rules import judge_books, judge_entry, judge_key, kind_of, unreadable_books
-from relier.cli.namespace_reads import Reads, chunks
+from relier.cli.namespace_reads import NamespaceReads, chunks
 from relier.errors import StoreReplyError
 from relier.keyring import NO_KEYS, Keyring
 from relier.ledger import keys
@@ -28,7 +28,7 @@ from relier.store.sync_store import SyncStore
 
 LOOKS = 3
 PAUSE = 0.2
-MOST_SUSPECTS = 10_000  # what is remembered; beyond that, things are so wrong that the rest is only counted
+MOST_SUSPECTS = 10_000  # suspects kept in memory; further ones are only counted
 OVERDUE_MS = 60_000
 
 
@@ -40,13 +40,15 @@ def audit(
     pause: float = PAUSE,
     sleep: Callable[[float], None] = time.sleep,
 ) -> AuditReport:
-    """Reads the whole namespace, some hundred keys at a time. `sleep` waits between two looks at what seems wrong."""
-    reads = Reads(store, ledger)
-    return _Audit(reads, store, ledger, Joins(reads, store, ledger, keyring), lambda: sleep(pause)).report()
+    """Read the whole namespace, a hundred keys at a time. `sleep` waits before suspects are read again."""
+    reads = NamespaceReads(store, ledger)
+    return _Audit(reads, store, ledger, ChordCheck(reads, store, ledger, keyring), lambda: sleep(pause)).report()
 
 
 class _Audit:
-    def __init__(self, reads: Reads, store: SyncStore, ledger: Ledger, joins: Joins, wait: Callable[[], None]) -> None:
+    def __init__(
+        self, reads: NamespaceReads, store: SyncStore, ledger: Ledger, joins: ChordCheck, wait: Callable[[], None]
+    ) -> None:
         self._reads = reads
         self._joins = joins
         self._waiting: list[Subject] = []
@@ -56,7 +58,7 @@ class _Audit:
         self._suspects: dict[Subject, Finding] = {}
         self._untold = 0
         self._indexes: list[tuple[str, bytes]] = []
-        self._boots: set[bytes] = set()
+        self._worker_ids: set[bytes] = set()
         self._kinds: Counter[str] = Counter()
         self._states: Counter[str] = Counter()
         self._entries = 0
@@ -79,7 +81,7 @@ class _Audit:
             seconds=round(time.monotonic() - began, 3),
         )
 
-    # --- first look ----------------------------------------------------------------------------------------------
+    # --- first pass ----------------------------------------------------------------------------------------------
 
     def _walk_keys(self) -> None:
         for found in self._reads.scan():
@@ -89,7 +91,7 @@ class _Audit:
                 if kind in {"due", "ready", "owned", "ended"}:
                     self._indexes.append((kind, key))
                 elif kind == "worker":
-                    self._boots.add(of)
+                    self._worker_ids.add(of)
 
     def _walk_indexes(self) -> None:
         for _, index in dict.fromkeys(self._indexes):
@@ -98,13 +100,13 @@ class _Audit:
                 self._suspect(self._look_at_entries([("entry", task_id, index) for task_id in ids], count=True))
         for name in ("boots", "leases"):
             index = keys.spell(self._ledger.prefix, name).encode()
-            self._boots.update(boot for boots in self._members(index) for boot in boots)
-        for some in chunks(sorted(self._boots)):
-            self._suspect(self._look_at_keys([("boot", boot, b"") for boot in some]))
+            self._worker_ids.update(worker_id for ids in self._members(index) for worker_id in ids)
+        for some in chunks(sorted(self._worker_ids)):
+            self._suspect(self._look_at_keys([("boot", worker_id, b"") for worker_id in some]))
         self._suspect(self._joins.look(self._waiting))
 
     def _members(self, index: bytes) -> Iterator[list[bytes]]:
-        """Of a key that is no sorted set, none: that it is another type is told by the look at the key itself."""
+        """Yield the members of an index: none if its key is not a sorted set, which is a finding of its own."""
         if self._store.command("TYPE", index, retry=True) in (b"zset", "zset"):
             yield from self._reads.members(index)
 
@@ -115,12 +117,12 @@ class _Audit:
             else:
                 self._untold += 1
 
-    # --- looking, the first time and again -----------------------------------------------------------------------
+    # --- reading and judging -----------------------------------------------------------------------
 
     def _look_at_keys(self, subjects: list[Subject], *, count: bool = False) -> dict[Subject, Finding]:
         found = {}
         for subject, answer in zip(subjects, self._reads.keys(subjects), strict=True):
-            seen = Seen.read(self._ledger.prefix, subject, answer)
+            seen = ObservedKey.read(self._ledger.prefix, subject, answer)
             if count and seen.type != "none":
                 self._kinds[seen.kind or "unknown"] += 1
                 if seen.kind == "task":
@@ -133,7 +135,7 @@ class _Audit:
         return found
 
     def _look_at_entries(self, subjects: list[Subject], *, count: bool = False) -> dict[Subject, Finding]:
-        """Entries of one index."""
+        """Judge entries of one index."""
         index = subjects[0][2]
         now, answers = self._reads.entries(index, [task_id for _, task_id, _ in subjects])
         found = {}
@@ -142,13 +144,13 @@ class _Audit:
             if past and count and float(score) < now - OVERDUE_MS:
                 self._overdue += 1
             finding = judge_entry(self._ledger.prefix, subject, score, what, home)
-            # The reaper has not come by yet, and the record's own expiry was quicker: nobody's loss.
+            # The record expired before the reaper removed its entry: nothing is lost.
             if finding is not None and not (past and not what):
                 found[subject] = finding
         return found
 
     def _confirmed(self) -> list[Finding]:
-        """What looked wrong and goes on doing so, in the same way."""
+        """Return the suspects that show the same problem in every read."""
         suspects = self._suspects
         for _ in range(LOOKS - 1):
             if not suspects:
@@ -182,16 +184,16 @@ class _Audit:
     # --- the books -----------------------------------------------------------------------------------------------
 
     def _books(self) -> tuple[dict[str, int], list[Finding]]:
-        """Accepted + replayed − ended = live. `stats` reads it all at one moment; looking again costs nothing.
+        """Check that accepted + replayed − ended = live. `stats` reads all counters at one moment.
 
-        More than a page of queues or workers is not read at one moment: then only a difference that stays the same
-        is a finding."""
+        More than a page of queues or workers is not read at one moment; then only a constant difference is a finding.
+        """
         differences = set()
         for look in range(LOOKS):
             try:
                 stats = read_stats(self._store.run, self._ledger)
                 books, finding = judge_books(stats)
-            except StoreReplyError as error:  # a key of the namespace is of another type, which is a finding too
+            except StoreReplyError as error:  # a key has the wrong type, which is a finding of its own
                 return judge_books(None)[0], [unreadable_books(str(error))]
             differences.add(books["missing"])
             if finding is None or (stats.pages > 1 and len(differences) > 1):

@@ -1,11 +1,11 @@
-"""Chords that nobody will complete: a join that has looked for its parts in vain while no live task leads to it.
+"""Find chords that will never complete: a join waits for parts, and no live task can bring one.
 
-A member of a chord carries the chord's group id in its message, and so does every task before it in a chain. A live
-task whose message does not contain the id brings no part. Messages that hide what they contain (compressed, packed, or
-encrypted with a key that is not at hand) may contain any id, and then no chord is blamed.
+Every member of a chord, and every task before it in a chain, carries the chord's group id in its message. A live task
+whose message does not contain the id cannot bring a part. Some messages cannot be searched: compressed or packed ones,
+and those encrypted with a missing key. They may contain any id, so while one is live no chord is reported.
 
-Not covered: members outside the ledger, on a broker or in an outbox. A join first looks after an hour, so they have had
-their time, and the advice names them.
+Not covered: members outside the ledger, on a broker or in an outbox. A join checks for its parts only after an hour,
+which gives them time, and the advice mentions them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Set
 
 from relier.cli.audit.findings import Finding, Subject, shown
-from relier.cli.namespace_reads import Reads, chunks
+from relier.cli.namespace_reads import NamespaceReads, chunks
 from relier.codec import decode
 from relier.envelope import open_envelope
 from relier.errors import CorruptRecordError, RelierError, StoreReplyError
@@ -24,36 +24,36 @@ from relier.ledger.ledger import Ledger
 from relier.ledger.replies import read_record
 from relier.store.sync_store import SyncStore
 
-SUFFIX = ".chord"  # of a join's id, behind that of its group
+SUFFIX = ".chord"  # a join's id is the group id with this suffix
 PACKED = "relier.spread"
 ENCRYPTED = b'"aes-gcm:'
 AT_ONCE = 25  # records: each may be a megabyte
 READ_ERRORS = (RelierError, ValueError, LookupError, TypeError, AttributeError)
 
 
-class Joins:
-    """Looks for those who could still bring a part."""
+class ChordCheck:
+    """Finds out which chords can still get a part."""
 
-    def __init__(self, reads: Reads, store: SyncStore, ledger: Ledger, keyring: Keyring) -> None:
+    def __init__(self, reads: NamespaceReads, store: SyncStore, ledger: Ledger, keyring: Keyring) -> None:
         self._reads = reads
         self._store = store
         self._prefix = ledger.prefix
         self._keyring = keyring
 
     def look(self, subjects: Iterable[Subject]) -> dict[Subject, Finding]:
-        """What is wrong with some joins; each is a subject `join`."""
+        """Return a finding for each of these joins that no live task leads to."""
         waiting: dict[str, Subject] = {}
         for some in chunks(subjects):
             answers = self._reads.keys([("task", of, key) for _, of, key in some])
             waiting |= {group_of(join): join for join, facts in zip(some, answers, strict=True) if waits(facts)}
         try:
             reached = self._reached(set(waiting)) if waiting else set()
-        except StoreReplyError:  # an index is of another type, which is a finding of its own
+        except StoreReplyError:  # an index has the wrong type, which is a finding of its own
             return {}
         return {subject: _finding(subject) for group, subject in waiting.items() if group not in reached}
 
     def _reached(self, groups: Set[str]) -> Set[str]:
-        """Which of these groups some live task leads to; all of them where that cannot be known."""
+        """Return the groups that a live task leads to, or all of them if a message cannot be searched."""
         pattern = re.compile("|".join(map(re.escape, sorted(groups, key=len, reverse=True))))
         found: set[str] = set()
         for task_id, raw in self._live():
@@ -74,13 +74,13 @@ class Joins:
                             yield shown(task_id), raw
 
     def _indexes(self) -> Iterator[bytes]:
-        """Of what lives now: queues and workers come and go between two looks."""
+        """Yield the indexes of live tasks. They are read each time, because queues and workers come and go."""
         yield keys.spell(self._prefix, "due").encode()
         for queue in self._store.command("SMEMBERS", keys.spell(self._prefix, "queues"), retry=True):
             yield keys.spell(self._prefix, "ready", shown(queue)).encode()
-        for boots in self._reads.members(keys.spell(self._prefix, "boots").encode()):
-            for boot in boots:
-                yield keys.spell(self._prefix, "owned", shown(boot)).encode()
+        for worker_ids in self._reads.members(keys.spell(self._prefix, "boots").encode()):
+            for worker_id in worker_ids:
+                yield keys.spell(self._prefix, "owned", shown(worker_id)).encode()
 
 
 def group_of(join: Subject) -> str:
@@ -88,16 +88,16 @@ def group_of(join: Subject) -> str:
 
 
 def waits(facts: list[object]) -> bool:
-    """Whether a task, by what lua/keys.lua tells of it, is a join that has looked and waits on."""
+    """Return whether the facts of lua/keys.lua describe a join that checked for its parts and still waits."""
     return len(facts) > 5 and facts[5] in (b"1", "1")
 
 
 def text_of(task_id: str, raw: bytes, keyring: Keyring) -> str | None:
-    """The Celery message in a record, as text to search; empty where there is none, None where it cannot be read."""
+    """Return the Celery message in a record as searchable text: empty if there is none, None if it is unreadable."""
     try:
         record, payload = read_record(task_id, raw)
     except CorruptRecordError:
-        return ""  # nobody can run it
+        return ""  # no worker can run it
     if record.name == PACKED:
         return None
     try:
@@ -116,7 +116,7 @@ def _finding(subject: Subject) -> Finding:
     return Finding(
         "join_without_members",
         shown(subject[2]),
-        f"Chord {group_of(subject)} waits for parts, and no task in the ledger leads to it: its body will not run.",
-        f"If members are elsewhere, on the broker as tasks that are not adopted or in an outbox, let them run. If not, "
-        f"remove it with `rl tasks cancel {task_id}` and send the chord again.",
+        f"Chord {group_of(subject)} waits for parts, and no task in the ledger can bring one: its body will not run.",
+        f"If members wait elsewhere (on the broker, not adopted, or in an outbox), let them run. Otherwise cancel it "
+        f"with `rl tasks cancel {task_id}` and send the chord again.",
     )

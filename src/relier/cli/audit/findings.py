@@ -1,4 +1,4 @@
-"""What an audit saw, and what it finds: frozen values."""
+"""The values of an audit: the keys it observed, and its findings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Subject = tuple[str, bytes, bytes]  # kind of key (or `entry`, `boot`), what it 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong: a word for programs, the key it is about, what is wrong, what to do."""
+    """One problem: its kind (for programs), the key, a description and advice."""
 
     kind: str
     key: str
@@ -22,7 +22,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """`keys` by kind, `records` by state, `books`: counters and what lives. `untold`: suspects beyond what is kept."""
+    """The result of an audit: `keys` by kind, `records` by state, `books` (counters and live tasks).
+
+    `untold` counts suspects beyond MOST_SUSPECTS, which were not checked again.
+    """
 
     keys: dict[str, int]
     records: dict[str, int]
@@ -53,8 +56,8 @@ class AuditReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """One key as it was seen: kind, what it is per, type, time to live (ms, -1 none), what lua/keys.lua tells of it."""
+class ObservedKey:
+    """One key as read by lua/keys.lua: kind, subject, type, time to live (ms, -1 for none) and facts."""
 
     prefix: str
     kind: str
@@ -65,7 +68,7 @@ class Seen:
     facts: tuple[Any, ...]
 
     @classmethod
-    def read(cls, prefix: str, subject: Subject, answer: list[Any]) -> Seen:
+    def read(cls, prefix: str, subject: Subject, answer: list[Any]) -> ObservedKey:
         kind, of, key = subject
         return cls(prefix, kind, shown(of), shown(key), shown(answer[0]), int(answer[1]), tuple(answer[2:]))
 

@@ -1,11 +1,11 @@
-"""What an audit finds, and how it judges what it saw: pure functions of facts."""
+"""The rules of the audit: pure functions that judge what was read."""
 
 from __future__ import annotations
 
 import shlex
 
-from relier.cli.audit.findings import Finding, Seen, Subject, shown
-from relier.cli.output import many, span
+from relier.cli.audit.findings import Finding, ObservedKey, Subject, shown
+from relier.cli.output import plural, span
 from relier.ledger import keys
 from relier.ledger.stats import Stats
 from relier.states import BY_WORD, ENDED, LIVE
@@ -15,7 +15,7 @@ _BEGINS = {key.spelled.encode(): key.name for key in keys.SCHEMA if key.per is n
 
 
 def kind_of(prefix: bytes, key: bytes) -> Subject:
-    """Which kind of key this is, and of what; kind '' where it is none of the schema's."""
+    """Return the kind of a key and its subject; the kind is empty if the key is not in the schema."""
     rest = key.removeprefix(prefix)
     if rest in _EXACT:
         return _EXACT[rest], b"", key
@@ -26,94 +26,94 @@ def kind_of(prefix: bytes, key: bytes) -> Subject:
 # --- keys --------------------------------------------------------------------------------------------------------
 
 
-def judge_key(seen: Seen) -> Finding | None:
-    """What is wrong with a key; None for a sound one, and for one that has gone since."""
+def judge_key(seen: ObservedKey) -> Finding | None:
+    """Return what is wrong with a key, or None if it is sound or no longer exists."""
     if seen.kind == "boot":
-        return _boot(seen)
+        return _worker(seen)
     if seen.type == "none":
         return None
     if not seen.kind:
         return seen.finding(
             "unknown_key",
-            f"{seen.key} ({seen.type}) is no key of Relier's.",
-            f"Find out who writes into this namespace, then remove it: {command('UNLINK', seen.key)}",
+            f"{seen.key} ({seen.type}) is not one of Relier's keys.",
+            f"Find out what wrote it, then delete it: {command('UNLINK', seen.key)}",
         )
     expected = keys.BY_NAME[seen.kind].type
     if seen.type != expected:
         return seen.finding(
             "wrong_type",
-            f"{seen.key} is a {seen.type}, and should be a {expected}: something else wrote to it.",
-            f"Look at it, then remove it: {command('UNLINK', seen.key)}",
+            f"{seen.key} is a {seen.type} but should be a {expected}: another program wrote to it.",
+            f"Inspect it, then delete it: {command('UNLINK', seen.key)}",
         )
     judge = _JUDGES.get(seen.kind)
     return judge(seen) if judge else None
 
 
-def _task(seen: Seen) -> Finding | None:
+def _task(seen: ObservedKey) -> Finding | None:
     what, home, place = seen.fact(0), seen.fact(1), seen.fact(2)
     if what == "tombstone":
         return _must_expire(seen, "tombstone_without_expiry", f"The tombstone of task {seen.of}")
     if what not in BY_WORD:
         return seen.finding(
             "corrupt_record",
-            f"The record of task {seen.of} cannot be read: something else wrote to it.",
-            f"Look at it: {command('GETRANGE', seen.key, '0', '200')}. A worker that meets it in its queue buries it; "
-            f"if it is in none, remove it.",
+            f"The record of task {seen.of} cannot be read: another program wrote to it.",
+            f"Inspect it: {command('GETRANGE', seen.key, '0', '200')}. A worker that finds it in a queue buries it; "
+            f"if it is in no queue, delete it.",
         )
     if not place:
         return _homeless(seen, what, index_in_words(home))
     if BY_WORD[what] in LIVE:
         return _must_stay(seen, f"Task {seen.of} is {what}, but its record")
-    if place == "inf":  # held for ever, on purpose
+    if place == "inf":  # kept forever on purpose
         return None
     return _must_expire(seen, "ended_without_expiry", f"The record of task {seen.of}, which is {what},")
 
 
-def _homeless(seen: Seen, state: str, home: str) -> Finding:
+def _homeless(seen: ObservedKey, state: str, home: str) -> Finding:
     again = f"Cancel it with `rl tasks cancel {seen.of}` and push it again."
     advice = {
         "scheduled": again,
         "queued": again,
-        "running": "When its worker is gone, nothing returns it: push it again under another id.",
-        "dead": f"No list shows it; replay it by its id: `rl dlq replay {seen.of}`.",
+        "running": "If its worker dies, nothing returns it to its queue: push it again under another id.",
+        "dead": f"No list shows it; replay it by id: `rl dlq replay {seen.of}`.",
     }
-    end = ": nobody will come to it." if BY_WORD[state] in LIVE else "."
+    end = ": no worker will find it." if BY_WORD[state] in LIVE else "."
     return seen.finding(
         "record_in_no_index",
         f"Task {seen.of} is {state}, but {home} does not hold it{end}",
-        advice.get(state, "It expires by itself."),
+        advice.get(state, "Nothing to do: it expires."),
     )
 
 
-def _must_stay(seen: Seen, what: str) -> Finding | None:
+def _must_stay(seen: ObservedKey, what: str) -> Finding | None:
     if seen.ttl < 0:
         return None
     return seen.finding(
         "live_with_expiry",
-        f"{what} expires in {span(seen.ttl)}: it would vanish.",
-        f"Take the expiry away: {command('PERSIST', seen.key)}",
+        f"{what} expires in {span(seen.ttl)} and would be lost.",
+        f"Remove the expiry: {command('PERSIST', seen.key)}",
     )
 
 
-def _must_expire(seen: Seen, kind: str, what: str) -> Finding | None:
+def _must_expire(seen: ObservedKey, kind: str, what: str) -> Finding | None:
     if seen.ttl >= 0:
         return None
     return seen.finding(
         kind,
-        f"{what} has no expiry: {seen.key} would stay for ever if nobody sweeps.",
-        f"Give it one: {command('PEXPIRE', seen.key, '86400000')}",
+        f"{what} has no expiry: {seen.key} would stay forever if no worker sweeps.",
+        f"Set one: {command('PEXPIRE', seen.key, '86400000')}",
     )
 
 
-def _left_over(seen: Seen, kind: str, problem: str) -> Finding:
-    return seen.finding(kind, problem, f"Remove it: {command('UNLINK', seen.key)}")
+def _left_over(seen: ObservedKey, kind: str, problem: str) -> Finding:
+    return seen.finding(kind, problem, f"Delete it: {command('UNLINK', seen.key)}")
 
 
-def _side(seen: Seen) -> Finding | None:
+def _side(seen: ObservedKey) -> Finding | None:
     what = seen.fact(0)
     if what not in BY_WORD and what != "corrupt":
         return _left_over(
-            seen, "side_without_record", f"The {seen.kind} of task {seen.of} is left over: there is no such record."
+            seen, "side_without_record", f"The {seen.kind} of task {seen.of} is left over: the task has no record."
         )
     if seen.kind in {"checkpoint", "steps"} and what in {"done", "cancelled"}:
         return _left_over(seen, "side_of_ended", f"The {seen.kind} of task {seen.of} is left over: the task is {what}.")
@@ -122,82 +122,82 @@ def _side(seen: Seen) -> Finding | None:
     return None
 
 
-def _owned(seen: Seen) -> Finding | None:
+def _owned(seen: ObservedKey) -> Finding | None:
     if seen.fact(0):
         return None
     return seen.finding(
         "owned_without_boot",
-        f"Worker {seen.of} holds tasks, but is not registered: nobody will return them.",
-        f"Declare it lost, and the next sweep returns them: {command('ZADD', seen.spell('boots'), '0', seen.of)}",
+        f"Worker {seen.of} holds tasks but is not registered: no sweep returns them.",
+        f"Declare it lost, so that the next sweep returns them: {command('ZADD', seen.spell('boots'), '0', seen.of)}",
     )
 
 
-def _of_boot(seen: Seen) -> Finding | None:
+def _of_worker(seen: ObservedKey) -> Finding | None:
     if seen.fact(0):
         return None
     return _left_over(seen, "worker_key_without_boot", f"{seen.key} is left over: worker {seen.of} is not registered.")
 
 
-def _boot(seen: Seen) -> Finding | None:
+def _worker(seen: ObservedKey) -> Finding | None:
     lease, length, about = (seen.fact(n) for n in range(3))
     boots = seen.spell("boots")
     if length and not lease:
         return Finding(
             "lease_without_boot",
             seen.spell("leases"),
-            f"Worker {seen.of} has a lease, but is not registered.",
+            f"Worker {seen.of} has a lease but is not registered.",
             f"Remove it: {command('ZREM', seen.spell('leases'), seen.of)}",
         )
     if lease not in {"", "0"} and not (length and about):
         return Finding(
             "boot_incomplete",
             boots,
-            f"Worker {seen.of} is registered, but its {'own key' if length else 'lease'} is gone.",
-            f"Restart that worker; if it is gone, declare it lost: {command('ZADD', boots, '0', seen.of)}",
+            f"Worker {seen.of} is registered, but its {'worker key' if length else 'lease'} is gone.",
+            f"Restart that worker; if it no longer runs, declare it lost: {command('ZADD', boots, '0', seen.of)}",
         )
     return None
 
 
-def _queue(seen: Seen) -> Finding | None:
+def _queue(seen: ObservedKey) -> Finding | None:
     if seen.fact(0):
         return None
     return seen.finding(
         "queue_unknown",
-        f"{seen.key} is there, but queue {seen.of!r} is not in the list of queues: no command shows it.",
+        f"{seen.key} exists, but queue {seen.of!r} is not in the list of queues: no command shows it.",
         f"Add it: {command('SADD', seen.spell('queues'), seen.of)}",
     )
 
 
-def _bell(seen: Seen) -> Finding | None:
+def _bell(seen: ObservedKey) -> Finding | None:
     if int(seen.facts[1]) <= 1:
         return _queue(seen)
     return seen.finding(
         "bell_too_long",
-        f"The bell of queue {seen.of!r} holds {seen.facts[1]} rings, and should hold one at the most.",
-        f"Harmless; to tidy up: {command('LTRIM', seen.key, '0', '0')}",
+        f"The bell of queue {seen.of!r} holds {seen.facts[1]} entries but should hold at most one.",
+        f"Harmless. To clean up: {command('LTRIM', seen.key, '0', '0')}",
     )
 
 
-def _idem(seen: Seen) -> Finding | None:
+def _idem(seen: ObservedKey) -> Finding | None:
     value, what, holds = (seen.fact(n) for n in range(3))
     task_id, _, until = value.partition(" ")
     held = f"Idempotency key {seen.of!r} is held for task {task_id}, which"
     if what not in BY_WORD and what != "corrupt":
         return _left_over(seen, "key_without_record", f"{held} has no record.")
     if holds != seen.of and what != "corrupt":
-        return _left_over(seen, "key_without_record", f"{held} does not know of it.")
+        return _left_over(seen, "key_without_record", f"{held} does not hold it.")
     if until:
         return _must_expire(seen, "key_without_expiry", f"Idempotency key {seen.of!r}, whose task is done,")
     return _must_stay(seen, f"Idempotency key {seen.of!r}")
 
 
-def _ended(seen: Seen) -> Finding | None:
+def _ended(seen: ObservedKey) -> Finding | None:
     if seen.of in BY_WORD and BY_WORD[seen.of] in ENDED:
         return None
     return _left_over(seen, "unknown_key", f"{seen.key} lists ended tasks of a state that does not exist.")
 
 
-def _rate(seen: Seen) -> Finding | None:
+def _rate(seen: ObservedKey) -> Finding | None:
     return _must_expire(seen, "rate_without_expiry", f"The mark of limit {seen.of!r}")
 
 
@@ -205,8 +205,8 @@ _JUDGES = {
     "task": _task,
     **dict.fromkeys(("more", "history", "checkpoint", "steps"), _side),
     "owned": _owned,
-    "worker": _of_boot,
-    "asked": _of_boot,
+    "worker": _of_worker,
+    "asked": _of_worker,
     "ready": _queue,
     "bell": _bell,
     "ended": _ended,
@@ -219,7 +219,7 @@ _JUDGES = {
 
 
 def judge_entry(prefix: str, subject: Subject, score: bytes, what: bytes, home: bytes) -> Finding | None:
-    """What is wrong with an entry of an index; None for a sound one, and for one that has left since."""
+    """Return what is wrong with an index entry, or None if it is sound or no longer exists."""
     _, raw_id, raw_index = subject
     index, task_id, state = shown(raw_index), shown(raw_id), shown(what)
     if not score or prefix + shown(home) == index:
@@ -229,21 +229,21 @@ def judge_entry(prefix: str, subject: Subject, score: bytes, what: bytes, home: 
         return Finding(
             "record_in_wrong_index",
             index,
-            f"Task {task_id} is {state} and belongs into {index_in_words(shown(home))}, but {place} lists it too.",
+            f"Task {task_id} is {state} and belongs in {index_in_words(shown(home))}, but {place} lists it too.",
             f"Remove the entry: {command('ZREM', index, task_id)}",
         )
     if state == "corrupt":
-        return None  # told once, by its key
+        return None  # reported once, for its key
     return Finding(
         "entry_without_record",
         index,
-        f"{place[0].upper()}{place[1:]} lists task {task_id}, which has no record: something else deleted it.",
-        "It is lost; push it again. Whoever meets the entry removes it.",
+        f"{place[0].upper()}{place[1:]} lists task {task_id}, which has no record: another program deleted it.",
+        "The task is lost; push it again. The entry is removed when a worker finds it.",
     )
 
 
 def index_in_words(rest: str) -> str:
-    """An index as people call it; `rest` is its key without the namespace's prefix."""
+    """Return an index in words. `rest` is its key without the namespace prefix."""
     kind, of, _ = kind_of(b"", rest.encode())
     name = shown(of)
     return {
@@ -260,7 +260,7 @@ COUNTED = ("submitted", "replayed", "done", "dead", "cancelled", "strays")
 
 
 def judge_books(stats: Stats | None) -> tuple[dict[str, int], Finding | None]:
-    """Accepted + replayed − ended = live, all read at one moment. All zero where they could not be read."""
+    """Check that accepted + replayed − ended = live. All counters are zero if they could not be read."""
     counts = stats.counts if stats else {}
     states = stats.by_state() if stats else {}
     books = {name: counts.get(name, 0) for name in COUNTED}
@@ -271,19 +271,19 @@ def judge_books(stats: Stats | None) -> tuple[dict[str, int], Finding | None]:
     if missing == 0:
         return books, None
     if missing > 0:
-        led = f" {many(books['strays'], 'index entry', 'index entries')} led to no record." if books["strays"] else ""
+        led = f" {plural(books['strays'], 'index entry', 'index entries')} led to no record." if books["strays"] else ""
         return books, Finding(
             "books",
             "counts",
-            f"{many(missing, 'task was', 'tasks were')} accepted and neither ended nor live: lost from the store.{led}",
+            f"{plural(missing, 'task was', 'tasks were')} accepted and neither ended nor live: lost.{led}",
             "Something deleted records or index entries: a FLUSHDB, an eviction, an old backup, a person. Compare with "
             "what your producers pushed.",
         )
     return books, Finding(
         "books",
         "counts",
-        f"{many(-missing, 'task is', 'tasks are')} live that were never accepted, or the counters were set back.",
-        "Restoring an old backup does that. If nothing else is wrong, nothing is lost.",
+        f"{plural(-missing, 'task is', 'tasks are')} live but were never accepted, or the counters were reset.",
+        "Restoring an old backup causes this. If there is no other finding, nothing is lost.",
     )
 
 
@@ -291,11 +291,11 @@ def unreadable_books(why: str) -> Finding:
     return Finding(
         "books_unreadable",
         "counts",
-        f"What was accepted and what lives cannot be counted: {why}.",
-        "A key of the namespace is not what it should be: see the other findings, and repair that first.",
+        f"Accepted and live tasks cannot be counted: {why}.",
+        "A key of the namespace has the wrong type: fix the other findings first.",
     )
 
 
 def command(*words: str) -> str:
-    """A command as one would type it into redis-cli."""
+    """Return a command as it is typed into redis-cli."""
     return f"`{' '.join(shlex.quote(word) for word in words)}`"

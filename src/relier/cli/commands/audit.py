@@ -1,21 +1,21 @@
-"""rl audit: prove that no task was lost and no key leaks."""
+"""rl audit: verify that no task was lost and no key was leaked."""
 
 from __future__ import annotations
 
 import click
 
 from relier.cli.audit import AuditReport, audit, auditor
-from relier.cli.output import many, print_json
+from relier.cli.output import plural, print_json
 from relier.cli.session import Exit, Session, with_session
 
 
 @click.command("audit")
 @with_session
 def audit_command(session: Session) -> Exit:
-    """Prove that no task was lost and no key leaks.
+    """Verify that no task was lost and no key was leaked.
 
-    Reads every key of the namespace while it works; what looks wrong is looked at three times before it is told.
-    Exits with 1 where something is wrong.
+    Reads every key of the namespace. Workers may keep running: a problem is reported only if three checks find it.
+    Exits with 1 if something is wrong.
     """
     report = audit(session.store, session.ledger, keyring=session.keyring, pause=auditor.PAUSE)
     if session.as_json:
@@ -28,20 +28,20 @@ def audit_command(session: Session) -> Exit:
 def _tell(session: Session, report: AuditReport) -> None:
     records = sum(report.records.values())
     click.echo(
-        f"Looked at {many(sum(report.keys.values()), 'key')}, {many(records, 'record')} and "
-        f"{many(report.entries, 'index entry', 'index entries')} of {session.where} in {report.seconds:.1f} s."
+        f"Checked {plural(sum(report.keys.values()), 'key')}, {plural(records, 'record')} and "
+        f"{plural(report.entries, 'index entry', 'index entries')} in {session.where} in {report.seconds:.1f} s."
     )
     click.echo(report.equation)
     if report.overdue:
         click.echo(
-            f"! {many(report.overdue, 'ended record')} should have been removed over a minute ago: nobody sweeps. "
-            f"Start a worker, or `rl resurrector`."
+            f"! {plural(report.overdue, 'ended record')} should have been removed over a minute ago: no worker sweeps. "
+            f"Start `rl worker` or `rl resurrector`."
         )
     for finding in report.findings:
         click.echo(f"✗ {finding.problem}\n    {finding.advice}")
     if report.untold:
-        click.echo(f"✗ {many(report.untold, 'more thing')} looked wrong and were not looked at again.")
+        click.echo(f"✗ {plural(report.untold, 'further suspect')} not checked again: too many problems.")
     if report.ok:
-        click.echo("✓ Nothing is lost, and nothing leaks.")
+        click.echo("✓ No task is lost, and no key is leaked.")
     else:
-        click.echo(f"{many(len(report.findings), 'finding')}.")
+        click.echo(f"{plural(len(report.findings), 'finding')}.")

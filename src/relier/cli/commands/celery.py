@@ -1,4 +1,4 @@
-"""rl celery: an app that Relier is installed into."""
+"""rl celery: operate on a Celery app that uses Relier."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from relier.cli.output import many, print_json
-from relier.cli.session import Exit, Failure, Session, with_session
+from relier.cli.output import plural, print_json
+from relier.cli.session import CommandFailure, Exit, Session, with_session
 from relier.errors import RelierError
 from relier.submit.client import Client, use_client
 from relier.version import how_to_install
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 
 @click.group()
 def celery() -> None:
-    """Celery apps that keep their tasks in the ledger."""
+    """Operate on a Celery app that keeps its tasks in the ledger."""
 
 
 @celery.command()
-@click.option("-A", "--app", "where", required=True, metavar="APP", help="The app, as `celery -A` takes it.")
-@click.option("--dry-run", is_flag=True, help="Only count: send nothing, pause nothing.")
+@click.option("-A", "--app", "where", required=True, metavar="APP", help="Celery app, as for `celery -A`.")
+@click.option("--dry-run", is_flag=True, help="Count the tasks; send and pause nothing.")
 @with_session
 def drain(session: Session, where: str, dry_run: bool) -> Exit:
-    """Send what waits in the ledger to the broker, as plain messages: the way back to Celery without Relier.
+    """Send the waiting tasks to the broker as plain Celery messages, to stop using Relier.
 
-    All queues are paused first and stay so; what runs comes to its end. Then take `install` out of the app, and
-    restart its workers. Exit code 1 where tasks stayed behind that no plain worker could run, 3 where the broker or the
-    store does not answer.
+    All queues are paused first and stay paused; running tasks finish. Afterwards, remove `install` from the app and
+    restart its workers. Exits with 1 if some tasks stayed in the ledger because plain Celery cannot run them, and
+    with 3 if the broker or the store does not answer.
     """
     try:
         from relier.celery.adoption import adoption_of, app_named
         from relier.celery.return_to_broker import broker_errors, see_broker
         from relier.celery.return_to_broker import drain as send_all
     except ImportError as error:
-        raise Failure(f"{error}; to install Celery, {how_to_install('celery')}", Exit.USAGE) from error
+        raise CommandFailure(f"{error}; to install Celery, {how_to_install('celery')}", Exit.USAGE) from error
     use_client(Client(session.settings))
     app = app_named(where)
     adoption, paused = adoption_of(app), False
@@ -49,30 +49,30 @@ def drain(session: Session, where: str, dry_run: bool) -> Exit:
     except RelierError:
         raise
     except broker_errors(app) as error:
-        raise Failure(f"the broker does not answer ({error}); {_left(paused)}", Exit.STORE) from error
-    _tell(session, drained, dry_run=dry_run)
+        raise CommandFailure(f"the broker does not answer ({error}); {_advice(paused)}", Exit.STORE) from error
+    _print(session, drained, dry_run=dry_run)
     return Exit.PROBLEM if drained.kept else Exit.OK
 
 
-def _left(paused: bool) -> str:
-    """How things are, and what to do, once the broker is away."""
+def _advice(paused: bool) -> str:
+    """Return what was done and what to do when the broker does not answer."""
     if not paused:
-        return "nothing was sent, and no queue was paused; see that it runs, and that the app's broker_url leads to it"
+        return "nothing was sent, and no queue was paused; check that it runs and that the app's broker_url is correct"
     return (
-        "what did not go there waits in the ledger, in queues that are paused; run this again, or let workers go on "
-        "with `rl queues resume`"
+        "unsent tasks wait in the ledger, in paused queues; run this command again, or resume the queues with "
+        "`rl queues resume`"
     )
 
 
-def _tell(session: Session, drained: Drained, *, dry_run: bool) -> None:
+def _print(session: Session, drained: Drained, *, dry_run: bool) -> None:
     if session.as_json:
         print_json({"sent": drained.sent, "kept": drained.kept, "running": drained.running, "dry_run": dry_run})
         return
-    click.echo(f"{many(drained.sent, 'task')} {'would go' if dry_run else 'went'} to the broker.")
+    click.echo(f"{plural(drained.sent, 'task')} {'would be ' if dry_run else ''}sent to the broker.")
     if drained.running:
-        click.echo(f"Still running: {many(drained.running, 'task')}; let them end before you stop the workers.")
+        click.echo(f"Still running: {plural(drained.running, 'task')}. Let them finish before you stop the workers.")
     if drained.kept:
         click.echo(
-            f"{many(len(drained.kept), 'task')} stayed behind, rl_tasks or chords that wait for their parts, which "
-            f"plain Celery cannot run: {', '.join(drained.kept[:3])}"
+            f"{plural(len(drained.kept), 'task')} stayed in the ledger: plain Celery cannot run rl_tasks, or chords "
+            f"that wait for their parts. For example: {', '.join(drained.kept[:3])}"
         )

@@ -1,4 +1,4 @@
-"""rl dlq: dead letters. List, show, replay, discard."""
+"""rl dlq: list, show, replay and discard dead letters."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ from typing import IO
 
 import click
 
-from relier.cli.dead_letter_selection import Selection, carry_out, choose, confirm, read_rate, selection_options, tell
-from relier.cli.namespace_reads import Reads
-from relier.cli.output import harmless, print_json, print_table, span, when
-from relier.cli.payload_view import describe, edited, message_in, pretty, with_failures_seen
-from relier.cli.session import Exit, Failure, Session, with_session
-from relier.cli.task_list import Wanted, as_dict, list_options, list_tasks, tell_rest
+from relier.cli.dead_letter_selection import (
+    Selection,
+    apply_move,
+    choose,
+    confirm,
+    read_rate,
+    report_outcomes,
+    selection_options,
+)
+from relier.cli.namespace_reads import NamespaceReads
+from relier.cli.output import print_json, print_table, printable, span, when
+from relier.cli.payload_view import describe, edited, message_in, pretty, with_redacted_failures
+from relier.cli.session import CommandFailure, Exit, Session, with_session
+from relier.cli.task_list import TaskFilter, as_dict, list_options, list_tasks, print_list_footer
 from relier.failure import read_failure
 from relier.ledger.pages import read_stats, read_steps
 from relier.ledger.records import HistoryEntry, Record, Task, new_task_id
@@ -20,19 +28,19 @@ from relier.states import State
 
 
 @click.group(invoke_without_command=True)
-@click.option("--reason", default="", metavar="REASON", help="Only tasks that died of this.")
+@click.option("--reason", default="", metavar="REASON", help="Only tasks with this reason.")
 @list_options
 @with_session
 def dlq(session: Session, reason: str, queue: str, name: str, limit: int, cursor: str | None) -> None:
-    """Dead letters. `rl dlq` alone lists them; the commands below show, replay and discard.
+    """List dead letters, or show, replay and discard them.
 
-    The list begins with those that will be forgotten first.
+    Without a command, lists dead letters, the ones that expire first at the top.
     """
     if click.get_current_context().invoked_subcommand:
         return
-    listing = list_tasks(session, Wanted([State.DEAD], queue, name, reason), limit, cursor)
+    listing = list_tasks(session, TaskFilter([State.DEAD], queue, name, reason), limit, cursor)
     stats = read_stats(session.run, session.ledger)
-    said = Reads(session.store, session.ledger).last_words([record.id for record in listing.records])
+    said = NamespaceReads(session.store, session.ledger).last_history_lines([record.id for record in listing.records])
     messages = [
         message_in(session, record, read_history(line).detail) if line else ""
         for record, line in zip(listing.records, said, strict=True)
@@ -58,7 +66,7 @@ def dlq(session: Session, reason: str, queue: str, name: str, limit: int, cursor
     else:
         which = " that match" if reason or queue or name else ""
         click.echo(f"No dead letters{which} in {session.where}.")
-    tell_rest(listing)
+    print_list_footer(listing)
 
 
 HEADERS = ("ID", "NAME", "REASON", "MESSAGE", "DIED", "ATTEMPTS")
@@ -68,17 +76,17 @@ def _row(record: Record, message: str, now_ms: int) -> tuple[str, ...]:
     return record.id, record.name, record.reason, message, when(record.moved_ms, now_ms), str(record.attempt)
 
 
-# --- one of them -------------------------------------------------------------------------------------------------
+# --- one dead letter ---------------------------------------------------------------------------------------------
 
 
 @dlq.command()
 @click.argument("task_id", metavar="ID")
 @with_session
 def show(session: Session, task_id: str) -> None:
-    """All that is known of one dead task: reason, traceback, attempts, payload."""
-    task = with_failures_seen(session, session.run(session.ledger.get(task_id)))
+    """Show a dead task: reason, traceback, attempts and payload."""
+    task = with_redacted_failures(session, session.run(session.ledger.get(task_id)))
     if task.record.state is not State.DEAD:
-        raise Failure(f"task {task_id} is {task.record.state}, not dead; see `rl why {task_id}`", Exit.PROBLEM)
+        raise CommandFailure(f"task {task_id} is {task.record.state}, not dead; see `rl why {task_id}`", Exit.PROBLEM)
     if session.as_json:
         print_json(_show_dict(session, task))
         return
@@ -114,20 +122,20 @@ def _show(session: Session, task: Task) -> None:
     last = read_failure(task.history[-1].detail) if task.history else None
     message = f": {last.message}" if last and last.message else ""
     click.secho(f"{record.name}  {record.id}", bold=True)
-    click.echo(f"Dead of {harmless(record.reason + message)}")
+    click.echo(f"Reason: {printable(record.reason + message)}")
     click.echo(f"Died {when(record.moved_ms, now_ms)}, accepted {when(record.spec.at_us // 1000, now_ms)}.")
     click.echo(f"Queue {record.queue}, priority {record.spec.priority}, attempt {record.attempt}.")
     if task.checkpoint is not None or task.steps:
         kept = [f"a checkpoint of {len(task.checkpoint):,} bytes"] if task.checkpoint is not None else []
         kept += [f"steps {', '.join(sorted(task.steps))}{', …' if task.steps_left else ''}"] if task.steps else []
-        click.echo(f"It keeps {' and '.join(kept)}: a replay goes on from there, unless --fresh.")
+        click.echo(f"Saved: {' and '.join(kept)}. A replay continues from there, unless you add --fresh.")
     if last and last.traceback:
-        click.echo(f"\n{harmless(last.traceback.rstrip())}")
+        click.echo(f"\n{printable(last.traceback.rstrip())}")
     if task.history:
         click.echo()
         print_table(ATTEMPTS, [_attempt(entry, now_ms) for entry in task.history], ids=("WORKER",))
     click.echo(f"\nPayload:\n{pretty(session, task)}")
-    click.echo(f"\nReplay it: rl dlq replay {record.id}")
+    click.echo(f"\nTo replay it: rl dlq replay {record.id}")
 
 
 ATTEMPTS = ("ATTEMPT", "BEGAN", "LASTED", "ENDED BY", "WORKER", "WHAT HAPPENED")
@@ -145,7 +153,7 @@ def _attempt(entry: HistoryEntry, now_ms: int) -> tuple[str, ...]:
     )
 
 
-# --- many of them ------------------------------------------------------------------------------------------------
+# --- several dead letters ----------------------------------------------------------------------------------------
 
 
 @dlq.command()
@@ -154,11 +162,11 @@ def _attempt(entry: HistoryEntry, now_ms: int) -> tuple[str, ...]:
     "--payload",
     type=click.File("r"),
     metavar="FILE",
-    help='Replay one ID with other arguments: JSON [[args], {"name": value}] from a file, or - for stdin.',
+    help='Replay one task with new arguments: JSON [[args], {"name": value}] from FILE, or - for stdin.',
 )
-@click.option("--schema-version", type=click.IntRange(0), help="With --payload: the version of the arguments given.")
-@click.option("--rate", callback=read_rate, metavar="N/s", help="At most so many a second (50, 50/s, 300/m).")
-@click.option("--fresh", is_flag=True, help="Forget checkpoints and steps: begin from the start.")
+@click.option("--schema-version", type=click.IntRange(0), help="Schema version of the arguments in --payload.")
+@click.option("--rate", callback=read_rate, metavar="N/s", help="Maximum rate: 50, 50/s or 300/m.")
+@click.option("--fresh", is_flag=True, help="Discard checkpoints and steps, and start over.")
 @with_session
 def replay(
     session: Session,
@@ -168,32 +176,32 @@ def replay(
     rate: float | None,
     fresh: bool,
 ) -> Exit:
-    """Send dead tasks round again, by their ids or by what they died of."""
+    """Queue dead tasks again, selected by id or by filter."""
     body = None
     if payload is not None:
         if len(selection.ids) != 1:
-            raise click.UsageError("--payload goes with exactly one ID")
+            raise click.UsageError("--payload needs exactly one ID")
         task = session.run(session.ledger.get(selection.ids[0]))
         body = edited(session, task, payload.read(), schema_version)
     elif schema_version is not None:
-        raise click.UsageError("--schema-version goes with --payload")
+        raise click.UsageError("--schema-version needs --payload")
     chosen = choose(session, selection)
     confirm(session, selection, chosen, "Replay")
-    outcomes = carry_out(
+    outcomes = apply_move(
         session,
         chosen,
         lambda task: session.ledger.replay(task.id, task.version, new_task_id(), body, fresh=fresh),
         rate=rate,
     )
-    return tell(session, chosen, outcomes, "replayed")
+    return report_outcomes(session, chosen, outcomes, "replayed")
 
 
 @dlq.command()
 @selection_options
 @with_session
 def discard(session: Session, selection: Selection) -> Exit:
-    """Remove dead tasks for good, by their ids or by what they died of."""
+    """Delete dead tasks permanently, selected by id or by filter."""
     chosen = choose(session, selection)
-    confirm(session, selection, chosen, "Remove for good")
-    outcomes = carry_out(session, chosen, lambda task: session.ledger.discard(task.id, task.version))
-    return tell(session, chosen, outcomes, "discarded")
+    confirm(session, selection, chosen, "Permanently delete")
+    outcomes = apply_move(session, chosen, lambda task: session.ledger.discard(task.id, task.version))
+    return report_outcomes(session, chosen, outcomes, "discarded")

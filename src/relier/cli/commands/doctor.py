@@ -1,4 +1,4 @@
-"""rl doctor: is everything as it should be, and if not, what to do."""
+"""rl doctor: check the installation, and say what to do about problems."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import click
 
 from relier import registry
 from relier.cli.doctor import ledger_checks, server_checks, settings_checks
+from relier.cli.doctor.check_result import CheckResult, bad
 from relier.cli.doctor.outbox_checks import check_outbox
-from relier.cli.doctor.verdict import Verdict, bad
-from relier.cli.outbox_database import on_database
-from relier.cli.output import harmless, many, print_json
+from relier.cli.outbox_database import database_options
+from relier.cli.output import plural, print_json, printable
 from relier.cli.session import Exit, Session, exit_code_of, with_session
-from relier.cli.worker_view import Staff
+from relier.cli.worker_view import WorkerView
 from relier.errors import (
     ConfigurationError,
     RelierError,
@@ -34,53 +34,55 @@ MARKS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "bad": ("✗", "red")}
 
 @click.command()
 @click.argument("modules", nargs=-1)
-@partial(on_database, required=False)
+@partial(database_options, required=False)
 @with_session
 def doctor(session: Session, modules: tuple[str, ...], database: str | None, table: str) -> Exit:
-    """Check settings, store, workers and queues, and say what to do. With MODULES, also whether the store can keep what
-    their tasks ask for; with a database, also its outbox.
+    """Check settings, store, workers and queues.
 
-    ✓ is fine, ! wants a look, ✗ is wrong. Exits with 1 where something is wrong, and with 3 where the store cannot be
+    With MODULES, also checks that the store supports the durability their tasks ask for. With --database, also checks
+    the outbox.
+
+    ✓ is fine, ! needs attention, ✗ is wrong. Exits with 1 if something is wrong, and with 3 if the store cannot be
     reached.
     """
-    verdicts: list[Verdict] = []
+    verdicts: list[CheckResult] = []
     code = Exit.OK
     try:
         registry.load(modules)
         for verdict in examine(session, registry.known_tasks() if modules else (), (database, table)):
             verdicts.append(verdict)
             if not session.as_json:
-                _tell(verdict)
+                _print(verdict)
     except RelierError as error:
         code = exit_code_of(error)
         check = {ConfigurationError: "settings", WorkerInitializationError: "modules"}.get(type(error), "reach")
-        verdicts.append(_gave_up(error, "reach" if verdicts else check))
+        verdicts.append(_result_of(error, "reach" if verdicts else check))
         if not session.as_json:
-            _tell(verdicts[-1])
+            _print(verdicts[-1])
     wrong = sum(verdict.level == "bad" for verdict in verdicts)
     if session.as_json:
         print_json({"ok": not wrong, "checks": [asdict(verdict) for verdict in verdicts]})
     else:
         warned = sum(verdict.level == "warn" for verdict in verdicts)
-        look = f" {many(warned, 'thing')} to look at." if warned else ""
-        click.echo(f"{many(wrong, 'thing is', 'things are')} wrong.{look}" if wrong else f"Nothing is wrong.{look}")
+        look = f" {plural(warned, 'warning')}." if warned else ""
+        click.echo(f"{plural(wrong, 'problem')} found.{look}" if wrong else f"No problems found.{look}")
     return code if code is Exit.STORE else Exit.PROBLEM if wrong else Exit.OK
 
 
 def examine(
     session: Session, tasks: Iterable[RlTask[Any, Any]] = (), outbox: tuple[str | None, str] = (None, "")
-) -> Iterator[Verdict]:
-    """All checks, in the order in which one depends on another."""
+) -> Iterator[CheckResult]:
+    """Yield the results of all checks. Later checks depend on earlier ones."""
     settings = session.settings
-    target_of(settings)  # settings with a URL that cannot be used are not valid
+    target_of(settings)  # an unusable URL means that the settings are invalid
     yield from settings_checks.check_settings(session, settings_checks.environment())
     yield from settings_checks.check_keys(session)
-    # The store refuses a server that evicts; here it shall be looked at nevertheless.
+    # Normally the store refuses a server that evicts keys; the doctor examines it anyway.
     store = session.bare_store(redis_allow_eviction=True)
     yield from server_checks.check_reach(store)
     found, info = store.probe(), server_checks.info_of(store)
     yield from server_checks.check_server(info, found)
-    if found.role not in {"slave", "replica"}:  # whoever is one was told so
+    if found.role not in {"slave", "replica"}:  # a replica was reported above
         yield from check_writes(session, store)
     yield from server_checks.check_persistence(info, found)
     yield from server_checks.check_durability(settings, info, found, store.replicas, tasks)
@@ -95,9 +97,9 @@ def examine(
         return
     stats = read_stats(store.run, session.ledger)
     yield from ledger_checks.check_birth(session, store, stats)
-    staff = Staff(stats, settings.heartbeat_ttl)
-    yield from ledger_checks.check_workers(stats, staff)
-    yield from ledger_checks.check_queues(stats, staff)
+    workers = WorkerView(stats, settings.heartbeat_ttl)
+    yield from ledger_checks.check_workers(stats, workers)
+    yield from ledger_checks.check_queues(stats, workers)
     yield from ledger_checks.check_schedule(session, store, stats)
     yield from ledger_checks.check_dead(stats)
     url, table = outbox
@@ -105,18 +107,18 @@ def examine(
         yield from check_outbox(url, table, stats)
 
 
-def check_writes(session: Session, store: SyncStore) -> Iterator[Verdict]:
-    """Whether the store takes a write: it answers reads also while it has too few replicas, or a full disk."""
+def check_writes(session: Session, store: SyncStore) -> Iterator[CheckResult]:
+    """Check that the store accepts writes: with too few replicas or a full disk it only answers reads."""
     try:
-        store.command("DEL", f"{session.ledger.prefix}probe", retry=True)  # there is no such key
-    except StoreSetupError:  # scripts may be allowed more than we are
+        store.command("DEL", f"{session.ledger.prefix}probe", retry=True)  # no such key exists
+    except StoreSetupError:  # an ACL may forbid DEL but allow scripts
         return
     except StoreUnavailableError as error:
-        yield _gave_up(error, "server")
+        yield _result_of(error, "server")
 
 
-def _gave_up(error: RelierError, check: str) -> Verdict:
-    """Relier's messages say what happened and why, then, after a semicolon, what to do."""
+def _result_of(error: RelierError, check: str) -> CheckResult:
+    """Turn an error into a result. Messages say what happened and why, then, after a semicolon, what to do."""
     what, _, advice = " ".join(str(error).split()).partition("; ")
     return bad(check, f"{_capital(what)}.", f"{_capital(advice)}." if advice else "")
 
@@ -125,8 +127,8 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _tell(verdict: Verdict) -> None:
+def _print(verdict: CheckResult) -> None:
     mark, colour = MARKS[verdict.level]
-    click.echo(f"{click.style(mark, fg=colour)} {harmless(verdict.says)}")
+    click.echo(f"{click.style(mark, fg=colour)} {printable(verdict.says)}")
     if verdict.advice:
-        click.echo(f"    {harmless(verdict.advice)}")
+        click.echo(f"    {printable(verdict.advice)}")

@@ -1,4 +1,4 @@
-"""rl outbox: rows that wait in a database to become tasks. The relay that sends them; what is done with the dead."""
+"""rl outbox: run a relay, count waiting rows, and handle dead rows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from relier.cli.commands.relay import relay
-from relier.cli.outbox_database import on_rows
-from relier.cli.output import many, one_line, print_json, print_table, span
+from relier.cli.outbox_database import with_outbox_rows
+from relier.cli.output import one_line, plural, print_json, print_table, span
 from relier.cli.session import Exit, Session, with_session
 from relier.errors import StoreUnavailableError
 from relier.ledger.pages import read_stats
@@ -23,30 +23,31 @@ from relier.outbox.table.statements import Database, DeadRow, DeadRowFilter, Out
 from relier.redact import shown
 from relier.settings import Settings
 
-COUNTED = 1_000_000  # rows that `stats` counts; beyond that it says "or more"
+COUNTED = 1_000_000  # `stats` counts up to this many rows, then prints "or more"
 
 
 @click.group()
 def outbox() -> None:
-    """Tasks that were pushed inside database transactions, and wait for a relay.
+    """Manage tasks that were pushed inside database transactions.
 
-    The database is given by --database or RELIER_OUTBOX_DATABASE_URL, as an SQLAlchemy URL.
+    Their rows wait in an outbox table until a relay turns them into tasks. Give the database as an SQLAlchemy URL, with
+    --database or RELIER_OUTBOX_DATABASE_URL.
     """
 
 
 outbox.add_command(relay)
 
 
-# --- people ----------------------------------------------------------------------------------------------------------
+# --- commands ----------------------------------------------------------------------------------------------------
 
 
-def choosing(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Which of the dead: by id, task, queue or age."""
+def row_filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ID…, --name, --queue and --older-than, passed on as filters."""
 
     @click.argument("task_ids", nargs=-1, metavar="[ID]…")
-    @click.option("--name", default="", metavar="TASK", help="Only rows of this task.")
+    @click.option("--name", default="", metavar="TASK", help="Only rows for this task.")
     @click.option("--queue", default="", metavar="NAME", help="Only rows for this queue.")
-    @click.option("--older-than", default="", metavar="AGE", help="Only rows so old: 90s, 15m, 6h, 7d.")
+    @click.option("--older-than", default="", metavar="AGE", help="Only rows older than this: 90s, 15m, 6h, 7d.")
     @functools.wraps(function)
     def command(*args: Any, task_ids: tuple[str, ...], name: str, queue: str, older_than: str, **given: Any) -> Any:
         age = age_of(older_than) if older_than else 0
@@ -57,10 +58,10 @@ def choosing(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @outbox.command()
-@on_rows
+@with_outbox_rows
 @with_session
 def stats(session: Session, database: Database, rows: OutboxTable) -> None:
-    """How many rows wait, how old the oldest is, how many are dead, and which relays live."""
+    """Show how many rows wait, the age of the oldest, dead rows, and live relays."""
     with database.begin() as tx:
         depth, kinds = rows.depth(tx, COUNTED), rows.kinds(tx, COUNTED)
     relays = relays_of(session)
@@ -76,17 +77,17 @@ def stats(session: Session, database: Database, rows: OutboxTable) -> None:
     click.echo(f"Waiting: {depth.waiting:,}{more}{oldest}.")
     click.echo(f"Dead: {depth.dead:,}{' or more' if depth.dead >= COUNTED else ''}.")
     if relays is None:
-        click.echo("Relays: not known, for the store does not answer.")
+        click.echo("Relays: unknown, because the store does not answer.")
     else:
-        ids = ", ".join(relay.relay_id for relay in relays)
-        click.echo(f"Relays: {ids or 'none; start one with `rl outbox relay`'}.")
+        names = ", ".join(relay.relay_id for relay in relays)
+        click.echo(f"Relays: {names or 'none; start one with `rl outbox relay`'}.")
     for one in left:
-        rows_of, advice = many(one.rows, f"{one.kind} row"), TAKES.get(one.kind, UNKNOWN)
-        click.echo(f"Not taken: {rows_of}, the oldest for {span(one.oldest_age_ms)}: {advice}.")
+        rows_of, advice = plural(one.rows, f"{one.kind} row"), TAKES.get(one.kind, UNKNOWN)
+        click.echo(f"No relay for: {rows_of}, the oldest for {span(one.oldest_age_ms)}: {advice}.")
 
 
 def relays_of(session: Session) -> list[LivingRelay] | None:
-    """Those that live; None where the store is away, which is just when people want to know how many rows wait."""
+    """Return the live relays, or None if the store does not answer: the number of rows is still useful then."""
     try:
         return living_relays(read_stats(session.run, session.ledger).workers)
     except StoreUnavailableError:
@@ -94,12 +95,12 @@ def relays_of(session: Session) -> list[LivingRelay] | None:
 
 
 @outbox.command()
-@choosing
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many.")
-@on_rows
+@row_filter_options
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Maximum number to list.")
+@with_outbox_rows
 @with_session
 def dead(session: Session, database: Database, rows: OutboxTable, wanted: list[DeadRowFilter], limit: int) -> Exit:
-    """Rows that could not be sent, with their exceptions."""
+    """List rows that could not be sent, with their errors."""
     with database.begin() as tx:
         found = [seen for one in wanted for seen in rows.dead(tx, one, limit)][:limit]
         counts = [rows.count_dead(tx, one) for one in wanted]
@@ -114,21 +115,21 @@ def dead(session: Session, database: Database, rows: OutboxTable, wanted: list[D
 
 
 def _print_dead(settings: Settings, found: list[DeadRow], total: int) -> None:
-    headers = ("ID", "TASK", "QUEUE", "AGE", "TRIES", "DIED OF")
+    headers = ("ID", "TASK", "QUEUE", "AGE", "TRIES", "ERROR")
     table = [
         (seen.task_id, seen.name, seen.queue, span(seen.age_ms), str(seen.claims), _reason(settings, seen))
         for seen in found
     ]
     print_table(headers, table)
-    click.echo(f"{len(found):,} of {many(total, 'dead row')}.")
+    click.echo(f"{len(found):,} of {plural(total, 'dead row')}.")
 
 
 def _missing(wanted: list[DeadRowFilter], counts: list[int]) -> Exit:
-    """Says which ids that somebody typed are no dead rows; a problem, if there is one."""
+    """Report the given ids that are not dead rows. Return Exit.PROBLEM if there are any."""
     missing = [one for one, count in zip(wanted, counts, strict=True) if one.task_id and not count]
     for one in missing:
-        filtered = " that fits" if one != DeadRowFilter(one.task_id) else ""
-        click.echo(f"rl: there is no dead row {one_line(one.task_id)}{filtered}", err=True)
+        filtered = " that matches the filters" if one != DeadRowFilter(one.task_id) else ""
+        click.echo(f"rl: no dead row {one_line(one.task_id)}{filtered}", err=True)
     return Exit.PROBLEM if missing else Exit.OK
 
 
@@ -137,7 +138,7 @@ def _dead_dict(settings: Settings, seen: DeadRow) -> dict[str, Any]:
 
 
 def _error(settings: Settings, seen: DeadRow) -> str:
-    """As far as people may see it."""
+    """Return the redacted error."""
     return str(shown(settings, seen.name, seen.error))
 
 
@@ -145,45 +146,45 @@ def _reason(settings: Settings, seen: DeadRow) -> str:
     return one_line((_error(settings, seen).splitlines() or [""])[0])
 
 
-def deciding(function: Callable[..., Any]) -> Callable[..., Any]:
-    """How sure a person is."""
+def confirmation_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --all, --dry-run and --yes."""
 
-    @click.option("--all", "everything", is_flag=True, help="All of them, without an ID or a filter.")
-    @click.option("--dry-run", is_flag=True, help="Only count.")
-    @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+    @click.option("--all", "everything", is_flag=True, help="Select all dead rows.")
+    @click.option("--dry-run", is_flag=True, help="Count the rows; change nothing.")
+    @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
     @functools.wraps(function)
     def command(*args: Any, wanted: list[DeadRowFilter], everything: bool, **given: Any) -> Any:
         if wanted == [DeadRowFilter()] and not everything:
-            raise click.UsageError("say which: IDs, --name, --queue, --older-than, or --all")
+            raise click.UsageError("no rows selected; give IDs, --name, --queue, --older-than or --all")
         return function(*args, wanted=wanted, **given)
 
     return command
 
 
 @outbox.command()
-@choosing
-@deciding
-@on_rows
+@row_filter_options
+@confirmation_options
+@with_outbox_rows
 @with_session
 def replay(
     session: Session, database: Database, rows: OutboxTable, wanted: list[DeadRowFilter], dry_run: bool, yes: bool
 ) -> Exit:
-    """Send dead rows once more, with all their retries."""
-    counts = _asked(session, database, rows, wanted, "Replay", sure=yes or dry_run)
+    """Send dead rows again, with a full set of retries."""
+    counts = _confirm(session, database, rows, wanted, "Replay", sure=yes or dry_run)
     return _carry_out(session, database, wanted, rows.replay, "replayed", counts, dry_run=dry_run)
 
 
 @outbox.command()
-@choosing
-@deciding
-@on_rows
+@row_filter_options
+@confirmation_options
+@with_outbox_rows
 @with_session
 def purge(
     session: Session, database: Database, rows: OutboxTable, wanted: list[DeadRowFilter], dry_run: bool, yes: bool
 ) -> Exit:
-    """Remove dead rows for good."""
-    counts = _asked(session, database, rows, wanted, "Remove for good", sure=yes or dry_run)
-    return _carry_out(session, database, wanted, rows.purge, "removed", counts, dry_run=dry_run)
+    """Delete dead rows permanently."""
+    counts = _confirm(session, database, rows, wanted, "Permanently delete", sure=yes or dry_run)
+    return _carry_out(session, database, wanted, rows.purge, "deleted", counts, dry_run=dry_run)
 
 
 @outbox.command()
@@ -191,42 +192,45 @@ def purge(
     "--older-than",
     required=True,
     metavar="AGE",
-    help="Only marks so old: 90d.",
+    help="Only marks older than this: 90d.",
 )
-@click.option("--inbox", default=DEFAULT_INBOX, show_default=True, help="The table of the marks.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@on_rows
+@click.option("--inbox", default=DEFAULT_INBOX, show_default=True, help="Table that holds the marks.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@with_outbox_rows
 @with_session
 def forget(session: Session, database: Database, rows: OutboxTable, older_than: str, inbox: str, yes: bool) -> None:  # noqa: ARG001
-    """Remove the marks of `ctx.exactly_once` that are older than any task that could come back."""
+    """Delete old marks of `ctx.exactly_once`.
+
+    Keep marks for longer than any task can come back: a task without its mark takes effect again.
+    """
     marks, age = Marks(database.dialect, RelayOptions(table=inbox).table), age_of(older_than)
     kept_ms = round(1000 * session.settings.dead_ttl)
     if age < kept_ms:
         click.echo(
-            f"rl: dead letters are kept for {span(kept_ms)} (RELIER_DEAD_TTL): one that is replayed after its mark is "
-            f"gone has its effect twice",
+            f"rl: warning: dead letters are kept for {span(kept_ms)} (RELIER_DEAD_TTL); one that is replayed after its "
+            f"mark was deleted takes effect twice",
             err=True,
         )
     with database.begin() as tx:
         count = marks.count(tx, age)
     if count and not yes and not session.as_json:
-        click.confirm(f"Remove for good {many(count, 'mark')}?", abort=True)
+        click.confirm(f"Permanently delete {plural(count, 'mark')}?", abort=True)
     with database.begin() as tx:
         done = marks.purge(tx, age)
     if session.as_json:
         print_json({"removed": done})
     else:
-        click.echo(f"{many(done, 'mark')} removed.")
+        click.echo(f"{plural(done, 'mark')} deleted.")
 
 
-def _asked(
+def _confirm(
     session: Session, database: Database, rows: OutboxTable, wanted: list[DeadRowFilter], verb: str, *, sure: bool
 ) -> list[int]:
-    """How many rows each of them means, being sure that they are meant."""
+    """Ask for confirmation. Return how many rows each filter selects."""
     with database.begin() as tx:
         counts = [rows.count_dead(tx, one) for one in wanted]
     if sum(counts) and not sure and not session.as_json:
-        click.confirm(f"{verb} {many(sum(counts), 'dead row')}?", abort=True)
+        click.confirm(f"{verb} {plural(sum(counts), 'dead row')}?", abort=True)
     return counts
 
 
@@ -247,7 +251,7 @@ def _carry_out(
     if session.as_json:
         print_json({"matched": sum(counts), "done": done, "dry_run": dry_run})
     elif dry_run:
-        click.echo(f"{many(sum(counts), 'dead row')} would be {done_word}.")
+        click.echo(f"{plural(sum(counts), 'dead row')} would be {done_word}.")
     else:
-        click.echo(f"{many(done, 'dead row')} {done_word}.")
+        click.echo(f"{plural(done, 'dead row')} {done_word}.")
     return code

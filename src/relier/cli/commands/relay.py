@@ -1,4 +1,4 @@
-"""rl outbox relay: the process that sends committed rows, of any number of databases and tables."""
+"""rl outbox relay: send committed rows, from any number of databases and tables."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from relier.cli.long_running import settings_for, start_logging, stays
+from relier.cli.long_running import long_running_options, settings_for, start_logging
 from relier.cli.outbox_database import DATABASE_HELP, open_database
-from relier.cli.output import many
-from relier.cli.session import Exit, Failure
+from relier.cli.session import CommandFailure, Exit
 from relier.outbox.relay.fleet import Fleet, RelayTable, check_relay_tables, tables_in
 from relier.outbox.relay.options import RelayOptions, relay_options
 from relier.outbox.table.statements import Database, Transaction
@@ -56,23 +55,24 @@ def with_relay_options(function: Callable[..., Any]) -> Callable[..., Any]:
     show_envvar=True,
     required=True,
     multiple=True,
-    help=f"{DATABASE_HELP} Several times for several.",
+    help=f"{DATABASE_HELP} Repeat for several databases.",
 )
 @with_relay_options
-@stays
+@long_running_options
 @click.pass_context
 def relay(ctx: click.Context, /, database: tuple[str, ...], **given: Any) -> None:
-    """Turn committed rows into tasks, until told to stop (SIGTERM, SIGINT).
+    """Turn committed rows into tasks, until stopped by SIGTERM or SIGINT.
 
-    Several databases, tables and schemas have a relay each, in one process: each table in each schema of each database.
+    With several databases, tables or schemas, the process runs one relay for each table in each schema of each
+    database.
     """
     start_logging(given["log_level"])
     if given["no_ledger"] and not given["celery_app"]:
-        raise click.UsageError("--no-ledger leaves nowhere to send to: give --celery-app, too")
+        raise click.UsageError("--no-ledger leaves no target; add --celery-app")
     tables = tables_in(given["table"], given["schema"])
     options = RelayOptions(**{one.name: given[one.name] for one in fields(RelayOptions) if one.name != "table"})
     for table in tables:
-        RelayOptions(table=table)  # or it is no name
+        RelayOptions(table=table)  # raises if it is not a table name
     targets = celery_targets(given["celery_app"], options)
     client = None if given["no_ledger"] else Client(settings_for(ctx))
     with ExitStack() as stack:
@@ -84,11 +84,11 @@ def relay(ctx: click.Context, /, database: tuple[str, ...], **given: Any) -> Non
 
             serve_metrics(given["metrics_port"], *fleet.relays)
         fleet.run()
-    log.info("relay %s leaves; it sent %s", fleet.relays[0].relay_id, many(fleet.published, "row"))
+    log.info("relay %s stopped: published=%d", fleet.relays[0].relay_id, fleet.published)
 
 
 def places_of(stack: ExitStack, urls: Sequence[str], tables: Sequence[str], *, listen: bool) -> list[RelayTable]:
-    """Every table of every database. Relays of one database share its connections."""
+    """Open every table of every database. Relays of one database share its connections."""
     places = []
     for url in urls:
         shared: Database | None = None
@@ -103,14 +103,14 @@ def places_of(stack: ExitStack, urls: Sequence[str], tables: Sequence[str], *, l
 
 
 def is_shareable(database: Database) -> bool:
-    """Whether threads may share it. One with an async driver is its relay's own: its event loop is."""
+    """Return whether threads may share the database. An async driver is bound to the event loop of its relay."""
     from relier.outbox.sqlalchemy.engines import EngineDatabase
 
     return isinstance(database, EngineDatabase)
 
 
 class LentDatabase:
-    """A database that several relays use, and none of them closes."""
+    """A database shared by several relays, none of which closes it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -134,5 +134,5 @@ def celery_targets(app: str | None, options: RelayOptions) -> list[PublishTarget
     try:
         from relier.celery.outbox import broker_target
     except ImportError as error:
-        raise Failure(f"{error}; to install Celery, {how_to_install('celery')}", Exit.USAGE) from error
+        raise CommandFailure(f"{error}; to install Celery, {how_to_install('celery')}", Exit.USAGE) from error
     return [broker_target(app, options.send_timeout)]

@@ -1,4 +1,4 @@
-"""rl schema check: what a deploy of this code could not run, of what waits now and of the dead letters."""
+"""rl schema check: find stored tasks that new code could not run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import click
 
 from relier import registry
 from relier.cli.output import print_json, print_table
-from relier.cli.session import Exit, Failure, Session, with_session
-from relier.cli.task_list import Wanted, all_tasks
+from relier.cli.session import CommandFailure, Exit, Session, with_session
+from relier.cli.task_list import TaskFilter, all_tasks
 from relier.envelope import open_envelope
 from relier.errors import RelierError, TaskNotFoundError, WorkerInitializationError
 from relier.ledger.records import Record, Task
@@ -26,8 +26,8 @@ EXAMPLES = 3
 
 
 @dataclass(slots=True)
-class Trouble:
-    """Tasks of one name that could not run for one reason."""
+class SchemaProblem:
+    """Tasks with one name that could not run for one reason."""
 
     name: str
     why: str
@@ -42,23 +42,23 @@ class Trouble:
 
 @click.group()
 def schema() -> None:
-    """Payloads and the code that shall run them."""
+    """Check stored payloads against code."""
 
 
 @schema.command()
 @click.argument("modules", nargs=-1, required=True)
 @with_session
 def check(session: Session, modules: tuple[str, ...]) -> Exit:
-    """Import MODULES and try to read every task that waits, runs or is dead: unknown names, schema versions without a
-    migration, migrations that raise, arguments that do not fit. Nothing is run and nothing is changed.
+    """Import MODULES and check that they can run every waiting, running and dead task.
 
-    Exit code 1 where something could not run, 2 where a module cannot be imported: for the step of a pipeline before a
-    deploy.
+    Reports unknown task names, schema versions without a migration, migrations that raise, and arguments that do not
+    fit. Runs no task and changes nothing. Use it in a pipeline before a deploy: it exits with 1 if some task could not
+    run, and with 2 if a module cannot be imported.
     """
     try:
         registry.load(modules)
     except WorkerInitializationError as error:
-        raise Failure(str(error), Exit.USAGE) from error
+        raise CommandFailure(str(error), Exit.USAGE) from error
     looked, troubles = look(session)
     if session.as_json:
         print_json(
@@ -70,36 +70,36 @@ def check(session: Session, modules: tuple[str, ...]) -> Exit:
         total = sum(t.states.total() for t in troubles)
         click.echo(f"{total} of {looked} tasks could not run with this code.")
     else:
-        click.echo(f"All {looked} tasks that wait, run or are dead can run with this code.")
+        click.echo(f"All {looked} waiting, running and dead tasks can run with this code.")
     return Exit.PROBLEM if troubles else Exit.OK
 
 
-def look(session: Session) -> tuple[int, list[Trouble]]:
-    """How many tasks were looked at, and what is wrong with some, most frequent first."""
+def look(session: Session) -> tuple[int, list[SchemaProblem]]:
+    """Return how many tasks were checked, and the problems found, most frequent first."""
     looked = 0
-    troubles: dict[tuple[str, str], Trouble] = {}
-    for task in _whole(session, all_tasks(session, Wanted(states=WAITING))):
+    troubles: dict[tuple[str, str], SchemaProblem] = {}
+    for task in _whole(session, all_tasks(session, TaskFilter(states=WAITING))):
         looked += 1
         why = why_not(session, task)
         if why:
             name = task.record.name
-            troubles.setdefault((name, why), Trouble(name, why)).add(task.record)
+            troubles.setdefault((name, why), SchemaProblem(name, why)).add(task.record)
     return looked, sorted(troubles.values(), key=lambda trouble: -trouble.states.total())
 
 
 def why_not(session: Session, task: Task) -> str:
-    """Why this code could not run a task; empty where it can."""
+    """Return why this code could not run a task, or an empty string if it can."""
     record = task.record
     known = registry.find(record.name)
     if known is None:
         near = registry.namesakes(record.name)
-        return f"no such task in these modules{f'; there is {near[0]}' if near else ''}"
+        return f"no such task in these modules{f'; did you mean {near[0]}?' if near else ''}"
     try:
         payload = task.payload or b""
         envelope = open_envelope(payload, task_id=record.id, name=record.name, keyring=session.keyring)
         if envelope.schema_version > known.options.schema_version:
             newer, own = envelope.schema_version, known.options.schema_version
-            return f"pushed by newer code: schema version {newer}, these modules have {own}"
+            return f"pushed by newer code with schema version {newer}; these modules have {own}"
         known.arguments.check(*known.arguments.decode(migrated(known, envelope)))
     except RelierError as error:
         return f"{type(error).__name__}: {shown(session.settings, record.name, str(error))}"
@@ -112,7 +112,7 @@ def _whole(session: Session, records: Iterable[Record]) -> Iterator[Task]:
     rest = iter(records)
     while page := list(islice(rest, AT_ONCE)):
         for answer in session.run_many(session.ledger.get(record.id) for record in page):
-            if isinstance(answer, TaskNotFoundError):  # it ended meanwhile
+            if isinstance(answer, TaskNotFoundError):  # ended in the meantime
                 continue
             if isinstance(answer, RelierError):
                 raise answer
@@ -120,9 +120,9 @@ def _whole(session: Session, records: Iterable[Record]) -> Iterator[Task]:
                 yield answer
 
 
-def _states(trouble: Trouble) -> str:
+def _states(trouble: SchemaProblem) -> str:
     return ", ".join(f"{n} {state}" for state, n in trouble.states.items())
 
 
-def _dict(trouble: Trouble) -> dict[str, object]:
+def _dict(trouble: SchemaProblem) -> dict[str, object]:
     return {"name": trouble.name, "why": trouble.why, "states": dict(trouble.states), "examples": trouble.ids}

@@ -1,4 +1,4 @@
-"""rl tasks: list tasks, cancel some."""
+"""rl tasks: list and cancel tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from relier.cli.output import print_json, print_table, when
 from relier.cli.session import Exit, Session, exit_code_of, with_session
-from relier.cli.task_list import ORDER, Wanted, as_dict, list_options, list_tasks, tell_rest
+from relier.cli.task_list import ORDER, TaskFilter, as_dict, list_options, list_tasks, print_list_footer
 from relier.errors import RelierError, VersionConflictError
 from relier.ledger.records import Operated, Record, Task
 from relier.states import State
@@ -21,13 +21,14 @@ TRIES = 5
 @list_options
 @with_session
 def tasks(session: Session, state: str | None, queue: str, name: str, limit: int, cursor: str | None) -> None:
-    """Tasks. `rl tasks` alone lists them; the command below cancels some.
+    """List tasks, or cancel some.
 
-    Within a state the order is the ledger's: what runs next comes first, and of ended tasks what is forgotten next.
+    Without a command, lists tasks by state. Waiting tasks are in the order in which they run, ended tasks in the order
+    in which they expire.
     """
     if click.get_current_context().invoked_subcommand:
         return
-    wanted = Wanted([State(state)] if state else ORDER, queue, name)
+    wanted = TaskFilter([State(state)] if state else ORDER, queue, name)
     listing = list_tasks(session, wanted, limit, cursor)
     if session.as_json:
         print_json(
@@ -44,7 +45,7 @@ def tasks(session: Session, state: str | None, queue: str, name: str, limit: int
         print_table(HEADERS, [_row(record, now_ms) for record in listing.records])
     else:
         click.echo(f"No {state + ' ' if state else ''}tasks{_like(queue, name)} in {session.where}.")
-    tell_rest(listing)
+    print_list_footer(listing)
 
 
 HEADERS = ("ID", "NAME", "QUEUE", "STATE", "SINCE", "ATTEMPT", "WHERE / WHY")
@@ -53,7 +54,7 @@ HEADERS = ("ID", "NAME", "QUEUE", "STATE", "SINCE", "ATTEMPT", "WHERE / WHY")
 def _row(record: Record, now_ms: int) -> tuple[str, ...]:
     where = record.reason
     if record.state is State.RUNNING:
-        where = ("asked to cancel; " if "c" in record.flags else "") + record.worker_id
+        where = ("cancelling; " if "c" in record.flags else "") + record.worker_id
     since = when(record.moved_ms or record.spec.at_us // 1000, now_ms)
     return record.id, record.name, record.queue, record.state.value, since, str(record.attempt), where
 
@@ -66,7 +67,7 @@ def _like(queue: str, name: str) -> str:
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @with_session
 def cancel(session: Session, ids: tuple[str, ...]) -> Exit:
-    """Cancel tasks. One that waits ends now; one that runs is asked to end, and its worker is told."""
+    """Cancel tasks. A waiting task ends at once; the worker of a running task is asked to stop it."""
     rows: list[dict[str, Any]] = []
     worst = Exit.OK
     for task_id in dict.fromkeys(ids):
@@ -82,12 +83,12 @@ def cancel(session: Session, ids: tuple[str, ...]) -> Exit:
         print_json({"namespace": session.settings.namespace, "tasks": rows})
     else:
         for row in rows:
-            _tell(row)
+            _print(row)
     return worst
 
 
 def cancel_one(session: Session, task_id: str) -> Operated:
-    """A person wants it ended whatever it does meanwhile: where it moved on since it was read, read it again."""
+    """Cancel a task, whatever it does in the meantime: read it again if it changed since it was read."""
     for left in reversed(range(TRIES)):
         task = session.run(session.ledger.get(task_id))
         try:
@@ -96,28 +97,30 @@ def cancel_one(session: Session, task_id: str) -> Operated:
             if not left:
                 raise
             continue
-        if done.verdict == "ok" and task.record.spec.max_resurrections is not None:  # as every part of a chord has
-            _tell_chord(session, task)
+        if done.verdict == "ok" and task.record.spec.max_resurrections is not None:  # only members of a chord have one
+            _notify_chord(session, task)
         return done
     raise AssertionError("unreachable")
 
 
-def _tell_chord(session: Session, task: Task) -> None:
-    """A Celery chord hears that a part of it will not come; whoever runs a part hears of it by its worker."""
+def _notify_chord(session: Session, task: Task) -> None:
+    """Tell a Celery chord that this member will not finish. For a running member its worker does that."""
     try:
         from relier.celery.sending.control import part_of_cancelled
-    except ImportError:  # where nobody has Celery there are no chords
+    except ImportError:  # without Celery there are no chords
         return
     part = part_of_cancelled(task, session.settings, session.keyring)
     if part is not None:
         session.run(session.ledger.submit([part]))
 
 
-def _tell(row: dict[str, Any]) -> None:
+def _print(row: dict[str, Any]) -> None:
     said = {
-        "ok": "is cancelled.",
-        "asked": "runs; its worker was asked to end it, and it ends when that answers or its lease runs out.",
-        "repeat": "was asked to end before." if row["state"] == "running" else "was cancelled before.",
+        "ok": "cancelled.",
+        "asked": "is running: its worker was asked to stop it.",
+        "repeat": "is running: its worker was already asked to stop it."
+        if row["state"] == "running"
+        else "was already cancelled.",
     }
     if row["error"]:
         click.echo(f"rl: {row['error']}", err=True)

@@ -1,15 +1,15 @@
-"""rl why: the life of one task, and what it waits for."""
+"""rl why: explain what happened to a task, and what it waits for."""
 
 from __future__ import annotations
 
 import click
 
 from relier.cli.output import print_json
-from relier.cli.payload_view import with_failures_seen
+from relier.cli.payload_view import with_redacted_failures
 from relier.cli.session import Exit, Session, with_session
 from relier.cli.task_list import as_dict
-from relier.cli.task_timeline import Line, Surroundings, tell
-from relier.cli.worker_view import Staff
+from relier.cli.task_timeline import Surroundings, TimelineEntry, timeline
+from relier.cli.worker_view import WorkerView
 from relier.errors import CorruptRecordError, TaskNotFoundError
 from relier.ledger import keys
 from relier.ledger.pages import read_stats
@@ -23,12 +23,12 @@ TRIES = 3
 @click.argument("task_id", metavar="ID")
 @with_session
 def why(session: Session, task_id: str) -> Exit:
-    """Tell the life of one task, and what it waits for."""
+    """Explain what happened to a task, and what it waits for."""
     try:
         task, around = look(session, task_id)
     except (TaskNotFoundError, CorruptRecordError) as error:
-        return _no_story(session, task_id, error)
-    lines = tell(with_failures_seen(session, task), around)
+        return _report_unreadable(session, task_id, error)
+    lines = timeline(with_redacted_failures(session, task), around)
     if session.as_json:
         story = [{"at_ms": line.at_ms, "says": line.text} for line in lines]
         print_json({"id": task_id, "found": True, "task": as_dict(task.record), "story": story})
@@ -38,12 +38,12 @@ def why(session: Session, task_id: str) -> Exit:
 
 
 def look(session: Session, task_id: str) -> tuple[Task, Surroundings]:
-    """A task and where it stands. These are several reads: where it moved on in between, read again."""
+    """Read a task and its position. This takes several reads, repeated if the task changed in between."""
     for left in reversed(range(TRIES)):
         task = session.run(session.ledger.get(task_id))
         stats = read_stats(session.run, session.ledger)
-        staff = Staff(stats, session.settings.heartbeat_ttl)
-        around = Surroundings(stats, staff, *_place(session, task.record))
+        workers = WorkerView(stats, session.settings.heartbeat_ttl)
+        around = Surroundings(stats, workers, *_place(session, task.record))
         again = session.run(session.ledger.get(task_id)) if left else task
         if again.record.version == task.record.version:
             return task, around
@@ -51,7 +51,7 @@ def look(session: Session, task_id: str) -> tuple[Task, Surroundings]:
 
 
 def _place(session: Session, record: Record) -> tuple[int | None, int | None, int | None]:
-    """How many are before it, when it is due, how long it is kept: whichever its state has."""
+    """Return the number of tasks ahead, the due time, and the end of retention: whichever applies in this state."""
     prefix, task_id = session.ledger.prefix, record.id
 
     def score(name: str, of: str = "") -> int | None:
@@ -69,16 +69,16 @@ def _place(session: Session, record: Record) -> tuple[int | None, int | None, in
     return None, None, score("ended", record.state.value)
 
 
-def _no_story(session: Session, task_id: str, error: TaskNotFoundError | CorruptRecordError) -> Exit:
+def _report_unreadable(session: Session, task_id: str, error: TaskNotFoundError | CorruptRecordError) -> Exit:
     corrupt = isinstance(error, CorruptRecordError)
     says = [f"{part[0].upper()}{part[1:]}." for part in str(error).split("; ")]
     if corrupt:
         key = keys.spell(session.ledger.prefix, "task", task_id)
         kind = session.store.command("TYPE", key, retry=True)
-        says.append(f"Its key is {key}, of type {kind.decode() if isinstance(kind, bytes) else kind}.")
-        says.append("A worker that meets it in a queue buries it as a dead letter, with its text as the payload.")
+        says.append(f"Its key is {key}, a value of type {kind.decode() if isinstance(kind, bytes) else kind}.")
+        says.append("A worker that finds it in a queue moves it to the dead letters, with its text as the payload.")
     if session.as_json:
-        story = [Line(text) for text in says]
+        story = [TimelineEntry(text) for text in says]
         rows = [{"at_ms": line.at_ms, "says": line.text} for line in story]
         print_json({"id": task_id, "found": False, "corrupt": corrupt, "task": None, "story": rows})
     else:

@@ -1,4 +1,4 @@
-"""`rl worker`, `rl resurrector` and `rl dev`: the commands that stay."""
+"""rl worker, rl dev and rl resurrector: the commands that run until they are stopped."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from relier.cli.long_running import finite, settings_for, start_logging, stays
-from relier.cli.session import said
+from relier.cli.long_running import finite, long_running_options, settings_for, start_logging
+from relier.cli.session import option_value
 from relier.engines.process import asyncio_run, flush, run_worker
 from relier.engines.supervisor import Supervisor
 from relier.engines.worker import WorkerOptions, every_queue
@@ -25,27 +25,31 @@ from relier.submit.client import Client, place_of
 @click.command()
 @click.argument("modules", nargs=-1, required=True)
 @click.option(
-    "--queues", "-q", multiple=True, metavar="A,B", help="Queues, in order of preference.  [default: default]"
+    "--queues", "-q", multiple=True, metavar="A,B", help="Queues to serve, in order of priority.  [default: default]"
 )
-@click.option("--queue", multiple=True, metavar="NAME", help="A queue by its exact name, also one with a comma.")
+@click.option("--queue", multiple=True, metavar="NAME", help="One queue by its exact name, which may contain a comma.")
 @click.option(
     "--concurrency",
     "-c",
     type=click.IntRange(1, MOST_AT_ONCE),
-    help="Tasks at once.  [default: RELIER_CONCURRENCY, 100]",
+    help="Maximum number of concurrent tasks.  [default: RELIER_CONCURRENCY, 100]",
 )
-@click.option("--processes", "-p", type=click.IntRange(1), help="So many processes under a supervisor.")
-@click.option("--isolated", type=click.IntRange(1), default=4, show_default=True, help="Isolated processes at once.")
-@click.option("--max-tasks", type=click.IntRange(1), help="Start over in a fresh process after so many tasks.")
-@click.option("--max-rss-mb", type=click.FloatRange(1), callback=finite, help="Start over above so much memory.")
-@click.option("--no-sweep", is_flag=True, help="Leave the sweep to other workers and `rl resurrector`.")
-@stays
+@click.option("--processes", "-p", type=click.IntRange(1), help="Number of supervised worker processes.")
+@click.option(
+    "--isolated", type=click.IntRange(1), default=4, show_default=True, help="Maximum number of isolated processes."
+)
+@click.option("--max-tasks", type=click.IntRange(1), help="Replace the process after this many tasks.")
+@click.option(
+    "--max-rss-mb", type=click.FloatRange(1), callback=finite, help="Replace the process above this resident memory."
+)
+@click.option("--no-sweep", is_flag=True, help="Do not sweep; other workers or `rl resurrector` must.")
+@long_running_options
 @click.pass_context
 def worker(ctx: click.Context, /, modules: tuple[str, ...], **given: Any) -> None:
     """Run the tasks of MODULES: `rl worker shop.tasks`, or a file, `rl worker tasks.py`.
 
-    SIGTERM: finish what runs (RELIER_GRACEFUL_SHUTDOWN_TIMEOUT, 30 s), hand back the rest, leave. Exit codes: 0 all
-    finished, 3 some tasks were handed back.
+    On SIGTERM, running tasks get RELIER_GRACEFUL_SHUTDOWN_TIMEOUT (30 s) to finish, and the rest return to their
+    queues. Exits with 0 if all finished, and with 3 if some tasks were returned.
     """
     start_logging(given["log_level"])
     settings, queues = settings_for(ctx), every_queue(given["queues"], given["queue"])
@@ -67,9 +71,9 @@ def worker(ctx: click.Context, /, modules: tuple[str, ...], **given: Any) -> Non
 
 
 def child_command(ctx: click.Context, given: dict[str, Any], modules: tuple[str, ...]) -> list[str]:
-    """What a supervised child runs: `rl worker` without --processes, on the store that was named, wherever it was."""
+    """Return the command of a supervised child: `rl worker` without --processes, with the same store."""
     command = [sys.executable, "-m", "relier.cli", "worker", *modules]
-    for name, value in (given | {name: said(ctx, name) for name in ("url", "namespace")}).items():
+    for name, value in (given | {name: option_value(ctx, name) for name in ("url", "namespace")}).items():
         option = f"--{name.replace('_', '-')}"
         if name == "processes" or value in (None, (), False):
             continue
@@ -79,10 +83,13 @@ def child_command(ctx: click.Context, given: dict[str, Any], modules: tuple[str,
 
 
 @click.command()
-@stays
+@long_running_options
 @click.pass_context
 def resurrector(ctx: click.Context, /, log_level: str, **_: Any) -> None:
-    """Sweep alone: return the tasks of dead workers, wake what is due, remove what has ended."""
+    """Recover the tasks of dead workers, queue due tasks and remove expired records. Runs no tasks.
+
+    Workers do this themselves. Use it to recover tasks while no worker runs.
+    """
     start_logging(log_level)
     asyncio_run(sweep_until_told(settings_for(ctx)))
 
@@ -95,7 +102,7 @@ async def sweep_until_told(settings: Settings) -> int:
         loop.add_signal_handler(number, phoenix.end)
     await client.aopen()
     every, where = settings.resurrection_check_interval, place_of(settings)
-    logging.getLogger("relier.phoenix").info("the resurrector sweeps every %g s, %s", every, where)
+    logging.getLogger("relier.phoenix").info("resurrector started: interval=%gs store=%s", every, where)
     await phoenix.run()
     await client.aclose()
     return 0
@@ -104,31 +111,30 @@ async def sweep_until_told(settings: Settings) -> int:
 @click.command()
 @click.argument("modules", nargs=-1, required=True)
 @click.option(
-    "--queues", "-q", multiple=True, metavar="A,B", help="Queues, in order of preference.  [default: default]"
+    "--queues", "-q", multiple=True, metavar="A,B", help="Queues to serve, in order of priority.  [default: default]"
 )
-@stays
+@long_running_options
 @click.pass_context
 def dev(ctx: click.Context, /, modules: tuple[str, ...], **given: Any) -> None:
-    """A worker for your own tasks, started over whenever a Python file here changes.
+    """Run a worker for development. It restarts whenever a Python file in this folder changes.
 
-    On the embedded store of this project, unless --url or RELIER_REDIS_URL names another. When it leaves or starts
-    over, tasks that run have 2 s to finish, unless RELIER_GRACEFUL_SHUTDOWN_TIMEOUT says otherwise; the rest is handed
-    back.
+    Uses the embedded store of this project, unless --url or RELIER_REDIS_URL is set. On exit or restart, running tasks
+    have 2 s to finish, or RELIER_GRACEFUL_SHUTDOWN_TIMEOUT if set; the rest return to their queues.
     """
     start_logging(given["log_level"])
     settings = settings_for(ctx)
-    every_queue(given["queues"])  # what is wrong with it is told here, once, and not by every child
+    every_queue(given["queues"])  # report a bad value once, not once per child
     os.environ.setdefault("RELIER_GRACEFUL_SHUTDOWN_TIMEOUT", "2")
     command = child_command(ctx, given, modules)
     where = place_of(settings)
-    click.echo(f"rl dev: {', '.join(modules)} on {where}; edit a file and it starts over; Ctrl-C leaves")
-    code = Supervisor(settings, command, 1, Watch(Path.cwd())).run()
+    click.echo(f"rl dev: running {', '.join(modules)} on {where}. Restarts when a file changes; press Ctrl-C to stop.")
+    code = Supervisor(settings, command, 1, SourceWatcher(Path.cwd())).run()
     flush()
     raise SystemExit(code)
 
 
-class Watch:
-    """Whether a Python file below a folder changed since the last look, by its time of change."""
+class SourceWatcher:
+    """Tells whether a Python file below a folder changed since the last call, by modification time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -148,6 +154,6 @@ class Watch:
                     file = os.path.join(at, name)
                     try:
                         seen[file] = os.stat(file).st_mtime_ns
-                    except OSError:  # gone in between
+                    except OSError:  # deleted in the meantime
                         continue
         return seen

@@ -1,43 +1,43 @@
-"""rl workers: who works, and who stopped giving signs of life."""
+"""rl workers: list workers and whether they are alive."""
 
 from __future__ import annotations
 
 import click
 
-from relier.cli.output import ago, many, print_json, print_table, span
+from relier.cli.output import ago, plural, print_json, print_table, span
 from relier.cli.session import Session, with_session
-from relier.cli.worker_view import Staff, Worker
+from relier.cli.worker_view import WorkerStatus, WorkerView
 from relier.ledger.pages import read_stats
 
-HEADERS = ("BOOT", "HEALTH", "HOST", "PID", "QUEUES", "TASKS", "LEASE LEFT", "LAST BEAT", "UP")
+HEADERS = ("WORKER ID", "HEALTH", "HOST", "PID", "QUEUES", "TASKS", "LEASE LEFT", "LAST BEAT", "UP")
 
 
 @click.command()
 @with_session
 def workers(session: Session) -> None:
-    """Who works, and who stopped giving signs of life.
+    """List workers and whether they are alive.
 
-    alive: it beats. lost: its lease ran out, and the next sweep returns its tasks. silent: it has not beaten for long,
-    but nobody is left to move the ledger's clock on and to declare it lost.
+    A worker is alive while it sends heartbeats. It is lost when its lease has run out; the next sweep returns its tasks
+    to their queues. It is silent when heartbeats have stopped but no other worker runs that could declare it lost.
     """
     stats = read_stats(session.run, session.ledger)
-    staff = Staff(stats, session.settings.heartbeat_ttl)
+    view = WorkerView(stats, session.settings.heartbeat_ttl)
     if session.as_json:
-        rows = [worker.as_dict() for worker in staff.workers]
+        rows = [worker.as_dict() for worker in view.all]
         print_json({"namespace": session.settings.namespace, "now_ms": stats.now_ms, "workers": rows})
         return
-    if not staff.workers:
+    if not view.all:
         click.echo(f"No workers in {session.where}. Start one with `rl worker`.")
         return
-    print_table(HEADERS, [_row(worker, stats.now_ms) for worker in staff.workers], ids=("BOOT",))
-    gone = [worker for worker in staff.workers if worker.health != "alive"]
+    print_table(HEADERS, [_row(worker, stats.now_ms) for worker in view.all], ids=("WORKER ID",))
+    gone = [worker for worker in view.all if worker.health != "alive"]
     held = sum(worker.owned for worker in gone)
     if gone:
-        returns = "a sweep returns them" if staff.alive else "nobody is left to return them: start a worker"
-        click.echo(f"{many(len(gone), 'worker')} without a sign of life, {many(held, 'task')} in hand; {returns}.")
+        returns = "a sweep returns them" if view.alive else "no worker is left to return them; start one"
+        click.echo(f"{plural(len(gone), 'worker')} without heartbeats, holding {plural(held, 'task')}; {returns}.")
 
 
-def _row(worker: Worker, now_ms: int) -> tuple[str, ...]:
+def _row(worker: WorkerStatus, now_ms: int) -> tuple[str, ...]:
     slots = f"/{worker.concurrency}" if worker.concurrency is not None else ""
     return (
         worker.worker_id,

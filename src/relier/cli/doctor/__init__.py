@@ -1,1 +1,1 @@
-"""The checks of `rl doctor`, by what they look at. Each yields verdicts in words."""
+"""The checks of `rl doctor`, grouped by subject. Each yields CheckResults."""

@@ -1,14 +1,14 @@
-"""What `rl doctor` says of the namespace: its layout, workers, queues, schedule and dead letters."""
+"""Check a namespace: layout, workers, queues, scheduled tasks and dead letters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from relier.cli.doctor.verdict import Verdict, bad, ok, warn
-from relier.cli.output import ago, many, span
+from relier.cli.doctor.check_result import CheckResult, bad, ok, warn
+from relier.cli.output import ago, plural, span
 from relier.cli.session import Session
-from relier.cli.worker_view import Staff
+from relier.cli.worker_view import WorkerView
 from relier.errors import RelierError
 from relier.ledger import keys
 from relier.ledger.stats import Stats
@@ -16,29 +16,29 @@ from relier.store.sync_store import SyncStore
 
 LONG_WAIT_MS = 300_000
 LATE_MS = 10_000
-EMPTIED_MS = 86_400_000  # so long after it an emptied store is wrong, not only worth a look
+EMPTIED_MS = 86_400_000  # an emptied store is reported as a problem this long, then as a warning
 
 
-def check_namespace(session: Session, store: SyncStore) -> Iterator[Verdict]:
-    """A namespace that is there is opened, which also proves that the store takes writes; none is made by looking."""
+def check_namespace(session: Session, store: SyncStore) -> Iterator[CheckResult]:
+    """Open an existing namespace, which also proves that the store accepts writes. Never create one."""
     name = session.settings.namespace
     if not store.command("EXISTS", keys.spell(session.ledger.prefix, "meta"), retry=True):
         yield warn(
             "namespace",
-            f"Namespace {name!r} is empty: nothing was ever pushed here.",
-            "If you expected tasks, RELIER_NAMESPACE or RELIER_REDIS_URL differs from your application's.",
+            f"Namespace {name!r} is empty: nothing was ever pushed to it.",
+            "If you expected tasks, compare RELIER_NAMESPACE and RELIER_REDIS_URL with your application's.",
         )
         return
     try:
         store.run(session.ledger.open())
     except RelierError as error:
-        yield bad("namespace", f"Namespace {name!r} cannot be used: {error}.", "See the message.")
+        yield bad("namespace", f"Namespace {name!r} cannot be used: {error}.", "Follow the message.")
     else:
-        yield ok("namespace", f"Namespace {name!r} has layout {keys.LAYOUT}, as this code, and takes writes.")
+        yield ok("namespace", f"Namespace {name!r} has layout {keys.LAYOUT}, like this version, and accepts writes.")
 
 
-def check_birth(session: Session, store: SyncStore, stats: Stats) -> Iterator[Verdict]:
-    """Whether processes that were running saw the store emptied or replaced. Nobody else can tell."""
+def check_birth(session: Session, store: SyncStore, stats: Stats) -> Iterator[CheckResult]:
+    """Report an emptied or replaced store, as noted by processes that were running at the time."""
     note = store.command("HGET", keys.spell(session.ledger.prefix, "meta"), "emptied", retry=True)
     if note is None:
         return
@@ -48,93 +48,95 @@ def check_birth(session: Session, store: SyncStore, stats: Stats) -> Iterator[Ve
         f"was gone. Every task that was accepted before is lost, unless a backup or an outbox has it."
     )
     if stats.now_ms - int(at_ms) > EMPTIED_MS:
-        yield warn("birth", says, "It was reported as wrong for a day.")
+        yield warn("birth", says, "This was reported as a problem for a day, and is now a warning.")
     else:
-        yield bad("birth", says, "Find out who emptied it (FLUSHALL, a lost volume, another server at this address).")
+        yield bad("birth", says, "Find the cause: FLUSHALL, a lost volume, or another server at this address.")
 
 
-def check_workers(stats: Stats, staff: Staff) -> Iterator[Verdict]:
+def check_workers(stats: Stats, workers: WorkerView) -> Iterator[CheckResult]:
     waiting = sum(queue.ready for queue in stats.queues) + stats.scheduled
-    if staff.alive:
-        slots = sum(worker.concurrency or 0 for worker in staff.alive)
-        running = sum(worker.owned for worker in staff.alive)
-        of = f" in {many(slots, 'slot')}" if slots else ""
-        yield ok("workers", f"{many(len(staff.alive), 'worker')} alive, running {many(running, 'task')}{of}.")
+    if workers.alive:
+        slots = sum(worker.concurrency or 0 for worker in workers.alive)
+        running = sum(worker.owned for worker in workers.alive)
+        of = f" in {plural(slots, 'slot')}" if slots else ""
+        yield ok("workers", f"{plural(len(workers.alive), 'worker')} alive, running {plural(running, 'task')}{of}.")
     elif waiting:
         yield bad(
-            "workers", f"No worker is alive, and {many(waiting, 'task waits', 'tasks wait')}.", "Start `rl worker`."
+            "workers", f"No worker is alive, and {plural(waiting, 'task waits', 'tasks wait')}.", "Start `rl worker`."
         )
     else:
-        yield warn("workers", "No worker is alive.", "Nothing waits yet; start `rl worker` before something does.")
-    gone = [worker for worker in staff.workers if worker.health != "alive"]
+        yield warn("workers", "No worker is alive.", "No tasks are waiting. Start `rl worker` before pushing any.")
+    gone = [worker for worker in workers.all if worker.health != "alive"]
     if gone:
         held = sum(worker.owned for worker in gone)
-        says = f"{many(len(gone), 'worker')} stopped giving signs of life, with {many(held, 'task')} in hand."
-        if staff.alive:
-            yield warn("workers", says, "A sweep returns the tasks within seconds; if this stays so, see `rl workers`.")
+        says = f"{plural(len(gone), 'worker')} stopped sending heartbeats, holding {plural(held, 'task')}."
+        if workers.alive:
+            yield warn("workers", says, "A sweep returns the tasks within seconds. If this persists, see `rl workers`.")
         else:
-            yield bad("workers", says, "Nobody is left to return them: start `rl worker`.")
-    for worker in staff.alive:
+            yield bad("workers", says, "No worker is left to return them: start `rl worker`.")
+    for worker in workers.alive:
         idle = worker.polled_ms and stats.now_ms - worker.polled_ms
         if idle and idle > 60_000 and worker.concurrency and not worker.full:
             yield warn(
                 "workers",
                 f"Worker {worker.worker_id} sends heartbeats and has free slots, but has not asked for work for "
                 f"{span(idle)}.",
-                "See its log; restart it.",
+                "Check its log, and restart it.",
             )
 
 
-def check_queues(stats: Stats, staff: Staff) -> Iterator[Verdict]:
+def check_queues(stats: Stats, workers: WorkerView) -> Iterator[CheckResult]:
     waiting = [queue for queue in stats.queues if queue.ready]
-    alone = [queue for queue in waiting if staff.alive and staff.unattended(queue.queue)]
+    alone = [queue for queue in waiting if workers.alive and workers.unattended(queue.queue)]
     for queue in alone:
         yield bad(
             "queues",
-            f"{many(queue.ready, 'task waits', 'tasks wait')} in queue {queue.queue!r}, and no worker listens to it.",
+            f"{plural(queue.ready, 'task waits', 'tasks wait')} in queue {queue.queue!r}, and no worker serves it.",
             "Start a worker for that queue.",
         )
     for queue in stats.queues:
         if queue.paused:
             yield warn(
                 "queues",
-                f"Queue {queue.queue!r} is paused; {many(queue.ready, 'task waits', 'tasks wait')} in it.",
-                f"When it may go on: `rl queues resume {queue.queue}`.",
+                f"Queue {queue.queue!r} is paused; {plural(queue.ready, 'task waits', 'tasks wait')} in it.",
+                f"To continue: `rl queues resume {queue.queue}`.",
             )
     if not alone and not any(queue.paused for queue in stats.queues):
         ready = sum(queue.ready for queue in stats.queues)
-        yield ok("queues", f"{many(len(stats.queues), 'queue')}, {many(ready, 'task')} ready.")
+        yield ok("queues", f"{plural(len(stats.queues), 'queue')}, {plural(ready, 'task')} ready.")
     oldest = min(((q.oldest_at_ms, q.queue) for q in waiting if q.oldest_at_ms), default=None)
     if oldest is not None and stats.now_ms - oldest[0] > LONG_WAIT_MS:
         yield warn(
             "queues",
-            f"The oldest waiting task came {ago(oldest[0], stats.now_ms)} (queue {oldest[1]!r}).",
-            "The workers do not keep up, or are stuck: start more, or see `rl workers`.",
+            f"The oldest waiting task was queued {ago(oldest[0], stats.now_ms)} (queue {oldest[1]!r}).",
+            "Workers are too few or stuck: start more, or see `rl workers`.",
         )
 
 
-def check_schedule(session: Session, store: SyncStore, stats: Stats) -> Iterator[Verdict]:
+def check_schedule(session: Session, store: SyncStore, stats: Stats) -> Iterator[CheckResult]:
     due = keys.spell(session.ledger.prefix, "due")
     first: Any = store.command("ZRANGE", due, 0, 0, "WITHSCORES", retry=True)
     late = stats.now_ms - float(first[1]) if first else 0
     if late > LATE_MS:
         yield bad(
             "schedule",
-            f"A scheduled task was due {span(late)} ago and has not entered its queue: nobody sweeps.",
+            f"A scheduled task was due {span(late)} ago and has not entered its queue: no worker sweeps.",
             "Start `rl worker` or `rl resurrector`.",
         )
     else:
-        yield ok("schedule", f"{many(stats.scheduled, 'task')} scheduled, none late.")
+        yield ok("schedule", f"{plural(stats.scheduled, 'task')} scheduled, none late.")
 
 
-def check_dead(stats: Stats) -> Iterator[Verdict]:
+def check_dead(stats: Stats) -> Iterator[CheckResult]:
     if dead := stats.ended["dead"]:
-        yield warn("dead letters", f"{many(dead, 'dead letter')}.", "Look with `rl dlq`; then replay or discard them.")
+        yield warn(
+            "dead letters", f"{plural(dead, 'dead letter')}.", "List them with `rl dlq`, then replay or discard them."
+        )
     else:
         yield ok("dead letters", "No dead letters.")
     if strays := stats.counts.get("strays", 0):
         yield warn(
             "records",
-            f"{many(strays, 'entry of an index', 'entries of an index')} led to no record: something deleted records.",
+            f"{plural(strays, 'index entry', 'index entries')} had no record: another program deleted records.",
             "Run `rl audit`.",
         )

@@ -1,13 +1,13 @@
-"""What `rl doctor` says of an outbox: whether its database takes us, and whether rows wait that no relay takes."""
+"""Check an outbox: whether its database is usable, and whether a relay sends every waiting row."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from relier.cli.doctor.verdict import Verdict, bad, ok, warn
+from relier.cli.doctor.check_result import CheckResult, bad, ok, warn
 from relier.cli.outbox_database import open_database
-from relier.cli.output import many, span
-from relier.cli.session import Failure
+from relier.cli.output import plural, span
+from relier.cli.session import CommandFailure
 from relier.errors import RelierError
 from relier.ledger.stats import Stats
 from relier.outbox.relay.database_health import DatabaseHealth
@@ -20,10 +20,10 @@ from relier.store.connect.address import redact
 LONG_WAIT_MS = 300_000
 
 
-def check_outbox(url: str, table: str, stats: Stats) -> Iterator[Verdict]:
+def check_outbox(url: str, table: str, stats: Stats) -> Iterator[CheckResult]:
     try:
         database = open_database(url)
-    except Failure as error:
+    except CommandFailure as error:
         yield bad("outbox", f"{error.message}.", "Correct --database.")
         return
     try:
@@ -35,8 +35,10 @@ def check_outbox(url: str, table: str, stats: Stats) -> Iterator[Verdict]:
         what, _, advice = str(error).rpartition("; ")
         yield bad("outbox", f"{what}.", f"{advice}.")
         return
-    except Exception as error:  # noqa: BLE001 - a driver's, whatever it is
-        yield bad("outbox", f"The database {redact(url)} does not answer: {type(error).__name__}.", "See that it runs.")
+    except Exception as error:  # noqa: BLE001 - drivers raise anything
+        yield bad(
+            "outbox", f"The database {redact(url)} does not answer: {type(error).__name__}.", "Check that it runs."
+        )
         return
     finally:
         database.close()
@@ -45,11 +47,13 @@ def check_outbox(url: str, table: str, stats: Stats) -> Iterator[Verdict]:
     for one in left:
         yield warn(
             "outbox",
-            f"{many(one.rows, f'{one.kind} row')} wait, the oldest for {span(one.oldest_age_ms)}, and no relay takes "
+            f"{plural(one.rows, f'{one.kind} row')} wait, the oldest for {span(one.oldest_age_ms)}, and no relay sends "
             f"them.",
-            f"{(TAKES.get(one.kind, UNKNOWN)).capitalize()}. Relays with --no-ledger are not known here.",
+            f"{(TAKES.get(one.kind, UNKNOWN)).capitalize()}. Relays with --no-ledger are not visible here.",
         )
     if depth.dead:
-        yield warn("outbox", f"{many(depth.dead, 'row')} in table {table} are dead.", "See `rl outbox dead`.")
+        yield warn("outbox", f"{plural(depth.dead, 'dead row')} in table {table}.", "See `rl outbox dead`.")
     if not left:
-        yield ok("outbox", f"{many(depth.waiting, 'row')} wait in table {table}; {many(len(relays), 'relay')} live.")
+        yield ok(
+            "outbox", f"{plural(depth.waiting, 'row')} waiting in table {table}; {plural(len(relays), 'live relay')}."
+        )

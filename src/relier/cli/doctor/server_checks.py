@@ -1,4 +1,4 @@
-"""What `rl doctor` says of the store's server: whether it answers, its version, disk, replicas, memory and clock."""
+"""Check the server behind the store: latency, version, persistence, replicas, memory and clock."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from relier.cli.doctor.verdict import Verdict, bad, ok, warn
-from relier.cli.output import many, span
+from relier.cli.doctor.check_result import CheckResult, bad, ok, warn
+from relier.cli.output import plural, span
 from relier.errors import RelierError, StoreReplyError
 from relier.settings import Settings
 from relier.store.call import Durability
@@ -21,7 +21,7 @@ CLOCKS_APART_MS = 2_000
 
 
 def info_of(store: SyncStore) -> dict[str, str]:
-    """INFO, as far as the server tells."""
+    """Return the fields of INFO, empty if the server does not allow it."""
     try:
         raw = store.command("INFO", retry=True)
     except StoreReplyError:
@@ -34,7 +34,7 @@ def info_of(store: SyncStore) -> dict[str, str]:
     return dict(line.split(":", 1) for line in lines if ":" in line)
 
 
-def check_reach(store: SyncStore) -> Iterator[Verdict]:
+def check_reach(store: SyncStore) -> Iterator[CheckResult]:
     times = []
     for _ in range(5):
         began = time.perf_counter()
@@ -45,25 +45,25 @@ def check_reach(store: SyncStore) -> Iterator[Verdict]:
     if typical <= SLOW_MS:
         yield ok("reach", says)
     else:
-        yield warn("reach", says, "That is far away: run workers and producers nearer to it.")
+        yield warn("reach", says, "High latency: run workers and producers closer to the store.")
 
 
-def check_clock(store: SyncStore) -> Iterator[Verdict]:
+def check_clock(store: SyncStore) -> Iterator[CheckResult]:
     before = time.time()
     seconds, micros = store.command("TIME", retry=True)
     after = time.time()
     apart = (int(seconds) + int(micros) / 1e6 - (before + after) / 2) * 1000
     if abs(apart) <= max(CLOCKS_APART_MS, (after - before) * 1000):
-        yield ok("clock", f"The store's clock and this one are {span(abs(apart))} apart.")
+        yield ok("clock", f"The store's clock and the local clock differ by {span(abs(apart))}.")
         return
     yield warn(
         "clock",
-        f"The store's clock is {span(abs(apart))} {'ahead of' if apart > 0 else 'behind'} this one.",
-        "Leases do not mind, but delayed tasks begin by the store's clock: set both by NTP.",
+        f"The store's clock is {span(abs(apart))} {'ahead of' if apart > 0 else 'behind'} the local clock.",
+        "Leases are not affected, but delayed tasks start by the store's clock: synchronise both with NTP.",
     )
 
 
-def check_server(info: Mapping[str, str], found: Capabilities) -> Iterator[Verdict]:
+def check_server(info: Mapping[str, str], found: Capabilities) -> Iterator[CheckResult]:
     kind = "Valkey" if "valkey_version" in info else "Redis"
     version = info.get("valkey_version") or info.get("redis_version") or "of unknown version"
     lacks = [
@@ -72,40 +72,42 @@ def check_server(info: Mapping[str, str], found: Capabilities) -> Iterator[Verdi
         if has is False
     ]
     if found.role in {"slave", "replica"}:
-        yield bad("server", f"{kind} {version} is a replica.", "Point RELIER_REDIS_URL to the master, or at Sentinel.")
+        yield bad("server", f"{kind} {version} is a replica.", "Set RELIER_REDIS_URL to the primary, or use Sentinel.")
     if lacks:
-        yield bad("server", f"{kind} {version} has no {', '.join(lacks)}.", "Use Redis 6.2 or Valkey 7.2, or newer.")
+        yield bad("server", f"{kind} {version} lacks {', '.join(lacks)}.", "Use Redis 6.2 or Valkey 7.2, or newer.")
     else:
         waitaof = {True: "WAITAOF", False: "no WAITAOF", None: "WAITAOF unknown"}[found.waitaof]
         yield ok("server", f"{kind} {version}: scripts, streams, WAIT, {waitaof}.")
 
 
-def check_persistence(info: Mapping[str, str], found: Capabilities) -> Iterator[Verdict]:
+def check_persistence(info: Mapping[str, str], found: Capabilities) -> Iterator[CheckResult]:
     if found.persistent is False:
         yield bad(
             "persistence",
-            "The store keeps nothing on disk: a restart loses every task.",
-            "Turn on the AOF: `CONFIG SET appendonly yes`, and in its configuration file.",
+            "The store does not persist to disk: a restart loses every task.",
+            "Enable the AOF with `CONFIG SET appendonly yes`, and in the server's configuration file.",
         )
     elif found.persistent is None:
         yield warn(
-            "persistence", "The store does not say whether it writes to disk.", "Ask whoever runs it for its AOF."
+            "persistence",
+            "The server does not report whether it writes to disk.",
+            "Ask its operator for the AOF.",
         )
     elif found.aof:
         says = {"always": "nothing", "everysec": "up to a second of work", "no": "up to half a minute of work"}
         lost = says.get(found.appendfsync or "", "some work")
-        yield ok("persistence", f"AOF is on (appendfsync {found.appendfsync or 'unknown'}): a power cut loses {lost}.")
+        yield ok(
+            "persistence", f"The AOF is on (appendfsync {found.appendfsync or 'unknown'}): power loss costs {lost}."
+        )
     else:
         yield warn(
             "persistence",
-            "Only snapshots (RDB) reach the disk: a crash of the store loses the tasks since the last one.",
-            "Turn on the AOF: `CONFIG SET appendonly yes`, and in its configuration file.",
+            "Only snapshots (RDB) are written to disk: a crash loses the tasks since the last snapshot.",
+            "Enable the AOF with `CONFIG SET appendonly yes`, and in the server's configuration file.",
         )
     for field, what in (("aof_last_write_status", "AOF"), ("rdb_last_bgsave_status", "snapshot")):
         if info.get(field, "ok") != "ok":
-            yield bad(
-                "persistence", f"The last write of the {what} failed.", "See the server's log and its disk space."
-            )
+            yield bad("persistence", f"The last write of the {what} failed.", "Check the server's log and disk space.")
 
 
 def check_durability(
@@ -114,9 +116,11 @@ def check_durability(
     found: Capabilities,
     known: int | None = None,
     tasks: Iterable[RlTask[Any, Any]] = (),
-) -> Iterator[Verdict]:
-    """Whether this store can confirm what the setting and these tasks ask for. `known`: how many replicas the store
-    would wait for, where the setting does not say."""
+) -> Iterator[CheckResult]:
+    """Check that the store can confirm the durability that the settings and these tasks ask for.
+
+    `known`: the number of replicas the store waits for if RELIER_REDIS_REPLICAS is not set.
+    """
     pinned = known if settings.redis_replicas is None else settings.redis_replicas
     online = _online(info)
     wanted = {Durability(settings.durability): f"RELIER_DURABILITY is {settings.durability}"}
@@ -129,10 +133,10 @@ def check_durability(
             trouble = _cannot_sync(who, found)
         elif level is Durability.REPLICATED:
             trouble = _cannot_replicate(who, pinned, online)
-        yield trouble or ok("durability", f"Tasks are accepted at {level}; {many(online, 'replica')} connected.")
+        yield trouble or ok("durability", f"Durability is {level}; {plural(online, 'replica')} connected.")
 
 
-def _cannot_sync(who: str, found: Capabilities) -> Verdict | None:
+def _cannot_sync(who: str, found: Capabilities) -> CheckResult | None:
     if found.aof is not False and (found.waitaof or (found.aof and found.appendfsync == "always")):
         return None
     return bad(
@@ -142,7 +146,7 @@ def _cannot_sync(who: str, found: Capabilities) -> Verdict | None:
     )
 
 
-def _cannot_replicate(who: str, pinned: int | None, online: int) -> Verdict | None:
+def _cannot_replicate(who: str, pinned: int | None, online: int) -> CheckResult | None:
     """`replicated` holds only where every replica that could be promoted confirms: none may be left uncounted."""
     if not pinned:
         why = "how many replicas could be promoted is not known" if pinned is None else "there are to be 0 replicas"
@@ -154,13 +158,13 @@ def _cannot_replicate(who: str, pinned: int | None, online: int) -> Verdict | No
     if online < pinned:
         return bad(
             "durability",
-            f"{who}, but {many(online, 'replica is', 'replicas are')} connected of {pinned}: pushes are not confirmed.",
-            "Bring the replicas back, or lower RELIER_REDIS_REPLICAS if one is gone for good.",
+            f"{who}, but {plural(online, 'replica is', 'replicas are')} connected, not {pinned}: pushes will fail.",
+            "Restore the replicas, or lower RELIER_REDIS_REPLICAS if one is gone permanently.",
         )
     if online > pinned:
         return bad(
             "durability",
-            f"{who}, but {online} replicas are connected and {pinned} of them need to confirm: a failover to another "
+            f"{who}, but {online} replicas are connected and only {pinned} must confirm: a failover to another one "
             f"loses acknowledged tasks.",
             f"Set RELIER_REDIS_REPLICAS to {online}.",
         )
@@ -172,17 +176,17 @@ def _online(info: Mapping[str, str]) -> int:
     return sum("state=online" in line for line in replicas) if replicas else int(info.get("connected_slaves") or 0)
 
 
-def check_memory(info: Mapping[str, str], found: Capabilities, settings: Settings) -> Iterator[Verdict]:
+def check_memory(info: Mapping[str, str], found: Capabilities, settings: Settings) -> Iterator[CheckResult]:
     policy = found.eviction_policy
     if policy not in (None, "noeviction"):
-        advice = "`CONFIG SET maxmemory-policy noeviction`, and in its configuration file."
-        says = f"maxmemory-policy is {policy}: under memory pressure the store deletes tasks."
+        advice = "Run `CONFIG SET maxmemory-policy noeviction`, and set it in the server's configuration file."
+        says = f"maxmemory-policy is {policy}: the store deletes tasks when memory runs out."
         yield warn("memory", says, advice) if settings.redis_allow_eviction else bad("memory", says, advice)
     used, most = int(info.get("used_memory", "0") or 0), int(info.get("maxmemory", "0") or 0)
     if not used:
-        yield warn("memory", "The store does not say how much memory it uses.", "Ask whoever runs it.")
+        yield warn("memory", "The server does not report its memory use.", "Ask its operator.")
     elif not most:
-        yield ok("memory", f"The store uses {_bytes(used)} and has no limit of its own.")
+        yield ok("memory", f"The store uses {_bytes(used)} and has no memory limit.")
     else:
         share = used / most
         says = f"The store uses {_bytes(used)} of {_bytes(most)} ({share:.0%})."
@@ -190,7 +194,7 @@ def check_memory(info: Mapping[str, str], found: Capabilities, settings: Setting
             yield ok("memory", says)
         else:
             make = bad if share >= 0.95 else warn
-            yield make("memory", says, "Raise maxmemory or let queues drain: a full store accepts no task.")
+            yield make("memory", says, "Raise maxmemory, or let workers catch up: a full store accepts no tasks.")
 
 
 def _bytes(n: float) -> str:

@@ -1,4 +1,4 @@
-"""What `rl doctor` says of the settings and of what they name: keys, the redaction hook, the folder for checkpoints."""
+"""Check the settings and what they refer to: keys, the redaction hook, the checkpoint folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 import os
 from collections.abc import Iterator, Mapping
 
-from relier.cli.doctor.verdict import Verdict, bad, ok, warn
+from relier.cli.doctor.check_result import CheckResult, bad, ok, warn
 from relier.cli.output import one_line
 from relier.cli.session import Session
 from relier.errors import ConfigurationError, RelierError
@@ -16,20 +16,23 @@ from relier.settings import OUTBOX_DATABASE, Settings
 from relier.store.connect.address import redact
 
 
-def check_settings(session: Session, environment: Mapping[str, str]) -> Iterator[Verdict]:
-    """Which settings are not the default, and who said so. A misspelt variable does nothing."""
+def check_settings(session: Session, environment: Mapping[str, str]) -> Iterator[CheckResult]:
+    """Report settings that differ from their defaults, with their source, and misspelt variables."""
     settings = session.settings
     fields = type(settings).model_fields
     changed = [name for name, field in fields.items() if getattr(settings, name) != field.default]
     told = ", ".join(f"{name} = {_value(settings, name)} ({_source(session, name)})" for name in changed)
-    yield ok("settings", f"Settings are valid; {f'not the defaults: {told}' if told else 'all are the defaults'}.")
+    yield ok(
+        "settings",
+        f"Settings are valid; {f'not the defaults: {told}' if told else 'all are the defaults'}.",
+    )
     known = {OUTBOX_DATABASE, *(f"RELIER_{name}".upper() for name in fields)}
     for variable in sorted(environment):
         if variable.upper().startswith("RELIER_") and variable.upper() not in known:
             near = difflib.get_close_matches(variable.upper(), known, 1)
             yield warn(
                 "settings",
-                f"{variable} is set, but there is no such setting: it does nothing.",
+                f"{variable} is set, but there is no such setting: it has no effect.",
                 f"Did you mean {near[0]}?" if near else "Remove it, or correct its name.",
             )
 
@@ -46,31 +49,31 @@ def _source(session: Session, name: str) -> str:
 
 
 def environment() -> Mapping[str, str]:
-    """Settings are read in one place. This only looks for variables that no setting took."""
+    """Return the environment. Settings are read elsewhere; this only finds variables that no setting uses."""
     return os.environ
 
 
-def check_keys(session: Session) -> Iterator[Verdict]:
-    """Whether what the settings name can be used: keys, and the hook that decides what people see."""
+def check_keys(session: Session) -> Iterator[CheckResult]:
+    """Check that the signing and encryption keys and the redaction hook can be used."""
     try:
         keyring = session.keyring
         check_hook(session.settings)
     except ConfigurationError as error:
-        yield bad("keys", f"{error}.", "Correct it: with this nothing is pushed, and no worker starts.")
+        yield bad("keys", f"{error}.", "Correct it: until then every push fails and no worker starts.")
         return
     if keyring.signs:
         told = f"{keyring!r}; the first of each is in use"
-        yield ok("keys", f"What is pushed is signed{' and encrypted' if keyring.encrypts else ''}. {told}.")
+        yield ok("keys", f"Payloads are signed{' and encrypted' if keyring.encrypts else ''}. {told}.")
     elif keyring.encrypts:
         yield warn(
             "keys",
-            "Values are encrypted, but nothing is signed: who can write to the store can have a worker run anything.",
-            "Set RELIER_SIGNING_KEYS too.",
+            "Payloads are encrypted but not signed: anyone who can write to the store can make a worker run any task.",
+            "Set RELIER_SIGNING_KEYS as well.",
         )
 
 
-def check_checkpoints(settings: Settings) -> Iterator[Verdict]:
-    """Whether large checkpoints could be kept from here: one is written, read and removed."""
+def check_checkpoints(settings: Settings) -> Iterator[CheckResult]:
+    """Check that large checkpoints can be stored: write, read and delete one."""
     if not settings.checkpoint_dir:
         return
     where, name = redact(settings.checkpoint_dir), Named("doctor", "0", os.getpid()).file
@@ -81,6 +84,6 @@ def check_checkpoints(settings: Settings) -> Iterator[Verdict]:
             folder.read(name)
             folder.remove(name)
     except RelierError as error:
-        yield bad("checkpoints", f"Large checkpoints cannot be kept: {error}.", "Correct RELIER_CHECKPOINT_DIR.")
+        yield bad("checkpoints", f"Large checkpoints cannot be stored: {error}.", "Correct RELIER_CHECKPOINT_DIR.")
     else:
-        yield ok("checkpoints", f"Large checkpoints are kept in {where}, which can be written from here.")
+        yield ok("checkpoints", f"Large checkpoints are stored in {where}, which is writable.")

@@ -1,1 +1,1 @@
-"""The moves of the ledger, grouped by who makes them. `Ledger` is all of them."""
+"""The moves of the ledger, grouped by caller. `Ledger` combines them."""

@@ -1,4 +1,4 @@
-"""Shared by all moves: the namespace they work on, and how their arguments are written."""
+"""Shared by all moves: the namespace, and how arguments are encoded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MoveBase:
 
 
 def plain(text: str) -> bytes:
-    """What a person may read later, in bytes: never refused for its letters, cut where it is endless."""
+    """Encode text for people: never fails, and truncates very long text."""
     return text.encode("utf-8", "backslashreplace")[:MAX_DETAIL_BYTES].decode("utf-8", "ignore").encode()
 
 

@@ -1,4 +1,4 @@
-"""The moves of a sweep and of an operator, and the locks of user code."""
+"""The moves of sweeps and operators, and the locks of user code."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ class OperatorMoves(MoveBase):
         worker_id: str = "",
         cause: str = "lease ran out",
     ) -> Call[Swept]:
-        """Returns the tasks of boots whose lease ran out; with `boot`, of that one, which is known to be dead."""
+        """Revive the tasks of workers whose lease ran out, or of `worker_id`, which is known to be dead."""
         return self._call(
             "revive", [min(most, SWEEP_TASKS), deepest, interval_ms, worker_id, plain(cause)], replies.swept
         )
 
     def promote(self, most: int = SWEEP_TASKS) -> Call[Promoted]:
-        """Due tasks enter their queues; tasks past `expires` that never ran are cancelled."""
+        """Move due tasks into their queues, and cancel tasks past `expires` that never ran."""
         return self._call("promote", [min(most, SWEEP_TASKS)], replies.promoted)
 
     def reap(self, most: int = SWEEP_TASKS, *, unused_ms: int = UNUSED_MS) -> Call[int]:
-        """Removes ended records past their end of life, and queues that were empty for that long."""
+        """Remove expired records, and queues that were empty for `unused_ms`."""
         check_number("unused_ms", unused_ms, 1)
         return self._call("reap", [min(most, SWEEP_TASKS), unused_ms], replies.reaped)
 
     def replay(
         self, task_id: str, version: int, nonce: str, payload: bytes | None = None, *, fresh: bool = False
     ) -> Call[Operated]:
-        """Sends a dead task round again. `fresh` forgets its checkpoint and steps."""
+        """Queue a dead task again. `fresh` discards its checkpoint and steps."""
         check_word("the task id", task_id)
         check_word("the nonce", nonce)
         if payload is not None:
@@ -51,30 +51,30 @@ class OperatorMoves(MoveBase):
         return self._call("replay", args, partial(replies.operated, "replay", task_id))
 
     def cancel(self, task_id: str, version: int) -> Call[Operated]:
-        """Ends a waiting task; asks a running one to end."""
+        """Cancel a waiting task, or request the cancellation of a running one."""
         check_word("the task id", task_id)
         return self._call("cancel", [task_id, version], partial(replies.operated, "cancel", task_id))
 
     def discard(self, task_id: str, version: int) -> Call[Operated]:
-        """Removes an ended record before its time."""
+        """Remove an ended record before it expires."""
         check_word("the task id", task_id)
         return self._call("discard", [task_id, version], partial(replies.operated, "discard", task_id))
 
     def pause(self, queue: str, version: int) -> Call[Operated]:
-        """Stops claims from a queue. `version` is the one `stats` showed, 0 for a queue never paused."""
+        """Stop claims from a queue. `version` is the one in `stats`, 0 for a queue that was never paused."""
         check_name("the queue", queue)
         return self._call("pause", [queue, version], partial(replies.operated, "pause", queue))
 
     def resume(self, queue: str, version: int) -> Call[Operated]:
-        """Lets a paused queue go on."""
+        """Resume a paused queue."""
         return self._call("resume", [queue, version], partial(replies.operated, "resume", queue))
 
     def lock(self, key: str, token: str, hold_ms: int, holder: Lease | str) -> Call[Locked]:
-        """Takes a lock, or tells who holds it, or what came of it. `token`: random, of this one taking alone.
+        """Take a lock, or return who holds it or its stored result. `token`: random, unique to this acquisition.
 
-        `holder`: the lease of the attempt that asks, or a place outside any task. The lock of a lease ends with its
-        boot, and a later attempt of the same task takes it over. LeaseLostError for the lease of a boot that is lost;
-        whether the attempt is still the task's is not looked at.
+        `holder`: the lease of the asking attempt, or the name of a process outside any task. A lock taken with a lease
+        ends with its worker, and a later attempt of the same task takes it over. Raises LeaseLostError for the lease of
+        a lost worker. Does not check that the attempt still holds its task.
         """
         check_number("hold_ms", hold_ms, 1)
         lease = holder if isinstance(holder, Lease) else Lease("-", "-", holder)
@@ -84,18 +84,18 @@ class OperatorMoves(MoveBase):
         return self._call("lock", args, partial(replies.locked, lease.worker_id))
 
     def renew(self, key: str, token: str, hold_ms: int) -> Call[Verdict]:
-        """Holds a lock for longer. `stale`, `missing`: it is another's, or nobody's."""
+        """Extend a lock. `stale`: another holds it; `missing`: nobody does."""
         check_number("hold_ms", hold_ms, 1)
         return self._call("renew", [*_named(key, token), hold_ms], replies.verdict)
 
     def conclude(self, key: str, token: str, keep_ms: int, result: bytes) -> Call[Verdict]:
-        """What the lock guards is done: keeps the result. It counts also for a holder that is late, if nobody came."""
+        """Store the result of the guarded work. A late holder may do so too, if nobody else took the lock."""
         check_number("keep_ms", keep_ms, 1)
         check_bytes(f"the result of lock {key!r:.80}", result, self._max_bytes)
         return self._call("conclude", [*_named(key, token), keep_ms, result], replies.verdict)
 
     def unlock(self, key: str, token: str) -> Call[Verdict]:
-        """Gives a lock up without a result. Anyone else's, and any result, is left alone."""
+        """Release a lock without a result. Locks of others, and results, are left alone."""
         return self._call("unlock", _named(key, token), replies.verdict)
 
 

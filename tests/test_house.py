@@ -1,0 +1,80 @@
+"""The shape of the source: class names are unique, and functions, files and folders stay small.
+
+Each rule has a list of what breaks it today. Remove an entry once it is fixed; never add one.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+SOURCE = Path(__file__).parent.parent / "src"
+LONGEST_FUNCTION = 40
+LONGEST_FILE = 400
+MOST_FILES = 15
+
+NAMED_BY_DJANGO = {"Command"}
+TWICE = {
+    "Batch",
+    "Breaker",
+    "Child",
+    "Connection",
+    "Entry",
+    "Failed",
+    "Inside",
+    "NowMs",
+    "Place",
+    "Report",
+    "Route",
+    "Slots",
+    "Target",
+    "Waiting",
+    "Wire",
+    "Worker",
+}
+LONG_FUNCTIONS = {"relier/engines/native.py:run", "relier/submit/push.py:submission_of"}
+LONG_FILES = {"relier/engines/native.py", "relier/lock.py", "relier/proof/directed.py", "relier/run/context.py"}
+LARGE_FOLDERS = {"relier", "relier/celery", "relier/outbox", "relier/proof", "relier/run", "relier/store"}
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Return path below src -> parsed module."""
+    paths = sorted((SOURCE / "relier").rglob("*.py"))
+    return {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in paths}
+
+
+def classes() -> Iterator[str]:
+    """Yield the names of all classes at the top level of a module."""
+    for module in modules().values():
+        yield from (node.name for node in module.body if isinstance(node, ast.ClassDef))
+
+
+def functions() -> Iterator[tuple[str, int]]:
+    """Yield `path:function` and its number of lines, for every function and method."""
+    for path, module in modules().items():
+        for node in ast.walk(module):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{path}:{node.name}", (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def test_a_class_name_exists_once() -> None:
+    twice = {name for name, count in Counter(classes()).items() if count > 1}
+    assert not twice - NAMED_BY_DJANGO - TWICE
+
+
+def test_no_function_is_long() -> None:
+    assert not {name for name, lines in functions() if lines > LONGEST_FUNCTION} - LONG_FUNCTIONS
+
+
+def test_no_file_is_long() -> None:
+    sizes = {path: len((SOURCE / path).read_text().splitlines()) for path in modules()}
+    assert not {path for path, lines in sizes.items() if lines > LONGEST_FILE} - LONG_FILES
+
+
+def test_no_folder_is_large() -> None:
+    sizes = Counter(Path(path).parent.as_posix() for path in modules())
+    assert not {folder for folder, files in sizes.items() if files > MOST_FILES} - LARGE_FOLDERS

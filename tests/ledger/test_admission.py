@@ -89,7 +89,7 @@ def test_a_limit_must_be_possible(limit: int) -> None:
 def test_depth_counts_what_waits_in_each_queue(clocked: World) -> None:
     shallow = Admission(max_depth=3)
     assert admitted(clocked, shallow, 2)
-    with clocked.unchanged(), pytest.raises(AdmissionRejectedError, match="let it drain") as refused:
+    with clocked.unchanged(), pytest.raises(AdmissionRejectedError, match="wait until workers catch up") as refused:
         clocked.submit(clocked.new(), clocked.new(), admission=shallow)
     assert refused.value.limit == "depth:default"
     assert refused.value.retry_after > 0

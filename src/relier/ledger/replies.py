@@ -322,7 +322,7 @@ def read_record(task_id: str, raw: bytes, more: Mapping[str, str] | None = None)
 
 
 def _unreadable(task_id: str) -> str:
-    return f"the record of task {task_id} cannot be read: something else wrote to it; look at its key, then remove it"
+    return f"the record of task {task_id} cannot be read: another program wrote to it; inspect its key, then delete it"
 
 
 def read_history(raw: bytes) -> HistoryEntry:

@@ -138,7 +138,7 @@ def _show(session: Session, task: Task) -> None:
     click.echo(f"\nTo replay it: rl dlq replay {record.id}")
 
 
-ATTEMPTS = ("ATTEMPT", "BEGAN", "LASTED", "ENDED BY", "WORKER", "WHAT HAPPENED")
+ATTEMPTS = ("ATTEMPT", "STARTED", "LASTED", "ENDED BY", "WORKER", "WHAT HAPPENED")
 
 
 def _attempt(entry: HistoryEntry, now_ms: int) -> tuple[str, ...]:

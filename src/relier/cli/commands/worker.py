@@ -40,7 +40,10 @@ from relier.submit.client import Client, place_of
 )
 @click.option("--max-tasks", type=click.IntRange(1), help="Replace the process after this many tasks.")
 @click.option(
-    "--max-rss-mb", type=click.FloatRange(1), callback=finite, help="Replace the process above this resident memory."
+    "--max-rss-mb",
+    type=click.FloatRange(1),
+    callback=finite,
+    help="Replace the process above this memory, in MB.",
 )
 @click.option("--no-sweep", is_flag=True, help="Do not sweep; other workers or `rl resurrector` must.")
 @long_running_options

@@ -17,27 +17,10 @@ LONGEST_FILE = 400
 MOST_FILES = 15
 
 NAMED_BY_DJANGO = {"Command"}
-TWICE = {
-    "Batch",
-    "Breaker",
-    "Child",
-    "Connection",
-    "Entry",
-    "Failed",
-    "Inside",
-    "NowMs",
-    "Place",
-    "Report",
-    "Route",
-    "Slots",
-    "Target",
-    "Waiting",
-    "Wire",
-    "Worker",
-}
-LONG_FUNCTIONS = {"relier/engines/native.py:run", "relier/submit/push.py:submission_of"}
-LONG_FILES = {"relier/engines/native.py", "relier/lock.py", "relier/proof/directed.py", "relier/run/context.py"}
-LARGE_FOLDERS = {"relier", "relier/celery", "relier/outbox", "relier/proof", "relier/run", "relier/store"}
+TWICE: set[str] = set()
+LONG_FUNCTIONS = {"relier/submit/push.py:submission_of"}
+LONG_FILES = {"relier/lock.py", "relier/outbox/relay/relay.py", "relier/run/context.py"}
+LARGE_FOLDERS = {"relier"}
 
 
 @cache

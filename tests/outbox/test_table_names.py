@@ -50,7 +50,7 @@ def test_a_row_goes_all_its_ways(named: tuple[Shop, str]) -> None:
     assert shop.relay(Scripted(SendFailed(ValueError("poison"))), table=name, max_retries=0).drain() == 0
     assert "Dead: 3." in run(shop, "stats", "--table", name).output
     assert "3 of 3 dead rows." in run(shop, "dead", "--table", name).output
-    assert "1 dead row removed." in run(shop, "purge", ids[0], "--yes", "--table", name).output
+    assert "1 dead row deleted." in run(shop, "purge", ids[0], "--yes", "--table", name).output
     assert "2 dead rows replayed." in run(shop, "replay", "--all", "--yes", "--table", name).output
     assert shop.relay(table=name, ordered=True).drain() == 2
     assert shop.count() == 0
@@ -76,7 +76,7 @@ def test_a_mark_is_found_again(named: tuple[Shop, str]) -> None:
     with shop.engine.connect() as connection:
         assert connection.execute(select(func.count()).select_from(paid)).scalar_one() == 1
     forgotten = run(shop, "forget", "--older-than", "0s", "--yes", "--table", name, "--inbox", marks)
-    assert "1 mark removed." in forgotten.output
+    assert "1 mark deleted." in forgotten.output
 
 
 @pytest.mark.parametrize("name", ["Shop Outbox", "order", "public.Shop_Outbox"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
 import os
 import threading
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from relier import (
     idempotency_lock,
 )
 from relier.errors import InvalidSubmissionError
+from relier.submit.ledger_access import AwaitedCalls, LedgerAccess
 from tests.support.locking import Enter, eventually, inside, join, lease_of, mark, spelled, take_over
 
 pytestmark = pytest.mark.anyio
@@ -68,7 +70,9 @@ async def test_the_states_as_the_block_sees_them(enter: Enter) -> None:
 async def test_in_flight_says_who_and_for_how_long(client: Client, enter: Enter) -> None:
     async with enter() as lock:
         lock.set_result(None)
-        with pytest.raises(IdempotencyInFlightError, match=rf"process \S+\.{os.getpid()}, .*for 1(19|20)\S* s") as told:
+        with pytest.raises(
+            IdempotencyInFlightError, match=rf"process \S+\.{os.getpid()}, .*for at most 1(19|20)\S* s"
+        ) as told:
             await run_once(enter)
         assert told.value.task_id == ""
 
@@ -97,7 +101,7 @@ async def test_a_result_set_again_is_dropped_with_a_warning(enter: Enter, caplog
     await run_once(enter)
     async with enter() as lock:
         lock.set_result("other")
-    assert "look at already_executed first" in caplog.text
+    assert "check already_executed" in caplog.text
     assert await run_once(enter) == (True, "done")
 
 
@@ -133,7 +137,7 @@ async def test_a_result_comes_back_as_what_it_was(enter: Enter, result: Any) -> 
 async def test_without_a_result_none_is_kept_and_said(enter: Enter, caplog: pytest.LogCaptureFixture) -> None:
     async with enter():
         pass
-    assert "ends without a result, and None is kept" in caplog.text
+    assert "ended without a result, None is kept" in caplog.text
     assert await run_once(enter) == (True, None)
 
 
@@ -219,25 +223,27 @@ async def test_a_block_cancelled_as_it_ends_is_done(client: Client) -> None:
     await eventually(lambda: (mark(client) or b"").startswith(b"done"))
 
 
-class Slow(Client):
-    """A client whose caller may be cancelled after the store ran the call, and before it hears of it."""
+class SlowAnswers(LedgerAccess[AwaitedCalls]):
+    """Delay the answer to a lock: its caller may be cancelled after the store ran the call."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, client: Client) -> None:
+        super().__init__(client.namespace, client.awaiting.calls)
         self.ran = asyncio.Event()
-        self.tell = asyncio.Event()
+        self.answers = asyncio.Event()
 
-    async def arun(self, call: Any) -> Any:
-        answer = await super().arun(call)
+    async def run(self, call: Any, within: float = math.inf) -> Any:
+        answer = await super().run(call, within)
         if call.script == "lock":
             self.ran.set()
-            await self.tell.wait()
+            await self.answers.wait()
         return answer
 
 
 async def test_a_block_cancelled_as_it_enters_holds_nothing(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = Slow(client.settings)
-    monkeypatch.setattr("relier.lock.default_client", lambda: slow)
+    own = Client(client.settings)
+    slow = SlowAnswers(own)
+    monkeypatch.setattr(own, "awaiting", slow)
+    monkeypatch.setattr("relier.lock.default_client", lambda: own)
     task = asyncio.create_task(idempotency_lock("k").__aenter__())
     await slow.ran.wait()
     assert mark(client) is not None
@@ -245,13 +251,13 @@ async def test_a_block_cancelled_as_it_enters_holds_nothing(client: Client, monk
     with pytest.raises(asyncio.CancelledError):
         await task
     await eventually(lambda: mark(client) is None)
-    await slow.aclose()
+    await own.aclose()
 
 
 async def test_a_lock_may_be_used_again_but_not_twice_at_once(client: Client) -> None:
     lock = idempotency_lock("k", ttl=60)
     with lock:
-        with pytest.raises(RelierError, match="entered already"), lock:
+        with pytest.raises(RelierError, match="already entered"), lock:
             pytest.fail("entered twice")
         lock.set_result(5)
     async with lock:

@@ -15,7 +15,7 @@ import pytest
 from relier import Client, IdempotencyInFlightError, LeaseLostError, idempotency_lock
 from relier.errors import RedisConnectionError, RelierError
 from relier.ledger.records import Verdict
-from relier.lock import Held, Renewer
+from relier.lock_renewal import HeldKey, ThreadRenewals
 from relier.run.context import current_context
 from tests.support.locking import Enter, eventually, inside, join, lease_of, mark, take_over
 from tests.support.servers import Server
@@ -39,7 +39,7 @@ async def test_a_block_longer_than_its_mark_keeps_its_key(client: Client, enter:
     async with enter() as lock:
         first = until(client)
         await eventually(lambda: until(client) > first + 1000 * SHORT_S)
-        with pytest.raises(IdempotencyInFlightError, match=r"for 0\.\d+ s more"):
+        with pytest.raises(IdempotencyInFlightError, match=r"for at most 0\.\d+ s more"):
             await idempotency_lock("k").__aenter__()
         assert not lock.lost
         lock.set_result(1)
@@ -107,7 +107,7 @@ async def test_one_thread_renews_all_of_a_process(client: Client) -> None:
 
 async def test_locks_held_elsewhere_do_not_wake_the_thread(client: Client) -> None:
     """A block that is over before its first renewal costs no switch of threads."""
-    renewer = Renewer()
+    renewer = ThreadRenewals()
     woken = 0
 
     class Counted(threading.Condition):
@@ -117,19 +117,19 @@ async def test_locks_held_elsewhere_do_not_wake_the_thread(client: Client) -> No
             super().notify(n)
 
     renewer._turn = Counted()
-    long = [Held(client, "k", "t", 3_600_000) for _ in range(100)]
+    long = [HeldKey(client, "k", "t", 3_600_000) for _ in range(100)]
     for held in long:
         renewer.start(held)
         renewer.end(held)
     assert woken == 0
-    soon = Held(client, "k", "t", 30)
+    soon = HeldKey(client, "k", "t", 30)
     renewer.start(soon)
     await eventually(lambda: soon.lost)
     assert woken == 1
 
 
 async def test_a_renewal_that_fails_is_tried_again_sooner(client: Client) -> None:
-    held = Held(client, "k", "t", 120_000)
+    held = HeldKey(client, "k", "t", 120_000)
     assert held.renewed(Verdict.OK) == 40
     assert held.renewed(RedisConnectionError("out of reach")) == 1
     assert not held.lost
@@ -269,7 +269,7 @@ async def test_a_key_that_cannot_be_freed_hides_no_exception(
 
     with pytest.raises(ValueError, match="my own"):
         await block()
-    assert "could not be freed and is in flight for 0.9 s more" in caplog.text
+    assert "could not be freed and stays in flight for 0.9 s" in caplog.text
 
 
 # --- forks ---------------------------------------------------------------------------------------------------------

@@ -176,7 +176,7 @@ async def test_a_push_that_was_refused_can_be_repeated(
     client: Client, observer: Client, refusing: Refusing, code: str
 ) -> None:
     await observer.aopen()
-    client._opened = True
+    client.namespace.opened = True
     refusing.begin(code)
     for error in (await refused_by_apush(), await asyncio.to_thread(refused_by_push)):
         assert isinstance(error, StoreUnavailableError) is (code in PASSING), error
@@ -254,7 +254,7 @@ def test_a_relay_charges_no_row_for_what_passes(
     own = Client(settings)
     own.open()
     ledger = Client(through)
-    ledger._opened = True
+    ledger.namespace.opened = True
     with engine.begin() as connection:
         receipts = [outbox.add(connection, plain, order) for order in range(3)]
     relay = Relay(EngineDatabase(engine), [LedgerTarget(ledger)], RelayOptions(broker_outage_cooldown=0.01))

@@ -57,7 +57,7 @@ class Noticed(logging.Handler):
         self.event = threading.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if "waiting for a result while the store is away" in record.getMessage():
+        if "store away, still waiting for a result" in record.getMessage():
             self.event.set()
 
 
@@ -135,7 +135,7 @@ async def test_at_the_end_of_its_time_a_wait_says_why_it_knows_nothing(
     receipt = await answer.apush()
     own_server.freeze()
     began = time.monotonic()
-    with pytest.raises(ResultTimeoutError, match=r"not known what became of task .* the store is away .*ask again"):
+    with pytest.raises(ResultTimeoutError, match=r"outcome of task .* is not known .* the store is away .*ask again"):
         await wait(client, receipt.id, 0.6)
     assert time.monotonic() - began < 5
     own_server.thaw()

@@ -32,7 +32,7 @@ from relier.states import State
 from relier.store.call import Durability
 from relier.submit.bulk import Bulk
 from relier.submit.push import is_duplicate
-from relier.submit.receipt import FIRST_LOOK_S, SLOWEST_LOOK_S, Looks, cause_of_death
+from relier.submit.receipt import FIRST_POLL_S, SLOWEST_POLL_S, PollSchedule, cause_of_death
 from tests.support.servers import Boot
 
 
@@ -50,33 +50,33 @@ def client(settings: Settings) -> Iterator[Client]:
     client.close()
 
 
-# --- looks -----------------------------------------------------------------------------------------------------------
+# --- polls -----------------------------------------------------------------------------------------------------------
 
 
-def test_looks_are_frequent_at_first_and_then_less() -> None:
-    look = Looks(None)
-    pauses = [look.pause() or 0 for _ in range(40)]
-    assert 0.75 * FIRST_LOOK_S <= pauses[0] <= 1.25 * FIRST_LOOK_S
-    assert all(pause <= 1.25 * SLOWEST_LOOK_S for pause in pauses)
-    assert all(pause >= 0.75 * SLOWEST_LOOK_S for pause in pauses[20:])
+def test_polls_are_frequent_at_first_and_then_less() -> None:
+    poll = PollSchedule(None)
+    pauses = [poll.pause() or 0 for _ in range(40)]
+    assert 0.75 * FIRST_POLL_S <= pauses[0] <= 1.25 * FIRST_POLL_S
+    assert all(pause <= 1.25 * SLOWEST_POLL_S for pause in pauses)
+    assert all(pause >= 0.75 * SLOWEST_POLL_S for pause in pauses[20:])
     assert all(later > earlier * 0.59 for earlier, later in pairwise(pauses))
 
 
-def test_looks_without_a_limit_never_end() -> None:
-    look = Looks(None)
-    assert all(look.pause() is not None for _ in range(1000))
+def test_polls_without_a_limit_never_end() -> None:
+    poll = PollSchedule(None)
+    assert all(poll.pause() is not None for _ in range(1000))
 
 
-def test_looks_never_go_past_the_time_given() -> None:
-    look = Looks(0.001)
-    pause = look.pause()
+def test_polls_never_go_past_the_time_given() -> None:
+    poll = PollSchedule(0.001)
+    pause = poll.pause()
     assert pause is None or pause <= 0.001
     until = time.monotonic() + 0.002
     while time.monotonic() < until:
         continue
-    assert look.pause() is None
-    assert look.waited >= 0.002
-    assert Looks(0).pause() is None
+    assert poll.pause() is None
+    assert poll.waited >= 0.002
+    assert PollSchedule(0).pause() is None
 
 
 # --- deaths ----------------------------------------------------------------------------------------------------------

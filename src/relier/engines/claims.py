@@ -19,7 +19,7 @@ from relier.ledger.ledger import Ledger
 from relier.ledger.moves.worker import CLAIM_BYTES
 from relier.ledger.records import Claim, Claimed, ClaimStatus, Lease
 from relier.store import AsyncStore, Call
-from relier.until_answered import auntil_answered
+from relier.until_answered import growing_pauses, until_answered
 
 log = logging.getLogger("relier.worker")
 
@@ -98,7 +98,7 @@ class Claims:
                 log.warning("no tasks can be claimed: %s", error)
             outage = True
 
-        return await auntil_answered(partial(self._try, call), again, BELL_S)
+        return await until_answered(partial(self._try, call), again, growing_pauses(BELL_S))
 
     async def _try(self, call: Call[Claim]) -> Claim:
         self._liveness.polled_ms = time.time_ns() // 1_000_000

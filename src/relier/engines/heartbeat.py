@@ -29,6 +29,7 @@ from relier.run.attempt import Attempt
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
 from relier.store.heartbeat import heartbeat_settings, retry_pause
+from relier.store.wire import run_sync
 from relier.submit.birth import BirthMark
 from relier.submit.client import place_of
 from relier.until_answered import until_answered
@@ -130,7 +131,7 @@ class HeartbeatThread(threading.Thread):
     def join_namespace(self) -> None:
         """Register the worker id and start the thread. Raise if the store cannot be reached."""
         self._born = self._birth.mark
-        self._insist(partial(self._register, self._liveness.worker_id), self._patience)
+        self._repeat_until_answered(partial(self._register, self._liveness.worker_id), self._patience)
         self._sign()
         self.start()
 
@@ -169,7 +170,7 @@ class HeartbeatThread(threading.Thread):
         self._liveness.worker_id = worker_id  # first: no attempt of the old worker id may see the new trust
         self._liveness.trusted_until = sent + self._lease * 0.8
 
-    def _insist(self, act: Callable[[], object], seconds: float) -> None:
+    def _repeat_until_answered(self, act: Callable[[], object], seconds: float) -> None:
         """Repeat `act` until the store answers or the time is up: a single try has only a heartbeat's deadline."""
         until = time.monotonic() + seconds
 
@@ -177,7 +178,13 @@ class HeartbeatThread(threading.Thread):
             if not isinstance(error, StoreUnavailableError) or time.monotonic() >= until:
                 raise error
 
-        until_answered(act, again, repeat(retry_pause(self._lease)), self._ending.wait)
+        async def send() -> None:
+            act()
+
+        async def pause(seconds: float) -> None:
+            self._ending.wait(seconds)
+
+        run_sync(until_answered(send, again, repeat(retry_pause(self._lease)), pause))
 
     @property
     def _lease_ms(self) -> int:
@@ -279,7 +286,7 @@ class HeartbeatThread(threading.Thread):
             if leases:
                 log.warning("the event loop takes no order any more: %d tasks are handed back without it", len(leases))
                 release = self._ledger.release(leases)
-                self._insist(lambda: self._store.run(release), HAND_BACK_S)
+                self._repeat_until_answered(lambda: self._store.run(release), HAND_BACK_S)
         except RelierError as error:
             log.warning("what this process held could not be handed back, its lease will run out: %s", error)
         self._give_up()

@@ -22,7 +22,7 @@ from relier.options import Retries
 from relier.redact import showing
 from relier.run.outcome import Done, Outcome, plan_of
 from relier.store import AsyncStore, Call, Durability
-from relier.until_answered import auntil_answered
+from relier.until_answered import until_answered
 
 log = logging.getLogger("relier.worker")
 
@@ -136,7 +136,7 @@ class Settler:
                 raise error
             log.warning("%s will be sent again: %s", call.script, error)
 
-        return await auntil_answered(partial(self._store.run, call), again)
+        return await until_answered(partial(self._store.run, call), again)
 
     def _count(self, lease: Lease, settled: Settled, what: str) -> None:
         if settled.verdict is Verdict.MISSING:

@@ -17,8 +17,9 @@ from relier.ledger.ledger import Ledger
 from relier.run.threads import Threads
 from relier.settings import Settings
 from relier.store.call import Call
+from relier.store.wire import run_sync
 from relier.submit.client import Client
-from relier.until_answered import auntil_answered, until_answered
+from relier.until_answered import blocking_sleep, until_answered
 
 T = TypeVar("T")
 log = logging.getLogger("relier.run")
@@ -27,17 +28,27 @@ log = logging.getLogger("relier.run")
 AGAIN = (StoreUnavailableError, IndeterminateError)
 
 
-async def atell(run: Callable[[Call[T]], Awaitable[T]], call: Call[T], lost: Callable[[], bool], whose: str) -> T:
+async def atell(
+    run: Callable[[Call[T]], Awaitable[T]],
+    call: Call[T],
+    lost: Callable[[], bool],
+    whose: str,
+    sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+) -> T:
     """Run the call, and repeat it through any outage until the store answers.
 
     An outage must not make a finished effect forgotten, nor make the task fail. Give up only if the attempt is lost.
     """
-    return await auntil_answered(lambda: run(call), partial(_again, call, lost, whose))
+    return await until_answered(partial(run, call), partial(_again, call, lost, whose), sleep=sleep)
 
 
 def tell(run: Callable[[Call[T]], T], call: Call[T], lost: Callable[[], bool], whose: str) -> T:
     """Run the call until the store answers, like `atell`, but block."""
-    return until_answered(lambda: run(call), partial(_again, call, lost, whose))
+
+    async def send(call: Call[T]) -> T:
+        return run(call)
+
+    return run_sync(atell(send, call, lost, whose, blocking_sleep))
 
 
 def _again(call: Call[Any], lost: Callable[[], bool], whose: str, error: RelierError) -> None:
@@ -112,4 +123,4 @@ class LedgerChannel:
         try:
             await self._client.arun(call)
         except RelierError as error:
-            log.info("%s was not told: %s", call.script, error)
+            log.info("%s not sent: %s", call.script, error)

@@ -31,7 +31,7 @@ from relier.run.checkpoints import Checkpoints
 from relier.run.steps import Journal, Progress, Step, current_line, doing, read_result, write_result
 from relier.run.waits import Waits
 from relier.store.call import Call, Durability
-from relier.submit.insist import Pusher, pusher
+from relier.submit.in_task import PushingAttempt, pushing_attempt
 
 R = TypeVar("R")
 PROGRESS_EVERY_S = 1.0
@@ -400,7 +400,7 @@ class TaskContext:
 def enter_context(ctx: TaskContext) -> None:
     """Make `ctx` the context that `task_context` refers to, in the current contextvars context."""
     _current.set(ctx)
-    pusher.set(Pusher(ctx.task_id, lambda: ctx.lost, ctx.waiting))
+    pushing_attempt.set(PushingAttempt(ctx.task_id, lambda: ctx.lost, ctx.waiting))
 
 
 def current_context() -> TaskContext | None:

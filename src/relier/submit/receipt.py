@@ -1,17 +1,17 @@
-"""What a caller holds after a push: the id, and ways to ask. The same for both kinds of callers, awaited or blocking.
+"""Define receipts: what a caller gets from a push, to ask about the task. Awaiting and blocking receipts do the same.
 
-A receipt can be rebuilt from an id alone, in another process, much later. Then it does not know the task's return type:
-models come back as plain objects of their fields.
+What a receipt does is written once, as coroutines in Receipt (submit/ledger_access.py says how blocking callers run
+them). A receipt can be rebuilt from an id alone, in another process, much later. Then it does not know the task's
+return type: models come back as plain objects of their fields.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
@@ -20,7 +20,6 @@ from relier.errors import (
     ConfigurationError,
     HardTimeoutError,
     MaxResurrectionsExceededError,
-    RedisConnectionError,
     ResultTimeoutError,
     StoreEmptiedError,
     StoreSetupError,
@@ -31,18 +30,20 @@ from relier.errors import (
     VersionConflictError,
 )
 from relier.failure import Failure, read_failure
-from relier.ledger.records import Operated, Task, new_task_id
+from relier.ledger.records import Task, new_task_id
 from relier.states import ENDED, State
 from relier.store.call import Call, Durability
+from relier.store.wire import run_sync
 from relier.submit.client import Client, default_client
+from relier.submit.ledger_access import LedgerAccess
 
 R = TypeVar("R")
 log = logging.getLogger("relier.submit")
-FIRST_LOOK_S, SLOWEST_LOOK_S = 0.005, 0.25
+FIRST_POLL_S, SLOWEST_POLL_S = 0.005, 0.25
 
 
 class TaskState(StrEnum):
-    """What a receipt's task is. `expired`: it was accepted, and its record is past its retention."""
+    """List the states of a receipt's task. `expired`: the task was accepted, and its record is past its retention."""
 
     NOT_FOUND = "not-found"
     EXPIRED = "expired"
@@ -54,8 +55,8 @@ class TaskState(StrEnum):
     CANCELLED = "cancelled"
 
 
-class Ticket(Generic[R]):
-    """What both receipts are made of."""
+class Receipt(Generic[R]):
+    """Hold a task's id and ask the ledger about the task."""
 
     def __init__(
         self,
@@ -71,54 +72,92 @@ class Ticket(Generic[R]):
             raise ConfigurationError(f"a receipt is made from a task's id, as a push gave it, not from {id!r:.60}")
         self.id = id
         self.duplicate = duplicate
-        self.durability = durability  # None: whoever made this receipt does not know that it was accepted
+        self.durability = durability  # None: the maker of this receipt does not know whether the task was accepted
         self._read = read_result or _read_plainly
         self._client = client or default_client()
-        self._born = born  # the birth mark of the store that accepted it; "": not known
+        self._born = born  # the birth mark of the store that accepted the task; "": not known
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r}{', duplicate=True' if self.duplicate else ''})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Ticket) and other.id == self.id
+        return isinstance(other, Receipt) and other.id == self.id
 
     def __hash__(self) -> int:
         return hash(self.id)
 
+    # --- for both kinds of callers -------------------------------------------------------------------------------
+
     def _get(self) -> Call[Task]:
         return self._client.ledger.get(self.id, self._born)
 
-    def _cancel(self, task: Task) -> Call[Operated]:
-        return self._client.ledger.cancel(self.id, task.record.version)
+    async def _state(self, ledger: LedgerAccess[Any]) -> TaskState:
+        try:
+            return TaskState((await ledger.run(self._get())).record.state)
+        except TaskNotFoundError as error:
+            return self._state_of_missing(error)
 
-    def _replay(self, task: Task) -> Call[Operated]:
-        return self._client.ledger.replay(self.id, task.record.version, new_task_id())
+    async def _end(self, ledger: LedgerAccess[Any], timeout: float | None) -> Task:  # noqa: ASYNC109 - see `result`
+        """Return the task once it has ended."""
+        poll = PollSchedule(timeout, seen=self._client.namespace.opened)
+        while True:
+            try:
+                task = await ledger.run(self._get(), poll.longest)
+            except (TaskNotFoundError, StoreUnavailableError) as error:
+                await ledger.calls.sleep(self._pause_after(poll, error))
+                continue
+            poll.reached()
+            if task.record.state in ENDED:
+                return task
+            pause = poll.pause()
+            if pause is None:
+                raise self._too_late(poll.waited, task.record.state)
+            await ledger.calls.sleep(pause)
 
-    def _missing(self, error: TaskNotFoundError) -> TaskState:
-        if isinstance(error, StoreEmptiedError):  # it did not expire
+    async def _cancel(self, ledger: LedgerAccess[Any]) -> bool:
+        while True:
+            task = await ledger.run(self._get())
+            if task.record.state in ENDED:
+                return task.record.state is State.CANCELLED
+            try:
+                await ledger.run(self._client.ledger.cancel(self.id, task.record.version))
+            except VersionConflictError:
+                continue
+            return True
+
+    async def _replay(self, ledger: LedgerAccess[Any]) -> None:
+        task = await ledger.run(self._get())
+        await ledger.run(self._client.ledger.replay(self.id, task.record.version, new_task_id()))
+
+    # --- what an answer means ------------------------------------------------------------------------------------
+
+    def _state_of_missing(self, error: TaskNotFoundError) -> TaskState:
+        if isinstance(error, StoreEmptiedError):  # the record did not expire
             raise error
         known = self.durability is not None or ("has expired" in str(error) and "ended as" in str(error))
         return TaskState.EXPIRED if known else TaskState.NOT_FOUND
 
-    def _until_it_comes(self, look: Looks, error: TaskNotFoundError | StoreUnavailableError) -> float:
-        """Seconds to the next look, for a task that was never here or a store that is away. Raises where waiting is in
-        vain or the time is up."""
+    def _pause_after(self, poll: PollSchedule, error: TaskNotFoundError | StoreUnavailableError) -> float:
+        """Return the seconds until the next poll, for a task that is not there yet or a store that is away.
+
+        Raise if waiting cannot help or the time is up.
+        """
         if isinstance(error, TaskNotFoundError):
-            waits = look.ends and self._missing(error) is TaskState.NOT_FOUND
+            waits = poll.ends and self._state_of_missing(error) is TaskState.NOT_FOUND
         else:
-            waits = look.missed(error)
-        pause = look.pause() if waits else None
+            waits = poll.missed(error)
+        pause = poll.pause() if waits else None
         if pause is not None:
             return pause
         if not waits or isinstance(error, TaskNotFoundError):
             raise error
         raise ResultTimeoutError(
-            f"after {look.waited:.1f} s it is not known what became of task {self.id}: the store is away ({error}); "
-            f"the task is not lost; ask again when the store is back"
+            f"the outcome of task {self.id} is not known after {poll.waited:.1f} s: the store is away ({error}); the "
+            f"task is not lost; ask again when the store is back"
         ) from error
 
     def _result_of(self, task: Task) -> R:
-        """The result of an ended task, or what it ended by, raised."""
+        """Return the result of an ended task, or raise the error it ended with."""
         record = task.record
         if record.state is State.DONE:
             raw = task.result
@@ -131,125 +170,79 @@ class Ticket(Generic[R]):
 
     def _too_late(self, seconds: float, state: State) -> ResultTimeoutError:
         return ResultTimeoutError(
-            f"task {self.id} is still {state} after {seconds:.1f} s; it goes on; `rl why {self.id}` tells more"
+            f"task {self.id} is still {state} after {seconds:.1f} s; the task continues; see `rl why {self.id}`"
         )
 
 
-class TaskReceipt(Ticket[R]):
-    """The receipt of `apush`: ask with await."""
+class TaskReceipt(Receipt[R]):
+    """Represent a task that `apush` accepted. Its methods are awaited."""
 
     async def state(self) -> TaskState:
-        try:
-            return TaskState((await self._client.arun(self._get())).record.state)
-        except TaskNotFoundError as error:
-            return self._missing(error)
+        return await self._state(self._client.awaiting)
 
     async def info(self) -> Task:
-        """The whole record: reason, history, checkpoint. TaskNotFoundError where there is none."""
+        """Return the whole record: reason, history, checkpoint. Raise TaskNotFoundError if there is none."""
         return await self._client.arun(self._get())
 
-    async def result(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - ours names the state it found
-        """What the task returned. Raises what it died of, TaskCancelledError, or ResultTimeoutError after `timeout`.
+    async def result(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - our error names the task's state
+        """Return what the task returned, once it has ended.
 
-        An outage of the store is waited through. With a `timeout`, a task that is not here yet is waited for, too: it
-        may be on its way out of an outbox."""
-        look = Looks(timeout, seen=self._client.opened)
-        while True:
-            try:
-                task = await look.at(self._client.arun(self._get()))
-            except (TaskNotFoundError, StoreUnavailableError) as error:
-                await asyncio.sleep(self._until_it_comes(look, error))
-                continue
-            look.reached()
-            if task.record.state in ENDED:
-                return self._result_of(task)
-            pause = look.pause()
-            if pause is None:
-                raise self._too_late(look.waited, task.record.state)
-            await asyncio.sleep(pause)
+        Raise the error the task died of, TaskCancelledError, or ResultTimeoutError after `timeout` seconds. Outages of
+        the store are waited through. With a `timeout`, also wait for a task that is not in the ledger yet, because an
+        outbox may still have it.
+        """
+        return self._result_of(await self._end(self._client.awaiting, timeout))
 
     async def cancel(self) -> bool:
-        """End it: now if it waits, at its worker's next beat if it runs. False: it had ended before."""
-        while True:
-            task = await self._client.arun(self._get())
-            if task.record.state in ENDED:
-                return task.record.state is State.CANCELLED
-            try:
-                await self._client.arun(self._cancel(task))
-            except VersionConflictError:
-                continue
-            return True
+        """Cancel the task: at once if it waits, at its worker's next heartbeat if it runs.
+
+        Return False if the task ended before, other than by cancellation.
+        """
+        return await self._cancel(self._client.awaiting)
 
     async def replay(self) -> None:
-        """Send a dead task round again, with all it had. IllegalMoveError for one that is not dead."""
-        await self._client.arun(self._replay(await self._client.arun(self._get())))
+        """Run a dead task again, with its checkpoint and steps. Raise IllegalMoveError if the task is not dead."""
+        await self._replay(self._client.awaiting)
 
 
-class SyncTaskReceipt(Ticket[R]):
-    """The receipt of `push`: ask, and block."""
+class SyncTaskReceipt(Receipt[R]):
+    """Represent a task that `push` accepted. Its methods block."""
 
     def state(self) -> TaskState:
-        try:
-            return TaskState(self._client.run(self._get()).record.state)
-        except TaskNotFoundError as error:
-            return self._missing(error)
+        return run_sync(self._state(self._client.blocking))
 
     def info(self) -> Task:
-        """The whole record: reason, history, checkpoint. TaskNotFoundError where there is none."""
+        """Return the whole record, like `TaskReceipt.info`."""
         return self._client.run(self._get())
 
     def result(self, timeout: float | None = None) -> R:
-        """What the task returned. Raises what it died of, TaskCancelledError, or ResultTimeoutError after `timeout`.
-
-        An outage of the store is waited through. With a `timeout`, a task that is not here yet is waited for, too: it
-        may be on its way out of an outbox."""
-        look = Looks(timeout, seen=self._client.opened)
-        while True:
-            try:
-                task = self._client.run(self._get(), look.longest)
-            except (TaskNotFoundError, StoreUnavailableError) as error:
-                time.sleep(self._until_it_comes(look, error))
-                continue
-            look.reached()
-            if task.record.state in ENDED:
-                return self._result_of(task)
-            pause = look.pause()
-            if pause is None:
-                raise self._too_late(look.waited, task.record.state)
-            time.sleep(pause)
+        """Return what the task returned, once it has ended, or raise, like `TaskReceipt.result`."""
+        return self._result_of(run_sync(self._end(self._client.blocking, timeout)))
 
     def cancel(self) -> bool:
-        """End it: now if it waits, at its worker's next beat if it runs. False: it had ended before."""
-        while True:
-            task = self._client.run(self._get())
-            if task.record.state in ENDED:
-                return task.record.state is State.CANCELLED
-            try:
-                self._client.run(self._cancel(task))
-            except VersionConflictError:
-                continue
-            return True
+        """Cancel the task, like `TaskReceipt.cancel`."""
+        return run_sync(self._cancel(self._client.blocking))
 
     def replay(self) -> None:
-        """Send a dead task round again, with all it had. IllegalMoveError for one that is not dead."""
-        self._client.run(self._replay(self._client.run(self._get())))
+        """Run a dead task again, like `TaskReceipt.replay`."""
+        run_sync(self._replay(self._client.blocking))
 
 
-class Looks:
-    """When to look again for an end: often at first, then less, never past the time given."""
+class PollSchedule:
+    """Decide when to ask again whether a task has ended: often at first, then less, never past the time given."""
 
     def __init__(self, seconds: float | None, *, seen: bool = False) -> None:
         if seconds is not None and not isinstance(seconds, int | float):
             raise ConfigurationError(f"timeout is a number of seconds, or None to wait for ever, not {seconds!r:.60}")
         self._begun = time.monotonic()
         self._until = None if seconds is None else self._begun + seconds
-        self._next = FIRST_LOOK_S
-        self._seen = seen  # the store let this process in
+        self._next = FIRST_POLL_S
+        self._seen = seen  # the store has accepted this process
         self._away = False
 
     @property
     def ends(self) -> bool:
-        """Whether a time was given."""
+        """Return whether the wait has a time limit."""
         return self._until is not None
 
     @property
@@ -258,36 +251,26 @@ class Looks:
 
     @property
     def longest(self) -> float:
-        """How long one look may take (s): the last one is not cut shorter than a healthy store needs."""
-        return math.inf if self._until is None else max(SLOWEST_LOOK_S, self._until - time.monotonic())
-
-    async def at(self, reading: Awaitable[Task]) -> Task:
-        """Await one look, for no longer than it may take."""
-        if self._until is None:
-            return await reading
-        try:
-            async with asyncio.timeout(self.longest):
-                return await reading
-        except TimeoutError:
-            raise RedisConnectionError("the store gave no answer in the time that was left") from None
+        """Return how long one poll may take (s). The last one gets at least as long as a healthy store needs."""
+        return math.inf if self._until is None else max(SLOWEST_POLL_S, self._until - time.monotonic())
 
     def reached(self) -> None:
         """Note that the store answered."""
         self._seen, self._away = True, False
 
     def missed(self, error: StoreUnavailableError) -> bool:
-        """Whether to wait for the store. A store that refused this client from the start is a mistake to correct."""
+        """Return whether to wait for the store. A store that never accepted this client is a mistake to correct."""
         if isinstance(error, StoreSetupError) and not self._seen:
             return False
         if not self._away:
-            log.warning("waiting for a result while the store is away: %s", error)
+            log.warning("store away, still waiting for a result: %s", error)
         self._away = True
         return True
 
     def pause(self) -> float | None:
-        """Seconds to the next look; None: the time is up."""
+        """Return the seconds until the next poll, or None if the time is up."""
         pause = self._next * random.uniform(0.75, 1.25)
-        self._next = min(SLOWEST_LOOK_S, self._next * 1.3)
+        self._next = min(SLOWEST_POLL_S, self._next * 1.3)
         if self._until is None:
             return pause
         left = self._until - time.monotonic()
@@ -299,20 +282,20 @@ def _read_plainly(raw: bytes | None) -> Any:
 
 
 def cause_of_death(task: Task) -> BaseException:
-    """The exception a dead task died of: itself where its class is known here, else a TaskDeadError."""
+    """Return the exception a dead task died of, or a TaskDeadError if its class is not known here."""
     record = task.record
     failure = next((read_failure(entry.detail) for entry in reversed(task.history)), Failure())
-    told = TaskDeadError(record.id, record.reason, failure.message, failure.traceback)
+    dead = TaskDeadError(record.id, record.reason, failure.message, failure.traceback)
     if record.reason in {"max_resurrections_exceeded", "workers_kept_dying"}:
         return MaxResurrectionsExceededError(record.id, record.reason, failure.message, failure.traceback)
     if record.reason == "TimeoutError" and failure.kind.endswith(":HardTimeoutError"):
-        return _caused(HardTimeoutError(failure.message), told)
+        return _caused(HardTimeoutError(failure.message), dead)
     original = failure.rebuild() if failure.kind else None
-    return told if original is None else _caused(original, told)
+    return dead if original is None else _caused(original, dead)
 
 
-def _caused(error: BaseException, told: TaskDeadError) -> BaseException:
-    error.__cause__ = told
-    if told.traceback:
-        error.add_note(f"in the worker:\n{told.traceback}")
+def _caused(error: BaseException, dead: TaskDeadError) -> BaseException:
+    error.__cause__ = dead
+    if dead.traceback:
+        error.add_note(f"in the worker:\n{dead.traceback}")
     return error

@@ -425,5 +425,5 @@ async def test_a_failing_soft_timeout_hook_is_logged_through_the_hook(
     receipt = await jobs.slow.apush(CARD)
     async with working(client):
         await receipt.result(20)
-    assert "failed; the task goes on: LookupError: no room for (card)" in caplog.text
+    assert "failed; the task continues: LookupError: no room for (card)" in caplog.text
     assert CARD not in caplog.text

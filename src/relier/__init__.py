@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     )
     from relier.lock import LockState, idempotency_lock
     from relier.options import Admit, Retries
-    from relier.run.context import TaskContext, task_context
+    from relier.run.context import TaskContext
+    from relier.run.current import task_context
     from relier.settings import Settings, get_settings
     from relier.store.call import Durability
     from relier.submit.client import Client, use_client
@@ -103,10 +104,8 @@ _HOMES = {
         "Admit",
         "Retries",
     ),
-    "relier.run.context": (
-        "TaskContext",
-        "task_context",
-    ),
+    "relier.run.context": ("TaskContext",),
+    "relier.run.current": ("task_context",),
     "relier.settings": (
         "Settings",
         "get_settings",

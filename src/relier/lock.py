@@ -46,7 +46,7 @@ from relier.ledger.records import Lease, Locked, LockState, Verdict
 from relier.lock_renewal import RESULT, HeldKey, LoopRenewal, start_uncancelled, thread_renewals
 from relier.options import seconds_of
 from relier.run.channel import atell
-from relier.run.context import current_context
+from relier.run.current import current_context
 from relier.store.call import Call
 from relier.store.wire import run_sync
 from relier.submit.client import default_client

@@ -70,7 +70,7 @@ class HeldKey:
 
     def waiting(self) -> contextlib.AbstractContextManager[None]:
         """Return a context manager for a call. The time in it does not count towards the task's hard timeout."""
-        return contextlib.nullcontext() if self.ctx is None else self.ctx.waiting()
+        return contextlib.nullcontext() if self.ctx is None else self.ctx.waits.one()
 
     def renewed(self, answer: Verdict | RelierError) -> float | None:
         """Return the seconds until the next renewal, or None if the mark is no longer this entry's."""

@@ -16,7 +16,7 @@ from relier import Client, IdempotencyInFlightError, LeaseLostError, idempotency
 from relier.errors import RedisConnectionError, RelierError
 from relier.ledger.records import Verdict
 from relier.lock_renewal import HeldKey, ThreadRenewals
-from relier.run.context import current_context
+from relier.run.current import current_context
 from tests.support.locking import Enter, eventually, inside, join, lease_of, mark, take_over
 from tests.support.servers import Server
 from tests.support.wire import Proxy

@@ -538,7 +538,7 @@ async def is_warned() -> None: ...
 async def test_nor_do_hooks(crew: Crew) -> None:
     is_warned.push()
     async with no_thread_free(), asyncio.timeout(20):
-        await run_soft_hook(crew.begin())
+        await run_soft_hook(crew.begin(), crew.channel)
     assert warned.is_set()
 
 

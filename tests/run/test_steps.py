@@ -324,7 +324,7 @@ async def test_an_attempt_that_forgot_an_await_does_not_commit(crew: Crew) -> No
     outcome = await crew.execute(crew.begin())
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, NotAwaitedError)
-    assert "never awaited ctx.step('b'), ctx.set_partial: what that should do was not done" in str(outcome.error)
+    assert "never awaited ctx.step('b'), ctx.set_partial, so nothing of that was done" in str(outcome.error)
     assert called == ["a"]
     task = crew.get(receipt.id)
     assert (task.record.state, task.checkpoint) == (State.DEAD, None), "trying again cannot help"

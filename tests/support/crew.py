@@ -120,14 +120,14 @@ class Crew:
 
     def begin(self, boot: str = "", **ready: Any) -> Attempt:
         """Claim what waits, and open it as a worker would."""
-        self._line = LedgerChannel(self.client)
-        attempt = open_attempt(self.claim(boot or self.join()), self._line, **ready)
+        self.channel = LedgerChannel(self.client)
+        attempt = open_attempt(self.claim(boot or self.join()), self.channel, **ready)
         assert isinstance(attempt, Attempt)
         return attempt
 
     async def run_only(self, attempt: Attempt) -> Outcome:
         """Run it as a worker would, and tell the ledger nothing: as if the process had died then."""
-        return await execute(attempt, self._threads, self._line)
+        return await execute(attempt, self._threads, self.channel)
 
     async def execute(self, attempt: Attempt) -> Outcome:
         """Run it as a worker would, and tell the ledger what came of it."""

@@ -12,7 +12,8 @@ from relier.ledger import keys
 from relier.ledger.records import Claimed, Lease, Record, Spec, new_task_id, short_key
 from relier.lock import IdempotencyLock
 from relier.run.channel import LedgerChannel
-from relier.run.context import TaskContext, enter_context
+from relier.run.context import TaskContext
+from relier.run.current import enter_context
 from relier.states import State
 from relier.store import Durability
 from relier.submit.client import default_client

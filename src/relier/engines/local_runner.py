@@ -72,7 +72,7 @@ class LocalRunner:
         if attempt.isolated:
             await self._isolated.warn(attempt)
         else:
-            await run_soft_hook(attempt)
+            await run_soft_hook(attempt, self._channel)
 
     def on_beat(self, beat: Beat) -> None:  # noqa: ARG002 - the contract of a runner
         self._isolated.trust(self._trusted_until())

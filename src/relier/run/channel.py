@@ -90,7 +90,7 @@ class LedgerChannel:
         weakref.finalize(self, threads.close).atexit = False
         return threads
 
-    async def aside(self, work: Callable[..., T], *args: Any) -> T:
+    async def in_own_thread(self, work: Callable[..., T], *args: Any) -> T:
         """Run blocking work in a thread of our own. User code may keep all threads of asyncio.to_thread busy."""
         done: T = await self._threads.start(partial(work, *args), asyncio.get_running_loop()).future
         return done

@@ -5,12 +5,10 @@ A task gets the context through a parameter `ctx: TaskContext`, or through `task
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextvars import ContextVar
 from typing import Any, TypeVar, cast, overload
 
 from relier import registry
@@ -29,15 +27,13 @@ from relier.redact import shown
 from relier.run.channel import LedgerChannel
 from relier.run.checkpoints import Checkpoints
 from relier.run.steps import Journal, Progress, Step, current_line, doing, read_result, write_result
+from relier.run.unawaited import UnawaitedCalls
 from relier.run.waits import Waits
 from relier.store.call import Call, Durability
-from relier.submit.in_task import PushingAttempt, pushing_attempt
 
 R = TypeVar("R")
 PROGRESS_EVERY_S = 1.0
 _NOT_CALLED: Any = object()
-
-_current: ContextVar[TaskContext] = ContextVar("relier_task_context")
 
 
 class TaskContext:
@@ -56,8 +52,8 @@ class TaskContext:
         "_journal",
         "_lost",
         "_main_line",
-        "_told",
-        "_told_at",
+        "_reported",
+        "_reported_at",
         "_trusted_until",
         "_unawaited",
         "_waits",
@@ -98,10 +94,10 @@ class TaskContext:
         self._checkpoints: Checkpoints | None = None
         self._journal: Journal | None = None
         self._main_line: object = None
-        self._told = ""
+        self._reported = ""
         self._waits: Waits | None = None
-        self._told_at = -PROGRESS_EVERY_S
-        self._unawaited: dict[object, tuple[Coroutine[Any, Any, Any], str]] = {}
+        self._reported_at = -PROGRESS_EVERY_S
+        self._unawaited = UnawaitedCalls()
         self.gave_up = False  # the attempt stopped because its lease is, or may be, lost: not a failure
 
     def __repr__(self) -> str:
@@ -128,7 +124,8 @@ class TaskContext:
         if self.suspect:
             self.gave_up = True
             raise LeaseLostError(
-                f"attempt {self.attempt} of {self.task_id} is suspect: for nearly a lease the store was not reached"
+                f"attempt {self.attempt} of {self.task_id} is suspect: its worker has not reached the "
+                f"store for nearly a lease; stop here, the task runs again"
             )
         self._stop_if_lost()
 
@@ -139,16 +136,18 @@ class TaskContext:
     def _stop_if_lost(self) -> None:
         if self._lost:
             self.gave_up = True
-            raise LeaseLostError(f"attempt {self.attempt} of {self.task_id} is lost: another may run; stop here")
+            raise LeaseLostError(
+                f"attempt {self.attempt} of {self.task_id} is lost: another attempt may run; stop here"
+            )
 
     def _check(self, settled: Settled) -> None:
         if not settled.ok:
             self._lost = self.gave_up = True
             why = f"the task is {settled.state or settled.verdict} under another fence"
             if settled.verdict is Verdict.MISSING:
-                why = "it has no record of the task any more: somebody removed it, or the store was emptied"
+                why = "the record of the task is gone: somebody removed it, or the store was emptied"
             raise LeaseLostError(
-                f"attempt {self.attempt} of {self.task_id} is lost: the ledger refused what it wanted to keep, because "
+                f"attempt {self.attempt} of {self.task_id} is lost: the ledger refused its write, because "
                 f"{why}; stop here"
             )
 
@@ -171,16 +170,12 @@ class TaskContext:
         """Return how long the attempt waited for the store (s). This does not count towards its hard timeout."""
         return 0.0 if self._waits is None else self._waits.seconds()
 
-    def waiting(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context manager for a call that is repeated until the store answers."""
-        return self.waits.one()
-
     async def _atell(self, call: Call[R]) -> R:
-        with self.waiting():
+        with self.waits.one():
             return await self._channel.atell(call, lambda: self._lost)
 
     def _tell(self, call: Call[R]) -> R:
-        with self.waiting():
+        with self.waits.one():
             return self._channel.tell(call, lambda: self._lost)
 
     # --- checkpoints ---------------------------------------------------------------------------------------------
@@ -195,13 +190,13 @@ class TaskContext:
 
         The call must be awaited. In a `def` task, use `set_partial_sync`.
         """
-        return self._to_await("set_partial", self._set_partial, value)
+        return self._unawaited.make("set_partial", "ctx.set_partial", self._set_partial, value)
 
     async def _set_partial(self, mark: object, value: Any) -> None:
-        self._unawaited.pop(mark, None)
-        seq, kept = await self._channel.aside(self._keeper.dump, value)
+        self._unawaited.started(mark)
+        seq, kept = await self._channel.in_own_thread(self._keeper.dump, value)
         call = self._channel.ledger.checkpoint(self._claimed.lease, seq, kept, self._level)
-        await self._channel.aside(self._kept, await self._atell(call), seq, kept)
+        await self._channel.in_own_thread(self._kept, await self._atell(call), seq, kept)
 
     def set_partial_sync(self, value: Any) -> None:
         """Save a checkpoint like `set_partial`, for `def` tasks."""
@@ -219,11 +214,7 @@ class TaskContext:
         """Read the checkpoint's file before an `async def` begins, which must not block on it. Called by the engine."""
         if self._claimed.checkpoint:
             with contextlib.suppress(RelierError):  # reported when the task reads the value
-                await self._channel.aside(self._keeper.fetch)
-
-    async def aside(self, work: Callable[..., R], *args: Any) -> R:
-        """Run `work` in a thread that user code cannot keep busy. Called by the engine."""
-        return await self._channel.aside(work, *args)
+                await self._channel.in_own_thread(self._keeper.fetch)
 
     @property
     def _keeper(self) -> Checkpoints:
@@ -234,7 +225,7 @@ class TaskContext:
         return self._checkpoints
 
     def _born(self) -> str:
-        with self.waiting():
+        with self.waits.one():
             return self._channel.born(lambda: self._lost)
 
     # --- the inbox -----------------------------------------------------------------------------------------------
@@ -248,7 +239,10 @@ class TaskContext:
         """
         task, keyring = registry.find(self.task_name), self._channel.keyring
         if task is None:
-            raise UnknownTaskError(f"{self.task_name} is no task of this process, so its marks cannot be read here")
+            raise UnknownTaskError(
+                f"{self.task_name} is not a task of this process, so its marks cannot be read here; "
+                f"import the module that defines the task"
+            )
 
         def encode(value: Any) -> bytes | None:
             raw: bytes | None = task.arguments.encode_result(value)
@@ -261,8 +255,8 @@ class TaskContext:
             self._blocks = Blocks()
         return ExactlyOnce(where, self.task_id, self._claimed.revision, encode, decode, table, self._blocks)
 
-    def broken_promise(self) -> ExactlyOnceError | None:
-        """Return an error if a block's effects are not in the database although the task believes so.
+    def lost_effects(self) -> ExactlyOnceError | None:
+        """Return an error if effects of an `exactly_once` block are not in the database although it ended normally.
 
         Called by the engine at the end.
         """
@@ -284,12 +278,12 @@ class TaskContext:
         step. If the process dies between the effect and the record, `fn` is called again: make it safe to repeat, or
         pass it the fence. The call must be awaited. In a `def` task, use `step_sync`.
         """
-        return self._to_await("step", self._step, name, fn, args, kwargs)
+        return self._unawaited.make("step", f"ctx.step({name!r:.60})", self._step, name, fn, args, kwargs)
 
     async def _step(
         self, mark: object, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        self._unawaited.pop(mark, None)
+        self._unawaited.started(mark)
         step, value = self._steps.begin(name, self._main_line), _NOT_CALLED
         if step.progress is Progress.RUNS:
             with doing(step):
@@ -345,38 +339,12 @@ class TaskContext:
         """Take the current asyncio task or thread as the main line of the task's body. Called by the engine."""
         self._main_line = current_line()
 
-    # --- coroutines that must be awaited -------------------------------------------------------------------------
+    def never_awaited(self) -> NotAwaitedError | None:
+        """Return an error naming the calls of this context that the task never awaited, or None.
 
-    def _to_await(self, method: str, work: Callable[..., Coroutine[Any, Any, R]], *args: Any) -> Coroutine[Any, Any, R]:
-        """Return a coroutine that does nothing until it is awaited. Raise where no event loop could await it."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            raise NotAwaitedError(
-                f"ctx.{method}(…) was called where no event loop runs, so nothing can await it, and nothing was done; "
-                f"in a `def` call ctx.{method}_sync(…)"
-            ) from None
-        mark = object()
-        made = work(mark, *args)
-        self._unawaited[mark] = made, f"ctx.step({args[0]!r:.60})" if method == "step" else "ctx.set_partial"
-        return made
-
-    def forgotten(self) -> NotAwaitedError | None:
-        """Return an error naming the calls that the task never awaited, or None. Called by the engine at the end.
-
-        The forgotten coroutines are closed, so they can no longer start. A coroutine that was cancelled before it began
-        does not count.
+        Called by the engine at the end.
         """
-        left = [each for each in self._unawaited.values() if inspect.getcoroutinestate(each[0]) == inspect.CORO_CREATED]
-        if not left:
-            return None
-        for work, _ in left:
-            work.close()
-        calls = ", ".join(call for _, call in left)
-        return NotAwaitedError(
-            f"the task returned, but never awaited {calls:.300}: what that should do was not done; write `await` "
-            f"before it, and where it was given to create_task, await that before you return"
-        )
+        return self._unawaited.close()
 
     # --- progress ------------------------------------------------------------------------------------------------
 
@@ -386,45 +354,12 @@ class TaskContext:
         Reports in between are dropped, except the one with `done` at `total`.
         """
         of = "" if total is None else f" of {total:.12g}"
-        said = f"{done:.12g}{of} {note}"
+        report = f"{done:.12g}{of} {note}"
         now = time.monotonic()
         finished = total is not None and done >= total
-        if said == self._told or (now - self._told_at < PROGRESS_EVERY_S and not finished):
+        if report == self._reported or (now - self._reported_at < PROGRESS_EVERY_S and not finished):
             return
-        self._told, self._told_at = said, now
+        self._reported, self._reported_at = report, now
         note = shown(self._channel.settings, self.task_name, note) if note else ""
         text = f"{done:.12g}{of}{': ' if note else ''}{note}"
         self._channel.post(self._channel.ledger.progress(self._claimed.lease, text))
-
-
-def enter_context(ctx: TaskContext) -> None:
-    """Make `ctx` the context that `task_context` refers to, in the current contextvars context."""
-    _current.set(ctx)
-    pushing_attempt.set(PushingAttempt(ctx.task_id, lambda: ctx.lost, ctx.waiting))
-
-
-def current_context() -> TaskContext | None:
-    """Return the context of the task that runs here, or None outside tasks."""
-    return _current.get(None)
-
-
-class _Proxy:
-    """Forward attribute access on `task_context` to the context of the task that runs here."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # Python looks up such names on any object
-            raise AttributeError(name)
-        try:
-            ctx = _current.get()
-        except LookupError:
-            raise RelierError(
-                f"task_context.{name} was read outside a running task; it is there only in what a worker runs"
-            ) from None
-        return getattr(ctx, name)
-
-    def __repr__(self) -> str:
-        ctx = current_context()
-        return "task_context (no task runs here)" if ctx is None else f"task_context of {ctx!r}"
-
-
-task_context: TaskContext = _Proxy()  # type: ignore[assignment]

@@ -20,7 +20,7 @@ from relier.failure import message_of
 from relier.outbox.inbox.exactly_once import AlreadyRan
 from relier.run.attempt import Attempt
 from relier.run.channel import LedgerChannel
-from relier.run.context import enter_context
+from relier.run.current import enter_context
 from relier.run.forks import end_copy
 from relier.run.outcome import Failed, HandBack, Outcome, returned
 from relier.run.threads import Threads
@@ -53,12 +53,12 @@ async def execute(attempt: Attempt, threads: Threads, channel: LedgerChannel) ->
             end_copy()
     if isinstance(attempt.stop, Failed):  # the task swallowed the hard timeout's cancellation and returned
         return attempt.stop
-    forgotten = attempt.ctx.forgotten()
-    if forgotten is not None:  # a step or checkpoint that the task never awaited
-        return Failed(forgotten, final=True)
-    broken = attempt.ctx.broken_promise()
-    if broken is not None:  # an effect that the task believes committed
-        return _raised(attempt, broken, disturbed=False)
+    never_awaited = attempt.ctx.never_awaited()
+    if never_awaited is not None:
+        return Failed(never_awaited, final=True)
+    lost_effects = attempt.ctx.lost_effects()
+    if lost_effects is not None:
+        return _raised(attempt, lost_effects, disturbed=False)
     return returned(attempt.task, value, channel.settings.max_payload_bytes, attempt.ctx.task_id, channel.keyring)
 
 
@@ -103,7 +103,7 @@ async def _awaited(attempt: Attempt, work: Coroutine[Any, Any, Any]) -> Any:
 def _raised(attempt: Attempt, error: BaseException, *, disturbed: bool) -> Outcome:
     if attempt.stop is None:
         if disturbed and isinstance(error, asyncio.CancelledError):
-            log.warning("task %s was cancelled by another task of its worker; it is run again", attempt.ctx.task_id)
+            log.warning("task %s was cancelled by another task of its worker and runs again", attempt.ctx.task_id)
             return HandBack()
         if isinstance(error, LeaseLostError) and attempt.ctx.gave_up:
             return HandBack()
@@ -112,7 +112,7 @@ def _raised(attempt: Attempt, error: BaseException, *, disturbed: bool) -> Outco
         retries = attempt.task.options.retries
         return Failed(error, retryable=None if retries is None else retries.covers(error))
     if isinstance(attempt.stop, HandBack) and isinstance(error, Exception) and not isinstance(error, TimeoutError):
-        log.info("task %s raised while it was being stopped: %s", attempt.ctx.task_id, _told(attempt, error))
+        log.info("task %s raised while it was being stopped: %s", attempt.ctx.task_id, _shown(attempt, error))
     return attempt.stop
 
 
@@ -158,11 +158,11 @@ class HardTimeout:
             self._stop()
 
     def _stop(self) -> None:
-        why = f"it ran longer than its hard timeout of {self._seconds:g} s and was stopped"
+        why = f"the task ran longer than its hard timeout of {self._seconds:g} s and was stopped"
         stop(self._attempt, Failed(HardTimeoutError(why)))
 
 
-async def run_soft_hook(attempt: Attempt) -> None:
+async def run_soft_hook(attempt: Attempt, channel: LedgerChannel) -> None:
     """Call the task's `on_soft_timeout` hook, once. An error in the hook is logged and changes nothing."""
     hook = attempt.task.options.on_soft_timeout
     if hook is None or attempt.warned:
@@ -173,7 +173,7 @@ async def run_soft_hook(attempt: Attempt) -> None:
         if inspect.iscoroutinefunction(hook):
             await hook(attempt.ctx)
         else:
-            answer = await attempt.ctx.aside(hook, attempt.ctx)
+            answer = await channel.in_own_thread(hook, attempt.ctx)
             if inspect.isawaitable(answer):
                 await answer
     except asyncio.CancelledError:  # the task has ended in the meantime
@@ -184,11 +184,11 @@ async def run_soft_hook(attempt: Attempt) -> None:
 
 def _report_hook(attempt: Attempt, error: BaseException) -> None:
     whole = error if attempt.show is None else None  # a traceback quotes the message
-    told = _told(attempt, error)
-    log.error("on_soft_timeout of task %s failed; the task goes on: %s", attempt.ctx.task_id, told, exc_info=whole)
+    shown = _shown(attempt, error)
+    log.error("on_soft_timeout of task %s failed; the task continues: %s", attempt.ctx.task_id, shown, exc_info=whole)
 
 
-def _told(attempt: Attempt, error: BaseException) -> str:
+def _shown(attempt: Attempt, error: BaseException) -> str:
     """Return the error's type and message for the log, redacted if the task's values must not be shown."""
     message = message_of(error)
     return f"{type(error).__name__}: {message if attempt.show is None else attempt.show(message)}"

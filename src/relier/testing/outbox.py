@@ -24,7 +24,7 @@ from relier.outbox.row import LEDGER, NewRow, Row, body_of
 from relier.outbox.table.statements import OutboxTable, Transaction
 from relier.run.attempt import context_of
 from relier.run.channel import LedgerChannel
-from relier.run.context import enter_context
+from relier.run.current import enter_context
 from relier.run.migrations import migrated
 from relier.states import State
 from relier.store.call import Call

@@ -55,7 +55,7 @@ class ChildRunner:
     def warn(self) -> None:
         """Call the soft-timeout hook of the attempt that runs, if any."""
         if self._attempt is not None and self._hook is None:
-            self._hook = background.start(self._loop, run_soft_hook(self._attempt))
+            self._hook = background.start(self._loop, run_soft_hook(self._attempt, self._channel))
 
     def stop(self, *, lost: bool) -> None:
         """Stop the attempt that runs, if any. `lost`: its lease is lost."""

@@ -1,0 +1,46 @@
+"""Find the context of the task that runs here: `task_context`, and what the engine does to set it."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any
+
+from relier.errors import RelierError
+from relier.run.context import TaskContext
+from relier.submit.in_task import PushingAttempt, pushing_attempt
+
+_current: ContextVar[TaskContext] = ContextVar("relier_task_context")
+
+
+def enter_context(ctx: TaskContext) -> None:
+    """Make `ctx` the context that `task_context` refers to, in the current contextvars context."""
+    _current.set(ctx)
+    pushing_attempt.set(PushingAttempt(ctx.task_id, lambda: ctx.lost, lambda: ctx.waits.one()))
+
+
+def current_context() -> TaskContext | None:
+    """Return the context of the task that runs here, or None outside tasks."""
+    return _current.get(None)
+
+
+class _ContextProxy:
+    """Forward attribute access on `task_context` to the context of the task that runs here."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # Python looks up such names on any object
+            raise AttributeError(name)
+        try:
+            ctx = _current.get()
+        except LookupError:
+            raise RelierError(
+                f"task_context.{name} was read outside a running task, where there is no context; read it in code "
+                f"that a worker runs"
+            ) from None
+        return getattr(ctx, name)
+
+    def __repr__(self) -> str:
+        ctx = current_context()
+        return "task_context (no task runs here)" if ctx is None else f"task_context of {ctx!r}"
+
+
+task_context: TaskContext = _ContextProxy()  # type: ignore[assignment]

@@ -28,7 +28,7 @@ def test_workers_say_once_that_the_store_was_emptied_and_go_on(boot: Boot, fleet
         assert "taken over" not in said
         assert "declared lost" not in said
         assert "zombie" not in said
-        assert said.count("has no record of it") <= 1
+        assert said.count("has no record of the task") <= 1
     fleet.open_gate("go")
     after = [jobs.hold.push("go").id for _ in range(10)]
     assert [task.result for task in fleet.wait_done(after, 30)] == [b"1"] * 10
@@ -54,10 +54,10 @@ def test_results_that_come_too_late_are_refused_with_one_line(boot: Boot, fleets
     server.command("FLUSHALL")
     fleet.open_gate("go")
     fleet.wait_diary("end", 30)
-    said = member.wait_said("has no record of it")
+    said = member.wait_said("has no record of the task")
     fleet.wait_done([jobs.hold.push("go").id], 30)
     said = member.said()
-    assert said.count("has no record of it") <= 1
+    assert said.count("has no record of the task") <= 1
     assert "zombie" not in said
     assert said.count("the store was emptied or replaced") == 1
 

@@ -31,15 +31,15 @@ class OrphanedClaims:
         self._settler = settler
         self._attempts = attempts
         self._seen: dict[Key, int] = {}
-        self._looking: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
         self.answered = 0  # claims answered so far; counted by the worker
 
-    def compare(self, boot: str, owned: int) -> None:
-        idle = self._looking is None or self._looking.done()
+    def compare(self, worker_id: str, owned: int) -> None:
+        idle = self._checking is None or self._checking.done()
         if idle and (self._seen or owned > len(self._attempts) + len(self._settler.unsettled)):
-            self._looking = background.start(asyncio.get_running_loop(), self._look(boot))
+            self._checking = background.start(asyncio.get_running_loop(), self._find(worker_id))
 
-    async def _owned(self, boot: str) -> dict[str, str]:
+    async def _owned(self, worker_id: str) -> dict[str, str]:
         """Return the fences of all tasks that the worker owns, by task id, read in pages.
 
         A task that moves to a page already read, because others are settled meanwhile, is found at the next check.
@@ -47,20 +47,20 @@ class OrphanedClaims:
         owned: dict[str, str] = {}
         first, size = 0, OWNED_PAGE
         while size == OWNED_PAGE:
-            page = await self._store.run(self._ledger.owned(boot, first))
+            page = await self._store.run(self._ledger.owned(worker_id, first))
             owned |= page
             first, size = first + OWNED_PAGE, len(page)
         return owned
 
-    async def _look(self, boot: str) -> None:
+    async def _find(self, worker_id: str) -> None:
         answered = self.answered
         try:
-            owned = await self._owned(boot)
+            owned = await self._owned(worker_id)
         except RelierError:
             return
-        strange = [key for key in owned.items() if key not in self._attempts and key not in self._settler.unsettled]
-        found = [key for key in strange if self._seen.get(key, answered) < answered]
-        self._seen = {key: self._seen.get(key, answered) for key in strange if key not in found}
+        orphaned = [key for key in owned.items() if key not in self._attempts and key not in self._settler.unsettled]
+        found = [key for key in orphaned if self._seen.get(key, answered) < answered]
+        self._seen = {key: self._seen.get(key, answered) for key in orphaned if key not in found}
         if found:
             log.warning("%d tasks were claimed here but never arrived; they are handed back", len(found))
-            self._settler.release([Lease(task_id, fence, boot) for task_id, fence in found])
+            self._settler.release([Lease(task_id, fence, worker_id) for task_id, fence in found])

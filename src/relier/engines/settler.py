@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -30,17 +29,6 @@ COMMIT_AT_ONCE = 100
 COMMIT_BYTES = 1024 * 1024
 
 
-@dataclass(slots=True)
-class Tally:
-    """Count what a worker did since its start."""
-
-    done: int = 0
-    failed: int = 0
-    handed_back: int = 0
-    zombies: int = 0
-    missing: int = 0  # tasks in a row whose records are gone
-
-
 class Settler:
     """Send the moves that settle one worker's attempts.
 
@@ -55,7 +43,7 @@ class Settler:
         self._done: dict[tuple[str, Durability], list[tuple[Lease, bytes | None, tuple[Submission, ...]]]] = {}
         self._moves: set[asyncio.Task[None]] = set()
         self.unsettled: dict[tuple[str, str], Lease] = {}
-        self.tally = Tally()
+        self._record_was_missing = False  # for the last settled task
 
     def settle(self, claimed: Claimed, outcome: Outcome, retries: Retries | None = None, now_ms: int = 0) -> None:
         """Start to report the outcome of a claimed task. Never blocks."""
@@ -73,7 +61,7 @@ class Settler:
             log.warning("task %s (%s) %s", claimed.record.id, claimed.record.name, plan.words)
         if plan.call is not None:
             self.unsettled[lease.task_id, lease.fence] = lease
-            self._begin(plan.call, [lease], type(outcome).__name__)
+            self._begin(plan.call, [lease])
 
     def release(self, leases: Sequence[Lease]) -> None:
         """Hand back tasks that never started here."""
@@ -82,7 +70,7 @@ class Settler:
             self.unsettled[lease.task_id, lease.fence] = lease
             owners.setdefault(lease.worker_id, []).append(lease)
         for group in owners.values():
-            self._begin(self._ledger.release(group), group, "HandBack")
+            self._begin(self._ledger.release(group), group)
 
     async def finish(self, seconds: float) -> bool:
         """Wait until the store has confirmed every move. Return False if that took longer than `seconds`."""
@@ -109,16 +97,16 @@ class Settler:
                 return
             log.exception("task %s cannot be committed; it is buried", leases[0].task_id)
             detail = write_failure(failure_of(error))
-            self._begin(self._ledger.bury(leases[0], type(error).__name__, detail), leases, "Failed")
+            self._begin(self._ledger.bury(leases[0], type(error).__name__, detail), leases)
             return
-        self._begin(call, leases, "Done")
+        self._begin(call, leases)
 
-    def _begin(self, call: Call[Any], leases: list[Lease], what: str) -> None:
-        move = background.start(self._loop, self._tell(call, leases, what))
+    def _begin(self, call: Call[Any], leases: list[Lease]) -> None:
+        move = background.start(self._loop, self._report(call, leases))
         self._moves.add(move)
         move.add_done_callback(self._moves.discard)
 
-    async def _tell(self, call: Call[Any], leases: list[Lease], what: str) -> None:
+    async def _report(self, call: Call[Any], leases: list[Lease]) -> None:
         try:
             answer = await self._until_answered(call)
         except RelierError:
@@ -128,7 +116,7 @@ class Settler:
             for lease in leases:
                 self.unsettled.pop((lease.task_id, lease.fence), None)
         for lease, settled in zip(leases, answer if isinstance(answer, list) else [answer], strict=True):
-            self._count(lease, settled, what)
+            self._check(lease, settled)
 
     async def _until_answered(self, call: Call[Any]) -> Any:
         def again(error: RelierError) -> None:
@@ -138,13 +126,13 @@ class Settler:
 
         return await until_answered(partial(self._store.run, call), again)
 
-    def _count(self, lease: Lease, settled: Settled, what: str) -> None:
+    def _check(self, lease: Lease, settled: Settled) -> None:
+        """Log a move that the ledger refused."""
         if settled.verdict is Verdict.MISSING:
-            self._no_record_of(lease)
+            self._log_missing(lease)
             return
-        self.tally.missing = 0
+        self._record_was_missing = False
         if not settled.ok:
-            self.tally.zombies += 1
             log.warning(
                 "zombie commit rejected: task %s, fence %s of worker %s; it is %s under fence %s now",
                 lease.task_id,
@@ -153,22 +141,17 @@ class Settler:
                 settled.state or settled.verdict,
                 settled.fence,
             )
-        elif what == "Done":
-            self.tally.done += 1
-        elif what in ("HandBack", "PutBack", "Crowded"):
-            self.tally.handed_back += 1
-        else:
-            self.tally.failed += 1
 
-    def _no_record_of(self, lease: Lease) -> None:
+    def _log_missing(self, lease: Lease) -> None:
         """Log only the first of several missing records in a row: an emptied store has lost all of them."""
-        if not self.tally.missing:
+        if not self._record_was_missing:
             log.error(
-                "what came of task %s was refused: the ledger has no record of it; somebody removed it, or the store "
-                "was emptied; the same of other tasks is not logged until one is settled again",
+                "the outcome of task %s was refused: the ledger has no record of the task; somebody removed the "
+                "record, or the store was emptied; further tasks without a record are not logged until a task is "
+                "settled again",
                 lease.task_id,
             )
-        self.tally.missing += 1
+        self._record_was_missing = True
 
 
 def _parts(done: list[Any]) -> list[list[Any]]:

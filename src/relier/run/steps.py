@@ -70,7 +70,7 @@ def doing(step: Step) -> Iterator[None]:
     step.progress = Progress.RECORDED
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """Hold the journal's entry for a step."""
 
     kind: bytes
@@ -171,9 +171,9 @@ def read_result(fn: Callable[..., Any], raw: bytes) -> Any:
     return Arguments.of(fn).decode_result(raw)
 
 
-def _read(field: str, raw: bytes) -> Entry:
+def _read(field: str, raw: bytes) -> JournalEntry:
     place, colon, result = raw.partition(b":")
     if not colon or not place.isdigit():
         raise StepJournalError(f"the journal entry of step {field!r} cannot be read: something else wrote it")
     number = place.lstrip(b"0")
-    return Entry(place.removesuffix(number)[:2], int(number or b"0"), result)
+    return JournalEntry(place.removesuffix(number)[:2], int(number or b"0"), result)

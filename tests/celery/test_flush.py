@@ -10,8 +10,8 @@ POOL = """
 import os
 from celery.concurrency.prefork import TaskPool
 from kombu.asynchronous import Hub, set_event_loop
-from relier.celery.compat import hear_before_flush
-from relier.celery.working.bootsteps import turns_of
+from relier.celery.compat import confirm_before_flush
+from relier.celery.working.bootsteps import make_turn
 
 hub = Hub()
 set_event_loop(hub)
@@ -19,7 +19,7 @@ pool = TaskPool(1, app=app, initargs=(app, 'shop'), threads=False, putlocks=Fals
 pool.start()
 pool.register_with_event_loop(hub)
 {hears}
-turn, told = turns_of(hub), []
+turn, told = make_turn(hub), []
 pool.apply_async(os.getpid, accept_callback=lambda pid, _: told.append(pid), callback=told.append)
 (job,) = pool._pool._cache.values()
 while job._write_to is None:
@@ -34,7 +34,7 @@ os._exit(0)
 
 @pytest.mark.parametrize(
     ("hears", "told"),
-    [("hear_before_flush(pool, lambda: turns_of(hub), 5.0)", 2), ("", 0)],
+    [("confirm_before_flush(pool, lambda: make_turn(hub), 5.0)", 2), ("", 0)],
     ids=["ours", "as Celery has it"],
 )
 def test_a_process_that_was_given_something_is_heard(shop: Shop, hears: str, told: int) -> None:

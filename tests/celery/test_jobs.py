@@ -11,7 +11,7 @@ import pytest
 from billiard.exceptions import WorkerLostError
 
 from relier.celery.working.jobs import Job, Jobs
-from relier.celery.working.request import how_it_was_lost
+from relier.celery.working.request import exit_cause
 from relier.run.outcome import Died, Done, HandBack
 from tests.support.servers import wait_until
 
@@ -46,26 +46,26 @@ async def test_the_first_end_counts() -> None:
 
 async def test_what_a_process_told_before_it_died_counts() -> None:
     job = job_of()
-    job.died("gone", grace=0.01)
+    job.process_died("gone", grace=0.01)
     job.settle(Done(b"1"))
     assert await job.future == Done(b"1")
 
 
 async def test_who_knows_how_a_process_ended_is_heard_also_if_another_knew_of_its_end_first() -> None:
     job = job_of()
-    job.died("", grace=0.05)
-    job.died("it exited with code 9", grace=0)
+    job.process_died("", grace=0.05)
+    job.process_died("it exited with code 9", grace=0)
     assert await job.future == Died("it exited with code 9")
     other = job_of()
-    other.died("", grace=0)
+    other.process_died("", grace=0)
     assert await other.future == Died("its process is gone")
 
 
 async def test_a_task_that_left_by_itself_knows_best_how() -> None:
     job = job_of()
-    job.said = "it exited with code 3"
-    job.died(job.said, grace=0.05)
-    job.died("it exited with code 0", grace=0)  # the pool's process goes on to its own end
+    job.own_exit = "it exited with code 3"
+    job.process_died(job.own_exit, grace=0.05)
+    job.process_died("it exited with code 0", grace=0)  # the pool's process goes on to its own end
     assert await job.future == Died("it exited with code 3")
 
 
@@ -73,32 +73,32 @@ async def test_a_task_that_left_by_itself_knows_best_how() -> None:
     ("code", "means"), [(3, "with code 3"), (None, "with code 0"), ("words", "with code 1"), (-1, "with code 255")]
 )
 async def test_an_exit_is_told_by_its_code(code: Any, means: str) -> None:
-    assert how_it_was_lost(SystemExit(code)).endswith(means)
-    assert how_it_was_lost(KeyboardInterrupt()) == "KeyboardInterrupt"
+    assert exit_cause(SystemExit(code)).endswith(means)
+    assert exit_cause(KeyboardInterrupt()) == "KeyboardInterrupt"
 
 
 @pytest.mark.parametrize(
-    ("said", "means"),
+    ("text", "means"),
     [
         ("Worker exited prematurely: exitcode 9 Job: 39.", "exited with code 9"),
         ("Worker exited prematurely: signal 9 (SIGKILL) Job: 39.", "signal 9 (SIGKILL)"),
     ],
 )
-async def test_billiards_word_on_an_end_is_put_into_ours(said: str, means: str) -> None:
-    assert means in how_it_was_lost(WorkerLostError(said))
+async def test_billiards_word_on_an_end_is_put_into_ours(text: str, means: str) -> None:
+    assert means in exit_cause(WorkerLostError(text))
 
 
 async def test_a_main_thread_that_takes_nothing_is_deaf_until_it_does() -> None:
     """Also once its jobs were taken back: else it would get the next ones, and the next."""
     jobs, job = Jobs(), job_of()
-    assert not jobs.deaf_since(0)
+    assert not jobs.unresponsive_for(0)
     jobs.give(job)
-    wait_until(lambda: jobs.deaf_since(0.005))
+    wait_until(lambda: jobs.unresponsive_for(0.005))
     assert jobs.take_back() == [job]
-    assert jobs.deaf_since(0.005)
+    assert jobs.unresponsive_for(0.005)
     assert is_awake(jobs)
     assert jobs.take() == []
-    assert not jobs.deaf_since(0)
+    assert not jobs.unresponsive_for(0)
 
 
 async def test_at_the_end_whoever_has_not_begun_goes_back() -> None:
@@ -107,10 +107,10 @@ async def test_at_the_end_whoever_has_not_begun_goes_back() -> None:
     for job in (taken, running):
         jobs.give(job)
     jobs.take()
-    running.applied = True
+    running.in_pool = True
     running.started(1)
     jobs.give(waiting)
-    jobs.forget_unstarted(0.05)
+    jobs.hand_back_unstarted(0.05)
     assert [await job.future for job in (waiting, taken)] == [HandBack(), HandBack()]
     assert started == [running]
     assert not running.future.done()
@@ -120,8 +120,8 @@ async def test_what_the_pool_has_may_have_begun_and_is_given_a_moment_to_tell() 
     jobs, job = Jobs(), job_of()
     jobs.give(job)
     jobs.take()
-    job.applied = True
-    jobs.forget_unstarted(0.05)
+    job.in_pool = True
+    jobs.hand_back_unstarted(0.05)
     job.started(1)
     job.settle(Done(b"1"))
     assert await job.future == Done(b"1")
@@ -133,7 +133,7 @@ async def test_a_lost_broker_costs_only_what_celery_took_and_had_not_begun() -> 
     jobs.take()
     taken.request = object()
     jobs.give(waiting)
-    jobs.forget_taken()
+    jobs.hand_back_forgotten()
     assert await taken.future == HandBack()
     assert not waiting.future.done()
     assert jobs.take() == [waiting]

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from relier.celery.options import TELLS_ITSELF
-from relier.celery.working.unreadable import Parking
+from relier.celery.working.unreadable import UnreadableMessages
 from relier.codec import decode
 from relier.envelope import open_envelope
 from relier.failure import failure_of
@@ -87,8 +87,8 @@ def letters(shop: Shop) -> dict[str, dict[str, Any]]:
 
 
 def test_each_letter_has_its_own_reason_also_one_that_another_worker_left_behind(shop: Shop) -> None:
-    parking = Parking(SimpleNamespace(client=shop.fleet.client), None, str)  # type: ignore[arg-type]
-    letter, _ = parking._letter(b"left behind", "celery", failure_of(KeyError("task")))
+    unreadable = UnreadableMessages(SimpleNamespace(client=shop.fleet.client), None, str)  # type: ignore[arg-type]
+    letter, _ = unreadable._dead_letter(b"left behind", "celery", failure_of(KeyError("task")))
     shop.fleet.store.run(shop.fleet.ledger.submit([letter]))
     shop.worker("-P", "solo")
     shop.broker.command("LPUSH", "celery", b"\xff no JSON")
@@ -110,7 +110,7 @@ def test_a_message_that_is_too_large_is_put_aside_whole_and_does_not_come_again(
     assert shop.broker.command("LLEN", "celery") == 0
     (whole,) = shop.broker.command("LRANGE", "relier.garbage", "0", "-1")
     assert base64.b64decode(json.loads(whole)["body"]).count(b"x") >= 2_000_000
-    assert worker.said().count("the whole of it is in the broker's queue relier.garbage") == 1
+    assert worker.said().count("the whole message is in the broker's queue relier.garbage") == 1
 
 
 def test_bytes_nobody_can_read_that_are_too_large_are_put_aside_too(shop: Shop) -> None:
@@ -130,7 +130,7 @@ def test_a_message_that_the_ledger_never_takes_is_a_dead_letter_with_its_reason(
     )
     wait_until(lambda: dead(shop) == 2, 20, "two dead letters")
     assert set(letters(shop)) == {"InvalidSubmissionError"}
-    assert "goes back to the broker" not in worker.said()
+    assert "message returned to the broker" not in worker.said()
 
 
 def test_somebody_who_waits_for_a_plain_producers_task_is_seen(shop: Shop) -> None:

@@ -136,7 +136,7 @@ class Adoption:
         admission = task.guards.admission(settings, task.guards.load(settings, [call], held))
         return replace(pushed, eta_ms=message.eta_ms, expires_at_ms=message.expires_ms), admission
 
-    def take_in(self, received: Any, payload: Any) -> None:
+    def accept_from_broker(self, received: Any, payload: Any) -> None:
         """A message that came by the broker becomes a record."""
         message = message_from_broker(received, payload, self.app.conf.task_serializer)
         where = {"exchange": message.exchange, "routing_key": message.routing_key}

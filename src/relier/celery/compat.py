@@ -127,17 +127,17 @@ def pool_pids(pool: Any) -> set[int]:
     return {process.pid for process in getattr(getattr(pool, "_pool", None), "_pool", ())}
 
 
-def hear_before_flush(pool: Any, turns: Callable[[], Callable[[], None]], seconds: float) -> None:
-    """Make `pool.flush` wait until every process has said whether it began with the task it was given.
+def confirm_before_flush(pool: Any, make_turn: Callable[[], Callable[[], None]], seconds: float) -> None:
+    """Make `pool.flush` wait until every process has confirmed whether it started the task it was given.
 
-    Celery forgets a task that no process has confirmed, though a process may have begun with it. Such a task would run
-    on unobserved, and at shutdown be waited for. Celery 5.4 and 5.5 also forget running tasks and busy processes: those
-    are kept. `turns` returns a function that runs one turn of Celery's event loop.
+    Celery forgets a task that no process has confirmed, though a process may have started it. Such a task would run on
+    unobserved, and shutdown would wait for it. Celery 5.4 and 5.5 also forget running tasks and busy processes: those
+    are kept. `make_turn` returns a function that runs one turn of Celery's event loop.
     """
     flush = pool.flush
 
-    def hear_and_flush() -> None:
-        processes, turn = pool._pool, turns()
+    def confirm_and_flush() -> None:
+        processes, turn = pool._pool, make_turn()
         processes.outbound_buffer.clear()  # no process was given these
         jobs, until = processes._cache, time.monotonic() + seconds
         while any(_is_unconfirmed(job) for job in jobs.values()) and time.monotonic() < until:
@@ -148,9 +148,9 @@ def hear_before_flush(pool: Any, turns: Callable[[], Callable[[], None]], second
         jobs.update((number, job) for number, job in runs.items() if not job.ready())
         processes._busy_workers |= busy
 
-    pool.flush = hear_and_flush
+    pool.flush = confirm_and_flush
 
 
 def _is_unconfirmed(job: Any) -> bool:
-    """Return whether a living process was given the job and has not said that it began."""
+    """Return whether a living process was given the job and has not confirmed that it started."""
     return job._write_to is not None and not job._accepted and job._write_to._is_alive()

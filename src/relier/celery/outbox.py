@@ -28,7 +28,7 @@ from relier.celery.messages import Message, read_message
 from relier.celery.sending.pipeline import pipelining
 from relier.celery.sending.producers import ProducerProxy
 from relier.celery.sending.publish import message_of, publish_message
-from relier.celery.working.broker import connection_within
+from relier.celery.working.broker import connection_with_timeout
 from relier.codec import decode
 from relier.errors import PayloadIntegrityError
 from relier.outbox.publish.target import HELD, SENT, OrderGuard, Outage, Outcome, SendFailed
@@ -133,7 +133,8 @@ class BrokerTarget:
     def __init__(self, app: Any, send_timeout: float) -> None:
         self._app = app
         self._timeout = send_timeout
-        self._connection = connection_within(app, send_timeout, confirm_publish=True)  # sent is what the broker has
+        # With `confirm_publish`, a message counts as sent only when the broker has it.
+        self._connection = connection_with_timeout(app, send_timeout, confirm_publish=True)
         self._pipelines = self._connection.transport.driver_type == "redis"  # Sentinel, too
         self.chunk_size = REDIS_PARCEL if self._pipelines else 1
         connections = self._connection.Pool(limit=POOL_LIMIT)

@@ -1,8 +1,9 @@
-"""How the ledger's thread starts, works and ends with Celery's worker.
+"""Start, run and stop the ledger thread together with Celery's worker.
 
-LedgerStep      a bootstep of the worker: starts the thread, gives Celery's main thread what to run, and at the end
-                keeps the pool going until the thread has drained
-ConsumerStep    a bootstep of the consumer: while Celery has no broker, its pool works on; what it forgot goes back
+LedgerStep    a bootstep of the worker: starts the thread, passes its jobs to Celery's pool in the main thread, and at
+              shutdown keeps the pool working until the thread has drained
+ConsumerStep  a bootstep of the consumer: keeps the pool working while Celery has no broker, and hands back the jobs
+              that Celery has forgotten
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from kombu.serialization import prepare_accept_content
 
 from relier import background
 from relier.celery.adoption import adoption_of
-from relier.celery.compat import hear_before_flush, is_fed_by_event_loop, pool_pids
+from relier.celery.compat import confirm_before_flush, is_fed_by_event_loop, pool_pids
 from relier.celery.pool.coroutines import shared_loop
 from relier.celery.pool.shared_orders import shared_orders
-from relier.celery.working.jobs import BEGIN_S, Jobs
+from relier.celery.working.jobs import PROCESS_START_S, Jobs
 from relier.celery.working.request import JobMessage, message_of
-from relier.celery.working.runner import PoolRunner, is_leaving, is_set, worker_for
-from relier.celery.working.unreadable import Parking, guard_consumer, guard_redis_channels
+from relier.celery.working.runner import PoolRunner, is_set, is_stopping, worker_for
+from relier.celery.working.unreadable import UnreadableMessages, guard_consumer, guard_redis_channels
 from relier.engines.shutdown import LEAVE_S
 from relier.engines.worker import EXIT_FORCED, Worker
 from relier.errors import RelierError
@@ -41,13 +42,13 @@ from relier.run.outcome import PutBack
 log = logging.getLogger("relier.celery")
 
 START_S = 30.0
-CONNECT_S = 0.05  # a broker that answers has answered by then
+CONNECT_S = 0.05  # a broker that is up has answered by then
 REAP_EVERY_S = 0.01
-EXIT_TROUBLE = 1
+EXIT_FAILURE = 1
 
 
 class LedgerStep(bootsteps.StartStopStep):
-    """Starts after the pool and stops before it."""
+    """Start the ledger thread after the pool, and stop it before the pool."""
 
     requires = (Pool,)
 
@@ -59,39 +60,43 @@ class LedgerStep(bootsteps.StartStopStep):
         self.runner: PoolRunner | None = None
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
-        self._leaving = False
+        self._stopping = False
         self._code = 0
-        self._trouble: BaseException | None = None
+        self._error: BaseException | None = None
         parent.ledger_step = self
         self.adoption.take_over()
         shared_orders.open()
         if parent.pool_cls.uses_semaphore:
             gc.collect()
-            gc.freeze()  # processes are forked next: what is here stays shared, as no collection touches it
+            gc.freeze()  # the pool forks next: frozen objects stay shared, because no collection touches them
 
     def start(self, parent: Any) -> None:
         self._accept = prepare_accept_content(parent.app.conf.accept_content)
         self._thread = threading.Thread(target=self._run, args=(parent,), name="relier", daemon=True)
         self._thread.start()
-        if not self._ready.wait(START_S) or self._trouble is not None:
-            raise self._trouble or RelierError(f"the ledger was not reached within {START_S:g} s")
-        guard_redis_channels(self.park)
+        if not self._ready.wait(START_S) or self._error is not None:
+            raise self._error or RelierError(
+                f"the worker cannot start: the ledger did not answer within {START_S:g} s; check RELIER_REDIS_URL, and "
+                f"that its server runs"
+            )
+        guard_redis_channels(self.bury_unreadable)
         if is_fed_by_event_loop(parent.pool):
-            hear_before_flush(parent.pool, partial(self.turns, parent), BEGIN_S)
-        if parent.hub is None:  # this transport has no event loop: a thread takes what is given
+            confirm_before_flush(parent.pool, partial(self.make_turn, parent), PROCESS_START_S)
+        if parent.hub is None:  # this transport has no event loop, so a thread takes the jobs
             threading.Thread(target=self._deliver_all, args=(parent,), name="relier-jobs", daemon=True).start()
 
-    # --- the thread ----------------------------------------------------------------------------------------------
+    # --- the ledger thread ---------------------------------------------------------------------------------------
 
     def _run(self, parent: Any) -> None:
         try:
             self._code = background.run(self._work(parent))
-        except BaseException as error:  # the main thread raises it, or tells
-            self._trouble = error
-            log.exception("the ledger's thread ended")
+        except BaseException as error:  # the main thread raises it during the start, or stops the worker
+            self._error = error
+            log.exception("ledger thread failed")
         finally:
-            if not self._leaving and not is_leaving() and self._ready.is_set():  # a worker that claims nothing is none
-                state.should_stop = EXIT_TROUBLE
+            # A worker that claims nothing is useless: stop Celery, too.
+            if not self._stopping and not is_stopping() and self._ready.is_set():
+                state.should_stop = EXIT_FAILURE
             self._ready.set()
             self.jobs.wake()
 
@@ -102,103 +107,117 @@ class LedgerStep(bootsteps.StartStopStep):
         end_copies_of_the_loop()
         if not runner.forks:
             shared_loop.share(self._loop)
-        self.park = Parking(self.adoption, self._loop, lambda: worker.worker_id)
+        self.bury_unreadable = UnreadableMessages(self.adoption, self._loop, lambda: worker.worker_id)
         return await worker.run()
 
-    # --- from the thread to the pool -----------------------------------------------------------------------------
+    # --- from the ledger thread to the pool ----------------------------------------------------------------------
 
     def register_with_event_loop(self, parent: Any, hub: Any) -> None:
         hub.add_reader(self.jobs.fileno(), self.deliver, parent)
-        self.jobs.listening = True
+        self.jobs.main_thread_ready = True
 
     def deliver(self, parent: Any) -> None:
-        """In Celery's main thread: hand over what was given."""
-        if self.jobs.died:
-            self._bury_children(parent)
+        """Pass the jobs that were given to the pool. Runs in Celery's main thread."""
+        if self.jobs.dead_pids:
+            self._reap_children(parent)
         given = self.jobs.take()
-        for act in self.jobs.calls():
+        for act in self.jobs.take_calls():
             try:
                 act()
             except Exception:
-                log.exception("Celery could not be told")
+                log.exception("report to Celery failed")
         for job in given:
             if job.ended:
                 continue
             try:
                 handle, callbacks = parent.consumer.strategies[job.attempt.task.name], parent.consumer.on_task_message
                 handle(JobMessage(job, message_of(job), self._accept), None, None, None, callbacks)
-            except Exception as error:  # no attempt may vanish here
-                log.exception("task %s could not be given to the pool", job.record_id)
+            except Exception as error:  # every attempt needs an outcome
+                log.exception("task not passed to the pool: task=%s", job.record_id)
                 job.settle(PutBack(error))
 
-    def _bury_children(self, parent: Any) -> None:
-        """Celery looks for dead processes every five seconds, and as long their slots are taken. Here it looks at once,
-        and again until they can be reaped."""
+    def _reap_children(self, parent: Any) -> None:
+        """Make Celery reap dead pool processes at once, and again until all are reaped.
+
+        By itself Celery looks for dead processes every five seconds, and their slots stay taken until then.
+        """
         parent.pool.maintain_pool()
-        self.jobs.died &= pool_pids(parent.pool)
-        if self.jobs.died and parent.hub is not None:
-            parent.hub.call_later(REAP_EVERY_S, self._bury_children, parent)
+        self.jobs.dead_pids &= pool_pids(parent.pool)
+        if self.jobs.dead_pids and parent.hub is not None:
+            parent.hub.call_later(REAP_EVERY_S, self._reap_children, parent)
 
     def _deliver_all(self, parent: Any) -> None:
-        while not parent.consumer.strategies:  # not there yet
+        while not parent.consumer.strategies:  # the consumer has not started yet
             time.sleep(CONNECT_S)
-        self.jobs.listening = True
-        while self._alive():
+        self.jobs.main_thread_ready = True
+        while self._is_running():
             select.select([self.jobs.fileno()], [], [], 1.0)
             self.deliver(parent)
 
-    # --- the end -------------------------------------------------------------------------------------------------
+    # --- shutdown ------------------------------------------------------------------------------------------------
 
     def close(self, parent: Any) -> None:  # noqa: ARG002 - a bootstep's signature
         self.drain()
 
     def stop(self, parent: Any) -> None:
         self.drain()
-        self._work_on(parent)
+        self._keep_pool_working(parent)
 
     def terminate(self, parent: Any) -> None:
         self.drain(now=True)
-        self._work_on(parent)
+        self._keep_pool_working(parent)
 
     def drain(self, *, now: bool = False) -> None:
-        """Nothing more is claimed, what has not begun goes back; what runs has its time, or none."""
-        self._leaving = True
+        """Stop claiming and hand back jobs that have not started.
+
+        Running tasks get their grace period, or none with `now`.
+        """
+        self._stopping = True
         worker = self.worker
         if worker is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(worker.leave_now if now else worker.drain)
 
     def leave_now(self) -> None:
-        """From a signal's handler: the thread hands back what runs, and ends what runs it, before Celery goes on."""
+        """Hand back running tasks and stop them before Celery continues. Called from a signal handler."""
         self.drain(now=True)
         if self._thread is not None:
             self._thread.join(LEAVE_S)
 
-    def _work_on(self, parent: Any) -> None:
-        """The pool's results are taken until the thread has drained: Celery's own waiting for a pool takes half a
-        second a process, and does not end before the last task does."""
+    def _keep_pool_working(self, parent: Any) -> None:
+        """Process the pool's results until the ledger thread has drained.
+
+        Celery's own shutdown of a pool takes half a second per process, and does not return before the last task has
+        ended.
+        """
         until = time.monotonic() + self.adoption.client.settings.graceful_shutdown_timeout + LEAVE_S
-        turn = self.turns(parent)
-        while self._alive() and time.monotonic() < until:
+        turn = self.make_turn(parent)
+        while self._is_running() and time.monotonic() < until:
             if is_set(state.should_terminate):
                 self.drain(now=True)
             turn()
         if self._code == EXIT_FORCED:
             parent.exitcode = EXIT_FORCED
 
-    def turns(self, parent: Any) -> Callable[[], None]:
-        """One turn of Celery's event loop after the other. Celery has emptied it when its broker was lost, and 5.4 and
-        5.5 whenever they leave it: what the pool and our thread say is listened to again."""
+    def make_turn(self, parent: Any) -> Callable[[], None]:
+        """Return a function that runs one turn of Celery's event loop.
+
+        Celery empties the loop when it loses its broker, and 5.4 and 5.5 whenever they leave it. So the readers of the
+        pool and of our jobs are registered again.
+        """
         if parent.hub is not None and self.jobs.fileno() not in parent.hub.readers:
             parent.register_with_event_loop(parent.hub)
-        return turns_of(parent.hub)
+        return make_turn(parent.hub)
 
-    def _alive(self) -> bool:
+    def _is_running(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
 
-def turns_of(hub: Any) -> Callable[[], None]:
-    """One turn of Celery's event loop after the other; without one, a moment each."""
+def make_turn(hub: Any) -> Callable[[], None]:
+    """Return a function that runs one turn of Celery's event loop.
+
+    Without an event loop, it only sleeps for a moment.
+    """
     loop: Any = None
 
     def turn() -> None:
@@ -211,15 +230,18 @@ def turns_of(hub: Any) -> Callable[[], None]:
             next(loop)
         except StopIteration:
             loop = None
-        except Exception as error:  # noqa: BLE001 - its broker is gone, or whatever: the pool must work on
-            log.info("the event loop stumbled, and goes on: %r", error)
+        except Exception as error:  # noqa: BLE001 - a lost broker, or any other error: the pool must keep working
+            log.info("error in Celery's event loop, continuing: error=%r", error)
             loop = None
 
     return turn
 
 
 class ConsumerStep(bootsteps.StartStopStep):
-    """Between two connections to the broker Celery forgets what its pool has not begun, and waits. Its pool goes on."""
+    """Keep the pool working between two connections to the broker.
+
+    Meanwhile Celery itself would only wait, and it forgets the jobs that its pool has not started.
+    """
 
     requires = ("celery.worker.consumer:Tasks",)
 
@@ -229,21 +251,21 @@ class ConsumerStep(bootsteps.StartStopStep):
         self._step: LedgerStep = parent.controller.ledger_step
         self._ensure_connected = parent.ensure_connected
         parent.ensure_connected = self._connect
-        for name in ("cancel_active_requests", "cancel_all_unacked_requests"):  # the same, by the version of Celery
+        for name in ("cancel_active_requests", "cancel_all_unacked_requests"):  # depends on the version of Celery
             if hasattr(parent, name):
-                setattr(parent, name, self._leave_then(getattr(parent, name)))
+                setattr(parent, name, self._hand_back_then(getattr(parent, name)))
 
     def start(self, parent: Any) -> None:
         self._step.adoption.take_over()
-        guard_consumer(parent, self._step.adoption, self._step.park)
+        guard_consumer(parent, self._step.adoption, self._step.bury_unreadable)
 
     def stop(self, parent: Any) -> None:  # noqa: ARG002
-        self._step.jobs.forget_taken()
+        self._step.jobs.hand_back_forgotten()
 
     shutdown = stop
 
-    def _leave_then(self, cancel: Callable[[], None]) -> Callable[[], None]:
-        """Celery's cold shutdown: our attempts are handed back, not cancelled."""
+    def _hand_back_then(self, cancel: Callable[[], None]) -> Callable[[], None]:
+        """Wrap Celery's cold shutdown: our attempts are handed back to the ledger, not cancelled."""
 
         def leave() -> None:
             self._step.leave_now()
@@ -252,32 +274,32 @@ class ConsumerStep(bootsteps.StartStopStep):
         return leave
 
     def _connect(self, connection: Any) -> Any:
-        """Celery's own way to connect, in a thread beside: the main thread lets the pool work on until it succeeds."""
+        """Connect in another thread, as Celery does it, while the main thread keeps the pool working."""
         if self._consumer.hub is None:
             return self._ensure_connected(connection)
-        done, answer = threading.Event(), list[Any]()
+        done, result = threading.Event(), list[Any]()
 
         def connect() -> None:
             try:
-                answer.append(self._ensure_connected(connection))
+                result.append(self._ensure_connected(connection))
             except BaseException as error:  # noqa: BLE001 - the main thread raises it
-                answer.append(error)
+                result.append(error)
             done.set()
             self._step.jobs.wake()
 
         threading.Thread(target=connect, name="relier-connects", daemon=True).start()
         if not done.wait(CONNECT_S):
-            self._work_on(done)
-        if isinstance(answer[0], BaseException):
-            raise answer[0]
+            self._keep_pool_working(done)
+        if isinstance(result[0], BaseException):
+            raise result[0]
         runner = self._step.runner
-        return answer[0] if runner is None else runner.broker_calls.watch(answer[0])
+        return result[0] if runner is None else runner.broker_calls.watch(result[0])
 
-    def _work_on(self, done: threading.Event) -> None:
+    def _keep_pool_working(self, done: threading.Event) -> None:
         consumer = self._consumer
         if not consumer.strategies:
             consumer.update_strategies()
-        turn = self._step.turns(consumer.controller)
+        turn = self._step.make_turn(consumer.controller)
         while not done.is_set():
             state.maybe_shutdown()
             turn()

@@ -1,4 +1,4 @@
-"""Connections to the broker that cannot hold up tasks: bounded in time, or cut when Celery's main thread hangs in one.
+"""Keep the broker from delaying tasks: limit its connections in time, or cut them when Celery's main thread hangs.
 
 Celery's main thread makes blocking calls to its broker: it looks for unacknowledged messages, checks the health of its
 connections and closes them. A broker that does not answer stops that thread, and with it the pool, which it feeds. So
@@ -22,15 +22,15 @@ from relier.celery.compat import amqp_socket, open_channels, open_sockets
 
 log = logging.getLogger("relier.celery")
 
-HELD_UP_S = 0.5  # so long the main thread may take for a call to the broker while tasks wait for it
-CALLS = ("redis", "amqp", "kombu", "socket", "ssl")  # the packages in which a call to the broker waits
-TRANSPORTS = ("kombu.transport", "amqp")
+BLOCKED_S = 0.5  # how long the main thread may take for a call to the broker while tasks wait for it
+WAITING_MODULES = ("redis", "amqp", "kombu", "socket", "ssl")  # a call to the broker waits in one of these packages
+TRANSPORT_MODULES = ("kombu.transport", "amqp")
 
 
-def connection_within(app: Any, seconds: float, **options: Any) -> Any:
-    """A connection to the app's broker that gives up after this long. `options` are transport options."""
+def connection_with_timeout(app: Any, seconds: float, **options: Any) -> Any:
+    """Return a connection to the app's broker that gives up after this long. `options` are transport options."""
     connection = app.connection_for_write(connect_timeout=seconds, transport_options=options)
-    if connection.transport.driver_type == "redis":  # Sentinel, too; kombu's publish knows no timeout there
+    if connection.transport.driver_type == "redis":  # also Sentinel; there kombu's publish ignores its timeout
         limits = connection.transport_options
         for name in ("socket_timeout", "socket_connect_timeout"):
             limits[name] = min(seconds, limits.get(name) or seconds)
@@ -38,12 +38,12 @@ def connection_within(app: Any, seconds: float, **options: Any) -> Any:
 
 
 class BrokerCalls:
-    """The calls of Celery's main thread to its broker. `look` runs in the ledger's thread."""
+    """Watch the calls of Celery's main thread to its broker. The ledger thread calls `check`."""
 
     def __init__(self) -> None:
         self._main = threading.main_thread().ident
         self._connections: WeakSet[Any] = WeakSet()
-        self._channels: WeakSet[Any] = WeakSet()  # a connection that is closed forgets its channels first
+        self._channels: WeakSet[Any] = WeakSet()  # a connection that closes forgets its channels first
         self._cutting = False
 
     def watch(self, connection: Any) -> Any:
@@ -52,13 +52,16 @@ class BrokerCalls:
         self._connections.add(connection)
         return connection
 
-    def look(self, *, held_up: bool) -> None:
-        """`held_up`: the main thread has been asked for something, and has not looked for too long."""
-        if not held_up or not waits_for_broker(sys._current_frames().get(self._main or 0)):  # noqa: SLF001
+    def check(self, *, blocked: bool) -> None:
+        """Cut the main thread's connections if it hangs in a broker call.
+
+        `blocked`: it has taken no jobs for too long.
+        """
+        if not blocked or not waits_for_broker(sys._current_frames().get(self._main or 0)):  # noqa: SLF001
             self._cutting = False
             return
         if not self._cutting:
-            log.warning("the broker does not answer, and holds up Celery's main thread: its connections are cut")
+            log.warning("broker connections cut: Celery's main thread hangs in a call to the broker")
         self._cutting = True
         for connection in list(self._connections):
             self._channels.update(open_channels(connection))
@@ -73,13 +76,13 @@ def waits_for_broker(frame: FrameType | None) -> bool:
     while frame is not None:
         stack.append(str(frame.f_globals.get("__name__", "")))
         frame = frame.f_back
-    if not stack or stack[0].partition(".")[0] not in CALLS or "celery.app.trace" in stack:
+    if not stack or stack[0].partition(".")[0] not in WAITING_MODULES or "celery.app.trace" in stack:
         return False
-    return any(name.startswith(TRANSPORTS) for name in stack)
+    return any(name.startswith(TRANSPORT_MODULES) for name in stack)
 
 
 def cut(connection: Any) -> None:
-    """Whoever waits for an answer of this connection's gets an error, as from a server that has gone."""
+    """Shut down a connection. Any call that waits for it fails, as if the server had gone."""
     shut_down([amqp_socket(connection)])
     for channel in open_channels(connection):
         shut_down(open_sockets(channel))

@@ -1,8 +1,8 @@
-"""Events go to the broker off the path of tasks.
+"""Send events to the broker in a thread of their own, so that they cannot delay tasks.
 
 Celery publishes an event where it happens: heartbeats and `task-received` in the worker's main thread, `task-sent` in
 `.delay()`. A broker that does not answer stops both. Here events wait in a bounded queue, which one thread per process
-sends over a connection of its own. Best effort: when the queue is full, the oldest event is dropped.
+sends over its own connection. This is best effort: when the queue is full, the oldest event is dropped.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from kombu import Producer
 from kombu.exceptions import OperationalError
 from kombu.utils.objects import cached_property
 
-from relier.celery.working.broker import connection_within, cut
+from relier.celery.working.broker import connection_with_timeout, cut
 
 log = logging.getLogger("relier.celery")
 
-MOST_WAITING = 10_000
-SEND_S = 5.0  # a broker that takes longer for one event is away
-PAUSE_S = 1.0  # between two attempts while it is
+MAX_WAITING = 10_000
+SEND_S = 5.0  # a broker that takes longer for one event counts as away
+PAUSE_S = 1.0  # between two attempts while the broker is away
 FLUSH_S = 1.0  # a process that ends waits this long, at most, for its last events to be sent
 
 
 def events_class(base: type[Any]) -> type[Any]:
-    """The app's own Events class, whose dispatchers never wait for the broker."""
+    """Return a subclass of the app's Events class whose dispatchers never wait for the broker."""
 
     class LedgerEvents(base):
         @cached_property
@@ -46,7 +46,7 @@ def events_class(base: type[Any]) -> type[Any]:
         def default_dispatcher(
             self, hostname: str | None = None, enabled: bool = True, buffer_while_offline: bool = False
         ) -> Iterator[Any]:
-            """Needs no connection of the app's pool, as the sender has its own."""
+            """Yield a dispatcher without taking a connection from the app's pool: the event sender has its own."""
             options = {"enabled": enabled, "buffer_while_offline": buffer_while_offline}
             with self.Dispatcher(hostname=hostname, **options) as dispatcher:
                 yield dispatcher
@@ -55,11 +55,11 @@ def events_class(base: type[Any]) -> type[Any]:
 
 
 def dispatcher_class(base: type[Any]) -> type[Any]:
-    """A dispatcher that hands its events to the sender of this process."""
+    """Return a dispatcher class that passes its events to the event sender of this process."""
 
     class LedgerDispatcher(base):
         def _publish(self, event: Any, producer: Any, routing_key: str, *_: Any, **__: Any) -> None:
-            if producer is not None:  # None: it was closed
+            if producer is not None:  # None after the dispatcher was closed
                 options = {"serializer": self.serializer, "headers": self.headers, "delivery_mode": self.delivery_mode}
                 kept = event.copy() if isinstance(event, list) else event  # before 5.7 Celery empties a batch once sent
                 sender_of(self.app).send(Outgoing(kept, routing_key, self.exchange, options))
@@ -69,7 +69,7 @@ def dispatcher_class(base: type[Any]) -> type[Any]:
 
 @dataclass(frozen=True)
 class Outgoing:
-    """An event, or a batch of events, with everything its message needs."""
+    """Hold an event, or a batch of events, with everything its message needs."""
 
     event: Any
     routing_key: str
@@ -78,14 +78,14 @@ class Outgoing:
 
 
 class EventSender:
-    """Sends the events of one app in this process. `send` may be called from any thread and never waits."""
+    """Send the events of one app in this process. `send` may be called from any thread and never waits."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
         self._reset()
 
     def _reset(self) -> None:
-        """Also in a process that was forked: the parent sends what it had waiting, over its own connection."""
+        """Start empty, also in a forked process: the parent sends the events it had queued, over its own connection."""
         self._pid = os.getpid()
         self._waiting: deque[Outgoing] = deque()
         self._changed = threading.Condition()
@@ -93,14 +93,14 @@ class EventSender:
         self._connection: Any = None
         self._producer: Any = None
         self._busy = False
-        self._away = False
+        self._broker_away = False
         self._dropped = 0
 
     def send(self, outgoing: Outgoing) -> None:
         if self._pid != os.getpid():
             self._reset()
         with self._changed:
-            if len(self._waiting) >= MOST_WAITING:
+            if len(self._waiting) >= MAX_WAITING:
                 self._waiting.popleft()
                 self._dropped += 1
             self._waiting.append(outgoing)
@@ -110,10 +110,10 @@ class EventSender:
             self._changed.notify_all()
 
     def flush(self, seconds: float) -> None:
-        """Wait until everything is sent; not longer than this, and not at all for a broker that is known to be away."""
+        """Wait up to `seconds` until all events are sent. Do not wait for a broker that is known to be away."""
         until = time.monotonic() + seconds
         with self._changed:
-            while self._pid == os.getpid() and (self._waiting or self._busy) and not self._away:
+            while self._pid == os.getpid() and (self._waiting or self._busy) and not self._broker_away:
                 left = until - time.monotonic()
                 if left <= 0 or not self._changed.wait(left):
                     return
@@ -139,7 +139,7 @@ class EventSender:
 
     def _publish(self, outgoing: Outgoing) -> None:
         if self._producer is None:
-            self._connection = connection_within(self._app, SEND_S)
+            self._connection = connection_with_timeout(self._app, SEND_S)
             self._producer = Producer(self._connection, auto_declare=False)
         exchange = outgoing.exchange
         self._producer.publish(
@@ -153,20 +153,20 @@ class EventSender:
         )
 
     def _succeeded(self) -> None:
-        if self._away:
-            log.info("the broker takes events again; %d were dropped meanwhile", self._dropped)
-        self._away, self._dropped = False, 0
+        if self._broker_away:
+            log.info("broker accepts events again: dropped=%d", self._dropped)
+        self._broker_away, self._dropped = False, 0
 
     def _failed(self, outgoing: Outgoing, error: Exception) -> None:
         connection, self._producer, self._connection = self._connection, None, None
-        if not is_connection_trouble(connection, error):  # an event that cannot be serialized never will be
-            log.warning("event %s was dropped, as it cannot be sent: %r", outgoing.routing_key, error)
+        if not is_connection_error(connection, error):  # retrying an event that cannot be serialized would fail again
+            log.warning("event dropped, cannot be sent: event=%s error=%r", outgoing.routing_key, error)
         else:
-            if not self._away:
-                log.warning("the broker does not take events, which wait for it: %r", error)
+            if not self._broker_away:
+                log.warning("broker does not accept events, they are queued: error=%r", error)
             with self._changed:
-                self._away = True
-                if len(self._waiting) < MOST_WAITING:
+                self._broker_away = True
+                if len(self._waiting) < MAX_WAITING:
                     self._waiting.appendleft(outgoing)
                 self._changed.notify_all()
             threading.Event().wait(PAUSE_S)
@@ -175,7 +175,7 @@ class EventSender:
             connection.release()
 
 
-def is_connection_trouble(connection: Any, error: Exception) -> bool:
+def is_connection_error(connection: Any, error: Exception) -> bool:
     kinds: tuple[type[BaseException], ...] = (OSError, OperationalError)
     if connection is not None:
         kinds += (*connection.connection_errors, *connection.channel_errors)
@@ -193,7 +193,7 @@ def sender_of(app: Any) -> EventSender:
 
 
 @atexit.register
-@signals.worker_process_shutdown.connect(weak=False)  # the pool's processes run no exit functions
+@signals.worker_process_shutdown.connect(weak=False)  # pool processes run no atexit functions
 def flush_events(**_: Any) -> None:
     """Send the last events before the process ends."""
     for sender in list(_senders.values()):

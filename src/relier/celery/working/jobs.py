@@ -1,8 +1,8 @@
-"""Between the worker's loop, which speaks to the ledger, and Celery's main thread, which feeds the pool.
+"""Pass attempts from the worker's loop, which calls the ledger, to Celery's main thread, which feeds the pool.
 
-A `Job` is one attempt on its way through Celery: given in the loop, taken in the main thread, settled from wherever
-Celery reports its end. The first end counts. Celery forgets what its pool has not begun when it loses its broker; such
-jobs are handed back to the ledger, and so are those that its main thread does not take.
+A `Job` is one attempt on its way through Celery. The loop gives it, the main thread takes it, and any thread of
+Celery's may settle it. The first outcome counts. When Celery loses its broker, it forgets the jobs that its pool has
+not started. Such jobs are handed back to the ledger, and so are jobs that the main thread does not take.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from typing import Any
 from relier.run.attempt import Attempt
 from relier.run.outcome import Died, HandBack, Outcome
 
-BEGIN_S = 5.0  # so long a process may take to begin with what it was given; mostly it is some milliseconds
-ACCEPT_S = 0.5  # so long a pool of threads may take to tell that it has begun
-RESULT_GRACE_S = 0.1  # a process that is gone may have told its result just before
+PROCESS_START_S = 5.0  # how long a process may take to start a job; usually it takes some milliseconds
+THREAD_START_S = 0.5  # how long a pool of threads may take to report that it has started a job
+RESULT_GRACE_S = 0.1  # a process may have sent its result just before it died
 
 
 class Job:
-    """One attempt on its way.
+    """Carry one attempt through Celery.
 
-    request   Celery's, once there is one
-    applied   it is with the pool
-    pid       of the process, or of the one whose thread it is, that has begun with it
-    ended     it has come to an end, and must not begin any more
-    limited   it waits for its rate limit, not for the pool
-    cause     how its process ended, where somebody has told
-    said      how it ended its process itself: of that the pool's own exit code knows nothing
-    lost      why it is not to run any more: it has died too often; Celery is told of its end instead
-    cancelled a person asked for it to end, before the pool had begun with it
+    request       Celery's request, once there is one
+    in_pool       the job was passed to the pool
+    pid           the process that has started the job, or whose thread has
+    ended         the job has an outcome and must not start any more
+    rate_limited  the job waits for its rate limit, not for the pool
+    cause         how the job's process ended, if anything reported it
+    own_exit      how the task itself ended the process; the pool's exit code does not show that
+    exhausted     why the task must not run again: it has died too often, and Celery only reports its failure
+    cancelled     somebody asked to cancel the task before the pool started it
     """
 
     def __init__(self, attempt: Attempt, loop: asyncio.AbstractEventLoop, on_start: Callable[[Job], None]) -> None:
         self.attempt = attempt
         self.pid = 0
-        self.limited = False
+        self.rate_limited = False
         self.request: Any = None
         self.ended = False
-        self.applied = False
+        self.in_pool = False
         self.cause = ""
-        self.said = ""
-        self.lost = ""
+        self.own_exit = ""
+        self.exhausted = ""
         self.cancelled = False
         self.future: asyncio.Future[Outcome] = loop.create_future()
         self._loop = loop
@@ -58,90 +58,97 @@ class Job:
         return self.attempt.claimed.record.id
 
     def started(self, pid: int) -> None:
-        """The pool has begun with it; from any thread."""
+        """Record that the pool has started the job. Call this from any thread."""
         self.pid = pid
         self._call(self._on_start, self)
 
     def settle(self, outcome: Outcome) -> None:
-        """It has come to this end; from any thread."""
+        """Set the job's outcome, unless it has one. Call this from any thread."""
         self.ended = True
         self._call(self._settle, outcome)
 
-    def died(self, cause: str, grace: float = RESULT_GRACE_S) -> None:
-        """Its process is gone; who tells may know how. What that process told before counts."""
+    def process_died(self, cause: str, grace: float = RESULT_GRACE_S) -> None:
+        """Settle the job as died after `grace` seconds, unless its process sent a result before it died.
+
+        `cause` may be empty: several reports may arrive, and not all of them know how the process ended.
+        """
         self.cause = cause or self.cause
         self._call(self._loop.call_later, grace, self._die)
 
     def _die(self) -> None:
         self.ended = True
-        self._settle(Died(self.said or self.cause or "its process is gone"))
+        self._settle(Died(self.own_exit or self.cause or "its process is gone"))
 
     def _settle(self, outcome: Outcome) -> None:
         if not self.future.done():
             self.future.set_result(outcome)
 
     def _call(self, act: Callable[..., Any], *args: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended: the attempt is handed back, or its lease runs out
+        with contextlib.suppress(RuntimeError):  # the loop has ended: the attempt was handed back, or its lease expires
             self._loop.call_soon_threadsafe(act, *args)
 
 
 class Jobs:
-    """Those on their way. `give` in the loop, `take` in Celery's main thread, which `fileno` wakes.
+    """Hold the jobs on their way. The loop calls `give`. Celery's main thread calls `take` when `fileno` wakes it.
 
-    `listening`: the main thread has come so far that it will take some.
+    `main_thread_ready`: the main thread has started far enough to take jobs.
     """
 
     def __init__(self) -> None:
         self._waiting: deque[Job] = deque()
         self._calls: deque[Callable[[], None]] = deque()
-        self._read, self._write = socket.socketpair()  # not a pipe: eventlet's `os.read` waits also where it must not
+        # Not a pipe: eventlet's `os.read` blocks even on a non-blocking pipe.
+        self._read, self._write = socket.socketpair()
         self._read.setblocking(False)
         self._write.setblocking(False)
         for end in (self._read, self._write):
             weakref.finalize(self, end.close).atexit = False
-        self._asked: float | None = None
-        self.listening = False
-        self.under_way: set[Job] = set()
-        self.died: set[int] = set()  # pool processes that Celery has not missed yet
+        self._requested_at: float | None = None
+        self.main_thread_ready = False
+        self.in_progress: set[Job] = set()
+        self.dead_pids: set[int] = set()  # pool processes whose death Celery has not noticed yet
 
     def fileno(self) -> int:
         return self._read.fileno()
 
     def give(self, job: Job) -> None:
-        self.under_way.add(job)
+        self.in_progress.add(job)
         self._waiting.append(job)
-        self.ask()
+        self.request_pickup()
 
-    def ask(self) -> None:
-        """Make the main thread look, and remember since when it has not."""
-        if self._asked is None:
-            self._asked = time.monotonic()
+    def request_pickup(self) -> None:
+        """Wake the main thread, and remember since when it has taken nothing."""
+        if self._requested_at is None:
+            self._requested_at = time.monotonic()
         self.wake()
 
-    def call(self, act: Callable[[], None]) -> None:
-        """Let Celery's main thread do this, before it takes what is given later."""
+    def call_in_main_thread(self, act: Callable[[], None]) -> None:
+        """Call `act` in Celery's main thread, before it takes jobs that are given later."""
         self._calls.append(act)
         self.wake()
 
     def wake(self) -> None:
-        """Make the main thread look; from any thread."""
-        with contextlib.suppress(BlockingIOError):  # full of wake-ups: one more makes no difference
+        """Wake the main thread. Call this from any thread."""
+        with contextlib.suppress(BlockingIOError):  # the buffer is full of wake-ups already
             self._write.send(b"1")
 
-    def calls(self) -> Iterator[Callable[[], None]]:
+    def take_calls(self) -> Iterator[Callable[[], None]]:
         while self._calls:
             yield self._calls.popleft()
 
     def take(self) -> list[Job]:
-        """What was given since; never blocks."""
+        """Return the jobs that were given since the last call. Never block."""
         with contextlib.suppress(BlockingIOError):
             while self._read.recv(4096):
                 pass
-        self._asked = None
+        self._requested_at = None
         return self._pop_all()
 
     def take_back(self) -> list[Job]:
-        """In the loop: what the main thread has not taken. It stays deaf until it takes something."""
+        """Return the jobs that the main thread has not taken. Call this on the loop.
+
+        The main thread still counts as unresponsive until it takes something.
+        """
         return self._pop_all()
 
     def _pop_all(self) -> list[Job]:
@@ -149,38 +156,43 @@ class Jobs:
         while True:
             try:
                 popped.append(self._waiting.popleft())
-            except IndexError:  # both sides may be at it
+            except IndexError:  # both threads may pop at once
                 return popped
 
-    def deaf_since(self, seconds: float) -> bool:
-        """Whether the main thread has taken nothing for so long, though it was asked."""
-        asked = self._asked
-        return asked is not None and time.monotonic() - asked > seconds
+    def unresponsive_for(self, seconds: float) -> bool:
+        """Return whether the main thread has taken nothing for this long, although a pickup was requested."""
+        requested_at = self._requested_at
+        return requested_at is not None and time.monotonic() - requested_at > seconds
 
-    def limited(self) -> int:
-        """How many wait for their rate limit."""
-        return sum(job.limited and not job.pid for job in self.under_way)
+    def count_rate_limited(self) -> int:
+        """Return how many jobs wait for their rate limit."""
+        return sum(job.rate_limited and not job.pid for job in self.in_progress)
 
     def done(self, job: Job) -> None:
-        self.under_way.discard(job)
+        self.in_progress.discard(job)
 
-    def forget_unstarted(self, within: float) -> None:
-        """Celery leaves: whoever has not begun goes back to the ledger. In the loop. The pool may have begun with what
-        it has, and has so many seconds to tell."""
+    def hand_back_unstarted(self, within: float) -> None:
+        """Hand back every job that has not started, because Celery shuts down. Call this on the loop.
+
+        The pool may have started the jobs that it has. It gets `within` seconds to report that.
+        """
         self.take_back()
-        for job in list(self.under_way):
-            if not job.applied:
+        for job in list(self.in_progress):
+            if not job.in_pool:
                 job.settle(HandBack())
             elif not job.pid:
-                asyncio.get_running_loop().call_later(within, self._forget, job)
+                asyncio.get_running_loop().call_later(within, self._hand_back_unless_started, job)
 
     @staticmethod
-    def _forget(job: Job) -> None:
+    def _hand_back_unless_started(job: Job) -> None:
         if not job.pid:
             job.settle(HandBack())
 
-    def forget_taken(self) -> None:
-        """Celery has forgotten what it took and its pool has not begun. In its main thread."""
-        for job in list(self.under_way):
+    def hand_back_forgotten(self) -> None:
+        """Hand back the jobs that Celery took and then forgot before its pool started them.
+
+        Call this in the main thread.
+        """
+        for job in list(self.in_progress):
             if job.request is not None and not job.pid:
                 job.settle(HandBack())

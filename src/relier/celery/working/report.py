@@ -1,4 +1,4 @@
-"""What a pool process says of an attempt, and what that means for the ledger."""
+"""Encode the report that a pool process returns about an attempt, and turn it into an outcome for the ledger."""
 
 from __future__ import annotations
 
@@ -13,16 +13,20 @@ from relier.failure import Failure
 from relier.ledger.records import Submission
 from relier.run.outcome import Again, Done, Failed, Outcome
 
-IN_BACKEND = b'{"celery:result":"in the backend"}'  # for a chord whose part is too large for the ledger
+IN_BACKEND = b'{"celery:result":"in the backend"}'  # the part of a chord whose result is too large for the ledger
 _WRAPPED = "celery:result"
 
 
 class CeleryTaskError(RelierError):
-    """A failure of an adopted task whose class is not known here."""
+    """Represent a failure of an adopted task whose exception class cannot be imported here."""
 
 
 class TracerReport(msgspec.Struct, omit_defaults=True):
-    """`state` is Celery's. `again`: what to run next under the same id, and when; `requeue`: as it is, at once."""
+    """Report how an attempt ended. `state` is Celery's.
+
+    `again`: what to run next under the same id, after `delay_ms`. `requeue`: run the task again without counting a
+    failure.
+    """
 
     state: str
     result: bytes | None = None
@@ -52,7 +56,7 @@ def read_report(raw: bytes) -> TracerReport:
 
 
 def write_result(value: Any, serializer: str) -> bytes | None:
-    """A result by Celery's serializer: JSON as it is, anything else wrapped. None where it is None."""
+    """Encode a result with Celery's serializer: JSON as it is, other formats wrapped in JSON. Return None for None."""
     if value is None:
         return None
     content_type, encoding, body = serialization.dumps(value, serializer=serializer)

@@ -1,5 +1,7 @@
-"""Celery's request of an attempt: from the worker's main thread into the pool, and back as an outcome. Who makes it,
-and gives it to the pool: strategy.py."""
+"""Carry an attempt as a Celery request from the worker's main thread into the pool, and back as an outcome.
+
+strategy.py makes the request and passes it to the pool.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +40,11 @@ from relier.run.outcome import Failed, HandBack, Outcome, PutBack
 log = logging.getLogger("relier.celery")
 
 TOO_MANY_DEATHS, TOO_MANY_SCARES = "max_resurrections_exceeded", "workers_kept_dying"
-GRACE_S = 10.0  # past its hard timeout a task of ours has this long to end
+HARD_TIMEOUT_GRACE_S = 10.0  # how long an `@rl_task` may run past its hard timeout before the pool kills it
 
 
 class JobMessage(LedgerMessage):
-    """The message of an attempt."""
+    """Present an attempt as the message that Celery's worker expects."""
 
     def __init__(self, job: Job, message: Message, accept: Any) -> None:
         super().__init__(message, accept, redelivered=job.attempt.claimed.deaths > 0)
@@ -50,7 +52,7 @@ class JobMessage(LedgerMessage):
 
 
 def message_of(job: Job) -> Message:
-    """What Celery is given for an attempt. An `@rl_task` has no message: it gets an empty one."""
+    """Return the message of an attempt. An `@rl_task` has none and gets an empty one."""
     attempt = job.attempt
     if attempt.args and isinstance(attempt.args[0], dict) and "headers" in attempt.args[0]:
         message = read_message(attempt.args[0])
@@ -71,32 +73,32 @@ def message_of(job: Job) -> Message:
 
 
 class LedgerRequest(Request):
-    """One attempt. It has no message to acknowledge: what came of it is told to the ledger, by its job."""
+    """Run one attempt. There is no message to acknowledge: the outcome goes to the ledger through the job."""
 
     job: Job
     _failed = False
-    _green = False  # it runs in a greenlet of this process
+    _in_greenlet = False  # the attempt runs in a greenlet of this process
 
     def execute_using_pool(self, pool: Any, **_: Any) -> Any:
-        if self.job.ended or self.revoked():  # it was handed back, or cancelled, while it waited for its turn
+        if self.job.ended or self.revoked():  # handed back or cancelled while it waited for its turn
             task_ready(self)
             raise TaskRevokedError(self.id)
-        self._green = bool(getattr(pool, "is_green", False))
+        self._in_greenlet = bool(getattr(pool, "is_green", False))
         try:
-            self.job.applied = True
+            self.job.in_pool = True
             result = self._apply(pool)
         except Exception as error:
-            log.exception("task %s could not be given to the pool", self.id)
+            log.exception("task not passed to the pool: task=%s", self.id)
             task_ready(self)
             self.job.settle(PutBack(error))
-            raise TaskRevokedError(self.id) from error  # Celery's worker frees the place for the next
+            raise TaskRevokedError(self.id) from error  # Celery's worker then frees the slot
         self._apply_result = None if result is None else ref(result)
-        if result is None and not self._green:  # the pool is closed; or it is a solo pool, which has run it by now
+        if result is None and not self._in_greenlet:  # a closed pool, or a solo pool, which has run the task by now
             self.job.settle(HandBack())
         return result
 
     def _apply(self, pool: Any) -> Any:
-        run, args, limits = self._order()
+        run, args, limits = self._pool_call()
         return pool.apply_async(
             run,
             args=args,
@@ -108,18 +110,18 @@ class LedgerRequest(Request):
             **limits,
         )
 
-    def _order(self) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-        """What the pool is to call, with what, and within which time."""
+    def _pool_call(self) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+        """Return the function that the pool is to call, its arguments and its time limits."""
         claimed, task = self.job.attempt.claimed, self.job.attempt.task
         if not isinstance(task, AdoptedTask):
-            hard = task.options.hard_timeout  # it stops itself; this is for one that does not
-            limits = {"timeout": None if hard is None else hard + GRACE_S}
+            hard = task.options.hard_timeout  # a task stops itself; this limit is for a task that does not
+            limits = {"timeout": None if hard is None else hard + HARD_TIMEOUT_GRACE_S}
             return run_claimed, (msgspec.msgpack.encode(claimed),), limits
         time_limit, soft_time_limit = self._limits()
-        order = (self.type, self.job.attempt.key, claimed.record.queue, dict(claimed.steps))
+        call = (self.type, self.job.attempt.key, claimed.record.queue, dict(claimed.steps))
         limits = {"timeout": time_limit, "soft_timeout": soft_time_limit}
         content = (self.content_type, self.content_encoding)
-        return run_message, (order, self.request_dict, self.body, content), limits
+        return run_message, (call, self.request_dict, self.body, content), limits
 
     def _limits(self) -> tuple[float | None, float | None]:
         if is_internal(self.type):  # the app's limits are for its own tasks
@@ -128,53 +130,53 @@ class LedgerRequest(Request):
         return hard or self.task.time_limit, soft or self.task.soft_time_limit
 
     def on_accepted(self, pid: int, time_accepted: float) -> None:
-        process = os.getpid() if self._green else pid  # green pools name a greenlet instead
-        if self.job.ended and process == os.getpid():  # a thread: it has not begun yet, and need not
+        process = os.getpid() if self._in_greenlet else pid  # green pools name a greenlet instead
+        if self.job.ended and process == os.getpid():  # in a thread, the body has not started yet and need not
             raise TaskRevokedError(self.id)
         self.job.started(process)
         try:
             super().on_accepted(pid, time_accepted)
-        except Exception:  # an event that cannot be sent, say; a thread pool would not run the task for it
-            log.warning("the start of task %s could not be told", self.id, exc_info=True)
+        except Exception:  # for example, an event that cannot be sent; a thread pool would not run the task then
+            log.warning("task start not reported: task=%s", self.id, exc_info=True)
 
     def on_success(self, answer: Any, **_: Any) -> None:
-        if isinstance(answer, ExceptionInfo):  # the pool's way to tell of an exit
+        if isinstance(answer, ExceptionInfo):  # the pool reports an exit in this way
             self.on_failure(answer)
             return
-        raw, traced = answer
+        raw, pool_result = answer
         try:
-            told = self._read(raw)
-        except Exception as error:  # no attempt may vanish: whatever it is, it is an outcome
-            log.exception("what came of task %s cannot be read", self.id)
-            told = PutBack(error)
-        if isinstance(told, TracerReport) and told.state == states.REJECTED:
-            self._reject_it(told, traced)
+            report = self._read(raw)
+        except Exception as error:  # every attempt needs an outcome, whatever the error
+            log.exception("task report not readable: task=%s", self.id)
+            report = PutBack(error)
+        if isinstance(report, TracerReport) and report.state == states.REJECTED:
+            self._on_rejected(report, pool_result)
             return
-        self.job.settle(told.outcome() if isinstance(told, TracerReport) else told)
-        Request.on_success(self, traced)  # never a subclass's: Celery does not call that either
+        self.job.settle(report.outcome() if isinstance(report, TracerReport) else report)
+        Request.on_success(self, pool_result)  # not that of a subclass: Celery does not call it either
 
     def _read(self, raw: bytes) -> TracerReport | Outcome:
         attempt = self.job.attempt
         if isinstance(attempt.task, AdoptedTask):
             return read_report(raw)
         report = msgspec.msgpack.decode(raw, type=ChildReport)
-        if isinstance(attempt.stop, HandBack) and not report.handback:  # it came to an end of its own all the same
+        if isinstance(attempt.stop, HandBack) and not report.handback:  # the attempt ended by itself before the stop
             attempt.stop = None
         return outcome_of(attempt, report)
 
-    def _reject_it(self, report: TracerReport, traced: Any) -> None:
-        """The body has rejected it: Celery's worker, not the tracer, says what follows from that."""
+    def _on_rejected(self, report: TracerReport, pool_result: Any) -> None:
+        """Settle a task whose body has rejected it: Celery's worker, not the tracer, decides what follows."""
         try:
             with collecting(self._collector()) as collector:
-                Request.on_success(self, traced)
+                Request.on_success(self, pool_result)
         finally:
             if report.requeue:
-                report.again = self._delivered_again()
-            report.follow_ups, report.part = self._following(collector), collector.part
+                report.again = self._redelivery()
+            report.follow_ups, report.part = self._follow_ups_of(collector), collector.part
             self.job.settle(report.outcome())
 
-    def _delivered_again(self) -> Submission:
-        """The same message, as one that was rejected and comes once more."""
+    def _redelivery(self) -> Submission:
+        """Return a submission of the same message, marked as redelivered."""
         record = self.job.attempt.claimed.record
         message = message_of(self.job)
         message.redelivered = True
@@ -183,7 +185,7 @@ class LedgerRequest(Request):
         return replace(task, id=record.id, priority=spec.priority, eta_ms=0, max_resurrections=spec.max_resurrections)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:
-        if return_ok:  # the tracer has done what there is to do; this only tells it
+        if return_ok:  # the tracer has handled the failure; this only reports it
             super().on_failure(exc_info, send_failed_event, return_ok)
             return
         error = getattr(exc_info.exception, "exc", exc_info.exception)
@@ -192,45 +194,50 @@ class LedgerRequest(Request):
         elif isinstance(error, WorkerLostError | SystemExit | KeyboardInterrupt):
             task_ready(self)
             if not isinstance(error, WorkerLostError):
-                self.job.said = how_it_was_lost(error)
-            self.job.died(how_it_was_lost(error))
+                self.job.own_exit = exit_cause(error)
+            self.job.process_died(exit_cause(error))
         else:
             if isinstance(error, TimeLimitExceeded):
-                error = self._too_long(error.args[0])
+                error = self._time_limit_error(error.args[0])
             self._fail(error, lambda: super(LedgerRequest, self).on_failure(exc_info, send_failed_event, return_ok))
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
         if soft:
             super().on_timeout(soft, timeout)
         else:
-            self._fail(self._too_long(timeout), lambda: super(LedgerRequest, self).on_timeout(soft, timeout))
+            self._fail(self._time_limit_error(timeout), lambda: super(LedgerRequest, self).on_timeout(soft, timeout))
 
-    def tell_lost(self) -> None:
-        """Its process died under it, and it is run again: as Celery tells of `reject_on_worker_lost`."""
+    def report_rejected(self) -> None:
+        """Report that the process died and the task runs again, as Celery does for `reject_on_worker_lost`."""
         self.send_event("task-rejected", requeue=True)
 
-    def lost_for_good(self, cause: str, reason: str = TOO_MANY_DEATHS) -> Failed:
-        """Its process died under it once too often: Celery is told of a failure, and what it sends on that is kept."""
+    def fail_as_lost(self, cause: str, reason: str = TOO_MANY_DEATHS) -> Failed:
+        """Report to Celery that the task failed because its process died too often, and return that outcome.
+
+        The tasks that Celery sends on the failure, such as error callbacks, are follow-ups of the outcome.
+        """
         error = WorkerLostError(f"{cause}, once too often")
         with collecting(self._collector()) as collector:
-            self.tell_failed(error)
+            self.report_failed(error)
         dead = MaxResurrectionsExceededError(self.job.record_id, reason, str(error))
-        return Failed(dead, True, None, self._following(collector), collector.part)
+        return Failed(dead, True, None, self._follow_ups_of(collector), collector.part)
 
-    def tell_failed(self, error: WorkerLostError) -> None:
-        """As Celery tells of a lost process: backend, chord and error callbacks, signal, event. Not by `on_failure`, as
-        that may find that the task is to be tried again (`reject_on_worker_lost`), or had a result before its process
-        died, and then tells nobody."""
+    def report_failed(self, error: WorkerLostError) -> None:
+        """Report the failure as Celery does for a lost process: backend, chord and error callbacks, signal, event.
+
+        Celery's own `on_failure` is no alternative. It may decide that the task is to be tried again
+        (`reject_on_worker_lost`), or that it had a result before its process died, and then it reports nothing.
+        """
         try:
             raise error
         except WorkerLostError:
             info = ExceptionInfo()
         task_ready(self)
         self.task.backend.mark_as_failure(self.id, error, request=self._context, store_result=self.store_errors)
-        told = {"task_id": self.id, "exception": error, "args": self.args, "kwargs": self.kwargs}
+        fields = {"task_id": self.id, "exception": error, "args": self.args, "kwargs": self.kwargs}
         self.task.request_stack.push(self._context)
         try:
-            signals.task_failure.send(sender=self.task, traceback=info.traceback, einfo=info, **told)
+            signals.task_failure.send(sender=self.task, traceback=info.traceback, einfo=info, **fields)
         finally:
             self.task.request_stack.pop()
         self.send_event("task-failed", exception=repr(error), traceback=info.traceback)
@@ -240,42 +247,46 @@ class LedgerRequest(Request):
         record = self.job.attempt.claimed.record
         return Collector(record.id, record.queue, settling=True)
 
-    def _following(self, collector: Collector) -> tuple[Submission, ...]:
+    def _follow_ups_of(self, collector: Collector) -> tuple[Submission, ...]:
         return spread(adoption_of(self.app), collector)
 
-    def _too_long(self, timeout: float) -> BaseException:
+    def _time_limit_error(self, timeout: float) -> BaseException:
         limit = self.job.attempt.task.options.hard_timeout
         if limit is None:
             return TimeLimitExceeded(timeout)
-        return HardTimeoutError(f"it ran longer than its hard timeout of {limit:g} s, did not stop, and was killed")
+        return HardTimeoutError(f"it ran longer than its hard timeout of {limit:g} s, did not stop and was killed")
 
-    def _fail(self, error: BaseException, tell: Callable[[], None]) -> None:
-        """It failed without a word from the tracer. What Celery sends on that, error callbacks, is part of its end.
+    def _fail(self, error: BaseException, report: Callable[[], None]) -> None:
+        """Settle an attempt that failed outside the tracer. Error callbacks that Celery sends then are follow-ups.
 
-        The pool tells of a hard time limit twice, and Celery's events and handlers need both; its error callbacks do
-        not."""
+        The pool reports a hard time limit twice. Celery's events and handlers need both reports, its error callbacks
+        only one.
+        """
         if self._failed:
             self._context.errbacks = None
         self._failed = True
         collector = self._collector()
         try:
             with collecting(collector):
-                tell()
+                report()
         finally:
-            self.job.settle(Failed(error, True, None, self._following(collector), collector.part))
+            self.job.settle(Failed(error, True, None, self._follow_ups_of(collector), collector.part))
 
     def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> None:
-        """A chord it is a part of hears of it; and for that it must end as dead: what is cancelled leaves nothing."""
+        """Announce that the task was revoked, also to its chord.
+
+        A chord needs an outcome for each member, so a member becomes a dead letter. Any other task is just cancelled.
+        """
         with collecting(self._collector()) as collector:
             super()._announce_revoked(reason, terminated, signum, expired)
         if collector.follow_ups:
             revoked = TaskRevokedError(reason)
-            self.job.settle(Failed(revoked, True, None, self._following(collector), collector.part))
+            self.job.settle(Failed(revoked, True, None, self._follow_ups_of(collector), collector.part))
         else:
             self.job.settle(Revoked())
 
     def cancel_unstarted(self) -> None:
-        """A person asked for it to end, by `rl cancel`, before the pool began with it."""
+        """Cancel the task because of `rl cancel`, before the pool has started it."""
         if not self._already_revoked:
             self._announce_revoked("revoked", False, None, False)
 
@@ -284,16 +295,16 @@ class LedgerRequest(Request):
 
 
 @cache
-def request_class(celerys: type[Request]) -> Any:
-    """Ours, on top of the class that a task has for its requests: what that does on a failure, say, is done."""
-    if celerys is Request:
+def request_class(base: type[Request]) -> Any:
+    """Return LedgerRequest on top of the request class of a task, so that the methods of that class still run."""
+    if base is Request:
         return LedgerRequest
-    return type(celerys.__name__, (LedgerRequest, celerys), {})
+    return type(base.__name__, (LedgerRequest, base), {})
 
 
-def how_it_was_lost(error: BaseException) -> str:
-    """Billiard's word on a process that ended, or what the task ended it with, in ours."""
-    if isinstance(error, SystemExit):  # as Python means it: none is 0, words are 1
+def exit_cause(error: BaseException) -> str:
+    """Return how a process ended, from billiard's error or from the exception with which the task ended it."""
+    if isinstance(error, SystemExit):  # as in Python: None means 0, a text means 1
         given = 0 if error.code is None else error.code
         return how_it_ended(given & 0xFF if isinstance(given, int) else 1)
     code = re.search(r"exitcode (-?\d+)", str(error))
@@ -301,4 +312,4 @@ def how_it_was_lost(error: BaseException) -> str:
 
 
 class Revoked(HandBack):
-    """A person, or its expiry, ended it: it is cancelled, and then handed back."""
+    """Hand back a task that was revoked or has expired, after it was cancelled in the ledger."""

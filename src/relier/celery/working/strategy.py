@@ -1,7 +1,8 @@
-"""How a worker handles the messages of an adopted task. Those from the ledger run. Those from the broker, sent by
-producers that do not have Relier yet, become records first, and are acknowledged when they are. But one that is for
-every worker stays Celery's, as one id is one task, and would run once; and so do those of a task with a Strategy of its
-own.
+"""Handle the messages of an adopted task in a worker.
+
+A message from the ledger runs. A message from the broker, sent by a producer without Relier, becomes a record and is
+acknowledged after that. Two kinds of messages stay with Celery: messages for every worker, because one id is one task
+and would run only once, and messages of a task with its own Strategy.
 """
 
 from __future__ import annotations
@@ -26,38 +27,38 @@ from relier.celery.sending.control import message_in
 from relier.celery.sending.publish import is_fanout
 from relier.celery.working.jobs import Job
 from relier.celery.working.request import JobMessage, LedgerRequest, request_class
-from relier.celery.working.unreadable import PASSES, UNREADABLE
+from relier.celery.working.unreadable import TEMPORARY_ERRORS, UNREADABLE
 from relier.errors import RelierError
 from relier.ledger.records import Task
 
 log = logging.getLogger("relier.celery")
-received = logging.getLogger("celery.worker.strategy")
+celery_log = logging.getLogger("celery.worker.strategy")
 
 
 def strategy(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Any]:
-    """How one task's messages are handled: for `task.Strategy`."""
-    keeps = has_own_strategy(task)
-    celerys = instantiate(getattr(task, "celerys_strategy", CELERYS), task, app, consumer)
+    """Return the handler for the messages of one task. Celery calls this through `task.Strategy`."""
+    keeps_own = has_own_strategy(task)
+    celery_strategy = instantiate(getattr(task, "celerys_strategy", CELERYS), task, app, consumer)
 
     def handle(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:
         if isinstance(message, JobMessage):
             req = request_of(message, task, app, consumer)
             req.job, message.job.request = message.job, req
-            take_up(message.job, req, consumer, callbacks or ())
-        elif keeps or is_fanout(app, (message.delivery_info or {}).get("exchange") or ""):
-            celerys(message, body, ack, reject, callbacks)
+            start_job(message.job, req, consumer, callbacks or ())
+        elif keeps_own or is_fanout(app, (message.delivery_info or {}).get("exchange") or ""):
+            celery_strategy(message, body, ack, reject, callbacks)
         else:
-            take_in(message, body, ack, reject)
+            accept_from_broker(message, body, ack, reject)
 
-    def take_in(message: Any, body: Any, ack: Any, reject: Any) -> None:
-        """A message of a producer without Relier: accepted once it is a record."""
+    def accept_from_broker(message: Any, body: Any, ack: Any, reject: Any) -> None:
+        """Accept a message of a producer without Relier: acknowledge it once it is a record."""
         try:
-            adoption_of(app).take_in(message, body)
-        except PASSES as error:
-            log.warning("a message of %s could not be taken in, and goes back to the broker: %s", task.name, error)
+            adoption_of(app).accept_from_broker(message, body)
+        except TEMPORARY_ERRORS as error:
+            log.warning("message returned to the broker, not accepted now: task=%s error=%s", task.name, error)
             reject(log, consumer.connection_errors, True)
             return
-        except (RelierError, *UNREADABLE) as error:  # it never will: unreadable.py keeps it
+        except (RelierError, *UNREADABLE) as error:  # never acceptable: unreadable.py buries it
             raise InvalidTaskError(f"{type(error).__name__}: {error}") from error
         ack(log, consumer.connection_errors)
 
@@ -65,7 +66,7 @@ def strategy(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Any]
 
 
 def request_of(message: LedgerMessage, task: Any, app: Any, consumer: Any) -> LedgerRequest:
-    """Celery's request of a message out of the ledger."""
+    """Return Celery's request for a message from the ledger."""
     return request_class(symbol_by_name(task.Request))(
         message,
         app=app,
@@ -78,35 +79,38 @@ def request_of(message: LedgerMessage, task: Any, app: Any, consumer: Any) -> Le
     )
 
 
-def tell_dead(adoption: Adoption, consumer: Any, dead: Task) -> None:
-    """Celery hears of a task that a sweep has buried. In its main thread."""
+def report_dead(adoption: Adoption, consumer: Any, dead: Task) -> None:
+    """Report a task that a sweep has buried to Celery. Runs in Celery's main thread."""
     message, app = message_in(dead, adoption.client.keyring), adoption.app
-    if not message.content_type:  # nobody can read it
+    if not message.content_type:  # the message is unreadable
         return
     accept = prepare_accept_content(app.conf.accept_content)
     received = LedgerMessage(message, accept, redelivered=True)
     req = request_of(received, app.tasks[message.task], app, consumer)
-    req.tell_failed(WorkerLostError("its worker died under it, once too often"))
+    req.report_failed(WorkerLostError("its worker died, once too often"))
 
 
-def take_up(job: Job, req: LedgerRequest, consumer: Any, callbacks: Iterable[Callable[[Any], Any]]) -> None:
-    """As Celery's own strategy does: tell of it, look whether it was revoked, mind its rate limit, give it to the pool.
-    Tasks of ours behind the scenes are only given to it."""
+def start_job(job: Job, req: LedgerRequest, consumer: Any, callbacks: Iterable[Callable[[Any], Any]]) -> None:
+    """Start a job as Celery's own strategy does.
+
+    Report it as received, check revokes and the rate limit, and pass it to the pool. Relier's internal tasks are only
+    passed to the pool.
+    """
     name = req.task.name
-    if job.lost:
-        job.settle(req.lost_for_good("its worker died under it", job.lost))
+    if job.exhausted:
+        job.settle(req.fail_as_lost("its worker died", job.exhausted))
         return
     if job.cancelled:
         req.cancel_unstarted()
         return
     if not is_internal(name):
-        announce(req)
+        log_received(req)
         if (req.expires or req.id in consumer.controller.state.revoked) and req.revoked():
             return
-        tell_received(req, consumer)
+        report_received(req, consumer)
         bucket = None if consumer.disable_rate_limits else consumer.task_buckets[name]
         if bucket:
-            job.limited = True
+            job.rate_limited = True
             wait_for_rate_limit(consumer, req, bucket)
             return
     task_reserved(req)
@@ -115,7 +119,8 @@ def take_up(job: Job, req: LedgerRequest, consumer: Any, callbacks: Iterable[Cal
     consumer.on_task_request(req)
 
 
-def tell_received(req: LedgerRequest, consumer: Any) -> None:
+def report_received(req: LedgerRequest, consumer: Any) -> None:
+    """Send Celery's signal and event for a received task."""
     signals.task_received.send(sender=consumer, request=req)
     req.send_event(
         "task-received",
@@ -130,7 +135,8 @@ def tell_received(req: LedgerRequest, consumer: Any) -> None:
     )
 
 
-def announce(req: Any) -> None:
-    if received.isEnabledFor(logging.INFO):
+def log_received(req: Any) -> None:
+    """Log a received task as Celery does."""
+    if celery_log.isEnabledFor(logging.INFO):
         context = {"id": req.id, "name": req.name, "args": req.argsrepr, "kwargs": req.kwargsrepr, "eta": req.eta}
-        received.info(celery_trace.LOG_RECEIVED, context, extra={"data": context})
+        celery_log.info(celery_trace.LOG_RECEIVED, context, extra={"data": context})

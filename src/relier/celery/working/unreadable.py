@@ -1,11 +1,13 @@
-"""Messages nobody can take: no JSON, no id, no task, or more than the ledger may hold. Celery drops some of them with a
-log line, exits on others, and reconnects for ever on the rest. Here each becomes a dead letter under the name
-`relier.garbage`, with its bytes and the reason, and the worker goes on.
+"""Bury messages that can never be accepted: not JSON, no id, no task, or larger than the ledger allows.
 
-One that is too large even for that is put aside on the broker, whole, in a queue of the same name that nobody consumes;
-its dead letter has its beginning, its size and its digest.
+Celery drops some of them with a log line, exits on others, and reconnects forever on the rest. With Relier, each
+becomes a dead letter named `relier.garbage`, with its bytes and the reason, and the worker continues.
 
-A message whose task is only unknown to this worker is no garbage: it becomes a record and waits for one that knows it.
+A message that is too large even for a dead letter moves to a queue of the same name on the broker, which nobody
+consumes. Its dead letter holds the beginning of the message, its size and its digest.
+
+A message whose task is merely unknown to this worker is not buried. It becomes a record and waits for a worker that
+knows the task.
 """
 
 from __future__ import annotations
@@ -32,143 +34,162 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("relier.celery")
 
-NAME = QUEUE = "relier.garbage"
-LANE = "garbage"
-PARK_S = 10.0
+GARBAGE_NAME = GARBAGE_QUEUE = "relier.garbage"
+CLAIM_LANE = "garbage"
+BURY_TIMEOUT_S = 10.0
 _PROPERTIES = frozenset({"correlation_id", "reply_to", "priority", "delivery_mode"})
-HEAD_BYTES = 65_536  # of a message that is too large
+MAX_HEAD_BYTES = 65_536  # how much of a message that is too large its dead letter keeps
 UNREADABLE = (ValueError, LookupError, TypeError, AttributeError)
-PASSES = (StoreError, IndeterminateError, AdmissionRejectedError)  # what is refused for these is accepted later
+TEMPORARY_ERRORS = (StoreError, IndeterminateError, AdmissionRejectedError)  # the message is accepted later
 
-Park = Callable[[Any, str, BaseException], bool]
+Bury = Callable[[Any, str, BaseException], bool]
 
 
-class Parking:
-    """Buries garbage for one worker. `boot`: under whose lease."""
+class UnreadableMessages:
+    """Bury unreadable messages for one worker. `worker_id` returns the id under whose lease they are claimed."""
 
-    def __init__(self, adoption: Adoption, loop: asyncio.AbstractEventLoop, boot: Callable[[], str]) -> None:
+    def __init__(self, adoption: Adoption, loop: asyncio.AbstractEventLoop, worker_id: Callable[[], str]) -> None:
         self._client = adoption.client
         self._loop = loop
-        self._boot = boot
+        self._worker_id = worker_id
         self._seq = time.time_ns() // 1000
 
     def __call__(self, raw: Any, queue: str, error: BaseException) -> bool:
-        """Park what a queue brought. From Celery's main thread, which waits: only then may the message go. False: it
-        was too large, and the letter has only its beginning."""
-        letter, is_whole = self._letter(raw, queue, failure_of(error))
-        asyncio.run_coroutine_threadsafe(self._park(letter, error), self._loop).result(PARK_S)
+        """Bury a message from a queue. Celery's main thread waits for this, so that the broker keeps the message until
+        then.
+
+        Return False if the message was too large, so that its dead letter has only the beginning.
+        """
+        letter, is_whole = self._dead_letter(raw, queue, failure_of(error))
+        asyncio.run_coroutine_threadsafe(self._submit_and_bury(letter, error), self._loop).result(BURY_TIMEOUT_S)
         log.error(
-            "a message in %s cannot be taken (%s: %s); it is a dead letter now%s",
+            "unreadable message is now a dead letter: id=%s queue=%s error=%s: %s%s",
+            letter.id,
             queue,
             type(error).__name__,
             error,
-            "" if is_whole else f", cut; the whole of it is in the broker's queue {QUEUE}",
+            "" if is_whole else f"; it is too large, and the whole message is in the broker's queue {GARBAGE_QUEUE}",
         )
         return is_whole
 
-    async def _park(self, letter: Submission, error: BaseException) -> None:
-        """What a worker left behind that died between the two steps, or another has just submitted, is buried along,
-        each for its own reason."""
+    async def _submit_and_bury(self, letter: Submission, error: BaseException) -> None:
+        """Submit the dead letter and bury it.
+
+        Letters that a worker submitted and did not bury before it died, or that another worker has just submitted, are
+        buried too, each for its own reason.
+        """
         client = self._client
         await client.arun(client.ledger.submit([letter]))
         self._seq += 1
-        claim = await client.arun(client.ledger.claim(self._boot(), self._seq, [QUEUE], 100, lane=LANE))
+        call = client.ledger.claim(self._worker_id(), self._seq, [GARBAGE_QUEUE], 100, lane=CLAIM_LANE)
+        claim = await client.arun(call)
         for claimed in claim.tasks:
             failure = failure_of(error) if claimed.record.id == letter.id else self._failure_in(claimed)
             await client.arun(client.ledger.bury(claimed.lease, failure.name or "Garbage", write_failure(failure)))
 
     def _failure_in(self, claimed: Claimed) -> Failure:
-        """Why a letter was written, by its own word."""
+        """Return the failure that a dead letter names."""
         try:
-            opened = open_envelope(claimed.payload, task_id=claimed.record.id, name=NAME, keyring=self._client.keyring)
-            (told,), _ = decode(opened.body)
-            return Failure(told["error"], told["why"])
+            keyring = self._client.keyring
+            opened = open_envelope(claimed.payload, task_id=claimed.record.id, name=GARBAGE_NAME, keyring=keyring)
+            (fields,), _ = decode(opened.body)
+            return Failure(fields["error"], fields["why"])
         except (RelierError, *UNREADABLE):
             return Failure()
 
-    def _letter(self, raw: Any, queue: str, failure: Failure) -> tuple[Submission, bool]:
-        """The letter, and whether it has the whole message. The same bytes are the same letter: one that is delivered
-        again is parked once."""
-        told = raw if isinstance(raw, bytes | str) else repr(raw)
-        content = told if isinstance(told, bytes) else told.encode("utf-8", "surrogatepass")
+    def _dead_letter(self, raw: Any, queue: str, failure: Failure) -> tuple[Submission, bool]:
+        """Return the dead letter, and whether it holds the whole message.
+
+        Equal bytes give the same letter: a message that is delivered twice is buried once.
+        """
+        message = raw if isinstance(raw, bytes | str) else repr(raw)
+        content = message if isinstance(message, bytes) else message.encode("utf-8", "surrogatepass")
         digest, most = hashlib.sha256(content).hexdigest(), self._client.settings.max_payload_bytes
-        fields = {"queue": queue, "error": failure.kind, "why": failure.message[:1000], "message": told}
-        letter = self._sealed(f"garbage-{digest[:32]}", fields)
+        fields = {"queue": queue, "error": failure.kind, "why": failure.message[:1000], "message": message}
+        letter = self._sealed_letter(f"garbage-{digest[:32]}", fields)
         if len(letter.payload) <= most:
             return letter, True
-        cut = {"message": told[: min(HEAD_BYTES, most // 8)], "bytes": len(content), "sha256": digest, "cut": True}
-        return self._sealed(letter.id, fields | cut), False
+        cut = {
+            "message": message[: min(MAX_HEAD_BYTES, most // 8)],
+            "bytes": len(content),
+            "sha256": digest,
+            "cut": True,
+        }
+        return self._sealed_letter(letter.id, fields | cut), False
 
-    def _sealed(self, task_id: str, fields: dict[str, Any]) -> Submission:
+    def _sealed_letter(self, task_id: str, fields: dict[str, Any]) -> Submission:
         payload = seal(
             b"[[" + encode(fields, "the message") + b"],{}]",
             schema_version=1,
             pushed_ms=time.time_ns() // 1_000_000,
             task_id=task_id,
-            name=NAME,
+            name=GARBAGE_NAME,
             keyring=self._client.keyring,
         )
-        return Submission(id=task_id, name=NAME, queue=QUEUE, payload=payload)
+        return Submission(id=task_id, name=GARBAGE_NAME, queue=GARBAGE_QUEUE, payload=payload)
 
 
-def guard_consumer(consumer: Any, adoption: Adoption, park: Park) -> None:
-    """Whatever Celery's consumer gives up on is kept. Once: it is the same one after a reconnect."""
-    if getattr(consumer, "parks", False):
+def guard_consumer(consumer: Any, adoption: Adoption, bury: Bury) -> None:
+    """Bury the messages that Celery's consumer gives up on.
+
+    A consumer is guarded once and stays guarded after a reconnect.
+    """
+    if getattr(consumer, "relier_bury", False):
         return
-    consumer.parks = True
+    consumer.relier_bury = True
 
-    def keeping(give_up: Callable[..., Any], where: int) -> Callable[..., Any]:
-        def keep(*args: Any) -> Any:
+    def burying(give_up: Callable[..., Any], position: int) -> Callable[..., Any]:
+        def bury_first(*args: Any) -> Any:
             try:
-                _park_message(adoption.app, park, args[where], _why(args))
-            except (RelierError, OSError, OperationalError) as trouble:
-                return _send_back(consumer, args[where], trouble)
+                _bury_message(adoption.app, bury, args[position], _error_in(args))
+            except (RelierError, OSError, OperationalError) as error:
+                return _return_to_queue(consumer, args[position], error)
             return give_up(*args)
 
-        return keep
+        return bury_first
 
-    def unknown(body: Any, message: Any, error: BaseException) -> Any:
+    def on_unknown_task(body: Any, message: Any, error: BaseException) -> Any:
         name = (message.headers or {}).get("task") or (body or {}).get("task", "")
         if not adoption.covers(name):
             return give_up_unknown(body, message, error)
         try:
-            adoption.take_in(message, body)
-        except PASSES as error:
-            return _send_back(consumer, message, error)
+            adoption.accept_from_broker(message, body)
+        except TEMPORARY_ERRORS as error:
+            return _return_to_queue(consumer, message, error)
         except (RelierError, *UNREADABLE) as error:
             return consumer.on_invalid_task(body, message, error)
         return message.ack_log_error(log, consumer.connection_errors)
 
     give_up_unknown = consumer.on_unknown_task
-    consumer.on_unknown_task = unknown
-    consumer.on_decode_error = keeping(consumer.on_decode_error, 0)
-    consumer.on_unknown_message = keeping(consumer.on_unknown_message, 1)
-    consumer.on_invalid_task = keeping(consumer.on_invalid_task, 1)
+    consumer.on_unknown_task = on_unknown_task
+    consumer.on_decode_error = burying(consumer.on_decode_error, 0)
+    consumer.on_unknown_message = burying(consumer.on_unknown_message, 1)
+    consumer.on_invalid_task = burying(consumer.on_invalid_task, 1)
 
 
-def _why(told: tuple[Any, ...]) -> BaseException:
-    """What is wrong with a message, by what Celery's consumer was told."""
-    error = next((each for each in told if isinstance(each, BaseException)), None)
-    if isinstance(error, InvalidTaskError) and error.__cause__ is not None:  # by our strategy
+def _error_in(args: tuple[Any, ...]) -> BaseException:
+    """Return what is wrong with a message, from the arguments of the consumer's method."""
+    error = next((each for each in args if isinstance(each, BaseException)), None)
+    if isinstance(error, InvalidTaskError) and error.__cause__ is not None:  # raised by strategy.py
         return error.__cause__
-    return error or ValueError("it is no task message")
+    return error or ValueError("the message is not a task message")
 
 
-def _send_back(consumer: Any, message: Any, trouble: BaseException) -> Any:
-    log.warning("a message cannot be taken now, and goes back to the broker: %s", trouble)
+def _return_to_queue(consumer: Any, message: Any, error: BaseException) -> Any:
+    log.warning("message returned to the broker, not accepted now: error=%s", error)
     return message.reject_log_error(log, consumer.connection_errors, requeue=True)
 
 
-def _park_message(app: Any, park: Park, message: Any, error: BaseException) -> None:
-    told = message.delivery_info or {}
+def _bury_message(app: Any, bury: Bury, message: Any, error: BaseException) -> None:
+    delivery = message.delivery_info or {}
     body = bytes(message.body) if isinstance(message.body, bytes | memoryview | bytearray) else message.body
     raw = {"headers": message.headers, "content_type": message.content_type, "body": body}
-    if not park(repr(raw), str(told.get("routing_key") or ""), error):
-        _put_aside(app, message)
+    if not bury(repr(raw), str(delivery.get("routing_key") or ""), error):
+        _move_to_garbage_queue(app, message)
 
 
-def _put_aside(app: Any, message: Any) -> None:
-    """On the broker, as it came, but for a compression of its body."""
+def _move_to_garbage_queue(app: Any, message: Any) -> None:
+    """Publish the message to the garbage queue of the broker, unchanged except for a compression of its body."""
     headers = {name: value for name, value in (message.headers or {}).items() if name != "compression"}
     kept = {name: value for name, value in (message.properties or {}).items() if name in _PROPERTIES}
     with app.producer_pool.acquire(block=True) as producer:
@@ -178,58 +199,58 @@ def _put_aside(app: Any, message: Any) -> None:
             content_encoding=message.content_encoding,
             headers=headers,
             exchange="",
-            routing_key=QUEUE,
-            declare=[Queue(QUEUE, Exchange(""), QUEUE, durable=True)],
+            routing_key=GARBAGE_QUEUE,
+            declare=[Queue(GARBAGE_QUEUE, Exchange(""), GARBAGE_QUEUE, durable=True)],
             retry=True,
             retry_policy={"max_retries": 3},
             **kept,
         )
 
 
-def guard_redis_channels(park: Park) -> None:
-    """kombu's Redis channels, of this process, whose poll survives what it cannot read."""
+def guard_redis_channels(bury: Bury) -> None:
+    """Replace kombu's Redis channels in this process by channels whose poll survives an unreadable message."""
     try:
         from kombu.transport import redis as transport
     except ImportError:
         return
     for kind in (transport.Transport, transport.SentinelTransport):
-        if not getattr(kind.Channel, "parks", False):
-            kind.Channel = _parking_channel(kind.Channel)
-        kind.Channel.parks = staticmethod(park)
+        if not getattr(kind.Channel, "relier_bury", False):
+            kind.Channel = _guarded_channel(kind.Channel)
+        kind.Channel.relier_bury = staticmethod(bury)
 
 
-def _parking_channel(base: type[Any]) -> type[Any]:
-    class ParkingChannel(base):
+def _guarded_channel(base: type[Any]) -> type[Any]:
+    class GuardedChannel(base):
         def _brpop_read(self, **options: Any) -> Any:
-            """The reply is kept at hand while kombu reads it: what it raises at is not lost."""
+            """Remember the reply while kombu reads it: if kombu raises, the message is buried and not lost."""
             client = self.client
             seen: list[bytes] = []
             parse = client.parse_response
 
-            def keep(*args: Any, **kwargs: Any) -> Any:
+            def remember_reply(*args: Any, **kwargs: Any) -> Any:
                 reply = parse(*args, **kwargs)
                 seen[:] = reply or ()
                 return reply
 
-            client.parse_response = keep
+            client.parse_response = remember_reply
             try:
                 return super()._brpop_read(**options)
             except UNREADABLE as error:
                 if not seen:
                     raise
-                self._keep(seen[0], seen[1], error)
+                self._bury_or_requeue(seen[0], seen[1], error)
                 return True
             finally:
                 client.__dict__.pop("parse_response", None)
 
-        def _keep(self, queue: bytes, raw: bytes, error: BaseException) -> None:
+        def _bury_or_requeue(self, queue: bytes, raw: bytes, error: BaseException) -> None:
             try:
-                if not type(self).parks(raw, queue.decode("utf-8", "replace"), error):
+                if not type(self).relier_bury(raw, queue.decode("utf-8", "replace"), error):
                     with self.conn_or_acquire() as client:
-                        client.lpush(QUEUE, raw)
+                        client.lpush(GARBAGE_QUEUE, raw)
             except (RelierError, TimeoutError):
-                log.exception("a message in %s cannot be read, nor parked: it goes to the end of its queue", queue)
+                log.exception("unreadable message not buried, moved to the end of its queue: queue=%s", queue)
                 with self.conn_or_acquire() as client:
                     client.lpush(queue, raw)
 
-    return ParkingChannel
+    return GuardedChannel

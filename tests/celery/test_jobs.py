@@ -88,7 +88,7 @@ async def test_billiards_word_on_an_end_is_put_into_ours(text: str, means: str) 
     assert means in exit_cause(WorkerLostError(text))
 
 
-async def test_a_main_thread_that_takes_nothing_is_deaf_until_it_does() -> None:
+async def test_a_main_thread_that_takes_nothing_is_unresponsive_until_it_does() -> None:
     """Also once its jobs were taken back: else it would get the next ones, and the next."""
     jobs, job = Jobs(), job_of()
     assert not jobs.unresponsive_for(0)

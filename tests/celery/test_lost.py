@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from relier.celery.options import TELLS_ITSELF
+from relier.celery.options import REPORTED_BY_WORKER
 from relier.ledger.defaults import MAX_RESURRECTIONS
 from relier.states import State
 from tests.celery.conftest import Shop
@@ -77,7 +77,7 @@ def test_after_as_many_deaths_as_it_may_have_it_still_runs(shop: Shop) -> None:
 def test_what_nobody_waits_for_is_an_ordinary_record(shop: Shop) -> None:
     (plain, linked) = shop.run("print(sell.delay(1).id, sell.apply_async((2,), link_error=complain.s()).id)").split()
     assert shop.fleet.get(plain).record.spec.max_resurrections is None
-    assert shop.fleet.get(linked).record.spec.max_resurrections == TELLS_ITSELF
+    assert shop.fleet.get(linked).record.spec.max_resurrections == REPORTED_BY_WORKER
 
 
 def test_the_worker_whose_sweep_buries_a_task_tells_the_result_backend(shop: Shop) -> None:

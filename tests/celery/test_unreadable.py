@@ -7,7 +7,7 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-from relier.celery.options import TELLS_ITSELF
+from relier.celery.options import REPORTED_BY_WORKER
 from relier.celery.working.unreadable import UnreadableMessages
 from relier.codec import decode
 from relier.envelope import open_envelope
@@ -138,7 +138,7 @@ def test_somebody_who_waits_for_a_plain_producers_task_is_seen(shop: Shop) -> No
     shop.worker("-P", "solo")
     wait_until(lambda: shop.printed() == ["sold tea"], 20, "a sale")
     (task,) = shop.fleet.wait_done([task_id])
-    assert task.record.spec.max_resurrections == TELLS_ITSELF
+    assert task.record.spec.max_resurrections == REPORTED_BY_WORKER
 
 
 def _history(shop: Shop, task_id: str) -> bool:

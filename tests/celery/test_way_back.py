@@ -46,7 +46,7 @@ def test_what_no_plain_worker_could_run_stays_and_is_told(shop: Shop) -> None:
     assert "there is no Celery app 'no_such_app'" in told
     code, told = shop.rl("celery", "drain", "-A", "tests.support.celery_shop_app:nope")
     assert code == 2
-    assert "module 'tests.support.celery_shop_app' has no attribute 'nope'; name it as" in told
+    assert "module 'tests.support.celery_shop_app' has no attribute 'nope'; name the app as" in told
 
 
 def test_only_an_app_can_be_installed_into() -> None:

@@ -16,7 +16,7 @@ import pytest
 from celery import Celery
 
 from relier import Client
-from relier.celery.outbox import REDIS_PARCEL, send_through
+from relier.celery.outbox import REDIS_CHUNK_SIZE, send_through
 from relier.outbox.row import NewRow
 from relier.settings import Settings, environment
 from tests.outbox.test_celery_frozen import running_rabbit
@@ -97,7 +97,7 @@ def test_a_frozen_broker_does_not_hold_up_the_end(sqlite_shop: Shop, boot: Boot,
         wait_until(lambda: sqlite_shop.count() == 0, 30)
         broker.freeze()
         try:
-            sqlite_shop.write(*(celery_row(f"row-{n}") for n in range(4 * REDIS_PARCEL)))
+            sqlite_shop.write(*(celery_row(f"row-{n}") for n in range(4 * REDIS_CHUNK_SIZE)))
             wait_until(lambda: sqlite_shop.rows()[0].leased_by, 30)
             sign.unlink()
             wait_until(sign.exists, 30)  # it publishes, and looks around meanwhile
@@ -107,7 +107,7 @@ def test_a_frozen_broker_does_not_hold_up_the_end(sqlite_shop: Shop, boot: Boot,
     assert process.returncode == 0, told
     assert "publishes did not end in time" in told
     held = sum(row.leased_by != "" for row in sqlite_shop.rows())
-    assert 1 <= held <= int(threads) * REDIS_PARCEL  # what was not begun is given back
+    assert 1 <= held <= int(threads) * REDIS_CHUNK_SIZE  # what was not begun is given back
 
 
 @pytest.mark.engines

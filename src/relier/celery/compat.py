@@ -1,6 +1,6 @@
-"""Every private attribute of Celery, kombu and billiard that Relier uses, in one place, with the reason.
+"""Collect every private attribute of Celery, kombu and billiard that Relier uses, each with its reason.
 
-A new release of Celery is checked here first. No other module of this package touches a private attribute of theirs.
+Check a new release of Celery here first. No other module of this package uses a private attribute of theirs.
 """
 
 from __future__ import annotations

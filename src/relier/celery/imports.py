@@ -1,5 +1,7 @@
-"""Imported last in an isolated process, after the module that holds the app: what a worker of that app imports when it
-starts, which its `imports`, autodiscovery and Django wait for."""
+"""Import what a worker of the app imports when it starts: its `imports`, autodiscovery, and Django's setup.
+
+An isolated process imports this module last, after the module that holds the app.
+"""
 
 from relier.celery.adoption import all_adoptions
 

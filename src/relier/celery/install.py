@@ -1,4 +1,4 @@
-"""`install(app)`: the one line that makes a Celery app keep its tasks in the ledger."""
+"""Install Relier in a Celery app: `install(app)` makes the app keep its tasks in the ledger."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from celery import Celery, signals
 from kombu.utils.imports import symbol_by_name
 
-from relier.celery.adoption import Adoption, adopted, keep
+from relier.celery.adoption import Adoption, find_adoption, remember_adoption
 from relier.celery.canvas.backend import backend_class
 from relier.celery.compat import connects_at_start, wrap_backends
 from relier.celery.internal import register_internal
-from relier.celery.outbox import Ambient
+from relier.celery.outbox import TransactionalOutbox
 from relier.celery.pool.asyncio_pool import register_asyncio_pool
 from relier.celery.sending.control import control_class
 from relier.celery.sending.producers import acquire_producers_lazily, connect_lazily
@@ -26,10 +26,10 @@ from relier.submit.client import use_client
 
 log = logging.getLogger("relier.celery")
 
-# What `install` sets where the app has not, and why. Nothing else of the app's configuration is touched.
+# What `install` sets unless the app has set it. Nothing else of the app's configuration changes.
 BROKER_OPTIONS = {
-    # With kombu's defaults a broker that freezes (a Sentinel's dead master) leaves the worker's main thread in a read
-    # for ever; with these it reconnects by itself.
+    # With kombu's defaults, a frozen broker (a Sentinel's dead master) leaves the worker's main thread in a read
+    # forever. With these options the worker reconnects by itself.
     "socket_timeout": 5.0,
     "socket_connect_timeout": 3.0,
     "socket_keepalive": True,
@@ -42,23 +42,25 @@ def install(
     *,
     adopt: bool | Sequence[str] = (),
     settings: Settings | None = None,
-    outbox: Ambient | None = None,
+    outbox: TransactionalOutbox | None = None,
 ) -> Any:
-    """Make `app` keep tasks in the ledger: its `@rl_task`s, and with `adopt` its own tasks, all of them (True) or those
-    whose names match (`["proj.billing.*"]`). Call it once, where the app is made. Returns the app.
+    """Make `app` keep tasks in the ledger, and return the app. Call this once, where the app is created.
 
-    `outbox`: adopted tasks that are sent inside a transaction become part of it; a relay sends them when it commits.
+    The ledger keeps the `@rl_task`s of the app and, with `adopt`, its own tasks: all of them (True), or those whose
+    names match (`["proj.billing.*"]`).
+
+    `outbox`: adopted tasks that are sent inside a transaction become part of it. A relay sends them after the commit.
     """
     if not isinstance(app, Celery):
         raise ConfigurationError(f"install takes the Celery app, an instance of celery.Celery, not {app!r:.60}")
-    if adopted(app) is not None:
+    if find_adoption(app) is not None:
         return app
     adoption = Adoption(app, adopt, settings, outbox)
-    keep(adoption)
+    remember_adoption(adoption)
     if settings is not None:
         use_client(adoption.client)
-    _send_to_ledger(app, adoption)
-    _join_in_ledger(app)
+    _replace_senders(app, adoption)
+    _replace_backends(app)
     register_asyncio_pool()
     app.steps["worker"].add(LedgerStep)
     app.steps["consumer"].add(ConsumerStep)
@@ -69,22 +71,22 @@ def install(
     return app
 
 
-def _send_to_ledger(app: Any, adoption: Adoption) -> None:
+def _replace_senders(app: Any, adoption: Adoption) -> None:
     app.amqp_cls = amqp_class(symbol_by_name(app.amqp_cls), adoption)
     app.control_cls = control_class(symbol_by_name(app.control_cls), adoption)
     app.events_cls = events_class(symbol_by_name(app.events_cls))
     acquire_producers_lazily(app)
-    for made in ("amqp", "control", "events"):  # before: the next use makes ours
-        app.__dict__.pop(made, None)
+    for cached in ("amqp", "control", "events"):  # the next use makes an instance of the new class
+        app.__dict__.pop(cached, None)
 
 
-def _join_in_ledger(app: Any) -> None:
-    def make_ours(backend: Any) -> Any:
-        vars(backend).pop("apply_chord", None)  # backends with counters have it on the object
+def _replace_backends(app: Any) -> None:
+    def join_in_ledger(backend: Any) -> Any:
+        vars(backend).pop("apply_chord", None)  # backends with counters set it on the instance
         backend.__class__ = backend_class(type(backend))
         return backend
 
-    wrap_backends(app, make_ours)
+    wrap_backends(app, join_in_ledger)
     register_internal(app)
 
 
@@ -102,5 +104,5 @@ def _configure(app: Any) -> None:
 @signals.beat_init.connect(weak=False)
 @signals.beat_embedded_init.connect(weak=False)
 def _start_beat_without_broker(sender: Any, **_: Any) -> None:
-    if adopted(sender.app) is not None and connects_at_start(sender.scheduler):
+    if find_adoption(sender.app) is not None and connects_at_start(sender.scheduler):
         connect_lazily(sender.scheduler)

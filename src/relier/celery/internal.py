@@ -1,5 +1,7 @@
-"""Tasks of ours among Celery's: they run in its pool, but not by its tracer. They have no events, no signals and no
-results, for plain Celery would not have had the task."""
+"""Run Relier's internal tasks in Celery's pool, without Celery's tracer.
+
+They have no events, signals or results, because plain Celery would not have these tasks.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +15,27 @@ from relier.celery.sending.spread import SPREAD_TASK, run_spread
 from relier.celery.working.report import TracerReport
 from relier.errors import ConfigurationError
 
-RUNS: dict[str, Callable[..., TracerReport]] = {JOIN_TASK: run_join, PART_TASK: run_part, SPREAD_TASK: run_spread}
+INTERNAL_TASKS: dict[str, Callable[..., TracerReport]] = {
+    JOIN_TASK: run_join,
+    PART_TASK: run_part,
+    SPREAD_TASK: run_spread,
+}
 
 
 def is_internal(name: str) -> bool:
-    return name in RUNS
+    return name in INTERNAL_TASKS
 
 
 def register_internal(app: Any) -> None:
-    for name in RUNS:
+    for name in INTERNAL_TASKS:
         app.task(name=name, ignore_result=True, send_events=False, rate_limit=None)(_refuse)
 
 
 def run_internal(app: Any, collector: Collector, name: str, request: dict[str, Any]) -> TracerReport:
-    """Everything it sends follows from it."""
+    """Run an internal task. Everything that it sends is a follow-up."""
     collector.settling = True
-    return RUNS[name](app, collector, request, *request["args"])
+    return INTERNAL_TASKS[name](app, collector, request, *request["args"])
 
 
 def _refuse(*_: Any) -> None:
-    raise ConfigurationError("tasks of Relier's own run from the ledger only; nobody sends them")
+    raise ConfigurationError("Relier's internal tasks cannot be called: they run from the ledger only")

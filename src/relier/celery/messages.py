@@ -1,8 +1,8 @@
-"""A Celery message as the ledger keeps it: one record whose payload is the message, byte for byte.
+"""Store a Celery message in the ledger: one record whose payload is the message, byte for byte.
 
-What plain Celery would have put on the wire (headers, properties, the serialized and perhaps compressed body) travels
-inside our envelope as the one argument of a call, so that signing, encryption, `rl` and dead letters treat it like any
-other payload, and the worker hands Celery the message it would have received.
+The payload holds what plain Celery would send: headers, properties, and the serialized and perhaps compressed body. In
+our envelope, the message is the only argument of a call. So signing, encryption, `rl` and dead letters treat it like
+any other payload, and the worker gives Celery the message it would have received.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from relier.trace import current_trace
 
 
 class Message(msgspec.Struct):
-    """One task message of protocol 2. `body` is text, or bytes where the serializer or a compression makes some."""
+    """Hold one task message of protocol 2. `body` is bytes if the serializer or a compression produces bytes."""
 
     headers: dict[str, Any]
     properties: dict[str, Any]
@@ -47,27 +47,29 @@ class Message(msgspec.Struct):
 
     @property
     def record_id(self) -> str:
-        """The id of its record: Celery's, and for what `Task.replace` put in its place one of its own, because the id
-        of what it replaces has come to an end by then."""
+        """Return the id of the task's record: Celery's id or, after `Task.replace`, that id with a suffix.
+
+        The record under the id itself has ended by then.
+        """
         nesting = self.headers.get("replaced_task_nesting") or 0
         return f"{self.headers['id']}.{nesting}" if nesting else str(self.headers["id"])
 
     @property
     def eta_ms(self) -> int:
-        return milliseconds(self.headers.get("eta"))
+        return epoch_ms(self.headers.get("eta"))
 
     @property
     def expires_ms(self) -> int:
-        return milliseconds(self.headers.get("expires"))
+        return epoch_ms(self.headers.get("expires"))
 
     @property
     def due_in_ms(self) -> int:
-        """How long until its eta."""
+        """Return the milliseconds until the eta."""
         return max(0, self.eta_ms - time.time_ns() // 1_000_000) if self.eta_ms else 0
 
 
 class LedgerMessage(KombuMessage):
-    """A message out of the ledger, as kombu would have received it."""
+    """Present a message from the ledger as kombu would have received it."""
 
     def __init__(self, message: Message, accept: Any, *, redelivered: bool) -> None:
         super().__init__(
@@ -85,47 +87,52 @@ class LedgerMessage(KombuMessage):
         )
 
 
-def milliseconds(moment: Any) -> int:
-    """An ISO 8601 time of a header; 0 where there is none. Without a zone it is UTC, as Celery means it."""
-    if not moment:
+def epoch_ms(header: Any) -> int:
+    """Return an ISO 8601 time of a header in milliseconds, or 0 if there is none.
+
+    Without a zone, it is UTC, as in Celery.
+    """
+    if not header:
         return 0
-    at = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
-    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-    return max(1, (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1))
+    moment = datetime.fromisoformat(header) if isinstance(header, str) else header
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return max(1, (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1))
 
 
 def internal_message(
     task: str, task_id: str, args: Sequence[Any], root_id: str | None, parent_id: str | None, serializer: str = "json"
 ) -> Message:
-    """A message of a task of ours, which no producer of Celery's has sent."""
+    """Return the message of an internal task, which no producer of Celery's has sent."""
     headers = {"lang": "py", "task": task, "id": task_id, "root_id": root_id, "parent_id": parent_id, "retries": 0}
     content_type, encoding, body = dumps((args, {}, {}), serializer=serializer)
     return Message(headers, {"correlation_id": task_id}, content_type, encoding, body)
 
 
 def message_from_broker(message: Any, payload: Any, serializer: str) -> Message:
-    """A message as kombu received it: decompressed by then. One of the old protocol 1 is rewritten."""
+    """Return a message that kombu received, and so decompressed. A message of the old protocol 1 is rewritten."""
     headers = {name: value for name, value in (message.headers or {}).items() if name != "compression"}
     body, content_type, encoding = message.body, message.content_type, message.content_encoding
     if "task" not in headers:
         call, headers, _, _ = proto1_to_proto2(message, payload)
         headers = {name: value for name, value in headers.items() if name not in ("args", "kwargs", "headers")}
         content_type, encoding, body = dumps(call, serializer=serializer)
-    told = message.delivery_info or {}
+    delivery = message.delivery_info or {}
     return Message(
         headers,
         dict(message.properties or {}),
         content_type,
         encoding,
-        body if isinstance(body, str) else readable(bytes(body), encoding),
-        told.get("exchange") or "",
-        told.get("routing_key") or "",
+        body if isinstance(body, str) else text_or_bytes(bytes(body), encoding),
+        delivery.get("exchange") or "",
+        delivery.get("routing_key") or "",
     )
 
 
-def is_awaited(body: Any) -> bool:
-    """Whether somebody has to be told if it fails: its chord, the chord that its chain leads to, its error callbacks.
-    `body` is a message's, decoded, of either protocol."""
+def is_failure_awaited(body: Any) -> bool:
+    """Return whether something waits for a failure: a chord, the chord after its chain, or error callbacks.
+
+    `body` is the decoded body of a message of either protocol.
+    """
     embed = body if isinstance(body, dict) else body[2] if isinstance(body, list | tuple) and len(body) == 3 else None
     if not isinstance(embed, Mapping):
         return False
@@ -137,8 +144,8 @@ def _is_in_chord(step: Any) -> bool:
     return isinstance(step, Mapping) and bool((step.get("options") or {}).get("chord"))
 
 
-def readable(body: bytes, encoding: str) -> str | bytes:
-    """Text where it is some."""
+def text_or_bytes(body: bytes, encoding: str) -> str | bytes:
+    """Return the body as text if it can be decoded, else as bytes."""
     try:
         return body.decode(encoding) if encoding != "binary" else body
     except (LookupError, UnicodeDecodeError):
@@ -146,17 +153,17 @@ def readable(body: bytes, encoding: str) -> str | bytes:
 
 
 def read_message(given: Mapping[str, Any]) -> Message:
-    """A message out of a decoded payload."""
+    """Return the message in a decoded payload."""
     return Message(**given)
 
 
 def write_call(message: Message) -> bytes:
-    """The message as the one argument of a call."""
+    """Encode the message as the only argument of a call."""
     fields = {name: getattr(message, name) for name in message.__struct_fields__}
     try:
         return ENCODER.encode(([pack(fields)], {}))
     except (ValueError, RecursionError):
-        return b"[[" + encode(fields, "the message") + b"],{}]"  # says which value cannot travel
+        return b"[[" + encode(fields, "the message") + b"],{}]"  # the error names the value that cannot be encoded
 
 
 def submission_of(
@@ -168,8 +175,10 @@ def submission_of(
     keyring: Keyring,
     max_resurrections: int | None = None,
 ) -> Submission:
-    """The record of a message. When it expires is not told to the ledger: a worker has to see it, for Celery's events,
-    signals and states."""
+    """Return the submission of a message.
+
+    The ledger does not get the expiry: a worker has to see an expired task, for Celery's events, signals and states.
+    """
     task_id = message.record_id
     payload = seal(
         write_call(message),

@@ -1,5 +1,7 @@
-"""Errors of a ledger that is away, for callers of Celery: each is what it was, and kombu's `OperationalError` as well.
-So `except` clauses that were written for a broker that is away catch it, too."""
+"""Raise errors of an unavailable ledger also as kombu's `OperationalError`.
+
+So `except` clauses that were written for an unavailable broker catch them, too.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +12,27 @@ from kombu.exceptions import OperationalError
 
 from relier.errors import IndeterminateError, RelierError, StoreError
 
-AWAY = (StoreError, IndeterminateError)
+UNAVAILABLE = (StoreError, IndeterminateError)
 
 
-def _family(root: type[RelierError]) -> list[type[RelierError]]:
-    return [root, *(kind for child in root.__subclasses__() for kind in _family(child))]
+def _with_subclasses(root: type[RelierError]) -> list[type[RelierError]]:
+    return [root, *(kind for child in root.__subclasses__() for kind in _with_subclasses(child))]
 
 
-# Under their names in this module, so that they can be pickled.
-_KINDS = [kind for root in AWAY for kind in _family(root)]
-_BOTH = {
+# The classes are attributes of this module, so that they can be pickled.
+_KINDS = [kind for root in UNAVAILABLE for kind in _with_subclasses(root)]
+_AS_OPERATIONAL = {
     kind: type(kind.__name__, (kind, OperationalError), {"__module__": __name__, "__doc__": kind.__doc__})
     for kind in _KINDS
 }
-globals().update({kind.__name__: both for kind, both in _BOTH.items()})
+globals().update({kind.__name__: combined for kind, combined in _AS_OPERATIONAL.items()})
 
 
 @contextmanager
 def as_operational_errors() -> Iterator[None]:
-    """Whatever says in here that the ledger is away is an `OperationalError`, too."""
+    """Make errors that are raised inside the block, because the ledger is unavailable, `OperationalError`s as well."""
     try:
         yield
-    except AWAY as error:
-        error.__class__ = _BOTH.get(type(error), type(error))
+    except UNAVAILABLE as error:
+        error.__class__ = _AS_OPERATIONAL.get(type(error), type(error))
         raise

@@ -1,9 +1,11 @@
-"""Celery and the outbox: what is sent inside a transaction waits in its database, and goes out if it commits.
+"""Send Celery tasks through the outbox: tasks sent inside a transaction wait in its database and go out if it commits.
 
-Adopted tasks (`install(app, adopt=…, outbox=…)`) become rows for the ledger, as their records will be: effectively
-once. Without the ledger, `send_through(app, outbox)` keeps Celery's message itself, as it would have been sent; a relay
-with `--celery-app` gives it to the broker, at least once: a relay that dies between the broker's answer and its own
-last write sends it again.
+With `install(app, adopt=…, outbox=…)`, adopted tasks become rows for the ledger, as their records will be. That is
+effectively once.
+
+Without the ledger, `send_through(app, outbox)` stores Celery's own message. A relay with `--celery-app` publishes it to
+the broker. That is at least once: a relay that dies between the broker's confirmation and its own last write sends the
+message again.
 """
 
 from __future__ import annotations
@@ -37,31 +39,33 @@ from relier.outbox.row import CELERY, NewRow, Row
 
 log = logging.getLogger("relier.celery")
 
-REDIS_PARCEL = 100  # messages in one pipeline
-POOL_LIMIT = 100  # so many threads may publish at once; each connection is made when it is needed
+REDIS_CHUNK_SIZE = 100  # how many messages one pipeline holds
+POOL_LIMIT = 100  # the most threads that publish at once; each connects when it first publishes
 
-_ending: ContextVar[bool] = ContextVar("relier_celery_ending", default=False)
+_bypasses_outbox: ContextVar[bool] = ContextVar("relier_celery_ending", default=False)
 
 
-class Ambient(Writer, Protocol):
-    """An outbox that knows the transaction its caller is in: SQLAlchemy's by `with outbox.using(session)`, Django's by
-    `atomic`."""
+class TransactionalOutbox(Writer, Protocol):
+    """Describe an outbox that knows the transaction of its caller.
+
+    SQLAlchemy's is set by `with outbox.using(session)`, Django's by `atomic`.
+    """
 
     def current(self) -> Any: ...
 
 
-class Parcel(msgspec.Struct):
-    """A message, and the queues that Celery would have declared before it is sent."""
+class BrokerMessage(msgspec.Struct):
+    """Hold a message, and the queues that Celery would have declared before sending it."""
 
-    message: dict[str, Any]  # the fields of a Message: its body, text or bytes, has no type that msgspec could check
+    message: dict[str, Any]  # the fields of a Message, whose body (text or bytes) msgspec cannot check
     declare: tuple[str, ...] = ()
 
 
-def send_through(app: Any, outbox: Ambient) -> Any:
-    """For an app without the ledger: inside a transaction of `outbox`, its task messages are rows. Returns the app.
+def send_through(app: Any, outbox: TransactionalOutbox) -> Any:
+    """Store the task messages of an app without the ledger as rows of `outbox`, inside a transaction. Return the app.
 
-    Not those of `self.retry()` and `self.replace()`, which are the worker's business: both end by raising, so that the
-    transaction they are called in is rolled back, and the next run with it.
+    Messages of `self.retry()` and `self.replace()` are the exception. They belong to the worker, and both methods end
+    by raising: the transaction they are called in is rolled back, and a row for the next run would be, too.
     """
     base = symbol_by_name(app.amqp_cls)
 
@@ -70,45 +74,48 @@ def send_through(app: Any, outbox: Ambient) -> Any:
             send = super()._create_task_sender()
 
             def send_task_message(producer: Any, name: str, message: Any, **options: Any) -> Any:
-                where = None if _ending.get() else outbox.current()
-                if where is not None:
-                    producer = OutboxProducer(producer, outbox, where)
+                transaction = None if _bypasses_outbox.get() else outbox.current()
+                if transaction is not None:
+                    producer = OutboxProducer(producer, outbox, transaction)
                 return send(producer, name, message, **options)
 
             return send_task_message
 
     app.amqp_cls = OutboxAMQP
-    app.__dict__.pop("amqp", None)  # the next use makes ours
-    signals.task_prerun.connect(_send_ends_at_once, weak=False)
+    app.__dict__.pop("amqp", None)  # the next use makes an instance of the new class
+    signals.task_prerun.connect(_let_endings_bypass_outbox, weak=False)
     return app
 
 
-def _send_ends_at_once(task: Any = None, **_: Any) -> None:
-    """Before a worker runs a task: the first moment at which it is known for certain, whatever class it has."""
+def _let_endings_bypass_outbox(task: Any = None, **_: Any) -> None:
+    """Wrap `retry` and `replace` of a task before a worker runs it.
+
+    Only then is the task certain, whatever its class.
+    """
     for name in ("retry", "replace"):
         if name not in vars(task):
-            setattr(task, name, _at_once(getattr(task, name)))
+            setattr(task, name, _bypassing_outbox(getattr(task, name)))
 
 
-def _at_once(method: Callable[..., Any]) -> Callable[..., Any]:
+def _bypassing_outbox(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def run(*args: Any, **kwargs: Any) -> Any:
-        token = _ending.set(True)
+        token = _bypasses_outbox.set(True)
         try:
             return method(*args, **kwargs)
         finally:
-            _ending.reset(token)
+            _bypasses_outbox.reset(token)
 
     return run
 
 
 class OutboxProducer(ProducerProxy):
-    """Inside a transaction task messages become rows."""
+    """Write task messages as rows of a transaction."""
 
-    def __init__(self, producer: Any, outbox: Ambient, where: Any) -> None:
+    def __init__(self, producer: Any, outbox: TransactionalOutbox, transaction: Any) -> None:
         super().__init__(producer)
         self._outbox = outbox
-        self._where = where
+        self._transaction = transaction
 
     def _send(self, body: Any, options: dict[str, Any]) -> None:
         declared = tuple(queue.name for queue in options.get("declare") or () if getattr(queue, "name", ""))
@@ -119,14 +126,17 @@ class OutboxProducer(ProducerProxy):
             message.task,
             message.routing_key or (declared[0] if declared else ""),
             "",
-            msgspec.msgpack.encode(Parcel(msgspec.structs.asdict(message), declared)),
+            msgspec.msgpack.encode(BrokerMessage(msgspec.structs.asdict(message), declared)),
         )
-        self._outbox.write(self._where, [row])
+        self._outbox.write(self._transaction, [row])
 
 
 class BrokerTarget:
-    """The app's broker: at least once. By connections of its own: those of the app may be there before, with other
-    options, and a pool keeps the options it was made with."""
+    """Publish rows to the app's broker, at least once.
+
+    The target has its own connections. The app's connections may exist already, with other options, and a pool keeps
+    the options it was made with.
+    """
 
     kind = CELERY
 
@@ -135,14 +145,17 @@ class BrokerTarget:
         self._timeout = send_timeout
         # With `confirm_publish`, a message counts as sent only when the broker has it.
         self._connection = connection_with_timeout(app, send_timeout, confirm_publish=True)
-        self._pipelines = self._connection.transport.driver_type == "redis"  # Sentinel, too
-        self.chunk_size = REDIS_PARCEL if self._pipelines else 1
+        self._pipelines = self._connection.transport.driver_type == "redis"  # also with Sentinel
+        self.chunk_size = REDIS_CHUNK_SIZE if self._pipelines else 1
         connections = self._connection.Pool(limit=POOL_LIMIT)
         self._producers = ProducerPool(connections, limit=POOL_LIMIT, Producer=app.amqp.Producer)
 
     @property
     def limit(self) -> float:
-        """How long a relay waits for one publish: kombu's own timeouts are for each of the calls it makes for it."""
+        """Return how long a relay waits for one publish.
+
+        kombu's own timeouts apply to each call that a publish makes.
+        """
         return self._timeout
 
     def publish(self, rows: Sequence[Row]) -> list[Outcome]:
@@ -150,17 +163,20 @@ class BrokerTarget:
         if self._pipelines and len(rows) > 1 and not any(row.order_key for row in rows):
             try:
                 return self._publish_together(rows, until)
-            except Exception as error:  # noqa: BLE001 - whatever a transport raises is an outcome
-                if self._is_away(error, until):
+            except Exception as error:  # noqa: BLE001 - any error of a transport is an outcome
+                if self._is_unreachable(error, until):
                     return [Outage(error)] * len(rows)
         order = OrderGuard()
         return [order.record(row, self._publish(row, until)) if order.may_go(row) else HELD for row in rows]
 
     def _publish_together(self, rows: Sequence[Row], until: float) -> list[Outcome]:
-        """By one pipeline, of which some may be there when others fail: not for rows whose order counts. What breaks
-        all of it, the caller tells apart by sending them one by one."""
+        """Publish the rows in one pipeline.
+
+        Some rows may be sent when others fail, so this is not for rows whose order matters. If the whole pipeline
+        fails, the caller sends the rows one by one to find the row at fault.
+        """
         outcomes: list[Outcome] = []
-        commands: list[set[int]] = []  # of each row
+        commands: list[set[int]] = []  # the commands of each row
         declared: set[str] = set()
         with (
             self._producers.acquire(block=True, timeout=self._timeout) as producer,
@@ -170,38 +186,45 @@ class BrokerTarget:
                 outcomes.append(self._send(producer, row, until, declared, retry=False))
                 commands.append(pipelined.take_used())
             answers = pipelined.send()
-        errors = {i: self._judged(answer, until) for i, answer in enumerate(answers) if isinstance(answer, Exception)}
+        errors = {
+            i: self._outcome_of(answer, until) for i, answer in enumerate(answers) if isinstance(answer, Exception)
+        }
         return [
             next((errors[i] for i in used if i in errors), outcome)
             for outcome, used in zip(outcomes, commands, strict=True)
         ]
 
-    def _judged(self, error: Exception, until: float) -> Outcome:
-        return Outage(error) if self._is_away(error, until) else SendFailed(error)
+    def _outcome_of(self, error: Exception, until: float) -> Outcome:
+        return Outage(error) if self._is_unreachable(error, until) else SendFailed(error)
 
     def _publish(self, row: Row, until: float) -> Outcome:
-        if time.monotonic() >= until:  # the relay goes on without what is left of this parcel
+        if time.monotonic() >= until:  # the relay has given up on the rest of this chunk
             return Outage(TimeoutError(f"no answer within {self._timeout:g} s (--send-timeout)"))
         try:
             with self._producers.acquire(block=True, timeout=self._timeout) as producer:
                 return self._send(producer, row, until, set())
-        except Exception as error:  # noqa: BLE001 - whatever a transport raises is an outcome
-            return self._judged(error, until)
+        except Exception as error:  # noqa: BLE001 - any error of a transport is an outcome
+            return self._outcome_of(error, until)
 
     def _send(self, producer: Any, row: Row, until: float, declared: set[str], *, retry: bool = True) -> Outcome:
-        """`declared`: queues that need not be declared any more."""
+        """Send one row. `declared` holds the queues that need no declaration any more."""
         try:
-            parcel = msgspec.msgpack.decode(row.body, type=Parcel)
-            message = aged(read_message(parcel.message), row.age_ms)
+            stored = msgspec.msgpack.decode(row.body, type=BrokerMessage)
+            message = shorten_expiration(read_message(stored.message), row.age_ms)
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
-            return SendFailed(PayloadIntegrityError(f"row {row.id} holds no Celery message: {error}"), final=True)
-        declare = [self._app.amqp.queues[name] for name in parcel.declare if name not in declared]
+            return SendFailed(
+                PayloadIntegrityError(f"row {row.id} does not hold a Celery message: {error}"), final=True
+            )
+        declare = [self._app.amqp.queues[name] for name in stored.declare if name not in declared]
         publish_message(producer, message, declare, self._timeout, until, retry=retry)
-        declared.update(parcel.declare)
+        declared.update(stored.declare)
         return SENT
 
-    def _is_away(self, error: Exception, until: float) -> bool:
-        """A connection that broke may be the row's fault, if the broker answers others."""
+    def _is_unreachable(self, error: Exception, until: float) -> bool:
+        """Return whether the broker is unreachable.
+
+        If the broker still answers other connections, the broken one may be the row's fault.
+        """
         connection = self._connection.clone()
         if not isinstance(error, (OperationalError, OSError, *connection.connection_errors)):
             return False
@@ -218,16 +241,19 @@ class BrokerTarget:
         self._producers.connections.force_close_all()
 
 
-def aged(message: Message, age_ms: int) -> Message:
-    """The broker counts a message's time to live from when it gets it; it counts from the push."""
-    lives = message.properties.get("expiration")
-    if lives is not None:
-        message.properties["expiration"] = str(max(1, int(lives) - age_ms))
+def shorten_expiration(message: Message, age_ms: int) -> Message:
+    """Subtract the row's age from the message's time to live, which counts from the push.
+
+    The broker counts it from the publish.
+    """
+    ttl_ms = message.properties.get("expiration")
+    if ttl_ms is not None:
+        message.properties["expiration"] = str(max(1, int(ttl_ms) - age_ms))
     return message
 
 
 def broker_target(app: str, send_timeout: float) -> BrokerTarget:
-    """The target of `--celery-app`."""
+    """Return the target for `--celery-app`."""
     return BrokerTarget(app_named(app), send_timeout)
 
 
@@ -235,17 +261,17 @@ def broker_target(app: str, send_timeout: float) -> BrokerTarget:
 
 
 def sent_in(body: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a message in a row."""
-    return _arguments(read_message(msgspec.msgpack.decode(body, type=Parcel).message))
+    """Return the arguments of the message in a row."""
+    return _arguments(read_message(msgspec.msgpack.decode(body, type=BrokerMessage).message))
 
 
 def adopted_in(body: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of an adopted task, from the body of its envelope."""
+    """Return the arguments of an adopted task, from the body of its envelope."""
     (given,), _ = call_in(decode(body, "the payload"))
     return _arguments(read_message(given))
 
 
 def _arguments(message: Message) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A test's own messages: whatever serializer they have is one it accepts."""
+    """Return the arguments of a test's own message. Any serializer is accepted."""
     args, kwargs, _ = loads(message.body, message.content_type, message.content_encoding, force=True)
     return tuple(args), dict(kwargs)

@@ -1,8 +1,8 @@
-"""The way back: what waits in the ledger becomes messages of the broker again, as they were sent.
+"""Return waiting tasks from the ledger to the broker, as the messages they were, for a return to plain Celery.
 
-Queues are paused first, so that no worker takes what is being sent; what runs is left to come to its end. A message
-goes out before its record is cancelled: if this is cut short, some may be sent twice, none is lost. `@rl_task`s and
-chords that wait for their parts stay: no plain worker could run them.
+Queues are paused first, so that no worker claims a task that is being sent. Running tasks are left to end. A message is
+sent before its record is cancelled: if the command is interrupted, some tasks may be sent twice, but none is lost.
+`@rl_task`s and chords that wait for their parts stay in the ledger, because a plain worker could not run them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ from relier.ledger.pages import read_stats
 from relier.ledger.records import Record
 from relier.states import State
 
-AT_ONCE = 100
-BROKER_S = 10.0
+PAGE_SIZE = 100
+CONNECT_TIMEOUT_S = 10.0
 
 
 @dataclass
 class Drained:
-    """What came of it: how many went to the broker, which are no messages of Celery's, how many run still."""
+    """Count the tasks that were sent to the broker and that still run, and list those that stayed.
+
+    A task stays if its record holds no Celery message.
+    """
 
     sent: int = 0
     kept: list[str] = field(default_factory=list)
@@ -38,12 +41,12 @@ class Drained:
 
 
 def drain(adoption: Adoption, *, dry_run: bool = False) -> Drained:
-    """Send everything that waits."""
+    """Send all waiting tasks to the broker. With `dry_run`, only count them."""
     drained = Drained()
     if not dry_run:
         _pause(adoption)
     for record in list(_waiting(adoption)):
-        message = message_of(adoption, record.id)
+        message = stored_message(adoption, record.id)
         if message is None:
             drained.kept.append(record.id)
             continue
@@ -57,13 +60,13 @@ def drain(adoption: Adoption, *, dry_run: bool = False) -> Drained:
 
 
 def see_broker(app: Any) -> None:
-    """Raises one of `broker_errors` where the broker does not answer: before a queue is paused for nothing."""
+    """Raise one of `broker_errors` if the broker does not answer, before any queue is paused."""
     with app.connection_for_write() as connection:
-        connection.ensure_connection(max_retries=1, interval_start=0, timeout=BROKER_S)
+        connection.ensure_connection(max_retries=1, interval_start=0, timeout=CONNECT_TIMEOUT_S)
 
 
 def broker_errors(app: Any) -> tuple[type[Exception], ...]:
-    """What the app's transport raises when the broker is away."""
+    """Return the errors that the app's transport raises when the broker is away."""
     return (OperationalError, OSError, *app.connection_for_write().connection_errors)
 
 
@@ -71,7 +74,7 @@ def _pause(adoption: Adoption) -> None:
     client = adoption.client
     for queue in read_stats(client.run, client.ledger).queues:
         if not queue.paused:
-            with contextlib.suppress(VersionConflictError):  # somebody else has
+            with contextlib.suppress(VersionConflictError):  # somebody else has paused it
                 client.run(client.ledger.pause(queue.queue, queue.pause_version))
 
 
@@ -81,15 +84,15 @@ def _waiting(adoption: Adoption) -> Iterator[Record]:
     for index, of in [*places, ("due", "")]:
         cursor: str | None = None
         while True:
-            page = client.run(client.ledger.list(index, of, cursor=cursor, most=AT_ONCE))
+            page = client.run(client.ledger.list(index, of, cursor=cursor, most=PAGE_SIZE))
             yield from page.records
             cursor = page.cursor
             if cursor is None:
                 break
 
 
-def message_of(adoption: Adoption, task_id: str) -> Message | None:
-    """The message a record keeps; None where it keeps something else."""
+def stored_message(adoption: Adoption, task_id: str) -> Message | None:
+    """Return the message that a record holds, or None if it holds something else."""
     client = adoption.client
     task = client.run(client.ledger.get(task_id))
     if task.payload is None:

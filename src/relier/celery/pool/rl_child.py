@@ -89,13 +89,13 @@ def warm_up(**_: Any) -> None:
 def run_claimed(raw: bytes) -> tuple[bytes, PoolResult]:
     """Run a claimed `@rl_task`. Return the report for the worker, and the result that Celery's request expects."""
     claimed = msgspec.msgpack.decode(raw, type=Claimed)
-    begun = time.monotonic()
+    started_at = time.monotonic()
     try:
         outcome = _process(os.getpid()).run(claimed)
     except Exception as error:  # noqa: BLE001 - our error, not the task's: the attempt still needs a report
         outcome = PutBack(error)
     report = msgspec.msgpack.encode(report_of(outcome))
-    took = time.monotonic() - begun
+    took = time.monotonic() - started_at
     if isinstance(outcome, Failed | PutBack):
         return report, (1, _exception_info(outcome.error), took)
     return report, (0, "", took)

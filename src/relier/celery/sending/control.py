@@ -16,7 +16,7 @@ from relier.celery.canvas.parts import PART_TASK, failed_part, part_id
 from relier.celery.internal import is_internal
 from relier.celery.messages import LedgerMessage, Message, internal_message, read_message, submission_of
 from relier.celery.operational import as_operational_errors
-from relier.celery.options import TELLS_ITSELF
+from relier.celery.options import REPORTED_BY_WORKER
 from relier.celery.sending.collect import ADDED
 from relier.codec import decode
 from relier.envelope import open_envelope
@@ -134,7 +134,7 @@ def part_of_cancelled(task: Task, settings: Settings, keyring: Keyring) -> Submi
     args = (value, body, headers.get("group"), headers.get("group_index") or 0, headers["id"], root, *more)
     part = internal_message(PART_TASK, part_id(record.id), args, root, headers["id"])
     return submission_of(
-        part, record.queue, record.spec.priority, record.spec.durability, settings, keyring, TELLS_ITSELF
+        part, record.queue, record.spec.priority, record.spec.durability, settings, keyring, REPORTED_BY_WORKER
     )
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kombu import Exchange
 
 from relier.celery.compat import serialize
-from relier.celery.messages import Message, is_awaited
+from relier.celery.messages import Message, is_failure_awaited
 from relier.celery.sending.collect import current_collector
 from relier.celery.sending.producers import ProducerProxy
 from relier.errors import ConfigurationError
@@ -85,10 +85,10 @@ class LedgerProducer(ProducerProxy):
     def _send(self, body: Any, options: dict[str, Any]) -> None:
         queue = queue_of(self._adoption.app, options) or ""
         body = with_stored_argument(body)
-        awaited, priority = is_awaited(body), options.get("priority")
+        failure_awaited, priority = is_failure_awaited(body), options.get("priority")
         message = message_of(body, options)
         message.properties["priority"] = message.properties.get("priority") or 0  # as kombu sets it
-        self._adoption.send(message, queue, priority, awaited=awaited, call=body[:2])
+        self._adoption.send(message, queue, priority, failure_awaited=failure_awaited, call=body[:2])
 
 
 def with_stored_argument(body: Any) -> Any:

@@ -64,7 +64,7 @@ class LedgerStep(bootsteps.StartStopStep):
         self._code = 0
         self._error: BaseException | None = None
         parent.ledger_step = self
-        self.adoption.take_over()
+        self.adoption.adopt_tasks()
         shared_orders.open()
         if parent.pool_cls.uses_semaphore:
             gc.collect()
@@ -256,7 +256,7 @@ class ConsumerStep(bootsteps.StartStopStep):
                 setattr(parent, name, self._hand_back_then(getattr(parent, name)))
 
     def start(self, parent: Any) -> None:
-        self._step.adoption.take_over()
+        self._step.adoption.adopt_tasks()
         guard_consumer(parent, self._step.adoption, self._step.bury_unreadable)
 
     def stop(self, parent: Any) -> None:  # noqa: ARG002

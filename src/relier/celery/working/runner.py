@@ -21,7 +21,7 @@ from celery.worker import state
 from relier import background, registry
 from relier.celery.adoption import AdoptedTask, Adoption
 from relier.celery.internal import is_internal
-from relier.celery.options import resurrections_in
+from relier.celery.options import max_resurrections_in
 from relier.celery.pool.adopted_child import CHECK_ORDERS_SIGNAL
 from relier.celery.pool.shared_orders import STOP, WARN, shared_orders
 from relier.celery.working.broker import BLOCKED_S, BrokerCalls
@@ -286,7 +286,7 @@ def is_last_death(attempt: Attempt) -> bool:
 
 
 def max_deaths(attempt: Attempt) -> int:
-    return resurrections_in(attempt.claimed.record.spec.max_resurrections)
+    return max_resurrections_in(attempt.claimed.record.spec.max_resurrections)
 
 
 def cancel_unstarted(job: Job) -> None:

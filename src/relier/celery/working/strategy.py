@@ -19,7 +19,7 @@ from celery.utils.imports import instantiate, symbol_by_name
 from celery.worker.state import task_reserved
 from kombu.serialization import prepare_accept_content
 
-from relier.celery.adoption import CELERYS, Adoption, adoption_of, has_own_strategy
+from relier.celery.adoption import CELERY_STRATEGY, Adoption, adoption_of, has_own_strategy
 from relier.celery.compat import wait_for_rate_limit
 from relier.celery.internal import is_internal
 from relier.celery.messages import LedgerMessage
@@ -38,7 +38,7 @@ celery_log = logging.getLogger("celery.worker.strategy")
 def strategy(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Any]:
     """Return the handler for the messages of one task. Celery calls this through `task.Strategy`."""
     keeps_own = has_own_strategy(task)
-    celery_strategy = instantiate(getattr(task, "celerys_strategy", CELERYS), task, app, consumer)
+    celery_strategy = instantiate(getattr(task, "original_strategy", CELERY_STRATEGY), task, app, consumer)
 
     def handle(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:
         if isinstance(message, JobMessage):

@@ -310,7 +310,7 @@ def test_a_call_that_fits_passes(fn: Any, args: tuple[Any, ...], kwargs: dict[st
         (many, (), {}, "many() missing a required argument: 'a'"),
     ],
 )
-def test_a_call_that_does_not_fit_is_told_as_python_does(
+def test_a_call_that_does_not_fit_raises_the_error_python_would(
     fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(TypeError):

@@ -86,7 +86,7 @@ def test_a_trace_that_is_no_text_is_refused_before_it_is_written() -> None:
         (an_envelope().replace(b"5000", b" 5000"), "the body changed after the push"),
     ],
 )
-def test_what_is_no_sound_envelope_is_said(raw: bytes, message: str) -> None:
+def test_an_unsound_envelope_is_reported(raw: bytes, message: str) -> None:
     with pytest.raises(PayloadIntegrityError) as refused:
         open_envelope(raw)
     assert message in str(refused.value)

@@ -195,7 +195,7 @@ def test_the_signature_is_plain_hmac() -> None:
         ("hmac-sha256:k1:ÄÖ\ud800", "an invalid signature (key 'k1')"),
     ],
 )
-def test_what_is_no_signature_is_not_believed(signature: str, message: str) -> None:
+def test_an_invalid_signature_is_rejected(signature: str, message: str) -> None:
     assert message in keyring("k1").distrust(b"m", signature)
 
 

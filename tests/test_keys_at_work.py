@@ -412,7 +412,7 @@ async def test_failures_and_logs_pass_the_hook(
     assert "jobs/keyring.py" in failure.traceback
 
 
-async def test_a_worker_does_not_start_with_a_hook_that_is_none(make: Make) -> None:
+async def test_a_worker_does_not_start_with_an_invalid_hook(make: Make) -> None:
     client = make(redact="tests.support.jobs.keyring:no_such_hook")
     with pytest.raises(ConfigurationError, match=r"RELIER_REDACT=tests\.support\.jobs\.keyring:no_such_hook"):
         await Worker(client, WorkerOptions()).run()

@@ -80,7 +80,7 @@ def test_the_hook_decides_what_is_shown(name: str) -> None:
     assert shown(using(name), "shop.charge", value) == [["(card)", 5], {"cvc": "(secret)", "note": "from (card)"}]
 
 
-def test_the_hook_is_told_whose_value_it_is() -> None:
+def test_the_hook_gets_the_name_of_the_task() -> None:
     assert shown(using("names"), "shop.charge", {}) == "shop.charge dict"
 
 
@@ -98,14 +98,14 @@ def test_a_hook_that_raises_hides_the_value_and_says_so() -> None:
         ("tests.test_redact:later", "must be a plain function"),
     ],
 )
-def test_a_hook_that_is_none_is_refused_at_start(path: str, message: str) -> None:
+def test_an_invalid_hook_is_refused_at_start(path: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^RELIER_REDACT={path}: ") as refused:
         check_hook(Settings(redact=path))
     assert message in str(refused.value)
 
 
 @pytest.mark.parametrize("path", ["mask", "shop.privacy", ":mask", "shop:", "shop privacy:mask", "shop:mask()"])
-def test_what_is_no_address_is_refused_with_the_settings(path: str) -> None:
+def test_an_invalid_address_is_refused_with_the_settings(path: str) -> None:
     with pytest.raises(ValueError, match="redact"):
         Settings(redact=path)
 

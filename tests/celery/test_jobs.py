@@ -44,14 +44,14 @@ async def test_the_first_end_counts() -> None:
     assert job.ended
 
 
-async def test_what_a_process_told_before_it_died_counts() -> None:
+async def test_what_a_process_reported_before_it_died_counts() -> None:
     job = job_of()
     job.process_died("gone", grace=0.01)
     job.settle(Done(b"1"))
     assert await job.future == Done(b"1")
 
 
-async def test_who_knows_how_a_process_ended_is_heard_also_if_another_knew_of_its_end_first() -> None:
+async def test_a_report_of_how_a_process_ended_counts_even_after_its_end_was_noticed() -> None:
     job = job_of()
     job.process_died("", grace=0.05)
     job.process_died("it exited with code 9", grace=0)
@@ -72,7 +72,7 @@ async def test_a_task_that_left_by_itself_knows_best_how() -> None:
 @pytest.mark.parametrize(
     ("code", "means"), [(3, "with code 3"), (None, "with code 0"), ("words", "with code 1"), (-1, "with code 255")]
 )
-async def test_an_exit_is_told_by_its_code(code: Any, means: str) -> None:
+async def test_an_exit_is_reported_with_its_code(code: Any, means: str) -> None:
     assert exit_cause(SystemExit(code)).endswith(means)
     assert exit_cause(KeyboardInterrupt()) == "KeyboardInterrupt"
 

@@ -45,7 +45,7 @@ print(*[child.id for child in result.parent.results], result.id)
     [(MAX_RESURRECTIONS + 1, 1, "max_resurrections_exceeded"), (MAX_SCARES + 1, 2, "workers_kept_dying")],
     ids=["alone", "with others"],
 )
-def test_a_chord_hears_of_a_member_whose_workers_died_too_often(
+def test_a_chord_fails_when_the_workers_of_a_member_died_too_often(
     shop: Shop, deaths: int, together: int, reason: str
 ) -> None:
     *members, body = shop.run(CHORD).split()
@@ -80,7 +80,7 @@ def test_what_nobody_waits_for_is_an_ordinary_record(shop: Shop) -> None:
     assert shop.fleet.get(linked).record.spec.max_resurrections == REPORTED_BY_WORKER
 
 
-def test_the_worker_whose_sweep_buries_a_task_tells_the_result_backend(shop: Shop) -> None:
+def test_the_worker_whose_sweep_buries_a_task_updates_the_result_backend(shop: Shop) -> None:
     (task_id,) = shop.run("print(weigh.delay('tea').id)").split()
     die(shop, MAX_RESURRECTIONS)
     store, ledger = shop.fleet.store, shop.fleet.ledger
@@ -95,7 +95,7 @@ def test_the_worker_whose_sweep_buries_a_task_tells_the_result_backend(shop: Sho
 
 
 @pytest.mark.parametrize("compression", [None, "zlib"])
-def test_a_chord_hears_of_a_waiting_member_that_is_cancelled(shop: Shop, compression: str | None) -> None:
+def test_a_chord_fails_when_a_waiting_member_is_cancelled(shop: Shop, compression: str | None) -> None:
     code = CHORD.replace("price.s(1)", f"price.s(1).set(compression={compression!r})")
     first, second, body = shop.run(code).split()
     assert shop.rl("tasks", "cancel", first)[0] == 0
@@ -104,7 +104,7 @@ def test_a_chord_hears_of_a_waiting_member_that_is_cancelled(shop: Shop, compres
     assert [task.record.state for task in shop.fleet.wait_ended([first, second])] == [State.CANCELLED, State.DONE]
 
 
-def test_a_chord_hears_of_a_member_that_is_cancelled_before_its_worker_began_with_it(shop: Shop) -> None:
+def test_a_chord_fails_when_a_member_is_cancelled_before_its_worker_starts_it(shop: Shop) -> None:
     first, second, body = shop.run(CHORD.replace("price", "appraise")).split()
     shop.worker("-c", "1")
     shop.fleet.wait_done([first])

@@ -35,7 +35,7 @@ def test_without_a_broker_nothing_is_touched(shop: Shop) -> None:
     assert [queue.paused for queue in shop.fleet.stats().queues] == [False]
 
 
-def test_what_no_plain_worker_could_run_stays_and_is_told(shop: Shop) -> None:
+def test_tasks_that_no_plain_worker_could_run_stay_and_are_listed(shop: Shop) -> None:
     shop.run("count_stock.push(); sell.delay('tea')")
     code, told = shop.rl("celery", "drain", "-A", "tests.support.celery_shop_app")
     assert code == 1

@@ -109,7 +109,7 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_told_to_stop_it_ends_all_it_has_started(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_stop_signal_ends_everything_it_has_started(number: signal.Signals, tmp_path: Path) -> None:
     source, pids = tmp_path / "celery-5.7.0", tmp_path / "pids"
     for name, text in {"t/integration/test_a.py": WAITS, "celery/__init__.py": "__version__ = '5.7.0'\n"}.items():
         (source / name).parent.mkdir(parents=True, exist_ok=True)

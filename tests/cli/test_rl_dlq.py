@@ -213,7 +213,7 @@ def test_a_payload_from_stdin_and_what_show_printed_fits(desk: Desk, run: Run, r
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1, 2]", '{"a": 1}', "[[], {}, 3]", "[[NaN], {}]", '[{"a": 1}, []]'])
-def test_a_payload_that_is_none(desk: Desk, run: Run, text: str) -> None:
+def test_an_invalid_payload(desk: Desk, run: Run, text: str) -> None:
     task = desk.dead()
     result = run("dlq", "replay", task, "--payload", "-", input=text)
     assert result.exit_code == 2
@@ -251,7 +251,7 @@ def test_fresh_forgets_what_earlier_attempts_saved(desk: Desk, run: Run) -> None
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "fast", "5/d", "nan", "inf"])
-def test_what_is_no_rate(desk: Desk, run: Run, text: str) -> None:
+def test_invalid_rates(desk: Desk, run: Run, text: str) -> None:
     result = run("dlq", "replay", "x", "--rate", text)
     assert result.exit_code == 2
     assert "is not a rate; write 50, 50/s or 300/m" in result.stderr
@@ -278,7 +278,9 @@ def test_a_rate_is_kept(desk: Desk, settings: Settings, rate: float | None, step
         assert all(n + 1 <= rate * at + max(1, rate / 10) + 1e-6 for n, at in enumerate(done))
 
 
-def test_an_outage_midway_stops_it_and_is_told_once(desk: Desk, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outage_midway_stops_the_command_and_is_reported_once(
+    desk: Desk, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for _ in range(250):
         desk.dead()
     real = Session.run_many

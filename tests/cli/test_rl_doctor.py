@@ -88,7 +88,9 @@ def test_a_late_schedule(desk: Desk, run_json: RunJson) -> None:
     assert levels(run_json("doctor", code=1))["schedule"] == "bad"
 
 
-def test_an_empty_namespace_is_told_and_stays_empty(run_json: RunJson, settings: Settings, sync_store: object) -> None:
+def test_an_empty_namespace_is_reported_and_stays_empty(
+    run_json: RunJson, settings: Settings, sync_store: object
+) -> None:
     assert levels(run_json("doctor"))["namespace"] == "warn"
     assert sync_store.command("KEYS", f"*{{{settings.namespace}}}*") == []  # type: ignore[attr-defined]
 
@@ -141,7 +143,7 @@ def test_servers_that_lose_tasks(boot: Boot) -> None:
     assert "of 100.0 MiB" in result.stdout
 
 
-def test_a_server_that_tells_little(boot: Boot) -> None:
+def test_a_server_that_reports_little(boot: Boot) -> None:
     server = boot()
     rules = ["on", ">pw", "~*", "&*", "+@all", "-info", "-config", "-role"]
     server.command("ACL", "SETUSER", "shy", *rules)

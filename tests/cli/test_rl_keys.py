@@ -137,7 +137,7 @@ def test_a_hook_that_returns_what_cannot_be_printed_hides(
     assert told["payload"]["body"] == "(hidden: rl_privacy:odd did not return plain data)"
 
 
-def test_a_hook_that_is_none_ends_the_command(desk: Desk, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_hook_ends_the_command(desk: Desk, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     task = desk.dead()
     monkeypatch.setenv("RELIER_REDACT", "rl_no_such:mask")
     result = run("dlq", "show", task)

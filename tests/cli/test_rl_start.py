@@ -81,7 +81,7 @@ def test_an_alias_is_not_listed() -> None:
     assert all((f"\n  {name} " in listed) == bool(entry.help) for name, entry in COMMANDS.items())
 
 
-def test_the_exit_codes_are_told_in_the_help() -> None:
+def test_the_help_lists_the_exit_codes() -> None:
     told = [line.split()[0] for line in EXIT_CODES.splitlines()[2:]]
     assert told == [str(code.value) for code in Exit]
     assert EXIT_CODES.splitlines()[-1].strip() in CliRunner().invoke(rl, ["--help"]).output
@@ -109,7 +109,7 @@ def test_the_exit_codes_are_told_in_the_help() -> None:
         (["outbox", "relay", "--database", "sqlite://", "--url", ""], 2, "cannot be used"),
     ],
 )
-def test_what_cannot_work_is_told_in_a_line(args: list[str], code: int, says: str) -> None:
+def test_what_cannot_work_is_reported_in_one_line(args: list[str], code: int, says: str) -> None:
     result = CliRunner().invoke(rl, args, env={"RELIER_REDIS_DEADLINE": "0.2"})
     assert isinstance(result.exception, SystemExit), result.exception
     assert result.exit_code == code
@@ -139,7 +139,7 @@ def test_a_program_gets_a_document_of_a_failure_too(settings: Settings, args: li
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_full_disk_is_told_in_a_line(settings: Settings, unbuffered: str) -> None:
+def test_a_full_disk_is_reported_in_one_line(settings: Settings, unbuffered: str) -> None:
     command = [sys.executable, "-m", "relier.cli", "tasks", "--url", settings.redis_url]
     env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "w") as full:

@@ -74,7 +74,7 @@ def test_pages_join_to_the_whole(desk: Desk, run_json: RunJson, how: list[str], 
     assert len(whole) == len(set(whole))
 
 
-def test_a_list_tells_how_to_go_on(desk: Desk, run: Run) -> None:
+def test_a_list_says_how_to_read_on(desk: Desk, run: Run) -> None:
     for _ in range(3):
         desk.push()
     told = run("tasks", "--limit", "2").stdout.splitlines()[-1]
@@ -83,7 +83,7 @@ def test_a_list_tells_how_to_go_on(desk: Desk, run: Run) -> None:
 
 
 @pytest.mark.parametrize("cursor", ["x", "!!", "e30", "WzEsMiwzXQ"])
-def test_a_cursor_that_is_none(desk: Desk, run: Run, cursor: str) -> None:
+def test_an_invalid_cursor(desk: Desk, run: Run, cursor: str) -> None:
     result = run("tasks", "--cursor", cursor)
     assert result.exit_code == 2
     assert "is not a cursor" in result.stderr

@@ -78,7 +78,7 @@ def test_a_task_that_finishes_all_the_same_is_done(shared: Stage) -> None:
 
 
 @pytest.mark.parametrize("kind", ["async", "def"])
-def test_a_cancelled_task_is_told_once_and_may_take_its_time_to_clean_up(shared: Stage, kind: str) -> None:
+def test_a_cancelled_task_is_interrupted_once_and_may_take_time_to_clean_up(shared: Stage, kind: str) -> None:
     task = tasks.cleans_up_when_stopped if kind == "async" else tasks.cleans_up_when_stopped_def
     receipt = task.push(shared.place)
     shared.wait_for_notes("runs")

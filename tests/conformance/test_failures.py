@@ -50,7 +50,7 @@ async def test_an_awaited_result_raises_the_same(shared: Stage) -> None:
     assert isinstance(caught.value.__cause__, TaskDeadError)
 
 
-def test_an_exception_nobody_here_knows_is_told_as_a_dead_task(shared: Stage) -> None:
+def test_an_unknown_exception_is_reported_as_a_dead_task(shared: Stage) -> None:
     receipt = tasks.fail_strangely.push()
     with pytest.raises(TaskDeadError, match="only I know what this is") as caught:
         receipt.result(PATIENCE_S)
@@ -260,7 +260,7 @@ def test_a_soft_timeout_without_a_hook_changes_nothing(shared: Stage) -> None:
     assert receipt.result(PATIENCE_S) == "attempt 1"
 
 
-def test_a_task_that_ends_before_its_soft_timeout_hears_nothing(shared: Stage) -> None:
+def test_a_task_that_ends_before_its_soft_timeout_gets_no_warning(shared: Stage) -> None:
     shared.go()
     assert tasks.warned_at_drain.push(shared.place).result(PATIENCE_S) == "attempt 1"
     assert shared.notes("soft") == []

@@ -82,7 +82,7 @@ def test_a_death_in_company_counts_against_nobody(stage: Stage) -> None:
     assert [receipt.result(PATIENCE_S) for receipt in receipts] == ["attempt 2"] * 3
 
 
-def test_a_cancel_that_the_worker_did_not_live_to_hear_ends_the_task(stage: Stage) -> None:
+def test_a_cancel_ends_the_task_of_a_worker_that_died_before_receiving_it(stage: Stage) -> None:
     victim = stage.start_worker(heartbeat_ttl=SHORT)
     receipt = tasks.wait.push(stage.place)
     stage.wait_for_notes("runs")

@@ -190,7 +190,7 @@ def test_a_transaction_that_is_managed_by_hand_is_one(shop: DjangoShop) -> None:
     assert shop.ids() == [kept]
 
 
-def test_what_is_no_database_is_refused(shop: DjangoShop) -> None:
+def test_an_invalid_database_is_refused(shop: DjangoShop) -> None:
     with transaction.atomic():
         with pytest.raises(ConfigurationError, match="'default', 'second'"):
             receipt.push_in("third", 1)
@@ -226,7 +226,7 @@ def test_a_commit_rings_once(shop: DjangoShop) -> None:
 
 
 @override_settings(RELIER_OUTBOX_WAKE=True)
-def test_a_ring_that_nobody_hears_spoils_no_commit(shop: DjangoShop, client: Client) -> None:
+def test_a_doorbell_ring_that_fails_does_not_affect_the_commit(shop: DjangoShop, client: Client) -> None:
     use_client(Client(client.settings.model_copy(update={"redis_url": "redis://127.0.0.1:1/0", "redis_deadline": 0.1})))
     place(1)
     use_client(client)

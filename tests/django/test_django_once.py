@@ -34,7 +34,7 @@ def test_a_block_that_raises_leaves_no_mark_in_the_callers_transaction(shop: Dja
     assert (shop.orders(), InboxMark.objects.count()) == ([2], 0)
 
 
-def test_a_block_that_is_not_committed_is_told(shop: DjangoShop) -> None:
+def test_a_block_that_is_not_committed_is_reported(shop: DjangoShop) -> None:
     blocks = Blocks()
     with failing(), transaction.atomic():
         with once(blocks=blocks):

@@ -79,7 +79,7 @@ def test_marks_are_forgotten(shop: DjangoShop) -> None:
         run("forget", "--older-than", "week")
 
 
-def test_what_the_database_refuses_is_told(shop: DjangoShop) -> None:
+def test_a_refusal_of_the_database_is_reported(shop: DjangoShop) -> None:
     with pytest.raises(CommandError, match=r"refused: .*not_there.*create the table by a migration"):
         run("stats", "--table", "not_there")
 

@@ -38,7 +38,7 @@ def test_it_starts_over_on_change(patient: Fleet, tmp_path: Path) -> None:
     assert member.terminate(10) == 0
 
 
-def test_it_works_where_rl_was_told_to_and_says_so(patient: Fleet, tmp_path: Path) -> None:
+def test_it_works_on_the_store_and_namespace_given_to_rl_and_says_so(patient: Fleet, tmp_path: Path) -> None:
     """Options before the command hold for the worker it starts. A password is not shown."""
     code = tmp_path / "code" / "dev_tasks.py"
     code.parent.mkdir()

@@ -54,7 +54,7 @@ def test_tasks_that_finish_in_time_are_waited_for(patient: Fleet) -> None:
     waits.cancel()
 
 
-def test_those_that_do_not_are_handed_back(patient: Fleet) -> None:
+def test_tasks_that_do_not_finish_in_time_are_handed_back(patient: Fleet) -> None:
     member = patient.worker(RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="0.1")
     kinds = (jobs.hold, jobs.hold_thread, jobs.hold_isolated)
     ids = [kind.push("go").id for kind in kinds for _ in range(2)]
@@ -122,7 +122,7 @@ def test_nothing_to_wait_for_but_a_frozen_store(boot: Boot, fleets: NewFleet) ->
     server.thaw()
 
 
-def test_a_lost_attempt_is_told_once_and_may_clean_up(fleet: Fleet) -> None:
+def test_a_lost_attempt_is_interrupted_once_and_may_clean_up(fleet: Fleet) -> None:
     """A person cancels: the task is stopped once, not at every beat, so that what it does to clean up is finished."""
     fleet.worker(modules=TROUBLE)
     receipt = trouble.clean_up.push()
@@ -145,7 +145,7 @@ def test_a_task_that_is_buried_meanwhile_is_not_waited_for(patient: Fleet) -> No
     assert task.record.reason == "TimeoutError"
 
 
-def test_who_is_handed_back_while_it_runs_is_told(patient: Fleet) -> None:
+def test_an_attempt_handed_back_while_it_runs_is_notified(patient: Fleet) -> None:
     """A thread in a call that nothing interrupts: the task runs elsewhere now, and guard() must know."""
     member = patient.worker(modules=TROUBLE, RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="0.1")
     task_id = trouble.deaf.push().id
@@ -183,7 +183,7 @@ def test_a_second_sigint_reaches_a_blocked_loop(patient: Fleet) -> None:
 
 
 @pytest.mark.slow
-def test_a_child_that_hears_nothing_is_killed_and_its_tasks_are_returned(patient: Fleet) -> None:
+def test_a_child_that_ignores_signals_is_killed_and_its_tasks_are_returned(patient: Fleet) -> None:
     """Its GIL is held: not even its heart can see that it is time to leave."""
     member = patient.worker("--processes", "1", modules=TROUBLE, RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="0.1")
     task_id = trouble.hold_gil_idle.push(120).id

@@ -53,7 +53,7 @@ def test_an_ignored_sigint_stays_ignored(patient: Fleet, command: tuple[str, ...
 
 
 @every
-def test_an_ignored_sigterm_is_heard(patient: Fleet, command: tuple[str, ...]) -> None:
+def test_an_inherited_ignored_sigterm_still_stops_the_process(patient: Fleet, command: tuple[str, ...]) -> None:
     member = start(patient, signal.SIGTERM, *command)
     assert not any(ignores(pid, signal.SIGTERM) for pid in member.session())
     assert member.terminate(30) == 0
@@ -72,7 +72,7 @@ def test_an_isolated_process_listens_to_its_worker_alone(patient: Fleet, ignored
     assert member.terminate(30) == 0
 
 
-def test_a_worker_without_a_terminal_hears_both(patient: Fleet) -> None:
+def test_a_worker_without_a_terminal_obeys_both_signals(patient: Fleet) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         member = patient.worker()
         assert not ignores(member.pid, number)

@@ -10,7 +10,7 @@ def told(*at: float) -> list[float]:
     return [rhythm.sweep(now) for now in at]
 
 
-def test_a_sweep_that_keeps_its_time_says_what_it_was_told() -> None:
+def test_a_sweep_that_keeps_its_time_reports_what_the_store_said() -> None:
     assert told(0.0, 0.5, 0.9, 1.4) == [0.5] * 4
 
 

@@ -89,7 +89,7 @@ def test_a_host_that_stood_still(fleets: NewFleet) -> None:
     assert len(member.boots()) == 1, member.said()
 
 
-def test_a_heart_that_stumbles_goes_on(fleets: NewFleet) -> None:
+def test_the_heartbeat_thread_continues_after_an_error(fleets: NewFleet) -> None:
     """Telling who blocks the loop fails; the beat must not end with it."""
     fleet = fleets(1)
     folder = fleet.folder / "stumble"

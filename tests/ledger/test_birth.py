@@ -55,7 +55,7 @@ def test_the_first_who_remembers_another_mark_leaves_a_note(clocked: World) -> N
 
 
 @pytest.mark.parametrize("many", [1, 3])
-def test_a_submit_tells_the_mark(clocked: World, many: int) -> None:
+def test_a_submit_returns_the_birth_mark(clocked: World, many: int) -> None:
     assert {answer.born for answer in clocked.submit(*[clocked.new() for _ in range(many)])} == {""}
     mark = clocked.store.run(clocked.ledger.open())
     tasks = [clocked.new() for _ in range(many)]

@@ -91,7 +91,7 @@ def test_revive_buries_what_cannot_be_read(clocked: World, text: str) -> None:
     assert_dead_letter(clocked, broken, text)
 
 
-def test_a_buried_ruin_can_be_replayed_and_discarded(clocked: World) -> None:
+def test_a_buried_broken_record_can_be_replayed_and_discarded(clocked: World) -> None:
     task = clocked.push()
     spoil(clocked, task, "ruin")
     clocked.claim()
@@ -106,7 +106,7 @@ READABLE = ("line 1 not padded", "line 1 too wide", "an unknown state", "a versi
 
 
 @pytest.mark.parametrize("what", READABLE)
-def test_a_ruin_gives_back_what_it_took(clocked: World, what: str) -> None:
+def test_a_broken_record_gives_back_what_it_took(clocked: World, what: str) -> None:
     """The bytes it held and its idempotency key, where its second line can still be read."""
     guard = Admission(max_bytes=100_000)
     clocked.submit(clocked.new(id="t", key="k", key_ttl_ms=DAY), admission=guard)
@@ -130,14 +130,14 @@ def test_a_ruin_gives_back_what_it_took(clocked: World, what: str) -> None:
 
 
 @every_text
-def test_a_ruin_frees_its_key_whatever_is_left_of_it(clocked: World, text: str) -> None:
+def test_a_broken_record_frees_its_key_whatever_is_left_of_it(clocked: World, text: str) -> None:
     task = clocked.push(key="k")
     spoil(clocked, task, text)
     clocked.claim()
     assert clocked.submit(clocked.new(key="k"))[0].status == "new"
 
 
-def test_all_that_stood_beside_a_ruin_has_an_end(clocked: World) -> None:
+def test_all_that_belonged_to_a_broken_record_expires(clocked: World) -> None:
     lease = clocked.start(key="k")
     clocked.run(clocked.ledger.step(lease, "pay", b"1"))
     clocked.run(clocked.ledger.checkpoint(lease, 1, b"half"))
@@ -148,7 +148,7 @@ def test_all_that_stood_beside_a_ruin_has_an_end(clocked: World) -> None:
 
 
 @pytest.mark.parametrize("number", ["9" * 30, "-5", "1e9", "0x10", "", "nan"])
-def test_a_ruin_gives_back_nothing_that_is_no_number(clocked: World, number: str) -> None:
+def test_a_broken_record_gives_back_only_what_is_a_number(clocked: World, number: str) -> None:
     clocked.submit(clocked.new(id="t"), admission=Admission(max_bytes=100_000))
     before = clocked.counts()["bytes"]
     spoil(clocked, "t", f"queued\n1800000000000000 - {number} 0 - - {number} - - - -\ndefault\nname\n{{}}")
@@ -392,7 +392,7 @@ def test_a_broken_clock_is_set_anew(clocked: World) -> None:
     assert clocked.state("task000") is State.RUNNING
 
 
-def test_unknown_ids_are_told_so(clocked: World) -> None:
+def test_unknown_ids_are_reported(clocked: World) -> None:
     ledger = clocked.ledger
     for call in (ledger.get("no"), ledger.cancel("no", 1), ledger.replay("no", 1, "n")):
         with pytest.raises(TaskNotFoundError, match="no"):
@@ -413,7 +413,7 @@ def test_what_cannot_be_an_id_is_refused(clocked: World, word: Any) -> None:
             ask(word)
 
 
-def test_operators_are_told_what_to_do_with_a_ruin(clocked: World) -> None:
+def test_operators_learn_what_to_do_with_a_broken_record(clocked: World) -> None:
     task = clocked.push()
     spoil(clocked, task, "x")
     for call in (clocked.ledger.get(task), clocked.ledger.cancel(task, 1), clocked.ledger.discard(task, 1)):

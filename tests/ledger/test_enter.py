@@ -52,7 +52,7 @@ def test_the_same_id_again_gets_the_receipt_it_had(clocked: World) -> None:
     assert clocked.get(first.id).payload == b"1"
 
 
-def test_a_repeated_push_is_told_apart_by_its_nonce(clocked: World) -> None:
+def test_a_repeated_push_is_recognised_by_its_nonce(clocked: World) -> None:
     first = clocked.new(nonce="a")
     clocked.submit(first)
     with clocked.unchanged():

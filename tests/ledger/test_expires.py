@@ -63,7 +63,7 @@ def test_a_join_that_waits_for_parts(clocked: World) -> None:
     assert_expired(clocked, "j")
 
 
-def test_the_sweep_is_told_when_the_next_one_expires(clocked: World) -> None:
+def test_the_sweep_learns_when_the_next_task_is_due(clocked: World) -> None:
     now = clocked.now
     clocked.push(expires_in_ms=700)
     assert promote(clocked).next_due_ms == now + 700

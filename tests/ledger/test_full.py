@@ -70,7 +70,7 @@ def test_workers_finish_on_a_full_store(small: FullWorld) -> None:
     assert world.get(leases[0].task_id).result == b"result"
 
 
-def test_a_zombie_is_told_so_on_a_full_store(small: FullWorld) -> None:
+def test_a_zombie_is_refused_on_a_full_store(small: FullWorld) -> None:
     lease = small.world.start()
     with small.full() as world:
         world.lose()

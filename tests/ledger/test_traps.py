@@ -258,7 +258,7 @@ def test_what_has_begun_goes_on_past_expires(clocked: World, came: str) -> None:
     assert (again.record.id, again.payload, again.checkpoint) == (lease.task_id, b"precious", b"half")
 
 
-def test_expired_tasks_hold_up_nobody_behind_them(clocked: World) -> None:
+def test_expired_tasks_do_not_delay_those_behind_them(clocked: World) -> None:
     """A claim that put away all it may rings for itself, though no ring was taken for it."""
     for _ in range(3):
         clocked.submit(*[clocked.new(expires_in_ms=1) for _ in range(100)])

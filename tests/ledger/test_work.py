@@ -55,7 +55,7 @@ def test_a_beat_of_an_unknown_boot_is_gone(clocked: World) -> None:
     assert clocked.pttl("worker", "nobody") == -2
 
 
-def test_a_beat_tells_what_it_holds(clocked: World) -> None:
+def test_a_heartbeat_reports_what_the_worker_holds(clocked: World) -> None:
     clocked.push()
     clocked.push()
     clocked.claim()

@@ -90,7 +90,7 @@ async def test_a_result_belongs_to_its_key(make: Make) -> None:
         run_once(name="mine")
 
 
-async def test_what_a_newer_relier_wrapped_is_told_as_such(make: Make) -> None:
+async def test_a_message_wrapped_by_a_newer_relier_is_reported_as_such(make: Make) -> None:
     client = make("e1")
     run_once()
     client.sync_store.command("SET", spelled(client), (mark(client) or b"").replace(b"rl:aes:", b"rl:xyz:"))

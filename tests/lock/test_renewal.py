@@ -79,7 +79,7 @@ async def test_a_key_that_nobody_renews_is_free_when_its_time_is_over(client: Cl
     assert tried > 0
 
 
-async def test_a_renewal_that_finds_the_key_lost_tells_the_block(
+async def test_a_renewal_that_finds_the_key_lost_notifies_the_block(
     client: Client, enter: Enter, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def block() -> None:
@@ -194,7 +194,7 @@ async def test_renewals_pass_a_breaker_that_other_calls_have_opened(
         await own.aclose()
 
 
-async def test_that_a_block_is_done_is_told_through_an_outage(
+async def test_the_end_of_a_block_is_reported_through_an_outage(
     client: Client, enter: Enter, cut: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Longer than a deadline: else the next caller would run it again."""
@@ -211,7 +211,7 @@ async def test_that_a_block_is_done_is_told_through_an_outage(
     assert "is lost" not in caplog.text
 
 
-async def test_a_task_tells_it_for_longer_than_its_mark_counts(client: Client, enter: Enter, cut: Proxy) -> None:
+async def test_a_task_reports_done_for_longer_than_its_mark_lives(client: Client, enter: Enter, cut: Proxy) -> None:
     """It hears whether anybody came meanwhile, and does not have to guess."""
     back: list[float] = []
 
@@ -233,7 +233,7 @@ async def test_a_task_tells_it_for_longer_than_its_mark_counts(client: Client, e
         await inside(lease_of(join(client)), block)
 
 
-async def test_a_task_that_is_lost_tells_no_more(client: Client, enter: Enter, cut: Proxy) -> None:
+async def test_a_lost_task_reports_nothing_more(client: Client, enter: Enter, cut: Proxy) -> None:
     boot = join(client)
 
     async def block() -> None:
@@ -248,7 +248,7 @@ async def test_a_task_that_is_lost_tells_no_more(client: Client, enter: Enter, c
         await inside(lease_of(boot), block)
 
 
-async def test_a_result_that_cannot_be_told_is_an_error(client: Client, enter: Enter, cut: Proxy) -> None:
+async def test_a_result_that_cannot_be_reported_is_an_error(client: Client, enter: Enter, cut: Proxy) -> None:
     async def block() -> None:
         async with enter() as lock:
             lock.set_result(1)

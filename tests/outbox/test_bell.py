@@ -17,7 +17,7 @@ def test_a_ring_starts_no_store_of_the_projects_own(tmp_path: Path) -> None:
     client.close()
 
 
-def test_a_ring_is_heard_where_the_store_runs(tmp_path: Path) -> None:
+def test_a_doorbell_ring_arrives_when_the_store_is_up(tmp_path: Path) -> None:
     client = Client(Settings(redis_url=f"embedded://{tmp_path / 'store'}"))
     client.open()
     Doorbell(lambda: client)._ring_now()

@@ -141,7 +141,7 @@ def test_an_option_that_no_driver_takes_is_no_database_that_is_away(
 # --- notices ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_relay_that_cannot_hear_notices_polls(
+def test_a_relay_that_cannot_receive_notices_polls(
     pg_shop: Shop, bounced: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "relier.outbox")
@@ -158,7 +158,7 @@ def test_a_relay_that_cannot_hear_notices_polls(
     relay.close()
 
 
-def test_notices_are_heard_through_a_pool_in_session_mode(
+def test_notices_arrive_through_a_pool_in_session_mode(
     postgres_server: Postgres, postgres: Database, pg_shop: Shop
 ) -> None:
     pool = PgBouncer(postgres_server, "session").start()

@@ -85,7 +85,7 @@ async def test_the_async_driver_reaches_the_same_rows(database: Database, engine
 
 
 @pytest.mark.anyio
-async def test_so_does_the_other_async_driver_of_postgres(postgres: Database) -> None:
+async def test_asyncpg_reaches_the_same_rows(postgres: Database) -> None:
     made = create_engine(postgres.url, poolclass=NullPool)
     rows.metadata.create_all(made)
     await _insert_async(postgres.asyncpg_url)

@@ -172,7 +172,7 @@ def test_a_transaction_that_ended_without_the_driver(engine: Engine, how: str) -
             pass
 
 
-def test_the_same_in_django(database: Database, client: Client) -> None:
+def test_a_transaction_rolled_back_by_raw_sql_in_django(database: Database, client: Client) -> None:
     def pay() -> None:
         with once("default"):
             Order.objects.create(id=1)

@@ -322,7 +322,7 @@ def test_a_relay_without_a_ledger_is_judged_by_its_leases_alone(shop: Shop, clie
     member.end()
 
 
-def test_an_outage_of_the_ledger_is_told_once_and_its_end(
+def test_an_outage_of_the_ledger_and_its_end_are_reported_once(
     boot: Boot, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "relier.outbox")
@@ -554,7 +554,7 @@ def test_a_database_that_goes_away_loses_nothing(
     assert all(pg_shop.state(one) is State.QUEUED for one in ids)
 
 
-def test_what_a_database_refuses_is_told_in_one_line(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refusal_of_the_database_is_reported_in_one_line(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "relier.outbox")
     relay = shop.relay(Scripted(SENT), idle_time=0.001)
     shop.outbox.table.drop(shop.engine)

@@ -53,7 +53,7 @@ def test_no_command_takes_what_is_no_number(command: list[str], given: str) -> N
 
 
 @pytest.mark.parametrize("age", ["²d", "9999999999999999999d", "-1d", "1.5d", "nan", "d", ""])
-def test_an_age_that_is_none_is_refused(age: str) -> None:
+def test_an_invalid_age_is_refused(age: str) -> None:
     with pytest.raises(ConfigurationError, match="an age is a number and a unit"):
         age_of(age)
 
@@ -64,7 +64,9 @@ def test_a_rate_that_nobody_can_wait_for_is_refused() -> None:
     assert "is no rate" in told.stderr
 
 
-def test_a_liveness_file_that_cannot_be_touched_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_liveness_file_that_cannot_be_touched_is_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "relier.outbox")
     folder = tmp_path / "later"
     sign = LivenessFile(str(folder / "alive"))

@@ -141,7 +141,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "relier.outbox"]
 
 
-def test_a_push_after_the_last_commit_is_told_when_the_session_is_closed(
+def test_a_push_after_the_last_commit_is_reported_when_the_session_is_closed(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is dropped, as what `session.add` was given is; but somebody holds its receipt."""
@@ -157,7 +157,7 @@ def test_a_push_after_the_last_commit_is_told_when_the_session_is_closed(
     assert first not in warning
 
 
-def test_nothing_is_told_of_a_rollback_that_somebody_asked_for(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rollback_that_was_asked_for_is_not_reported(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     with shop.session() as session:
         shop.outbox.add(session, receipt, 1)
         session.rollback()

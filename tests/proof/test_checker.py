@@ -85,7 +85,7 @@ def test_tampering_is_called_by_its_name(stage: Stage, name: str) -> None:
     assert raised.value.name == name
 
 
-def test_a_change_nobody_told_of(stage: Stage) -> None:
+def test_a_change_without_a_notification(stage: Stage) -> None:
     model(stage).tasks["u"].state = "done"
     with pytest.raises(Violation, match="legal-moves"):
         stage.run(stage.ledger.promote())
@@ -101,7 +101,7 @@ def test_a_fence_that_shrinks() -> None:
         stage.claim("A", 2)
 
 
-def test_a_committer_told_stale(stage: Stage) -> None:
+def test_a_commit_that_is_answered_stale(stage: Stage) -> None:
     commit = stage.ledger.commit([(lease(stage), b"r", ())])
     stage.run(commit)
     model(stage).tasks["t"].fence += 1
@@ -145,7 +145,7 @@ class Stumbles(Model):
         raise KeyError(str(args))
 
 
-def test_a_violation_tells_how_to_see_it_again() -> None:
+def test_a_violation_says_how_to_reproduce_it() -> None:
     outcome = run_schedule(4, "calm", ModelBackend(Stumbles()))
     assert outcome.violation == "no-script-stumbles"
     assert outcome.report.splitlines()[0].startswith("seed 4 (calm), step ")

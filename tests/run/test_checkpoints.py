@@ -192,7 +192,7 @@ async def test_a_file_url_is_a_folder(crew: Crew, tmp_path: Path) -> None:
     assert await run(crew, keep) == Done(b"1")
 
 
-async def test_a_url_that_cannot_be_is_told_at_start(crew: Crew) -> None:
+async def test_an_impossible_url_is_reported_at_start(crew: Crew) -> None:
     crew.with_settings(checkpoint_dir="nosuch://user:secret@bucket/x")
     with pytest.raises(ConfigurationError, match="RELIER_CHECKPOINT_DIR is") as caught:
         await Worker(crew.client, WorkerOptions()).run()
@@ -535,7 +535,7 @@ warned = threading.Event()
 async def is_warned() -> None: ...
 
 
-async def test_nor_do_hooks(crew: Crew) -> None:
+async def test_hooks_need_no_free_thread(crew: Crew) -> None:
     is_warned.push()
     async with no_thread_free(), asyncio.timeout(20):
         await run_soft_hook(crew.begin(), crew.channel)

@@ -151,7 +151,7 @@ def test_arguments_that_cannot_be_looked_at_do_not_hide_the_failure() -> None:
     assert "with" in failure.message
 
 
-def test_an_exception_that_cannot_be_shown_is_still_told() -> None:
+def test_an_exception_that_cannot_be_shown_is_still_reported() -> None:
     failure = there_and_back(UnspeakableError())
     assert failure.name == "UnspeakableError"
     assert "__str__ failed" in failure.message
@@ -164,7 +164,7 @@ def test_endless_messages_and_tracebacks_are_cut() -> None:
     assert failure.args == ""
 
 
-def test_an_endless_recursion_is_told() -> None:
+def test_an_endless_recursion_is_reported() -> None:
     def deeper(depth: int) -> Any:
         return deeper(depth + 1)
 
@@ -173,7 +173,7 @@ def test_an_endless_recursion_is_told() -> None:
     assert there_and_back(caught.value).name == "RecursionError"
 
 
-def test_an_exception_group_is_told_with_its_parts() -> None:
+def test_an_exception_group_is_reported_with_its_parts() -> None:
     failure = there_and_back(ExceptionGroup("both", [ValueError("one"), KeyError("two")]))
     assert failure.name == "ExceptionGroup"
     assert "one" in failure.traceback
@@ -196,7 +196,7 @@ def test_plain_text_is_a_message() -> None:
         (-99, r"signal 99 \(unknown\)"),
     ],
 )
-def test_an_exit_code_is_told_in_words(code: int, words: str) -> None:
+def test_an_exit_code_is_explained_in_words(code: int, words: str) -> None:
     import re
 
     assert re.search(words, how_it_ended(code))

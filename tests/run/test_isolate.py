@@ -99,7 +99,7 @@ async def test_a_process_that_does_not_listen_is_killed(
 
 
 @pytest.mark.anyio
-async def test_a_process_that_dies_is_told_with_its_cause(
+async def test_a_process_that_dies_is_reported_with_its_cause(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     child = await start_child(settings, monkeypatch)
@@ -207,7 +207,7 @@ async def test_a_backlog_that_finds_no_room_comes_back_later_and_later(
 
 
 @pytest.mark.anyio
-async def test_a_stop_right_after_the_start_is_heard(
+async def test_a_stop_signal_right_after_the_start_is_obeyed(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     child = await start_child(settings, monkeypatch)

@@ -239,7 +239,7 @@ async def test_a_payload_of_newer_code_is_put_back_for_a_newer_worker(crew: Crew
         assert await old.receipt(receipt.id).result(20) == "ran with 1"
 
 
-async def test_and_buried_when_none_came_for_ten_minutes(crew: Crew) -> None:
+async def test_an_unknown_task_is_buried_after_ten_minutes_without_a_worker(crew: Crew) -> None:
     @rl_task(name="waiting", schema_version=1)
     def waiting(n: int) -> str:
         return f"ran with {n}"
@@ -273,7 +273,7 @@ def rl(settings: Settings, *arguments: str, code: int) -> str:
     return done.stdout if code != 2 else done.stderr
 
 
-async def test_rl_schema_check_tells_what_a_deploy_could_not_run(crew: Crew, settings: Settings) -> None:
+async def test_rl_schema_check_lists_what_a_deploy_could_not_run(crew: Crew, settings: Settings) -> None:
     from tests.support.jobs import schema_versions as deployed
 
     own = settings.model_copy(update=QUICK)
@@ -312,7 +312,7 @@ async def test_rl_schema_check_tells_what_a_deploy_could_not_run(crew: Crew, set
     assert "no such task in these modules; there is tests.support.jobs.schema_versions.plain" in text
 
 
-async def test_rl_schema_check_without_modules_or_with_such_as_are_not_there(settings: Settings) -> None:
+async def test_rl_schema_check_without_modules_or_with_missing_ones(settings: Settings) -> None:
     assert "MODULES" in rl(settings, "schema", "check", code=2)
     assert "cannot be imported" in rl(settings, "schema", "check", "tests.support.jobs.nowhere", code=2)
 

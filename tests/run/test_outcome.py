@@ -84,7 +84,7 @@ def test_a_hard_timeout_is_called_timeout_error() -> None:
     assert reason_of(Failed(TimeoutError("the task's own"))) == "TimeoutError"
 
 
-def test_what_an_isolated_process_told_names_the_reason() -> None:
+def test_what_an_isolated_process_reported_names_the_reason() -> None:
     class SecretError(Exception):
         pass
 
@@ -127,11 +127,11 @@ def test_a_crowded_task_comes_back_at_random_within_its_time() -> None:
     assert len(set(delays)) > 100
 
 
-def test_what_was_told_to_stop_is_released() -> None:
+def test_an_attempt_that_was_stopped_is_released() -> None:
     assert settle(HandBack(), Retries()).script == "release"
 
 
-def test_what_is_lost_tells_nothing() -> None:
+def test_a_lost_attempt_reports_nothing() -> None:
     assert plan_of(LEDGER, claimed(), Gone(), Retries(), NOW).call is None
 
 

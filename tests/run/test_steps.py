@@ -584,7 +584,7 @@ async def told(crew: Crew, task_id: str, text: str) -> None:
     await until(lambda: crew.get(task_id).record.progress == text, 5, f"{text!r} in the record")
 
 
-async def test_progress_is_told_once_a_second_and_at_the_end(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_progress_is_reported_once_a_second_and_at_the_end(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     posted: list[Any] = []
     release = asyncio.Event()
 

@@ -210,7 +210,7 @@ async def test_a_stop_at_any_instruction_ends_its_work_and_nothing_else(eager_sw
     assert ends <= {"returned 190", "stopped"}
 
 
-async def test_a_loop_that_has_ended_is_not_told(threads: Threads) -> None:
+async def test_a_loop_that_has_ended_is_not_notified(threads: Threads) -> None:
     gate = threading.Event()
 
     async def leave_it_behind() -> Work:

@@ -65,7 +65,7 @@ def test_branches_that_wait_one_after_the_other_wait_from_the_first_to_the_last(
     assert waits.seconds() == 6
 
 
-def test_another_process_tells_of_its_waits() -> None:
+def test_another_process_reports_its_waits() -> None:
     clock = Clock()
     inside, outside = Waits(clock), Waits(clock)
     with inside.one():

@@ -188,7 +188,7 @@ async def test_connections_that_are_refused_use_up_no_retries(open_store: OpenSt
     assert await call == b"hello"
 
 
-async def test_garbage_is_asked_again_and_then_reported(open_store: OpenStore, proxy: Proxy) -> None:
+async def test_an_unreadable_reply_is_retried_and_then_reported(open_store: OpenStore, proxy: Proxy) -> None:
     store = open_store(proxy.url, redis_breaker_failures=100)
     proxy.disturb = only_calls(b"HTTP/1.1 502 Bad Gateway\r\n\r\n", times=2)
     assert await store.run(echo()) == b"hello"
@@ -399,7 +399,7 @@ async def test_a_slow_script_is_not_mistaken_for_a_dead_store(open_store: OpenSt
     assert await open_store(server.url).run(slow(20)) == b"OK"
 
 
-async def test_neighbours_of_a_lost_batch_all_hear_of_it(settings: Settings, scripts: Scripts, proxy: Proxy) -> None:
+async def test_every_call_of_a_lost_batch_gets_the_error(settings: Settings, scripts: Scripts, proxy: Proxy) -> None:
     chosen = settings.model_copy(update={"redis_url": proxy.url, "redis_retries": 0})
     async with AsyncStore(chosen, scripts) as store:
         await store.run(echo())

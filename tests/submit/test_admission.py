@@ -399,7 +399,7 @@ async def test_a_weight_above_the_limit_could_never_be_pushed(clocked: Crew) -> 
 
 
 @pytest.mark.parametrize("given", [5, ["x", 5], object()])
-async def test_what_is_no_limit(given: Any) -> None:
+async def test_invalid_limits(given: Any) -> None:
     with pytest.raises(ConfigurationError, match="admission"):
         TaskOptions("t", admission=given)
 

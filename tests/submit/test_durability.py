@@ -106,7 +106,7 @@ async def test_accepted_is_on_the_replica(pair: tuple[Crew, Server, Server]) -> 
     assert replica.command("EXISTS", f"{crew.ledger.prefix}t:{receipt.id}") == 1
 
 
-async def test_what_is_not_confirmed_is_told_and_may_be_pushed_again(pair: tuple[Crew, Server, Server]) -> None:
+async def test_an_unconfirmed_push_is_reported_and_may_be_repeated(pair: tuple[Crew, Server, Server]) -> None:
     crew, _, replica = pair
     await plain.apush()
     replica.freeze()
@@ -122,7 +122,7 @@ async def test_what_is_not_confirmed_is_told_and_may_be_pushed_again(pair: tuple
     assert crew.count("submitted") == 2, "the same id never makes a second task"
 
 
-async def test_a_commit_is_told_until_the_replica_has_it(pair: tuple[Crew, Server, Server]) -> None:
+async def test_a_commit_is_repeated_until_the_replica_has_it(pair: tuple[Crew, Server, Server]) -> None:
     crew, master, replica = pair
     receipt = await plain.apush()
     weak = await plain.with_options(durability="memory").apush()

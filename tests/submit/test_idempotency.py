@@ -357,7 +357,7 @@ async def test_a_task_that_lets_it_out_has_failed_and_is_not_put_back(crew: Crew
     assert (record.state, record.reason, runs) == (State.DEAD, "TaskInFlightError", [1])
 
 
-async def test_in_a_bulk_the_error_tells_which_were_pushed(crew: Crew) -> None:
+async def test_in_a_bulk_the_error_names_what_was_pushed(crew: Crew) -> None:
     first = strict.push(3)
     with pytest.raises(PartialPushError, match="249 of 250 tasks were accepted") as caught:
         strict.push_many([(n,) for n in range(250)])

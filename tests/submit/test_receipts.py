@@ -101,14 +101,14 @@ def test_the_last_attempt_is_what_it_died_of() -> None:
     assert isinstance(cause_of_death(dead("KeyError", *details)), KeyError)
 
 
-def test_a_hard_timeout_is_told_from_a_timeout_of_the_tasks_own() -> None:
+def test_a_hard_timeout_differs_from_a_timeout_raised_by_the_task() -> None:
     for error in (HardTimeoutError("late"), TimeoutError("own")):
         cause = cause_of_death(dead("TimeoutError", write_failure(failure_of(error))))
         assert type(cause) is type(error)
 
 
 @pytest.mark.parametrize("reason", ["max_resurrections_exceeded", "workers_kept_dying"])
-def test_too_many_deaths_are_told_as_such(reason: str) -> None:
+def test_too_many_deaths_are_reported_as_such(reason: str) -> None:
     cause = cause_of_death(dead(reason, "its process was killed by signal 9 (SIGKILL)"))
     assert isinstance(cause, MaxResurrectionsExceededError)
     assert "SIGKILL" in cause.message
@@ -125,7 +125,7 @@ def test_a_death_nobody_here_can_name_is_a_dead_task(details: tuple[str, ...]) -
 # --- identity --------------------------------------------------------------------------------------------------------
 
 
-def test_what_no_receipt_can_be_made_of_or_waited_with_is_told(client: Client) -> None:
+def test_invalid_receipt_arguments_are_reported(client: Client) -> None:
     for wrong in (None, "", 5):
         with pytest.raises(ConfigurationError, match="a receipt is made from a task's id, as a push gave it, not from"):
             echo.sync_receipt(wrong)  # type: ignore[arg-type]
@@ -152,7 +152,7 @@ def test_a_push_that_met_itself_is_no_duplicate(status: Any, nonce: str, duplica
     assert is_duplicate(task, Accepted(status, "a", State.QUEUED, 1)) is duplicate
 
 
-def test_a_foreign_key_in_the_place_of_a_task_is_told(client: Client) -> None:
+def test_a_foreign_key_in_place_of_a_task_is_reported(client: Client) -> None:
     client.open()
     client.sync_store.command("RPUSH", keys.spell(client.ledger.prefix, "task", "taken"), "no task")
     with pytest.raises(CorruptRecordError, match="taken"):
@@ -206,7 +206,7 @@ def test_where_all_were_refused_it_is_that_error() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("way", ["push_many", "apush_many"])
-async def test_a_store_that_fills_up_in_the_middle_tells_which_tasks_it_took(
+async def test_when_the_store_fills_up_midway_the_error_names_the_tasks_it_took(
     boot: Boot, settings: Settings, way: str
 ) -> None:
     server = boot(config={"maxmemory-policy": "noeviction"})

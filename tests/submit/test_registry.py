@@ -153,7 +153,7 @@ def test_nobody_knows_a_name_nobody_gave() -> None:
     assert registry.find("nobody.knows") is None
 
 
-def test_a_module_that_cannot_be_imported_is_told_with_its_cause(
+def test_a_module_that_cannot_be_imported_is_reported_with_its_cause(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (project / "broken_jobs.py").write_text("1 / 0")
@@ -176,7 +176,7 @@ def test_a_module_that_cannot_be_imported_is_told_with_its_cause(
         (["nobody_has_it"], "No module named 'nobody_has_it'); give its name as in an import statement"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told(
+def test_a_problem_with_a_file_is_reported(
     project: Path, monkeypatch: pytest.MonkeyPatch, files: list[str], says: str
 ) -> None:
     for file in ("plain/email.py", "plain/same_jobs.py", "other/same_jobs.py"):

@@ -201,7 +201,7 @@ def test_retry_on_and_never_on_decide_by_class() -> None:
     assert retries.delay_ms(1, ValueError()) is None
 
 
-def test_what_is_no_exception_is_not_retried_unless_asked() -> None:
+def test_a_base_exception_is_not_retried_unless_asked() -> None:
     assert Retries().delay_ms(1, SystemExit()) is None
     assert Retries(retry_on=BaseException, jitter=0).delay_ms(1, SystemExit()) == 1000  # type: ignore[arg-type]
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from relier.errors import RelierError
 from relier.ledger.keys import spell
@@ -35,6 +36,19 @@ ENGINE = "relay"
 RELAY_ID_CHARS = 24
 TAG_CHARS = 5
 LOOPBACK = ("localhost", "127.", "::1")
+
+
+class RelayMembership(Protocol):
+    """A relay's membership in the cluster: its own `Membership`, or the one of its process."""
+
+    @property
+    def relay_id(self) -> str: ...
+
+    def members(self) -> LiveRelays | None: ...
+
+    def begin(self) -> None: ...
+
+    def end(self, within: float = ...) -> None: ...
 
 
 class Membership(threading.Thread):

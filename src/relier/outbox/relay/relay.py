@@ -16,7 +16,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 from relier.outbox.publish.chunks import PublishChunks
 from relier.outbox.publish.publisher_threads import PublisherThreads
@@ -29,11 +28,11 @@ from relier.outbox.relay.claim_cursor import ClaimCursor
 from relier.outbox.relay.closing import BatchCloser
 from relier.outbox.relay.database_health import REFUSED_PAUSES, DatabaseHealth, DatabaseState
 from relier.outbox.relay.liveness_file import LivenessFile
-from relier.outbox.relay.membership import Membership, new_relay
+from relier.outbox.relay.membership import Membership, RelayMembership, new_relay
 from relier.outbox.relay.options import RelayOptions
 from relier.outbox.relay.upkeep import Upkeep
 from relier.outbox.row import LEDGER, Row
-from relier.outbox.table.statements import Database, Depth, LiveRelays, OutboxTable, Transaction, said_by
+from relier.outbox.table.statements import Database, Depth, OutboxTable, Transaction, said_by
 from relier.outbox.wake.doorbell import DoorbellListener, WakeListener
 from relier.redact import shown
 from relier.submit.client import Client
@@ -43,19 +42,6 @@ log = logging.getLogger("relier.outbox")
 SOONEST_S = 0.002  # the pause after a row was found or the doorbell rang; it doubles from then on
 UNWOKEN_POLLS = 5  # a relay that no commit can wake polls this many times as often
 CHECK_EVERY_S = 0.5  # how often the relay checks on its publishing threads
-
-
-class RelayMembership(Protocol):
-    """A relay's membership in the cluster: its own `Membership`, or the one of its process."""
-
-    @property
-    def relay_id(self) -> str: ...
-
-    def members(self) -> LiveRelays | None: ...
-
-    def begin(self) -> None: ...
-
-    def end(self, within: float = ...) -> None: ...
 
 
 class Relay:

@@ -51,7 +51,10 @@ class DjangoTransactionHandle(DjangoTransaction):
             self.state = TransactionState.COMMITTED if self._is_there(self) else TransactionState.LOST
 
     def ask_at_commit(self, is_there: Callable[[Transaction], bool]) -> None:
-        self._is_there = is_there
+        """Check the mark at the commit. In a transaction of its own, nothing runs between the last check and the
+        commit."""
+        if not self.owns:
+            self._is_there = is_there
 
     def check(self) -> None:
         whole = (

@@ -17,7 +17,7 @@ from typing import Any
 from relier import background, trace
 from relier.errors import ExactlyOnceError, HardTimeoutError, LeaseLostError
 from relier.failure import message_of
-from relier.outbox.inbox.exactly_once import AlreadyRan
+from relier.outbox.inbox.exactly_once import earlier_result
 from relier.run.attempt import Attempt
 from relier.run.channel import LedgerChannel
 from relier.run.current import enter_context
@@ -44,10 +44,11 @@ async def execute(attempt: Attempt, threads: Threads, channel: LedgerChannel) ->
     body, process = background.enter_body(), os.getpid()
     try:
         value = await _call(attempt, threads)
-    except AlreadyRan as ran:  # an earlier attempt committed its effects, so its result counts
-        value = ran.value
     except BaseException as error:  # noqa: BLE001 - whatever a task raises is its outcome
-        return _raised(attempt, error, disturbed=body.disturbed)
+        ran = earlier_result(error)
+        if ran is None:
+            return _raised(attempt, error, disturbed=body.disturbed)
+        value = ran.value  # an earlier attempt committed its effects, so its result counts
     finally:
         if os.getpid() != process:
             end_copy()

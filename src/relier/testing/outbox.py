@@ -18,7 +18,7 @@ from relier import registry
 from relier.envelope import open_envelope
 from relier.errors import ConfigurationError, UnknownTaskError
 from relier.ledger.records import Claimed, Lease, Record, Recorded, Settled, Spec, Submission, Verdict
-from relier.outbox.inbox.exactly_once import AlreadyRan
+from relier.outbox.inbox.exactly_once import AlreadyRan, earlier_result
 from relier.outbox.push import DEFAULT_TABLE, known_outboxes
 from relier.outbox.row import LEDGER, NewRow, Row, body_of
 from relier.outbox.table.statements import OutboxTable, Transaction
@@ -64,16 +64,16 @@ class SentTask:
         args, kwargs = self._prepared(task)
         try:
             return await task.fn(*args, **kwargs)
-        except AlreadyRan as ran:
-            return ran.value
+        except (AlreadyRan, BaseExceptionGroup) as error:
+            return _result_in(error)
 
     def _run(self) -> Any:
         task = self._task
         args, kwargs = self._prepared(task)
         try:
             return task.fn(*args, **kwargs)
-        except AlreadyRan as ran:
-            return ran.value
+        except (AlreadyRan, BaseExceptionGroup) as error:
+            return _result_in(error)
 
     @property
     def _task(self) -> RlTask[Any, Any]:
@@ -281,6 +281,13 @@ def _claimed(task: Submission) -> Claimed:
     spec = Spec(0, task.priority, None, None, None, None, None, None, None, task.on_lost, task.durability)
     record = Record(task.id, State.RUNNING, 1, "1", "test", 1, "", 0, spec, task.queue, task.name)
     return Claimed(Lease(task.id, "1", "test"), record, task.payload)
+
+
+def _result_in(error: BaseException) -> Any:
+    ran = earlier_result(error)
+    if ran is None:
+        raise error
+    return ran.value
 
 
 def _on_another_loop(work: Coroutine[Any, Any, Any]) -> Any:

@@ -19,7 +19,7 @@ from typing import Any
 
 from relier.errors import ConfigurationError, ExactlyOnceError, IdempotencyInFlightError
 from relier.outbox.inbox.marks import DEFAULT_INBOX, Marks
-from relier.outbox.inbox.transactions import InboxTransaction, TransactionState
+from relier.outbox.inbox.transactions import ENDED_INSIDE, InboxTransaction, TransactionState
 from relier.outbox.table.contention import Contention, contention_in
 from relier.outbox.table.statements import said_by
 
@@ -46,18 +46,36 @@ class AlreadyRan(BaseException):
         self.value = value
 
 
+def earlier_result(error: BaseException) -> AlreadyRan | None:
+    """Return the `AlreadyRan` that ends the task, also if a TaskGroup wrapped it. Return None if another error was
+    raised, alone or in the same group."""
+    if isinstance(error, BaseExceptionGroup):
+        found = [earlier_result(one) for one in error.exceptions]
+        return found[0] if all(found) else None
+    return error if isinstance(error, AlreadyRan) else None
+
+
 class Blocks:
-    """The blocks of one attempt that ended without an error. One of them must commit, or the task would be done without
-    its effect. A second block is refused: another attempt would skip it, because of the mark of the first."""
+    """The blocks of one attempt that are open or ended without an error. One of them must commit, or the task would be
+    done without its effect. A second block is refused, because it would be skipped for the mark of the first: by
+    another attempt or, if it is inside or beside the first block, at once."""
 
     def __init__(self) -> None:
         self._transactions: list[InboxTransaction] = []
+        self._open: set[ExactlyOnce] = set()
         self._refused: ExactlyOnceError | None = None
 
-    def check(self) -> None:
-        if any(transaction.state is not TransactionState.LOST for transaction in self._transactions):
+    def enter(self, block: ExactlyOnce) -> None:
+        """Register a block, or refuse it if it is the second."""
+        ended_well = any(transaction.state is not TransactionState.LOST for transaction in self._transactions)
+        if self._open or ended_well:
             self._refused = ExactlyOnceError(SECOND_BLOCK, final=True)
             raise self._refused
+        self._open.add(block)
+
+    def leave(self, block: ExactlyOnce) -> None:
+        """Unregister a block that has ended, or that could not be entered."""
+        self._open.discard(block)
 
     def add(self, transaction: InboxTransaction) -> None:
         self._transactions.append(transaction)
@@ -129,7 +147,14 @@ class ExactlyOnce:
         await run_sync(act)
 
     def _enter(self, transaction: InboxTransaction) -> None:
-        self._blocks.check()
+        self._blocks.enter(self)
+        try:
+            self._begin(transaction)
+        except BaseException:
+            self._blocks.leave(self)
+            raise
+
+    def _begin(self, transaction: InboxTransaction) -> None:
         for attempt in itertools.count(1):
             transaction.begin()
             try:
@@ -158,6 +183,12 @@ class ExactlyOnce:
         transaction, self._transaction = self._transaction, None
         if transaction is None:
             return
+        try:
+            self._end(transaction, error)
+        finally:
+            self._blocks.leave(self)
+
+    def _end(self, transaction: InboxTransaction, error: BaseException | None) -> None:
         if error is not None:
             transaction.end(well=False)
             return
@@ -177,12 +208,13 @@ class ExactlyOnce:
             raw = None if self.result is None else self._encode(self.result)
             if raw is not None:
                 marks.keep(transaction, *self._key, raw)
-            if not transaction.owns:
-                transaction.ask_at_commit(lambda tx: marks.is_there(tx, *self._key))
+            transaction.ask_at_commit(lambda tx: marks.is_there(tx, *self._key))
         except BaseException:
             transaction.end(well=False)
             raise
         transaction.end(well=True)
+        if transaction.owns and transaction.state is TransactionState.LOST:
+            raise ExactlyOnceError(ENDED_INSIDE)
 
     def _busy(self, error: BaseException) -> IdempotencyInFlightError:
         return IdempotencyInFlightError(

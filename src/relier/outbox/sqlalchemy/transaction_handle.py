@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import Connection, event
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
@@ -14,6 +14,7 @@ from relier.errors import ConfigurationError, ExactlyOnceError, OutsideTransacti
 from relier.outbox.inbox.transactions import ENDED_INSIDE, TransactionState
 from relier.outbox.sqlalchemy.binds import databases_of
 from relier.outbox.sqlalchemy.engines import EngineTransaction
+from relier.outbox.sqlalchemy.failures import on_failure
 from relier.outbox.sqlalchemy.outbox import SessionStatements, commits_by_itself, sync_target
 from relier.outbox.table.statements import Transaction
 
@@ -44,6 +45,7 @@ class TransactionHandle(SessionStatements):
         if self.owns:
             self._whole = connection.get_transaction() or connection.begin()
         else:
+            begin_on_sqlite(connection)
             self._whole = self._target.begin_nested()
             self._connection()  # a session creates the savepoint at this call
         self._watch = CommitWatch(connection)
@@ -84,8 +86,13 @@ class TransactionHandle(SessionStatements):
                 self._whole.rollback()
 
     def ask_at_commit(self, is_there: Callable[[Transaction], bool]) -> None:
-        if self._watch is not None:
+        """Check the mark at the commit. A transaction of its own needs that on PostgreSQL alone, if listeners of the
+        session can run before the commit: the other databases report an error then."""
+        if self._watch is not None and (not self.owns or self._may_be_aborted()):
             self._watch.is_there = is_there
+
+    def _may_be_aborted(self) -> bool:
+        return self.dialect == "postgresql" and isinstance(self._target, Session)
 
     def close(self) -> None:
         if self._watch is not None:
@@ -100,6 +107,8 @@ class CommitWatch:
         self.state = TransactionState.OPEN
         self.is_there: Callable[[Transaction], bool] = lambda _: True
         self._connection = connection
+        self._root = connection.get_transaction()
+        on_failure(connection, self._failed)
         around = set(savepoints_of(connection))
         self._listeners: dict[str, Callable[..., None]] = {
             "rollback_savepoint": lambda _, name, __: self._decide(TransactionState.LOST) if name in around else None,
@@ -131,6 +140,19 @@ class CommitWatch:
     def _decide(self, state: TransactionState) -> None:
         if self.state is TransactionState.OPEN:
             self.state = state
+
+    def _failed(self, _: BaseException) -> None:
+        """Correct the state if the commit failed, which was reported before it happened. After a commit that succeeded,
+        the connection is no longer in that transaction."""
+        if self.state is TransactionState.COMMITTED and self._connection.get_transaction() is self._root:
+            self.state = TransactionState.LOST
+
+
+def begin_on_sqlite(connection: Connection) -> None:
+    """Begin the transaction if Python's driver has not. The driver begins at the first write; a savepoint before that
+    would be a transaction of its own, and its release a commit."""
+    if connection.dialect.name == "sqlite" and not cast("Any", connection.connection.driver_connection).in_transaction:
+        connection.exec_driver_sql("BEGIN")
 
 
 def savepoints_of(connection: Connection) -> Iterator[str]:

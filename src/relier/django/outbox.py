@@ -1,12 +1,12 @@
 """Pushes from Django: rows are inserted at once, on the connection of the surrounding `atomic`.
 
-A savepoint that rolls back removes its rows, because they were written inside it. One write is one insert.
+A savepoint that rolls back removes its rows, because they were written inside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -20,7 +20,7 @@ from django.db.utils import DEFAULT_DB_ALIAS
 from relier.django.models import NowMs, OutboxRow
 from relier.errors import ConfigurationError, OutsideTransactionError
 from relier.outbox.push import set_in_context
-from relier.outbox.row import NewRow
+from relier.outbox.row import NewRow, inserts_of
 from relier.outbox.wake.doorbell import Doorbell
 from relier.outbox.wake.postgres_notify import channel_of
 from relier.submit.client import default_client
@@ -57,7 +57,7 @@ class DjangoOutbox:
         return await task.awrite_to(self, where, args, kwargs)
 
     def write(self, where: Any, rows: Sequence[NewRow]) -> None:
-        """Insert rows in the transaction of `where`, in one statement. Its commit wakes a relay."""
+        """Insert rows in the transaction of `where`, in one statement or a few. Its commit wakes a relay."""
         connection = connection_of(where)
         manual = not connection.in_atomic_block and not connection.get_autocommit()
         if is_strict() and not connection.in_atomic_block and not manual:
@@ -66,9 +66,11 @@ class DjangoOutbox:
                 f"rest fails; nothing was written; push inside `transaction.atomic(using={connection.alias!r})`, or "
                 f"set {STRICT} = False"
             )
-        OutboxRow.objects.using(connection.alias).bulk_create(
-            [OutboxRow(**msgspec.structs.asdict(row), created_at=NowMs(), due_at=NowMs()) for row in rows]
-        )
+        with transaction.atomic(using=connection.alias, savepoint=False) if len(rows) > 1 else nullcontext():
+            for some in inserts_of(rows):
+                OutboxRow.objects.using(connection.alias).bulk_create(
+                    [OutboxRow(**msgspec.structs.asdict(row), created_at=NowMs(), due_at=NowMs()) for row in some]
+                )
         if getattr(settings, NOTIFY, False) and connection.vendor == "postgresql":
             with connection.cursor() as cursor:
                 cursor.execute("SELECT pg_notify(%s, '')", [channel_of(OutboxRow._meta.db_table)])

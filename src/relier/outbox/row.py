@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -12,6 +13,8 @@ from relier.ledger.records import Admission, Submission
 
 TOMB_MS = 7 * 86_400_000  # how long the ledger remembers an ended id, so that a row sent again is not a second task
 LEDGER, CELERY = "ledger", "celery"  # the target of a row
+AT_ONCE = 500  # rows in one insert: databases limit the number of values
+BYTES_AT_ONCE = 4 * 1024 * 1024  # MariaDB's default limit is 16 MiB for a statement, and quoting may double the size
 LONGEST = {
     "task_id": 64,
     "name": 255,
@@ -45,6 +48,11 @@ class NewRow(msgspec.Struct, frozen=True):
                     f"{what} has {found} characters, but an outbox row holds at most {most}, so the database would "
                     f"refuse the whole transaction at its commit; nothing was written; choose a shorter {what}"
                 )
+            if storable(getattr(self, what)) != getattr(self, what):
+                raise InvalidSubmissionError(
+                    f"{what} {getattr(self, what)!r:.80} has a NUL or half a surrogate pair, so the database would "
+                    f"refuse the whole transaction at its commit; nothing was written; choose another {what}"
+                )
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -73,6 +81,25 @@ def new_row(task: Submission, admission: Admission | None, order_key: str = "") 
     kept = replace(task, delay_ms=0, eta_ms=eta, expires_in_ms=0, expires_at_ms=expires, tomb_ttl_ms=tomb, nonce="")
     body = msgspec.msgpack.encode(RowBody(kept, admission))
     return NewRow(task.id, LEDGER, task.name, task.queue, order_key, body)
+
+
+def inserts_of(rows: Sequence[NewRow]) -> Iterator[list[NewRow]]:
+    """Split rows into those that one statement inserts, by their number and size."""
+    some: list[NewRow] = []
+    size = 0
+    for row in rows:
+        if some and (len(some) == AT_ONCE or size + len(row.body) > BYTES_AT_ONCE):
+            yield some
+            some, size = [], 0
+        some.append(row)
+        size += len(row.body)
+    if some:
+        yield some
+
+
+def storable(text: str) -> str:
+    """Return a text that every database stores. PostgreSQL refuses NUL, and no driver encodes half a surrogate pair."""
+    return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
 
 
 def body_of(row: Row) -> RowBody:

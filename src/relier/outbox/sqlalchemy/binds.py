@@ -57,3 +57,10 @@ def binds_of(session: Session) -> dict[Any, Engine | Connection]:
     """Return a session's binds. SQLAlchemy before 2.1 has them under the second name."""
     found: dict[Any, Engine | Connection] = getattr(session, "binds", None) or getattr(session, "_Session__binds", {})
     return found
+
+
+def acquired_by(session: Session, bind: Engine | Connection) -> Connection | None:
+    """Return the connection that a session's transaction already holds for a bind, if any."""
+    whole = session.get_transaction()
+    found = None if whole is None else whole._connections.get(bind)  # noqa: SLF001 - public since SQLAlchemy 2.1.7
+    return None if found is None else found[0]

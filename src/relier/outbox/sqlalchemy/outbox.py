@@ -33,11 +33,11 @@ from sqlalchemy.orm import Session, scoped_session
 
 from relier.errors import ConfigurationError, OutsideTransactionError
 from relier.outbox.push import DEFAULT_TABLE, set_in_context, use_outbox
-from relier.outbox.row import NewRow
-from relier.outbox.sqlalchemy.binds import bind_arguments_for, sole_bind_arguments
+from relier.outbox.row import NewRow, inserts_of
+from relier.outbox.sqlalchemy.binds import acquired_by, bind_arguments_for, sole_bind_arguments
 from relier.outbox.sqlalchemy.engines import database_of, statement
 from relier.outbox.sqlalchemy.pending_rows import PendingRows
-from relier.outbox.sqlalchemy.tables import AT_ONCE, dialect_of, outbox_table
+from relier.outbox.sqlalchemy.tables import dialect_of, outbox_table
 from relier.outbox.table.statements import Transaction
 from relier.outbox.wake.doorbell import Doorbell
 from relier.outbox.wake.postgres_notify import NOTIFY, channel_of
@@ -113,12 +113,11 @@ class Outbox:
             self.write(target, rows)
 
     def insert(self, connection: Connection, rows: Sequence[NewRow]) -> None:
-        """Insert rows, up to 500 in one statement: databases limit the number of values."""
+        """Insert rows, in one statement or a few: databases limit the number of values and bytes."""
         if self._strict and commits_by_itself(connection):
             raise OutsideTransactionError(AUTOCOMMIT.format(name=rows[0].name))
-        for i in range(0, len(rows), AT_ONCE):
-            values = [msgspec.structs.asdict(row) for row in rows[i : i + AT_ONCE]]
-            connection.execute(insert(self.table).values(values))
+        for some in inserts_of(rows):
+            connection.execute(insert(self.table).values([msgspec.structs.asdict(row) for row in some]))
         if self._notify and connection.dialect.name == "postgresql":
             connection.execute(statement(NOTIFY), {"channel": channel_of(self.table.name)})
 
@@ -219,13 +218,6 @@ def sync_target(where: Any) -> Any:
     raise ConfigurationError(
         f"a Session, AsyncSession, Connection or AsyncConnection is needed, not {where!r:.60}; nothing was written"
     )
-
-
-def acquired_by(session: Session, bind: Engine | Connection) -> Connection | None:
-    """Return the connection that a session's transaction already holds for a bind, if any."""
-    whole = session.get_transaction()
-    found = None if whole is None else whole._connections.get(bind)  # noqa: SLF001 - public since SQLAlchemy 2.1.7
-    return None if found is None else found[0]
 
 
 def is_set_to_autocommit(bind: Engine | Connection) -> bool:

@@ -15,7 +15,9 @@ from sqlalchemy.util.concurrency import in_greenlet
 
 from relier.errors import OutsideTransactionError
 from relier.outbox.row import NewRow
-from relier.outbox.sqlalchemy.binds import bind_arguments_for
+from relier.outbox.sqlalchemy.binds import acquired_by, bind_arguments_for
+from relier.outbox.sqlalchemy.failures import on_failure
+from relier.outbox.table.contention import is_undone
 
 if TYPE_CHECKING:
     from relier.outbox.sqlalchemy.outbox import Outbox
@@ -39,6 +41,7 @@ class PendingRows:
     A row is inserted inside the transaction or savepoint it was pushed in: just before that commits, or before another
     savepoint opens inside it. From then on the database decides. A row that is still pending when its transaction ends
     is dropped, however the transaction ended: SQLAlchemy reports every end to its listeners, but not every rollback.
+    The session's connection is watched, too: it may commit, or open savepoints, without the session.
     """
 
     def __init__(self, outbox: Outbox, session: Session) -> None:
@@ -46,10 +49,12 @@ class PendingRows:
         self._session = ref(session)
         self._pending: list[PendingRow] = []
         self._dropped: list[NewRow] = []  # with a savepoint; whether anyone asked for a rollback is not yet known
+        self._undone: list[NewRow] = []  # the database has rolled back the transaction that they were pushed in
         self._wrote = False
         self._watched: WeakSet[Connection] = WeakSet()
         # Commits in progress, including savepoints of listeners. A row that is added now has no later event.
         self._closing: set[SessionTransaction | None] = set()
+        event.listen(session, "after_begin", lambda _, __, connection: self._watch(connection))
         event.listen(session, "after_transaction_create", self._began)
         event.listen(session, "before_commit", self._commit)
         event.listen(session, "after_commit", self._committed)
@@ -86,20 +91,48 @@ class PendingRows:
             return True
         outbox = self._outbox()
         bind = None if outbox is None else session.get_bind(**bind_arguments_for(session, outbox.table))
+        connection = None if bind is None else acquired_by(session, bind)
+        if connection is not None:
+            self._watch(connection)
+            if may_block(connection) and is_in_foreign_savepoint(session, connection):
+                return True
         if not isinstance(bind, Connection):
             return False
         if session.join_transaction_mode != "create_savepoint" and may_block(bind):
             return True
-        if bind not in self._watched:
-            self._watched.add(bind)
-            event.listen(bind, "commit", self._connection_commits)
+        self._watch(bind)
         return False
+
+    def _watch(self, connection: Connection) -> None:
+        if connection in self._watched:
+            return
+        self._watched.add(connection)
+        event.listen(connection, "savepoint", self._savepoint_opens)
+        event.listen(connection, "commit", self._connection_commits)
+        on_failure(connection, self._failed)
+
+    def _savepoint_opens(self, connection: Connection, _: str | None) -> None:
+        """Insert before the connection opens a savepoint of its own: rows pushed earlier do not belong to it. When the
+        session opens one, its transaction does not hold the connection yet, and `_began` has inserted."""
+        session = self._session()
+        at = None if session is None else innermost(session)
+        if at is not None and connection in at._connections:  # noqa: SLF001 - public since SQLAlchemy 2.1.7
+            self._insert(at)
 
     def _connection_commits(self, _: Connection) -> None:
         """Insert pending rows when the connection commits without its session."""
-        session = self._session()
-        if session is not None:
-            self._insert(innermost(session))
+        session, outbox = self._session(), self._outbox()
+        if session is None or outbox is None or not self._pending:
+            return
+        self._insert(innermost(session))
+        outbox.ring()
+
+    def _failed(self, error: BaseException) -> None:
+        """Drop rows that were pushed before a deadlock: MySQL has rolled their transaction back. Code that catches the
+        error commits the rest without them."""
+        if is_undone(error):
+            self._undone += self.rows
+            self._pending.clear()
 
     def _insert(self, transaction: SessionTransaction | None, more: Sequence[NewRow] = ()) -> None:
         """Insert the pending rows, then `more`, in the order of the pushes."""
@@ -131,6 +164,13 @@ class PendingRows:
         if self._wrote and outbox is not None:
             outbox.ring()
         self._dropped.clear()
+        if self._undone:
+            log.warning(
+                "transaction committed after the database had rolled it back at a deadlock: dropped=%d tasks=%s; these "
+                "tasks will not be sent; let such errors end the transaction, and begin it again",
+                len(self._undone),
+                named(self._undone),
+            )
 
     def _rolled_back(self, session: Session) -> None:
         """Drop rows without a warning: the caller asked for the rollback."""
@@ -146,6 +186,7 @@ class PendingRows:
             self._warn_of_dropped()
             self._wrote = False
             self._dropped.clear()
+            self._undone.clear()
             self._pending.clear()
 
     def _warn_of_dropped(self) -> None:
@@ -154,14 +195,30 @@ class PendingRows:
         rows = self._dropped
         if not rows or sys.exc_info()[0] is not None:
             return
-        named = ", ".join(f"{row.name} {row.task_id}" for row in rows[:NAMED])
         log.warning(
-            "session closed without a commit after its last push: dropped=%d tasks=%s%s; these tasks will not be sent; "
+            "session closed without a commit after its last push: dropped=%d tasks=%s; these tasks will not be sent; "
             "commit after the last push, or call session.rollback() to discard them",
             len(rows),
-            named,
-            ", …" if len(rows) > NAMED else "",
+            named(rows),
         )
+
+
+def named(rows: Sequence[NewRow]) -> str:
+    """Return the names and ids of the first rows, for a warning."""
+    first = ", ".join(f"{row.name} {row.task_id}" for row in rows[:NAMED])
+    return f"{first}, …" if len(rows) > NAMED else first
+
+
+def is_in_foreign_savepoint(session: Session, connection: Connection) -> bool:
+    """Return whether the innermost savepoint of a session's connection was opened on the connection itself, so that the
+    session does not see its end."""
+    inner = connection.get_nested_transaction()
+    level = innermost(session)
+    while inner is not None and level is not None:
+        if any(held[1] is inner for held in level._connections.values()):  # noqa: SLF001 - see acquired_by
+            return False
+        level = level.parent
+    return inner is not None
 
 
 def innermost(session: Session) -> SessionTransaction | None:

@@ -49,7 +49,6 @@ def dialect_of(name: str) -> str:
     return "mysql" if name == "mariadb" else name
 
 
-AT_ONCE = 500
 BLOB = LargeBinary().with_variant(LONGBLOB(), "mysql", "mariadb")
 NUMBER = BigInteger().with_variant(Integer(), "sqlite")  # SQLite increments only an INTEGER primary key by itself
 

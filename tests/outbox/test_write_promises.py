@@ -1,0 +1,148 @@
+"""Rows belong to the transaction they were pushed in, also where the session does not see how it ends."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from relier.errors import InvalidSubmissionError
+from relier.outbox.row import AT_ONCE, NewRow, inserts_of
+from tests.support.databases import Database
+from tests.support.outbox_shop import Shop, receipt
+from tests.support.servers import wait_until
+
+MB = 1_000_000
+
+
+def orders(shop: Shop) -> int:
+    with shop.engine.connect() as connection:
+        return int(connection.execute(select(func.count()).select_from(shop.order)).scalar_one())
+
+
+def order(shop: Shop, session: Session, number: int) -> str:
+    """One that is flushed, and its task."""
+    session.add(shop.order(id=number))
+    session.flush()
+    return shop.outbox.add(session, receipt, number).id
+
+
+def test_a_savepoint_of_the_connection_takes_its_rows_along(shop: Shop) -> None:
+    with shop.session() as session, session.begin():
+        savepoint = session.connection().begin_nested()
+        order(shop, session, 1)
+        savepoint.rollback()
+        kept = order(shop, session, 2)
+        savepoint = session.connection().begin_nested()
+        also = order(shop, session, 3)
+        savepoint.commit()
+    assert [row.task_id for row in shop.rows()] == [kept, also]
+    assert orders(shop) == 2
+
+
+def test_a_savepoint_of_the_connection_takes_no_rows_along_that_were_added_before_it(shop: Shop) -> None:
+    """Although a savepoint of the session, inside it, makes the session insert what it has gathered."""
+    with shop.session() as session, session.begin():
+        kept = order(shop, session, 1)
+        savepoint = session.connection().begin_nested()
+        with session.begin_nested():
+            order(shop, session, 2)
+        savepoint.rollback()
+        with session.begin_nested():
+            also = order(shop, session, 3)
+    assert [row.task_id for row in shop.rows()] == [kept, also]
+    assert orders(shop) == 2
+
+
+@pytest.mark.anyio
+async def test_a_savepoint_of_an_async_sessions_connection(shop: Shop, database: Database) -> None:
+    if database.kind == "sqlite":
+        pytest.skip("it needs the listeners for savepoints")
+    engine = create_async_engine(database.async_url)
+    async with AsyncSession(engine) as session, session.begin():
+        kept = (await receipt.apush_in(session, 1)).id
+        savepoint = await (await session.connection()).begin_nested()
+        await receipt.apush_in(session, 2)
+        await savepoint.rollback()
+    assert [row.task_id for row in shop.rows()] == [kept]
+    await engine.dispose()
+
+
+def test_a_commit_of_the_sessions_connection_takes_the_rows_along(shop: Shop) -> None:
+    with shop.session() as session:
+        kept = order(shop, session, 1)
+        session.connection().commit()
+    assert [row.task_id for row in shop.rows()] == [kept]
+    assert orders(shop) == 1
+
+
+def test_rows_of_a_transaction_that_mysql_has_undone(
+    shop: Shop, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a deadlock the next statement begins another transaction, which code that catches the error commits."""
+    if database.kind != "mysql":
+        pytest.skip("SQLite has one writer at a time, PostgreSQL takes no statement after it")
+    with shop.engine.begin() as connection:
+        connection.execute(text("CREATE TABLE stock (id INT PRIMARY KEY, left_over INT)"))
+        connection.execute(text("INSERT INTO stock VALUES (1, 0), (2, 0), (3, 0), (4, 0)"))
+    locked, waits = threading.Event(), threading.Event()
+
+    def larger() -> None:
+        with shop.engine.begin() as connection:
+            connection.execute(text("UPDATE stock SET left_over = 1 WHERE id >= 2"))
+            connection.execute(text("INSERT INTO stock SELECT id + 10, 0 FROM stock WHERE id >= 2"))
+            locked.set()
+            assert waits.wait(30)
+            connection.execute(text("UPDATE stock SET left_over = 1 WHERE id = 1"))
+
+    thread = threading.Thread(target=larger)
+    thread.start()
+    assert locked.wait(30)
+    with shop.session() as session, session.begin():
+        undone = order(shop, session, 1)
+        session.execute(text("UPDATE stock SET left_over = 2 WHERE id = 1"))
+        waits.set()
+        blocked = "SELECT count(*) FROM information_schema.processlist WHERE info LIKE 'UPDATE stock%%id = 1'"
+        with shop.engine.connect() as looking:
+            wait_until(lambda: looking.execute(text(blocked)).scalar_one(), 30, "the other one waits")
+        with pytest.raises(DBAPIError, match="1213"):
+            session.execute(text("UPDATE stock SET left_over = 2 WHERE id = 2"))
+        kept = order(shop, session, 2)
+    thread.join()
+    assert [row.task_id for row in shop.rows()] == [kept]
+    assert orders(shop) == 1
+    (warning,) = [one.getMessage() for one in caplog.records if one.name == "relier.outbox"]
+    assert undone in warning
+
+
+def test_many_large_pushes_in_one_transaction(shop: Shop) -> None:
+    """MySQL takes statements of 64 MiB, MariaDB of 16 MiB."""
+    with shop.session() as session, session.begin():
+        ids = [receipt.push_in(session, number, "x" * MB).id for number in range(40)]
+    assert [row.task_id for row in shop.rows()] == ids
+
+
+def test_rows_are_split_by_number_and_by_size() -> None:
+    def sizes(*bodies: int) -> list[int]:
+        rows = [NewRow("i", "ledger", "n", "q", "", b"x" * size) for size in bodies]
+        return [len(some) for some in inserts_of(rows)]
+
+    assert sizes() == []
+    assert sizes(*[1] * (2 * AT_ONCE + 1)) == [AT_ONCE, AT_ONCE, 1]
+    assert sizes(9 * MB, 1, 1, 9 * MB, 1) == [1, 2, 1, 1]
+
+
+@pytest.mark.parametrize("what", ["task_id", "order_key"])
+@pytest.mark.parametrize("bad", ["a\0b", "a\ud800b"])
+def test_what_no_database_stores_is_refused_at_the_push(shop: Shop, what: str, bad: str) -> None:
+    options: dict[str, Any] = {what: bad}
+    with shop.session() as session, session.begin():
+        session.add(shop.order(id=1))
+        with pytest.raises(InvalidSubmissionError):
+            receipt.with_options(**options).push_in(session, 1)
+    assert (orders(shop), shop.count()) == (1, 0)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Container
 from relier.outbox.publish.target import Deferred, Outage, Outcome, SendFailed, Sent
 from relier.outbox.relay.batch import ClaimedBatch
 from relier.outbox.relay.options import RelayOptions
-from relier.outbox.row import Row
+from relier.outbox.row import Row, storable
 from relier.outbox.table.statements import OutboxTable, Transaction
 
 log = logging.getLogger("relier.outbox")
@@ -28,7 +28,7 @@ class BatchCloser:
     def close(self, tx: Transaction, batch: ClaimedBatch, kept: Container[int] = ()) -> None:
         """Close a batch. `kept`: rows that stay leased by this relay."""
         sent: list[int] = []
-        waits: dict[int, list[int]] = {}
+        waits: dict[tuple[int, bool], list[int]] = {}
         for row in batch.rows:
             outcome = batch.outcomes.get(row.id)
             if isinstance(outcome, Sent):
@@ -36,14 +36,15 @@ class BatchCloser:
             elif isinstance(outcome, SendFailed):
                 self._charge(tx, batch.relay_id, row, outcome)
             elif row.id not in kept:
-                waits.setdefault(_later_ms(outcome), []).append(row.id)
+                waits.setdefault((_later_ms(outcome), not isinstance(outcome, Outage)), []).append(row.id)
         self._rows.delete(tx, batch.relay_id, sent)
-        for later, ids in waits.items():
-            self._rows.release(tx, batch.relay_id, ids, later)
+        for (later, untried), ids in waits.items():
+            self._rows.release(tx, batch.relay_id, ids, later, untried=untried)
 
     def _charge(self, tx: Transaction, relay_id: str, row: Row, failed: SendFailed) -> None:
         """Charge a retry to a row that is at fault. Each wait is longer, and after the last retry the row is dead."""
-        why, short = self._show(row.name, _error_text(failed.error)), self._show(row.name, str(failed.error))
+        texts = _error_text(failed.error), str(failed.error)
+        why, short = (self._show(row.name, storable(text)) for text in texts)
         if failed.final or row.retries >= self._options.max_retries:
             log.error("outbox row is dead: task=%s id=%s error=%s", row.name, row.task_id, short)
             self._rows.bury(tx, relay_id, row.id, why)

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from relier.errors import ConfigurationError
-from relier.outbox.row import CELERY, LEDGER, Row
+from relier.outbox.row import CELERY, LEDGER, Row, storable
 from relier.outbox.table.claims import CLAIMED, FORCED, RowClaims, among_values, id_chunks, row_of
+from relier.outbox.table.contention import is_unknown_character
 from relier.outbox.table.names import quoted
 
 NOW_MS = {
@@ -26,6 +27,11 @@ SEEN = "r.id, r.task_id, r.kind, r.name, r.queue, {now} - r.created_at, r.claims
 # MySQL does not use the index for a comparison of pairs; the others do.
 AFTER = dict.fromkeys(("postgresql", "sqlite"), " AND (r.due_at, r.id) > (:after_due, :after_id)")
 AFTER["mysql"] = " AND (r.due_at > :after_due OR (r.due_at = :after_due AND r.id > :after_id))"
+# MySQL's comparison ignores case, accents and trailing spaces.
+SAME = dict.fromkeys(("postgresql", "sqlite"), "{column} = :want_{column}")
+SAME["mysql"] = (
+    "CAST(CONVERT({column} USING utf8mb4) AS BINARY) = CAST(CONVERT(:want_{column} USING utf8mb4) AS BINARY)"
+)
 KINDS = (LEDGER, CELERY)
 COUNT_MOST = 10_000  # the limit of a relay's count for its metrics; commands may count further
 ERROR_CHARS = 8_000
@@ -110,10 +116,10 @@ class DeadRowFilter:
     queue: str = ""
     older_than_ms: int = 0
 
-    def sql(self) -> tuple[str, dict[str, Any]]:
+    def sql(self, dialect: str) -> tuple[str, dict[str, Any]]:
         words = {"task_id": self.task_id, "name": self.name, "queue": self.queue}
         given = {column: word for column, word in words.items() if word}
-        clauses = [f"{column} = :want_{column}" for column in given]
+        clauses = [SAME[dialect].format(column=column) for column in given]
         values: dict[str, Any] = {f"want_{column}": word for column, word in given.items()}
         if self.older_than_ms:
             clauses.append("created_at <= {now} - :want_age")
@@ -187,22 +193,37 @@ class OutboxTable:
         """Delete rows that were sent. Return how many of them this relay still held."""
         return self._by_id(tx, ids, "DELETE", "leased_by = :relay_id", {"relay_id": relay_id})
 
-    def release(self, tx: Transaction, relay_id: str, ids: Sequence[int], later_ms: int = 0) -> None:
-        """Release rows that were not sent, through no fault of their own. They are due again after `later_ms`."""
+    def release(
+        self, tx: Transaction, relay_id: str, ids: Sequence[int], later_ms: int = 0, *, untried: bool = False
+    ) -> None:
+        """Release rows that were not sent, through no fault of their own. They are due again after `later_ms`.
+        `untried`: it is certain that they were not sent, so this claim does not count."""
+        change = "leased_by = '', claims = claims - 1" if untried else "leased_by = ''"
         if later_ms:
-            self._own(tx, relay_id, ids, "leased_by = '', due_at = {now} + :later", later=later_ms)
+            self._own(tx, relay_id, ids, f"{change}, due_at = {{now}} + :later", later=later_ms)
         else:
-            self._own(tx, relay_id, ids, "leased_by = ''")
+            self._own(tx, relay_id, ids, change)
 
     def fail(self, tx: Transaction, relay_id: str, row: int, later_ms: int, error: str) -> None:
         """Charge a retry to a row that could not be sent through its own fault."""
         change = "leased_by = '', retries = retries + 1, due_at = {now} + :later, error = :error"
-        self._own(tx, relay_id, [row], change, later=later_ms, error=error[:ERROR_CHARS])
+        self._with_error(tx, relay_id, row, change, error, later=later_ms)
 
     def bury(self, tx: Transaction, relay_id: str, row: int, error: str) -> None:
         """Mark a row as dead. It is not sent again unless a person replays it."""
         change = "leased_by = '', dead = 1, died_at = {now}, error = :error"
-        self._own(tx, relay_id, [row], change, error=error[:ERROR_CHARS])
+        self._with_error(tx, relay_id, row, change, error)
+
+    def _with_error(self, tx: Transaction, relay_id: str, row: int, change: str, error: str, **values: Any) -> None:
+        """Store an error, whatever it says: one that the database refuses would hold up all rows behind this one."""
+        message = storable(error)[:ERROR_CHARS]
+        try:
+            self._own(tx, relay_id, [row], change, error=message, **values)
+        except Exception as refused:
+            if not is_unknown_character(refused):
+                raise
+            plain = message.encode("ascii", "backslashreplace").decode()[:ERROR_CHARS]
+            self._own(tx, relay_id, [row], change, error=plain, **values)
 
     def _own(self, tx: Transaction, relay_id: str, ids: Sequence[int], change: str, **values: Any) -> int:
         return self._by_id(tx, ids, f"UPDATE SET {change}", "leased_by = :relay_id", {**values, "relay_id": relay_id})
@@ -246,7 +267,7 @@ class OutboxTable:
         return [KindBacklog(kind, int(rows), int(age)) for kind, rows, age in tx.run(self._sql(sql), {})]
 
     def dead(self, tx: Transaction, wanted: DeadRowFilter, most: int) -> list[DeadRow]:
-        where, values = wanted.sql()
+        where, values = wanted.sql(self._dialect)
         sql = f"SELECT {SEEN} FROM {{t}} r WHERE dead = 1{where} ORDER BY id LIMIT :most"
         return [_seen(found) for found in tx.run(self._sql(sql), {**values, "most": most})]
 
@@ -275,7 +296,7 @@ class OutboxTable:
         return self._by_id(tx, self._dead_ids(tx, wanted), "DELETE", "dead = 1", {})
 
     def _dead_ids(self, tx: Transaction, wanted: DeadRowFilter) -> list[int]:
-        where, values = wanted.sql()
+        where, values = wanted.sql(self._dialect)
         return [found[0] for found in tx.run(self._sql(f"SELECT id FROM {{t}} WHERE dead = 1{where}"), values)]
 
     def expire(self, tx: Transaction, kept_ms: int, most: int) -> int:
@@ -285,7 +306,7 @@ class OutboxTable:
         return self._by_id(tx, ids, "DELETE", "dead = 1", {})
 
     def count_dead(self, tx: Transaction, wanted: DeadRowFilter) -> int:
-        where, values = wanted.sql()
+        where, values = wanted.sql(self._dialect)
         return int(tx.run(self._sql(f"SELECT count(*) FROM {{t}} WHERE dead = 1{where}"), values)[0][0])
 
 

@@ -1,0 +1,113 @@
+"""No row holds up others by what its error says, dies because it was given back, or goes with another one's id."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import text
+
+from relier import Client
+from relier.outbox.publish.target import HELD, SENT, Deferred, Outage, Outcome, SendFailed
+from relier.outbox.relay.batch import ClaimedBatch
+from relier.outbox.sqlalchemy.engines import EngineDatabase
+from relier.outbox.table.statements import DeadRowFilter, OutboxTable
+from tests.support.databases import Database
+from tests.support.outbox_shop import Shop, Takes, receipt, row
+
+
+@pytest.mark.parametrize("final", [True, False])
+@pytest.mark.parametrize("words", ["a\0b", "a\ud800b", "\U0001f600" * 9_000])
+def test_an_error_is_kept_whatever_it_says(shop: Shop, words: str, final: bool) -> None:
+    shop.write(row(), row())
+    poison = shop.rows()[0].task_id
+    target = Takes(lambda one: SendFailed(ValueError(words), final) if one.task_id == poison else SENT)
+    assert shop.relay(target).drain() == 1
+    (left,) = shop.rows()
+    assert (left.task_id, left.dead, left.leased_by) == (poison, int(final), "")
+    assert "ValueError" in left.error
+
+
+@pytest.mark.parametrize("kind", ["mariadb", "mysql"])
+def test_an_error_that_the_tables_character_set_does_not_have(
+    request: pytest.FixtureRequest, client: Client, kind: str
+) -> None:
+    """Databases that were made years ago."""
+    database: Database = request.getfixturevalue(kind)
+    database.server.execute(f"ALTER DATABASE {database.name} CHARACTER SET latin1")
+    with Shop(database.url, client) as shop:
+        shop.write(row(), row())
+        poison = shop.rows()[0].task_id
+        target = Takes(lambda one: SendFailed(ValueError("Соединение" * 900)) if one.task_id == poison else SENT)
+        assert shop.relay(target).drain() == 1
+        (left,) = shop.rows()
+        assert "\\u0421" in left.error
+
+
+@pytest.mark.parametrize("outcome", [None, HELD, Deferred(0.001)])
+def test_an_old_row_that_was_given_back_untried_is_sent(shop: Shop, outcome: Outcome | None) -> None:
+    """As at a shutdown, or where a limit has refused it: it cannot have run."""
+    (task_id,) = shop.place(1)
+    shop.change(created_at=0)
+    leaving = shop.relay(Takes(SENT))
+    for _ in range(3):
+        batch = leaving._exchange(ClaimedBatch(leaving.relay_id), 10, probe=False)
+        if outcome is not None:
+            batch.outcomes = {one.id: outcome for one in batch.rows}
+        leaving._exchange(batch, 0)
+        shop.change(due_at=0)
+    assert shop.relay().drain() == 1
+    assert shop.state(task_id)
+    assert shop.count() == 0
+
+
+def test_an_old_row_that_met_an_outage_may_have_run(shop: Shop) -> None:
+    shop.place(1)
+    shop.change(created_at=0)
+    assert shop.relay(Takes(Outage(ConnectionError()))).drain() == 0
+    shop.change(due_at=0)
+    assert shop.relay().drain() == 0
+    assert "MayHaveRunError" in shop.rows()[0].error
+
+
+def test_a_shutdown_before_anything_was_sent_does_not_count(shop: Shop) -> None:
+    shop.place(*range(5))
+    shop.change(created_at=0)
+    target = Takes(SENT)
+    leaving = shop.relay(target)
+    batch = leaving._exchange(ClaimedBatch(leaving.relay_id), 10)
+    leaving.stop()
+    leaving._publish(batch)
+    leaving._leave(batch)
+    assert target.seen == []
+    assert shop.relay().drain() == 5
+
+
+@pytest.mark.parametrize("other", ["Order-A", "ördér-a"])
+def test_only_the_row_with_this_very_id_is_meant(shop: Shop, other: str) -> None:
+    """MySQL takes such ids for the same."""
+    with shop.session() as session, session.begin():
+        for task_id in ("order-a", other):
+            receipt.with_options(task_id=task_id).push_in(session, 1)
+    shop.change(dead=1)
+    database = EngineDatabase(shop.engine)
+    rows = OutboxTable(database.dialect, "relier_outbox")
+    with database.begin() as tx:
+        for wanted in (DeadRowFilter(task_id="order-a"), DeadRowFilter(task_id="order-a", name="shop.receipt")):
+            assert [one.task_id for one in rows.dead(tx, wanted, 10)] == ["order-a"]
+            assert rows.count_dead(tx, wanted) == 1
+        assert rows.count_dead(tx, DeadRowFilter(name="SHOP.receipt")) == 0
+        assert rows.purge(tx, DeadRowFilter(task_id="order-a")) == 1
+    assert [one.task_id for one in shop.rows()] == [other]
+
+
+def test_ids_in_an_older_character_set(mysql: Database, client: Client) -> None:
+    mysql.server.execute(f"ALTER DATABASE {mysql.name} CHARACTER SET latin1")
+    with Shop(mysql.url, client) as shop, shop.session() as session:
+        for task_id in ("müller", "muller"):
+            receipt.with_options(task_id=task_id).push_in(session, 1)
+        session.commit()
+        session.execute(text("UPDATE relier_outbox SET dead = 1"))
+        session.commit()
+        database = EngineDatabase(shop.engine)
+        with database.begin() as tx:
+            assert OutboxTable("mysql", "relier_outbox").purge(tx, DeadRowFilter(task_id="müller")) == 1
+        assert [one.task_id for one in shop.rows()] == ["muller"]

@@ -52,6 +52,19 @@ def test_a_block_that_is_not_committed_is_reported(shop: DjangoShop) -> None:
     assert (shop.orders(), InboxMark.objects.count()) == ([3], 0)
 
 
+def test_a_hook_of_the_callers_that_raises_does_not_hide_the_commit(shop: DjangoShop) -> None:
+    def fails() -> None:
+        raise ZeroDivisionError
+
+    blocks = Blocks()
+    with failing(), transaction.atomic():
+        transaction.on_commit(fails)
+        with once(blocks=blocks):
+            Order.objects.create(id=1)
+    assert blocks.broken() is None
+    assert (shop.orders(), InboxMark.objects.count()) == ([1], 1)
+
+
 def test_a_block_that_is_committed_is_not(shop: DjangoShop) -> None:
     own, callers = Blocks(), Blocks()
     with once("own", own):

@@ -42,6 +42,8 @@ class DjangoTransactionHandle(DjangoTransaction):
         self._atomic.__enter__()
         self._depth = len(self._connection.atomic_blocks)
         transaction.on_commit(self._committed, using=self._connection.alias)
+        hooks = self._connection.run_on_commit
+        hooks.insert(0, hooks.pop())  # first: a hook of the caller that raises prevents the calls of those behind it
 
     def _committed(self) -> None:
         """Record the commit. If the mark cannot be read, assume that it is lost: another attempt finds it if it is

@@ -144,6 +144,14 @@ def test_places_that_cannot_be(options: list[str], says: str) -> None:
     assert says in told.stderr
 
 
+def test_a_table_that_is_given_with_and_without_its_schema(shop: Shop, database: Database) -> None:
+    schema = {"postgresql": "public", "mysql": database.name, "sqlite": "main"}[database.kind]
+    tables = ["--table", "relier_outbox", "--table", f"{schema}.relier_outbox"]
+    told = CliRunner().invoke(rl, ["outbox", "relay", "--database", database.url, *tables])
+    assert told.exit_code == 2, told.output
+    assert f"is given twice, as relier_outbox and as {schema}.relier_outbox" in told.stderr
+
+
 # --- Django ----------------------------------------------------------------------------------------------------------
 
 

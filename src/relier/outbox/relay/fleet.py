@@ -17,13 +17,22 @@ from relier.outbox.relay.membership import Membership
 from relier.outbox.relay.options import RelayOptions
 from relier.outbox.relay.process import run_relays
 from relier.outbox.relay.relay import Relay, ledger_target
-from relier.outbox.table.statements import Database
+from relier.outbox.table.names import quoted, table_parts
+from relier.outbox.table.statements import Database, said_by
 from relier.outbox.wake.doorbell import DoorbellListener, WakeListener
 from relier.redact import shown
 from relier.submit.client import Client
 
 log = logging.getLogger("relier.outbox")
 
+SCHEMA_OF = {
+    "postgresql": (
+        "SELECT nspname FROM pg_catalog.pg_namespace WHERE oid = "
+        "(SELECT relnamespace FROM pg_catalog.pg_class WHERE oid = to_regclass('{t}'))"
+    ),
+    "mysql": "SELECT database()",
+    "sqlite": "SELECT 'main'",
+}
 ListenerFactory = Callable[[Callable[[], None]], WakeListener]
 
 
@@ -130,12 +139,35 @@ def tables_in(tables: Iterable[str], schemas: Iterable[str]) -> list[str]:
 
 
 def check_relay_tables(relay_tables: Sequence[RelayTable]) -> None:
-    """Refuse a table that is given twice: two relays of one process would treat each other's rows as their own."""
+    """Refuse a table that is given twice: two relays of one process would treat each other's rows as their own. Ask the
+    database for the schema of a table that is given both with a schema and without one."""
     seen: set[tuple[str, str]] = set()
     for relay_table in relay_tables:
         if (relay_table.name, relay_table.table) in seen:
             raise ConfigurationError(f"table {relay_table.table} of {relay_table.name} is given twice; give it once")
         seen.add((relay_table.name, relay_table.table))
+    in_schemas = {(name, table_parts(table)[1]) for name, table in seen if table_parts(table)[0] is not None}
+    for relay_table in relay_tables:
+        if table_parts(relay_table.table)[0] is None and (relay_table.name, relay_table.table) in in_schemas:
+            whole = f"{_schema_of(relay_table)}.{relay_table.table}"
+            if (relay_table.name, whole) in seen:
+                raise ConfigurationError(
+                    f"table {relay_table.table} of {relay_table.name} is given twice, as {relay_table.table} and as "
+                    f"{whole}; give it once"
+                )
+
+
+def _schema_of(relay_table: RelayTable) -> str:
+    """Return the schema in which the database finds a table that is given without one. Return "" if the database does
+    not answer, which its relay will report."""
+    dialect = relay_table.database.dialect
+    try:
+        with relay_table.database.begin() as tx:
+            found = tx.run(SCHEMA_OF[dialect].replace("{t}", quoted(dialect, relay_table.table)), {})
+    except Exception as error:  # noqa: BLE001 - away, or refused
+        log.debug("schema unknown: table=%s error=%s", relay_table.table, said_by(error))
+        return ""
+    return str(found[0][0]) if found else ""
 
 
 class SharedDoorbell:

@@ -114,11 +114,11 @@ def test_ages_and_databases_that_cannot_be_understood(pg_shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--database", "postgresql+psycopg://u:secret@host:port/x"], "the port in the database's URL is no number"),
+        (["--database", "postgresql+psycopg://u:secret@host:port/x"], "the port in the database URL is not a number"),
         ([], "Missing option '--database' (env var: 'RELIER_OUTBOX_DATABASE_URL')"),
         (
             ["--database", "sqlite://"],
-            "the database sqlite:// refused: no such table: relier_outbox; check that this is",
+            "the database sqlite:// refused the relay: no such table: relier_outbox; check that this is",
         ),
         (["--metrics-port", "{taken}", "--database", "{shop}"], "metrics cannot be served on port {taken}: Address"),
     ],

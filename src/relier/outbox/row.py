@@ -108,6 +108,6 @@ def body_of(row: Row) -> RowBody:
         return msgspec.msgpack.decode(row.body, type=RowBody)
     except (msgspec.MsgspecError, ValueError) as error:
         raise PayloadIntegrityError(
-            f"row {row.id} of the outbox cannot be decoded: {error}; it was written by another version of Relier, or "
+            f"row {row.id} of the outbox cannot be read: {error}; it was written by another version of Relier, or "
             f"by another program; nothing was sent; replay it with the release that wrote it, or purge it"
         ) from error

@@ -64,7 +64,7 @@ def test_stats_tell_of_rows_while_the_store_is_away(pg_shop: Shop) -> None:
     told = CliRunner().invoke(rl, away)
     assert told.exit_code == 0
     assert "Waiting: 2" in told.output
-    assert "Relays: not known" in told.output
+    assert "Relays: unknown" in told.output
     assert json.loads(CliRunner().invoke(rl, [*away, "--json"]).output)["relays"] is None
 
 
@@ -182,7 +182,7 @@ def test_a_relay_as_a_process(shop: Shop, tmp_path: Path) -> None:
             process.send_signal(signal.SIGTERM)
             told = process.communicate(timeout=30)[1]
     assert process.returncode == 0, told
-    assert "it sent 250 rows" in told
+    assert "published=250" in told
     assert shop.state(ids[0]) is State.QUEUED
     assert json.loads(run(shop, "stats", "--json").output)["relays"] == []
 

@@ -68,7 +68,7 @@ def test_stats_and_doctor_say_so(shop: Shop) -> None:
     assert [one["kind"] for one in numbers["not_taken"]] == ["celery"]
     found = json.loads(run(shop, "doctor", "--json", "--database", url_of(shop)).output)["checks"]
     (verdict,) = (one for one in found if one["check"] == "outbox" and one["level"] == "warn")
-    assert "2 celery rows wait, the oldest for 1 h, and no relay takes them" in verdict["says"]
+    assert "2 celery rows wait, the oldest for 1 h, and no relay sends them" in verdict["says"]
     assert "--celery-app" in verdict["advice"]
 
 
@@ -78,7 +78,7 @@ def test_a_living_relay_that_takes_them_is_known(shop: Shop) -> None:
     member = Membership(shop.client.settings, shop.client.scripts, lambda: dict(about))
     member.begin()
     try:
-        assert "Not taken" not in run(shop, "outbox", "stats", "--database", url_of(shop)).output
+        assert "No relay for" not in run(shop, "outbox", "stats", "--database", url_of(shop)).output
     finally:
         member.end()
 

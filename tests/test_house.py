@@ -19,7 +19,7 @@ MOST_FILES = 15
 NAMED_BY_DJANGO = {"Command"}
 TWICE: set[str] = set()
 LONG_FUNCTIONS = {"relier/submit/push.py:submission_of"}
-LONG_FILES = {"relier/lock.py", "relier/outbox/relay/relay.py", "relier/run/context.py"}
+LONG_FILES: set[str] = set()
 LARGE_FOLDERS = {"relier"}
 
 

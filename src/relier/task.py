@@ -1,4 +1,4 @@
-"""`@rl_task`: a typed function that can be pushed. Calling it still just calls it."""
+"""Define `@rl_task`, which makes a typed function that can be pushed. Calling the task still calls the function."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from relier.options import PushOptions, TaskOptions, durability_of, task_options
 from relier.outbox.push import Writer, outbox_of
 from relier.outbox.row import NewRow, new_row
 from relier.store.call import Durability
+from relier.store.wire import run_sync
 from relier.submit.bulk import Bulk, blocks
 from relier.submit.client import Client, default_client
 from relier.submit.guards import Guards
-from relier.submit.push import NO_OPTIONS, bytes_held, is_duplicate, level_of, submission_of, trouble_with
+from relier.submit.push import NO_OPTIONS, bytes_held, is_duplicate, level_of, refusal_in, submission_of
 from relier.submit.receipt import SyncTaskReceipt, TaskReceipt
 
 if TYPE_CHECKING:
@@ -32,34 +33,34 @@ R = TypeVar("R")
 
 
 class Pushable(Generic[P, R]):
-    """A task with the options of its next pushes."""
+    """Push a task, with the options of `with_options`."""
 
     def __init__(self, task: RlTask[P, R], push: PushOptions) -> None:
         self._task = task
         self._push = push
 
     async def apush(self, *args: P.args, **kwargs: P.kwargs) -> TaskReceipt[R]:
-        """Accept one call; when this returns, the record exists."""
+        """Push one call. When this returns, the ledger has the task's record."""
         client = default_client()
-        level, task, admission = self._one(client, args, kwargs)
-        (answer,) = await client.asubmit([task], admission, level)
-        return TaskReceipt(answer.id, **self._about(client, level, self._judged(task, answer)))
+        level, task, admission = self._submission(client, args, kwargs)
+        (answer,) = await client.awaiting.submit([task], admission, level)
+        return TaskReceipt(answer.id, **self._about(client, level, self._is_duplicate(task, answer)))
 
     def push(self, *args: P.args, **kwargs: P.kwargs) -> SyncTaskReceipt[R]:
-        """The same, blocking: for scripts, threads and sync frameworks. Works where an event loop runs, too."""
+        """Push one call and block, in scripts, threads and sync frameworks. Also works where an event loop runs."""
         client = default_client()
-        level, task, admission = self._one(client, args, kwargs)
-        (answer,) = client.submit([task], admission, level)
-        return SyncTaskReceipt(answer.id, **self._about(client, level, self._judged(task, answer)))
+        level, task, admission = self._submission(client, args, kwargs)
+        (answer,) = run_sync(client.blocking.submit([task], admission, level))
+        return SyncTaskReceipt(answer.id, **self._about(client, level, self._is_duplicate(task, answer)))
 
     async def apush_many(
         self, calls: Iterable[tuple[Any, ...] | dict[str, Any]], *, task_ids: Iterable[str] | None = None
     ) -> list[TaskReceipt[R]]:
-        """Push many calls, as many as you like: tuples are positional, dicts keyword arguments. Receipts in order.
+        """Push any number of calls: tuples of positional, dicts of keyword arguments. Return the receipts in order.
 
-        They are let in or refused as a whole. Where some fail otherwise, a PartialPushError says which. Every error
-        that leaves it open what was accepted has `task_ids`: with them the same calls can be pushed again, and none
-        becomes a second task.
+        The calls are admitted or refused as a whole. If some fail for another reason, a PartialPushError names them.
+        Every error after which it is unknown what was accepted has `task_ids`: push the same calls again with these
+        ids, and none becomes a second task.
         """
         client = default_client()
         bulk = Bulk(self._task, self._push, client, task_ids)
@@ -67,32 +68,35 @@ class Pushable(Generic[P, R]):
             bulk.add(block)
             await asyncio.sleep(0)
         while chunks := bulk.next_piece():
-            bulk.heard(await client.asubmit_all(chunks, bulk.price(), bulk.level))
-        return [TaskReceipt(one.id, **self._about(client, bulk.level, one.duplicate)) for one in bulk.pushed()]
+            bulk.answered(await client.awaiting.submit_all(chunks, bulk.admission(), bulk.level))
+        return [TaskReceipt(each.id, **self._about(client, bulk.level, each.duplicate)) for each in bulk.pushed()]
 
     def push_many(
         self, calls: Iterable[tuple[Any, ...] | dict[str, Any]], *, task_ids: Iterable[str] | None = None
     ) -> list[SyncTaskReceipt[R]]:
-        """The same, blocking."""
+        """Push any number of calls, like `apush_many`, but block."""
         client = default_client()
         bulk = Bulk(self._task, self._push, client, task_ids)
         for block in blocks(calls):
             bulk.add(block)
         while chunks := bulk.next_piece():
-            bulk.heard(client.submit_all(chunks, bulk.price(), bulk.level))
-        return [SyncTaskReceipt(one.id, **self._about(client, bulk.level, one.duplicate)) for one in bulk.pushed()]
+            bulk.answered(run_sync(client.blocking.submit_all(chunks, bulk.admission(), bulk.level)))
+        return [SyncTaskReceipt(each.id, **self._about(client, bulk.level, each.duplicate)) for each in bulk.pushed()]
 
     def push_in(self, where: Any, /, *args: P.args, **kwargs: P.kwargs) -> SyncTaskReceipt[R]:
-        """Accept one call if and when a transaction commits: of a SQLAlchemy session or connection, or of a Django
-        database, by its alias (None: the default one). Its id is known at once; a relay sends it after the commit."""
+        """Push one call if and when a transaction commits. A relay sends the task after the commit.
+
+        `where` is a SQLAlchemy session or connection, or the alias of a Django database (None: the default one). The
+        task's id is known at once.
+        """
         return self.write_to(outbox_of(where), where, args, kwargs)
 
     async def apush_in(self, where: Any, /, *args: P.args, **kwargs: P.kwargs) -> TaskReceipt[R]:
-        """The same, for async code."""
+        """Push one call with a transaction, like `push_in`, from async code."""
         return await self.awrite_to(outbox_of(where), where, args, kwargs)
 
     def write_to(self, outbox: Writer, where: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SyncTaskReceipt[R]:
-        """`push_in` into this outbox."""
+        """Push one call like `push_in`, into this outbox."""
         client = default_client()
         row, about = self._row(client, args, kwargs)
         outbox.write(where, [row])
@@ -101,19 +105,20 @@ class Pushable(Generic[P, R]):
     async def awrite_to(
         self, outbox: Writer, where: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> TaskReceipt[R]:
+        """Push one call like `apush_in`, into this outbox."""
         client = default_client()
         row, about = self._row(client, args, kwargs)
         await outbox.awrite(where, [row])
         return TaskReceipt(row.task_id, **about)
 
     def _row(self, client: Client, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[NewRow, dict[str, Any]]:
-        _, task, admission = self._one(client, args, kwargs)
-        check_submission(task, client.settings.max_payload_bytes)  # here, where the caller hears of it
-        # No durability: none is reached, and nothing accepted, before a relay has sent it.
+        _, task, admission = self._submission(client, args, kwargs)
+        check_submission(task, client.settings.max_payload_bytes)  # here, so that the caller gets the error
+        # No durability: the ledger accepts the task only after a relay has sent it.
         about = {"read_result": self._task.arguments.decode_result, "client": client}
         return new_row(task, admission, self._push.order_key or ""), about
 
-    def _one(
+    def _submission(
         self, client: Client, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Durability, Submission, Admission | None]:
         settings = client.settings
@@ -123,11 +128,11 @@ class Pushable(Generic[P, R]):
         guards = self._task.guards
         return level, submission, guards.admission(settings, guards.load(settings, [(args, kwargs)], held))
 
-    def _judged(self, task: Submission, answer: Accepted) -> bool:
-        """Whether an answered push is a duplicate; raises where it is no push at all."""
-        trouble = trouble_with(task, answer, self._task.options.on_duplicate)
-        if trouble is not None:
-            raise trouble
+    def _is_duplicate(self, task: Submission, answer: Accepted) -> bool:
+        """Return whether the push is a duplicate. Raise if the answer refuses the push."""
+        error = refusal_in(task, answer, self._task.options.on_duplicate)
+        if error is not None:
+            raise error
         return is_duplicate(task, answer)
 
     def _about(self, client: Client, level: Durability, duplicate: bool) -> dict[str, Any]:
@@ -141,7 +146,7 @@ class Pushable(Generic[P, R]):
 
 
 class RlTask(Pushable[P, R]):
-    """A function that can be pushed. `name` is its identity: module and name, unless it was given one."""
+    """Represent a function that can be pushed. `name` identifies the task: module and name, unless it was given one."""
 
     __name__: str
     __qualname__: str
@@ -176,44 +181,48 @@ class RlTask(Pushable[P, R]):
         idempotency_key: str | None = None,
         order_key: str | None = None,
     ) -> Pushable[P, R]:
-        """The same task, pushed otherwise: `await t.with_options(delay=60).apush(…)`. `order_key`: rows of an outbox
-        with the same one are sent in their order, by a relay with `--ordered`."""
+        """Return the same task with other options for its pushes: `await t.with_options(delay=60).apush(…)`.
+
+        `order_key`: a relay with `--ordered` sends outbox rows that have the same key in their order.
+        """
         level = None if durability is None else durability_of(durability)
         return Pushable(
             self, PushOptions(task_id, delay, eta, expires, priority, queue, level, idempotency_key, order_key)
         )
 
     def migration(self, *, from_version: int) -> Callable[[Migration], Migration]:
-        """Declare how a payload of `from_version` becomes one of the next version: `{"args": […], "kwargs": {…}}` in,
-        and the same out. See run/migrations.py."""
+        """Register a function that turns a payload of `from_version` into one of the next version.
+
+        The function gets and returns `{"args": […], "kwargs": {…}}`. See run/migrations.py.
+        """
         newest = self.options.schema_version - 1
         if isinstance(from_version, bool) or not isinstance(from_version, int) or not 1 <= from_version <= newest:
             raise ConfigurationError(
-                f"task {self.name}: a migration leads from one of the versions 1 to {newest}, not {from_version!r}; "
-                f"its schema_version is {self.options.schema_version}"
+                f"task {self.name}: from_version must be from 1 to {newest}, not {from_version!r}, because the task's "
+                f"schema_version is {self.options.schema_version}"
             )
 
         def keep(step: Migration) -> Migration:
             if from_version in self.migrations:
-                raise ConfigurationError(f"task {self.name}: there are two migrations from version {from_version}")
+                raise ConfigurationError(f"task {self.name} has two migrations from version {from_version}; remove one")
             if not callable(step) or inspect.iscoroutinefunction(step):
-                raise ConfigurationError(f"task {self.name}: a migration is a plain function, not {step!r:.60}")
+                raise ConfigurationError(f"task {self.name}: a migration must be a plain function, not {step!r:.60}")
             self.migrations[from_version] = step
             return step
 
         return keep
 
     def receipt(self, task_id: str) -> TaskReceipt[R]:
-        """The receipt of an earlier `apush`, from its id."""
+        """Return the receipt of an earlier `apush`, from the task's id."""
         return TaskReceipt(task_id, read_result=self.arguments.decode_result)
 
     def sync_receipt(self, task_id: str) -> SyncTaskReceipt[R]:
-        """The receipt of an earlier `push`, from its id."""
+        """Return the receipt of an earlier `push`, from the task's id."""
         return SyncTaskReceipt(task_id, read_result=self.arguments.decode_result)
 
 
-class Decorator:
-    """`@rl_task(…)`: what is left to do once the options are known."""
+class TaskDecorator:
+    """Make a function a task, with the options given to `@rl_task(…)`."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._options = options
@@ -228,15 +237,13 @@ class Decorator:
     def __call__(self, fn: Callable[P, R]) -> RlTask[P, R]: ...
     def __call__(self, fn: Callable[..., Any]) -> RlTask[Any, Any]:
         if not _is_function(fn):
-            raise ConfigurationError(f"@rl_task stands on a function (def or async def), not on {fn!r:.60}")
+            raise ConfigurationError(f"@rl_task decorates a function (def or async def), not {fn!r:.60}")
         options = task_options(registry.identity(fn), self._options)
         if options.name.endswith("<lambda>"):
-            raise ConfigurationError(
-                "@rl_task stands on a def, not on a lambda, which has no name; give it one: name=…"
-            )
+            raise ConfigurationError("@rl_task needs a name for a lambda, which has none; pass name=…, or use def")
         if _is_method(fn):
             raise ConfigurationError(
-                f"@rl_task stands on {options.name}, a method, and a worker has no object to call it on; make it a "
+                f"@rl_task decorates {options.name}, a method, but a worker has no object to call it on; make it a "
                 f"function of the module, or a @staticmethod"
             )
         task: RlTask[Any, Any] = RlTask(fn, options)
@@ -245,13 +252,13 @@ class Decorator:
 
 
 def _is_function(fn: Any) -> bool:
-    """Or something else with a name that can be called like one: a static method, what another decorator made."""
+    """Return whether `fn` is a function or can be called like one: a static method, the result of a decorator."""
     named = callable(fn) and not inspect.isclass(fn) and hasattr(fn, "__qualname__")
     return named and not inspect.isgeneratorfunction(fn) and not inspect.isasyncgenfunction(fn)
 
 
 def _is_method(fn: Any) -> bool:
-    """Whether it is defined in a class and takes `self`."""
+    """Return whether `fn` is defined in a class and takes `self`."""
     within = fn.__qualname__.rpartition(".")[0]
     if not inspect.isfunction(fn) or not within or within.endswith("<locals>"):
         return False
@@ -267,9 +274,9 @@ def rl_task(fn: Callable[Concatenate[TaskContext, P], R], /) -> RlTask[P, R]: ..
 @overload
 def rl_task(fn: Callable[P, R], /) -> RlTask[P, R]: ...
 @overload
-def rl_task(**options: Any) -> Decorator: ...
-def rl_task(fn: Callable[..., Any] | None = None, /, **options: Any) -> RlTask[Any, Any] | Decorator:
-    """Make a function a task, bare or with options.
+def rl_task(**options: Any) -> TaskDecorator: ...
+def rl_task(fn: Callable[..., Any] | None = None, /, **options: Any) -> RlTask[Any, Any] | TaskDecorator:
+    """Make a function a task: `@rl_task`, or `@rl_task(…)` with options.
 
     name, queue, priority (−9 … 9), soft_timeout, hard_timeout, on_soft_timeout (called with the TaskContext),
     max_resurrections, retries (a number or `Retries(…)`), on_lost ("retry", "bury", "hold"), durability, result_ttl,
@@ -277,5 +284,5 @@ def rl_task(fn: Callable[..., Any] | None = None, /, **options: Any) -> RlTask[A
     idempotent, idempotency_key (a template or a function), idempotency_ttl, on_duplicate ("return", "raise" or
     "replace").
     """
-    decorator = Decorator(options)
+    decorator = TaskDecorator(options)
     return decorator if fn is None else cast(RlTask[Any, Any], decorator(fn))

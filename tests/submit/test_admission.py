@@ -191,7 +191,7 @@ async def test_a_bulk_above_the_burst_is_the_callers_mistake(clocked: Crew) -> N
             plain.push_many([()] * calls)
     with pytest.raises(InvalidSubmissionError, match="6 tasks never fit into admission limit 'key:mail'"):
         mail.push_many([()] * 6)
-    with pytest.raises(ValueError, match=r"3 tasks of weight 4 never fit .* takes 10 at once"):
+    with pytest.raises(ValueError, match=r"3 tasks of weight 4 never fit .* admits 10 at once"):
         heavy.push_many([()] * 3)
     assert clocked.count("submitted") == 0
 
@@ -335,11 +335,11 @@ async def test_any_key_will_do(clocked: Crew, tenant: str) -> None:
 @pytest.mark.parametrize(
     ("template", "complaint"),
     [
-        ("{tenant}", "names {tenant}, but the function has no such argument; it has customer, cents"),
+        ("{tenant}", "names {tenant}, but the function has no such argument; its arguments are: customer, cents"),
         ("{ctx}", "no such argument"),
         ("{}", "must name its arguments"),
         ("{0}", "must name its arguments"),
-        ("{customer", "is no template"),
+        ("{customer", "is not a valid template"),
         ("", "cannot work"),
     ],
 )

@@ -128,7 +128,7 @@ async def test_a_bulk_that_broke_off_in_the_middle_goes_on_under_its_ids(
     assert len(caught.value.task_ids) == len(outcomes) == 5_000
     told = sum(error is None for error in outcomes.values())
     assert 100 <= told < submitted(fragile) - before < 5_000, "some were accepted, and not all of those are known"
-    assert "it was not sent" in str([*outcomes.values()][-1])
+    assert "the task was not sent" in str([*outcomes.values()][-1])
     receipts = await push(way, task, calls, task_ids=caught.value.task_ids)
     assert tuple(receipt.id for receipt in receipts) == caught.value.task_ids
     assert submitted(fragile) == before + 5_000
@@ -171,11 +171,11 @@ async def test_a_bulk_that_was_not_confirmed_names_all_its_ids(boot: Boot, setti
 @pytest.mark.parametrize(
     ("ids", "why"),
     [
-        (["a", "b"], "task_ids has 2 ids, and there are more calls"),
-        (["a", "b", "c", "d"], "task_ids has 4 ids, and there are fewer calls"),
-        (["a", "b", "a"], "names a task twice"),
-        ("abc", "task_ids is a list of ids, not 'abc'"),
-        (["a", "b", 3], "task_ids is a list of ids"),
+        (["a", "b"], "task_ids has 2 ids, but there are more calls"),
+        (["a", "b", "c", "d"], "task_ids has 4 ids, but there are fewer calls"),
+        (["a", "b", "a"], "contains an id twice"),
+        ("abc", "task_ids must be a list of ids, not 'abc'"),
+        (["a", "b", 3], "task_ids must be a list of ids"),
         (["a", "b", "c d"], "c d"),
     ],
 )

@@ -331,7 +331,7 @@ async def test_or_an_error_that_names_it(crew: Crew) -> None:
         strict.push(1)
     assert caught.value.task_id == first.id
     crew.commit(crew.start())
-    with pytest.raises(DuplicateTaskError, match=r"is done already; nothing was pushed") as done:
+    with pytest.raises(DuplicateTaskError, match=r"is already done; nothing was pushed") as done:
         await strict.apush(1)
     assert done.value.task_id == first.id
     assert crew.count("submitted") == 1

@@ -177,17 +177,17 @@ def accepted(chunk: list[Submission]) -> list[Accepted]:
 def test_all_that_were_accepted_come_in_order() -> None:
     bulk = bulk_of(150)
     while chunks := bulk.next_piece():
-        bulk.heard([accepted(chunk) for chunk in chunks])
+        bulk.answered([accepted(chunk) for chunk in chunks])
     assert [task.id for task in bulk.pushed()] == [*map(str, range(150))]
 
 
 def test_where_some_were_refused_the_error_says_which() -> None:
     bulk = bulk_of(101)
     (first,) = bulk.next_piece()
-    bulk.heard([accepted(first)])
+    bulk.answered([accepted(first)])
     bulk.next_piece()
     full = StoreFullError("no room")
-    bulk.heard([full])
+    bulk.answered([full])
     assert bulk.next_piece() == []
     with pytest.raises(PartialPushError, match=r"100 of 101 tasks were accepted.*StoreFullError: no room") as caught:
         bulk.pushed()
@@ -198,7 +198,7 @@ def test_where_some_were_refused_the_error_says_which() -> None:
 def test_where_all_were_refused_it_is_that_error() -> None:
     bulk = bulk_of(101)
     bulk.next_piece()
-    bulk.heard([StoreFullError("no room")])
+    bulk.answered([StoreFullError("no room")])
     with pytest.raises(StoreFullError, match="no room") as caught:
         bulk.pushed()
     assert caught.value.task_ids == tuple(map(str, range(101)))

@@ -46,10 +46,10 @@ class Shop:
 @pytest.mark.parametrize(
     ("made", "says"),
     [
-        (Shop, "stands on a function"),
-        (functools.partial(print, 1), "stands on a function"),
-        (lambda: None, "not on a lambda, which has no name; give it one"),
-        (Shop.sell, r"stands on .*\.Shop\.sell, a method, and a worker has no object to call it on"),
+        (Shop, "decorates a function"),
+        (functools.partial(print, 1), "decorates a function"),
+        (lambda: None, "a name for a lambda, which has none"),
+        (Shop.sell, r"decorates .*\.Shop\.sell, a method, but a worker has no object to call it on"),
     ],
     ids=["class", "partial", "lambda", "method"],
 )
@@ -67,7 +67,7 @@ def test_a_lambda_with_a_name_is_a_task() -> None:
 @pytest.mark.parametrize("made", [5, None, "text"], ids=repr)
 def test_a_decorator_on_something_else_is_refused(made: Any) -> None:
     decorator: Any = rl_task()
-    with pytest.raises(ConfigurationError, match="stands on a function"):
+    with pytest.raises(ConfigurationError, match="decorates a function"):
         decorator(made)
 
 
@@ -79,7 +79,7 @@ def test_a_generator_is_refused() -> None:
         yield 1
 
     for function in (numbers, anumbers):
-        with pytest.raises(ConfigurationError, match="stands on a function"):
+        with pytest.raises(ConfigurationError, match="decorates a function"):
             rl_task(function)
 
 

@@ -1,1 +1,1 @@
-"""1 enter: a call becomes a record, and its caller gets a receipt."""
+"""Submit tasks: turn a call into a record in the ledger, and give its caller a receipt."""

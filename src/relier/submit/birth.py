@@ -1,12 +1,12 @@
-"""The birth mark of a namespace, as one process knows it.
+"""Remember the birth mark of a namespace, to notice when its store was emptied or replaced.
 
-A namespace gets a random mark when it is first opened, and keeps it as long as its data: through restarts, failovers
-and backups that are restored. Another mark under the same name means that the store was emptied (FLUSHALL, a lost
-volume) or that another store answers in its place. All tasks that were accepted before are then gone. A namespace that
-an earlier release made has no mark until this release opens it, which is no change.
+A namespace gets a random mark when it is first opened, and keeps the mark as long as its data: through restarts,
+failovers and restored backups. Another mark under the same name means that the store was emptied (FLUSHALL, a lost
+volume) or that another store answers in its place. All tasks accepted before are then gone. A namespace made by an
+earlier release has no mark until this release opens it; that does not count as a change.
 
-What the mark does not show: a store that was set back to an earlier state of its own, and one that was emptied while
-no process was running that remembers it. A copy of a store has the mark of the original.
+The mark does not reveal a store that was reset to an earlier state of its own, nor a store that was emptied while no
+process ran that remembers the mark. A copy of a store has the mark of the original.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log = logging.getLogger("relier.store")
 
 
 class BirthMark:
-    """The mark this process saw last. Shared by all who use one client, so that a change is logged once."""
+    """Hold the mark this process saw last. All users of one client share it, so that a change is logged once."""
 
     def __init__(self, where: Callable[[], str]) -> None:
         self.mark = ""  # not known yet
@@ -27,15 +27,15 @@ class BirthMark:
         self._lock = threading.Lock()
 
     def learn(self, mark: str) -> bool:
-        """Remember the mark that the store has now. True: the store had another one before."""
+        """Remember the mark that the store has now. Return whether it had another one before."""
         with self._lock:
             before, self.mark = self.mark, mark
         if before in {"", mark}:
             return False
         log.error(
-            "the store was emptied or replaced: %s has birth mark %s now, and had %s before; every task that was "
-            "accepted before then is lost unless a backup or an outbox has it; results of attempts from before are "
-            "refused; this process goes on with what the store holds now; find out who emptied it, and see `rl doctor`",
+            "the store was emptied or replaced: %s has birth mark %s now, and had %s before; every task accepted "
+            "before is lost unless a backup or an outbox has it, and results of earlier attempts are refused; this "
+            "process continues with what the store holds now; find out who emptied the store, and see `rl doctor`",
             self._where(),
             mark,
             before,

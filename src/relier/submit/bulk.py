@@ -1,14 +1,15 @@
-"""A `push_many` under way, without the connection to the store: what to submit next, and what was answered.
+"""Plan a `push_many`, without IO: decide what to submit next, and collect the answers.
 
-A bulk of any length is pushed in bounded pieces. Every call is checked and weighed before the first one is sent, so
-that a mistake in the last one pushes nothing. Only the first 8 MiB of submissions are kept from that pass; the
-others are made again when their piece is sent, so memory grows with the calls and the receipts, not with the payloads.
+A bulk of any length is pushed in bounded pieces. Every call is checked and counted against the limits before the first
+one is sent, so a mistake in the last call means that nothing is pushed. Only the first 8 MiB of submissions are kept
+from that pass. The others are made again when their piece is sent, so memory grows with the calls and the receipts, not
+with the payloads.
 
-A bulk is let in or refused as a whole. Chunks are submitted one by one until one brings something new: that one pays
-for itself and all that follow it. The rest is submitted without being weighed again.
+A bulk is admitted or refused as a whole. Chunks are submitted one by one until one of them contains a new task. That
+chunk is charged for itself and for everything after it. The rest is submitted without being charged again.
 
-Each task has its id from the start. Pushing the same calls again under the same ids makes no second task: that is how
-a bulk is repeated whose answer was lost.
+Each task has its id from the start. Pushing the same calls again under the same ids makes no second task, so a bulk
+whose answer was lost can be repeated.
 """
 
 from __future__ import annotations
@@ -33,41 +34,41 @@ from relier.ledger.records import Accepted, Admission, Submission, new_task_id
 from relier.options import PushOptions
 from relier.submit.client import Client
 from relier.submit.guards import NOTHING
-from relier.submit.push import bytes_held, call_of, is_duplicate, level_of, submission_of, trouble_with
+from relier.submit.push import bytes_held, call_of, is_duplicate, level_of, refusal_in, submission_of
 
 if TYPE_CHECKING:
     from relier.task import RlTask
 
-BLOCK_CALLS = 200  # calls checked at once: between two blocks an event loop can turn
-PIECE_CHUNKS, PIECE_BYTES = 20, 2 * 1024 * 1024  # of one round trip: some 2,000 tasks
+BLOCK_CALLS = 200  # calls checked at once; an event loop may do other work between two blocks
+PIECE_CHUNKS, PIECE_BYTES = 20, 2 * 1024 * 1024  # per round trip: about 2,000 tasks
 KEPT_BYTES = 8 * 1024 * 1024
-OBJECT_BYTES = 1024  # about what a Submission takes besides its payload
+OBJECT_BYTES = 1024  # roughly the size of a Submission without its payload
 MOST_HELD = 2**53
 
 
 class Pushed(NamedTuple):
-    """One accepted task of a bulk."""
+    """Represent one accepted task of a bulk."""
 
     id: str
     duplicate: bool
 
 
 def blocks(calls: Iterable[Any]) -> Iterator[list[Any]]:
-    """The calls of a bulk, some at a time."""
+    """Yield the calls of a bulk in blocks."""
     rest = iter(calls)
     while block := list(islice(rest, BLOCK_CALLS)):
         yield block
 
 
 class Bulk:
-    """First `add` all calls. Then, while `next_piece` has chunks: submit them, and pass the answers to `heard`."""
+    """Plan one bulk. First `add` all calls. Then submit what `next_piece` returns and call `answered`, until done."""
 
     def __init__(
         self, task: RlTask[Any, Any], push: PushOptions, client: Client, task_ids: Iterable[str] | None = None
     ) -> None:
         if push.task_id is not None or push.idempotency_key is not None:
             raise ConfigurationError(
-                "task_id and idempotency_key name one task, and push_many makes many; nothing was pushed; give the ids "
+                "task_id and idempotency_key name one task, but push_many makes many; nothing was pushed; pass the ids "
                 "as push_many(calls, task_ids=[…]), one for each call"
             )
         self.level = level_of(task, push, client)
@@ -88,7 +89,7 @@ class Bulk:
     # --- the calls -----------------------------------------------------------------------------------------------
 
     def add(self, block: Sequence[Any]) -> None:
-        """Check and weigh some calls. Raises what is wrong with them; nothing was pushed."""
+        """Check some calls and count them against the limits. Raise if a call is wrong. Nothing is pushed yet."""
         calls = [call_of(item) for item in block]
         first = len(self._calls)
         self._calls += calls
@@ -96,7 +97,7 @@ class Bulk:
         tasks = [self._make(number) for number in range(first, len(self._calls))]
         most = self._client.settings.max_payload_bytes
         for number, task in enumerate(tasks, first):
-            # Calls of one bulk differ in id, key and payload only, and the ledger checks each again as it is sent.
+            # Calls of one bulk differ in id, key and payload only, and the ledger checks each again when it is sent.
             if number == 0 or task.key or self._chosen is not None or len(task.payload) > most:
                 check_submission(task, most)
             self._keep(task)
@@ -111,7 +112,7 @@ class Bulk:
         return ids
 
     def _make(self, number: int) -> Submission:
-        """The submission of one call. Made twice where the first one was not kept; only its time differs then."""
+        """Return the submission of one call. If an earlier one was not kept, the new one differs in its time only."""
         push, client = self._push, self._client
         task_id = self._ids[number]
         if self._chosen is not None:
@@ -138,7 +139,7 @@ class Bulk:
     # --- the pieces ----------------------------------------------------------------------------------------------
 
     def next_piece(self) -> list[list[Submission]]:
-        """The chunks to submit next; none: all was sent, or a chunk failed and the rest will not be sent."""
+        """Return the chunks to submit next, or none if all were sent or if one failed and the rest is not sent."""
         if self._chunks is None:
             if self._chosen is not None and len(self._chosen) > len(self._calls):
                 raise _miscounted(len(self._chosen), "fewer")
@@ -151,10 +152,10 @@ class Bulk:
                 break
         return self._piece
 
-    def price(self) -> Admission | None:
-        """What the piece must pass: an unpaid chunk for itself and all that follows it. Ask once a piece."""
+    def admission(self) -> Admission | None:
+        """Return the limits for the piece. An unpaid chunk is charged for all that follows too. Call once per piece."""
         settings = self._client.settings
-        if self._paid:  # let in already, but where bytes are limited they must still be counted
+        if self._paid:  # already admitted, but if bytes are limited, they must still be counted
             return Admission(max_bytes=MOST_HELD) if settings.admission_max_bytes else None
         (chunk,) = self._piece
         first, load = len(self._outcomes), self._left
@@ -162,42 +163,42 @@ class Bulk:
         self._left = load - self._task.guards.load(settings, calls, self._held(chunk))
         return self._task.guards.admission(settings, load, self._left)
 
-    def heard(self, answers: Sequence[list[Accepted] | RelierError]) -> None:
-        """An answer for each chunk of the piece."""
+    def answered(self, answers: Sequence[list[Accepted] | RelierError]) -> None:
+        """Collect the answers, one for each chunk of the piece."""
         failed: RelierError | None = None
         for chunk, answer in zip(self._piece, answers, strict=True):
             if isinstance(answer, RelierError):
                 failed = failed or answer
                 self._outcomes += [answer] * len(chunk)
                 continue
-            self._outcomes += map(self._judged, chunk, answer)
+            self._outcomes += map(self._outcome_of, chunk, answer)
             self._paid = self._paid or any(not is_duplicate(*pair) for pair in zip(chunk, answer, strict=True))
         if failed is not None:
             self._give_up(failed)
 
-    def _judged(self, task: Submission, answer: Accepted) -> Pushed | RelierError:
-        trouble = trouble_with(task, answer, self._task.options.on_duplicate)
-        return trouble or Pushed(answer.id, is_duplicate(task, answer))
+    def _outcome_of(self, task: Submission, answer: Accepted) -> Pushed | RelierError:
+        error = refusal_in(task, answer, self._task.options.on_duplicate)
+        return error or Pushed(answer.id, is_duplicate(task, answer))
 
     def _give_up(self, error: RelierError) -> None:
-        """The rest is not sent: an outage would cost every piece its deadline, and all can be pushed again."""
+        """Do not send the rest: an outage would cost every piece its deadline, and the bulk can be pushed again."""
         self._chunks = iter(())
         left = len(self._ids) - len(self._outcomes)
         if left:
             unsent = StoreError(
-                f"it was not sent, because a task before it failed with {type(error).__name__}: {error}"
+                f"the task was not sent, because one before it failed with {type(error).__name__}: {error}"
             )
             self._outcomes += [unsent] * left
 
     # --- the end -------------------------------------------------------------------------------------------------
 
     def pushed(self) -> list[Pushed]:
-        """All tasks, in order. Where some were not accepted: the error, with the ids of all."""
+        """Return all tasks, in order. If some were not accepted, raise an error with the ids of all."""
         errors = [outcome for outcome in self._outcomes if isinstance(outcome, RelierError)]
         if not errors:
             return self._outcomes  # type: ignore[return-value]
         if len(errors) < len(self._ids):
-            outcomes = (one if isinstance(one, RelierError) else None for one in self._outcomes)
+            outcomes = (each if isinstance(each, RelierError) else None for each in self._outcomes)
             raise PartialPushError(dict(zip(self._ids, outcomes, strict=True)))
         if isinstance(errors[0], StoreError | PushIndeterminate):
             errors[0].task_ids = tuple(self._ids)
@@ -211,15 +212,15 @@ class Bulk:
 def _checked_ids(task_ids: Iterable[str]) -> list[str]:
     ids = [] if isinstance(task_ids, str) else list(task_ids)
     if isinstance(task_ids, str) or not all(isinstance(each, str) for each in ids):
-        raise InvalidSubmissionError(f"task_ids is a list of ids, not {task_ids!r:.60}; nothing was pushed")
+        raise InvalidSubmissionError(f"task_ids must be a list of ids, not {task_ids!r:.60}; nothing was pushed")
     if len(set(ids)) < len(ids):
         raise InvalidSubmissionError(
-            "task_ids names a task twice; nothing was pushed; give every call an id of its own"
+            "task_ids contains an id twice; nothing was pushed; give every call an id of its own"
         )
     return ids
 
 
 def _miscounted(ids: int, calls: str) -> InvalidSubmissionError:
     return InvalidSubmissionError(
-        f"task_ids has {ids} ids, and there are {calls} calls; nothing was pushed; give one id for each call, in order"
+        f"task_ids has {ids} ids, but there are {calls} calls; nothing was pushed; give one id for each call, in order"
     )

@@ -1,5 +1,8 @@
-"""Which calls are the same: a digest of the arguments' values. Equal values of the same types have one, in whatever
-order their dicts and sets were made, and whether or not a model's defaults were spelled out."""
+"""Compute a digest of a call's arguments, to recognize equal calls.
+
+Equal values of the same types have the same digest, whatever the order of their dicts and sets, and whether or not a
+model's defaults were given explicitly.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ _SORTED = msgspec.json.Encoder(order="sorted")
 
 
 def digest(values: Mapping[str, Any]) -> str:
-    """Of what `canonical` made, by name."""
+    """Return the digest of canonical values, by name."""
     return hashlib.sha256(_SORTED.encode(values)).hexdigest()
 
 
 def canonical(value: Any) -> Any:
-    """Words of JSON that are the same where values are. A ValueError for what could not travel."""
+    """Return JSON values that are equal if the given values are. Raise ValueError if a value cannot be encoded."""
     kind = type(value)
     if kind in PLAIN:
         return value
@@ -44,7 +47,7 @@ def _dict(value: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _fields(model: Any) -> Any:
-    """All of them: what travels leaves out what nobody set."""
+    """Return all fields of a model. The encoded form, unlike this, leaves out fields that were not set."""
     if not is_pydantic(type(model)) or type(model).__pydantic_root_model__:
         return fields_of(model)
     return {name: getattr(model, name) for name in type(model).model_fields} | (model.model_extra or {})

@@ -1,7 +1,7 @@
-"""The guards of a push: its idempotency key and the admission limits it must pass. The submit script checks both; here
-it is only worked out what to ask for. A task without guards costs nothing here.
+"""Compute the guards of a push: its idempotency key, and the admission limits it must pass.
 
-Templates are read when the task is defined: one that names an unknown argument is refused there.
+The submit script checks both. A task without guards costs nothing here. Templates are parsed when the task is defined,
+and one that names an unknown argument is refused then.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 MakeKey = Callable[[Args, Kwargs, bytes], str]
-LONGEST_KEY, SHOWN_OF_KEY = 100, 60  # letters
+LONGEST_KEY, SHOWN_OF_KEY = 100, 60  # characters
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What some calls weigh: on limits of their own, in number, and in bytes where those count."""
+    """Hold what some calls cost: per limit, in number, and in bytes if bytes are limited."""
 
     costs: Counter[Limit]
     calls: int
@@ -50,7 +50,7 @@ NOTHING = Load(Counter(), 0)
 
 
 class Template:
-    """`tenant:{tenant_id}` over the arguments of one function."""
+    """Fill in a template such as `tenant:{tenant_id}` from the arguments of one function."""
 
     def __init__(self, text: str, arguments: Arguments, what: str) -> None:
         self._text = text
@@ -61,7 +61,7 @@ class Template:
         for name in fields_of(text, what):
             if name not in known and not free:
                 raise ConfigurationError(
-                    f"{what} {text!r} names {{{name}}}, but the function has no such argument; it has "
+                    f"{what} {text!r} names {{{name}}}, but the function has no such argument; its arguments are: "
                     f"{', '.join(known) or 'none'}"
                 )
 
@@ -76,11 +76,11 @@ class Template:
 
 
 def fields_of(text: str, what: str) -> list[str]:
-    """The argument names a template uses."""
+    """Return the argument names that a template uses."""
     try:
         parsed = [field for _, field, _, _ in string.Formatter().parse(text) if field is not None]
     except ValueError as error:
-        raise ConfigurationError(f"{what} {text!r} is no template: {error}") from error
+        raise ConfigurationError(f"{what} {text!r} is not a valid template: {error}") from error
     names = [field.partition(".")[0].partition("[")[0] for field in parsed]
     if "" in names or any(name.isdigit() for name in names):
         raise ConfigurationError(f"{what} {text!r} must name its arguments: {{tenant_id}}, not {{}} or {{0}}")
@@ -88,7 +88,7 @@ def fields_of(text: str, what: str) -> list[str]:
 
 
 def bound(arguments: Arguments, args: Args, kwargs: Kwargs) -> dict[str, Any]:
-    """Every argument by name, defaults included, `**kwargs` opened up."""
+    """Return every argument by name, including defaults and the contents of `**kwargs`."""
     call = arguments.signature.bind(*args, **kwargs)
     call.apply_defaults()
     named = dict(call.arguments)
@@ -99,12 +99,12 @@ def bound(arguments: Arguments, args: Args, kwargs: Kwargs) -> dict[str, Any]:
 
 
 class Guards:
-    """What the pushes of one task must pass."""
+    """Compute the idempotency key and the limits for pushes of one task."""
 
     def __init__(self, task: RlTask[Any, Any]) -> None:
         options = task.options
         self._name = task.name
-        self._prefix = task.name.replace("%", "%25").replace(":", "%3A")  # where a name ends must be beyond doubt
+        self._prefix = task.name.replace("%", "%25").replace(":", "%3A")  # so that the name ends at the first colon
         self._arguments = task.arguments
         self._weight = options.admission_weight
         self._key = self._key_of(options.idempotency_key, options.idempotent)
@@ -121,19 +121,21 @@ class Guards:
         return (lambda _, __, body: self._by_arguments(body)) if idempotent else None
 
     def key(self, args: Args, kwargs: Kwargs, body: bytes, own: str | None = None) -> str:
-        """The idempotency key of one call: of this task alone. `body`: the call as it travels; `own`: a key that this
-        push brought along. Empty: it has none."""
+        """Return the idempotency key of one call of this task, or "" if it has none.
+
+        `body`: the encoded call; `own`: a key given with this push.
+        """
         if own is None and self._key is None:
             return ""
         key = self._key(args, kwargs, body) if own is None and self._key is not None else own
         if not isinstance(key, str) or not key:
             raise InvalidSubmissionError(
-                f"the idempotency key of {self._name} must be text, not {key!r:.60}; nothing was pushed"
+                f"the idempotency key of {self._name} must be a non-empty string, not {key!r:.60}; nothing was pushed"
             )
         return f"{self._prefix}:{key}"
 
     def _by_arguments(self, body: bytes) -> str:
-        """A digest of the arguments: equal calls have one, however they were written."""
+        """Return a digest of the arguments. Equal calls have the same digest, however they were written."""
         args, kwargs = self._arguments.decode(body)
         given = self._arguments.signature.bind(*args, **kwargs).arguments
         return digest(self._defaults | {name: canonical(value) for name, value in given.items()})
@@ -144,7 +146,7 @@ class Guards:
         return {each.name: _plain(each.default) for each in parameters if each.default is not each.empty}
 
     def load(self, settings: Settings, calls: Sequence[tuple[Args, Kwargs]], held: int = 0) -> Load:
-        """What these calls weigh."""
+        """Return what these calls cost."""
         costs: Counter[Limit] = Counter()
         for call in calls if self._limits else ():
             for template, admit in self._limits:
@@ -154,8 +156,11 @@ class Guards:
         return Load(costs, len(calls), held)
 
     def admission(self, settings: Settings, load: Load, later: Load = NOTHING) -> Admission | None:
-        """What a submit must pass to let in all of `load`, of which `later` follows in submits of its own: the limit of
-        the namespace, and those of the calls' own keys."""
+        """Return the limits a submit must pass to admit all of `load`, or None.
+
+        `later` is the part of `load` that follows in submits of its own. The limits are that of the namespace and those
+        of the calls' own keys.
+        """
         if not load.costs and load.calls == self._weight == 1 and not settings.admission_max_bytes:
             return usual_admission(settings)
         costs, whole = load.costs.copy(), self._weight * load.calls
@@ -166,30 +171,30 @@ class Guards:
         depth, most_bytes = _room_for(settings, load, later)
         if not costs and not depth and not most_bytes:
             return None
-        if all(cost == whole for cost in costs.values()):  # every call counts alike: only the new ones are charged
+        if all(cost == whole for cost in costs.values()):  # every call costs the same: only new ones are charged
             limits = tuple(limit.weighing(self._weight) for limit in costs)
             return Admission(limits, depth, most_bytes, self._weight * later.calls)
         return Admission(tuple(limit.of(cost) for limit, cost in costs.items()), depth, most_bytes, 1)
 
     def _limit(self, settings: Settings, key: str, admit: Admit) -> Limit | None:
-        """None: it has no number of its own, and RELIER_ADMISSION_LIMIT is 0, which turns it off."""
+        """Return the limit, or None if it has no number of its own and RELIER_ADMISSION_LIMIT turns it off with 0."""
         limit = admit.limit or settings.admission_limit
         return _per_window(_name_of(key), limit, admit.window_s or settings.admission_window) if limit else None
 
     def _check_fits(self, limit: Limit, cost: int, calls: int) -> None:
-        """What a limit could never let in is the caller's mistake, not a matter of waiting."""
+        """Raise if the limit could never admit the calls: that is a mistake of the caller, and waiting cannot help."""
         if cost * limit.interval_us <= limit.tolerance_us:
             return
         tasks = f"{calls} task{'s' * (calls != 1)}{f' of weight {self._weight}' if self._weight > 1 else ''}"
         raise InvalidSubmissionError(
-            f"{tasks} never fit{'s' * (calls == 1)} into admission limit {limit.name!r}, which takes "
+            f"{tasks} never fit{'s' * (calls == 1)} into admission limit {limit.name!r}, which admits "
             f"{limit.tolerance_us // limit.interval_us} at once; nothing was pushed; push fewer at once, or raise the "
             f"limit{' (RELIER_ADMISSION_LIMIT)' if limit.name == 'all' else ''}"
         )
 
 
 def _room_for(settings: Settings, load: Load, later: Load) -> tuple[int, int]:
-    """The depth and the bytes that this submit may reach, so that what follows it still fits."""
+    """Return the depth and the bytes that this submit may reach, so that later submits still fit."""
     depth, most_bytes = settings.admission_max_depth, settings.admission_max_bytes
     if depth and load.calls > depth:
         raise InvalidSubmissionError(
@@ -198,14 +203,14 @@ def _room_for(settings: Settings, load: Load, later: Load) -> tuple[int, int]:
         )
     if most_bytes and load.bytes > most_bytes:
         raise InvalidSubmissionError(
-            f"{load.bytes:,} bytes of payload never fit where {most_bytes:,} may be held (RELIER_ADMISSION_MAX_BYTES); "
+            f"{load.bytes:,} bytes of payload never fit into the {most_bytes:,} allowed by RELIER_ADMISSION_MAX_BYTES; "
             f"nothing was pushed; push less at once, or raise the limit"
         )
     return depth and depth - later.calls, most_bytes and most_bytes - later.bytes
 
 
 def _name_of(key: str) -> str:
-    """A limit's name: the key as it is, or, where that is long or odd, its beginning and its digest."""
+    """Return a limit's name: the key, or, if the key is long or not printable, its beginning and its digest."""
     if len(key) <= LONGEST_KEY and key.isprintable():
         return f"key:{key}"
     begin = "".join(letter if letter.isprintable() else "?" for letter in key[:SHOWN_OF_KEY])
@@ -218,12 +223,12 @@ def _per_window(name: str, limit: int, window: float) -> Limit:
 
 
 def overall(settings: Settings) -> Limit:
-    """The limit of the whole namespace."""
+    """Return the limit of the whole namespace."""
     return _per_window("all", settings.admission_limit, settings.admission_window)
 
 
 def usual_admission(settings: Settings) -> Admission | None:
-    """What one plain push must pass where no bytes are counted."""
+    """Return the limits that one plain push must pass if bytes are not limited."""
     return _usual(settings.admission_limit, settings.admission_window, settings.admission_max_depth)
 
 
@@ -237,5 +242,5 @@ def _usual(limit: int, window: float, depth: int) -> Admission | None:
 def _plain(default: Any) -> Any:
     try:
         return canonical(default)
-    except (ValueError, RecursionError):  # an object that stands for "not given"
+    except (ValueError, RecursionError):  # a sentinel that means "not given"
         return None

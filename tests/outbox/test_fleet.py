@@ -81,7 +81,7 @@ def test_several_databases_of_which_one_is_not_there(tmp_path: Path, client: Cli
             Shop(missing.url, client).__exit__()  # its table is there now
             told = end(process)
     assert f"({named[missing.name]}, table relier_outbox) refuses this relay" in told
-    assert "published=3" in told
+    assert "stopped: published=3" in told
 
 
 def stats(database: Database, client: Client) -> str:
@@ -124,7 +124,7 @@ def test_schemas_of_tenants(postgres: Database, client: Client) -> None:
             ).scalar_one()
         assert used <= 2  # relays of one database share its connections
         told = end(process)
-    assert "published=2" in told
+    assert "stopped: published=2" in told
     for outbox in tenants.values():
         forget_outbox(outbox)
     engine.dispose()

@@ -61,7 +61,7 @@ def test_an_invalid_age_is_refused(age: str) -> None:
 def test_a_rate_that_nobody_can_wait_for_is_refused() -> None:
     told = CliRunner().invoke(rl, ["dlq", "replay", "--all", "--rate", "1e-300"])
     assert told.exit_code == 2
-    assert "is no rate" in told.stderr
+    assert "is not a rate" in told.stderr
 
 
 def test_a_liveness_file_that_cannot_be_touched_is_reported_once(

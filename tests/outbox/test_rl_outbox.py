@@ -182,7 +182,7 @@ def test_a_relay_as_a_process(shop: Shop, tmp_path: Path) -> None:
             process.send_signal(signal.SIGTERM)
             told = process.communicate(timeout=30)[1]
     assert process.returncode == 0, told
-    assert "published=250" in told
+    assert "stopped: published=250" in told
     assert shop.state(ids[0]) is State.QUEUED
     assert json.loads(run(shop, "stats", "--json").output)["relays"] == []
 

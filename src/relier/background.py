@@ -1,9 +1,10 @@
-"""Asyncio tasks that the code of one attempt must not end for the others on its loop.
+"""Protect the asyncio tasks of a worker from the code of attempts on the same loop.
 
 `asyncio.all_tasks()` shows a task's code everything that runs on its loop, and some code cancels whatever it finds
-there. So on the loops that run attempts, our own tasks and those that run attempts do not appear in it. What an attempt
-starts itself (`gather`, `create_task`) does appear, and remembers whose it is: an attempt that ends because another one
-cancelled a part of it has not failed. Not covered: code that keeps a reference to a task of ours and cancels that.
+there. So on loops that run attempts, our own tasks and those that run attempts are hidden from `all_tasks()`. Tasks
+that an attempt starts itself (`gather`, `create_task`) do appear. They remember which attempt started them: an attempt
+that ends because another one cancelled a task of it has not failed. Not covered: code that keeps a reference to one of
+our tasks and cancels that.
 """
 
 from __future__ import annotations
@@ -18,78 +19,83 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 log = logging.getLogger("relier.worker")
 
-# The loops that run attempts, each with the context its worker was started in.
+# The loops that run attempts, each with the context in which its worker was started.
 _contexts: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Context] = weakref.WeakKeyDictionary()
 _hidden: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
 
 
-class Body:
-    """The code of one attempt."""
+class AttemptCode:
+    """Identify the code of one attempt, to know which asyncio tasks it started."""
 
     __slots__ = ("disturbed",)
 
     def __init__(self) -> None:
-        self.disturbed = False  # the code of another attempt cancelled a part of this one
+        self.disturbed = False  # the code of another attempt cancelled a task of this one
 
 
-_body: ContextVar[Body | None] = ContextVar("relier_body", default=None)
+_attempt_code: ContextVar[AttemptCode | None] = ContextVar("relier_attempt_code", default=None)
 
 
-class BodyTask(asyncio.Task[T]):
-    """An asyncio task that the code of an attempt started."""
+class AttemptSubtask(asyncio.Task[T]):
+    """Represent an asyncio task that the code of an attempt started."""
 
     def __init__(self, work: Coroutine[Any, Any, T] | Generator[Any, None, T], **options: Any) -> None:
         super().__init__(work, **options)
-        self.body = _body.get() or Body()
+        self.starter = _attempt_code.get() or AttemptCode()
 
     def cancel(self, msg: Any | None = None) -> bool:
-        caller = _body.get()
-        if caller is not None and caller is not self.body:
-            self.body.disturbed = True
+        caller = _attempt_code.get()
+        if caller is not None and caller is not self.starter:
+            self.starter.disturbed = True
         return super().cancel(msg)
 
 
 def start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Start a task of our own. On a loop that runs attempts it gets the context that the loop's worker was started in,
-    not that of an attempt: a connection that an attempt happened to open must not keep that attempt alive."""
+    """Start a task of our own.
+
+    On a loop that runs attempts, the task gets the context in which the loop's worker was started, not that of an
+    attempt: a connection that an attempt happened to open must not keep that attempt alive.
+    """
     context = _contexts.get(loop)
-    return loop.create_task(work) if context is None else hide(context.run(loop.create_task, work))
+    return loop.create_task(work) if context is None else hide_task(context.run(loop.create_task, work))
 
 
-def start_body(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+def start_attempt(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """Start the task that runs an attempt."""
-    return hide(asyncio.Task(work, loop=loop))
+    return hide_task(asyncio.Task(work, loop=loop))
 
 
-def enter_body() -> Body:
-    """Called where the code of an attempt begins: what it starts from here on is its own."""
-    body = Body()
-    _body.set(body)
-    return body
+def enter_attempt_code() -> AttemptCode:
+    """Mark where the code of an attempt begins. The tasks started from here on belong to that attempt."""
+    code = AttemptCode()
+    _attempt_code.set(code)
+    return code
 
 
-def hide(task: asyncio.Task[T]) -> asyncio.Task[T]:
-    """Take a task out of `asyncio.all_tasks()`."""
+def hide_task(task: asyncio.Task[T]) -> asyncio.Task[T]:
+    """Remove a task from `asyncio.all_tasks()`."""
     asyncio._unregister_task(task)  # noqa: SLF001 - documented for those who extend asyncio
     _hidden.add(task)
     return task
 
 
-def runs_bodies(loop: asyncio.AbstractEventLoop) -> None:
-    """From here on our tasks on this loop are hidden, and others remember which attempt started them, unless the loop
-    makes tasks of its own kind."""
+def run_attempts_on(loop: asyncio.AbstractEventLoop) -> None:
+    """Prepare a loop that will run attempts: hide our own tasks, and note which attempt starts which other task.
+
+    The latter is not possible on a loop that has a task factory already.
+    """
     _contexts[loop] = copy_context()
     if loop.get_task_factory() is None:
-        loop.set_task_factory(_make)
+        loop.set_task_factory(_make_task)
 
 
-def _make(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
-    kind = asyncio.Task if _body.get() is None else BodyTask
+def _make_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
+    kind = asyncio.Task if _attempt_code.get() is None else AttemptSubtask
     return kind(work, loop=loop, **options)
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run`, for code that must outlast what runs on its loop."""
+    """Run `main` like `asyncio.run`, but to its end, even if a task's code stops the loop."""
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
         try:
@@ -100,14 +106,14 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def run_until_done(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, T]) -> T:
-    """Run the loop until `main` has ended, also where a task's code stops the loop."""
-    runs_bodies(loop)
-    task = hide(loop.create_task(main))  # in the caller's own context: a coroutine of Celery's task knows its request
+    """Run the loop until `main` has ended, even if a task's code stops the loop."""
+    run_attempts_on(loop)
+    task = hide_task(loop.create_task(main))  # in the caller's context: Celery's coroutines need their request
     while not task.done():
         try:
             loop.run_until_complete(task)
         except RuntimeError:
             if task.done():
                 raise
-            log.warning("a task stopped the event loop of its worker; the worker goes on")
+            log.warning("a task stopped the event loop of its worker; the worker continues")
     return task.result()

@@ -32,7 +32,7 @@ def test_it_starts_over_on_change(patient: Fleet, tmp_path: Path) -> None:
     member.wait_said(" started: ")
     assert answer.push().result(20) == 1
     code.write_text(TASK.format(value=22))
-    member.wait_said("the code changed: the worker starts over")
+    member.wait_said("code changed: the worker starts again")
     member.wait_said(" started: ", 2)
     assert answer.push().result(20) == 22
     assert member.terminate(10) == 0

@@ -77,7 +77,7 @@ def test_while_the_store_does_not_answer(boot: Boot, fleets: NewFleet, frozen: b
     task_id = jobs.hold.push("go").id
     fleet.wait_diary("begin", 1)
     server.freeze() if frozen else server.kill()
-    member.wait_said("the store has not been reached")
+    member.wait_said("store unreachable for nearly a lease")
     assert member.terminate(20) == 3
     server.thaw() if frozen else server.start()
     fleet.open_gate("go")

@@ -23,7 +23,7 @@ def test_workers_say_once_that_the_store_was_emptied_and_go_on(boot: Boot, fleet
     fleet.wait_diary("begin", 30)
     server.command("FLUSHALL")
     for member in members:
-        said = member.wait_said("what it ran is cancelled")
+        said = member.wait_said("its running tasks are cancelled")
         assert said.count("the store was emptied or replaced") == 1
         assert "taken over" not in said
         assert "declared lost" not in said

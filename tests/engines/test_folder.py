@@ -59,7 +59,7 @@ def test_a_worker_whose_folder_was_removed_starts_over_elsewhere(patient: Fleet,
     member.wait_said(" started: ")
     (tmp_path / "gone").rmdir()
     assert harm.change_folder.push(str(tmp_path)).result(10) == str(tmp_path)
-    member.wait_said("the worker cannot start over in the folder it was started in")
+    member.wait_said("the worker cannot start again in its original folder")
     member.wait_said(" started: ", 2)
 
 

@@ -77,7 +77,7 @@ def test_a_task_that_forks_and_comes_back_in_both_processes(patient: Fleet, job:
     assert ended == ({(State.DEAD, None)} if raised else {(State.DONE, b"true")})
     assert len(patient.diary("forked")) == 6, "in both processes"
     assert len(patient.diary("waited")) == (3 if job is harm.fork_and_wait else 0), "a copy does not wait"
-    member.wait_said("a task forked, and came back in process", 3)
+    member.wait_said("returned from the task's code as well", 3)
     patient.open_gate("go")
     patient.wait_done(beside)
     assert len(patient.diary("end")) == 5
@@ -89,8 +89,8 @@ def test_a_task_that_forks_and_comes_back_in_both_processes(patient: Fleet, job:
 def test_a_task_that_ignores_signals_does_not_make_its_worker_deaf(patient: Fleet) -> None:
     member = patient.worker(modules=MODULES)
     patient.wait_done([harm.ignore.push().id])
-    member.wait_said("a task changed what this process does on SIGTERM; the worker listens again")
-    member.wait_said("a task changed what this process does on SIGINT; the worker listens again")
+    member.wait_said("a task replaced the handler of SIGTERM; the worker installed its own again")
+    member.wait_said("a task replaced the handler of SIGINT; the worker installed its own again")
     assert member.terminate(20) == 0
 
 

@@ -175,10 +175,10 @@ def test_it_is_known_when_it_comes_from_another_process() -> None:
 WORKER = """
 import asyncio, sys
 from relier.engines.worker import WorkerOptions
-from relier.engines.process import Told, work
+from relier.engines.process import StopSignals, work
 from relier.settings import get_settings
 from tests.support.jobs import locks as lock_jobs
-asyncio.run(work(get_settings(), WorkerOptions(sweep=False), Told(30.0)))
+asyncio.run(work(get_settings(), WorkerOptions(sweep=False), StopSignals(30.0)))
 """
 
 

@@ -27,10 +27,10 @@ from tests.support.servers import Boot, wait_until
 SHUTDOWN_S = 2.0
 LEAVING_S = 1.0
 SLOW_MACHINE_S = 2.0
+pytestmark = pytest.mark.slow
+
 APP = """
 from celery import Celery
-
-pytestmark = pytest.mark.slow
 
 app = Celery("frozen", broker={url!r})
 """

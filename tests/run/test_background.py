@@ -57,7 +57,7 @@ def test_our_tasks_run_in_the_context_their_worker_was_started_in() -> None:
     """What an application sets before its worker starts, such as the precision of decimals, holds in its tasks."""
 
     async def main() -> int:
-        background.runs_bodies(asyncio.get_running_loop())
+        background.run_attempts_on(asyncio.get_running_loop())
         decimal.setcontext(decimal.Context(prec=3))  # as the code of an attempt may
         return await background.start(asyncio.get_running_loop(), precision())
 

@@ -299,7 +299,7 @@ async def test_rl_schema_check_lists_what_a_deploy_could_not_run(crew: Crew, set
     found = {trouble["examples"][0]: trouble["why"] for trouble in told["troubles"]}
     assert found.keys() == {newer, gap, unfit, unknown, raising}
     assert "pushed by newer code with schema version 9; these modules have 2" in found[newer]
-    assert "there is no way" in found[gap]
+    assert "there is no migration; write one" in found[gap]
     assert "takes 1 positional argument but 3 were given" in found[unfit]
     assert "no such task in these modules" in found[unknown]
     assert "the migration from version 1 raised RuntimeError: no" in found[raising]

@@ -193,8 +193,8 @@ async def test_the_main_line_is_still_checked(crew: Crew, change: str) -> None:
     await crew.execute(crew.begin())
     script["now"] = lambda ctx: do(ctx, *names, fails=False)
     said = refused(await crew.execute(crew.begin()))
-    assert "the code changed under it" in said
-    assert "does again what is in it: a, b, check, charge" in said
+    assert "the code has changed since" in said
+    assert "repeats its steps: a, b, check, charge" in said
     assert effect.called == ["a", "b", "check", "charge"], "nothing more was done"
 
 
@@ -375,7 +375,7 @@ async def test_its_journals_refuse_code_that_changed(crew: Crew, names: list[str
     script["now"] = do
     work.push()
     written_before(crew, {"charge": b"1:1", "ship": b"2:2"})
-    assert "the code changed under it" in refused(await crew.execute(crew.begin()))
+    assert "the code has changed since" in refused(await crew.execute(crew.begin()))
     assert effect.called == []
 
 

@@ -80,7 +80,7 @@ class Attempts:
                 log.warning("task %s (%s) is a suspect and runs alone", lease.task_id, claimed.record.name)
             self.running[opened.key] = opened
             self.started += 1
-            opened.asyncio_task = background.start_body(self._loop, self._run(opened))
+            opened.asyncio_task = background.start_attempt(self._loop, self._run(opened))
 
     async def _run(self, attempt: Attempt) -> None:
         try:

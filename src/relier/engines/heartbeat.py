@@ -160,7 +160,7 @@ class HeartbeatThread(threading.Thread):
                     self._bury_overdue(now)
                     self._leave_if_late(now)
             except Exception:  # without this thread the worker would lose its lease
-                log.exception("the heart of worker %s stumbled, and goes on", self._liveness.worker_id)
+                log.exception("heartbeat thread of worker %s failed and continues", self._liveness.worker_id)
         self._store.close()
 
     def _register(self, worker_id: str) -> None:
@@ -201,12 +201,12 @@ class HeartbeatThread(threading.Thread):
         except RelierError as error:
             if liveness.suspect and not self._away:
                 self._away = True
-                log.warning("the store has not been reached for nearly a lease; no new tasks are taken: %s", error)
+                log.warning("store unreachable for nearly a lease, claiming stopped: %s", error)
             self._sign()
             return False
         liveness.trusted_until = sent + self._lease * 0.8
         if self._away:
-            log.info("the store answers again; tasks are taken")
+            log.info("store reachable again, claiming resumed")
         self._away = False
         self._sign()
         self._tell(BeatAnswered(liveness.worker_id, beat))
@@ -228,7 +228,7 @@ class HeartbeatThread(threading.Thread):
         self._sign()
         emptied, self._born = self._born not in {"", born}, born
         why = "is not known to the emptied store" if emptied else "was declared lost"
-        log.warning("worker %s %s; it goes on as %s, what it ran is cancelled", lost, why, reborn)
+        log.warning("worker %s %s; it continues as %s, and its running tasks are cancelled", lost, why, reborn)
         self._tell(WorkerLost(lost, reborn, emptied))
 
     def _watch_loop(self, now: float) -> None:
@@ -237,16 +237,16 @@ class HeartbeatThread(threading.Thread):
             self._reported_at = 0.0
         elif blocked >= 2 * self._reported_at:  # at 1 s, 2 s, 4 s, …: not one log line per check
             self._reported_at = blocked
-            log.warning("the event loop has been blocked for %.1f s%s", blocked, self._guilty())
+            log.warning("the event loop has been blocked for %.1f s%s", blocked, self._blocking_task())
 
-    def _guilty(self) -> str:
+    def _blocking_task(self) -> str:
         frame = sys._current_frames().get(self._liveness.loop_thread)  # noqa: SLF001 - no other way to another thread's stack
         if frame is None:
             return ""
         stack = "".join(traceback.format_stack(frame)[-8:])
         who = next((a for a in list(self._liveness.attempts.values()) if _holds_loop(a)), None)
         name = f" by task {who.ctx.task_name} {who.ctx.task_id}" if who else ""
-        return f"{name}; use `def` or isolate=True for what computes or blocks:\n{stack}"
+        return f"{name}; use `def` or isolate=True for code that computes or blocks:\n{stack}"
 
     def _bury_overdue(self, now: float) -> None:
         for attempt in list(self._liveness.attempts.values()):
@@ -261,12 +261,12 @@ class HeartbeatThread(threading.Thread):
         """Bury the attempt's task. Return whether the store answered."""
         timeout = attempt.task.options.hard_timeout
         error = HardTimeoutError(
-            f"it ran into its hard timeout of {timeout:g} s, was told to stop, and still ran {GRACE_S:g} s later"
+            f"the task ran into its hard timeout of {timeout:g} s, was told to stop, and still ran {GRACE_S:g} s later"
         )
         try:
             self._store.run(self._ledger.bury(attempt.lease, "TimeoutError", write_failure(failure_of(error))))
         except RelierError as trouble:
-            log.warning("task %s would not end, and could not be buried yet: %s", attempt.ctx.task_id, trouble)
+            log.warning("task %s did not end, and could not be buried yet: %s", attempt.ctx.task_id, trouble)
             return False
         log.error("task %s (%s): %s; its process is recycled", attempt.ctx.task_id, attempt.ctx.task_name, error)
         self._buried[attempt.key] = now
@@ -284,11 +284,11 @@ class HeartbeatThread(threading.Thread):
         leases = [a.lease for a in attempts if a.lease.worker_id == self._liveness.worker_id]
         try:
             if leases:
-                log.warning("the event loop takes no order any more: %d tasks are handed back without it", len(leases))
+                log.warning("event loop not responding: %d tasks are handed back without it", len(leases))
                 release = self._ledger.release(leases)
                 self._repeat_until_answered(lambda: self._store.run(release), HAND_BACK_S)
         except RelierError as error:
-            log.warning("what this process held could not be handed back, its lease will run out: %s", error)
+            log.warning("tasks could not be handed back and return when the lease runs out: %s", error)
         self._give_up()
 
 

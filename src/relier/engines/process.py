@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from relier import background, registry
 from relier.engines.heartbeat import Liveness
-from relier.engines.supervisor import TELL_FD, told
+from relier.engines.supervisor import REPORT_FD, child_report
 from relier.engines.worker import EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE, Worker, WorkerOptions
 from relier.errors import StoreError, StoreSetupError, WorkerInitializationError
 from relier.run.forks import let_forks_be_ended
@@ -30,7 +30,7 @@ from relier.submit.client import Client, use_client
 log = logging.getLogger("relier.worker")
 
 PR_SET_PDEATHSIG = 1
-TOLD = {signal.SIGTERM, signal.SIGINT}
+STOPPING = {signal.SIGTERM, signal.SIGINT}
 LISTEN_S = 0.25  # how often the worker checks that its signal handlers are still installed
 
 
@@ -42,31 +42,31 @@ def run_worker(settings: Settings, options: WorkerOptions) -> NoReturn:
     for number in stop_signals():  # until the worker installs its own: no task has begun yet
         signal.signal(number, lambda *_: leave(EXIT_CLEAN))
     let_forks_be_ended()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, TOLD)  # deliver signals that arrived while the process replaced itself
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)  # deliver signals that came while the process replaced itself
     registry.load(options.modules)
     if not any(registry.known_tasks()):
         raise WorkerInitializationError(
             f"there is no task in {', '.join(options.modules) or 'no module'}; decorate functions with @rl_task and "
-            f"name the module that holds them"
+            f"name the module that defines them"
         )
-    pipe = os.environ.pop(TELL_FD, None)
-    options = replace(options, origin=options.origin.without(TELL_FD))
-    told = Told(settings.graceful_shutdown_timeout)
+    pipe = os.environ.pop(REPORT_FD, None)
+    options = replace(options, origin=options.origin.without(REPORT_FD))
+    signals = StopSignals(settings.graceful_shutdown_timeout)
     give_up: Callable[[], None] = partial(start_over, options.origin)
     if pipe is not None:
-        options = replace(options, on_beat=lambda liveness: tell_parent(int(pipe), liveness))
+        options = replace(options, on_beat=lambda liveness: report_to_parent(int(pipe), liveness))
         give_up = lambda: os._exit(EXIT_RECYCLE)  # noqa: E731 - the parent starts another process
         if sys.platform == "linux":  # a parent that was killed cannot tell its children to drain
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    leaves = lambda: leave(EXIT_FORCED) if told.to_leave else give_up()  # noqa: E731 - a signal may have come by then
-    code = asyncio_run(work(settings, replace(options, give_up=leaves, leave_by=lambda: told.leave_by), told))
+    leaves = lambda: leave(EXIT_FORCED) if signals.received else give_up()  # noqa: E731 - a signal may have come by then
+    code = asyncio_run(work(settings, replace(options, give_up=leaves, leave_by=lambda: signals.leave_by), signals))
     if code == EXIT_RECYCLE:
         give_up()
     leave(code)
 
 
-class Told:
-    """Record the time by which a signal tells the worker to have shut down (monotonic).
+class StopSignals:
+    """Record that a signal told the worker to stop, and by when the worker must have ended (`leave_by`, monotonic).
 
     The loop handles the same signals, but not while a task blocks it. This handler runs in the main thread between two
     bytecode instructions of whatever runs there. Not covered: one long call in C, which lets no Python run in its
@@ -80,11 +80,11 @@ class Told:
 
     def __call__(self, number: int, _frame: object) -> None:
         now = time.monotonic()
-        at_once = self.to_leave and number == signal.SIGINT
+        at_once = self.received and number == signal.SIGINT
         self.leave_by = min(self.leave_by, now if at_once else now + self._patience)
 
     @property
-    def to_leave(self) -> bool:
+    def received(self) -> bool:
         return self.leave_by < math.inf
 
     def listen(self, loop: asyncio.AbstractEventLoop, orders: Mapping[signal.Signals, Callable[[], None]]) -> None:
@@ -98,14 +98,14 @@ class Told:
             if found is self:
                 continue
             if self._listens:
-                log.warning("a task changed what this process does on %s; the worker listens again", number.name)
+                log.warning("a task replaced the handler of %s; the worker installed its own again", number.name)
             loop.add_signal_handler(number, order)
             signal.signal(number, self)  # the loop still gets the signal: it reads signals from a socket
         self._listens = True
         loop.call_later(LISTEN_S, self.listen, loop, orders)
 
 
-async def work(settings: Settings, options: WorkerOptions, told: Told) -> int:
+async def work(settings: Settings, options: WorkerOptions, signals: StopSignals) -> int:
     client = Client(settings)
     use_client(client)
     worker = Worker(client, options)
@@ -118,7 +118,7 @@ async def work(settings: Settings, options: WorkerOptions, told: Told) -> int:
             worker.drain()
 
     orders = {signal.SIGTERM: worker.drain, signal.SIGINT: interrupted}
-    told.listen(loop, {number: orders[number] for number in stop_signals()})
+    signals.listen(loop, {number: orders[number] for number in stop_signals()})
     try:
         code = await worker.run()
     except StoreSetupError:
@@ -126,7 +126,7 @@ async def work(settings: Settings, options: WorkerOptions, told: Told) -> int:
     except StoreError as error:
         raise WorkerInitializationError(f"the worker could not start: {error}") from error
     if code == EXIT_RECYCLE:
-        signal.pthread_sigmask(signal.SIG_BLOCK, TOLD)  # keep later signals for the next process
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # keep later signals for the next process
         await asyncio.sleep(0.01)  # let the loop handle earlier signals
         code = EXIT_RECYCLE if worker.recycling else EXIT_CLEAN
     await worker.budget.spend(client.aclose())
@@ -146,7 +146,7 @@ def asyncio_run(main: Coroutine[Any, Any, int]) -> int:
     return background.run_until_done(loop, main)
 
 
-def tell_parent(pipe: int, liveness: Liveness) -> None:
+def report_to_parent(pipe: int, liveness: Liveness) -> None:
     """Write one line to the supervisor.
 
     If the pipe is full, the line is dropped. A closed pipe means that the parent is gone. PDEATHSIG does not report
@@ -154,7 +154,7 @@ def tell_parent(pipe: int, liveness: Liveness) -> None:
     """
     deadlines = [at for attempt in list(liveness.attempts.values()) if (at := attempt.overdue_at) is not None]
     try:
-        os.write(pipe, told(liveness.worker_id, min(deadlines, default=None)))
+        os.write(pipe, child_report(liveness.worker_id, min(deadlines, default=None)))
     except BrokenPipeError:
         os.kill(os.getpid(), signal.SIGTERM)
     except OSError:
@@ -167,7 +167,7 @@ def start_over(origin: Origin) -> None:
         try:
             os.chdir(origin.folder)
         except OSError as error:
-            log.warning("the worker cannot start over in the folder it was started in (%s); it does so here", error)
+            log.warning("the worker cannot start again in its original folder and starts in the current one: %s", error)
     flush()
     command = [sys.executable, "-m", "relier.cli", *sys.argv[1:]]
     os.execve(sys.executable, command, origin.environment)  # noqa: S606

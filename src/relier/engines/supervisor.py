@@ -1,6 +1,6 @@
 """Supervise worker processes for `--processes N`: start them, and revive the tasks of one that dies at once.
 
-At every heartbeat each child writes its worker id (worker_id) to a pipe, whether the store answered or not. The parent
+At every heartbeat each child writes its worker id to a pipe, whether the store answered or not. The parent
     - revives a dead child's tasks as soon as the child is gone, with its exit code as the cause, and starts another;
     - sends heartbeats for a child that cannot, because a long computation holds its GIL. It does so only while the
       child uses CPU and is not stopped, and only until the task's hard timeout or for a minute. Then it kills it.
@@ -30,7 +30,7 @@ from relier.store.heartbeat import heartbeat_settings, retry_pause
 
 log = logging.getLogger("relier.supervisor")
 
-TELL_FD = "RELIER_SUPERVISOR_FD"
+REPORT_FD = "RELIER_SUPERVISOR_FD"
 STALL_S = 60.0  # how long the parent sends heartbeats for a silent child
 GRACE_S = 10.0  # how long a silent child may continue after a task's hard timeout
 LATE_S = 12.0  # after the grace period: longer than a child needs to shut down, even in an outage (engines/shutdown.py)
@@ -40,8 +40,8 @@ EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE = 0, 3, 4
 CANNOT_START = (1, 2)
 
 
-def told(worker_id: str, hard_deadline: float | None) -> bytes:
-    """Return one line from child to parent: the child's worker id, and its nearest hard timeout (monotonic)."""
+def child_report(worker_id: str, hard_deadline: float | None) -> bytes:
+    """Return the line that a child writes at every heartbeat: its worker id and nearest hard timeout (monotonic)."""
     return f"{worker_id} {hard_deadline or 0:.3f}\n".encode()
 
 
@@ -86,7 +86,7 @@ class Supervisor:
         self._command = list(command)
         self._count = processes
         self._changed = changed  # `rl dev`: returns whether the code changed since the last check
-        # One thread does everything, so calls to the store must not keep it from the children for long.
+        # One thread does everything, so calls to the store must not block for long.
         self._store = SyncStore(heartbeat_settings(settings, settings.heartbeat_ttl), load_scripts())
         self._ledger = Ledger(settings)
         self._selector = selectors.DefaultSelector()
@@ -164,7 +164,7 @@ class Supervisor:
             self._tell_to_stop()
         self._beat_for([child for child in self._children if self._mind(child, now)])
         if self._changed is not None and self._changed() and not self._stops:
-            log.info("the code changed: the worker starts over")
+            log.info("code changed: the worker starts again")
             self._failures, self._starts = 0, [now] * len(self._starts)  # the change may have fixed the failure
             for child in self._children:
                 child.told = now
@@ -184,7 +184,7 @@ class Supervisor:
         try:
             process = subprocess.Popen(  # noqa: S603 - our own command line
                 self._command,
-                env=os.environ | {TELL_FD: str(theirs)},
+                env=os.environ | {REPORT_FD: str(theirs)},
                 pass_fds=[theirs],
                 process_group=0,  # Ctrl-C in a terminal reaches only the parent, which decides
             )
@@ -217,7 +217,7 @@ class Supervisor:
             return
         self._worked = self._worked or bool(child.worker_ids)
         if code in CANNOT_START and not self._worked and self._changed is None:
-            log.error("no worker process can start; see what the first one said")
+            log.error("no worker process can start; see the error of the first one")
             self._stops, self._code = 1, code
             return
         now = time.monotonic()
@@ -272,7 +272,7 @@ class Supervisor:
             return False
         if now > child.killed_at:
             silent = now - child.heard
-            self._kill(child, f"no sign of life for {silent:.0f} s", f"has not beaten for {silent:.0f} s")
+            self._kill(child, f"no sign of life for {silent:.0f} s", f"has sent no heartbeat for {silent:.0f} s")
             return False
         if now < child.beat_due:
             return False

@@ -156,7 +156,7 @@ class Worker:
     async def run(self) -> int:
         """Work until told to stop. Return the exit code: clean, forced (tasks were handed back), or recycle."""
         self._loop = asyncio.get_running_loop()
-        background.runs_bodies(self._loop)
+        background.run_attempts_on(self._loop)
         self._liveness.loop_thread = threading.get_ident()
         check_hook(self._settings)
         self._check_memory()
@@ -263,7 +263,7 @@ class Worker:
             case AttemptOverdue(attempt):
                 attempt.ctx.lose()
                 self._attempts.forget(attempt)
-                self.recycle(f"task {attempt.ctx.task_id} would not end")
+                self.recycle(f"task {attempt.ctx.task_id} did not end")
                 self._runner.abandon(attempt)
 
     def _tick(self) -> None:
@@ -282,7 +282,7 @@ class Worker:
         if limit is not None and now > limit:
             raise WorkerInitializationError(
                 f"--max-rss-mb {limit:g} is less than this worker holds before its first task ({now:.0f} MB): it would "
-                f"start over for ever; allow it more"
+                f"restart for ever; raise the limit"
             )
 
     # --- shutdown ------------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ class Worker:
         while self._recycling and not await self._settler.finish(BELL_S):  # `drain` ends this wait
             pass
         if not await self._settler.finish(max(0.0, budget.left(CONFIRM_S + RETIRE_S) - RETIRE_S)):
-            log.warning("the store did not confirm everything; what is open comes back when the lease runs out")
+            log.warning("the store did not confirm all results; unconfirmed tasks return when the lease runs out")
         if not await budget.spend(self._retire(), RETIRE_S):
             log.warning("worker %s could not retire in time, its lease will run out", self.worker_id)
         if self._recycling:

@@ -82,7 +82,7 @@ def open_attempt(
         near = "".join(f" ({other} is)" for other in registry.namesakes(record.name)[:3])
         return PutBack(
             UnknownTaskError(
-                f"no task {record.name!r} is known here{near}; start this worker with the module that holds it, or "
+                f"no task {record.name!r} is known here{near}; start this worker with the module that defines it, or "
                 f"stop pushing it to queue {record.queue!r}"
             )
         )
@@ -94,7 +94,7 @@ def open_attempt(
         return PutBack(
             SchemaMigrationError(
                 f"the payload has schema version {envelope.schema_version}, this code knows "
-                f"{task.options.schema_version}: newer code pushed it, and it waits for a worker that runs that"
+                f"{task.options.schema_version}: newer code pushed it, and it waits for a worker with that code"
             )
         )
     try:

@@ -41,13 +41,13 @@ async def execute(attempt: Attempt, threads: Threads, channel: LedgerChannel) ->
         attempt.stopper = current.cancel
     enter_context(attempt.ctx)
     trace.inherited.set(attempt.envelope.trace)
-    body, process = background.enter_body(), os.getpid()
+    code, process = background.enter_attempt_code(), os.getpid()
     try:
         value = await _call(attempt, threads)
     except BaseException as error:  # noqa: BLE001 - whatever a task raises is its outcome
         ran = earlier_result(error)
         if ran is None:
-            return _raised(attempt, error, disturbed=body.disturbed)
+            return _raised(attempt, error, disturbed=code.disturbed)
         value = ran.value  # an earlier attempt committed its effects, so its result counts
     finally:
         if os.getpid() != process:

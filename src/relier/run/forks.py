@@ -78,8 +78,8 @@ def end_copy() -> None:
     """End a forked process that returned from a task's code. Its parent reports the task's outcome."""
     sys.setprofile(None)
     log.error(
-        "a task forked, and came back in process %d as well, which is ended; end a forked process with os._exit, or "
-        "use multiprocessing",
+        "a task forked, and process %d returned from the task's code as well; that process is ended; end a forked "
+        "process with os._exit, or use multiprocessing",
         os.getpid(),
     )
     os._exit(0)

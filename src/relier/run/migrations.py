@@ -38,7 +38,7 @@ def migrated(task: RlTask[Any, Any], envelope: Envelope) -> bytes:
         body = codec.encode([payload["args"], payload["kwargs"]], "the migrated payload")
         task.arguments.check(*task.arguments.decode(body))
     except (RelierError, TypeError) as error:
-        raise SchemaMigrationError(f"{task.name}: what the migrations made cannot be called: {error}") from error
+        raise SchemaMigrationError(f"{task.name}: the migrated payload does not fit the function: {error}") from error
     return body
 
 
@@ -47,7 +47,7 @@ def _step(task: RlTask[Any, Any], version: int, payload: dict[str, Any]) -> dict
     if step is None:
         raise SchemaMigrationError(
             f"{task.name}: the payload has schema version {version}, this code wants {task.options.schema_version}, "
-            f"and there is no way; write a migration: @{task.fn.__name__}.migration(from_version={version})"
+            f"and there is no migration; write one: @{task.fn.__name__}.migration(from_version={version})"
         )
     try:
         after = step(copy.deepcopy(payload))

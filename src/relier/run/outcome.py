@@ -121,8 +121,8 @@ def returned(
         return Failed(error, final=True)
     except BaseException as error:  # noqa: BLE001 - encoding a value may run user code
         unfit = PayloadEncodingError(
-            f"the result cannot be encoded: to look at it raised {type(error).__name__}: {message_of(error)}; return "
-            f"plain data, or a model that is whole"
+            f"the result cannot be encoded: reading it raised {type(error).__name__}: {message_of(error)}; return "
+            f"plain data, or a complete model"
         )
         unfit.__cause__ = error
         return Failed(unfit, final=True)
@@ -186,9 +186,7 @@ def plan_of(
         case Crowded(most_ms):
             return Plan(ledger.retry(lease, random.randrange(CROWDED_MS[0], most_ms), quiet=True))
         case Died(cause):
-            return Plan(
-                ledger.forfeit(lease, cause), f"ended: {cause}; it is revived, or dead if that was once too often"
-            )
+            return Plan(ledger.forfeit(lease, cause), f"ended: {cause}; it is revived, or dead if it died too often")
         case HandBack():
             return Plan(ledger.release([lease]))
         case Again(delay_ms, why, call, quiet):

@@ -134,8 +134,8 @@ class Journal:
                 done = ", ".join(self._recorded)
                 raise StepJournalError(
                     f"step {place} is {field!r} now, but was {was or 'another'!r} when this task's journal was "
-                    f"written: the code changed under it; replay it with the code it began with. `rl dlq replay "
-                    f"--fresh` forgets the journal and does again what is in it: {done:.300}"
+                    f"written: the code has changed since; replay the task with the code it began with, or use `rl dlq "
+                    f"replay --fresh`, which deletes the journal and repeats its steps: {done:.300}"
                 )
 
     def entry_for(self, step: Step, result: bytes) -> bytes:

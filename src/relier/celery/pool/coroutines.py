@@ -111,13 +111,13 @@ def run_coroutine(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 async def _run_as_task_body(work: Coroutine[Any, Any, Any]) -> Any:
-    body, task = background.enter_body(), asyncio.current_task()
+    code, task = background.enter_attempt_code(), asyncio.current_task()
     if task is not None:
-        background.hide(task)
+        background.hide_task(task)
     try:
         return await work
     except asyncio.CancelledError:
-        if body.disturbed:
+        if code.disturbed:
             raise Reject(
                 "code of another task cancelled an asyncio task of this one; the task runs again", requeue=True
             ) from None

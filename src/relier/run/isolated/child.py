@@ -96,7 +96,7 @@ def packed(outcome: Outcome) -> bytes:
     except BaseException as error:  # a user's exception may raise anything when it is inspected
         log.exception("the outcome of a task cannot be reported")
         why = f"{type(error).__name__}: {message_of(error)}"
-        return pack(report_of(Failed(ChildError(f"what came of it cannot be told: {why}; its worker's log says more"))))
+        return pack(report_of(Failed(ChildError(f"the outcome cannot be reported: {why}; see its worker's log"))))
 
 
 async def serve(fd: int) -> None:

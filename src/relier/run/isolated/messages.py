@@ -97,7 +97,9 @@ def report_of(outcome: Outcome) -> ChildReport:
         case PutBack(error):
             return ChildReport(failure=failure_of(error), putback=True)
         case _:
-            return ChildReport(failure=failure_of(asyncio.CancelledError("it was told to stop")), handback=True)
+            return ChildReport(
+                failure=failure_of(asyncio.CancelledError("the attempt was told to stop")), handback=True
+            )
 
 
 def outcome_of(attempt: Attempt, report: ChildReport) -> Outcome:

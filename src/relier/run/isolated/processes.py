@@ -89,8 +89,8 @@ class IsolatedProcess:
                 ready = await self._hear(Ready)
         except TimeoutError:
             raise WorkerInitializationError(
-                f"an isolated process did not import its modules within {START_S:g} s; does one of them wait for "
-                f"something that is away? Connect where it is used, not where it is imported"
+                f"an isolated process did not import its modules within {START_S:g} s; a module may wait for a "
+                f"service that is away; connect when the service is used, not on import"
             ) from None
         if ready is None:
             raise WorkerInitializationError(f"an isolated process could not start: {await self._cause()}")

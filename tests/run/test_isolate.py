@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from relier import Client, Settings, TaskState, WorkerInitializationError, use_client
+from relier import Client, Settings, TaskContext, TaskState, WorkerInitializationError, rl_task, use_client
 from relier.envelope import seal
 from relier.ledger.records import Claimed, Lease, Record, Spec
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.channel import LedgerChannel
 from relier.run.execute import stop
+from relier.run.isolated.child_runner import ChildRunner
 from relier.run.isolated.processes import IsolatedProcess, IsolatedProcesses
 from relier.run.outcome import Died, Done, Failed, HandBack, Outcome
 from relier.states import State
@@ -235,3 +236,33 @@ def test_what_an_isolated_task_pushes_goes_where_its_worker_was_told_to_work(
     finally:
         worker.terminate()
         worker.wait(20)
+
+
+hook_began = asyncio.Event()
+
+
+async def slow_hook(_: TaskContext) -> None:
+    hook_began.set()
+    await asyncio.Event().wait()
+
+
+@rl_task(name="isolated.ends_during_its_hook", on_soft_timeout=slow_hook)
+async def ends_during_its_hook() -> int:
+    await hook_began.wait()
+    return 5
+
+
+@pytest.mark.anyio
+async def test_a_slow_hook_costs_a_finished_task_nothing(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The outcome does not wait for the hook, and a stop that comes meanwhile does not replace the outcome."""
+    monkeypatch.setattr("relier.run.isolated.child_runner.HOOK_S", 600.0)
+    runner = ChildRunner(LedgerChannel(client))
+    attempt = runner.open(attempt_of(ends_during_its_hook).claimed, lambda: LONG)
+    assert isinstance(attempt, Attempt)
+    running = asyncio.create_task(runner.run(attempt))
+    runner.warn()
+    assert await asyncio.wait_for(running, 10) == Done(b"5")
+    runner.stop(lost=False)
+    assert attempt.stop is None
+    monkeypatch.setattr("relier.run.isolated.child_runner.HOOK_S", 0.0)
+    await runner.end_hook()

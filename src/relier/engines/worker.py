@@ -175,8 +175,8 @@ class Worker:
             await self._work_until_stopped()
             return await self._leave()
         finally:
-            await self._runner.close()
             phoenix.end()
+            await self._runner.close()
             if sweep is not None:
                 await self.budget.spend(sweep, RETIRE_S)
             self._heartbeats.end()

@@ -56,7 +56,10 @@ class PoolProcess:
     async def _run(self, attempt: Attempt) -> Outcome:
         arm_timeouts(attempt, self._loop, lambda _: self._runner.warn())
         self._carry_out_orders(attempt)
-        return await self._runner.run(attempt)
+        try:
+            return await self._runner.run(attempt)
+        finally:
+            await self._runner.end_hook()
 
     def _carry_out_orders(self, attempt: Attempt) -> None:
         """Carry out the orders that the worker wrote before it sent its signal."""

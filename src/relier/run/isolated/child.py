@@ -75,7 +75,8 @@ class ParentConnection:
             outcome = await self._runner.run(attempt)
         finally:
             waits.cancel()
-        self._writer.write(packed(outcome))
+        self._writer.write(packed(outcome))  # first: a hook that still runs must not cost a finished task its result
+        await self._runner.end_hook()
         await self._writer.drain()
 
     async def _report_waits(self, attempt: Attempt) -> None:

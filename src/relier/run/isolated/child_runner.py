@@ -41,7 +41,10 @@ class ChildRunner:
         return opened
 
     async def run(self, attempt: Attempt) -> Outcome:
-        """Run the attempt. An error of our own becomes an outcome too: every attempt must be reported."""
+        """Run the attempt. An error of our own becomes an outcome too: every attempt must be reported.
+
+        When this returns, `warn` and `stop` no longer refer to the attempt. Its hook may still run: call `end_hook`.
+        """
         try:
             return await execute(attempt, self._threads, self._channel)
         except Exception as error:
@@ -49,7 +52,6 @@ class ChildRunner:
             return PutBack(error)
         finally:
             attempt.cancel_timers()
-            await self._end_hook()
             self._attempt = None
 
     def warn(self) -> None:
@@ -64,7 +66,8 @@ class ChildRunner:
                 self._attempt.ctx.lose()
             stop(self._attempt, HandBack())
 
-    async def _end_hook(self) -> None:
+    async def end_hook(self) -> None:
+        """Give a soft-timeout hook that still runs a moment to end, then cancel it."""
         hook, self._hook = self._hook, None
         if hook is not None:
             await asyncio.wait([hook], timeout=HOOK_S)

@@ -249,7 +249,9 @@ class Postgres(DatabaseServer):
             "SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'", name
         )
         drops = "".join(f'DROP SCHEMA "{schema}" CASCADE; ' for (schema,) in made)
-        self.execute(f"{drops}CREATE SCHEMA public; GRANT USAGE ON SCHEMA public TO PUBLIC", name)  # as a new database has it
+        self.execute(
+            f"{drops}CREATE SCHEMA public; GRANT USAGE ON SCHEMA public TO PUBLIC", name
+        )  # as a new database has it
         self._emptied.append(name)
 
     def kill_connections(self, name: str) -> int:

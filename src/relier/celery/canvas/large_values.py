@@ -21,8 +21,9 @@ STORED_VALUES = "relier:parts"
 
 
 def is_too_large(app: Any, parts: list[tuple[str, bytes]]) -> bool:
-    """Return whether the parts can never travel in one payload. Parts that just fit may still be too large in a
-    message.
+    """Return whether the parts can never travel in one payload.
+
+    Parts that just fit may still be too large in a message.
     """
     return sum(len(raw) for _, raw in parts) > adoption_of(app).client.settings.max_payload_bytes
 

@@ -55,10 +55,10 @@ class UnreadableMessages:
         self._seq = time.time_ns() // 1000
 
     def __call__(self, raw: Any, queue: str, error: BaseException) -> bool:
-        """Bury a message from a queue. Celery's main thread waits for this, so that the broker keeps the message until
-        then.
+        """Bury a message from a queue. Return False if it was too large, so that its dead letter has only the
+        beginning.
 
-        Return False if the message was too large, so that its dead letter has only the beginning.
+        Celery's main thread waits for this call, so that the broker keeps the message until it is buried.
         """
         letter, is_whole = self._dead_letter(raw, queue, failure_of(error))
         asyncio.run_coroutine_threadsafe(self._submit_and_bury(letter, error), self._loop).result(BURY_TIMEOUT_S)

@@ -12,8 +12,8 @@ from relier.ledger.records import Beat
 from relier.run.attempt import Attempt
 from relier.run.channel import LedgerChannel
 from relier.run.execute import arm_timeouts, execute, run_soft_hook
+from relier.run.isolated.origin import Origin
 from relier.run.isolated.processes import IsolatedProcesses
-from relier.run.origin import Origin
 from relier.run.outcome import Crowded, Outcome, PutBack
 from relier.run.threads import Threads
 from relier.settings import Settings

@@ -22,7 +22,7 @@ from relier.engines.supervisor import REPORT_FD, child_report
 from relier.engines.worker import EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE, Worker, WorkerOptions
 from relier.errors import StoreError, StoreSetupError, WorkerInitializationError
 from relier.run.forks import let_forks_be_ended
-from relier.run.origin import Origin
+from relier.run.isolated.origin import Origin
 from relier.settings import Settings
 from relier.stop_signals import stop_signals
 from relier.submit.client import Client, use_client

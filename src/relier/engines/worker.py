@@ -45,7 +45,7 @@ from relier.run.attempt import Attempt
 from relier.run.channel import LedgerChannel
 from relier.run.checkpoint_files import folder_for
 from relier.run.execute import stop
-from relier.run.origin import Origin
+from relier.run.isolated.origin import Origin
 from relier.run.outcome import Gone, HandBack
 from relier.submit.client import Client, place_of
 from relier.version import __version__

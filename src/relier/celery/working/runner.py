@@ -36,7 +36,7 @@ from relier.errors import RelierError
 from relier.ledger.records import Beat
 from relier.run.attempt import Attempt
 from relier.run.channel import LedgerChannel
-from relier.run.origin import Origin
+from relier.run.isolated.origin import Origin
 from relier.run.outcome import Died, Failed, HandBack, Outcome
 
 log = logging.getLogger("relier.celery")

@@ -34,7 +34,7 @@ from relier.run.isolated.messages import (
     pack,
     unpack,
 )
-from relier.run.origin import Origin
+from relier.run.isolated.origin import Origin
 from relier.run.outcome import CROWDED_MS, Died, Outcome
 from relier.settings import Settings, environment
 

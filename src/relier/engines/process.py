@@ -162,7 +162,7 @@ def report_to_parent(pipe: int, liveness: Liveness) -> None:
 
 
 def start_over(origin: Origin) -> None:
-    """Replace this process with a fresh run of the same command. Code that would not end goes away with the old one."""
+    """Replace this process with a fresh run of the same command. Code that does not end goes away with the old one."""
     if origin.folder is not None:
         try:
             os.chdir(origin.folder)

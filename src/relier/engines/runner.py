@@ -1,4 +1,4 @@
-"""Define the contract of a runner: whoever runs the bodies of attempts.
+"""Define the contract of a runner, which runs the code of attempts.
 
 LocalRunner   the worker's own event loop, its threads and its isolated processes (engines/local_runner.py)
 PoolRunner    Celery's pool (celery/working/runner.py)
@@ -42,7 +42,7 @@ class Runner(Protocol):
         """Take note that the store answered a heartbeat."""
 
     def on_tick(self) -> None:
-        """Look after the runner's own affairs. Called a few times per second."""
+        """Do the runner's own maintenance. Called a few times per second."""
 
     def drain(self) -> None:
         """Prepare to shut down: hand back attempts that have not begun. May be called more than once."""

@@ -53,11 +53,11 @@ class Child:
     pipe: int
     began: float
     worker_ids: list[str] = field(default_factory=list)
-    heard: float = 0.0  # when its last line arrived (monotonic)
+    last_report: float = 0.0  # when its last line arrived (monotonic)
     beat_due: float = 0.0  # when the parent sends its next heartbeat for this child, if the child is still silent
     hard_deadline: float = 0.0
     cpu: float = 0.0
-    told: float = 0.0  # when it was told to stop (monotonic); 0: not yet
+    stopping_since: float = 0.0  # when it was told to stop (monotonic); 0: not yet
     killed: str = ""  # why the parent killed it
     rest: bytes = b""
 
@@ -67,12 +67,12 @@ class Child:
             worker_id, deadline = line.decode().split()
             if worker_id not in self.worker_ids:
                 self.worker_ids.append(worker_id)
-            self.heard, self.hard_deadline = now, float(deadline)
+            self.last_report, self.hard_deadline = now, float(deadline)
 
     @property
     def killed_at(self) -> float:
         """Return when a silent child is killed (monotonic)."""
-        stall = self.heard + STALL_S
+        stall = self.last_report + STALL_S
         return min(stall, self.hard_deadline + GRACE_S) if self.hard_deadline else stall
 
 
@@ -98,7 +98,7 @@ class Supervisor:
         self._interrupts = 0
         self._failures = 0
         self._worked = False  # whether any child has registered so far
-        self._looked = time.monotonic()
+        self._checked_at = time.monotonic()
         self._code = EXIT_CLEAN
 
     def run(self) -> int:
@@ -108,15 +108,15 @@ class Supervisor:
             end.setblocking(False)
         signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
         for number in stop_signals():
-            signal.signal(number, self._told_to_stop)
+            signal.signal(number, self._on_signal)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # wakes the selector
         self._selector.register(waker, selectors.EVENT_READ)
         self._starts = [0.0] * self._count
         with contextlib.closing(self._store):
-            self._look()
+            self._check_children()
             while self._children or not self._stops:
                 self._wait(waker)
-                self._look()
+                self._check_children()
         return self._code
 
     def _wait(self, waker: socket.socket) -> None:
@@ -127,9 +127,9 @@ class Supervisor:
             if key.fileobj is waker:
                 waker.recv(4096)
             else:
-                self._hear(key.data)
+                self._read_pipe(key.data)
 
-    def _hear(self, child: Child) -> bool:
+    def _read_pipe(self, child: Child) -> bool:
         """Read the child's pipe. Return False if there is nothing more to read."""
         try:
             data = os.read(child.pipe, 65536)
@@ -147,7 +147,7 @@ class Supervisor:
             os.close(child.pipe)
             child.pipe = -1
 
-    def _look(self) -> None:
+    def _check_children(self) -> None:
         """Handle children that ended, revive their tasks, start missing children, send heartbeats for silent ones."""
         for child in [child for child in self._children if child.process.poll() is not None]:
             self._ended(child)
@@ -155,27 +155,27 @@ class Supervisor:
         if self._stops:
             self._starts = []
         now = time.monotonic()
-        self._forgive(now - self._looked)
-        self._looked = now
+        self._extend_after_pause(now - self._checked_at)
+        self._checked_at = now
         for _ in [at for at in self._starts if at <= now]:
             self._start(now)
         self._starts = [at for at in self._starts if at > now]
         if self._stops:
-            self._tell_to_stop()
-        self._beat_for([child for child in self._children if self._mind(child, now)])
+            self._signal_children()
+        self._beat_for([child for child in self._children if self._needs_heartbeat(child, now)])
         if self._changed is not None and self._changed() and not self._stops:
             log.info("code changed: the worker starts again")
             self._failures, self._starts = 0, [now] * len(self._starts)  # the change may have fixed the failure
             for child in self._children:
-                child.told = now
+                child.stopping_since = now
                 self._signal(signal.SIGTERM, child)
 
-    def _forgive(self, away: float) -> None:
+    def _extend_after_pause(self, away: float) -> None:
         """Extend the children's times if the parent itself was paused, for example because the host was suspended."""
         for child in self._children if away > AWAY_S else ():
-            child.heard += away
+            child.last_report += away
             child.hard_deadline += away if child.hard_deadline else 0.0
-            child.told += away if child.told else 0.0
+            child.stopping_since += away if child.stopping_since else 0.0
 
     def _start(self, now: float) -> None:
         ours, theirs = os.pipe()
@@ -190,14 +190,14 @@ class Supervisor:
             )
         finally:
             os.close(theirs)
-        child = Child(process, ours, now, heard=now)
+        child = Child(process, ours, now, last_report=now)
         self._children.append(child)
         self._selector.register(ours, selectors.EVENT_READ, child)
         log.info("worker process pid=%d started", process.pid)
 
     def _ended(self, child: Child) -> None:
         code = child.process.returncode
-        while child.pipe >= 0 and self._hear(child):  # read its last lines
+        while child.pipe >= 0 and self._read_pipe(child):  # read its last lines
             pass
         self._close(child)
         self._children.remove(child)
@@ -205,7 +205,7 @@ class Supervisor:
             code = EXIT_CLEAN  # told to stop before it had installed its handlers
         cause = child.killed or how_it_ended(code)
         self._orphaned += [(worker_id, cause) for worker_id in child.worker_ids]
-        came_to_work = bool(child.worker_ids or child.told or self._stops)
+        came_to_work = bool(child.worker_ids or child.stopping_since or self._stops)
         if code in (EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE) and came_to_work:
             log.info("worker process %d left (%d)", child.process.pid, code)
         else:
@@ -257,7 +257,7 @@ class Supervisor:
             self._away = True
             return False
 
-    def _mind(self, child: Child, now: float) -> bool:
+    def _needs_heartbeat(self, child: Child, now: float) -> bool:
         """Return whether the child computes and needs a heartbeat from the parent.
 
         Kill a child that has been silent, or shutting down, for too long.
@@ -265,13 +265,13 @@ class Supervisor:
         lease = self._settings.heartbeat_ttl
         if child.killed:
             return False
-        if child.told and now > child.told + self._settings.graceful_shutdown_timeout + LATE_S:
-            self._kill(child, f"it did not leave within {now - child.told:.0f} s", "did not leave in time")
+        if child.stopping_since and now > child.stopping_since + self._settings.graceful_shutdown_timeout + LATE_S:
+            self._kill(child, f"it did not leave within {now - child.stopping_since:.0f} s", "did not leave in time")
             return False
-        if not child.worker_ids or now - child.heard < lease / 2:
+        if not child.worker_ids or now - child.last_report < lease / 2:
             return False
         if now > child.killed_at:
-            silent = now - child.heard
+            silent = now - child.last_report
             self._kill(child, f"no sign of life for {silent:.0f} s", f"has sent no heartbeat for {silent:.0f} s")
             return False
         if now < child.beat_due:
@@ -294,16 +294,16 @@ class Supervisor:
         log.error("worker process %d %s and is killed", child.process.pid, words)
         child.process.kill()
 
-    def _told_to_stop(self, number: int, _frame: object) -> None:
-        """Count the signal, no more, because a child may be half started right now. `_look` signals all children."""
+    def _on_signal(self, number: int, _frame: object) -> None:
+        """Only count the signal, because a child may be half started right now. `_check_children` passes it on."""
         self._stops += 1
         if number == signal.SIGINT:
             self._interrupts += 1
 
-    def _tell_to_stop(self) -> None:
+    def _signal_children(self) -> None:
         for child in self._children:
-            if not child.told:
-                child.told = time.monotonic()
+            if not child.stopping_since:
+                child.stopping_since = time.monotonic()
                 log.info("worker process %d is told to stop", child.process.pid)
                 self._signal(signal.SIGTERM, child)
             elif self._interrupts > 1:  # repeat: if it overtakes the SIGTERM, the child only drains

@@ -40,7 +40,7 @@ class Folder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Say whose checkpoint a file is. `born` is the birth mark of its store; empty if an earlier release wrote it."""
+    """Identify the checkpoint in a file. `born`: the birth mark of its store, empty if an earlier release wrote it."""
 
     task_id: str
     fence: str

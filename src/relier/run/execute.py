@@ -28,7 +28,7 @@ from relier.run.waits import LONG_S
 
 log = logging.getLogger("relier.run")
 
-LOOK_S = 0.05  # the shortest time between two checks of a hard timeout
+CHECK_S = 0.05  # the shortest time between two checks of a hard timeout
 
 
 async def execute(attempt: Attempt, threads: Threads, channel: LedgerChannel) -> Outcome:
@@ -142,19 +142,19 @@ class HardTimeout:
         self._loop = loop
         self._attempt = attempt
         self._seconds = seconds
-        self._timer = loop.call_later(seconds, self._look)
+        self._timer = loop.call_later(seconds, self._check)
 
     def cancel(self) -> None:
         self._timer.cancel()
 
-    def _look(self, last: bool = False) -> None:
+    def _check(self, last: bool = False) -> None:
         attempt = self._attempt
         overdue_at = attempt.overdue_at
         left = 0.0 if overdue_at is None else overdue_at - time.monotonic()
         if left > 0:
-            self._timer = self._loop.call_later(max(left, LOOK_S), self._look)
+            self._timer = self._loop.call_later(max(left, CHECK_S), self._check)
         elif not last and (attempt.ctx.waits.any or attempt.isolated):  # a short wait may become a long one
-            self._timer = self._loop.call_later(LONG_S, self._look, True)
+            self._timer = self._loop.call_later(LONG_S, self._check, True)
         else:
             self._stop()
 

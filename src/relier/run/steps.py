@@ -34,7 +34,7 @@ MAIN, BRANCH, ANY = b"0", b"00", b""
 
 
 class Progress(Enum):
-    """Say how far a step has come in this attempt."""
+    """List how far a step may have come in this attempt."""
 
     RUNS = auto()
     BROKEN_OFF = auto()  # the step or the wait for its record raised: it may be called again

@@ -48,7 +48,7 @@ class Work:
                 break
             except StopThread:  # the stop arrived just here
                 continue
-        self._tell(value, error)
+        self._deliver(value, error)
 
     def _begin(self) -> Any:
         if self._stopped:
@@ -62,7 +62,7 @@ class Work:
             if self._thread is not None:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), ctypes.py_object(StopThread))
 
-    def _tell(self, value: Any, error: BaseException | None) -> None:
+    def _deliver(self, value: Any, error: BaseException | None) -> None:
         try:
             self._loop.call_soon_threadsafe(self._settle, value, error)
         except RuntimeError:  # the loop has ended: nobody waits for the result

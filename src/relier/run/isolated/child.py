@@ -49,7 +49,7 @@ class ParentConnection:
         self._trusted_until = 0.0
         self._running: asyncio.Task[None] | None = None
 
-    def obey(self, order: ParentMessage) -> None:
+    def carry_out(self, order: ParentMessage) -> None:
         match order:
             case Run(claimed, trusted_until):
                 self._trusted_until = trusted_until
@@ -81,12 +81,12 @@ class ParentConnection:
 
     async def _report_waits(self, attempt: Attempt) -> None:
         """Report the attempt's waits for the store to the parent, whose hard timeout does not include them."""
-        told = (0.0, 0.0)
+        reported = (0.0, 0.0)
         while True:
             await asyncio.sleep(LOOK_S)
             state = attempt.ctx.waits.state
-            if state != told:
-                told = state
+            if state != reported:
+                reported = state
                 self._writer.write(pack(Waited(*state)))
 
 
@@ -105,7 +105,7 @@ async def serve(fd: int) -> None:
     parent = ParentConnection(writer)
     writer.write(pack(Ready()))
     while (order := await unpack(reader, Run | Warn | Stop | Trust)) is not None:
-        parent.obey(order)
+        parent.carry_out(order)
     os._exit(0)  # the parent is gone
 
 

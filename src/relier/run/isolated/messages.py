@@ -24,7 +24,7 @@ class Run(ParentMessage):
 
 
 class Trust(ParentMessage):
-    """Say that the store answered the worker's heartbeat."""
+    """Report that the store answered the worker's heartbeat."""
 
     until: float
 
@@ -44,7 +44,7 @@ class ChildMessage(msgspec.Struct, tag_field="say", tag=str.lower):
 
 
 class Waited(ChildMessage):
-    """Say how long the attempt waited for the store (s), and when its current wait began (0 if there is none)."""
+    """Report how long the attempt waited for the store (s), and when its current wait began (0 if there is none)."""
 
     past: float
     since: float
@@ -66,7 +66,7 @@ class ChildReport(ChildMessage):
 
 
 class Ready(msgspec.Struct):
-    """Say that the child has imported its modules. This is its first message."""
+    """Report that the child has imported its modules. This is its first message."""
 
 
 class ChildError(RelierError):
@@ -88,7 +88,7 @@ async def unpack(reader: asyncio.StreamReader, kind: Any) -> Any:
 
 
 def report_of(outcome: Outcome) -> ChildReport:
-    """Return the message that tells the parent what came of an attempt."""
+    """Return the message that reports an outcome to the parent."""
     match outcome:
         case Done(result):
             return ChildReport(result)

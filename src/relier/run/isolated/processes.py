@@ -86,7 +86,7 @@ class IsolatedProcess:
     async def _become_ready(self) -> None:
         try:
             async with asyncio.timeout(START_S):
-                ready = await self._hear(Ready)
+                ready = await self._next_message(Ready)
         except TimeoutError:
             raise WorkerInitializationError(
                 f"an isolated process did not import its modules within {START_S:g} s; a module may wait for a "
@@ -103,7 +103,7 @@ class IsolatedProcess:
         if attempt.stop is not None:
             return attempt.stop
         attempt.stopper = partial(self.stop, attempt)
-        self.say(Run(attempt.claimed, trusted_until))
+        self.send(Run(attempt.claimed, trusted_until))
         report: ChildReport | None = await self._report(attempt)
         attempt.stopper = None
         if report is None:
@@ -114,22 +114,22 @@ class IsolatedProcess:
         return outcome_of(attempt, report)
 
     async def _report(self, attempt: Attempt) -> Any:
-        while isinstance(word := await self._hear(ChildReport | Waited), Waited):
-            attempt.ctx.waits.mirror(word.past, word.since)
-        return word
+        while isinstance(message := await self._next_message(ChildReport | Waited), Waited):
+            attempt.ctx.waits.mirror(message.past, message.since)
+        return message
 
-    async def _hear(self, kind: Any) -> Any:
+    async def _next_message(self, kind: Any) -> Any:
         """Return the child's next message, or None if there will be no more.
 
         The child's end counts too, because processes that a task started may keep the connection open for ever.
         """
-        hearing = background.start(asyncio.get_running_loop(), unpack(self._reader, kind))
+        reading = background.start(asyncio.get_running_loop(), unpack(self._reader, kind))
         try:
-            await asyncio.wait({hearing, self._ended}, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait({hearing}, timeout=LAST_WORDS_S)
-            return hearing.result() if hearing.done() else None
+            await asyncio.wait({reading, self._ended}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({reading}, timeout=LAST_WORDS_S)
+            return reading.result() if reading.done() else None
         finally:
-            hearing.cancel()
+            reading.cancel()
 
     async def _cause(self) -> str:
         """Return how the child ended. Kill a child that closed its connection but still runs: it is of no use."""
@@ -138,14 +138,14 @@ class IsolatedProcess:
         await asyncio.wait({self._ended})
         return how_it_ended(self._ended.result())
 
-    def say(self, order: ParentMessage) -> None:
+    def send(self, order: ParentMessage) -> None:
         with contextlib.suppress(ConnectionError):
             self._writer.write(pack(order))
 
     def stop(self, attempt: Attempt) -> None:
         """Cancel the child's attempt. A child that does not react in time is killed."""
         if self._killer is None and self._process.returncode is None:
-            self.say(Stop(attempt.ctx.lost))
+            self.send(Stop(attempt.ctx.lost))
             self._killer = asyncio.get_running_loop().call_later(KILL_AFTER_S, self._kill)
 
     async def end(self) -> None:
@@ -235,14 +235,14 @@ class IsolatedProcesses:
     def trust(self, until: float) -> None:
         """Pass on that a heartbeat was answered, for `ctx.guard()` in the children."""
         for child in self._busy.values():
-            child.say(Trust(until))
+            child.send(Trust(until))
 
     async def warn(self, attempt: Attempt) -> None:
         """Ask the attempt's child to call the soft-timeout hook, once."""
         child = self._busy.get(attempt.key)
         if child is not None and not attempt.warned:
             attempt.warned = True
-            child.say(Warn())
+            child.send(Warn())
 
     async def close(self) -> None:
         children = [*self._idle, *self._busy.values()]

@@ -8,8 +8,8 @@ import timeit
 from collections.abc import Callable
 from typing import Any
 
+from relier.codec.keyring import NO_KEYS, Keyring
 from relier.envelope import open_envelope, seal
-from relier.keyring import NO_KEYS, Keyring
 from relier.ledger.records import new_task_id
 from relier.settings import Settings
 

@@ -27,8 +27,8 @@ from relier.settings import Settings
 from relier.store import AsyncStore, Call, Scripts, SyncStore
 from relier.store.async_wire import AsyncWire
 from relier.store.connect.address import parse_url
-from relier.store.sync_wire import SyncWire
-from relier.store.wire import pack, run_sync
+from relier.store.sync_wire import SyncWire, run_sync
+from relier.store.wire import pack
 
 Calls = list[Call[Any]]
 Send = Callable[[Calls], list[Any]]

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from relier.codec import encode
+from relier.codec.keyring import NO_KEYS, Keyring
 from relier.envelope import Envelope, _signed, open_envelope, reseal, seal
 from relier.errors import PayloadEncodingError, PayloadIntegrityError
-from relier.keyring import NO_KEYS, Keyring
 from tests.support.keyrings import everything_said, key, keyring, leaks
 
 # A busy machine is no failure.

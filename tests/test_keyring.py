@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from relier.codec.keyring import AES, HEAD, NO_KEYS, PLAIN, Keyring
 from relier.errors import ConfigurationError, PayloadIntegrityError
-from relier.keyring import AES, HEAD, NO_KEYS, PLAIN, Keyring
 from relier.settings import Settings, get_settings
 from relier.submit.client import Client
 from tests.support.keyrings import entry, everything_said, key, keyring, keys_setting, leaks, spellings

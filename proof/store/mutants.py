@@ -13,8 +13,9 @@ from proof.store.schedules import run_store_schedule
 from relier.errors import IndeterminateError, StoreNotReadyError, StoreReplyError
 from relier.run import channel
 from relier.settings import Settings
-from relier.store import batch, core, heartbeat, replies
+from relier.store import batch, core, replies
 from relier.store.batch import Request
+from relier.store.connect import heartbeat
 from relier.store.policy import AttemptError, RetrySchedule
 
 SEEDS = 300

@@ -24,9 +24,9 @@ from relier.ledger.ledger import load_scripts
 from relier.run.channel import atell
 from relier.settings import Settings
 from relier.store import core as core_module
-from relier.store import heartbeat
 from relier.store.batch import request_of
 from relier.store.call import Call
+from relier.store.connect import heartbeat
 from relier.store.connect.address import target_of
 from relier.store.connect.resolvers import resolver_of
 from relier.store.master_lookup import MasterLookup

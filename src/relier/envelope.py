@@ -21,8 +21,8 @@ from hashlib import sha256
 import msgspec
 
 from relier.codec import encode
+from relier.codec.keyring import NO_KEYS, Keyring
 from relier.errors import PayloadIntegrityError
-from relier.keyring import NO_KEYS, Keyring
 
 VERSION = 1
 ENCRYPTED = b'"aes-gcm:'  # a call is a list, so it never begins like this

@@ -17,7 +17,7 @@ from relier.options import PushOptions, TaskOptions, durability_of, task_options
 from relier.outbox.push import Writer, outbox_of
 from relier.outbox.row import NewRow, new_row
 from relier.store.call import Durability
-from relier.store.wire import run_sync
+from relier.store.sync_wire import run_sync
 from relier.submit.bulk import Bulk, blocks
 from relier.submit.client import Client, default_client
 from relier.submit.guards import Guards

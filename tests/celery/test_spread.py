@@ -11,8 +11,8 @@ from relier.celery.messages import Message, internal_message, read_message, subm
 from relier.celery.sending.collect import Collector
 from relier.celery.sending.spread import MAX_FOLLOW_UPS, SPREAD_TASK, run_spread, spread
 from relier.codec import decode
+from relier.codec.keyring import NO_KEYS
 from relier.envelope import open_envelope
-from relier.keyring import NO_KEYS
 from relier.ledger.moves.worker import COMMIT_TASKS
 from relier.ledger.records import Join, Submission
 from relier.settings import Settings

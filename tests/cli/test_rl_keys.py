@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from relier.codec.keyring import Keyring
 from relier.envelope import open_envelope, seal
-from relier.keyring import Keyring
 from relier.ledger.records import new_task_id
 from tests.support.cli_desk import Desk, Run, RunJson, failure
 from tests.support.keyrings import entry, key, keyring, keys_setting, leaks

@@ -243,7 +243,7 @@ async def test_a_block_cancelled_as_it_enters_holds_nothing(client: Client, monk
     own = Client(client.settings)
     slow = SlowAnswers(own)
     monkeypatch.setattr(own, "awaiting", slow)
-    monkeypatch.setattr("relier.lock.default_client", lambda: own)
+    monkeypatch.setattr("relier.lock.blocks.default_client", lambda: own)
     task = asyncio.create_task(idempotency_lock("k").__aenter__())
     await slow.ran.wait()
     assert mark(client) is not None

@@ -48,7 +48,7 @@ async def lossy(client: Client, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -
     own = Client(client.settings.model_copy(update={"redis_url": proxy.url}))
     with idempotency_lock("warm"):  # every script is known to the server
         pass
-    monkeypatch.setattr("relier.lock.default_client", lambda: own)
+    monkeypatch.setattr("relier.lock.blocks.default_client", lambda: own)
     yield own
     await own.aclose()
 

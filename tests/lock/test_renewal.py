@@ -15,7 +15,7 @@ import pytest
 from relier import Client, IdempotencyInFlightError, LeaseLostError, idempotency_lock
 from relier.errors import RedisConnectionError, RelierError
 from relier.ledger.records import Verdict
-from relier.lock_renewal import HeldKey, ThreadRenewals
+from relier.lock.renewal import HeldKey, ThreadRenewals
 from relier.run.current import current_context
 from tests.support.locking import Enter, eventually, inside, join, lease_of, mark, take_over
 from tests.support.servers import Server
@@ -146,7 +146,7 @@ async def cut(server: Server, client: Client, monkeypatch: pytest.MonkeyPatch) -
     with Proxy(server.port) as proxy:
         reached = {"redis_url": proxy.url, "redis_deadline": 0.4, "redis_read_timeout": 0.2, "redis_retries": 1}
         own = Client(client.settings.model_copy(update=reached))
-        monkeypatch.setattr("relier.lock.default_client", lambda: own)
+        monkeypatch.setattr("relier.lock.blocks.default_client", lambda: own)
         yield proxy
         proxy.disturb = lambda _: None
         await own.aclose()
@@ -174,7 +174,7 @@ async def test_renewals_pass_a_breaker_that_other_calls_have_opened(
     with Proxy(server.port) as proxy:
         touchy = {"redis_retries": 0, "redis_breaker_failures": 1, "redis_breaker_cooldown": 3600.0}
         own = Client(client.settings.model_copy(update={"redis_url": proxy.url, **touchy}))
-        monkeypatch.setattr("relier.lock.default_client", lambda: own)
+        monkeypatch.setattr("relier.lock.blocks.default_client", lambda: own)
 
         async def block() -> None:
             async with enter() as lock:

@@ -30,8 +30,7 @@ from relier.settings import Settings
 from relier.store import AsyncStore, Scripts
 from relier.store.connect.address import Address
 from relier.store.policy import AttemptError
-from relier.store.sync_wire import SyncConnection, SyncWire
-from relier.store.wire import run_sync
+from relier.store.sync_wire import SyncConnection, SyncWire, run_sync
 from tests.support.either_store import OpenStore
 from tests.support.servers import Boot, Server, free_port, wait_until
 from tests.support.toy_scripts import Hands, count, echo, put, slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relier.settings import Settings
-from relier.store.heartbeat import heartbeat_settings, retry_pause
+from relier.store.connect.heartbeat import heartbeat_settings, retry_pause
 from relier.store.policy import CircuitBreaker
 from tests.support.toy_scripts import Hands
 

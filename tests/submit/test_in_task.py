@@ -21,9 +21,9 @@ from relier.errors import (
     StoreSetupError,
 )
 from relier.store.call import Durability
-from relier.store.wire import run_sync
+from relier.store.sync_wire import run_sync
+from relier.store.until_answered import blocking_sleep
 from relier.submit.in_task import PushingAttempt, pushing_attempt, raise_temporary, submit_until_answered
-from relier.until_answered import blocking_sleep
 
 TEMPORARY = (RedisConnectionError, StoreNotReadyError, StoreReadOnlyError, StoreDiskError, IndeterminateError)
 ATTEMPT = PushingAttempt("task", lambda: False, contextlib.nullcontext)

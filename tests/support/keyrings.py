@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import relier
-from relier.keyring import Keyring
+from relier.codec.keyring import Keyring
 from relier.settings import Settings
 
 PACKAGE = str(Path(relier.__file__).parent)

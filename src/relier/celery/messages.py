@@ -18,8 +18,8 @@ from kombu.message import Message as KombuMessage
 from kombu.serialization import dumps
 
 from relier.codec import ENCODER, encode, pack
+from relier.codec.keyring import Keyring
 from relier.envelope import seal
-from relier.keyring import Keyring
 from relier.ledger.checks import PRIORITIES
 from relier.ledger.defaults import DEAD_TTL_MS, RESULT_TTL_MS
 from relier.ledger.records import Submission

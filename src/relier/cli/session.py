@@ -14,6 +14,7 @@ import click
 from pydantic import ValidationError
 
 from relier.cli.main import AS_JSON
+from relier.codec.keyring import Keyring
 from relier.errors import (
     ConfigurationError,
     InvalidSubmissionError,
@@ -24,7 +25,6 @@ from relier.errors import (
     StoreReplyError,
     TaskNotFoundError,
 )
-from relier.keyring import Keyring
 from relier.ledger import keys, replies
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.settings import Settings

@@ -19,7 +19,7 @@ from relier.ledger.ledger import Ledger
 from relier.ledger.moves.worker import CLAIM_BYTES
 from relier.ledger.records import Claim, Claimed, ClaimStatus, Lease
 from relier.store import AsyncStore, Call
-from relier.until_answered import growing_pauses, until_answered
+from relier.store.until_answered import growing_pauses, until_answered
 
 log = logging.getLogger("relier.worker")
 

@@ -28,11 +28,11 @@ from relier.ledger.records import Beat, new_worker_id
 from relier.run.attempt import Attempt
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
-from relier.store.heartbeat import heartbeat_settings, retry_pause
-from relier.store.wire import run_sync
+from relier.store.connect.heartbeat import heartbeat_settings, retry_pause
+from relier.store.sync_wire import run_sync
+from relier.store.until_answered import until_answered
 from relier.submit.birth import BirthMark
 from relier.submit.client import place_of
-from relier.until_answered import until_answered
 
 log = logging.getLogger("relier.worker")
 

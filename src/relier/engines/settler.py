@@ -21,7 +21,7 @@ from relier.options import Retries
 from relier.redact import showing
 from relier.run.outcome import Done, Outcome, plan_of
 from relier.store import AsyncStore, Call, Durability
-from relier.until_answered import until_answered
+from relier.store.until_answered import until_answered
 
 log = logging.getLogger("relier.worker")
 

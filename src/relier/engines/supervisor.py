@@ -26,7 +26,7 @@ from relier.ledger.ledger import Ledger, load_scripts
 from relier.settings import Settings
 from relier.stop_signals import stop_signals
 from relier.store import SyncStore
-from relier.store.heartbeat import heartbeat_settings, retry_pause
+from relier.store.connect.heartbeat import heartbeat_settings, retry_pause
 
 log = logging.getLogger("relier.supervisor")
 

@@ -11,15 +11,15 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from relier import background
+from relier.codec.keyring import Keyring
 from relier.errors import IndeterminateError, RelierError, StoreUnavailableError
-from relier.keyring import Keyring
 from relier.ledger.ledger import Ledger
 from relier.run.threads import Threads
 from relier.settings import Settings
 from relier.store.call import Call
-from relier.store.wire import run_sync
+from relier.store.sync_wire import run_sync
+from relier.store.until_answered import blocking_sleep, until_answered
 from relier.submit.client import Client
-from relier.until_answered import blocking_sleep, until_answered
 
 T = TypeVar("T")
 log = logging.getLogger("relier.run")

@@ -21,8 +21,8 @@ from typing import Any
 import msgspec
 
 from relier import codec
+from relier.codec.keyring import NO_KEYS, Keyring
 from relier.errors import CheckpointStoreError, CheckpointTooLargeError
-from relier.keyring import NO_KEYS, Keyring
 from relier.run.checkpoint_files import Folder, Named, folder_for
 from relier.settings import Settings
 

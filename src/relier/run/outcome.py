@@ -18,6 +18,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from relier.codec.keyring import NO_KEYS, Keyring
 from relier.errors import (
     HardTimeoutError,
     IdempotencyInFlightError,
@@ -27,7 +28,6 @@ from relier.errors import (
     TaskInFlightError,
 )
 from relier.failure import Failure, failure_of, message_of, redacted, write_failure
-from relier.keyring import NO_KEYS, Keyring
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Claimed, Submission
 from relier.options import Retries

@@ -26,8 +26,8 @@ from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from relier.arguments import Arguments
+from relier.codec.keyring import NO_KEYS, Keyring
 from relier.errors import StepJournalError
-from relier.keyring import NO_KEYS, Keyring
 from relier.ledger.checks import check_name
 
 MAIN, BRANCH, ANY = b"0", b"00", b""

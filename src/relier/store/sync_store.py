@@ -20,8 +20,7 @@ from relier.store.core import Core
 from relier.store.master_lookup import MasterLookup
 from relier.store.policy import Clock
 from relier.store.scripts import Scripts
-from relier.store.sync_wire import SyncWire
-from relier.store.wire import run_sync
+from relier.store.sync_wire import SyncWire, run_sync
 
 T = TypeVar("T")
 

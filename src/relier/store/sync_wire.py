@@ -6,7 +6,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import hiredis
@@ -172,3 +172,14 @@ def _connected(family: int, place: Any, seconds: float) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine over SyncWire to its end. It blocks and never suspends, so one step is enough."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    coroutine.close()
+    raise AssertionError("a coroutine suspended over SyncWire")

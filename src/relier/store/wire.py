@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 import hiredis
@@ -59,17 +59,6 @@ class Wire(Protocol):
     async def sleep(self, seconds: float) -> None: ...
     async def blocking(self, work: Callable[[], T], seconds: float) -> T: ...
     def slots(self, size: int) -> Slots: ...
-
-
-def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine over SyncWire to its end. It blocks and never suspends, so one step is enough."""
-    try:
-        coroutine.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    coroutine.close()
-    raise AssertionError("a coroutine suspended over SyncWire")
 
 
 def new_reader() -> hiredis.Reader:

@@ -14,16 +14,16 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+from relier.codec.keyring import Keyring
 from relier.errors import ConfigurationError
-from relier.keyring import Keyring
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.ledger.records import Accepted, Admission, Submission
 from relier.settings import Settings, get_settings
 from relier.store import AsyncStore, Call, Durability, Scripts, SyncStore
 from relier.store.connect.address import target_of, with_absolute_files
 from relier.store.connect.embedded import folder_of
-from relier.store.heartbeat import heartbeat_settings
-from relier.store.wire import run_sync
+from relier.store.connect.heartbeat import heartbeat_settings
+from relier.store.sync_wire import run_sync
 from relier.submit.birth import BirthMark
 from relier.submit.ledger_access import Answers, AwaitedCalls, BlockingCalls, LedgerAccess, Namespace
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from relier.errors import IndeterminateError, RelierError, StoreFullError, StoreSetupError, StoreUnavailableError
 from relier.store.call import Durability
-from relier.until_answered import until_answered
+from relier.store.until_answered import until_answered
 
 T = TypeVar("T")
 log = logging.getLogger("relier.submit")

@@ -2,7 +2,7 @@
 
 All of this is written once, as coroutines. On an event loop they are awaited, over AwaitedCalls. Over BlockingCalls
 nothing they await ever suspends: it blocks instead, and `run_sync` runs each coroutine to its end in one step, without
-an event loop (store/wire.py).
+an event loop (store/sync_wire.py).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from relier.ledger.ledger import Ledger
 from relier.ledger.records import Accepted, Admission, Submission
 from relier.settings import Settings
 from relier.store import AsyncStore, Call, Durability, SyncStore
+from relier.store.until_answered import blocking_sleep
 from relier.submit.birth import BirthMark
 from relier.submit.in_task import pushing_attempt, raise_temporary, submit_until_answered
-from relier.until_answered import blocking_sleep
 
 T = TypeVar("T")
 log = logging.getLogger("relier.submit")

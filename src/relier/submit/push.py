@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from relier.codec.keyring import NO_KEYS, Keyring
 from relier.envelope import seal
 from relier.errors import (
     CorruptRecordError,
@@ -13,7 +14,6 @@ from relier.errors import (
     RelierError,
     TaskInFlightError,
 )
-from relier.keyring import NO_KEYS, Keyring
 from relier.ledger.defaults import DEAD_TTL_MS, MAX_RESURRECTIONS, RESULT_TTL_MS
 from relier.ledger.records import Accepted, Submission, new_task_id
 from relier.options import OnDuplicate, PushOptions, TaskOptions

@@ -33,7 +33,7 @@ from relier.failure import Failure, read_failure
 from relier.ledger.records import Task, new_task_id
 from relier.states import ENDED, State
 from relier.store.call import Call, Durability
-from relier.store.wire import run_sync
+from relier.store.sync_wire import run_sync
 from relier.submit.client import Client, default_client
 from relier.submit.ledger_access import LedgerAccess
 

@@ -19,9 +19,9 @@ from relier.celery.operational import as_operational_errors
 from relier.celery.options import REPORTED_BY_WORKER
 from relier.celery.sending.collect import ADDED
 from relier.codec import decode
+from relier.codec.keyring import Keyring
 from relier.envelope import open_envelope
 from relier.errors import IllegalMoveError, RelierError, StoreError, TaskNotFoundError, VersionConflictError
-from relier.keyring import Keyring
 from relier.ledger.records import Operated, Record, Submission, Task
 from relier.settings import Settings
 from relier.states import ENDED, State

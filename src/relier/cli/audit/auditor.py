@@ -19,8 +19,8 @@ from relier.cli.audit.chord_rules import ChordCheck, waits
 from relier.cli.audit.findings import AuditReport, Finding, ObservedKey, Subject
 from relier.cli.audit.rules import judge_books, judge_entry, judge_key, kind_of, unreadable_books
 from relier.cli.namespace_reads import NamespaceReads, chunks
+from relier.codec.keyring import NO_KEYS, Keyring
 from relier.errors import StoreReplyError
-from relier.keyring import NO_KEYS, Keyring
 from relier.ledger import keys
 from relier.ledger.ledger import Ledger
 from relier.ledger.pages import read_stats

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Set
 from relier.cli.audit.findings import Finding, Subject, shown
 from relier.cli.namespace_reads import NamespaceReads, chunks
 from relier.codec import decode
+from relier.codec.keyring import Keyring
 from relier.envelope import open_envelope
 from relier.errors import CorruptRecordError, RelierError, StoreReplyError
-from relier.keyring import Keyring
 from relier.ledger import keys
 from relier.ledger.ledger import Ledger
 from relier.ledger.replies import read_record

@@ -27,7 +27,7 @@ from relier.settings import Settings
 from relier.store import Scripts, SyncStore
 from relier.store.connect.address import target_of
 from relier.store.connect.embedded import folder_of
-from relier.store.heartbeat import heartbeat_settings, retry_pause
+from relier.store.connect.heartbeat import heartbeat_settings, retry_pause
 
 log = logging.getLogger("relier.outbox")
 

@@ -22,7 +22,7 @@ from relier.errors import RelierError
 from relier.ledger.records import Verdict
 from relier.run.context import TaskContext
 from relier.store.call import Call
-from relier.store.heartbeat import retry_pause
+from relier.store.connect.heartbeat import retry_pause
 from relier.submit.client import Client
 
 T = TypeVar("T")

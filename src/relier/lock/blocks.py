@@ -14,7 +14,7 @@ IN_FLIGHT   another caller runs the block now: entering raises IdempotencyInFlig
 COMPLETED   the block has run: it is entered with `already_executed`, and nothing is written at its end
 
 While the block runs, its mark in the store is valid for RELIER_IDEMPOTENCY_INFLIGHT_TTL and is renewed in time
-(lock_renewal.py). If the process dies, its keys are free when that time is over. Inside a task they are free as soon
+(renewal.py). If the process dies, its keys are free when that time is over. Inside a task they are free as soon
 as the task's worker is declared lost, and a later attempt of the same task takes over its own keys.
 
 The end of a block is reported until the store answers: outside tasks for as long as the mark may be valid, inside a
@@ -39,16 +39,16 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from relier import codec
+from relier.codec.keyring import NO_KEYS
 from relier.errors import IdempotencyInFlightError, InvalidSubmissionError, LeaseLostError, RelierError
-from relier.keyring import NO_KEYS
 from relier.ledger.checks import check_key
 from relier.ledger.records import Lease, Locked, LockState, Verdict
-from relier.lock_renewal import RESULT, HeldKey, LoopRenewal, start_uncancelled, thread_renewals
+from relier.lock.renewal import RESULT, HeldKey, LoopRenewal, start_uncancelled, thread_renewals
 from relier.options import seconds_of
 from relier.run.channel import atell
 from relier.run.current import current_context
 from relier.store.call import Call
-from relier.store.wire import run_sync
+from relier.store.sync_wire import run_sync
 from relier.submit.client import default_client
 from relier.submit.ledger_access import LedgerAccess
 

@@ -48,7 +48,7 @@ def test_it_works_on_the_store_and_namespace_given_to_rl_and_says_so(patient: Fl
     member = patient.start(*where, "dev", "dev_tasks", cwd=code.parent, RELIER_NAMESPACE="elsewhere")
     place = f"namespace '{settings.namespace}' at {settings.redis_url}"
     said = member.wait_said(f"concurrency=100, {place}")
-    assert f"rl dev: dev_tasks on {place}; " in said
+    assert f"rl dev: running dev_tasks on {place}. " in said
     assert answer.push().result(20) == 1
     assert member.terminate(10) == 0
     masked = patient.start("dev", "dev_tasks", RELIER_REDIS_URL="redis://user:secret@127.0.0.1:1")

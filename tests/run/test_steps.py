@@ -646,7 +646,7 @@ async def test_people_see_it(crew: Crew) -> None:
         receipt = await work.apush()
         await told(crew, receipt.id, "30 of 100: mails sent")
         said = await asyncio.to_thread(CliRunner().invoke, rl, [*where, "why", receipt.id])
-        assert "It says how far it is: 30 of 100: mails sent." in said.output
+        assert "Progress: 30 of 100: mails sent." in said.output
         gate.set()
         await receipt.result(10)
 

@@ -231,7 +231,7 @@ async def test_a_key_cannot_be_awaited() -> None:
 
     def keyed(order: str) -> None: ...
 
-    with pytest.raises(ConfigurationError, match=r"idempotency_key .* async"):
+    with pytest.raises(ConfigurationError, match=r"idempotency_key .* cannot await"):
         rl_task(idempotency_key=make)(keyed)
 
 

@@ -32,6 +32,7 @@ class Attempt:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     ctx: TaskContext
+    isolated: bool  # runs in a process of its own, by its option or because the task is a suspect
     show: Show | None = None  # redacts the task's values in logs; None: nothing is redacted
     began: float | None = None  # monotonic
     stop: Outcome | None = None  # set when the attempt is told to stop: the outcome of its cancellation
@@ -57,11 +58,6 @@ class Attempt:
         """
         limit = self.task.options.hard_timeout
         return None if limit is None or self.began is None else self.began + limit + self.ctx.kept_waiting
-
-    @property
-    def isolated(self) -> bool:
-        """Return whether the attempt runs in a process of its own, by its option or because the task is a suspect."""
-        return self.task.options.isolate or self.claimed.alone
 
     def cancel_timers(self) -> None:
         for timer in self.timers:
@@ -102,7 +98,8 @@ def open_attempt(
     except BaseException as error:  # noqa: BLE001 - no payload may ever end a worker, not even by a sys.exit()
         return Failed(error, final=True)
     ctx = context_of(claimed, envelope, args, kwargs, channel, trusted_until)
-    return Attempt(claimed, task, envelope, args, kwargs, ctx, showing(channel.settings.redact, record.name))
+    isolated = task.options.isolate or claimed.alone
+    return Attempt(claimed, task, envelope, args, kwargs, ctx, isolated, showing(channel.settings.redact, record.name))
 
 
 def context_of(

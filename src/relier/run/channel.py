@@ -62,20 +62,11 @@ class LedgerChannel:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self.settings: Settings = client.settings
+        self.keyring: Keyring = client.keyring
+        self.ledger: Ledger = client.ledger
         self._loop = asyncio.get_running_loop()
         self._posts: set[asyncio.Task[None]] = set()
-
-    @property
-    def settings(self) -> Settings:
-        return self._client.settings
-
-    @property
-    def keyring(self) -> Keyring:
-        return self._client.keyring
-
-    @property
-    def ledger(self) -> Ledger:
-        return self._client.ledger
 
     def born(self, lost: Callable[[], bool]) -> str:
         """Return the store's birth mark. Ask the store for it if this process does not know it yet. Blocks."""

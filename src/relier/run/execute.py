@@ -37,8 +37,8 @@ async def execute(attempt: Attempt, threads: Threads, channel: LedgerChannel) ->
     Call this in an asyncio task of its own: the context variables it sets stay private to the attempt, and cancelling
     that task stops an `async def`.
     """
-    if attempt.task.is_async and (current := asyncio.current_task()) is not None:
-        attempt.stopper = current.cancel
+    if attempt.task.is_async and (runs := attempt.asyncio_task or asyncio.current_task()) is not None:
+        attempt.stopper = runs.cancel
     enter_context(attempt.ctx)
     trace.inherited.set(attempt.envelope.trace)
     code, process = background.enter_attempt_code(), os.getpid()

@@ -264,6 +264,7 @@ class DisconnectedChannel(LedgerChannel):
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self.settings, self.keyring, self.ledger = client.settings, client.keyring, client.ledger
 
     async def arun(self, call: Call[T]) -> T:
         return self.run(call)

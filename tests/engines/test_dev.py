@@ -53,7 +53,7 @@ def test_it_works_on_the_store_and_namespace_given_to_rl_and_says_so(patient: Fl
     assert member.terminate(10) == 0
     masked = patient.start("dev", "dev_tasks", RELIER_REDIS_URL="redis://user:secret@127.0.0.1:1")
     said = masked.wait_said("rl dev: ")
-    assert "at redis://***@127.0.0.1:1; " in said
+    assert "at redis://***@127.0.0.1:1. " in said
     assert "secret" not in said
 
 

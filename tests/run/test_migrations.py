@@ -285,7 +285,7 @@ async def test_rl_schema_check_lists_what_a_deploy_could_not_run(crew: Crew, set
         deployed.apart.push(1, by=2).id,
         deployed.plain.with_options(delay=60).push(1).id,
     ]
-    assert "All 3 tasks that wait, run or are dead can run" in rl(
+    assert "All 3 waiting, running and dead tasks can run" in rl(
         own, "schema", "check", "tests.support.jobs.schema_versions", code=0
     )
     newer = of_version(deployed.apart, 9).push(1).id
@@ -311,7 +311,7 @@ async def test_rl_schema_check_lists_what_a_deploy_could_not_run(crew: Crew, set
     assert fine[0] not in text
     RlTask(lambda: None, TaskOptions(name="schema_versions.plain")).push()  # by who imports the file otherwise
     text = rl(own, "schema", "check", "tests.support.jobs.schema_versions", code=1)
-    assert "no such task in these modules; there is tests.support.jobs.schema_versions.plain" in text
+    assert "no such task in these modules; did you mean tests.support.jobs.schema_versions.plain?" in text
 
 
 async def test_rl_schema_check_without_modules_or_with_missing_ones(settings: Settings) -> None:

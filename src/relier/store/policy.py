@@ -97,7 +97,7 @@ class CircuitBreaker:
     """Refuse calls at once after `failures` failed attempts in a row; one call per `cooldown` may still try.
 
     That call is the half-open probe. If it succeeds, the breaker closes. If it fails or gets no answer, the breaker
-    stays open. The breaker keeps callers from waiting on a dead store. It does not end calls already in flight: their
+    stays open. The breaker keeps callers from waiting on a dead server. It does not end calls already in flight: their
     deadline does.
     """
 
@@ -110,22 +110,38 @@ class CircuitBreaker:
 
     @property
     def is_open(self) -> bool:
+        """Return whether the last attempts have failed. The next probe may be due all the same."""
         return self._failed >= self._limit
 
+    @property
+    def state(self) -> str:
+        """Return `closed` (calls go ahead), `open` (calls are refused) or `half-open` (a probe is due)."""
+        if not self.is_open:
+            return "closed"
+        return "open" if self.wait else "half-open"
+
+    @property
+    def wait(self) -> float:
+        """Return the seconds until a call may go ahead."""
+        return max(0.0, self._next_try - self._clock()) if self._failed >= self._limit else 0.0
+
     def refuses(self) -> float:
-        """Return the seconds until the next probe, or 0 if the call may go ahead."""
+        """Return the seconds until the next probe, or 0 if the call may go ahead: then it is the probe."""
         if self._failed < self._limit:
             return 0.0
-        now = self._clock()
-        if now < self._next_try:
-            return self._next_try - now
-        self._next_try = now + self._cooldown
-        return 0.0
+        wait = self.wait
+        if not wait:
+            self._next_try = self._clock() + self._cooldown
+        return wait
 
-    def succeeded(self) -> None:
-        self._failed = 0
+    def succeeded(self) -> bool:
+        """Record a success. Return whether it closed the breaker."""
+        was_open, self._failed = self._failed >= self._limit, 0
+        return was_open
 
-    def failed(self) -> None:
+    def failed(self) -> bool:
+        """Record a failure. Return whether the breaker is open now."""
         self._failed += 1
         if self._failed >= self._limit:
             self._next_try = self._clock() + self._cooldown
+        return self._failed >= self._limit

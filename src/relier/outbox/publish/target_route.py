@@ -11,12 +11,13 @@ import math
 from collections.abc import Callable, Sequence
 
 from relier.outbox.publish.target import Deferred, Outage, Outcome, PublishTarget, SendFailed, Sent
-from relier.outbox.publish.target_breaker import TargetBreaker
 from relier.outbox.row import Row
+from relier.store.policy import CircuitBreaker
 
 log = logging.getLogger("relier.outbox")
 
 REMEMBERED = 10_000
+OUTAGES = 2  # consecutive outages that open the breaker
 
 
 class TargetRoute:
@@ -24,7 +25,7 @@ class TargetRoute:
 
     def __init__(self, target: PublishTarget, cooldown: float, clock: Callable[[], float]) -> None:
         self.target = target
-        self.breaker = TargetBreaker(cooldown, clock)
+        self.breaker = CircuitBreaker(clock, OUTAGES, cooldown)
         self.limit: float = getattr(target, "limit", math.inf)
         self._cooldown = cooldown
         self._sent = 0
@@ -35,9 +36,9 @@ class TargetRoute:
         outages = [outcome for outcome in outcomes if isinstance(outcome, Outage)]
         answered = any(isinstance(outcome, Sent | Deferred) for outcome in outcomes)
         kind = self.target.kind
-        if answered and self.breaker.sent():
+        if answered and self.breaker.succeeded():
             log.warning("target available again: kind=%s", kind)
-        if outages and self.breaker.outage():
+        if outages and self.breaker.failed():
             why = outages[0].error
             log.warning("target away: kind=%s retry_in=%gs error=%s", kind, self._cooldown, why)
         self._sent += sum(isinstance(outcome, Sent) for outcome in outcomes)

@@ -21,7 +21,6 @@ from relier.outbox.publish.chunks import PublishChunks
 from relier.outbox.publish.publisher_threads import PublisherThreads
 from relier.outbox.publish.refused_rows import RefusedRows
 from relier.outbox.publish.target import Deferred, LedgerTarget, Outage, Outcome, PublishTarget, SendFailed, Sent
-from relier.outbox.publish.target_breaker import TargetBreaker
 from relier.outbox.publish.target_route import TargetRoute
 from relier.outbox.relay.batch import ClaimedBatch, RelayCounts
 from relier.outbox.relay.claim_cursor import ClaimCursor
@@ -35,6 +34,7 @@ from relier.outbox.row import LEDGER, Row
 from relier.outbox.table.statements import Database, Depth, OutboxTable, Transaction, said_by
 from relier.outbox.wake.doorbell import DoorbellListener, WakeListener
 from relier.redact import shown
+from relier.store.policy import CircuitBreaker
 from relier.submit.client import Client
 
 log = logging.getLogger("relier.outbox")
@@ -186,7 +186,7 @@ class Relay:
         return self._own_id if self._membership is None else self._membership.relay_id
 
     @property
-    def breakers(self) -> dict[str, TargetBreaker]:
+    def breakers(self) -> dict[str, CircuitBreaker]:
         """Return the breaker of each target, by the kind of its rows."""
         return {kind: route.breaker for kind, route in self._routes.items()}
 

@@ -54,3 +54,32 @@ def test_no_file_is_long() -> None:
 def test_no_folder_is_large() -> None:
     sizes = Counter(Path(path).parent.as_posix() for path in modules())
     assert not {folder for folder, files in sizes.items() if files > MOST_FILES}
+
+
+def test_no_class_overrides_a_private_method_of_another_package() -> None:
+    """Composition instead: a private method may change without a look at other packages."""
+    methods: dict[str, tuple[str, set[str]]] = {}
+    classes = [(path, node) for path, module in modules().items() for node in _classes_in(module)]
+    for path, node in classes:
+        defined = {each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+        methods[node.name] = (_package_of(path), {name for name in defined if _is_private(name)})
+    overrides = [
+        f"{path}: {node.name}.{name} overrides {base.id}.{name}"
+        for path, node in classes
+        for base in node.bases
+        if isinstance(base, ast.Name) and base.id in methods and methods[base.id][0] != _package_of(path)
+        for name in methods[node.name][1] & methods[base.id][1]
+    ]
+    assert overrides == []
+
+
+def _classes_in(module: ast.Module) -> Iterator[ast.ClassDef]:
+    return (node for node in ast.walk(module) if isinstance(node, ast.ClassDef))
+
+
+def _package_of(path: str) -> str:
+    return path.split("/")[1]
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")

@@ -75,7 +75,7 @@ def test_a_namespace_with_everything_is_sound(desk: Desk, run: Run, run_json: Ru
     )
     result = run("audit")
     assert result.exit_code == 0
-    assert "✓ No task is lost, and no key is leaked." in result.stdout
+    assert "✓ No task was lost, and no unused key was left behind." in result.stdout
     assert report.equation in result.stdout
     answer = run_json("audit")
     assert answer["ok"] is True

@@ -101,7 +101,7 @@ def test_a_join_that_could_not_be_kept(offline: Ledger, changed: dict[str, Any])
 def test_what_goes_on_as_another_keeps_its_own(offline: Ledger, field: str) -> None:
     task = Submission(id="t", name="n", payload=b"")
     offline.retry(LEASE, 0, replace=task)
-    with pytest.raises(InvalidSubmissionError, match=f"cannot set {field}"):
+    with pytest.raises(InvalidSubmissionError, match=f"sets {field}, which was fixed"):
         offline.retry(LEASE, 0, replace=replace(task, **{field: "x" if field in {"key", "nonce"} else 1}))
 
 

@@ -25,7 +25,8 @@ def long_running_options(function: Callable[..., Any]) -> Callable[..., Any]:
     function = click.option("--namespace", metavar="NAME", help="Namespace to use. Overrides RELIER_NAMESPACE.")(
         function
     )
-    return click.option("--url", metavar="URL", help="Store to connect to. Overrides RELIER_REDIS_URL.")(function)
+    shown = "URL of the Redis or Valkey server. Overrides RELIER_REDIS_URL."
+    return click.option("--url", metavar="URL", help=shown)(function)
 
 
 def finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:

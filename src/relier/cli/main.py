@@ -29,7 +29,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "worker": CommandEntry("relier.cli.commands.worker:worker", "Run tasks."),
     "dev": CommandEntry("relier.cli.commands.worker:dev", "Run tasks, and restart when a source file changes."),
     "resurrector": CommandEntry(
-        "relier.cli.commands.worker:resurrector", "Recover the tasks of dead workers; run none."
+        "relier.cli.commands.worker:resurrector", "Recover the tasks of dead workers, without running any."
     ),
     "run-resurrector": CommandEntry("relier.cli.commands.worker:resurrector"),
     "tasks": CommandEntry("relier.cli.commands.tasks:tasks", "List and cancel tasks."),
@@ -38,18 +38,21 @@ COMMANDS: dict[str, CommandEntry] = {
     "queues": CommandEntry("relier.cli.commands.queues:queues", "List, pause and resume queues."),
     "workers": CommandEntry("relier.cli.commands.workers:workers", "List workers and whether they are alive."),
     "schema": CommandEntry("relier.cli.commands.schema:schema", "Check stored tasks against new code before a deploy."),
-    "audit": CommandEntry("relier.cli.commands.audit:audit_command", "Verify that no task is lost and no key leaked."),
-    "celery": CommandEntry("relier.cli.commands.celery:celery", "Return the tasks of a Celery app to its broker."),
-    "outbox": CommandEntry("relier.cli.commands.outbox:outbox", "Run the outbox relay; list and replay dead rows."),
+    "audit": CommandEntry(
+        "relier.cli.commands.audit:audit_command", "Verify that no task was lost and no unused key was left."
+    ),
+    "celery": CommandEntry("relier.cli.commands.celery:celery", "Move the tasks of a Celery app back to its broker."),
+    "outbox": CommandEntry("relier.cli.commands.outbox:outbox", "Run the outbox relay; list and replay unsent rows."),
     "doctor": CommandEntry("relier.cli.commands.doctor:doctor", "Check settings, store, workers and queues."),
 }
 
 EXIT_CODES = """\b
 Exit codes:
   0  success, no problems found
-  1  a problem was found, or something was not found or was refused
+  1  a check found a problem, a task does not exist, or an action was refused
   2  invalid command line or settings
-  3  the store cannot be reached, or refuses writes"""
+  3  the store cannot be reached, or refuses writes (`rl worker`: or tasks were
+     handed back when it shut down)"""
 
 
 AS_JSON = "relier.as_json"  # set in click's `meta`, which all commands of one invocation share, if --json was given
@@ -113,14 +116,14 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup, entries=COMMANDS, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]}
 )
-@click.option("--url", metavar="URL", help="Store to connect to. Overrides RELIER_REDIS_URL.")
+@click.option("--url", metavar="URL", help="URL of the Redis or Valkey server. Overrides RELIER_REDIS_URL.")
 @click.option("--namespace", metavar="NAME", help="Namespace to use. Overrides RELIER_NAMESPACE.")
 @click.version_option(package_name="relier", prog_name="rl")
 def rl(url: str | None, namespace: str | None) -> None:
-    """Relier: background work that cannot get lost.
+    """Relier: background tasks that survive dead workers.
 
     Every command accepts --url and --namespace. Commands that report something also accept --json and print one JSON
-    document; on failure it is {"error": …}.
+    document, with the key "error" on failure.
     """
 
 

@@ -53,7 +53,7 @@ def pretty(session: Session, task: Task) -> str:
 
 
 def _seen(session: Session, record: Record, value: Any) -> Any:
-    """Return what the redaction hook lets through, if it can be printed."""
+    """Return the value as the redaction hook shows it, or a note that it is hidden if that cannot be printed."""
     told = shown(session.settings, record.name, value)
     try:
         json.dumps(told)

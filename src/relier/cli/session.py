@@ -179,7 +179,7 @@ def with_session(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--json", "as_json", is_flag=True, is_eager=True, callback=_note_json, help="Print the result as JSON."
     )
-    @click.option("--url", metavar="URL", help="Store to connect to. Overrides RELIER_REDIS_URL.")
+    @click.option("--url", metavar="URL", help="URL of the Redis or Valkey server. Overrides RELIER_REDIS_URL.")
     @click.option("--namespace", metavar="NAME", help="Namespace to use. Overrides RELIER_NAMESPACE.")
     @functools.wraps(function)
     def command(**given: Any) -> None:

@@ -118,7 +118,8 @@ def check_replacement(lease: Lease, task: Submission, max_payload_bytes: int) ->
     for what in ("key", "nonce", "eta_ms", "delay_ms", "expires_at_ms", "expires_in_ms"):
         if getattr(task, what):
             raise InvalidSubmissionError(
-                f"the replacement of task {task.id} cannot set {what}: the record keeps its own; nothing was written"
+                f"the submission that replaces task {task.id} sets {what}, which was fixed when the task was first "
+                f"submitted; nothing was written; leave {what} unset"
             )
 
 

@@ -119,7 +119,7 @@ class Ledger(WorkerMoves, OperatorMoves):
     ) -> Call[Page]:
         """Read one page of an index: due, ready (of a queue), owned (of a worker) or ended (of a state)."""
         if index not in {"due", "ready", "owned", "ended"}:
-            raise InvalidSubmissionError(f"there is no index {index!r}: it is due, ready, owned or ended")
+            raise InvalidSubmissionError(f"unknown index {index!r}; use 'due', 'ready', 'owned' or 'ended'")
         check_number("most", most, 1, 1000)
         return self._call("list", [index, of, cursor or "", most, name], replies.page)
 

@@ -183,7 +183,8 @@ def operated(move: str, what: str, raw: Any) -> Operated:
             raise IllegalMoveError(f"{move} of {what} was refused: it is {state}, which does not allow that")
         case "key_taken":
             raise IdempotencyConflictError(
-                f"{move} of {what} was refused: another task holds its idempotency key; discard it or wait for it first"
+                f"{move} of {what} was refused: another task holds the idempotency key now; try again when that key is "
+                f"free (`idempotency_ttl` after the other task is done), or discard this task"
             )
         case "corrupt":
             raise CorruptRecordError(f"{move} of {what} was refused: {CORRUPT}")

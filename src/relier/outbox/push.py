@@ -65,8 +65,11 @@ def outbox_of(where: Any) -> Writer:
 
 @contextmanager
 def set_in_context(current: ContextVar[T], where: T) -> Iterator[None]:
-    """Set `current` to `where` inside the block. Refuse a block that ends in another context than it began in: the code
-    inside has not seen the value."""
+    """Set the context variable `current` to `where` inside the block.
+
+    Raise ConfigurationError if the block ends in a different context from the one it began in: the code inside did not
+    see the value.
+    """
     token = current.set(where)
     try:
         yield
@@ -78,9 +81,10 @@ def set_in_context(current: ContextVar[T], where: T) -> Iterator[None]:
         current.reset(token)
     except ValueError:
         raise ConfigurationError(
-            "`with outbox.using(…)` ended in another context than it began in, as happens in a `def` dependency of "
-            "FastAPI, which runs in a thread pool: the code inside did not see the outbox, and its messages were not "
-            "part of the transaction; make the dependency `async def`, or put the `with` around the code that sends"
+            "`with outbox.using(…)` ended in a different context from the one it began in, as happens in a `def` "
+            "dependency of FastAPI, which runs in a thread pool: the code inside did not see the outbox, and its "
+            "messages were not part of the transaction; make the dependency `async def`, or put the `with` around the "
+            "code that sends"
         ) from None
 
 

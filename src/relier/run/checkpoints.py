@@ -130,7 +130,8 @@ class Checkpoints:
         packed = folder.read(reference.name)
         if hashlib.sha256(packed).hexdigest() != reference.sha256:
             raise CheckpointStoreError(
-                f"the checkpoint file {reference.name} is not what was written: its digest differs"
+                f"the checkpoint file {reference.name} was changed or damaged after it was written (its SHA-256 "
+                f"differs); restore the file, or replay the task without it: `rl dlq replay ID --fresh`"
             )
         return packed
 

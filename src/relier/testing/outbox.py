@@ -139,7 +139,10 @@ class OutboxKit:
             for call in calls:
                 call.run()
             done += calls
-        raise AssertionError(f"tasks pushed more tasks {LOOPS} times, and may never stop; the last was {done[-1]}")
+        raise AssertionError(
+            f"drain(run=True) gave up after {LOOPS} rounds, because each round pushed more tasks; the last was "
+            f"{done[-1]}; check whether that task pushes itself for ever, or call drain() without run"
+        )
 
     def sent(self) -> list[SentTask]:
         """Return every call in the outbox, and every call that the session will insert."""

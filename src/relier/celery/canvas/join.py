@@ -79,9 +79,10 @@ def _send_body(
 
 
 def _fail_body(app: Any, collector: Collector, callback: Any, error: Exception, called: set[str]) -> TracerReport:
-    """Report that the body will not run. A chord around it gets a failed part; plain Celery leaves that chord waiting.
+    """Report that the chord's body will not run.
 
-    `called` holds the marks of the error callbacks that chords in the header have already called.
+    If this chord is a member of an outer chord, the outer one receives a failure for it; plain Celery leaves it
+    waiting. `called` identifies the error callbacks that chords in the header have already called.
     """
     calls = called | errback_marks(callback)
     remove_called_errbacks(callback, called)

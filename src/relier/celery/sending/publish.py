@@ -1,8 +1,8 @@
 """Turn the message of an adopted task into a record instead of sending it to the broker.
 
-Everything Celery sends (`.delay()`, `apply_async`, canvas, `self.retry()`, beat) passes `app.amqp.send_task_message`.
-There the producer is replaced: after routing and signals, its `publish` submits the message to the ledger. No broker is
-called, so a push succeeds while the broker is away.
+Everything Celery sends (`.delay()`, `apply_async`, canvas, `self.retry()`, beat) goes through
+`app.amqp.send_task_message`. Relier replaces the producer there: after routing and signals, the replacement's `publish`
+submits the message to the ledger. The broker is not involved, so a push succeeds while the broker cannot be reached.
 """
 
 from __future__ import annotations

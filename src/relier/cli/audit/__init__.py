@@ -1,4 +1,4 @@
-"""The audit of a namespace: no task was lost, and no key leaks.
+"""The audit of a namespace: no task was lost, and no unused key was left behind in the store.
 
 `auditor.py` reads the namespace, `rules.py` and `chord_rules.py` judge what it read, and `findings.py` holds the
 values they return.

@@ -1,4 +1,4 @@
-"""rl audit: verify that no task was lost and no key was leaked."""
+"""rl audit: verify that no task was lost, and no unused key was left behind in the store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relier.cli.session import Exit, Session, with_session
 @click.command("audit")
 @with_session
 def audit_command(session: Session) -> Exit:
-    """Verify that no task was lost and no key was leaked.
+    """Verify that no task was lost, and no unused key was left behind in the store.
 
     Reads every key of the namespace. Workers may keep running: a problem is reported only if three checks find it.
     Exits with 1 if something is wrong.
@@ -42,6 +42,6 @@ def _tell(session: Session, report: AuditReport) -> None:
     if report.untold:
         click.echo(f"✗ {plural(report.untold, 'further suspect')} not checked again: too many problems.")
     if report.ok:
-        click.echo("✓ No task is lost, and no key is leaked.")
+        click.echo("✓ No task was lost, and no unused key was left behind.")
     else:
         click.echo(f"{plural(len(report.findings), 'finding')}.")

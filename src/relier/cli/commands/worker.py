@@ -27,25 +27,40 @@ from relier.submit.client import Client, place_of
 @click.option(
     "--queues", "-q", multiple=True, metavar="A,B", help="Queues to serve, in order of priority.  [default: default]"
 )
-@click.option("--queue", multiple=True, metavar="NAME", help="One queue by its exact name, which may contain a comma.")
+@click.option(
+    "--queue", multiple=True, metavar="NAME", help="Serve this queue; for names that contain a comma. Repeatable."
+)
 @click.option(
     "--concurrency",
     "-c",
     type=click.IntRange(1, MOST_AT_ONCE),
-    help="Maximum number of concurrent tasks.  [default: RELIER_CONCURRENCY, 100]",
+    help="Maximum number of concurrent tasks per process.  [default: RELIER_CONCURRENCY, or 100]",
 )
-@click.option("--processes", "-p", type=click.IntRange(1), help="Number of supervised worker processes.")
 @click.option(
-    "--isolated", type=click.IntRange(1), default=4, show_default=True, help="Maximum number of isolated processes."
+    "--processes",
+    "-p",
+    type=click.IntRange(1),
+    help="Start this many worker processes under a supervisor that restarts them. Without it: one process.",
 )
-@click.option("--max-tasks", type=click.IntRange(1), help="Replace the process after this many tasks.")
+@click.option(
+    "--isolated",
+    type=click.IntRange(1),
+    default=4,
+    show_default=True,
+    help="Maximum number of processes for tasks with isolate=True, one task each.",
+)
+@click.option(
+    "--max-tasks", type=click.IntRange(1), help="Restart the process after this many tasks; running tasks finish first."
+)
 @click.option(
     "--max-rss-mb",
     type=click.FloatRange(1),
     callback=finite,
-    help="Replace the process above this memory, in MB.",
+    help="Restart the process when it uses more memory than this, in MB; running tasks finish first.",
 )
-@click.option("--no-sweep", is_flag=True, help="Do not sweep; other workers or `rl resurrector` must.")
+@click.option(
+    "--no-sweep", is_flag=True, help="Do not look for tasks of dead workers or tasks that are due; others must."
+)
 @long_running_options
 @click.pass_context
 def worker(ctx: click.Context, /, modules: tuple[str, ...], **given: Any) -> None:

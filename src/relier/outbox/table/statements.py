@@ -241,7 +241,10 @@ class OutboxTable:
         return changed
 
     def check_access(self, tx: Transaction) -> None:
-        """Raise if the table is missing, lacks a column, or may not be changed. Change nothing."""
+        """Raise if the table is missing or lacks a column, or if we have no right to update or delete its rows.
+
+        The check itself changes nothing.
+        """
         rest = "r.order_key, r.due_at, r.leased_by, r.leased_at, r.dead, r.died_at, r.error"
         tx.run(self._sql(f"SELECT {CLAIMED}, {rest} FROM {{t}} r WHERE 1 = 0"), {})
         tx.change(self._sql("UPDATE {t} SET claims = claims WHERE 1 = 0"), {})

@@ -93,7 +93,10 @@ class IsolatedProcess:
                 f"service that is away; connect when the service is used, not on import"
             ) from None
         if ready is None:
-            raise WorkerInitializationError(f"an isolated process could not start: {await self._cause()}")
+            raise WorkerInitializationError(
+                f"a process for isolated tasks ended before it was ready: {await self._cause()}; see its output above, "
+                f"and try to import the worker's modules by hand"
+            )
 
     @property
     def usable(self) -> bool:

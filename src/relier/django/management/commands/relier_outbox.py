@@ -18,7 +18,6 @@ from relier.errors import RelierError, StoreUnavailableError
 from relier.ledger.pages import read_stats
 from relier.outbox.inbox.marks import DEFAULT_INBOX, Marks
 from relier.outbox.push import DEFAULT_TABLE
-from relier.outbox.relay.database_health import TABLE, refusal_in
 from relier.outbox.relay.membership import LivingRelay, living_relays
 from relier.outbox.relay.options import RelayOptions, age_of
 from relier.outbox.relay.upkeep import TAKES, UNKNOWN, left_alone
@@ -68,8 +67,9 @@ class Command(BaseCommand):
         except RelierError as error:
             raise CommandError(str(error), returncode=2) from error
         except DatabaseError as error:
-            advice = (refusal_in(error) or TABLE).format(table=given["table"])
-            raise CommandError(f"the database refused: {said_by(error)}; {advice}", returncode=3) from error
+            advice = "run `manage.py migrate` for this database, or name another table with --table"
+            said = f"database {given['database']!r} returned an error: {said_by(error)}; {advice}"
+            raise CommandError(said, returncode=3) from error
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -170,7 +170,10 @@ def wanted_in(given: dict[str, Any]) -> list[DeadRowFilter]:
 
 
 def relays_alive() -> list[LivingRelay] | None:
-    """Return the live relays; None if the ledger is away, or is embedded and does not run: a call would start it."""
+    """Return the live relays, or None if they are not known.
+
+    That is so if the store cannot be reached, or if it is embedded and not running: asking it would start it.
+    """
     client = default_client()
     if not is_store_running(client.settings):
         return None

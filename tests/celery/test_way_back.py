@@ -40,7 +40,7 @@ def test_tasks_that_no_plain_worker_could_run_stay_and_are_listed(shop: Shop) ->
     code, told = shop.rl("celery", "drain", "-A", "tests.support.celery_shop_app")
     assert code == 1
     assert "1 task sent to the broker." in told
-    assert "1 task stayed behind" in told
+    assert "1 task stayed in the ledger" in told
     code, told = shop.rl("celery", "drain", "-A", "no_such_app")
     assert code == 2
     assert "there is no Celery app 'no_such_app'" in told

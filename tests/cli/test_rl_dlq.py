@@ -187,7 +187,7 @@ def test_a_key_that_another_holds(desk: Desk, run: Run) -> None:
     desk.push(key="order-1", key_ttl_ms=1000)
     result = run("dlq", "replay", dead)
     assert result.exit_code == 1
-    assert "another task holds its idempotency key" in result.stderr
+    assert "another task holds the idempotency key now" in result.stderr
 
 
 # --- with another payload ----------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ def test_marks_are_forgotten(shop: DjangoShop) -> None:
 
 
 def test_a_refusal_of_the_database_is_reported(shop: DjangoShop) -> None:
-    with pytest.raises(CommandError, match=r"refused: .*not_there.*create the table by a migration"):
+    with pytest.raises(CommandError, match=r"returned an error: .*not_there.*manage.py migrate"):
         run("stats", "--table", "not_there")
 
 

@@ -51,8 +51,7 @@ Exit codes:
   0  success, no problems found
   1  a check found a problem, a task does not exist, or an action was refused
   2  invalid command line or settings
-  3  the store cannot be reached, or refuses writes (`rl worker`: or tasks were
-     handed back when it shut down)"""
+  3  the store cannot be reached or written to; a worker: tasks were handed back"""
 
 
 AS_JSON = "relier.as_json"  # set in click's `meta`, which all commands of one invocation share, if --json was given

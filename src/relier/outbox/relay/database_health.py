@@ -24,15 +24,15 @@ log = logging.getLogger("relier.outbox")
 REPEAT_S = 60.0
 REFUSED_PAUSES = 5  # a refusing database is asked this many times less often, or it may lock the account
 
-LOGIN = "check the user, the password and the host that the relay connects with"
-NAME = "check the name of the database that the relay connects to"
-RIGHTS = "grant SELECT, UPDATE and DELETE on {table} to the relay's user"
+LOGIN = "check the user, the password and the host of the connection"
+NAME = "check the name of the database"
+RIGHTS = "grant SELECT, UPDATE and DELETE on {table} to this user"
 TABLE = (
     "check that this is your application's database and that it has the outbox table: create the table by a migration, "
     "or with `metadata.create_all(engine)`; --table names another table"
 )
 OPTIONS = "check the options in the database URL: the driver does not know one of them, or its value"
-PRIMARY = "connect the relay to the primary, which can be written to"
+PRIMARY = "connect to the primary, which can be written to"
 
 # SQLSTATEs of PostgreSQL, whole or their class; numbers of MySQL and MariaDB; SQLite's primary codes, negated.
 REFUSALS: dict[str | int, str] = {

@@ -18,6 +18,7 @@ from relier.errors import RelierError, StoreUnavailableError
 from relier.ledger.pages import read_stats
 from relier.outbox.inbox.marks import DEFAULT_INBOX, Marks
 from relier.outbox.push import DEFAULT_TABLE
+from relier.outbox.relay.database_health import TABLE, refusal_in
 from relier.outbox.relay.membership import LivingRelay, living_relays
 from relier.outbox.relay.options import RelayOptions, age_of
 from relier.outbox.relay.upkeep import TAKES, UNKNOWN, left_alone
@@ -27,6 +28,8 @@ from relier.redact import shown
 from relier.submit.client import default_client
 
 COUNTED = 1_000_000  # rows that `stats` counts
+
+MIGRATE = "run `manage.py migrate` for this database, or name another table with --table"
 
 
 class Command(BaseCommand):
@@ -67,7 +70,8 @@ class Command(BaseCommand):
         except RelierError as error:
             raise CommandError(str(error), returncode=2) from error
         except DatabaseError as error:
-            advice = "run `manage.py migrate` for this database, or name another table with --table"
+            known = refusal_in(error)
+            advice = MIGRATE if known == TABLE else known or "check that the database can be reached, and try again"
             said = f"database {given['database']!r} returned an error: {said_by(error)}; {advice}"
             raise CommandError(said, returncode=3) from error
 

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from celery import current_app
+from celery._state import _task_stack
 from celery.canvas import _chain, _chord, group
 from kombu import Producer
 
 CanvasChain, CanvasChord = _chain, _chord  # the classes behind the functions `chain` and `chord`
+task_stack = _task_stack  # the tasks that run here, innermost last: what `current_task` reads
 
 _serializer = Producer(None)
 

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from celery import states
-from celery._state import _task_stack
 from celery.app.task import Context
 from celery.canvas import maybe_signature
 from celery.exceptions import ChordError
@@ -20,6 +19,7 @@ from relier.celery.canvas.errbacks import CALLED_ERRBACKS, errback_marks, remove
 from relier.celery.canvas.large_values import is_outage, is_too_large, store_values
 from relier.celery.canvas.nesting import NESTED, is_group, nest_values, part_of_outer_chord, saved_result_tree
 from relier.celery.canvas.parts import FAILED, JOIN_TASK, part_record_id
+from relier.celery.compat import task_stack
 from relier.celery.messages import internal_message
 from relier.celery.sending.collect import Collector
 from relier.celery.sending.spread import spread
@@ -103,13 +103,13 @@ def as_current_task(task: Any, task_id: str) -> Iterator[None]:
     Plain Celery reports a chord's failure from inside one of its members, and stores its error callbacks as children of
     the body.
     """
-    _task_stack.push(task)
+    task_stack.push(task)
     task.request_stack.push(Context({"id": task_id, "called_directly": False, "children": []}))
     try:
         yield
     finally:
         task.request_stack.pop()
-        _task_stack.pop()
+        task_stack.pop()
 
 
 def _check_again(app: Any, collector: Collector, request: dict[str, Any], body: Any, checks: int) -> TracerReport:

@@ -16,10 +16,10 @@ from contextvars import ContextVar
 from functools import cache, wraps
 from typing import Any
 
-from celery._state import _task_stack
 from celery.exceptions import Reject
 
 from relier import background
+from relier.celery.compat import task_stack
 
 
 class ContextStack:
@@ -76,23 +76,23 @@ _stack_owner: ContextVar[object] = ContextVar("relier_celery_current_tasks", def
 @cache
 def use_context_for_current_tasks() -> None:
     """Give each coroutine its own stack of current tasks. Celery has one per thread."""
-    by_thread = getattr(_task_stack, "__ident_func__", None)  # absent with USE_FAST_LOCALS
+    by_thread = getattr(task_stack, "__ident_func__", None)  # absent with USE_FAST_LOCALS
     if by_thread is not None:
-        _task_stack.__ident_func__ = lambda: _stack_owner.get() or by_thread()
+        task_stack.__ident_func__ = lambda: _stack_owner.get() or by_thread()
 
 
 @contextmanager
 def keep_current_tasks() -> Iterator[None]:
     """Give a coroutine that is started inside the block the current tasks of this thread, until the block ends."""
-    tasks = list(_task_stack.stack)
+    tasks = list(task_stack.stack)
     token = _stack_owner.set(object())
     try:
         for task in tasks:
-            _task_stack.push(task)
+            task_stack.push(task)
         yield
     finally:
         for _ in tasks:
-            _task_stack.pop()
+            task_stack.pop()
         _stack_owner.reset(token)
 
 

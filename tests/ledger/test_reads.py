@@ -84,7 +84,7 @@ def test_a_page_size_is_bounded(clocked: World) -> None:
     for most in (0, 1001):
         with pytest.raises(InvalidSubmissionError, match="most"):
             clocked.ledger.list("due", most=most)
-    with pytest.raises(InvalidSubmissionError, match="due, ready, owned or ended"):
+    with pytest.raises(InvalidSubmissionError, match="use 'due', 'ready', 'owned' or 'ended'"):
         clocked.ledger.list("tasks")
 
 

@@ -356,7 +356,7 @@ async def test_a_file_that_is_not_what_was_written(filed: Crew, damage: str) -> 
     script["now"] = resume
     outcome = await filed.execute(filed.begin())
     assert isinstance(outcome, Done)
-    told = {"changed": "its digest differs", "gone": "cannot be read", "no folder": "is not set on this worker"}
+    told = {"changed": "its SHA-256 differs", "gone": "cannot be read", "no folder": "is not set on this worker"}
     assert told[damage] in str(outcome.result)
 
 

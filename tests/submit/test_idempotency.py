@@ -515,7 +515,7 @@ async def test_a_replay_takes_the_key_again_or_is_refused(crew: Crew) -> None:
         await first.replay()
         await until(lambda: crew.get(first.id).record.state is State.DEAD)
     second = fragile.push("fail")
-    with pytest.raises(IdempotencyConflictError, match="another task holds its idempotency key"):
+    with pytest.raises(IdempotencyConflictError, match="another task holds the idempotency key now"):
         await first.replay()
     second.cancel()
     await first.replay()

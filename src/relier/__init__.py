@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from relier.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from relier.arguments import INJECTED, Depends
     from relier.errors import (
         AdmissionRejectedError,
         CheckpointStoreError,
@@ -48,16 +49,23 @@ if TYPE_CHECKING:
         WorkerInitializationError,
     )
     from relier.lock import LockState, idempotency_lock
-    from relier.options import Admit, Retries
+    from relier.options import Admit, PushOptions, Retries
+    from relier.pushable import Pushable
     from relier.run.context import TaskContext
     from relier.run.current import task_context
+    from relier.run.middleware import use_middleware
     from relier.settings import Settings, get_settings
     from relier.store.call import Durability
     from relier.submit.client import Client, use_client
+    from relier.submit.push_middleware import Push
     from relier.submit.receipt import SyncTaskReceipt, TaskReceipt, TaskState
     from relier.task import RlTask, rl_task
 
 _HOMES = {
+    "relier.arguments": (
+        "INJECTED",
+        "Depends",
+    ),
     "relier.errors": (
         "AdmissionRejectedError",
         "CheckpointStoreError",
@@ -102,10 +110,13 @@ _HOMES = {
     ),
     "relier.options": (
         "Admit",
+        "PushOptions",
         "Retries",
     ),
+    "relier.pushable": ("Pushable",),
     "relier.run.context": ("TaskContext",),
     "relier.run.current": ("task_context",),
+    "relier.run.middleware": ("use_middleware",),
     "relier.settings": (
         "Settings",
         "get_settings",
@@ -115,6 +126,7 @@ _HOMES = {
         "Client",
         "use_client",
     ),
+    "relier.submit.push_middleware": ("Push",),
     "relier.submit.receipt": (
         "SyncTaskReceipt",
         "TaskReceipt",
@@ -141,12 +153,14 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "INJECTED",
     "AdmissionRejectedError",
     "Admit",
     "CheckpointStoreError",
     "CheckpointTooLargeError",
     "Client",
     "ConfigurationError",
+    "Depends",
     "DuplicateTaskError",
     "Durability",
     "ExactlyOnceError",
@@ -164,7 +178,10 @@ __all__ = [
     "PayloadEncodingError",
     "PayloadIntegrityError",
     "PayloadTooLargeError",
+    "Push",
     "PushIndeterminate",
+    "PushOptions",
+    "Pushable",
     "RedisConnectionError",
     "RelierError",
     "ResultTimeoutError",
@@ -193,4 +210,5 @@ __all__ = [
     "rl_task",
     "task_context",
     "use_client",
+    "use_middleware",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from difflib import get_close_matches
@@ -17,6 +17,9 @@ from relier.store.call import Durability
 
 OnLost = Literal["retry", "bury", "hold"]
 OnDuplicate = Literal["return", "raise", "replace"]
+# `async def (call_next, ctx) -> result` and `async def (call_next, push) -> receipts`
+RunMiddleware = Callable[[Callable[[Any], Awaitable[Any]], Any], Awaitable[Any]]
+PushMiddleware = Callable[[Callable[[Any], Awaitable[list[Any]]], Any], Awaitable[list[Any]]]
 Span = float | timedelta
 LONGEST_S = 100 * 365 * 86_400.0
 SHORTEST_WINDOW_S = 0.001
@@ -122,6 +125,8 @@ class TaskOptions:
     idempotency_key: str | Callable[..., str] | None = None
     idempotency_ttl: float = 3600.0
     on_duplicate: OnDuplicate = "return"
+    middleware: tuple[RunMiddleware, ...] = ()
+    push_middleware: tuple[PushMiddleware, ...] = ()
 
     def __post_init__(self) -> None:
         check_name("the name of a task", self.name)
@@ -136,6 +141,8 @@ class TaskOptions:
             if span is not None:
                 object.__setattr__(self, what, seconds_of(what, span))
         object.__setattr__(self, "admission", self._limits(self.admission))
+        for what in ("middleware", "push_middleware"):
+            object.__setattr__(self, what, self._functions(what, getattr(self, what)))
         self._check_types()
         self._check_ranges()
         self._check_guards()
@@ -146,6 +153,12 @@ class TaskOptions:
         if not all(isinstance(one, Admit) for one in limits):
             raise self._wrong(f"admission is a template, Admit(…) or several of them, not {given!r:.60}")
         return limits
+
+    def _functions(self, what: str, given: Any) -> tuple[Any, ...]:
+        functions = tuple(given) if isinstance(given, tuple | list) else (given,)
+        for each in functions:
+            check_middleware(f"task {self.name}: {what}", each)
+        return functions
 
     def _check_types(self) -> None:
         if not (self.retries is None or isinstance(self.retries, Retries)):
@@ -239,6 +252,17 @@ class PushOptions:
         elif self.expires is not None:
             when["expires_in_ms"] = max(1, milliseconds("expires", self.expires))
         return when
+
+
+def check_middleware(what: str, function: Any) -> None:
+    """Raise ConfigurationError unless this is an async function, or an object that can be called like one."""
+    called = type(function).__call__ if callable(function) else None
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called):
+        return
+    raise ConfigurationError(
+        f"{what} must be an async function that takes call_next and one more argument, not {function!r:.80}; write "
+        f"`async def`, and return `await call_next(…)`"
+    )
 
 
 def is_whole(value: Any) -> bool:

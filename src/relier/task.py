@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast, overload
 
 from relier import registry
 from relier.arguments import Arguments
+from relier.arguments.direct_call import call_directly
 from relier.errors import ConfigurationError
-from relier.ledger.checks import check_submission
-from relier.ledger.records import Accepted, Admission, Submission
 from relier.options import PushOptions, TaskOptions, durability_of, task_options
-from relier.outbox.push import Writer, outbox_of
-from relier.outbox.row import NewRow, new_row
+from relier.pushable import Pushable
 from relier.store.call import Durability
-from relier.store.sync_wire import run_sync
-from relier.submit.bulk import Bulk, blocks
-from relier.submit.client import Client, default_client
 from relier.submit.guards import Guards
-from relier.submit.push import NO_OPTIONS, bytes_held, is_duplicate, level_of, refusal_in, submission_of
+from relier.submit.in_task import pushing_attempt
+from relier.submit.push import NO_OPTIONS
 from relier.submit.receipt import SyncTaskReceipt, TaskReceipt
 
 if TYPE_CHECKING:
@@ -30,119 +25,6 @@ if TYPE_CHECKING:
 Migration = Callable[[dict[str, Any]], dict[str, Any]]
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class Pushable(Generic[P, R]):
-    """Push a task, with the options of `with_options`."""
-
-    def __init__(self, task: RlTask[P, R], push: PushOptions) -> None:
-        self._task = task
-        self._push = push
-
-    async def apush(self, *args: P.args, **kwargs: P.kwargs) -> TaskReceipt[R]:
-        """Push one call. When this returns, the ledger has the task's record."""
-        client = default_client()
-        level, task, admission = self._submission(client, args, kwargs)
-        (answer,) = await client.awaiting.submit([task], admission, level)
-        return TaskReceipt(answer.id, **self._about(client, level, self._is_duplicate(task, answer)))
-
-    def push(self, *args: P.args, **kwargs: P.kwargs) -> SyncTaskReceipt[R]:
-        """Push one call and block, in scripts, threads and sync frameworks. Also works where an event loop runs."""
-        client = default_client()
-        level, task, admission = self._submission(client, args, kwargs)
-        (answer,) = run_sync(client.blocking.submit([task], admission, level))
-        return SyncTaskReceipt(answer.id, **self._about(client, level, self._is_duplicate(task, answer)))
-
-    async def apush_many(
-        self, calls: Iterable[tuple[Any, ...] | dict[str, Any]], *, task_ids: Iterable[str] | None = None
-    ) -> list[TaskReceipt[R]]:
-        """Push any number of calls: tuples of positional, dicts of keyword arguments. Return the receipts in order.
-
-        The calls are admitted or refused as a whole. If some fail for another reason, a PartialPushError names them.
-        Every error after which it is unknown what was accepted has `task_ids`: push the same calls again with these
-        ids, and none becomes a second task.
-        """
-        client = default_client()
-        bulk = Bulk(self._task, self._push, client, task_ids)
-        for block in blocks(calls):
-            bulk.add(block)
-            await asyncio.sleep(0)
-        while chunks := bulk.next_piece():
-            bulk.answered(await client.awaiting.submit_all(chunks, bulk.admission(), bulk.level))
-        return [TaskReceipt(each.id, **self._about(client, bulk.level, each.duplicate)) for each in bulk.pushed()]
-
-    def push_many(
-        self, calls: Iterable[tuple[Any, ...] | dict[str, Any]], *, task_ids: Iterable[str] | None = None
-    ) -> list[SyncTaskReceipt[R]]:
-        """Push any number of calls, like `apush_many`, but block."""
-        client = default_client()
-        bulk = Bulk(self._task, self._push, client, task_ids)
-        for block in blocks(calls):
-            bulk.add(block)
-        while chunks := bulk.next_piece():
-            bulk.answered(run_sync(client.blocking.submit_all(chunks, bulk.admission(), bulk.level)))
-        return [SyncTaskReceipt(each.id, **self._about(client, bulk.level, each.duplicate)) for each in bulk.pushed()]
-
-    def push_in(self, where: Any, /, *args: P.args, **kwargs: P.kwargs) -> SyncTaskReceipt[R]:
-        """Push one call if and when a transaction commits. A relay sends the task after the commit.
-
-        `where` is a SQLAlchemy session or connection, or the alias of a Django database (None: the default one). The
-        task's id is known at once.
-        """
-        return self.write_to(outbox_of(where), where, args, kwargs)
-
-    async def apush_in(self, where: Any, /, *args: P.args, **kwargs: P.kwargs) -> TaskReceipt[R]:
-        """Push one call with a transaction, like `push_in`, from async code."""
-        return await self.awrite_to(outbox_of(where), where, args, kwargs)
-
-    def write_to(self, outbox: Writer, where: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SyncTaskReceipt[R]:
-        """Push one call like `push_in`, into this outbox."""
-        client = default_client()
-        row, about = self._row(client, args, kwargs)
-        outbox.write(where, [row])
-        return SyncTaskReceipt(row.task_id, **about)
-
-    async def awrite_to(
-        self, outbox: Writer, where: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> TaskReceipt[R]:
-        """Push one call like `apush_in`, into this outbox."""
-        client = default_client()
-        row, about = self._row(client, args, kwargs)
-        await outbox.awrite(where, [row])
-        return TaskReceipt(row.task_id, **about)
-
-    def _row(self, client: Client, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[NewRow, dict[str, Any]]:
-        _, task, admission = self._submission(client, args, kwargs)
-        check_submission(task, client.settings.max_payload_bytes)  # here, so that the caller gets the error
-        # No durability: the ledger accepts the task only after a relay has sent it.
-        about = {"read_result": self._task.arguments.decode_result, "client": client}
-        return new_row(task, admission, self._push.order_key or ""), about
-
-    def _submission(
-        self, client: Client, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Durability, Submission, Admission | None]:
-        settings = client.settings
-        level = level_of(self._task, self._push, client)
-        submission = submission_of(self._task, args, kwargs, self._push, level, settings, client.keyring)
-        held = bytes_held(submission) if settings.admission_max_bytes else 0
-        guards = self._task.guards
-        return level, submission, guards.admission(settings, guards.load(settings, [(args, kwargs)], held))
-
-    def _is_duplicate(self, task: Submission, answer: Accepted) -> bool:
-        """Return whether the push is a duplicate. Raise if the answer refuses the push."""
-        error = refusal_in(task, answer, self._task.options.on_duplicate)
-        if error is not None:
-            raise error
-        return is_duplicate(task, answer)
-
-    def _about(self, client: Client, level: Durability, duplicate: bool) -> dict[str, Any]:
-        return {
-            "duplicate": duplicate,
-            "durability": level,
-            "read_result": self._task.arguments.decode_result,
-            "client": client,
-            "born": client.birth.mark,
-        }
 
 
 class RlTask(Pushable[P, R]):
@@ -166,7 +48,11 @@ class RlTask(Pushable[P, R]):
         return f"<task {self.name}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        return self.fn(*args, **kwargs)
+        """Call the function here and now. The context and dependencies are filled in unless they are passed."""
+        if not self.arguments.injected:
+            return self.fn(*args, **kwargs)
+        running = pushing_attempt.get()
+        return call_directly(self.arguments, self.fn, args, kwargs, running and running.context)
 
     def with_options(
         self,

@@ -166,7 +166,7 @@ def bulk_of(n: int) -> Bulk:
     """A push_many of n tasks, a hundred to a chunk, checked and ready to be sent."""
     client = Client(Settings(admission_limit=0))
     bulk = Bulk(echo, PushOptions(), client, map(str, range(n)))
-    bulk.add([(1,)] * n)
+    bulk.add([((1,), {})] * n)
     return bulk
 
 

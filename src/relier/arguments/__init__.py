@@ -8,10 +8,12 @@ members of a union apart. A value pushed to such a parameter is rebuilt once dur
 change on the way, the push raises. This check knows only the classes of the pushing process: a worker with other code
 may still refuse the value.
 
-The parameter annotated with TaskContext is filled in by the worker (`with_context`); callers do not pass it.
+The parameter annotated with TaskContext and those with `Depends(…)` are filled in where the task runs
+(`with_injected`); callers do not pass them.
 """
 
 from relier.arguments.annotations import classes_in
+from relier.arguments.depends import INJECTED, Dependency, Depends
 from relier.arguments.signature import Arguments, call_in
 
-__all__ = ["Arguments", "call_in", "classes_in"]
+__all__ = ["INJECTED", "Arguments", "Dependency", "Depends", "call_in", "classes_in"]

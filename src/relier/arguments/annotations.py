@@ -56,5 +56,10 @@ def is_context(hint: Any) -> bool:
     return (getattr(hint, "__module__", None), getattr(hint, "__name__", None)) == _CONTEXT
 
 
+def is_task_context(value: Any) -> bool:
+    """Return whether a value is a TaskContext, or stands for one as `task_context` does."""
+    return getattr(type(value), "is_task_context", False) is True
+
+
 def annotation_name(hint: Any) -> str:
     return type_name(hint) if isinstance(hint, type) and not typing.get_args(hint) else str(hint)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
-from itertools import takewhile
 from typing import Any
 
 import msgspec
 
-from relier.arguments.annotations import hints_of, is_context
+from relier.arguments.annotations import hints_of, is_context, is_task_context
+from relier.arguments.depends import Dependency, dependency_in, looks_injected
 from relier.arguments.readers import Reader, encode_one, reader_of
 from relier.codec import ENCODER, PLAIN, TAG, decode, encode, pack
 from relier.errors import PayloadEncodingError
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _NEVER = 1 << 30
 
 
@@ -37,7 +39,7 @@ class Arguments:
     def parameters(self) -> dict[str, inspect.Parameter]:
         """The callers' parameters by name, as far as can be told without resolving annotations."""
         every = self._whole.parameters.values()
-        return {each.name: each for each in every if not is_context(each.annotation)}
+        return {each.name: each for each in every if not is_context(each.annotation) and not looks_injected(each)}
 
     @cached_property
     def context_parameter(self) -> str | None:
@@ -46,10 +48,23 @@ class Arguments:
         return next((each.name for each in every if is_context(self._hints.get(each.name, each.annotation))), None)
 
     @cached_property
-    def signature(self) -> inspect.Signature:
-        """The signature as callers see it, without the context."""
+    def dependencies(self) -> dict[str, Dependency]:
+        """The parameters that `Depends(…)` fills in, by name."""
         every = self._whole.parameters.values()
-        return self._whole.replace(parameters=[each for each in every if each.name != self.context_parameter])
+        found = {each.name: dependency_in(each, self._hints.get(each.name)) for each in every}
+        return {name: dependency for name, dependency in found.items() if dependency is not None}
+
+    @cached_property
+    def injected(self) -> frozenset[str]:
+        """The names of the parameters that callers do not pass: the context and the dependencies."""
+        context = () if self.context_parameter is None else (self.context_parameter,)
+        return frozenset((*context, *self.dependencies))
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        """The signature as callers see it, without what is injected."""
+        every = self._whole.parameters.values()
+        return self._whole.replace(parameters=[each for each in every if each.name not in self.injected])
 
     def check(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Raise TypeError, as a direct call would, if these arguments do not fit the signature."""
@@ -101,15 +116,36 @@ class Arguments:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], context: Any
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the caller's arguments with the context added where the signature expects it."""
-        name, before = self.context_parameter, self._before_context
-        if name is None:
-            return args, kwargs
-        kind = self._whole.parameters[name].kind
-        if kind is inspect.Parameter.POSITIONAL_ONLY:
-            args += tuple(each.default for each in before[len(args) :])  # positional-only: a keyword cannot skip them
-        elif kind is inspect.Parameter.KEYWORD_ONLY or len(args) <= len(before):
-            return args, {**kwargs, name: context}
-        return (*args[: len(before)], context, *args[len(before) :]), kwargs
+        name = self.context_parameter
+        return (args, kwargs) if name is None else self.with_injected(args, kwargs, {name: context})
+
+    def with_injected(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], values: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the caller's arguments with these values, by parameter, added where the signature expects them."""
+        rest, placed, named = list(args), [], dict(kwargs)
+        for each in self._whole.parameters.values():
+            by_position = each.kind is each.POSITIONAL_ONLY or (bool(rest) and each.kind is each.POSITIONAL_OR_KEYWORD)
+            if each.name in values and by_position:
+                placed.append(values[each.name])
+            elif each.name in values:
+                named[each.name] = values[each.name]
+            elif rest and by_position:
+                placed.append(rest.pop(0))
+            elif each.kind is each.POSITIONAL_ONLY and each.name in self._before_injected:
+                placed.append(each.default)  # a keyword cannot skip it
+        return (*placed, *rest), named
+
+    def passed_directly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> frozenset[str]:
+        """Return the parameters that a direct call of the function passes. It may leave out the context."""
+        if self.context_parameter is not None and not any(map(is_task_context, (*args, *kwargs.values()))):
+            every = [each for each in self._whole.parameters.values() if each.name != self.context_parameter]
+            needed = {each.name for each in every if each.default is each.empty and each.kind not in _REST}
+            with suppress(TypeError):
+                given = frozenset(self._whole.replace(parameters=every).bind_partial(*args, **kwargs).arguments)
+                if given.issuperset(needed - self.injected):
+                    return given  # otherwise, something else was passed as the context
+        return frozenset(self._whole.bind_partial(*args, **kwargs).arguments)
 
     # --- what the signature says ---------------------------------------------------------------------------------
 
@@ -118,8 +154,13 @@ class Arguments:
         return inspect.signature(self._fn)
 
     @cached_property
-    def _before_context(self) -> list[inspect.Parameter]:
-        return [*takewhile(lambda each: each.name != self.context_parameter, self._whole.parameters.values())]
+    def _before_injected(self) -> frozenset[str]:
+        """The names of the parameters before the last positional-only one that is injected."""
+        every = list(self._whole.parameters.values())
+        last = max(
+            (n for n, e in enumerate(every) if e.name in self.injected and e.kind is e.POSITIONAL_ONLY), default=0
+        )
+        return frozenset(each.name for each in every[:last])
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
@@ -162,8 +203,7 @@ class Arguments:
     @cached_property
     def _rest(self) -> dict[Any, str]:
         """The names of `*args` and `**kwargs`, by kind."""
-        kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        return {each.kind: each.name for each in self.signature.parameters.values() if each.kind in kinds}
+        return {each.kind: each.name for each in self.signature.parameters.values() if each.kind in _REST}
 
     @cached_property
     def _least(self) -> int:
@@ -193,8 +233,8 @@ class Arguments:
 
     def _misfit(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         """Return why a call does not fit, in Python's words; empty if it does."""
-        if self.context_parameter in kwargs:
-            return f"got an unexpected keyword argument {self.context_parameter!r}"
+        for name in self.injected.intersection(kwargs):
+            return f"got an unexpected keyword argument {name!r}"
         try:
             self.signature.bind(*args, **kwargs)
         except TypeError as error:

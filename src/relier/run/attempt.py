@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from relier import registry
+from relier.arguments.dependencies import Dependencies
 from relier.envelope import Envelope, open_envelope
 from relier.errors import PayloadIntegrityError, SchemaMigrationError, UnknownTaskError
 from relier.ledger.records import Claimed, Lease
@@ -63,9 +64,13 @@ class Attempt:
         for timer in self.timers:
             timer.cancel()
 
-    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments to call the function with, including the context if the function asks for it."""
-        return self.task.arguments.with_context(self.args, self.kwargs, self.ctx)
+    def arguments(self, provided: Dependencies | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments to call the function with, including the context and dependencies it asks for."""
+        arguments = self.task.arguments
+        if provided is None:
+            return arguments.with_context(self.args, self.kwargs, self.ctx)
+        context = {} if arguments.context_parameter is None else {arguments.context_parameter: self.ctx}
+        return arguments.with_injected(self.args, self.kwargs, context | provided.values)
 
 
 def open_attempt(

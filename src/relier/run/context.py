@@ -41,8 +41,10 @@ class TaskContext:
 
     `fence` grows with every attempt of this task: pass it to a system that can refuse an older one. `lost` becomes true
     when another attempt may have begun. From then on the ledger refuses this attempt's writes, but other systems do
-    not.
+    not. `state` is what the worker's lifespan yielded (run/lifespan.py), or None without one.
     """
+
+    is_task_context = True  # how code below this layer knows one
 
     __slots__ = (
         "_blocks",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from relier.errors import RelierError
 from relier.run.context import TaskContext
@@ -15,7 +15,7 @@ _current: ContextVar[TaskContext] = ContextVar("relier_task_context")
 def enter_context(ctx: TaskContext) -> None:
     """Make `ctx` the context that `task_context` refers to, in the current contextvars context."""
     _current.set(ctx)
-    pushing_attempt.set(PushingAttempt(ctx.task_id, lambda: ctx.lost, lambda: ctx.waits.one()))
+    pushing_attempt.set(PushingAttempt(ctx.task_id, lambda: ctx.lost, lambda: ctx.waits.one(), ctx))
 
 
 def current_context() -> TaskContext | None:
@@ -23,24 +23,35 @@ def current_context() -> TaskContext | None:
     return _current.get(None)
 
 
-class _ContextProxy:
-    """Forward attribute access on `task_context` to the context of the task that runs here."""
+class ContextProxy(TaskContext if TYPE_CHECKING else object):  # type: ignore[misc]
+    """Forward attribute access on `task_context` to the context of the task that runs here. Calling it returns that."""
+
+    is_task_context = True
+
+    def __init__(self) -> None:
+        pass
+
+    def __call__(self) -> TaskContext:
+        return self._found("()")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # Python looks up such names on any object
             raise AttributeError(name)
+        return getattr(self._found(f".{name}"), name)
+
+    @staticmethod
+    def _found(used: str) -> TaskContext:
         try:
-            ctx = _current.get()
+            return _current.get()
         except LookupError:
             raise RelierError(
-                f"task_context.{name} was read outside a running task, where there is no context; read it in code "
+                f"task_context{used} was read outside a running task, where there is no context; read it in code "
                 f"that a worker runs"
             ) from None
-        return getattr(ctx, name)
 
     def __repr__(self) -> str:
         ctx = current_context()
         return "task_context (no task runs here)" if ctx is None else f"task_context of {ctx!r}"
 
 
-task_context: TaskContext = _ContextProxy()  # type: ignore[assignment]
+task_context = ContextProxy()

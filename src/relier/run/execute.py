@@ -6,15 +6,16 @@ An `async def` task runs on the loop, a `def` task in a thread. If a `def` retur
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 import logging
 import os
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from relier import background, trace
+from relier.arguments.dependencies import Dependencies
 from relier.errors import ExactlyOnceError, HardTimeoutError, LeaseLostError
 from relier.failure import message_of
 from relier.outbox.inbox.exactly_once import earlier_result
@@ -22,6 +23,7 @@ from relier.run.attempt import Attempt
 from relier.run.channel import LedgerChannel
 from relier.run.current import enter_context
 from relier.run.forks import end_copy
+from relier.run.middleware import wrapped
 from relier.run.outcome import Failed, HandBack, Outcome, returned
 from relier.run.threads import Threads
 from relier.run.waits import LONG_S
@@ -43,7 +45,7 @@ async def execute(attempt: Attempt, threads: Threads, channel: LedgerChannel) ->
     trace.inherited.set(attempt.envelope.trace)
     code, process = background.enter_attempt_code(), os.getpid()
     try:
-        value = await _call(attempt, threads)
+        value = await wrapped(attempt, partial(_call, threads))
     except BaseException as error:  # noqa: BLE001 - whatever a task raises is its outcome
         ran = earlier_result(error)
         if ran is None:
@@ -63,15 +65,22 @@ async def execute(attempt: Attempt, threads: Threads, channel: LedgerChannel) ->
     return returned(attempt.task, value, channel.settings.max_payload_bytes, attempt.ctx.task_id, channel.keyring)
 
 
-async def _call(attempt: Attempt, threads: Threads) -> Any:
-    args, kwargs = attempt.arguments()
+async def _call(threads: Threads, attempt: Attempt) -> Any:
     if attempt.stop is not None:  # stopped before it began
         raise asyncio.CancelledError
+    if not attempt.task.arguments.dependencies:
+        return await _call_body(threads, attempt, None)
+    async with Dependencies(attempt.task.arguments, attempt.ctx, on_loop=attempt.task.is_async) as provided:
+        return await _call_body(threads, attempt, provided)
+
+
+async def _call_body(threads: Threads, attempt: Attempt, provided: Dependencies | None) -> Any:
     if attempt.task.is_async:
         attempt.ctx.begin_here()
         await attempt.ctx.fetch_partial()
+        args, kwargs = attempt.arguments(provided)
         return await attempt.task.fn(*args, **kwargs)
-    work = threads.start(functools.partial(_in_thread, attempt, args, kwargs), asyncio.get_running_loop())
+    work = threads.start(partial(_in_thread, attempt, provided), asyncio.get_running_loop())
     attempt.stopper = work.stop
     if attempt.stop is not None:
         work.stop()
@@ -79,9 +88,14 @@ async def _call(attempt: Attempt, threads: Threads) -> Any:
     return await _awaited(attempt, value) if inspect.iscoroutine(value) else value
 
 
-def _in_thread(attempt: Attempt, args: Any, kwargs: Any) -> Any:
+def _in_thread(attempt: Attempt, provided: Dependencies | None) -> Any:
     attempt.ctx.begin_here()
-    return attempt.task.fn(*args, **kwargs)
+    if provided is None:
+        args, kwargs = attempt.arguments()
+        return attempt.task.fn(*args, **kwargs)
+    with provided:
+        args, kwargs = attempt.arguments(provided)
+        return attempt.task.fn(*args, **kwargs)
 
 
 async def _awaited(attempt: Attempt, work: Coroutine[Any, Any, Any]) -> Any:

@@ -34,7 +34,7 @@ from relier.ledger.records import Accepted, Admission, Submission, new_task_id
 from relier.options import PushOptions
 from relier.submit.client import Client
 from relier.submit.guards import NOTHING
-from relier.submit.push import bytes_held, call_of, is_duplicate, level_of, refusal_in, submission_of
+from relier.submit.push import CallArguments, bytes_held, is_duplicate, level_of, refusal_in, submission_of
 
 if TYPE_CHECKING:
     from relier.task import RlTask
@@ -53,7 +53,7 @@ class Pushed(NamedTuple):
     duplicate: bool
 
 
-def blocks(calls: Iterable[Any]) -> Iterator[list[Any]]:
+def blocks(calls: Iterable[CallArguments]) -> Iterator[list[CallArguments]]:
     """Yield the calls of a bulk in blocks."""
     rest = iter(calls)
     while block := list(islice(rest, BLOCK_CALLS)):
@@ -76,7 +76,7 @@ class Bulk:
         self._push = push
         self._client = client
         self._chosen = None if task_ids is None else _checked_ids(task_ids)
-        self._calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        self._calls: list[CallArguments] = []
         self._ids: list[str] = []
         self._kept: deque[Submission] = deque()
         self._kept_bytes = 0
@@ -88,9 +88,8 @@ class Bulk:
 
     # --- the calls -----------------------------------------------------------------------------------------------
 
-    def add(self, block: Sequence[Any]) -> None:
+    def add(self, calls: Sequence[CallArguments]) -> None:
         """Check some calls and count them against the limits. Raise if a call is wrong. Nothing is pushed yet."""
-        calls = [call_of(item) for item in block]
         first = len(self._calls)
         self._calls += calls
         self._ids += self._next_ids(first, len(calls))

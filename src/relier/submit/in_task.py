@@ -25,11 +25,15 @@ log = logging.getLogger("relier.submit")
 
 @dataclass(frozen=True, slots=True)
 class PushingAttempt:
-    """Represent the attempt whose code pushes. Time spent inside `waiting()` does not count as the attempt's own."""
+    """Represent the attempt whose code runs here. Time spent inside `waiting()` does not count as the attempt's own.
+
+    `context`: its TaskContext, for tasks that the code calls directly.
+    """
 
     task_id: str
     lost: Callable[[], bool]
     waiting: Callable[[], AbstractContextManager[None]]
+    context: Any = None
 
 
 pushing_attempt: ContextVar[PushingAttempt | None] = ContextVar("relier_pushing_attempt", default=None)

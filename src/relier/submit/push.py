@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
+CallArguments = tuple[Args, Kwargs]
 NO_OPTIONS = PushOptions()
 
 
-def call_of(item: Any) -> tuple[Args, Kwargs]:
+def call_of(item: Any) -> CallArguments:
     """Return the arguments in one item of `push_many`: a tuple holds positional, a dict keyword arguments."""
     if isinstance(item, tuple):
         return item, {}

@@ -50,16 +50,17 @@ if TYPE_CHECKING:
     )
     from relier.lock import LockState, idempotency_lock
     from relier.options import Admit, PushOptions, Retries
-    from relier.pushable import Pushable
+    from relier.run.application.lifespan import lifespan
+    from relier.run.application.middleware import use_middleware
     from relier.run.context import TaskContext
     from relier.run.current import task_context
-    from relier.run.middleware import use_middleware
     from relier.settings import Settings, get_settings
     from relier.store.call import Durability
     from relier.submit.client import Client, use_client
     from relier.submit.push_middleware import Push
     from relier.submit.receipt import SyncTaskReceipt, TaskReceipt, TaskState
     from relier.task import RlTask, rl_task
+    from relier.task.pushable import Pushable
 
 _HOMES = {
     "relier.arguments": (
@@ -113,10 +114,11 @@ _HOMES = {
         "PushOptions",
         "Retries",
     ),
-    "relier.pushable": ("Pushable",),
+    "relier.task.pushable": ("Pushable",),
     "relier.run.context": ("TaskContext",),
     "relier.run.current": ("task_context",),
-    "relier.run.middleware": ("use_middleware",),
+    "relier.run.application.lifespan": ("lifespan",),
+    "relier.run.application.middleware": ("use_middleware",),
     "relier.settings": (
         "Settings",
         "get_settings",
@@ -207,6 +209,7 @@ __all__ = [
     "WorkerInitializationError",
     "get_settings",
     "idempotency_lock",
+    "lifespan",
     "rl_task",
     "task_context",
     "use_client",

@@ -1,13 +1,19 @@
-"""Find the name by which a file is imported, including the running script.
+"""Find the name by which a file is imported, including the running script, and import what a setting names.
 
 A worker that imports the script must find what the script defined under the same name, and vice versa.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+import importlib
+import os
+import sys
+from functools import lru_cache, reduce
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+from relier.errors import ConfigurationError
 
 
 def import_name(file: Path) -> tuple[Path, str]:
@@ -28,3 +34,17 @@ def name_of_main(main: ModuleType) -> str:
         return str(spec.name)
     file = getattr(main, "__file__", None)
     return import_name(Path(file).resolve())[1] if file else "__main__"
+
+
+def imported(path: str, setting: str) -> Any:
+    """Return the object that a setting names as `package.module:name`."""
+    module, _, name = path.partition(":")
+    if os.getcwd() not in sys.path:  # so that the application's modules are found, as in a worker
+        sys.path.insert(0, os.getcwd())
+    try:
+        return reduce(getattr, name.split("."), importlib.import_module(module))
+    except Exception as error:
+        raise ConfigurationError(
+            f"{setting}={path}: it cannot be imported ({type(error).__name__}: {error}); write "
+            f"package.module:function, relative to the working directory ({os.getcwd()})"
+        ) from error

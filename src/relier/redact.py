@@ -11,15 +11,13 @@ themselves, and, except for failures, what the store holds. Use encryption for t
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import os
-import sys
 from collections.abc import Callable
-from functools import lru_cache, partial, reduce
+from functools import lru_cache, partial
 from typing import Any
 
 from relier.errors import ConfigurationError
+from relier.import_names import imported
 from relier.settings import Settings
 
 Hook = Callable[[str, Any], Any]
@@ -53,16 +51,7 @@ def check_hook(settings: Settings) -> None:
 
 @lru_cache
 def _hook(path: str) -> Hook:
-    module, _, name = path.partition(":")
-    if os.getcwd() not in sys.path:  # so that the application's modules are found, as in a worker
-        sys.path.insert(0, os.getcwd())
-    try:
-        found: Any = reduce(getattr, name.split("."), importlib.import_module(module))
-    except Exception as error:
-        raise ConfigurationError(
-            f"RELIER_REDACT={path}: it cannot be imported ({type(error).__name__}: {error}); write "
-            f"package.module:function, relative to the working directory ({os.getcwd()})"
-        ) from error
+    found = imported(path, "RELIER_REDACT")
     if not callable(found) or inspect.iscoroutinefunction(found):
         raise ConfigurationError(f"RELIER_REDACT={path}: it must be a plain function of a task's name and a value")
     return found  # type: ignore[no-any-return]

@@ -13,6 +13,7 @@ from relier.errors import ConfigurationError
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 MOST_AT_ONCE = 100_000
 MOST_RESURRECTIONS = 99
+IMPORT_PATH = r"^([\w.]+:[\w.]+)?$"  # package.module:name
 OUTBOX_DATABASE = "RELIER_OUTBOX_DATABASE_URL"  # not a field: an option of `rl outbox`, the only user of database URLs
 
 
@@ -111,12 +112,16 @@ class Settings(BaseSettings):
     concurrency: Annotated[int, Field(ge=1, le=MOST_AT_ONCE)] = 100
     """Maximum number of concurrent tasks in one worker process."""
 
+    lifespan: Annotated[str, Field(pattern=IMPORT_PATH)] = ""
+    """Function that opens what the tasks of a process share, and closes it at the end: `package.module:function`. What
+    it yields is `ctx.state`. Overrides a function declared with `@lifespan`."""
+
     signing_keys: SecretStr = SecretStr("")
     """Sign payloads and run only signed ones: `id:base64,id2:base64`, the key in use first; each ≥ 16 bytes."""
     encryption_keys: SecretStr = SecretStr("")
     """Encrypt payloads, results (of locks too), checkpoints and steps: `id:base64,id2:base64`, the key in use first;
     each 16, 24 or 32 bytes. Requires the extra `encryption`."""
-    redact: Annotated[str, Field(pattern=r"^([\w.]+:[\w.]+)?$")] = ""
+    redact: Annotated[str, Field(pattern=IMPORT_PATH)] = ""
     """Hook that hides private data in payloads, results and failures: `package.module:function`. It is called with the
     task's name and the value, and returns what may be shown."""
 

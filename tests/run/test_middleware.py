@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from relier import ConfigurationError, Depends, TaskContext, rl_task, use_middleware
-from relier.run import middleware
+from relier.run.application import middleware
 from relier.run.outcome import Done, Failed
 from tests.support.crew import Crew
 

@@ -26,8 +26,8 @@ from relier.outbox.wake.postgres_notify import channel_of
 from relier.submit.client import default_client
 
 if TYPE_CHECKING:
-    from relier.pushable import Pushable
     from relier.submit.receipt import SyncTaskReceipt, TaskReceipt
+    from relier.task.pushable import Pushable
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from relier import background
 from relier.errors import WorkerInitializationError
 from relier.ledger.records import Beat
+from relier.run.application.lifespan import RunningLifespan
 from relier.run.attempt import Attempt
 from relier.run.channel import LedgerChannel
 from relier.run.execute import arm_timeouts, execute, run_soft_hook
@@ -29,12 +30,14 @@ class LocalRunner:
     ) -> None:
         self._concurrency = concurrency
         self._threads = Threads()
+        self._lifespan = RunningLifespan()
         self._isolated = IsolatedProcesses(modules, isolated, settings, origin)
 
-    def start(self, channel: LedgerChannel, trusted_until: Callable[[], float]) -> None:
+    async def start(self, channel: LedgerChannel, trusted_until: Callable[[], float]) -> None:
         self._channel = channel
         self._trusted_until = trusted_until
         self._loop = asyncio.get_running_loop()
+        channel.state = await self._lifespan.enter(channel.settings)
 
     def room(self, running: int) -> int:
         return self._concurrency - running
@@ -88,4 +91,5 @@ class LocalRunner:
 
     async def close(self) -> None:
         await self._isolated.close()
+        await self._lifespan.leave()
         self._threads.close()

@@ -20,8 +20,8 @@ from relier.run.outcome import Outcome
 class Runner(Protocol):
     """Run attempts. All methods are called on the worker's event loop."""
 
-    def start(self, channel: LedgerChannel, trusted_until: Callable[[], float]) -> None:
-        """Prepare to run attempts. Called once, before the first claim.
+    async def start(self, channel: LedgerChannel, trusted_until: Callable[[], float]) -> None:
+        """Prepare to run attempts, and enter the lifespan if their code runs here. Called once, before the first claim.
 
         `trusted_until` returns the time up to which the worker may trust its lease (monotonic).
         """
@@ -51,4 +51,4 @@ class Runner(Protocol):
         """End whatever still runs the attempt: its task was buried, because it did not end after its hard timeout."""
 
     async def close(self) -> None:
-        """End everything that still runs. The worker has handed back its attempts."""
+        """End everything that still runs, and leave the lifespan. The worker has handed back its attempts."""

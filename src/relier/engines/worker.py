@@ -162,7 +162,9 @@ class Worker:
         self._check_memory()
         folder_for(self._settings)  # an unusable checkpoint folder fails here, not when a task needs it
         await self._client.aopen()
-        self._assemble()
+        channel = LedgerChannel(self._client)
+        await self._runner.start(channel, lambda: self._liveness.trusted_until)
+        self._assemble(channel)
         await asyncio.to_thread(self._heartbeats.join_namespace)
         self._tick()
         phoenix = Phoenix(self._settings, self._client.store, self._client.ledger, self._options.on_buried)
@@ -181,7 +183,7 @@ class Worker:
                 await self.budget.spend(sweep, RETIRE_S)
             self._heartbeats.end()
 
-    def _assemble(self) -> None:
+    def _assemble(self, channel: LedgerChannel) -> None:
         """Create the parts that need the event loop and the store."""
         client, options = self._client, self._options
         self._settler = Settler(client.store, client.ledger, self._settings.redact)
@@ -208,8 +210,6 @@ class Worker:
             self._stop,
             self._changed,
         )
-        channel = LedgerChannel(client)
-        self._runner.start(channel, lambda: self._liveness.trusted_until)
         self._attempts = Attempts(
             self._running, self._claims, channel, self._runner, self._settler, self._liveness, self._on_end
         )

@@ -67,6 +67,7 @@ class LedgerChannel:
         self.ledger: Ledger = client.ledger
         self._loop = asyncio.get_running_loop()
         self._posts: set[asyncio.Task[None]] = set()
+        self.state: Any = None  # what the lifespan of this process yielded
 
     def born(self, lost: Callable[[], bool]) -> str:
         """Return the store's birth mark. Ask the store for it if this process does not know it yet. Blocks."""

@@ -41,7 +41,7 @@ class TaskContext:
 
     `fence` grows with every attempt of this task: pass it to a system that can refuse an older one. `lost` becomes true
     when another attempt may have begun. From then on the ledger refuses this attempt's writes, but other systems do
-    not. `state` is what the worker's lifespan yielded (run/lifespan.py), or None without one.
+    not.
     """
 
     is_task_context = True  # how code below this layer knows one
@@ -130,6 +130,11 @@ class TaskContext:
                 f"store for nearly a lease; stop here, the task runs again"
             )
         self._stop_if_lost()
+
+    @property
+    def state(self) -> Any:
+        """Return what the lifespan of this process yielded, or None if there is no lifespan."""
+        return self._channel.state
 
     def lose(self) -> None:
         """Mark the attempt as lost. Called by the engine."""

@@ -19,11 +19,11 @@ from relier.arguments.dependencies import Dependencies
 from relier.errors import ExactlyOnceError, HardTimeoutError, LeaseLostError
 from relier.failure import message_of
 from relier.outbox.inbox.exactly_once import earlier_result
+from relier.run.application.middleware import wrapped
 from relier.run.attempt import Attempt
 from relier.run.channel import LedgerChannel
 from relier.run.current import enter_context
 from relier.run.forks import end_copy
-from relier.run.middleware import wrapped
 from relier.run.outcome import Failed, HandBack, Outcome, returned
 from relier.run.threads import Threads
 from relier.run.waits import LONG_S

@@ -24,6 +24,7 @@ from relier.celery.pool.shared_orders import STOP, WARN, shared_orders
 from relier.celery.working.report import CeleryTaskError
 from relier.errors import RelierError
 from relier.ledger.records import Claimed
+from relier.run.application.lifespan import RunningLifespan
 from relier.run.attempt import Attempt
 from relier.run.channel import LedgerChannel
 from relier.run.execute import arm_timeouts
@@ -40,7 +41,12 @@ class PoolProcess:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._runner = self._loop.run_until_complete(_open())
+        self._lifespan = RunningLifespan()
+        self._runner = self._loop.run_until_complete(_open(self._lifespan))
+
+    def close(self) -> None:
+        """Leave the lifespan, before the process ends."""
+        self._loop.run_until_complete(self._lifespan.leave())
 
     def run(self, claimed: Claimed) -> Outcome:
         attempt = self._runner.open(claimed, partial(shared_orders.trusted_until, claimed.lease.worker_id))
@@ -70,10 +76,12 @@ class PoolProcess:
             self._runner.stop(lost=shared_orders.is_lost(attempt.lease.worker_id))
 
 
-async def _open() -> ChildRunner:
+async def _open(lifespan: RunningLifespan) -> ChildRunner:
     client = default_client()
     await client.aopen()
-    return ChildRunner(LedgerChannel(client))
+    channel = LedgerChannel(client)
+    channel.state = await lifespan.enter(client.settings)
+    return ChildRunner(channel)
 
 
 @cache
@@ -87,6 +95,13 @@ def warm_up(**_: Any) -> None:
     if in_pool_process() and any(not isinstance(task, AdoptedTask) for task in registry.known_tasks()):
         with contextlib.suppress(RelierError):  # an unreachable store must not prevent the start
             _process(os.getpid())
+
+
+@signals.worker_process_shutdown.connect(weak=False)
+def close_down(**_: Any) -> None:
+    """Leave the lifespan when the pool ends this process in an orderly way."""
+    if _process.cache_info().currsize:
+        _process(os.getpid()).close()
 
 
 def run_claimed(raw: bytes) -> tuple[bytes, PoolResult]:

@@ -88,9 +88,10 @@ class PoolRunner:
         """Return how many tasks the pool runs at once, when it has grown to its largest size."""
         return self._celery.max_concurrency or self._celery.pool.num_processes or 1
 
-    def start(self, channel: LedgerChannel, trusted_until: Callable[[], float]) -> None:
+    async def start(self, channel: LedgerChannel, trusted_until: Callable[[], float]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._local.start(channel, trusted_until)
+        if not self.forks:
+            await self._local.start(channel, trusted_until)
 
     # --- claim ---------------------------------------------------------------------------------------------------
 
@@ -217,7 +218,8 @@ class PoolRunner:
         for job in self._jobs.in_progress:
             if not job.pid and is_app_task(job.attempt):
                 job.cancelled = job.cancelled or job.attempt.key in beat.asked
-        self._local.on_beat(beat)
+        if not self.forks:
+            self._local.on_beat(beat)
 
     def report_buried(self, ids: Sequence[str]) -> None:
         """Report tasks that a sweep has buried to Celery, as far as possible: their workers are gone.

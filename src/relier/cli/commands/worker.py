@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,18 @@ from relier.cli.session import option_value
 from relier.engines.process import asyncio_run, flush, run_worker
 from relier.engines.supervisor import Supervisor
 from relier.engines.worker import WorkerOptions, every_queue
+from relier.errors import ConfigurationError
 from relier.rescue.phoenix import Phoenix
-from relier.settings import MOST_AT_ONCE, Settings
+from relier.settings import IMPORT_PATH, MOST_AT_ONCE, Settings
 from relier.stop_signals import stop_signals
 from relier.submit.client import Client, place_of
+
+lifespan_option = click.option(
+    "--lifespan",
+    metavar="MODULE:FUNCTION",
+    help="Function that opens what the tasks of a process share; ctx.state is what it yields. "
+    "Overrides RELIER_LIFESPAN.",
+)
 
 
 @click.command()
@@ -58,6 +67,7 @@ from relier.submit.client import Client, place_of
     callback=finite,
     help="Restart the process when it uses more memory than this, in MB; running tasks finish first.",
 )
+@lifespan_option
 @click.option(
     "--no-sweep", is_flag=True, help="Do not look for tasks of dead workers or tasks that are due; others must."
 )
@@ -70,7 +80,7 @@ def worker(ctx: click.Context, /, modules: tuple[str, ...], **given: Any) -> Non
     queues. Exits with 0 if all finished, and with 3 if some tasks were returned.
     """
     start_logging(given["log_level"])
-    settings, queues = settings_for(ctx), every_queue(given["queues"], given["queue"])
+    settings, queues = with_lifespan(settings_for(ctx), given["lifespan"]), every_queue(given["queues"], given["queue"])
     if given["processes"] is not None:
         command = child_command(ctx, given, modules)
         raise SystemExit(Supervisor(settings, command, given["processes"]).run())
@@ -86,6 +96,15 @@ def worker(ctx: click.Context, /, modules: tuple[str, ...], **given: Any) -> Non
             sweep=not given["no_sweep"],
         ),
     )
+
+
+def with_lifespan(settings: Settings, named: str | None) -> Settings:
+    """Return the settings with the lifespan of the command line, if one is named there."""
+    if not named:
+        return settings
+    if not re.fullmatch(IMPORT_PATH, named):
+        raise ConfigurationError(f"--lifespan {named} is not MODULE:FUNCTION; write it as shop.tasks:lifespan")
+    return settings.model_copy(update={"lifespan": named})
 
 
 def child_command(ctx: click.Context, given: dict[str, Any], modules: tuple[str, ...]) -> list[str]:
@@ -131,6 +150,7 @@ async def sweep_until_told(settings: Settings) -> int:
 @click.option(
     "--queues", "-q", multiple=True, metavar="A,B", help="Queues to serve, in order of priority.  [default: default]"
 )
+@lifespan_option
 @long_running_options
 @click.pass_context
 def dev(ctx: click.Context, /, modules: tuple[str, ...], **given: Any) -> None:

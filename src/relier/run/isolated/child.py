@@ -13,6 +13,7 @@ import sys
 from relier import background, registry
 from relier.failure import message_of
 from relier.ledger.records import Claimed
+from relier.run.application.lifespan import RunningLifespan
 from relier.run.attempt import Attempt
 from relier.run.channel import LedgerChannel
 from relier.run.forks import let_forks_be_ended
@@ -43,9 +44,9 @@ LOOK_S = 0.1  # how often the child reports changes of the attempt's waits for t
 class ParentConnection:
     """Carry out the parent's orders and report to it. The parent enforces the timeouts."""
 
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, writer: asyncio.StreamWriter, channel: LedgerChannel) -> None:
         self._writer = writer
-        self._runner = ChildRunner(LedgerChannel(default_client()))
+        self._runner = ChildRunner(channel)
         self._trusted_until = 0.0
         self._running: asyncio.Task[None] | None = None
 
@@ -102,11 +103,14 @@ def packed(outcome: Outcome) -> bytes:
 
 async def serve(fd: int) -> None:
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=fd))
-    parent = ParentConnection(writer)
-    writer.write(pack(Ready()))
+    channel, shared = LedgerChannel(default_client()), RunningLifespan()
+    channel.state = await shared.enter(channel.settings)
+    parent = ParentConnection(writer, channel)
+    writer.write(pack(Ready(shared.entered)))
     while (order := await unpack(reader, Run | Warn | Stop | Trust)) is not None:
         parent.carry_out(order)
-    os._exit(0)  # the parent is gone
+    await shared.leave()  # the parent closed the connection, or is gone
+    os._exit(0)
 
 
 def main() -> None:

@@ -66,7 +66,9 @@ class ChildReport(ChildMessage):
 
 
 class Ready(msgspec.Struct):
-    """Report that the child has imported its modules. This is its first message."""
+    """Report that the child has imported its modules and entered its lifespan, if any. This is its first message."""
+
+    has_lifespan: bool = False
 
 
 class ChildError(RelierError):

@@ -20,6 +20,7 @@ from typing import Any
 from relier import background
 from relier.errors import WorkerInitializationError
 from relier.failure import how_it_ended
+from relier.run.application.lifespan import LEAVE_S
 from relier.run.attempt import Attempt
 from relier.run.isolated.messages import (
     ChildReport,
@@ -57,6 +58,7 @@ class IsolatedProcess:
         self._reader = reader
         self._writer = writer
         self._killer: asyncio.TimerHandle | None = None
+        self._has_lifespan = False
 
     @classmethod
     async def start(cls, modules: tuple[str, ...], settings: Settings, origin: Origin | None = None) -> IsolatedProcess:
@@ -97,6 +99,7 @@ class IsolatedProcess:
                 f"a process for isolated tasks ended before it was ready: {await self._cause()}; see its output above, "
                 f"and try to import the worker's modules by hand"
             )
+        self._has_lifespan = ready.has_lifespan
 
     @property
     def usable(self) -> bool:
@@ -151,10 +154,13 @@ class IsolatedProcess:
             self.send(Stop(attempt.ctx.lost))
             self._killer = asyncio.get_running_loop().call_later(KILL_AFTER_S, self._kill)
 
-    async def end(self) -> None:
+    async def end(self, *, idle: bool = False) -> None:
+        """End the process. An idle one with a lifespan gets the time to leave it."""
         if self._killer is not None:
             self._killer.cancel()
         self._writer.close()
+        if idle and self._has_lifespan:
+            await asyncio.wait({self._ended}, timeout=LEAVE_S)
         if self._process.returncode is None:
             self._kill()
         await asyncio.wait({self._ended})
@@ -248,10 +254,10 @@ class IsolatedProcesses:
             child.send(Warn())
 
     async def close(self) -> None:
-        children = [*self._idle, *self._busy.values()]
-        self._idle = []
+        idle, self._idle = self._idle, []
+        ends = [*(child.end(idle=True) for child in idle), *(child.end() for child in self._busy.values())]
         loop = asyncio.get_running_loop()
-        await asyncio.gather(*(background.start(loop, child.end()) for child in children))
+        await asyncio.gather(*(background.start(loop, end) for end in ends))
 
     async def _start(self) -> IsolatedProcess:
         return await IsolatedProcess.start(self._modules, self._settings, self._origin)

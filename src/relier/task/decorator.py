@@ -12,12 +12,12 @@ from relier.arguments import Arguments
 from relier.arguments.direct_call import call_directly
 from relier.errors import ConfigurationError
 from relier.options import PushOptions, TaskOptions, durability_of, task_options
-from relier.pushable import Pushable
 from relier.store.call import Durability
 from relier.submit.guards import Guards
 from relier.submit.in_task import pushing_attempt
 from relier.submit.push import NO_OPTIONS
 from relier.submit.receipt import SyncTaskReceipt, TaskReceipt
+from relier.task.pushable import Pushable
 
 if TYPE_CHECKING:
     from relier.run.context import TaskContext

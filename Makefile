@@ -29,6 +29,10 @@ $(VENV)-bench/.ready: requirements/bench.lock pyproject.toml
 	$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
+$(VENV)/.types: $(VENV)/.ready requirements/types.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/types.lock
+	@touch $@
+
 $(VENV)/.matrix: $(VENV)/.ready requirements/matrix.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/matrix.lock
 	@touch $@
@@ -122,8 +126,9 @@ format: setup          ## Fix style with ruff, as far as it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: setup           ## Check types with mypy: src strictly, tests and bench with a lighter profile
+types: $(VENV)/.types  ## Check types with mypy (src strictly, tests and bench lightly), and what users' type checkers see
 	$(BIN)/mypy
+	$(BIN)/python -m tests.types.check
 
 layers: setup          ## Check which package imports which
 	$(BIN)/lint-imports
@@ -183,6 +188,7 @@ lock:                  ## Rewrite the lock files from pyproject.toml
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group dev pyproject.toml -o requirements/dev.lock
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group matrix -c requirements/dev.lock pyproject.toml -o requirements/matrix.lock
+	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group types -c requirements/dev.lock pyproject.toml -o requirements/types.lock
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group bench -c requirements/dev.lock pyproject.toml -o requirements/bench.lock
 	set -e; for version in 5.4 5.5 5.6; do \
 	  $(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group celery-$$(echo $$version | tr . -) pyproject.toml -o requirements/celery-$$version.lock; \

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from relier.submit.client import Client, use_client
     from relier.submit.push_middleware import Push
     from relier.submit.receipt import SyncTaskReceipt, TaskReceipt, TaskState
-    from relier.task import RlTask, rl_task
+    from relier.task.decorator import RlTask, rl_task
     from relier.task.pushable import Pushable
 
 _HOMES = {
@@ -134,7 +134,7 @@ _HOMES = {
         "TaskReceipt",
         "TaskState",
     ),
-    "relier.task": (
+    "relier.task.decorator": (
         "RlTask",
         "rl_task",
     ),

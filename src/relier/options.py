@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import math
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from relier.errors import ConfigurationError, InvalidSubmissionError
 from relier.ledger.checks import PRIORITIES, check_name
@@ -17,9 +17,10 @@ from relier.store.call import Durability
 
 OnLost = Literal["retry", "bury", "hold"]
 OnDuplicate = Literal["return", "raise", "replace"]
+DurabilityName = Literal["memory", "fsync", "replicated"]
 # `async def (call_next, ctx) -> result` and `async def (call_next, push) -> receipts`
-RunMiddleware = Callable[[Callable[[Any], Awaitable[Any]], Any], Awaitable[Any]]
-PushMiddleware = Callable[[Callable[[Any], Awaitable[list[Any]]], Any], Awaitable[list[Any]]]
+RunMiddleware = Callable[[Callable[[Any], Coroutine[Any, Any, Any]], Any], Coroutine[Any, Any, Any]]
+PushMiddleware = Callable[[Callable[[Any], Coroutine[Any, Any, list[Any]]], Any], Coroutine[Any, Any, list[Any]]]
 Span = float | timedelta
 LONGEST_S = 100 * 365 * 86_400.0
 SHORTEST_WINDOW_S = 0.001
@@ -207,7 +208,34 @@ class TaskOptions:
         return ConfigurationError(f"task {self.name}: {what}")
 
 
-def task_options(name: str, given: dict[str, Any]) -> TaskOptions:
+class GivenTaskOptions(TypedDict, total=False):
+    """The options of `@rl_task` as applications write them, for editors and type checkers (docs/reference/tasks.md)."""
+
+    name: str
+    queue: str
+    priority: int
+    soft_timeout: Span | None
+    hard_timeout: Span | None
+    on_soft_timeout: Callable[[Any], Any] | None
+    max_resurrections: int | None
+    retries: int | Retries | None
+    on_lost: OnLost
+    durability: Durability | DurabilityName | None
+    result_ttl: Span | None
+    dead_ttl: Span | None
+    isolate: bool
+    schema_version: int
+    admission: str | Admit | Sequence[str | Admit]
+    admission_weight: int
+    idempotent: bool
+    idempotency_key: str | Callable[..., str] | None
+    idempotency_ttl: Span
+    on_duplicate: OnDuplicate
+    middleware: RunMiddleware | Sequence[RunMiddleware]
+    push_middleware: PushMiddleware | Sequence[PushMiddleware]
+
+
+def task_options(name: str, given: Mapping[str, Any]) -> TaskOptions:
     """Return the options given to the decorator. For an unknown one, the error suggests the closest name."""
     known = [field.name for field in fields(TaskOptions)]
     for option in given:
@@ -215,7 +243,7 @@ def task_options(name: str, given: dict[str, Any]) -> TaskOptions:
             close = get_close_matches(option, known, 1)
             meant = f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}"
             raise ConfigurationError(f"task {name}: there is no option {option!r}; {meant}")
-    return TaskOptions(**{"name": name} | given)
+    return TaskOptions(**{"name": name, **given})
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,4 +124,4 @@ def test_middleware_is_an_async_function() -> None:
     with pytest.raises(ConfigurationError, match="takes a list of functions"):
         use_middleware(push=outer)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=r"task mw\.wrong: push_middleware must be an async function"):
-        rl_task(name="mw.wrong", push_middleware=[print])(lambda: None)
+        rl_task(name="mw.wrong", push_middleware=[print])(lambda: None)  # type: ignore[list-item]

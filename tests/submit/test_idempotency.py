@@ -491,7 +491,7 @@ async def test_expiring_frees_it(clocked: Crew) -> None:
 
 
 @pytest.mark.parametrize("on_lost", ["bury", "hold"])
-async def test_a_lost_task_that_is_not_retried_keeps_it_until_a_person_decides(crew: Crew, on_lost: str) -> None:
+async def test_a_lost_task_that_is_not_retried_keeps_it_until_a_person_decides(crew: Crew, on_lost: Any) -> None:
     @rl_task(idempotent=True, on_lost=on_lost)
     def pay(n: int) -> None: ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from relier import ConfigurationError, Durability, RelierError, Retries, Settings, TaskContext, registry, rl_task
 from relier.errors import InvalidSubmissionError
-from relier.options import PushOptions, TaskOptions, task_options
+from relier.options import GivenTaskOptions, PushOptions, TaskOptions, task_options
 from relier.submit.push import call_of, submission_of
 from relier.task import RlTask
 
@@ -125,7 +126,7 @@ def test_a_typo_is_answered_with_what_was_meant(typo: str, meant: str) -> None:
 
 def test_an_option_that_resembles_nothing_is_answered_with_all_there_are() -> None:
     with pytest.raises(ConfigurationError, match=r"there are: .*queue.*schema_version"):
-        rl_task(zzz=1)(lambda: None)
+        rl_task(zzz=1)(lambda: None)  # type: ignore[call-overload]
 
 
 WRONG: list[dict[str, Any]] = [
@@ -311,3 +312,7 @@ def test_the_number_of_resurrections_is_the_tasks_own_or_that_of_the_fleet(
     settings = Settings(max_resurrections=fleet)
     pushed = submission_of(task, (), {}, PushOptions(), Durability.MEMORY, settings)
     assert pushed.max_resurrections == stored  # None: what the scripts allow, 5
+
+
+def test_type_checkers_know_every_option_of_a_task() -> None:
+    assert set(GivenTaskOptions.__annotations__) == {field.name for field in fields(TaskOptions)}

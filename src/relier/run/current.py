@@ -23,7 +23,13 @@ def current_context() -> TaskContext | None:
     return _current.get(None)
 
 
-class ContextProxy(TaskContext if TYPE_CHECKING else object):  # type: ignore[misc]
+if TYPE_CHECKING:
+    Context = TaskContext
+else:
+    Context = object
+
+
+class ContextProxy(Context):
     """Forward attribute access on `task_context` to the context of the task that runs here. Calling it returns that."""
 
     is_task_context = True

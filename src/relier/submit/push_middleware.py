@@ -12,7 +12,7 @@ await `call_next` and nothing else, because a blocking `push` runs them without 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,7 @@ from relier.submit.push import CallArguments
 if TYPE_CHECKING:
     from relier.task import RlTask
 
-Send = Callable[["Push"], Awaitable[list[Any]]]
+Send = Callable[["Push"], Coroutine[Any, Any, list[Any]]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast, overload
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, final, overload
 
 from relier import registry
 from relier.arguments import Arguments
 from relier.arguments.direct_call import call_directly
 from relier.errors import ConfigurationError
-from relier.options import PushOptions, TaskOptions, durability_of, task_options
+from relier.options import (
+    DurabilityName,
+    GivenTaskOptions,
+    PushOptions,
+    Span,
+    TaskOptions,
+    durability_of,
+    task_options,
+)
 from relier.store.call import Durability
 from relier.submit.guards import Guards
 from relier.submit.in_task import pushing_attempt
@@ -58,12 +67,12 @@ class RlTask(Pushable[P, R]):
         self,
         *,
         task_id: str | None = None,
-        delay: Any = None,
-        eta: Any = None,
-        expires: Any = None,
+        delay: Span | None = None,
+        eta: datetime | None = None,
+        expires: Span | datetime | None = None,
         priority: int | None = None,
         queue: str | None = None,
-        durability: Durability | str | None = None,
+        durability: Durability | DurabilityName | None = None,
         idempotency_key: str | None = None,
         order_key: str | None = None,
     ) -> Pushable[P, R]:
@@ -107,20 +116,49 @@ class RlTask(Pushable[P, R]):
         return SyncTaskReceipt(task_id, read_result=self.arguments.decode_result)
 
 
+class AsyncRlTask(RlTask[P, R]):
+    """Represent an `async def` that can be pushed. Calling it returns a coroutine."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        coroutine: Coroutine[Any, Any, R] = super().__call__(*args, **kwargs)
+        return coroutine
+
+
+class SyncRlTask(RlTask[P, R]):
+    """Represent a `def` that can be pushed. Calling it returns its value."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        value: R = super().__call__(*args, **kwargs)
+        return value
+
+
+@final
+class AnyFirst:
+    """Match functions whose first parameter takes anything: they would accept a TaskContext too, without asking for it.
+
+    Type checkers do not check the arguments of such a task, because no type can drop one first parameter and keep
+    the other.
+    """
+
+
 class TaskDecorator:
     """Make a function a task, with the options given to `@rl_task(…)`."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
 
     @overload
-    def __call__(self, fn: Callable[Concatenate[TaskContext, P], Awaitable[R]]) -> RlTask[P, R]: ...
+    def __call__(self, fn: Callable[Concatenate[AnyFirst, P], Awaitable[R]]) -> AsyncRlTask[..., R]: ...  # type: ignore[overload-overlap]
     @overload
-    def __call__(self, fn: Callable[P, Awaitable[R]]) -> RlTask[P, R]: ...
+    def __call__(self, fn: Callable[Concatenate[TaskContext, P], Awaitable[R]]) -> AsyncRlTask[P, R]: ...  # type: ignore[overload-overlap]
     @overload
-    def __call__(self, fn: Callable[Concatenate[TaskContext, P], R]) -> RlTask[P, R]: ...
+    def __call__(self, fn: Callable[P, Awaitable[R]]) -> AsyncRlTask[P, R]: ...  # type: ignore[overload-overlap]
     @overload
-    def __call__(self, fn: Callable[P, R]) -> RlTask[P, R]: ...
+    def __call__(self, fn: Callable[Concatenate[AnyFirst, P], R]) -> SyncRlTask[..., R]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[TaskContext, P], R]) -> SyncRlTask[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R]) -> SyncRlTask[P, R]: ...
     def __call__(self, fn: Callable[..., Any]) -> RlTask[Any, Any]:
         if not _is_function(fn):
             raise ConfigurationError(f"@rl_task decorates a function (def or async def), not {fn!r:.60}")
@@ -132,7 +170,8 @@ class TaskDecorator:
                 f"@rl_task decorates {options.name}, a method, but a worker has no object to call it on; make it a "
                 f"function of the module, or a @staticmethod"
             )
-        task: RlTask[Any, Any] = RlTask(fn, options)
+        kind = AsyncRlTask if inspect.iscoroutinefunction(fn) else SyncRlTask
+        task: RlTask[Any, Any] = kind(fn, options)
         registry.register(task)
         return task
 
@@ -152,15 +191,19 @@ def _is_method(fn: Any) -> bool:
 
 
 @overload
-def rl_task(fn: Callable[Concatenate[TaskContext, P], Awaitable[R]], /) -> RlTask[P, R]: ...
+def rl_task(fn: Callable[Concatenate[AnyFirst, P], Awaitable[R]], /) -> AsyncRlTask[..., R]: ...  # type: ignore[overload-overlap]
 @overload
-def rl_task(fn: Callable[P, Awaitable[R]], /) -> RlTask[P, R]: ...
+def rl_task(fn: Callable[Concatenate[TaskContext, P], Awaitable[R]], /) -> AsyncRlTask[P, R]: ...  # type: ignore[overload-overlap]
 @overload
-def rl_task(fn: Callable[Concatenate[TaskContext, P], R], /) -> RlTask[P, R]: ...
+def rl_task(fn: Callable[P, Awaitable[R]], /) -> AsyncRlTask[P, R]: ...  # type: ignore[overload-overlap]
 @overload
-def rl_task(fn: Callable[P, R], /) -> RlTask[P, R]: ...
+def rl_task(fn: Callable[Concatenate[AnyFirst, P], R], /) -> SyncRlTask[..., R]: ...
 @overload
-def rl_task(**options: Any) -> TaskDecorator: ...
+def rl_task(fn: Callable[Concatenate[TaskContext, P], R], /) -> SyncRlTask[P, R]: ...
+@overload
+def rl_task(fn: Callable[P, R], /) -> SyncRlTask[P, R]: ...
+@overload
+def rl_task(**options: Unpack[GivenTaskOptions]) -> TaskDecorator: ...
 def rl_task(fn: Callable[..., Any] | None = None, /, **options: Any) -> RlTask[Any, Any] | TaskDecorator:
     """Make a function a task: `@rl_task`, or `@rl_task(…)` with options.
 
@@ -168,7 +211,7 @@ def rl_task(fn: Callable[..., Any] | None = None, /, **options: Any) -> RlTask[A
     max_resurrections, retries (a number or `Retries(…)`), on_lost ("retry", "bury", "hold"), durability, result_ttl,
     dead_ttl, isolate (a process of its own), schema_version; admission (a key template or `Admit(…)`) and its weight;
     idempotent, idempotency_key (a template or a function), idempotency_ttl, on_duplicate ("return", "raise" or
-    "replace").
+    "replace"); middleware around its runs, push_middleware around its pushes.
     """
     decorator = TaskDecorator(options)
     return decorator if fn is None else cast(RlTask[Any, Any], decorator(fn))

@@ -17,7 +17,7 @@ task. The first function added is the outermost; a task's own functions (`@rl_ta
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +47,7 @@ def use_middleware(*, run: Sequence[RunMiddleware] = (), push: Sequence[PushMidd
     add_push_middleware(push)
 
 
-def wrapped(attempt: Attempt, call: Callable[[Attempt], Awaitable[Any]]) -> Awaitable[Any]:
+def wrapped(attempt: Attempt, call: Callable[[Attempt], Coroutine[Any, Any, Any]]) -> Coroutine[Any, Any, Any]:
     """Return a call of the attempt's code, wrapped in its middleware."""
     own = attempt.task.options.middleware
     if not own and not _for_all_tasks:
@@ -60,7 +60,7 @@ def wrapped(attempt: Attempt, call: Callable[[Attempt], Awaitable[Any]]) -> Awai
             )
         return await call(attempt)
 
-    call_next: Callable[[Any], Awaitable[Any]] = innermost
+    call_next: Callable[[Any], Coroutine[Any, Any, Any]] = innermost
     for each in reversed((*_for_all_tasks, *own)):
         call_next = partial(each, call_next)
     return call_next(attempt.ctx)

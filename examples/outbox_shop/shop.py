@@ -29,7 +29,7 @@ open_session = sessionmaker(engine)
 
 
 @rl_task
-def pack(order_id: int, ctx: TaskContext) -> str:
+def pack(ctx: TaskContext, order_id: int) -> str:
     with open_session() as session, ctx.exactly_once(session) as mark:
         order = session.get_one(Order, order_id)
         session.add(Parcel(order_id=order.id))

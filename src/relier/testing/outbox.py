@@ -29,7 +29,7 @@ from relier.run.migrations import migrated
 from relier.states import State
 from relier.store.call import Call
 from relier.submit.client import Client, default_client
-from relier.task import RlTask
+from relier.task import AsyncRlTask, RlTask, SyncRlTask
 
 T = TypeVar("T")
 LOOPS = 1_000  # rounds of tasks that push more tasks, before `drain` gives up
@@ -224,7 +224,7 @@ def _read(row: Row) -> SentTask:
     task = body_of(row).task
     known = registry.find(row.name)
     envelope = open_envelope(task.payload, task_id=task.id, name=task.name, keyring=default_client().keyring)
-    if known is None or type(known) is not RlTask:
+    if not isinstance(known, AsyncRlTask | SyncRlTask):  # unknown, or adopted from Celery
         args, kwargs = import_module("relier.celery.outbox").adopted_in(envelope.body)
         return SentTask(task.id, task.name, task.queue, args, kwargs)
     args, kwargs = known.arguments.decode(migrated(known, envelope))

@@ -65,16 +65,12 @@ async def execute(attempt: Attempt, threads: Threads, channel: LedgerChannel) ->
     return returned(attempt.task, value, channel.settings.max_payload_bytes, attempt.ctx.task_id, channel.keyring)
 
 
-async def _call(threads: Threads, attempt: Attempt) -> Any:
+async def _call(threads: Threads, attempt: Attempt, provided: Dependencies | None = None) -> Any:
     if attempt.stop is not None:  # stopped before it began
         raise asyncio.CancelledError
-    if not attempt.task.arguments.dependencies:
-        return await _call_body(threads, attempt, None)
-    async with Dependencies(attempt.task.arguments, attempt.ctx, on_loop=attempt.task.is_async) as provided:
-        return await _call_body(threads, attempt, provided)
-
-
-async def _call_body(threads: Threads, attempt: Attempt, provided: Dependencies | None) -> Any:
+    if provided is None and attempt.task.arguments.dependencies:
+        async with Dependencies(attempt.task.arguments, attempt.ctx, on_loop=attempt.task.is_async) as provided:
+            return await _call(threads, attempt, provided)
     if attempt.task.is_async:
         attempt.ctx.begin_here()
         await attempt.ctx.fetch_partial()

@@ -1,0 +1,64 @@
+"""Open the client of the process when the application starts, and close it when the application ends.
+
+app = FastAPI(lifespan=relier_lifespan())
+app = FastAPI(lifespan=relier_lifespan(own_lifespan))
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from relier.errors import ConfigurationError, StoreUnavailableError
+from relier.settings import Settings
+from relier.submit.client import Client, default_client, place_of, use_client
+
+log = logging.getLogger("relier.fastapi")
+
+Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
+
+
+def relier_lifespan(own: Lifespan | None = None, *, settings: Settings | None = None) -> Lifespan:
+    """Return a lifespan for FastAPI or Starlette. `own`: the application's own lifespan, entered inside this one.
+
+    If the store is away, the application starts all the same: pushes raise until the store is back. A wrong
+    configuration, such as a refused password, ends the start.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: Any) -> AsyncIterator[Mapping[str, Any]]:
+        if settings is not None:
+            use_client(Client(settings))
+        client = default_client()
+        await _open(client)
+        try:
+            if own is None:
+                yield {}
+            else:
+                async with own(app) as state:
+                    yield state or {}
+        finally:
+            await client.aclose()
+            if settings is not None:
+                use_client(None)
+
+    return lifespan
+
+
+async def _open(client: Client) -> None:
+    place = place_of(client.settings)
+    try:
+        await client.aopen()
+    except ConfigurationError:
+        raise
+    except StoreUnavailableError as error:
+        log.warning("the store is away, pushes fail until it is back: %s (%s)", place, error)
+        return
+    log.info("connected: %s", place)
+
+
+def get_client() -> Client:
+    """Return the client of the process, for `Depends(get_client)`."""
+    return default_client()

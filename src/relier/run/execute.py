@@ -19,6 +19,11 @@ from relier.arguments.dependencies import Dependencies
 from relier.errors import ExactlyOnceError, HardTimeoutError, LeaseLostError
 from relier.failure import message_of
 from relier.outbox.inbox.exactly_once import earlier_result
+from relier.run.application.django_connections import (
+    django_is_used,
+    with_fresh_connections,
+    with_fresh_connections_async,
+)
 from relier.run.application.middleware import wrapped
 from relier.run.attempt import Attempt
 from relier.run.channel import LedgerChannel
@@ -45,7 +50,10 @@ async def execute(attempt: Attempt, threads: Threads, channel: LedgerChannel) ->
     trace.inherited.set(attempt.envelope.trace)
     code, process = background.enter_attempt_code(), os.getpid()
     try:
-        value = await wrapped(attempt, partial(_call, threads))
+        call: Any = partial(_call, threads)
+        if attempt.task.is_async and django_is_used():
+            call = partial(with_fresh_connections_async, call)
+        value = await wrapped(attempt, call)
     except BaseException as error:  # noqa: BLE001 - whatever a task raises is its outcome
         ran = earlier_result(error)
         if ran is None:
@@ -76,7 +84,7 @@ async def _call(threads: Threads, attempt: Attempt, provided: Dependencies | Non
         await attempt.ctx.fetch_partial()
         args, kwargs = attempt.arguments(provided)
         return await attempt.task.fn(*args, **kwargs)
-    work = threads.start(partial(_in_thread, attempt, provided), asyncio.get_running_loop())
+    work = threads.start(partial(with_fresh_connections, _in_thread, attempt, provided), asyncio.get_running_loop())
     attempt.stopper = work.stop
     if attempt.stop is not None:
         work.stop()

@@ -8,7 +8,7 @@ PYTEST := -m pytest -n $(JOBS) --dist loadgroup
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help walk setup format lint types layers quick check demo clean lock wheel coverage \
+.PHONY: help walk setup format lint types layers quick check demo example-fastapi clean lock wheel coverage \
   test test-slow test-databases test-rabbitmq test-celery test-celery-upstream test-celery-matrix test-matrix test-oldest test-pythons test-flaky check-matrix \
   prove prove-release bench bench-ledger bench-wire bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards \
   bench-celery bench-celery-chaos bench-celery-outages bench-outbox bench-outbox-chaos
@@ -142,6 +142,9 @@ wheel: setup           ## Build the wheel and run a first job from it in an empt
 
 demo: setup            ## Watch workers being killed and frozen without losing a task (about half a minute)
 	PYTHONPATH=examples $(BIN)/python -m demo
+
+example-fastapi: setup ## Run a small shop with FastAPI: orders, payments, a report with progress
+	$(BIN)/python examples/fastapi_shop/run.py
 
 prove: setup           ## Check 10^4 simulated schedules, 200 differential seeds, the exhaustive search and every mutant
 	$(BIN)/python -m proof ci

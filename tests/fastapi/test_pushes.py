@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
-import httpx
+import httpx2
 import pytest
 from fastapi import Depends, FastAPI, HTTPException
 
@@ -61,31 +61,31 @@ async def wrong(background: DurableTasks) -> None:
 
 
 @pytest.fixture
-async def web() -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
+async def web() -> AsyncIterator[httpx2.AsyncClient]:
+    transport = httpx2.ASGITransport(app=app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://shop") as client:
         yield client
 
 
 async def test_background_tasks_are_pushed_after_the_endpoint_and_before_the_response(
-    crew: Crew, web: httpx.AsyncClient
+    crew: Crew, web: httpx2.AsyncClient
 ) -> None:
     answer = await web.post("/orders/ann@example.org")
     assert answer.json() == {"pushed": False}  # the endpoint had not returned yet
     assert {queue.queue: queue.ready for queue in crew.stats().queues} == {"default": 1, "copies": 1}
 
 
-async def test_nothing_is_pushed_if_the_endpoint_raises(crew: Crew, web: httpx.AsyncClient) -> None:
+async def test_nothing_is_pushed_if_the_endpoint_raises(crew: Crew, web: httpx2.AsyncClient) -> None:
     assert (await web.post("/orders/ann@example.org?refuse=true")).status_code == 402
     assert crew.count("queued") == 0
 
 
-async def test_only_tasks_can_be_background_tasks(crew: Crew, web: httpx.AsyncClient) -> None:
+async def test_only_tasks_can_be_background_tasks(crew: Crew, web: httpx2.AsyncClient) -> None:
     with pytest.raises(ConfigurationError, match="decorate the function with @rl_task"):
         await web.post("/wrong")
 
 
-async def test_over_a_limit_the_client_hears_when_to_try_again(crew: Crew, web: httpx.AsyncClient) -> None:
+async def test_over_a_limit_the_client_hears_when_to_try_again(crew: Crew, web: httpx2.AsyncClient) -> None:
     assert (await web.post("/limited")).status_code == 200
     answer = await web.post("/limited")
     assert answer.status_code == 429
@@ -93,7 +93,7 @@ async def test_over_a_limit_the_client_hears_when_to_try_again(crew: Crew, web: 
     assert answer.json()["detail"].startswith("Too many requests")
 
 
-async def test_a_duplicate_is_a_conflict(crew: Crew, web: httpx.AsyncClient) -> None:
+async def test_a_duplicate_is_a_conflict(crew: Crew, web: httpx2.AsyncClient) -> None:
     first = (await web.post("/once/1")).json()
     answer = await web.post("/once/1")
     assert (answer.status_code, answer.json()["task_id"]) == (409, first)
@@ -106,7 +106,7 @@ def quick_settings(boot: Boot) -> Iterator[tuple[Any, Settings]]:
     use_client(None)
 
 
-async def test_while_the_store_is_stopped_a_push_is_unavailable(quick_settings: Any, web: httpx.AsyncClient) -> None:
+async def test_while_the_store_is_stopped_a_push_is_unavailable(quick_settings: Any, web: httpx2.AsyncClient) -> None:
     server, settings = quick_settings
     client = Client(settings)
     use_client(client)

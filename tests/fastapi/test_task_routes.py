@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from fastapi import FastAPI, Request
 from starlette.applications import Starlette
@@ -45,12 +45,12 @@ APPS: dict[str, Any] = {"fastapi": fast, "starlette": Starlette(routes=task_rout
 
 @pytest.fixture(params=APPS)
 async def web(request: pytest.FixtureRequest) -> Any:
-    transport = httpx.ASGITransport(app=APPS[request.param])
-    async with httpx.AsyncClient(transport=transport, base_url="http://shop", headers={"x-user": "ann"}) as client:
+    transport = httpx2.ASGITransport(app=APPS[request.param])
+    async with httpx2.AsyncClient(transport=transport, base_url="http://shop", headers={"x-user": "ann"}) as client:
         yield client
 
 
-async def test_status_and_result_of_a_task(crew: Crew, web: httpx.AsyncClient) -> None:
+async def test_status_and_result_of_a_task(crew: Crew, web: httpx2.AsyncClient) -> None:
     receipt = await report.with_options(task_id=new_owned_id("ann")).apush(3)
     waiting = await web.get(f"/tasks/{receipt.id}")
     assert (waiting.status_code, waiting.headers["retry-after"]) == (202, "1")
@@ -65,7 +65,7 @@ async def test_status_and_result_of_a_task(crew: Crew, web: httpx.AsyncClient) -
     assert result.json()["result"] == {"pages": 3, "at": "2030-01-01T00:00:00Z"}
 
 
-async def test_a_task_without_a_result_is_gone(crew: Crew, web: httpx.AsyncClient) -> None:
+async def test_a_task_without_a_result_is_gone(crew: Crew, web: httpx2.AsyncClient) -> None:
     receipt = await fails.with_options(task_id=new_owned_id("ann")).apush()
     async with crew.working():
         await until(lambda: crew.get(receipt.id).record.state.value == "dead")
@@ -75,14 +75,14 @@ async def test_a_task_without_a_result_is_gone(crew: Crew, web: httpx.AsyncClien
     assert (await web.post(f"/tasks/{receipt.id}/cancel")).status_code == 409
 
 
-async def test_a_task_is_cancelled(crew: Crew, web: httpx.AsyncClient) -> None:
+async def test_a_task_is_cancelled(crew: Crew, web: httpx2.AsyncClient) -> None:
     receipt = await report.with_options(task_id=new_owned_id("ann"), delay=60).apush(3)
     cancelled = await web.post(f"/tasks/{receipt.id}/cancel")
     assert (cancelled.status_code, cancelled.json()["state"]) == (200, "cancelled")
     assert (await web.get(f"/tasks/{receipt.id}/result")).status_code == 410
 
 
-async def test_nobody_reads_cancels_or_follows_the_task_of_another(crew: Crew, web: httpx.AsyncClient) -> None:
+async def test_nobody_reads_cancels_or_follows_the_task_of_another(crew: Crew, web: httpx2.AsyncClient) -> None:
     receipt = await report.with_options(task_id=new_owned_id("bob"), delay=60).apush(3)
     plain = await report.with_options(delay=60).apush(3)
     unknown = (await web.get(f"/tasks/{new_owned_id('ann')}")).json()
@@ -95,7 +95,7 @@ async def test_nobody_reads_cancels_or_follows_the_task_of_another(crew: Crew, w
     assert crew.get(receipt.id).record.state.value == "scheduled"
 
 
-async def test_progress_is_followed_to_the_end(crew: Crew, web: httpx.AsyncClient) -> None:
+async def test_progress_is_followed_to_the_end(crew: Crew, web: httpx2.AsyncClient) -> None:
     receipt = await report.with_options(task_id=new_owned_id("ann")).apush(3)
     async with crew.working():
         answer = await web.get(f"/tasks/{receipt.id}/events")

@@ -61,17 +61,17 @@ class SentTask:
         task = self._task
         if not task.is_async:
             return copy_context().run(self._run)
-        args, kwargs = self._prepared(task)
+        self._enter_context()
         try:
-            return await task.fn(*args, **kwargs)
+            return await task(*self.args, **self.kwargs)
         except (AlreadyRan, BaseExceptionGroup) as error:
             return _result_in(error)
 
     def _run(self) -> Any:
         task = self._task
-        args, kwargs = self._prepared(task)
+        self._enter_context()
         try:
-            return task.fn(*args, **kwargs)
+            return task(*self.args, **self.kwargs)
         except (AlreadyRan, BaseExceptionGroup) as error:
             return _result_in(error)
 
@@ -85,16 +85,14 @@ class SentTask:
             )
         return task
 
-    def _prepared(self, task: RlTask[Any, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments, with the context if the task takes one. It is that of a first attempt, whose steps and
-        checkpoints are not stored."""
+    def _enter_context(self) -> None:
+        """Give the task the context of a first attempt, whose steps and checkpoints are not stored."""
         assert self.submission is not None  # noqa: S101 - checked by _task
         client = default_client()
         claimed = _claimed(self.submission)
         envelope = open_envelope(claimed.payload, task_id=self.id, name=self.name, keyring=client.keyring)
         ctx = context_of(claimed, envelope, self.args, self.kwargs, DisconnectedChannel(client), None)
         enter_context(ctx)
-        return task.arguments.with_context(self.args, self.kwargs, ctx)
 
 
 class OutboxKit:

@@ -1,0 +1,1 @@
+"""A small shop: orders, payments, and a sales report. FastAPI, SQLAlchemy and Relier."""

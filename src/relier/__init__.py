@@ -10,6 +10,8 @@ from relier.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from relier.arguments import INJECTED, Depends
+    from relier.engines.hooks import use_hooks
+    from relier.engines.task_events import TaskEvent
     from relier.errors import (
         AdmissionRejectedError,
         CheckpointStoreError,
@@ -67,6 +69,8 @@ _HOMES = {
         "INJECTED",
         "Depends",
     ),
+    "relier.engines.hooks": ("use_hooks",),
+    "relier.engines.task_events": ("TaskEvent",),
     "relier.errors": (
         "AdmissionRejectedError",
         "CheckpointStoreError",
@@ -201,6 +205,7 @@ __all__ = [
     "TaskCancelledError",
     "TaskContext",
     "TaskDeadError",
+    "TaskEvent",
     "TaskInFlightError",
     "TaskNotFoundError",
     "TaskReceipt",
@@ -213,5 +218,6 @@ __all__ = [
     "rl_task",
     "task_context",
     "use_client",
+    "use_hooks",
     "use_middleware",
 ]

@@ -128,6 +128,11 @@ class TaskOptions:
     on_duplicate: OnDuplicate = "return"
     middleware: tuple[RunMiddleware, ...] = ()
     push_middleware: tuple[PushMiddleware, ...] = ()
+    on_start: Callable[[Any], Any] | None = None
+    on_success: Callable[[Any], Any] | None = None
+    on_retry: Callable[[Any], Any] | None = None
+    on_dead: Callable[[Any], Any] | None = None
+    on_revived: Callable[[Any], Any] | None = None
 
     def __post_init__(self) -> None:
         check_name("the name of a task", self.name)
@@ -171,8 +176,10 @@ class TaskOptions:
             value = getattr(self, what)
             if not is_whole(value) and not (what == "max_resurrections" and value is None):
                 raise self._wrong(f"{what} is a whole number, not {value!r:.60}")
-        if self.on_soft_timeout is not None and not callable(self.on_soft_timeout):
-            raise self._wrong(f"on_soft_timeout must be a function, not {self.on_soft_timeout!r:.60}")
+        for what in ("on_soft_timeout", "on_start", "on_success", "on_retry", "on_dead", "on_revived"):
+            hook = getattr(self, what)
+            if hook is not None and not callable(hook):
+                raise self._wrong(f"{what} must be a function, not {hook!r:.60}")
 
     def _check_ranges(self) -> None:
         if self.priority not in PRIORITIES:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from functools import cache
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from relier.errors import ConfigurationError
 
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["console", "json"]
+AnyCase = BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 MOST_AT_ONCE = 100_000
 MOST_RESURRECTIONS = 99
@@ -111,6 +114,11 @@ class Settings(BaseSettings):
     """How long running tasks may take to finish at shutdown (s). After it they return to their queues."""
     concurrency: Annotated[int, Field(ge=1, le=MOST_AT_ONCE)] = 100
     """Maximum number of concurrent tasks in one worker process."""
+    log_level: Annotated[LogLevel, AnyCase] = "info"
+    """Log threshold of `rl worker`, `rl dev`, `rl resurrector` and `rl outbox relay`: debug, info, warning or error.
+    Ignored if the application configures logging itself."""
+    log_format: Annotated[LogFormat, AnyCase] = "console"
+    """`console` for people, or `json`: one object per line. Ignored if the application configures logging itself."""
 
     lifespan: Annotated[str, Field(pattern=IMPORT_PATH)] = ""
     """Function that opens what the tasks of a process share, and closes it at the end: `package.module:function`. What

@@ -135,15 +135,16 @@ def test_a_lost_attempt_reports_nothing() -> None:
     assert plan_of(LEDGER, claimed(), Gone(), Retries(), NOW).call is None
 
 
-def test_a_plan_says_in_words_what_follows() -> None:
+def test_a_plan_says_what_the_event_will_report() -> None:
     retries = Retries(attempts=3, backoff=2, jitter=0)
-    words = [
-        plan_of(LEDGER, claimed(), outcome, retries, NOW).words
+    again, dead, done, back = (
+        plan_of(LEDGER, claimed(), outcome, retries, NOW)
         for outcome in (Failed(ValueError("hm")), Failed(ValueError("hm"), final=True), Done(None), HandBack())
-    ]
-    assert words[0] == "failed: ValueError: hm; it is tried again in 2.0 s (1 of 3 failed)"
-    assert words[1] == "failed: ValueError: hm; it is a dead letter now"
-    assert words[2:] == ["", ""]
+    )
+    assert (again.again, again.reason, again.error, again.delay_s) == ("retried", "ValueError", "hm", 2.0)
+    assert (dead.again, dead.reason, dead.error, dead.delay_s) == ("", "ValueError", "hm", None)
+    assert (done.again, done.reason, back.again, back.reason) == ("", "", "", "")
+    assert [plan.words for plan in (again, dead, done, back)] == ["", "", "", ""], "the event is the log line"
 
 
 # --- results ---------------------------------------------------------------------------------------------------------

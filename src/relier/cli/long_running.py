@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import math
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import click
 
 from relier.cli.session import option_value, settings_of
+from relier.logs.setup import start_logging
 from relier.settings import Settings
 from relier.store.connect.address import target_of
 
@@ -20,7 +19,9 @@ LEVELS = ("debug", "info", "warning", "error")
 def long_running_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add --url, --namespace and --log-level."""
     function = click.option(
-        "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Log threshold."
+        "--log-level",
+        type=click.Choice(LEVELS),
+        help="Log threshold. Overrides RELIER_LOG_LEVEL.  [default: info]",
     )(function)
     function = click.option("--namespace", metavar="NAME", help="Namespace to use. Overrides RELIER_NAMESPACE.")(
         function
@@ -36,14 +37,15 @@ def finite(ctx: click.Context, param: click.Parameter, value: float | None) -> f
     return value
 
 
-def start_logging(level: str) -> None:
-    logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr, force=True
-    )
-
-
 def settings_for(ctx: click.Context) -> Settings:
     """Return the settings. A bad URL is reported here, before any user code is imported."""
     settings = settings_of(option_value(ctx, "url"), option_value(ctx, "namespace"))
     target_of(settings)
-    return settings
+    level = option_value(ctx, "log_level")
+    return settings if level is None else settings.model_copy(update={"log_level": level})
+
+
+def start_logging_for(ctx: click.Context) -> None:
+    """Log to stderr, as the options and the settings say, unless a module of the application has configured logging."""
+    settings = settings_of(None, None)
+    start_logging(option_value(ctx, "log_level") or settings.log_level, settings.log_format)

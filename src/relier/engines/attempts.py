@@ -96,10 +96,10 @@ class Attempts:
 
     def _settle(self, attempt: Attempt, outcome: Outcome) -> None:
         try:
-            self._settler.settle(attempt.claimed, outcome, attempt.task.options.retries)
+            self._settler.settle(attempt.claimed, outcome, attempt)
         except Exception as error:
             log.exception("the outcome of task %s cannot be reported; the task is buried", attempt.ctx.task_id)
-            self._settler.settle(attempt.claimed, Failed(error, final=True))
+            self._settler.settle(attempt.claimed, Failed(error, final=True), attempt)
 
     def forget(self, attempt: Attempt) -> bool:
         """Remove an attempt from those that run. Return False if it was already buried or handed back."""
@@ -113,7 +113,7 @@ class Attempts:
         for attempt in list(self.running.values()):
             attempt.ctx.lose()
             self.forget(attempt)
-            self._settler.settle(attempt.claimed, HandBack())
+            self._settler.settle(attempt.claimed, HandBack(), attempt)
 
     async def wait_until_empty(self, seconds: float, unless: asyncio.Event | None = None) -> None:
         """Wait until no attempt runs, at most `seconds`, or until `unless` is set."""

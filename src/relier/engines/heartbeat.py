@@ -66,9 +66,13 @@ class WorkerLost:
 
 @dataclass(frozen=True, slots=True)
 class AttemptOverdue:
-    """Report an attempt that did not end after its hard timeout and was buried. Its process must end."""
+    """Report an attempt that did not end after its hard timeout and was buried. Its process must end.
+
+    `error`: the failure in words, or "" if the ledger refused the burial because the attempt had lost its lease.
+    """
 
     attempt: Attempt
+    error: str = ""
 
 
 HeartbeatEvent = BeatAnswered | WorkerLost | AttemptOverdue
@@ -264,13 +268,14 @@ class HeartbeatThread(threading.Thread):
             f"the task ran into its hard timeout of {timeout:g} s, was told to stop, and still ran {GRACE_S:g} s later"
         )
         try:
-            self._store.run(self._ledger.bury(attempt.lease, "TimeoutError", write_failure(failure_of(error))))
+            bury = self._ledger.bury(attempt.lease, "TimeoutError", write_failure(failure_of(error)))
+            settled = self._store.run(bury)
         except RelierError as trouble:
             log.warning("task %s did not end, and could not be buried yet: %s", attempt.ctx.task_id, trouble)
             return False
         log.error("task %s (%s): %s; its process is recycled", attempt.ctx.task_id, attempt.ctx.task_name, error)
         self._buried[attempt.key] = now
-        self._tell(AttemptOverdue(attempt))
+        self._tell(AttemptOverdue(attempt, str(error) if settled.ok else ""))
         return True
 
     def _leave_if_late(self, now: float) -> None:

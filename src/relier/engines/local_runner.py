@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 from relier import background
+from relier.engines.task_events import TaskEvents
 from relier.errors import WorkerInitializationError
 from relier.ledger.records import Beat
 from relier.run.application.lifespan import RunningLifespan
@@ -33,8 +34,9 @@ class LocalRunner:
         self._lifespan = RunningLifespan()
         self._isolated = IsolatedProcesses(modules, isolated, settings, origin)
 
-    async def start(self, channel: LedgerChannel, trusted_until: Callable[[], float]) -> None:
+    async def start(self, channel: LedgerChannel, trusted_until: Callable[[], float], events: TaskEvents) -> None:
         self._channel = channel
+        self._events = events
         self._trusted_until = trusted_until
         self._loop = asyncio.get_running_loop()
         channel.state = await self._lifespan.enter(channel.settings)
@@ -50,15 +52,20 @@ class LocalRunner:
     async def run(self, attempt: Attempt) -> Outcome:
         if attempt.isolated:
             return await self._run_isolated(attempt)
-        arm_timeouts(attempt, self._loop, self._pass_soft_timeout)
+        self._begin(attempt)
         return await execute(attempt, self._threads, self._channel)
+
+    def _begin(self, attempt: Attempt) -> None:
+        arm_timeouts(attempt, self._loop, self._pass_soft_timeout)
+        if self._events.hears_started or attempt.task.options.on_start is not None:
+            self._events.started(attempt)
 
     async def _run_isolated(self, attempt: Attempt) -> Outcome:
         if attempt.asyncio_task is not None:
             attempt.stopper = attempt.asyncio_task.cancel  # while the attempt waits for a process
         try:
             async with self._isolated.process_for(attempt) as process:
-                arm_timeouts(attempt, self._loop, self._pass_soft_timeout)
+                self._begin(attempt)
                 return await process.run(attempt, self._trusted_until())
         except (WorkerInitializationError, OSError) as error:
             return PutBack(error)

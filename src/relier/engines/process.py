@@ -21,6 +21,7 @@ from relier.engines.heartbeat import Liveness
 from relier.engines.supervisor import REPORT_FD, child_report
 from relier.engines.worker import EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE, Worker, WorkerOptions
 from relier.errors import StoreError, StoreSetupError, WorkerInitializationError
+from relier.logs.setup import start_logging
 from relier.run.forks import let_forks_be_ended
 from relier.run.isolated.origin import Origin
 from relier.settings import Settings
@@ -44,6 +45,7 @@ def run_worker(settings: Settings, options: WorkerOptions) -> NoReturn:
     let_forks_be_ended()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)  # deliver signals that came while the process replaced itself
     registry.load(options.modules)
+    start_logging(settings.log_level, settings.log_format)  # after the import, which may configure logging
     if not any(registry.known_tasks()):
         raise WorkerInitializationError(
             f"there is no task in {', '.join(options.modules) or 'no module'}; decorate functions with @rl_task and "

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from relier.engines.task_events import TaskEvents
 from relier.ledger.records import Beat
 from relier.run.attempt import Attempt
 from relier.run.channel import LedgerChannel
@@ -20,10 +21,11 @@ from relier.run.outcome import Outcome
 class Runner(Protocol):
     """Run attempts. All methods are called on the worker's event loop."""
 
-    async def start(self, channel: LedgerChannel, trusted_until: Callable[[], float]) -> None:
+    async def start(self, channel: LedgerChannel, trusted_until: Callable[[], float], events: TaskEvents) -> None:
         """Prepare to run attempts, and enter the lifespan if their code runs here. Called once, before the first claim.
 
-        `trusted_until` returns the time up to which the worker may trust its lease (monotonic).
+        `trusted_until` returns the time up to which the worker may trust its lease (monotonic). The runner reports to
+        `events` when an attempt starts.
         """
 
     def room(self, running: int) -> int:

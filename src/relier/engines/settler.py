@@ -13,13 +13,14 @@ from functools import partial
 from typing import Any
 
 from relier import background
+from relier.engines.task_events import Draft, TaskEvents, run_time
 from relier.errors import IndeterminateError, RelierError, StoreError
 from relier.failure import failure_of, write_failure
 from relier.ledger.ledger import Ledger
 from relier.ledger.records import Claimed, Lease, Settled, Submission, Verdict
-from relier.options import Retries
 from relier.redact import showing
-from relier.run.outcome import Done, Outcome, plan_of
+from relier.run.attempt import Attempt
+from relier.run.outcome import Done, Outcome, Plan, plan_of
 from relier.store import AsyncStore, Call, Durability
 from relier.store.until_answered import until_answered
 
@@ -35,32 +36,39 @@ class Settler:
     `unsettled` holds the leases whose end the store has not confirmed yet.
     """
 
-    def __init__(self, store: AsyncStore, ledger: Ledger, redact: str = "") -> None:
+    def __init__(self, store: AsyncStore, ledger: Ledger, redact: str = "", events: TaskEvents | None = None) -> None:
         self._store = store
         self._ledger = ledger
         self._redact = redact
+        self._events = events or TaskEvents(store, ledger, redact)
+        self._drafts: dict[tuple[str, str], Draft] = {}  # events to emit once the store has confirmed the move
         self._loop = asyncio.get_running_loop()
         self._done: dict[tuple[str, Durability], list[tuple[Lease, bytes | None, tuple[Submission, ...]]]] = {}
         self._moves: set[asyncio.Task[None]] = set()
         self.unsettled: dict[tuple[str, str], Lease] = {}
         self._record_was_missing = False  # for the last settled task
 
-    def settle(self, claimed: Claimed, outcome: Outcome, retries: Retries | None = None, now_ms: int = 0) -> None:
-        """Start to report the outcome of a claimed task. Never blocks."""
+    def settle(self, claimed: Claimed, outcome: Outcome, attempt: Attempt | None = None, now_ms: int = 0) -> None:
+        """Start to report the outcome of a claimed task. Never blocks. `attempt` is None if the task did not start."""
         lease = claimed.lease
+        options = None if attempt is None else attempt.task.options
         if isinstance(outcome, Done):
             self.unsettled[lease.task_id, lease.fence] = lease
+            if self._events.hears_succeeded or (options is not None and options.on_success is not None):
+                self._drafts[lease.task_id, lease.fence] = Draft(lease, claimed, run_time(attempt))
             if not self._done:
                 self._loop.call_soon(self._commit_all)
             level = claimed.record.spec.durability
             self._done.setdefault((lease.worker_id, level), []).append((lease, outcome.result, outcome.follow_ups))
             return
         show = showing(self._redact, claimed.record.name)
+        retries = None if options is None else options.retries
         plan = plan_of(self._ledger, claimed, outcome, retries, now_ms or claimed.record.moved_ms, show)
         if plan.words:
             log.warning("task %s (%s) %s", claimed.record.id, claimed.record.name, plan.words)
         if plan.call is not None:
             self.unsettled[lease.task_id, lease.fence] = lease
+            self._drafts[lease.task_id, lease.fence] = Draft(lease, claimed, run_time(attempt), plan)
             self._begin(plan.call, [lease])
 
     def release(self, leases: Sequence[Lease]) -> None:
@@ -96,10 +104,15 @@ class Settler:
                     self._commit([item], level)
                 return
             log.exception("task %s cannot be committed; it is buried", leases[0].task_id)
-            detail = write_failure(failure_of(error))
-            self._begin(self._ledger.bury(leases[0], type(error).__name__, detail), leases)
+            self._bury_uncommitted(leases[0], error)
             return
         self._begin(call, leases)
+
+    def _bury_uncommitted(self, lease: Lease, error: RelierError) -> None:
+        reason = type(error).__name__
+        call = self._ledger.bury(lease, reason, write_failure(failure_of(error)))
+        self._drafts[lease.task_id, lease.fence] = Draft(lease, None, plan=Plan(call, reason=reason))
+        self._begin(call, [lease])
 
     def _begin(self, call: Call[Any], leases: list[Lease]) -> None:
         move = background.start(self._loop, self._report(call, leases))
@@ -113,10 +126,14 @@ class Settler:
             log.exception("%s of %d tasks was refused; they will be handed back", call.script, len(leases))
             return
         finally:
+            drafts = [self._drafts.pop((lease.task_id, lease.fence), None) for lease in leases] if self._drafts else []
             for lease in leases:
                 self.unsettled.pop((lease.task_id, lease.fence), None)
         for lease, settled in zip(leases, answer if isinstance(answer, list) else [answer], strict=True):
             self._check(lease, settled)
+        for draft, settled in zip(drafts, answer if isinstance(answer, list) else [answer], strict=False):
+            if draft is not None and settled.ok:
+                self._events.confirmed(draft, settled)
 
     async def _until_answered(self, call: Call[Any]) -> Any:
         def again(error: RelierError) -> None:

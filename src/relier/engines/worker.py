@@ -38,15 +38,18 @@ from relier.engines.orphaned_claims import OrphanedClaims
 from relier.engines.runner import Runner
 from relier.engines.settler import Settler
 from relier.engines.shutdown import ShutdownBudget
+from relier.engines.task_events import Audience, TaskEvents
 from relier.errors import ConfigurationError, RelierError, WorkerInitializationError
 from relier.redact import check_hook
 from relier.rescue.phoenix import Phoenix
 from relier.run.attempt import Attempt
 from relier.run.channel import LedgerChannel
 from relier.run.checkpoint_files import folder_for
+from relier.run.current import install_log_fields
 from relier.run.execute import stop
 from relier.run.isolated.origin import Origin
 from relier.run.outcome import Gone, HandBack
+from relier.states import State
 from relier.submit.client import Client, place_of
 from relier.version import __version__
 
@@ -55,6 +58,7 @@ log = logging.getLogger("relier.worker")
 TICK_S = 0.25  # how often the loop records that it is still running
 STOP_GRACE_S = 1.0  # how long a stopped task has to clean up when its worker shuts down
 CONFIRM_S = 5.0  # how long a worker that shuts down waits for a claim in flight, and for results to be confirmed
+HOOKS_S = 1.0  # how long a worker that shuts down waits for hooks
 RETIRE_S = 1.0  # how long a worker that shuts down reserves for retiring, and then for its last sweep
 
 EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE = 0, 3, 4
@@ -69,6 +73,7 @@ class WorkerOptions:
     told_to_stop    whether the process was told to stop in a way that does not call `drain`
     recycles        whether somebody starts the worker again when it ends to be recycled
     leave_by        the shutdown deadline that a signal set (monotonic)
+    audience        who hears of the events of a task, by its name
     """
 
     queues: tuple[str, ...] = ("default",)
@@ -86,6 +91,7 @@ class WorkerOptions:
     told_to_stop: Callable[[], bool] = field(default=lambda: False, compare=False)
     on_ready: Callable[[], None] = field(default=lambda: None, compare=False)
     on_buried: Callable[[Sequence[str]], None] = field(default=lambda _: None, compare=False)
+    audience: Callable[[str], Audience] = field(default=lambda _: "all", compare=False)
     on_beat: Callable[[Liveness], None] | None = field(default=None, compare=False)
     give_up: Callable[[], None] = field(default=lambda: os._exit(EXIT_RECYCLE), compare=False)
     leave_by: Callable[[], float] = field(default=lambda: math.inf, compare=False)
@@ -158,16 +164,19 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         background.run_attempts_on(self._loop)
         self._liveness.loop_thread = threading.get_ident()
+        install_log_fields()
         check_hook(self._settings)
         self._check_memory()
         folder_for(self._settings)  # an unusable checkpoint folder fails here, not when a task needs it
         await self._client.aopen()
         channel = LedgerChannel(self._client)
-        await self._runner.start(channel, lambda: self._liveness.trusted_until)
+        store, ledger, options = self._client.store, self._client.ledger, self._options
+        self.events = TaskEvents(store, ledger, self._settings.redact, options.audience)
+        await self._runner.start(channel, lambda: self._liveness.trusted_until, self.events)
         self._assemble(channel)
         await asyncio.to_thread(self._heartbeats.join_namespace)
         self._tick()
-        phoenix = Phoenix(self._settings, self._client.store, self._client.ledger, self._options.on_buried)
+        phoenix = Phoenix(self._settings, store, ledger, self._on_swept)
         sweep = background.start(self._loop, phoenix.run()) if self._options.sweep else None
         queues, place = ",".join(self._queues()), place_of(self._settings)
         concurrency = self._options.concurrency
@@ -182,11 +191,12 @@ class Worker:
             if sweep is not None:
                 await self.budget.spend(sweep, RETIRE_S)
             self._heartbeats.end()
+            self.events.close()
 
     def _assemble(self, channel: LedgerChannel) -> None:
         """Create the parts that need the event loop and the store."""
         client, options = self._client, self._options
-        self._settler = Settler(client.store, client.ledger, self._settings.redact)
+        self._settler = Settler(client.store, client.ledger, self._settings.redact, self.events)
         self._orphans = OrphanedClaims(client.store, client.ledger, self._settler, self._running)
         self._heartbeats = HeartbeatThread(
             self._settings,
@@ -231,6 +241,11 @@ class Worker:
         """Return the queues to claim from, in this order."""
         return self._options.queues if self._options.queues_now is None else self._options.queues_now()
 
+    def _on_swept(self, outcomes: Sequence[tuple[str, str]]) -> None:
+        self.events.swept(outcomes)
+        if dead := [task_id for task_id, state in outcomes if state == State.DEAD]:
+            self._options.on_buried(dead)
+
     def _on_end(self) -> None:
         """Claim for the slot that an attempt left, or recycle the worker if that was the last one it may run."""
         self._changed.set()
@@ -250,7 +265,7 @@ class Worker:
                 self._runner.on_beat(beat)
                 for key in beat.asked:
                     if key in self._running and self._running[key].stop is None:
-                        log.info("task %s is cancelled: a person asked for it", key[0])
+                        log.info("task %s is told to stop: its cancellation was requested", key[0])
                         stop(self._running[key], HandBack())
                 if worker_id == self.worker_id:
                     self._orphans.compare(worker_id, beat.owned)
@@ -260,8 +275,10 @@ class Worker:
                     if attempt.lease.worker_id == worker_id:
                         attempt.ctx.lose()
                         stop(attempt, Gone(emptied))
-            case AttemptOverdue(attempt):
+            case AttemptOverdue(attempt, error):
                 attempt.ctx.lose()
+                if error:
+                    self.events.buried(attempt, "TimeoutError", error)
                 self._attempts.forget(attempt)
                 self.recycle(f"task {attempt.ctx.task_id} did not end")
                 self._runner.abandon(attempt)
@@ -272,6 +289,7 @@ class Worker:
         if not self.draining and self._options.told_to_stop():
             self.drain()
         self._runner.on_tick()
+        self.events.refresh()
         self._changed.set()
         limit = self._options.max_rss_mb
         if limit is not None and resident_mb() > limit:
@@ -309,6 +327,7 @@ class Worker:
             pass
         if not await self._settler.finish(max(0.0, budget.left(CONFIRM_S + RETIRE_S) - RETIRE_S)):
             log.warning("the store did not confirm all results; unconfirmed tasks return when the lease runs out")
+        await budget.spend(self.events.finish(), HOOKS_S)
         if not await budget.spend(self._retire(), RETIRE_S):
             log.warning("worker %s could not retire in time, its lease will run out", self.worker_id)
         if self._recycling:

@@ -22,7 +22,6 @@ from relier.ledger.ledger import Ledger
 from relier.ledger.moves.operator import SWEEP_TASKS
 from relier.rescue.janitor import Janitor
 from relier.settings import Settings
-from relier.states import State
 from relier.store import AsyncStore
 
 log = logging.getLogger("relier.phoenix")
@@ -53,19 +52,19 @@ class Rhythm:
 
 
 class Phoenix:
-    """Sweeps until `end` is called. Calls `on_buried` with the ids of tasks that a pass buried."""
+    """Sweeps until `end` is called. Calls `on_swept` with (id, new state) of each task that it returned or ended."""
 
     def __init__(
         self,
         settings: Settings,
         store: AsyncStore,
         ledger: Ledger,
-        on_buried: Callable[[Sequence[str]], None] = lambda _: None,
+        on_swept: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None,
     ) -> None:
         self._settings = settings
         self._store = store
         self._ledger = ledger
-        self._on_buried = on_buried
+        self._on_swept = on_swept
         self._janitor = Janitor(settings, store, ledger)
         self._rhythm = Rhythm(settings.resurrection_check_interval)
         self._ending = asyncio.Event()
@@ -125,11 +124,9 @@ class Phoenix:
         return True
 
     def _report(self, outcomes: tuple[tuple[str, str], ...], deferred: int) -> None:
-        for task_id, state in outcomes:
-            log.info("task %s revived, its worker was lost: state=%s", task_id, state)
         self.revived += len(outcomes)
-        if dead := [task_id for task_id, state in outcomes if state == State.DEAD]:
-            self._on_buried(dead)
+        if outcomes:
+            self._on_swept(outcomes)
         if deferred and not self._braked:
             log.warning(
                 "Resurrection scan deferred: recovery queue backlog too deep (%d tasks wait; the limit is "

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from relier.errors import RelierError
+from relier.logs.record_fields import install_record_factory
 from relier.run.context import TaskContext
 from relier.submit.in_task import PushingAttempt, pushing_attempt
 
@@ -16,11 +18,33 @@ def enter_context(ctx: TaskContext) -> None:
     """Make `ctx` the context that `task_context` refers to, in the current contextvars context."""
     _current.set(ctx)
     pushing_attempt.set(PushingAttempt(ctx.task_id, lambda: ctx.lost, lambda: ctx.waits.one(), ctx))
+    if "structlog.contextvars" in sys.modules:  # only an application that uses structlog has imported it
+        sys.modules["structlog.contextvars"].bind_contextvars(**_log_fields_of(ctx))
 
 
 def current_context() -> TaskContext | None:
     """Return the context of the task that runs here, or None outside tasks."""
     return _current.get(None)
+
+
+def install_log_fields() -> None:
+    """Put task id, name, attempt, queue and worker id on every LogRecord that a task creates in this process."""
+    install_record_factory(_log_fields)
+
+
+def _log_fields() -> dict[str, Any] | None:
+    ctx = _current.get(None)
+    return None if ctx is None else _log_fields_of(ctx)
+
+
+def _log_fields_of(ctx: TaskContext) -> dict[str, Any]:
+    return {
+        "task_id": ctx.task_id,
+        "task_name": ctx.task_name,
+        "attempt": ctx.attempt,
+        "queue": ctx.metadata.get("queue", ""),
+        "worker_id": ctx.worker_id,
+    }
 
 
 if TYPE_CHECKING:

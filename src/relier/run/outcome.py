@@ -41,6 +41,7 @@ PUT_BACK_FIRST_MS, PUT_BACK_MOST_MS = 1_000, 30_000
 PUT_BACK_LIMIT_MS = 10 * 60_000
 CROWDED_MS = (1_000, 5_000)
 IN_FLIGHT_MS, IN_FLIGHT_TIMES = 5_000, 10
+MOST_SHOWN = 500  # characters of a message in the log and in events
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +161,20 @@ def in_flight_delay_ms(claimed: Claimed) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Hold the move for the ledger and the text for the log. Either may be missing."""
+    """Hold the move for the ledger, and what its event reports once the ledger has confirmed the move.
+
+    words           a log line for what is no event of the task, such as a put-back
+    again           the event of a task that will run again: "retried", "revived", or "" for none
+    reason, error   why the attempt failed: one word, and a redacted message
+    delay_s         after how many seconds the task runs again
+    """
 
     call: Call[Any] | None
     words: str = ""
+    again: str = ""
+    reason: str = ""
+    error: str = ""
+    delay_s: float | None = None
 
 
 def plan_of(
@@ -186,11 +197,14 @@ def plan_of(
         case Crowded(most_ms):
             return Plan(ledger.retry(lease, random.randrange(CROWDED_MS[0], most_ms), quiet=True))
         case Died(cause):
-            return Plan(ledger.forfeit(lease, cause), f"ended: {cause}; it is revived, or dead if it died too often")
+            return Plan(ledger.forfeit(lease, cause), again="revived", error=cause)
         case HandBack():
             return Plan(ledger.release([lease]))
         case Again(delay_ms, why, call, quiet):
-            return Plan(ledger.retry(lease, delay_ms, why, quiet=quiet, replace=call))
+            move = ledger.retry(lease, delay_ms, why, quiet=quiet, replace=call)
+            reason, _, message = why.partition(": ")
+            said = message if show is None else str(show(message))
+            return Plan(move, "", "" if quiet else "retried", reason, said[:MOST_SHOWN], delay_ms / 1000)
         case Gone(emptied):
             return Plan(None, "" if emptied else "was taken over by another attempt: its lease is lost")
 
@@ -200,33 +214,33 @@ def _after_failure(
 ) -> Plan:
     failure = redacted(failed.failure or failure_of(failed.error), show)
     failures = claimed.retries + 1
-    told = f"failed: {failure.name}: {failure.message:.500}"
+    reason, error = reason_of(failed), failure.message[:MOST_SHOWN]
     if _met_a_lock(failed.error) and not failed.final:
         wait = in_flight_delay_ms(claimed)
         if wait is not None:
             call = ledger.retry(claimed.lease, wait, write_failure(failure), locked=True)
-            return Plan(call, f"was put back for {wait / 1000:g} s: {failure.message:.500}")
+            return Plan(call, f"was put back for {wait / 1000:g} s: {error}", "", reason, error, wait / 1000)
         retries = None
     delay = None
     if retries is not None and not failed.final:
         delay = retries.delay_ms(failures, failed.error, failed.retryable)
     if delay is None or retries is None:
-        call = ledger.bury(claimed.lease, reason_of(failed), write_failure(failure), failed.follow_ups, failed.part)
-        return Plan(call, f"{told}; it is a dead letter now")
+        call = ledger.bury(claimed.lease, reason, write_failure(failure), failed.follow_ups, failed.part)
+        return Plan(call, reason=reason, error=error)
     call = ledger.retry(claimed.lease, delay, write_failure(failure))
-    return Plan(call, f"{told}; it is tried again in {delay / 1000:.1f} s ({failures} of {retries.attempts} failed)")
+    return Plan(call, "", "retried", reason, error, delay / 1000)
 
 
 def _met_a_lock(error: BaseException) -> bool:
     return isinstance(error, IdempotencyInFlightError) and not isinstance(error, TaskInFlightError)
 
 
-def _after_put_back(ledger: Ledger, claimed: Claimed, error: BaseException, now_ms: int, show: Show | None) -> Plan:
-    failure = redacted(failure_of(error), show)
-    told, detail = failure.message, write_failure(failure)
+def _after_put_back(ledger: Ledger, claimed: Claimed, raised: BaseException, now_ms: int, show: Show | None) -> Plan:
+    failure = redacted(failure_of(raised), show)
+    reason, error, detail = type(raised).__name__, failure.message[:MOST_SHOWN], write_failure(failure)
     waited = now_ms - claimed.since_ms if claimed.since_ms else 0
     if waited >= PUT_BACK_LIMIT_MS:
-        return Plan(ledger.bury(claimed.lease, type(error).__name__, detail), f"{told}; it is a dead letter now")
+        return Plan(ledger.bury(claimed.lease, reason, detail), reason=reason, error=error)
     delay = min(PUT_BACK_MOST_MS, max(PUT_BACK_FIRST_MS, waited))
     call = ledger.retry(claimed.lease, delay, detail, putback=True)
-    return Plan(call, f"was put back for {delay / 1000:g} s: {told}")
+    return Plan(call, f"was put back for {delay / 1000:g} s: {error}", "", reason, error, delay / 1000)

@@ -27,6 +27,7 @@ from relier.ledger.records import Claimed
 from relier.run.application.lifespan import RunningLifespan
 from relier.run.attempt import Attempt
 from relier.run.channel import LedgerChannel
+from relier.run.current import install_log_fields
 from relier.run.execute import arm_timeouts
 from relier.run.isolated.child_runner import ChildRunner
 from relier.run.isolated.messages import report_of
@@ -92,6 +93,7 @@ def _process(pid: int) -> PoolProcess:  # noqa: ARG001 - one per process, also a
 @signals.worker_process_init.connect(weak=False)
 def warm_up(**_: Any) -> None:
     """Start the loop and connect to the store when the process starts, before its first task."""
+    install_log_fields()
     if in_pool_process() and any(not isinstance(task, AdoptedTask) for task in registry.known_tasks()):
         with contextlib.suppress(RelierError):  # an unreachable store must not prevent the start
             _process(os.getpid())

@@ -31,6 +31,7 @@ from relier.celery.working.request import TOO_MANY_DEATHS, TOO_MANY_SCARES, Revo
 from relier.celery.working.strategy import report_dead
 from relier.engines.heartbeat import Liveness
 from relier.engines.local_runner import LocalRunner
+from relier.engines.task_events import Audience, TaskEvents
 from relier.engines.worker import Worker, WorkerOptions
 from relier.errors import RelierError
 from relier.ledger.records import Beat
@@ -58,6 +59,7 @@ def worker_for(adoption: Adoption, runner: PoolRunner, on_ready: Callable[[], No
         told_to_stop=is_stopping,
         on_ready=on_ready,
         on_buried=runner.report_buried,
+        audience=audience_of,
         on_beat=_share_lease,
         give_up=lambda: os._exit(1),
     )
@@ -88,10 +90,11 @@ class PoolRunner:
         """Return how many tasks the pool runs at once, when it has grown to its largest size."""
         return self._celery.max_concurrency or self._celery.pool.num_processes or 1
 
-    async def start(self, channel: LedgerChannel, trusted_until: Callable[[], float]) -> None:
+    async def start(self, channel: LedgerChannel, trusted_until: Callable[[], float], events: TaskEvents) -> None:
         self._loop = asyncio.get_running_loop()
+        self._events = events
         if not self.forks:
-            await self._local.start(channel, trusted_until)
+            await self._local.start(channel, trusted_until, events)
 
     # --- claim ---------------------------------------------------------------------------------------------------
 
@@ -171,6 +174,8 @@ class PoolRunner:
     def _on_started(self, job: Job) -> None:
         """Record that a process or thread of the pool has started the job. Called on the loop."""
         job.attempt.began = time.monotonic()
+        if self._events.hears_started or job.attempt.task.options.on_start is not None:
+            self._events.started(job.attempt)
         if self.forks:
             self._processes.watch(job)
             if job.future.done():  # the job was handed back, or cancelled, just when the pool started it
@@ -265,6 +270,13 @@ def consumed_queues(app: Any) -> Sequence[str]:
     """Return the queues that the Celery worker consumes. The default queue has two names, Celery's and ours."""
     names = list(app.amqp.queues.consume_from)
     return [*names, "default"] if app.conf.task_default_queue in names and "default" not in names else names
+
+
+def audience_of(name: str) -> Audience:
+    """Return who hears of the events of a task. Celery itself logs what happens to adopted tasks."""
+    if is_internal(name):
+        return "nobody"
+    return "hooks" if isinstance(registry.find(name), AdoptedTask) else "all"
 
 
 def is_app_task(attempt: Attempt) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from relier.cli.long_running import long_running_options, settings_for, start_logging
+from relier.cli.long_running import long_running_options, settings_for, start_logging_for
 from relier.cli.outbox_database import DATABASE_HELP, open_database
 from relier.cli.session import CommandFailure, Exit
 from relier.outbox.relay.fleet import Fleet, RelayTable, check_relay_tables, tables_in
@@ -66,7 +66,6 @@ def relay(ctx: click.Context, /, database: tuple[str, ...], **given: Any) -> Non
     With several databases, tables or schemas, the process runs one relay for each table in each schema of each
     database.
     """
-    start_logging(given["log_level"])
     if given["no_ledger"] and not given["celery_app"]:
         raise click.UsageError("--no-ledger leaves no target; add --celery-app")
     tables = tables_in(given["table"], given["schema"])
@@ -74,6 +73,7 @@ def relay(ctx: click.Context, /, database: tuple[str, ...], **given: Any) -> Non
     for table in tables:
         RelayOptions(table=table)  # raises if it is not a table name
     targets = celery_targets(given["celery_app"], options)
+    start_logging_for(ctx)  # after the import of the Celery app, which may configure logging
     client = None if given["no_ledger"] else Client(settings_for(ctx))
     with ExitStack() as stack:
         places = places_of(stack, database, tables, listen=given["listen"])

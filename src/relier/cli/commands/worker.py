@@ -12,10 +12,11 @@ from typing import Any
 
 import click
 
-from relier.cli.long_running import finite, long_running_options, settings_for, start_logging
+from relier.cli.long_running import finite, long_running_options, settings_for, start_logging_for
 from relier.cli.session import option_value
 from relier.engines.process import asyncio_run, flush, run_worker
 from relier.engines.supervisor import Supervisor
+from relier.engines.task_events import TaskEvents
 from relier.engines.worker import WorkerOptions, every_queue
 from relier.errors import ConfigurationError
 from relier.rescue.phoenix import Phoenix
@@ -79,9 +80,9 @@ def worker(ctx: click.Context, /, modules: tuple[str, ...], **given: Any) -> Non
     On SIGTERM, running tasks get RELIER_GRACEFUL_SHUTDOWN_TIMEOUT (30 s) to finish, and the rest return to their
     queues. Exits with 0 if all finished, and with 3 if some tasks were returned.
     """
-    start_logging(given["log_level"])
     settings, queues = with_lifespan(settings_for(ctx), given["lifespan"]), every_queue(given["queues"], given["queue"])
     if given["processes"] is not None:
+        start_logging_for(ctx)
         command = child_command(ctx, given, modules)
         raise SystemExit(Supervisor(settings, command, given["processes"]).run())
     run_worker(
@@ -122,18 +123,19 @@ def child_command(ctx: click.Context, given: dict[str, Any], modules: tuple[str,
 @click.command()
 @long_running_options
 @click.pass_context
-def resurrector(ctx: click.Context, /, log_level: str, **_: Any) -> None:
+def resurrector(ctx: click.Context, /, **_: Any) -> None:
     """Recover the tasks of dead workers, queue due tasks and remove expired records. Runs no tasks.
 
     Workers do this themselves. Use it to recover tasks while no worker runs.
     """
-    start_logging(log_level)
+    start_logging_for(ctx)
     asyncio_run(sweep_until_told(settings_for(ctx)))
 
 
 async def sweep_until_told(settings: Settings) -> int:
     client = Client(settings)
-    phoenix = Phoenix(settings, client.store, client.ledger)
+    events = TaskEvents(client.store, client.ledger, settings.redact)
+    phoenix = Phoenix(settings, client.store, client.ledger, events.swept)
     loop = asyncio.get_running_loop()
     for number in stop_signals():
         loop.add_signal_handler(number, phoenix.end)
@@ -141,6 +143,7 @@ async def sweep_until_told(settings: Settings) -> int:
     every, where = settings.resurrection_check_interval, place_of(settings)
     logging.getLogger("relier.phoenix").info("resurrector started: interval=%gs store=%s", every, where)
     await phoenix.run()
+    await events.finish()
     await client.aclose()
     return 0
 
@@ -159,7 +162,7 @@ def dev(ctx: click.Context, /, modules: tuple[str, ...], **given: Any) -> None:
     Uses the embedded store of this project, unless --url or RELIER_REDIS_URL is set. On exit or restart, running tasks
     have 2 s to finish, or RELIER_GRACEFUL_SHUTDOWN_TIMEOUT if set; the rest return to their queues.
     """
-    start_logging(given["log_level"])
+    start_logging_for(ctx)
     settings = settings_for(ctx)
     every_queue(given["queues"])  # report a bad value once, not once per child
     os.environ.setdefault("RELIER_GRACEFUL_SHUTDOWN_TIMEOUT", "2")

@@ -1,4 +1,4 @@
-"""Be an isolated process: `python -m relier.run.isolated.child <fd> <log level> <module> …`."""
+"""Be an isolated process: `python -m relier.run.isolated.child <fd> <log level> <log format> <module> …`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ import sys
 from relier import background, registry
 from relier.failure import message_of
 from relier.ledger.records import Claimed
+from relier.logs.setup import start_logging
 from relier.run.application.lifespan import RunningLifespan
 from relier.run.attempt import Attempt
 from relier.run.channel import LedgerChannel
+from relier.run.current import install_log_fields
 from relier.run.forks import let_forks_be_ended
 from relier.run.isolated.child_runner import ChildRunner
 from relier.run.isolated.messages import (
@@ -119,8 +121,9 @@ def main() -> None:
     for ignored in stop_signals():  # the parent decides. Not SIG_IGN, which a task's own processes would inherit
         signal.signal(ignored, lambda *_: None)
     let_forks_be_ended()
-    logging.basicConfig(level=int(sys.argv[2]), format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    registry.load(sys.argv[3:])
+    registry.load(sys.argv[4:])
+    start_logging(int(sys.argv[2]), sys.argv[3])
+    install_log_fields()
     background.run(serve(int(sys.argv[1])))
 
 

@@ -66,8 +66,9 @@ class IsolatedProcess:
         ours, theirs = socket.socketpair()
         reader, writer = await asyncio.open_connection(sock=ours)
         with theirs:
-            level = logging.getLogger().level  # set by --log-level
-            command = [sys.executable, "-m", "relier.run.isolated.child", str(theirs.fileno()), str(level), *modules]
+            level = logging.getLogger().level  # whoever set it: --log-level, the application or Celery
+            program = [sys.executable, "-m", "relier.run.isolated.child", str(theirs.fileno())]
+            command = [*program, str(level), settings.log_format, *modules]
             origin = origin or Origin.here()
             env = {**origin.environment, **environment(settings)}
             try:

@@ -88,7 +88,7 @@ class Chaos:
 
     def kill_one(self) -> None:
         """Somebody who works: main process, one child, or all of them."""
-        worker = self.rng.choice([worker for worker in self.workers if " started: " in worker.said()])
+        worker = self.rng.choice([worker for worker in self.workers if " started: queues=" in worker.said()])
         children = worker.children()
         if children and self.rng.random() < 0.8:
             worker.signal(signal.SIGKILL, self.rng.choice(children))
@@ -113,7 +113,7 @@ class Chaos:
 
     @property
     def anybody_works(self) -> bool:
-        return any(" started: " in worker.said() for worker in self.workers)
+        return any(" started: queues=" in worker.said() for worker in self.workers)
 
 
 def number_of(many: dict[str, int]) -> int:

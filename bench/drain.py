@@ -40,7 +40,7 @@ def serve_and_stop(fleet: Fleet, dice: random.Random) -> tuple[int | None, float
     if dice.random() < EARLY:
         time.sleep(dice.uniform(0.2, 1))
     else:
-        member.wait_said(" started: ")
+        member.wait_said(" started: queues=")
         time.sleep(dice.uniform(0, LONGEST_S))
     told = time.monotonic()
     code = member.terminate(60)

@@ -51,7 +51,7 @@ def kill_a_child(fleet: Fleet, rounds: int, processes: int) -> list[float]:
         seconds += restarted(fleet, {line.task_id for line in ran if line.pid == victim}, killed)
         fleet.open_gate(f"child{number}")
         fleet.wait_done([line.task_id for line in ran], 30)
-        member.wait_said(" started: ", processes + number + 1, 60)
+        member.wait_said(" started: queues=", processes + number + 1, 60)
     member.terminate()
     return seconds
 

@@ -29,7 +29,7 @@ class RelierNative(Peer):
 
     def worker(self, kind: Kind) -> list[str]:
         slots = self.slots if kind == "sleep" else 100
-        return ["-m", "relier.cli", "worker", self.tasks, "--concurrency", str(slots)]
+        return ["-m", "relier.cli", "worker", self.tasks, "--concurrency", str(slots), "--log-level", "warning"]
 
     def left(self, redis: Any) -> int:
         submitted, done = redis.hmget(COUNTS, "submitted", "done")

@@ -29,11 +29,11 @@ def test_it_starts_over_on_change(patient: Fleet, tmp_path: Path) -> None:
     code.parent.mkdir()
     code.write_text(TASK.format(value=1))
     member = patient.start("dev", "dev_tasks", cwd=code.parent)
-    member.wait_said(" started: ")
+    member.wait_said(" started: queues=")
     assert answer.push().result(20) == 1
     code.write_text(TASK.format(value=22))
     member.wait_said("code changed: the worker starts again")
-    member.wait_said(" started: ", 2)
+    member.wait_said(" started: queues=", 2)
     assert answer.push().result(20) == 22
     assert member.terminate(10) == 0
 
@@ -66,5 +66,5 @@ def test_it_starts_over_once_a_broken_file_is_mended(patient: Fleet, tmp_path: P
     member = patient.start("dev", "dev_tasks", cwd=code.parent)
     member.wait_said("SyntaxError", 5, 40)  # by now the pause is eight seconds and more
     code.write_text(TASK.format(value=1))
-    member.wait_said(" started: ", 1, 7.5)
+    member.wait_said(" started: queues=", 1, 7.5)
     assert member.terminate(10) == 0

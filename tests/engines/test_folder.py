@@ -48,7 +48,7 @@ def test_a_worker_that_starts_over(
 ) -> None:
     member = patient.worker("--max-tasks", "2", "--concurrency", "1", *processes, modules=files)
     assert [harm.change_folder.push(elsewhere).result(10) for _ in range(2)] == [elsewhere] * 2
-    member.wait_said(" started: ", 2)
+    member.wait_said(" started: queues=", 2)
     assert harm.where.push().result(20) == str(patient.folder)
     assert jobs.echo.push("next").result(20) == "next"
 
@@ -56,11 +56,11 @@ def test_a_worker_that_starts_over(
 def test_a_worker_whose_folder_was_removed_starts_over_elsewhere(patient: Fleet, tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     member = patient.start("worker", "tests.support.jobs.harm", "--max-tasks", "1", cwd=tmp_path / "gone")
-    member.wait_said(" started: ")
+    member.wait_said(" started: queues=")
     (tmp_path / "gone").rmdir()
     assert harm.change_folder.push(str(tmp_path)).result(10) == str(tmp_path)
     member.wait_said("the worker cannot start again in its original folder")
-    member.wait_said(" started: ", 2)
+    member.wait_said(" started: queues=", 2)
 
 
 def test_checkpoints_in_a_relative_folder(fleet: Fleet, elsewhere: str) -> None:
@@ -107,7 +107,7 @@ def test_a_push_that_opens_the_embedded_store_after_the_folder_was_changed(
         member = fleet.start(
             "worker", "tests.support.jobs.harm", cwd=project, RELIER_REDIS_URL="embedded://", RELIER_NAMESPACE="shop"
         )
-        member.wait_said(" started: ")
+        member.wait_said(" started: queues=")
         harm.change_folder.push(elsewhere).result(10)
         pushed_id = harm.push_sync.push("hello").result(20)
         assert harm.pushed.sync_receipt(pushed_id).result(20) == "hello"

@@ -36,7 +36,7 @@ class Scene:
         assert 10_500 <= entry.at_ms - entry.since_ms < 16_000, self.name
         with pytest.raises(HardTimeoutError, match="still ran 10 s later"):
             self.receipt.result(1)
-        member.wait_said(" started: ", 2, 30)
+        member.wait_said(" started: queues=", 2, 30)
         fleet.open_gate("go")
         tasks = fleet.wait_done(self.neighbours, 30)
         assert not any(task.history for task in tasks), f"{self.name}: neighbours are handed back, not lost"

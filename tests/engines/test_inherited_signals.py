@@ -28,7 +28,7 @@ every = pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def start(fleet: Fleet, ignored: signal.Signals, *command: str) -> Member:
 
     member = fleet.python("-c", IGNORING, str(int(ignored)), sys.executable, "-m", "relier.cli", *command)
-    member.wait_said("resurrector started" if "resurrector" in command else " started: ")
+    member.wait_said("resurrector started" if "resurrector" in command else " started: queues=")
     return member
 
 

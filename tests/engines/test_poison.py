@@ -68,7 +68,7 @@ def test_a_suspect_that_waits_for_a_process_is_not_convicted_by_its_worker(patie
         patient.wait_diary("begin", begun)
         member.wait_said("is a suspect and runs alone", suspects)
         member.signal(signal.SIGKILL, member.started()[-1])
-        member.wait_said(" started: ", kills + 2)
+        member.wait_said(" started: queues=", kills + 2)
     patient.open_gate("go")
     tasks = patient.wait_done([runs, waits], 60)
     assert [(task.record.more["deaths"], task.record.more["scares"]) for task in tasks] == [("0", "4")] * 2

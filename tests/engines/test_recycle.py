@@ -37,7 +37,7 @@ def test_fewer_than_its_slots(patient: Fleet) -> None:
     patient.open_gate("go")
     patient.wait_done(ids)
     member.wait_said("is recycled")
-    member.wait_said(" started: ", 2)
+    member.wait_said(" started: queues=", 2)
 
 
 def test_what_still_runs_is_waited_for(patient: Fleet) -> None:
@@ -49,7 +49,7 @@ def test_what_still_runs_is_waited_for(patient: Fleet) -> None:
     patient.open_gate("go")
     tasks = patient.wait_done(held)
     assert [task.result for task in tasks] == [b"1"] * 2
-    member.wait_said(" started: ", 2)
+    member.wait_said(" started: queues=", 2)
 
 
 @pytest.mark.parametrize("processes", [(), ("--processes", "1")], ids=["one process", "a supervisor"])
@@ -63,7 +63,7 @@ def test_above_so_much_memory(patient: Fleet, processes: tuple[str, ...]) -> Non
     patient.open_gate("go")
     (task,) = patient.wait_done([held])
     assert task.result == b"1"
-    member.wait_said(" started: ", 2)
+    member.wait_said(" started: queues=", 2)
     patient.wait_done([jobs.quick.push().id])
     assert len(member.boots()) == 2
 
@@ -103,7 +103,7 @@ def test_it_does_not_start_over_before_the_store_has_its_results(
     (task,) = fleet.wait_done([held], 30)
     assert task.result == b"1"
     assert len(fleet.diary("begin")) == 1
-    member.wait_said(" started: ", 2)
+    member.wait_said(" started: queues=", 2)
 
 
 def test_a_limit_that_no_worker_can_keep_is_refused(patient: Fleet) -> None:

@@ -37,7 +37,7 @@ def test_a_killed_child_is_replaced(patient: Fleet) -> None:
     member = patient.worker("--processes", "2")
     for round_ in range(2):
         member.signal(signal.SIGKILL, member.started()[round_])
-        member.wait_said(" started: ", 3 + round_)
+        member.wait_said(" started: queues=", 3 + round_)
     assert len(member.children()) == 2
     wait_until(lambda: len(patient.stats().workers) == 2, what="the dead boots gone")
     ids = [jobs.quick.push().id for _ in range(10)]
@@ -72,7 +72,7 @@ def test_a_module_that_can_no_longer_be_imported_is_tried_ever_later(patient: Fl
     assert pauses[3] >= timedelta(seconds=2)
     assert f"is gone: its process exited with {told}" in member.said()
     code.write_text("from tests.support.jobs import common\n")
-    member.wait_said(" started: ", 2, 30)
+    member.wait_said(" started: queues=", 2, 30)
     patient.wait_done([jobs.quick.push().id])
     assert member.terminate(10) == 0
 

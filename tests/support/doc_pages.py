@@ -29,8 +29,8 @@ PORT = "8321"  # of the web server in a page; another one here, for two may run 
 PATIENCE_S = 30.0
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 STAYS = {  # what it says when it is ready
-    "rl worker": " started: ",
-    "rl dev": " started: ",
+    "rl worker": " started: queues=",
+    "rl dev": " started: queues=",
     "rl outbox relay": " relay started: ",
     "python manage.py relier_relay": "Relay started: ",
     "uvicorn": "Application startup complete",
@@ -118,12 +118,12 @@ class Terminal:
             staying.wait()
 
     def _write(self, step: Step) -> None:
-        began, file = self._began(" started: "), Path(step.file)
+        began, file = self._began(" started: queues="), Path(step.file)
         (self.folder / file).write_text(step.lines[0])
         alone = file.parent == Path()
         self._compare(Step(command=f"python -c 'import {file.stem}'" if alone else f"python -m py_compile {file}"))
         if self._reloads:
-            self._wait_for(" started: ", began + 1)
+            self._wait_for(" started: queues=", began + 1)
 
     def _export(self, command: str) -> None:
         name = command.removeprefix("export ").partition("=")[0]
@@ -135,7 +135,7 @@ class Terminal:
         word = next(said for kind, said in STAYS.items() if command.startswith(kind))
         self._end(word)
         began = self._began(word)
-        self._reloads = command.startswith("rl dev") or (self._reloads and word != " started: ")
+        self._reloads = command.startswith("rl dev") or (self._reloads and word != " started: queues=")
         with self._log.open("ab") as log:
             self._staying[word] = subprocess.Popen(
                 ["/bin/sh", "-c", f"exec {self._here(command)}"],

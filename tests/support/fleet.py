@@ -91,7 +91,7 @@ class Member:
 
     def boots(self) -> list[str]:
         """The boots it worked under so far, in order."""
-        return re.findall(r"worker (\S+) started: ", self.said())
+        return re.findall(r"worker (\S+) started: queues=", self.said())
 
     def started(self) -> list[int]:
         """The process ids of the children its supervisor started so far, in order."""
@@ -186,7 +186,7 @@ class Fleet:
         """A worker that takes tasks: all its processes have joined."""
         member = self.start("worker", *modules, *arguments, **env)
         processes = int(arguments[arguments.index("--processes") + 1]) if "--processes" in arguments else 1
-        member.wait_said(" started: ", processes)
+        member.wait_said(" started: queues=", processes)
         return member
 
     def _environment(self, extra: Mapping[str, str]) -> dict[str, str]:

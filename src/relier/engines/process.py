@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
@@ -61,7 +61,8 @@ def run_worker(settings: Settings, options: WorkerOptions) -> NoReturn:
         if sys.platform == "linux":  # a parent that was killed cannot tell its children to drain
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     leaves = lambda: leave(EXIT_FORCED) if signals.received else give_up()  # noqa: E731 - a signal may have come by then
-    code = asyncio_run(work(settings, replace(options, give_up=leaves, leave_by=lambda: signals.leave_by), signals))
+    options = replace(options, give_up=leaves, leave_by=lambda: signals.leave_by)
+    code = asyncio_run(work(settings, options, signals, None if pipe is None else int(pipe)))
     if code == EXIT_RECYCLE:
         give_up()
     leave(code)
@@ -107,7 +108,7 @@ class StopSignals:
         loop.call_later(LISTEN_S, self.listen, loop, orders)
 
 
-async def work(settings: Settings, options: WorkerOptions, signals: StopSignals) -> int:
+async def work(settings: Settings, options: WorkerOptions, signals: StopSignals, pipe: int | None) -> int:
     client = Client(settings)
     use_client(client)
     worker = Worker(client, options)
@@ -121,6 +122,8 @@ async def work(settings: Settings, options: WorkerOptions, signals: StopSignals)
 
     orders = {signal.SIGTERM: worker.drain, signal.SIGINT: interrupted}
     signals.listen(loop, {number: orders[number] for number in stop_signals()})
+    if pipe is not None:
+        loop.add_reader(pipe, SweptLines(pipe, loop, worker.on_swept))
     try:
         code = await worker.run()
     except StoreSetupError:
@@ -161,6 +164,34 @@ def report_to_parent(pipe: int, liveness: Liveness) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
     except OSError:
         return
+
+
+class SweptLines:
+    """Read the tasks that the supervisor revived for a dead sibling of this process, and report them here."""
+
+    def __init__(
+        self,
+        pipe: int,
+        loop: asyncio.AbstractEventLoop,
+        on_swept: Callable[[Sequence[tuple[str, str]]], None],
+    ) -> None:
+        self._pipe = pipe
+        self._loop = loop
+        self._on_swept = on_swept
+        self._rest = b""
+
+    def __call__(self) -> None:
+        try:
+            data = os.read(self._pipe, 65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:  # the parent is gone; the next report to it ends this process
+            self._loop.remove_reader(self._pipe)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if lines:
+            self._on_swept([(task_id, state) for task_id, _, state in (line.decode().partition(" ") for line in lines)])
 
 
 def start_over(origin: Origin) -> None:

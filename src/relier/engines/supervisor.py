@@ -1,7 +1,8 @@
 """Supervise worker processes for `--processes N`: start them, and revive the tasks of one that dies at once.
 
-At every heartbeat each child writes its worker id to a pipe, whether the store answered or not. The parent
+At every heartbeat each child writes its worker id to a socket, whether the store answered or not. The parent
     - revives a dead child's tasks as soon as the child is gone, with its exit code as the cause, and starts another;
+      a child that works reports them, because only children know the application's hooks;
     - sends heartbeats for a child that cannot, because a long computation holds its GIL. It does so only while the
       child uses CPU and is not stopped, and only until the task's hard timeout or for a minute. Then it kills it.
 The parent imports none of the application's modules and stays small.
@@ -38,11 +39,17 @@ AWAY_S = 2.0  # if the parent's checks are further apart than this, the parent i
 QUICK_S, QUICK_JOINED_S = 10.0, 1.0  # a child that failed sooner failed to start; the second: if it had registered
 EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE = 0, 3, 4
 CANNOT_START = (1, 2)
+MOST_SWEPT = 1000  # revived tasks that wait for a child to report them
 
 
 def child_report(worker_id: str, hard_deadline: float | None) -> bytes:
     """Return the line that a child writes at every heartbeat: its worker id and nearest hard timeout (monotonic)."""
     return f"{worker_id} {hard_deadline or 0:.3f}\n".encode()
+
+
+def swept_line(task_id: str, state: str) -> bytes:
+    """Return the line by which the parent passes on a task that it revived, or that died: its id and new state."""
+    return f"{task_id} {state}\n".encode()
 
 
 @dataclass(slots=True)
@@ -93,6 +100,7 @@ class Supervisor:
         self._children: list[Child] = []
         self._orphaned: list[tuple[str, str]] = []  # worker id and cause; revived when the store can be reached
         self._away = False  # the store could not be reached to revive them
+        self._swept: list[tuple[str, str]] = []  # revived or dead tasks that no child has reported yet: id and state
         self._starts: list[float] = []  # when to start the missing children
         self._stops = 0
         self._interrupts = 0
@@ -135,6 +143,8 @@ class Supervisor:
             data = os.read(child.pipe, 65536)
         except BlockingIOError:
             return False
+        except ConnectionResetError:  # the child ended before it read everything
+            data = b""
         if data:
             child.take(data, time.monotonic())
         else:
@@ -152,6 +162,7 @@ class Supervisor:
         for child in [child for child in self._children if child.process.poll() is not None]:
             self._ended(child)
         self._return_orphans()
+        self._pass_on_swept()
         if self._stops:
             self._starts = []
         now = time.monotonic()
@@ -178,7 +189,7 @@ class Supervisor:
             child.stopping_since += away if child.stopping_since else 0.0
 
     def _start(self, now: float) -> None:
-        ours, theirs = os.pipe()
+        ours, theirs = (end.detach() for end in socket.socketpair())
         for end in (ours, theirs):  # a task's own children may keep the far end open for ever
             os.set_blocking(end, False)
         try:
@@ -248,6 +259,7 @@ class Supervisor:
                 )
                 if swept.outcomes:
                     log.info("the tasks of worker %s were returned (%d)", worker_id, len(swept.outcomes))
+                    self._swept = [*self._swept, *swept.outcomes][-MOST_SWEPT:]
                 self._away = False
                 if not swept.pending or swept.deferred:
                     return True
@@ -256,6 +268,14 @@ class Supervisor:
                 log.warning("the tasks of worker %s cannot be returned yet: %s", worker_id, error)
             self._away = True
             return False
+
+    def _pass_on_swept(self) -> None:
+        """Pass revived and dead tasks on to a child, which logs them and calls hooks. Try again later if none can."""
+        child = next((child for child in self._children if child.worker_ids and not child.stopping_since), None)
+        with contextlib.suppress(OSError):  # its buffer is full, or it has just ended
+            while child is not None and child.pipe >= 0 and self._swept:
+                os.write(child.pipe, swept_line(*self._swept[0]))
+                self._swept.pop(0)
 
     def _needs_heartbeat(self, child: Child, now: float) -> bool:
         """Return whether the child computes and needs a heartbeat from the parent.

@@ -176,7 +176,7 @@ class Worker:
         self._assemble(channel)
         await asyncio.to_thread(self._heartbeats.join_namespace)
         self._tick()
-        phoenix = Phoenix(self._settings, store, ledger, self._on_swept)
+        phoenix = Phoenix(self._settings, store, ledger, self.on_swept)
         sweep = background.start(self._loop, phoenix.run()) if self._options.sweep else None
         queues, place = ",".join(self._queues()), place_of(self._settings)
         concurrency = self._options.concurrency
@@ -241,7 +241,8 @@ class Worker:
         """Return the queues to claim from, in this order."""
         return self._options.queues if self._options.queues_now is None else self._options.queues_now()
 
-    def _on_swept(self, outcomes: Sequence[tuple[str, str]]) -> None:
+    def on_swept(self, outcomes: Sequence[tuple[str, str]]) -> None:
+        """Report tasks of dead workers that a sweep, or a supervisor, has returned or ended: (id, new state)."""
         self.events.swept(outcomes)
         if dead := [task_id for task_id, state in outcomes if state == State.DEAD]:
             self._options.on_buried(dead)

@@ -247,7 +247,7 @@ def task_options(name: str, given: Mapping[str, Any]) -> TaskOptions:
     known = [field.name for field in fields(TaskOptions)]
     for option in given:
         if option not in known:
-            close = get_close_matches(option, known, 1)
+            close = sorted(get_close_matches(option, known, 3), key=lambda one: one[:1] != option[:1])
             meant = f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}"
             raise ConfigurationError(f"task {name}: there is no option {option!r}; {meant}")
     return TaskOptions(**{"name": name, **given})

@@ -141,6 +141,7 @@ WRONG: list[dict[str, Any]] = [
     {"hard_timeout": float("nan")},
     {"result_ttl": -1},
     {"on_soft_timeout": "hook"},
+    {"on_dead": "hook"},
     {"max_resurrections": -1},
     {"schema_version": 0},
     {"queue": ""},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -48,6 +49,23 @@ def test_an_adopted_task_that_is_cancelled_is_ended_and_its_worker_goes_on(stage
     sent = [send(producer, "double", number) for number in range(6)]
     assert [stage.wait_for_end(one).result for one in sent] == [b"0", b"2", b"4", b"6", b"8", b"10"]
     assert stage.count("revived") == 0
+
+
+def test_celery_logs_what_happens_to_adopted_tasks_and_hooks_hear_it_too(stage: Stage, producer: Any) -> None:
+    module = "tests.support.conformance.event_tasks"
+    worker = stage.start_worker(module, env={"EVENTS_FOLDER": stage.place})
+    double, failed = send(producer, "double", 4), send(producer, "fail_by_celery")
+    stage.wait_for_end(double)
+    stage.wait_for_death(failed)
+    events = [json.loads(line) for line in stage.wait_for_notes("all", 4)]
+    assert sorted((event["kind"], event["task_id"]) for event in events) == sorted(
+        [("started", double.id), ("succeeded", double.id), ("started", failed.id), ("dead", failed.id)]
+    )
+    assert worker.says(f"Task conformance.double[{double.id}] succeeded in")
+    assert worker.says(f"Task conformance.fail_by_celery[{failed.id}] raised unexpected: ValueError")
+    assert not worker.says("task started: ")
+    assert not worker.says("task succeeded: ")
+    assert not worker.says("task dead: ")
 
 
 def test_an_adopted_task_that_forks_and_comes_back_in_both_processes(stage: Stage, producer: Any) -> None:

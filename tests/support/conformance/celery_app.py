@@ -36,6 +36,11 @@ def double(number: int) -> int:
     return 2 * number
 
 
+@app.task(name="conformance.fail_by_celery")
+def fail_by_celery() -> None:
+    raise ValueError("as asked")
+
+
 @app.task(name="plain.note")
 def plain_note(folder: str, text: str) -> None:
     """Not adopted: it comes by the broker."""

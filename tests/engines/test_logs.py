@@ -152,8 +152,7 @@ def test_a_resurrector_names_the_tasks_that_it_revives(fleet: Fleet) -> None:
 
 
 def test_structlog_gets_the_task_through_context_variables(patient: Fleet) -> None:
-    pytest.importorskip("structlog")
-    from tests.support.jobs import structlog_app as other
+    from tests.support.jobs import structlog_app as other  # here: only this test needs structlog
 
     member = patient.worker(modules=["tests.support.jobs.structlog_app"])
     receipts = {task.push().id: task for task in (other.log_async, other.log_def, other.log_isolated)}

@@ -36,7 +36,9 @@ class Scene:
         assert 10_500 <= entry.at_ms - entry.since_ms < 16_000, self.name
         with pytest.raises(HardTimeoutError, match="still ran 10 s later"):
             self.receipt.result(1)
-        member.wait_said(" started: queues=", 2, 30)
+        said = member.wait_said(" started: queues=", 2, 30)
+        about = f"task dead: name={dead.record.name} id={self.receipt.id} attempt=1 queue=default took=1"
+        assert said.count(about) == 1, f"{self.name}: it is logged, even if the loop is blocked"
         fleet.open_gate("go")
         tasks = fleet.wait_done(self.neighbours, 30)
         assert not any(task.history for task in tasks), f"{self.name}: neighbours are handed back, not lost"

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
 
+from relier.engines.task_events import TaskEvent, buried_event, log_event
 from relier.errors import HardTimeoutError, RelierError, StoreUnavailableError
 from relier.failure import failure_of, write_failure
 from relier.ledger.ledger import Ledger
@@ -68,11 +69,12 @@ class WorkerLost:
 class AttemptOverdue:
     """Report an attempt that did not end after its hard timeout and was buried. Its process must end.
 
-    `error`: the failure in words, or "" if the ledger refused the burial because the attempt had lost its lease.
+    `event` is already logged, because a blocked loop would not do so. It is None if the ledger refused the burial: the
+    attempt had lost its lease.
     """
 
     attempt: Attempt
-    error: str = ""
+    event: TaskEvent | None = None
 
 
 HeartbeatEvent = BeatAnswered | WorkerLost | AttemptOverdue
@@ -273,9 +275,11 @@ class HeartbeatThread(threading.Thread):
         except RelierError as trouble:
             log.warning("task %s did not end, and could not be buried yet: %s", attempt.ctx.task_id, trouble)
             return False
-        log.error("task %s (%s): %s; its process is recycled", attempt.ctx.task_id, attempt.ctx.task_name, error)
+        event = buried_event(attempt, "TimeoutError", str(error)) if settled.ok else None
+        if event is not None:
+            log_event(event)
         self._buried[attempt.key] = now
-        self._tell(AttemptOverdue(attempt, str(error) if settled.ok else ""))
+        self._tell(AttemptOverdue(attempt, event))
         return True
 
     def _leave_if_late(self, now: float) -> None:

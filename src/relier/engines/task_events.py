@@ -126,10 +126,6 @@ class TaskEvents:
             delay_s = plan.delay_s if kind == "retried" else None
             self.emit(_event(kind, draft.claimed, draft.run_s, plan.reason, plan.error, delay_s))
 
-    def buried(self, attempt: Attempt, reason: str, error: str) -> None:
-        """Emit that a running attempt was buried because it did not stop."""
-        self.emit(_event("dead", attempt.claimed, run_time(attempt), reason, error))
-
     def swept(self, outcomes: Sequence[tuple[str, str]]) -> None:
         """Emit the events of tasks that a sweep returned or ended: (id, new state). Their records are read first."""
         wanted = outcomes[: max(0, MOST_SWEPT - self._unread)]
@@ -158,8 +154,11 @@ class TaskEvents:
         if audience == "all" or (audience == "hooks" and event.kind == "revived"):  # Celery does not log revivals
             log_event(event)
         if audience != "nobody":
-            for hook in hooks_for(event.kind, registry.find(event.task_name)):
-                self._hooks.start(hook, event)
+            self.call_hooks(event)
+
+    def call_hooks(self, event: TaskEvent) -> None:
+        for hook in hooks_for(event.kind, registry.find(event.task_name)):
+            self._hooks.start(hook, event)
 
     async def finish(self) -> None:
         """Wait until every event has been emitted and every hook has ended."""
@@ -188,6 +187,11 @@ def log_event(event: TaskEvent) -> None:
         if value not in (None, ""):
             extra[name] = round(value, 6) if isinstance(value, float) else value
     log.log(level, _line_of(event), extra=extra)
+
+
+def buried_event(attempt: Attempt, reason: str, error: str) -> TaskEvent:
+    """Return the event of an attempt that was buried while it ran, because it did not stop."""
+    return _event("dead", attempt.claimed, run_time(attempt), reason, error)
 
 
 def run_time(attempt: Attempt | None) -> float | None:

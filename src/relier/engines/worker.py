@@ -276,10 +276,10 @@ class Worker:
                     if attempt.lease.worker_id == worker_id:
                         attempt.ctx.lose()
                         stop(attempt, Gone(emptied))
-            case AttemptOverdue(attempt, error):
+            case AttemptOverdue(attempt, dead):
                 attempt.ctx.lose()
-                if error:
-                    self.events.buried(attempt, "TimeoutError", error)
+                if dead is not None:
+                    self.events.call_hooks(dead)
                 self._attempts.forget(attempt)
                 self.recycle(f"task {attempt.ctx.task_id} did not end")
                 self._runner.abandon(attempt)

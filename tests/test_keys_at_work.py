@@ -404,7 +404,7 @@ async def test_failures_and_logs_pass_the_hook(
     async with working(client):
         with pytest.raises(LookupError, match=r"\(card\) was declined"):
             await receipt.result(60)
-    assert "LookupError: (card) was declined" in caplog.text
+    assert "reason=LookupError error='(card) was declined'" in caplog.text
     assert CARD not in caplog.text
     assert CARD.encode() not in stored(server, client)
     failure = read_failure((await receipt.info()).history[-1].detail)

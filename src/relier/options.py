@@ -9,11 +9,14 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from difflib import get_close_matches
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from relier.errors import ConfigurationError, InvalidSubmissionError
 from relier.ledger.checks import PRIORITIES, check_name
 from relier.store.call import Durability
+
+if TYPE_CHECKING:
+    from relier.engines.task_events import TaskEvent
 
 OnLost = Literal["retry", "bury", "hold"]
 OnDuplicate = Literal["return", "raise", "replace"]
@@ -21,6 +24,7 @@ DurabilityName = Literal["memory", "fsync", "replicated"]
 # `async def (call_next, ctx) -> result` and `async def (call_next, push) -> receipts`
 RunMiddleware = Callable[[Callable[[Any], Coroutine[Any, Any, Any]], Any], Coroutine[Any, Any, Any]]
 PushMiddleware = Callable[[Callable[[Any], Coroutine[Any, Any, list[Any]]], Any], Coroutine[Any, Any, list[Any]]]
+EventHook = Callable[["TaskEvent"], Any]  # may be `async def`
 Span = float | timedelta
 LONGEST_S = 100 * 365 * 86_400.0
 SHORTEST_WINDOW_S = 0.001
@@ -128,11 +132,11 @@ class TaskOptions:
     on_duplicate: OnDuplicate = "return"
     middleware: tuple[RunMiddleware, ...] = ()
     push_middleware: tuple[PushMiddleware, ...] = ()
-    on_start: Callable[[Any], Any] | None = None
-    on_success: Callable[[Any], Any] | None = None
-    on_retry: Callable[[Any], Any] | None = None
-    on_dead: Callable[[Any], Any] | None = None
-    on_revived: Callable[[Any], Any] | None = None
+    on_start: EventHook | None = None
+    on_success: EventHook | None = None
+    on_retry: EventHook | None = None
+    on_dead: EventHook | None = None
+    on_revived: EventHook | None = None
 
     def __post_init__(self) -> None:
         check_name("the name of a task", self.name)
@@ -240,6 +244,11 @@ class GivenTaskOptions(TypedDict, total=False):
     on_duplicate: OnDuplicate
     middleware: RunMiddleware | Sequence[RunMiddleware]
     push_middleware: PushMiddleware | Sequence[PushMiddleware]
+    on_start: EventHook | None
+    on_success: EventHook | None
+    on_retry: EventHook | None
+    on_dead: EventHook | None
+    on_revived: EventHook | None
 
 
 def task_options(name: str, given: Mapping[str, Any]) -> TaskOptions:

@@ -20,11 +20,13 @@ from relier import (
     Settings,
     SyncTaskReceipt,
     TaskContext,
+    TaskEvent,
     TaskReceipt,
     TaskState,
     lifespan,
     rl_task,
     task_context,
+    use_hooks,
     use_middleware,
 )
 
@@ -50,7 +52,21 @@ def resize(ctx: TaskContext, image: bytes, *, width: int) -> bytes:
     return image
 
 
+def alert(event: TaskEvent) -> None:
+    assert_type(event.run_s, float | None)
+    assert_type(event.reason, str)
+
+
+async def note(event: TaskEvent) -> None:
+    assert_type(event.attempt, int)
+
+
+use_hooks(on_dead=alert, on_revived=note)
+
+
 @rl_task(
+    on_dead=alert,
+    on_success=note,
     name="everything",
     priority=3,
     soft_timeout=timedelta(seconds=5),

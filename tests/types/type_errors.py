@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relier import Retries, TaskContext, rl_task
+from relier import Retries, TaskContext, TaskEvent, rl_task, use_hooks
 
 
 @rl_task
@@ -43,3 +43,17 @@ async def unknown() -> None: ...
 
 @rl_task(retries=Retries(backoff="1 s"))  # wrong
 async def nested() -> None: ...
+
+
+def of_a_context(ctx: TaskContext) -> None: ...
+
+
+@rl_task(on_dead=of_a_context)  # wrong
+async def hooked() -> None: ...
+
+
+def of_an_event(event: TaskEvent) -> None:
+    event.attempt = 2  # wrong
+
+
+use_hooks(on_died=of_an_event)  # wrong

@@ -13,12 +13,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from relier import background
 from relier.errors import ConfigurationError
 from relier.failure import message_of
+from relier.options import EventHook
 from relier.redact import showing
 from relier.run.threads import Threads
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from relier.engines.task_events import TaskEvent
     from relier.task import RlTask
 
-Hook = Callable[["TaskEvent"], Any]
 log = logging.getLogger("relier.hooks")
 
 OPTION_OF = {
@@ -39,16 +39,16 @@ OPTION_OF = {
 AT_ONCE = 10  # hooks that run at the same time in one worker
 MOST_WAITING = 1000  # hooks that wait for their turn; later events are dropped
 
-_for_all: dict[str, list[Hook]] = {kind: [] for kind in OPTION_OF}
+_for_all: dict[str, list[EventHook]] = {kind: [] for kind in OPTION_OF}
 
 
 def use_hooks(
     *,
-    on_start: Hook | None = None,
-    on_success: Hook | None = None,
-    on_retry: Hook | None = None,
-    on_dead: Hook | None = None,
-    on_revived: Hook | None = None,
+    on_start: EventHook | None = None,
+    on_success: EventHook | None = None,
+    on_retry: EventHook | None = None,
+    on_dead: EventHook | None = None,
+    on_revived: EventHook | None = None,
 ) -> None:
     """Call these functions with the events of all tasks, in addition to earlier ones and to the hooks of each task.
 
@@ -70,7 +70,7 @@ def is_heard_by_all(kind: str) -> bool:
     return bool(_for_all[kind])
 
 
-def hooks_for(kind: str, task: RlTask[Any, Any] | None) -> Iterator[Hook]:
+def hooks_for(kind: str, task: RlTask[Any, Any] | None) -> Iterator[EventHook]:
     """Yield the hooks for one event of a task: its own, then those of all tasks."""
     if kind not in OPTION_OF:
         return
@@ -90,7 +90,7 @@ class HookRunner:
         self._dropping = False
         self.running: set[asyncio.Task[None]] = set()
 
-    def start(self, hook: Hook, event: TaskEvent) -> None:
+    def start(self, hook: EventHook, event: TaskEvent) -> None:
         """Start a hook. Drop it if too many wait: a slow hook must not fill the worker's memory."""
         if len(self.running) >= MOST_WAITING:
             if not self._dropping:
@@ -102,7 +102,7 @@ class HookRunner:
         self.running.add(running)
         running.add_done_callback(self.running.discard)
 
-    async def _run(self, hook: Hook, event: TaskEvent) -> None:
+    async def _run(self, hook: EventHook, event: TaskEvent) -> None:
         async with self._turns:
             try:
                 if inspect.iscoroutinefunction(hook):
@@ -116,7 +116,7 @@ class HookRunner:
             except BaseException as error:  # noqa: BLE001 - sys.exit() in a hook must not end the worker
                 self._log_failure(hook, event, error)
 
-    def _log_failure(self, hook: Hook, event: TaskEvent, error: BaseException) -> None:
+    def _log_failure(self, hook: EventHook, event: TaskEvent, error: BaseException) -> None:
         show = showing(self._redact, event.task_name)
         said = f"{type(error).__name__}: {message_of(error) if show is None else show(message_of(error))}"
         whole = error if show is None else None  # a traceback quotes the message
@@ -127,5 +127,5 @@ class HookRunner:
         self._threads.close()
 
 
-def _name_of(hook: Hook) -> str:
+def _name_of(hook: EventHook) -> str:
     return str(getattr(hook, "__qualname__", None) or type(hook).__qualname__)

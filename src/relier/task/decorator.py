@@ -211,7 +211,8 @@ def rl_task(fn: Callable[..., Any] | None = None, /, **options: Any) -> RlTask[A
     max_resurrections, retries (a number or `Retries(…)`), on_lost ("retry", "bury", "hold"), durability, result_ttl,
     dead_ttl, isolate (a process of its own), schema_version; admission (a key template or `Admit(…)`) and its weight;
     idempotent, idempotency_key (a template or a function), idempotency_ttl, on_duplicate ("return", "raise" or
-    "replace"); middleware around its runs, push_middleware around its pushes.
+    "replace"); middleware around its runs, push_middleware around its pushes; on_start,
+    on_success, on_retry, on_dead and on_revived (called with a TaskEvent).
     """
     decorator = TaskDecorator(options)
     return decorator if fn is None else cast(RlTask[Any, Any], decorator(fn))

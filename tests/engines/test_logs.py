@@ -48,6 +48,7 @@ def test_every_line_is_one_json_object_with_stable_keys(patient: Fleet) -> None:
     assert done["run_s"] >= 0
     (dead,) = [line for line in lines if line.get("task_event") == "dead"]
     assert (dead["level"], dead["reason"], dead["error"]) == ("ERROR", "ValueError", "card 4711 was refused")
+    assert dead["exception"].endswith("ValueError: card 4711 was refused")
     (retried,) = [line for line in lines if line.get("task_event") == "retried"]
     assert (retried["level"], retried["delay_s"], retried["attempt"]) == ("WARNING", 0.0, 1)
 

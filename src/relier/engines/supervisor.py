@@ -271,11 +271,12 @@ class Supervisor:
 
     def _pass_on_swept(self) -> None:
         """Pass revived and dead tasks on to a child, which logs them and calls hooks. Try again later if none can."""
-        child = next((child for child in self._children if child.worker_ids and not child.stopping_since), None)
-        with contextlib.suppress(OSError):  # its buffer is full, or it has just ended
-            while child is not None and child.pipe >= 0 and self._swept:
-                os.write(child.pipe, swept_line(*self._swept[0]))
-                self._swept.pop(0)
+        able = [child for child in self._children if child.worker_ids and child.pipe >= 0 and not child.stopping_since]
+        for child in able if self._swept else ():
+            with contextlib.suppress(OSError):  # its buffer is full, or it has just ended
+                while self._swept:
+                    os.write(child.pipe, swept_line(*self._swept[0]))
+                    self._swept.pop(0)
 
     def _needs_heartbeat(self, child: Child, now: float) -> bool:
         """Return whether the child computes and needs a heartbeat from the parent.

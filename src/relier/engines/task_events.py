@@ -124,7 +124,8 @@ class TaskEvents:
             self.emit(_event(kind, draft.claimed, draft.run_s))
         else:
             delay_s = plan.delay_s if kind == "retried" else None
-            self.emit(_event(kind, draft.claimed, draft.run_s, plan.reason, plan.error, delay_s))
+            event = _event(kind, draft.claimed, draft.run_s, plan.reason, plan.error, delay_s)
+            self.emit(event, plan.traceback)
 
     def swept(self, outcomes: Sequence[tuple[str, str]]) -> None:
         """Emit the events of tasks that a sweep returned or ended: (id, new state). Their records are read first."""
@@ -149,10 +150,10 @@ class TaskEvents:
             finally:
                 self._unread -= 1
 
-    def emit(self, event: TaskEvent) -> None:
+    def emit(self, event: TaskEvent, traceback: str = "") -> None:
         audience = self._audience(event.task_name)
         if audience == "all" or (audience == "hooks" and event.kind == "revived"):  # Celery does not log revivals
-            log_event(event)
+            log_event(event, traceback)
         if audience != "nobody":
             self.call_hooks(event)
 
@@ -169,8 +170,8 @@ class TaskEvents:
         self._hooks.close()
 
 
-def log_event(event: TaskEvent) -> None:
-    """Log one line for an event, with its fields as attributes of the LogRecord."""
+def log_event(event: TaskEvent, traceback: str = "") -> None:
+    """Log one line for an event, with its fields as attributes of the LogRecord. A traceback follows the line."""
     level = LEVELS[event.kind]
     if not log.isEnabledFor(level):
         return
@@ -186,7 +187,10 @@ def log_event(event: TaskEvent) -> None:
         value = getattr(event, name)
         if value not in (None, ""):
             extra[name] = round(value, 6) if isinstance(value, float) else value
-    log.log(level, _line_of(event), extra=extra)
+    # Not `log.log`: it has no parameter for a traceback as text, and looks for its caller, which is always this line.
+    record = log.makeRecord(log.name, level, __file__, 0, _line_of(event), (), None, "log_event", extra)
+    record.exc_text = traceback or None
+    log.handle(record)
 
 
 def buried_event(attempt: Attempt, reason: str, error: str) -> TaskEvent:

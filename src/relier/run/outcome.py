@@ -42,6 +42,7 @@ PUT_BACK_LIMIT_MS = 10 * 60_000
 CROWDED_MS = (1_000, 5_000)
 IN_FLIGHT_MS, IN_FLIGHT_TIMES = 5_000, 10
 MOST_SHOWN = 500  # characters of a message in the log and in events
+MOST_TRACEBACK_SHOWN = 8_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +168,7 @@ class Plan:
     again           the event of a task that will run again: "retried", "revived", or "" for none
     reason, error   why the attempt failed: one word, and a redacted message
     delay_s         after how many seconds the task runs again
+    traceback       the end of the redacted traceback, for the log line of a dead task
     """
 
     call: Call[Any] | None
@@ -175,6 +177,7 @@ class Plan:
     reason: str = ""
     error: str = ""
     delay_s: float | None = None
+    traceback: str = ""
 
 
 def plan_of(
@@ -226,7 +229,8 @@ def _after_failure(
         delay = retries.delay_ms(failures, failed.error, failed.retryable)
     if delay is None or retries is None:
         call = ledger.bury(claimed.lease, reason, write_failure(failure), failed.follow_ups, failed.part)
-        return Plan(call, reason=reason, error=error)
+        traceback = failure.traceback.rstrip()[-MOST_TRACEBACK_SHOWN:]
+        return Plan(call, reason=reason, error=error, traceback=traceback)
     call = ledger.retry(claimed.lease, delay, write_failure(failure))
     return Plan(call, "", "retried", reason, error, delay / 1000)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import re
@@ -30,6 +31,9 @@ lifespan_option = click.option(
     help="Function that opens what the tasks of a process share; ctx.state is what it yields. "
     "Overrides RELIER_LIFESPAN.",
 )
+
+
+LAST_EVENTS_S = 1.0  # how long a resurrector that stops may still report the tasks that it revived
 
 
 @click.command()
@@ -143,7 +147,9 @@ async def sweep_until_told(settings: Settings) -> int:
     every, where = settings.resurrection_check_interval, place_of(settings)
     logging.getLogger("relier.phoenix").info("resurrector started: interval=%gs store=%s", every, where)
     await phoenix.run()
-    await events.finish()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LAST_EVENTS_S):
+            await events.finish()
     await client.aclose()
     return 0
 

@@ -57,5 +57,5 @@ def test_a_relay_without_a_ledger(shop: DjangoShop) -> None:
 
 
 def test_without_a_broker_there_is_nowhere_to_send_to(shop: DjangoShop) -> None:
-    with pytest.raises(CommandError, match="leaves nowhere to send to"):
+    with pytest.raises(CommandError, match="leaves no target"):
         call_command("relier_relay", "--no-ledger")

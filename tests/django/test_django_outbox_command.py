@@ -46,18 +46,18 @@ def bury(shop: DjangoShop, *orders: int) -> list[str]:
 
 def test_stats_dead_replay_and_purge(shop: DjangoShop) -> None:
     first, second, third = bury(shop, 1, 2, 3)
-    assert "Waiting: 0.\nDead: 3.\nRelays: none." in run("stats")
+    assert "Waiting: 0.\nDead: 3.\nRelays: none; start one" in run("stats")
     assert document("stats")["dead"] == 3
     assert "ValueError: poison" in run("dead")
     assert document("dead", first)["rows"][0]["task_id"] == first
-    with pytest.raises(CommandError, match="say which"):
+    with pytest.raises(CommandError, match="no rows selected; give IDs"):
         run("purge")
-    assert "1 dead rows would be replayed." in run("replay", first, "--dry-run")
+    assert "1 dead row would be replayed." in run("replay", first, "--dry-run")
     assert document("replay", first) == {"matched": 1, "done": 1}
     assert document("stats")["waiting"] == 1
-    assert "1 dead rows removed." in run("purge", second, "--yes")
-    assert "0 dead rows removed." in run("purge", "--older-than", "7d", "--yes")
-    assert "1 dead rows removed." in run("purge", "--name", "shop.receipt", "--yes")
+    assert "1 dead row deleted." in run("purge", second, "--yes")
+    assert "0 dead rows deleted." in run("purge", "--older-than", "7d", "--yes")
+    assert "1 dead row deleted." in run("purge", "--name", "shop.receipt", "--yes")
     assert shop.ids() == [first]
     assert third
 
@@ -67,7 +67,7 @@ def test_rows_that_no_relay_takes(shop: DjangoShop) -> None:
     bury(shop, 1)
     OutboxRow.objects.update(dead=0, kind="celery", created_at=0)
     told = run("stats")
-    assert "Not taken: 1 of kind celery, the oldest for" in told
+    assert "No relay for: 1 celery row, the oldest for" in told
     assert "start a relay with --celery-app." in told
 
 
@@ -106,4 +106,5 @@ def test_no_sqlalchemy_is_needed(tmp_path: Any) -> None:
         [sys.executable, "-c", WITHOUT, str(tmp_path / "db.sqlite")], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "0 dead rows removed." in done.stdout
+    assert "Relays: unknown, because the store does not answer." in done.stdout
+    assert "0 dead rows deleted." in done.stdout

@@ -90,9 +90,11 @@ class Command(BaseCommand):
             | {"relays": ids, "kinds": [asdict(one) for one in kinds], "not_taken": [asdict(one) for one in left]},
             f"Waiting: {depth.waiting:,}{'' if depth.exact else ' or more'}{oldest}.",
             f"Dead: {depth.dead:,}{' or more' if depth.dead >= COUNTED else ''}.",
-            f"Relays: {'not known' if ids is None else ', '.join(ids) or 'none'}.",
+            "Relays: unknown, because the store does not answer."
+            if ids is None
+            else f"Relays: {', '.join(ids) or 'none; start one with `python manage.py relier_relay`'}.",
             *(
-                f"Not taken: {one.rows:,} of kind {one.kind}, the oldest for {span(one.oldest_age_ms)}: "
+                f"No relay for: {plural(one.rows, f'{one.kind} row')}, the oldest for {span(one.oldest_age_ms)}: "
                 f"{TAKES.get(one.kind, UNKNOWN)}."
                 for one in left
             ),
@@ -109,7 +111,7 @@ class Command(BaseCommand):
             f"{one['task_id']}  {one['name']}  {one['queue']}  {span(one['age_ms'])}  {first_line(one['error'])}"
             for one in seen
         ]
-        self._answer({"total": total, "rows": seen}, *lines, f"{len(found):,} of {total:,} dead rows.")
+        self._answer({"total": total, "rows": seen}, *lines, f"{len(found):,} of {plural(total, 'dead row')}.")
 
     # --- changing ----------------------------------------------------------------------------------------------------
 
@@ -117,25 +119,23 @@ class Command(BaseCommand):
         self._carry_out(given, self.rows.replay, "Replay", "replayed")
 
     def _purge(self, given: dict[str, Any]) -> None:
-        self._carry_out(given, self.rows.purge, "Delete", "removed")
+        self._carry_out(given, self.rows.purge, "Delete", "deleted")
 
     def _carry_out(
         self, given: dict[str, Any], act: Callable[[Transaction, DeadRowFilter], int], verb: str, done_word: str
     ) -> None:
         wanted = wanted_in(given)
         if wanted == [DeadRowFilter()] and not given["all"]:
-            raise CommandError(
-                "no rows were selected; say which: IDs, --name, --queue, --older-than, or --all", returncode=2
-            )
+            raise CommandError("no rows selected; give IDs, --name, --queue, --older-than or --all", returncode=2)
         with self.database.begin() as tx:
             matched = sum(self.rows.count_dead(tx, one) for one in wanted)
         if given["dry_run"]:
-            self._answer({"matched": matched, "done": 0}, f"{matched:,} dead rows would be {done_word}.")
+            self._answer({"matched": matched, "done": 0}, f"{plural(matched, 'dead row')} would be {done_word}.")
             return
-        self._ask(given, matched, f"{verb} {matched:,} dead rows?")
+        self._ask(given, matched, f"{verb} {plural(matched, 'dead row')}?")
         with self.database.begin() as tx:
             done = sum(act(tx, one) for one in wanted)
-        self._answer({"matched": matched, "done": done}, f"{done:,} dead rows {done_word}.")
+        self._answer({"matched": matched, "done": done}, f"{plural(done, 'dead row')} {done_word}.")
 
     def _forget(self, given: dict[str, Any]) -> None:
         marks = Marks(self.database.dialect, RelayOptions(table=given["inbox"]).table)
@@ -147,10 +147,10 @@ class Command(BaseCommand):
             )
         with self.database.begin() as tx:
             count = marks.count(tx, age)
-        self._ask(given, count, f"Delete {count:,} marks?")
+        self._ask(given, count, f"Delete {plural(count, 'mark')}?")
         with self.database.begin() as tx:
             done = marks.purge(tx, age)
-        self._answer({"removed": done}, f"{done:,} marks removed.")
+        self._answer({"removed": done}, f"{plural(done, 'mark')} deleted.")
 
     def _ask(self, given: dict[str, Any], count: int, question: str) -> None:
         if count and not given["yes"] and not self.as_json and input(f"{question} [y/N] ").lower() not in ("y", "yes"):
@@ -174,9 +174,10 @@ def wanted_in(given: dict[str, Any]) -> list[DeadRowFilter]:
 
 
 def relays_alive() -> list[LivingRelay] | None:
-    """Return the live relays, or None if they are not known.
+    """Return the live relays, or None if they are unknown.
 
-    That is so if the store cannot be reached, or if it is embedded and not running: asking it would start it.
+    They are unknown if the store cannot be reached. An embedded store that is not running is not asked, because asking
+    would start it.
     """
     client = default_client()
     if not is_store_running(client.settings):
@@ -185,6 +186,11 @@ def relays_alive() -> list[LivingRelay] | None:
         return living_relays(read_stats(client.sync_store.run, client.ledger).workers)
     except StoreUnavailableError:
         return None
+
+
+def plural(n: int, thing: str) -> str:
+    """Return a count with its noun: "1 dead row", "2 dead rows"."""
+    return f"{n:,} {thing}{'' if n == 1 else 's'}"
 
 
 def span(ms: float) -> str:

@@ -50,7 +50,7 @@ class Command(BaseCommand):
 
     def handle(self, **given: Any) -> None:
         if given["no_ledger"] and not given["celery_app"]:
-            raise CommandError("--no-ledger leaves nowhere to send to; add --celery-app", returncode=2)
+            raise CommandError("--no-ledger leaves no target; add --celery-app", returncode=2)
         if given["log_level"]:
             start_logging(given["log_level"])
         try:

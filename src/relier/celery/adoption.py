@@ -73,7 +73,7 @@ class Adoption:
     def covers(self, name: str) -> bool:
         """Return whether a Celery task is adopted.
 
-        A task with its own Strategy is not: a Strategy handles messages of the broker.
+        A task with its own Strategy is not adopted, because a Strategy handles messages from the broker.
         """
         known = known_task(self.app, name)
         return self._matches(name) and (known is None or not has_own_strategy(known))

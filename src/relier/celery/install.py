@@ -46,10 +46,11 @@ def install(
 ) -> Any:
     """Make `app` keep tasks in the ledger, and return the app. Call this once, where the app is created.
 
-    The ledger keeps the `@rl_task`s of the app and, with `adopt`, its own tasks: all of them (True), or those whose
-    names match (`["proj.billing.*"]`).
+    The ledger keeps the `@rl_task`s of the app. `adopt`: it also keeps the app's Celery tasks, either all of them
+    (True) or those whose names match (`["proj.billing.*"]`).
 
-    `outbox`: adopted tasks that are sent inside a transaction become part of it. A relay sends them after the commit.
+    `outbox`: adopted tasks that are sent inside a database transaction become part of that transaction. A relay sends
+    them after the commit.
     """
     if not isinstance(app, Celery):
         raise ConfigurationError(f"install takes the Celery app, an instance of celery.Celery, not {app!r:.60}")

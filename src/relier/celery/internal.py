@@ -1,6 +1,6 @@
 """Run Relier's internal tasks in Celery's pool, without Celery's tracer.
 
-They have no events, signals or results, because plain Celery would not have these tasks.
+These tasks emit no events or signals and have no results, because plain Celery does not know them.
 """
 
 from __future__ import annotations

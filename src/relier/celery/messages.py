@@ -49,7 +49,7 @@ class Message(msgspec.Struct):
     def record_id(self) -> str:
         """Return the id of the task's record: Celery's id or, after `Task.replace`, that id with a suffix.
 
-        The record under the id itself has ended by then.
+        The suffix is needed because the record under Celery's own id has ended by then.
         """
         nesting = self.headers.get("replaced_task_nesting") or 0
         return f"{self.headers['id']}.{nesting}" if nesting else str(self.headers["id"])
@@ -90,7 +90,7 @@ class LedgerMessage(KombuMessage):
 def epoch_ms(header: Any) -> int:
     """Return an ISO 8601 time of a header in milliseconds, or 0 if there is none.
 
-    Without a zone, it is UTC, as in Celery.
+    A time without a zone is UTC, as in Celery.
     """
     if not header:
         return 0

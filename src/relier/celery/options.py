@@ -1,6 +1,7 @@
 """Read the options of adopted tasks: `@app.task(relier={"max_resurrections": 2, "admission": "tenant:{tenant_id}"})`.
 
-The attribute can also be set by `task_annotations`, without touching the code. It is read where the task is sent.
+The attribute can also be set by `task_annotations`, without touching the code. The process that sends the task reads
+it.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class AdoptedOptions:
     def admission(self, settings: Settings, call: tuple[Any, Any], task: Submission) -> Admission | None:
         """Return the limits that the task must pass: its own, and those on queue depth and stored bytes.
 
-        RELIER_ADMISSION_LIMIT does not apply to adopted tasks: it has a default, and an app that sends more in a burst
-        works without Relier.
+        RELIER_ADMISSION_LIMIT does not apply to adopted tasks: it has a default, and would refuse bursts that the app
+        could send without Relier.
         """
         most_bytes = settings.admission_max_bytes
         if not (self._own_limits or settings.admission_max_depth or most_bytes):

@@ -1,7 +1,7 @@
 """Send Celery tasks through the outbox: tasks sent inside a transaction wait in its database and go out if it commits.
 
-With `install(app, adopt=…, outbox=…)`, adopted tasks become rows for the ledger, as their records will be. That is
-effectively once.
+With `install(app, adopt=…, outbox=…)`, each adopted task becomes a row, from which a relay makes its record in the
+ledger. That is effectively once.
 
 Without the ledger, `send_through(app, outbox)` stores Celery's own message. A relay with `--celery-app` publishes it to
 the broker. That is at least once: a relay that dies between the broker's confirmation and its own last write sends the
@@ -48,7 +48,7 @@ _bypasses_outbox: ContextVar[bool] = ContextVar("relier_celery_ending", default=
 class TransactionalOutbox(Writer, Protocol):
     """Describe an outbox that knows the transaction of its caller.
 
-    SQLAlchemy's is set by `with outbox.using(session)`, Django's by `atomic`.
+    With SQLAlchemy, `with outbox.using(session)` sets the transaction. With Django, `atomic` does.
     """
 
     def current(self) -> Any: ...
@@ -64,8 +64,8 @@ class BrokerMessage(msgspec.Struct):
 def send_through(app: Any, outbox: TransactionalOutbox) -> Any:
     """Store the task messages of an app without the ledger as rows of `outbox`, inside a transaction. Return the app.
 
-    Messages of `self.retry()` and `self.replace()` are the exception. They belong to the worker, and both methods end
-    by raising: the transaction they are called in is rolled back, and a row for the next run would be, too.
+    Messages of `self.retry()` and `self.replace()` are the exception. Both methods end by raising, so the transaction
+    they are called in is rolled back, and a row for the next run would be lost with it.
     """
     base = symbol_by_name(app.amqp_cls)
 
@@ -88,9 +88,9 @@ def send_through(app: Any, outbox: TransactionalOutbox) -> Any:
 
 
 def _let_endings_bypass_outbox(task: Any = None, **_: Any) -> None:
-    """Wrap `retry` and `replace` of a task before a worker runs it.
+    """Wrap `retry` and `replace` of a task just before a worker runs it.
 
-    Only then is the task certain, whatever its class.
+    Only at that point is it certain which object runs, whatever its class.
     """
     for name in ("retry", "replace"):
         if name not in vars(task):
@@ -223,7 +223,7 @@ class BrokerTarget:
     def _is_unreachable(self, error: Exception, until: float) -> bool:
         """Return whether the broker is unreachable.
 
-        If the broker still answers other connections, the broken one may be the row's fault.
+        If the broker still answers on other connections, the row may have broken this one.
         """
         connection = self._connection.clone()
         if not isinstance(error, (OperationalError, OSError, *connection.connection_errors)):
@@ -242,9 +242,9 @@ class BrokerTarget:
 
 
 def shorten_expiration(message: Message, age_ms: int) -> Message:
-    """Subtract the row's age from the message's time to live, which counts from the push.
+    """Subtract the row's age from the message's time to live.
 
-    The broker counts it from the publish.
+    The time to live counts from the push, but the broker counts from the publish.
     """
     ttl_ms = message.properties.get("expiration")
     if ttl_ms is not None:

@@ -30,7 +30,7 @@ CONNECT_TIMEOUT_S = 10.0
 
 @dataclass
 class Drained:
-    """Count the tasks that were sent to the broker and that still run, and list those that stayed.
+    """Count the tasks that were sent to the broker and those that still run, and list those that stayed.
 
     A task stays if its record holds no Celery message.
     """

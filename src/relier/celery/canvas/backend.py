@@ -1,7 +1,7 @@
 """Join chords in the ledger.
 
 The app's result backend stays in use: it still stores every state and result. Only its counting of a chord's parts is
-replaced. A count that is incremented before the commit is incremented twice when a worker dies in between.
+replaced: a worker that dies between the increment and the commit would make the backend count a part twice.
 
 Each member of the header delivers its result, with its commit, as a part of another record, `<group>.chord`. The commit
 that delivers the last part lets that record run, and `relier.chord` starts the body. A member that fails for good
@@ -10,8 +10,9 @@ delivers its failure instead, and the error callbacks of the body run, as in Cel
 A member may add members to its chord. Its part then says how many, their parts say that they were added, and the join
 waits for that many more.
 
-A member that is not adopted has no commit. A task `relier.part`, which does nothing else, delivers its part. The same
-holds for a member whose id is too long for the name of a part: the task's id is short.
+A member that is not adopted has no commit. For such a member, a task `relier.part`, which does nothing else, delivers
+the part. The same is done for a member whose id is too long for the name of a part, because the id of `relier.part` is
+short.
 """
 
 from __future__ import annotations
@@ -54,10 +55,9 @@ def backend_class(base: type[Any]) -> type[Any]:
             return None
 
         def __reduce__(self, *args: Any) -> Any:
-            """Pickle the backend as one of the app's own class, which can be imported by name.
+            """Pickle the backend as an instance of the app's own backend class, which can be imported by name.
 
-            A result that is sent to another process carries its backend. There it only answers queries and joins
-            nothing.
+            A result that is sent to another process carries its backend. There the backend only answers queries.
             """
             rebuild, (_, *how) = super().__reduce__(*args)
             return rebuild, (base, *how)

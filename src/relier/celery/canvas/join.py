@@ -98,7 +98,7 @@ def _fail_body(app: Any, collector: Collector, callback: Any, error: Exception, 
 
 @contextmanager
 def as_current_task(task: Any, task_id: str) -> Iterator[None]:
-    """Make everything that is sent meanwhile a child of a task.
+    """Make every task that is sent inside the block a child of a given task.
 
     Plain Celery reports a chord's failure from inside one of its members, and stores its error callbacks as children of
     the body.
@@ -115,8 +115,8 @@ def as_current_task(task: Any, task_id: str) -> Iterator[None]:
 def _check_again(app: Any, collector: Collector, request: dict[str, Any], body: Any, checks: int) -> TracerReport:
     """Return a report that runs the join again later, because parts are missing.
 
-    The next part wakes the join, unless it arrives right now, while the join runs. So the join checks again soon, and
-    then less and less often.
+    The next part wakes the join, but a part that arrives right now, while the join runs, does not. So the join checks
+    again soon, and then less and less often.
     """
     args, root, parent = (body, checks + 1), request.get("root_id"), request.get("parent_id")
     message = internal_message(JOIN_TASK, request["id"], args, root, parent, app.conf.task_serializer)
@@ -144,7 +144,7 @@ def _read_values(app: Any, parts: Parts) -> list[Any]:
 
 
 def _read_nested_values(app: Any, header: Any, parts: Parts) -> list[Any]:
-    """Return the values in the shape of the result tree, as plain Celery joins one.
+    """Return the values in the shape of the result tree, as plain Celery does.
 
     Celery reports failures of groups first, and with this message.
     """

@@ -1,7 +1,7 @@
 """Store the values of a chord in the result backend when they are too large for one payload.
 
 The body's message holds a reference, and the process that runs the body reads the values from the backend. So a chord
-of many members is not refused because of what they return.
+of many members does not fail because its results are too large in total.
 
 The values stay in the backend as long as results do (`result_expires`). A body that starts later fails.
 """
@@ -21,9 +21,9 @@ STORED_VALUES = "relier:parts"
 
 
 def is_too_large(app: Any, parts: list[tuple[str, bytes]]) -> bool:
-    """Return whether the parts can never travel in one payload.
+    """Return whether the parts are certainly too large for one payload.
 
-    Parts that just fit may still be too large in a message.
+    Parts that just fit into a payload may still be too large once they are in a message.
     """
     return sum(len(raw) for _, raw in parts) > adoption_of(app).client.settings.max_payload_bytes
 
@@ -36,9 +36,9 @@ def store_values(app: Any, group_id: str, values: list[Any]) -> dict[str, str]:
 
 
 def fetch_stored_values(app: Any, collector: Collector, request: dict[str, Any]) -> Any:
-    """Return the arguments of a task, with stored values in place of their reference.
+    """Return the arguments of a task, and replace a reference to stored values by the values.
 
-    While the backend is away, the task is delivered again.
+    If the backend is away, the task is put back and runs again later.
     """
     args = request["args"]
     if not (args and isinstance(args[0], dict) and set(args[0]) == {STORED_VALUES}):

@@ -1,9 +1,9 @@
 """Nest the results of a chord whose members are groups, or end in groups.
 
 The body of such a chord gets lists inside the list, as in plain Celery. The result tree of the header says which result
-belongs where. The result backend stores that tree, as in plain Celery: in each member's message, the tree would grow
-with the square of the number of members. If the backend has lost the tree by the time the chord joins, the chord fails,
-because a flat list would be wrong data.
+belongs where. The result backend stores that tree, as in plain Celery. If each member's message held the tree instead,
+the total size would grow with the square of the number of members. If the backend has lost the tree by the time the
+chord joins, the chord fails, because a flat list would be wrong data.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def last_task_of(sig: Any) -> Any:
 def part_of_outer_chord(sig: Any) -> Context | None:
     """Return the part that a chord around a canvas waits for, as a request, or None if no chord is around it.
 
-    For a group, its members name that chord: the group's own options may name the chord whose body it is.
+    For a group, read the chord from its members. The group's own options may name another chord: the one whose body the
+    group is.
     """
     last = leaf = last_task_of(sig)
     while isinstance(leaf, group) and leaf.tasks:

@@ -137,7 +137,7 @@ def _failed_part_of(app: Any, request: Any, error: Any) -> bytes:
 def backend_reference(task_id: str) -> bytes:
     """Return a part that says the result of a member is in the result backend.
 
-    The name of the part usually says which member that is. If it cannot, the reference names the member.
+    The name of the part usually identifies the member. If it cannot, the reference does.
     """
     is_in_name = fits_in_part_name(task_id) and "." not in task_id
     return IN_BACKEND if is_in_name else IN_BACKEND[:-1] + b',"id":' + codec.encode(task_id) + b"}"

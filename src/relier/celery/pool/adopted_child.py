@@ -87,8 +87,7 @@ def _on_check_orders(_: int, frame: FrameType | None) -> None:
 def exit_if_orphaned(frame: FrameType | None) -> None:
     """Exit if the worker of this process has died. A process that runs a task exits after the task, as in plain Celery.
 
-    An idle process cannot rely on the end of its input: its siblings hold the other end of that pipe open, as it holds
-    theirs.
+    An idle process cannot wait for its input pipe to close: its sibling processes keep the other end open.
     """
     if not shared_orders.opened_by or os.getppid() == shared_orders.opened_by:
         return
@@ -144,7 +143,7 @@ def run_message(
 def tracer_for(app: Any, name: str) -> Callable[..., Any]:
     """Return Celery's tracer of a task.
 
-    A worker builds them all at its start, so a task that was registered later has none yet.
+    A worker builds all tracers at its start, so a task that was registered later has none yet.
     """
     task = app.tasks[name]
     if task.__trace__ is None:

@@ -1,8 +1,8 @@
 """Run the body of an adopted `async def` task, which plain Celery cannot run.
 
 The body runs on an event loop, while the thread or process that Celery gave to the task waits. In a pool of processes,
-each process has its own loop. In other pools, the bodies share the worker's loop, so that as many run at once as the
-pool has slots. `self.request` and `current_task` are then found by the coroutine's context, not by its thread.
+each process has its own loop. In other pools, the bodies share the worker's loop, and the number of pool slots limits
+how many run at once. `self.request` and `current_task` are then found by the coroutine's context, not by its thread.
 """
 
 from __future__ import annotations

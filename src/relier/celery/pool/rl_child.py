@@ -122,9 +122,9 @@ def run_claimed(raw: bytes) -> tuple[bytes, PoolResult]:
 
 
 def _exception_info(error: BaseException) -> ExceptionInfo:
-    """Return the error with a traceback, which an exception that was never raised does not have.
+    """Return the error with a traceback. An exception that was never raised has none and gets one here.
 
-    An error that would make Celery do more than report a failure (an exit would end its worker) becomes a plain one.
+    An error that would make Celery do more than report a failure becomes a plain error: an exit would end the worker.
     """
     if not isinstance(error, Exception) or isinstance(error, MemoryError | CeleryError | TaskPredicate | Terminated):
         error = CeleryTaskError(f"{type(error).__name__}: {error}")

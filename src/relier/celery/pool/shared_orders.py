@@ -1,7 +1,7 @@
 """Share memory between a worker and its pool processes: how long the lease is trusted, and orders to processes.
 
-A signal only says "look here". By the time it arrives, the process may run something else, so an order names the
-attempt it is for.
+A signal only tells the process to read its orders. By the time the signal arrives, the process may run another attempt,
+so each order names its attempt.
 """
 
 from __future__ import annotations

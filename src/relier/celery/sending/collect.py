@@ -109,10 +109,10 @@ def collect_during(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def mark_added(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `Task.add_to_chord`, so that an added member carries a mark: it may end before the task that added it.
+    """Wrap `Task.add_to_chord`, so that an added member is marked as added: it may end before the task that added it.
 
-    The mark travels in the chord's body. Only the task whose end is the part has that body: the last task of a chain,
-    or the body of a chord. A header would also reach other tasks.
+    The mark is stored in the chord's body, not in a header, because only the task that delivers the part carries the
+    body: the last task of a chain, or the body of a chord. A header would also reach other tasks.
     """
 
     @wraps(method)

@@ -119,7 +119,8 @@ def chord_of(message: Message, accept: Sequence[str]) -> Any:
 
 
 def part_of_cancelled(task: Task, settings: Settings, keyring: Keyring) -> Submission | None:
-    """Return the task that reports to a chord that a waiting member was cancelled by somebody without the app.
+    """Return the task that reports the cancellation of a waiting member to its chord, for callers that do not have the
+    app.
 
     Return None if there is no chord, or if the message cannot be read without the app.
     """
@@ -155,7 +156,7 @@ def report_revoked(app: Any, task_id: str, message: Message) -> None:
 def purge(adoption: Adoption, queues: Collection[str]) -> int:
     """Cancel the tasks that wait in these queues, due or not, and return how many were cancelled.
 
-    A task that a worker claims meanwhile runs. A chord gets a failed part for each member that was cancelled.
+    A task that a worker claims meanwhile still runs. A chord gets a failed part for each member that was cancelled.
     """
     return sum(_cancel(adoption, page) for page in _waiting(adoption, queues))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class PipelinedClient:
-    """Replace the Redis client of a kombu channel, and queue the commands that publish messages.
+    """Stand in for the Redis client of a kombu channel, and queue the commands that publish messages.
 
     All messages for one list become one command. Every other command runs at once.
     """

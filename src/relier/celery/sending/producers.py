@@ -20,8 +20,8 @@ HEADERS = 4  # the position of the headers in the arguments of kombu's `Producer
 class LazyProducer:
     """Acquire a producer when it is first used.
 
-    Adopted tasks never use it. So they wait neither for a connection nor for the app's pool, all of whose producers a
-    frozen broker may hold.
+    Adopted tasks never use one. So they wait neither for a connection nor for the app's pool, whose producers may all
+    be stuck in calls to a frozen broker.
 
     `acquire` returns a context manager, which is exited together with this one.
     """
@@ -50,7 +50,7 @@ class LazyProducer:
     def connection(self) -> Any:
         """Return the producer's connection.
 
-        Before there is one, return the connection that the pool copies: it knows the transport and its errors.
+        Before the producer has one, return the connection that the pool copies: it knows the transport and its errors.
         """
         if self._acquired is not None:
             return self._acquired.connection
@@ -70,7 +70,7 @@ def acquire_producers_lazily(app: Any) -> None:
 def connect_lazily(scheduler: Any) -> None:
     """Connect beat's scheduler to the broker on first use.
 
-    By default, beat connects, and waits until it has, before its first task is due.
+    By default, beat connects at its start and blocks until the broker answers.
     """
 
     def acquire() -> Any:

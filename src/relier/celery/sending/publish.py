@@ -43,7 +43,7 @@ def amqp_class(base: type[Any], adoption: Adoption) -> type[Any]:
         def create_task_message(self) -> Callable[..., Any]:
             """Create messages of adopted tasks in protocol 2.
 
-            `task_protocol` only says how messages travel through a broker.
+            The setting `task_protocol` concerns only messages that go through a broker.
             """
             create = super().create_task_message
 
@@ -186,7 +186,7 @@ def queue_of(app: Any, options: dict[str, Any]) -> str | None:
 def is_fanout(app: Any, exchange: str) -> bool:
     """Return whether an exchange sends each message to every consumer, as kombu's `Broadcast` does.
 
-    Each worker then has its own queue, whose name no other process knows.
+    With such an exchange, each worker has its own queue, whose name no other process knows.
     """
     bound = [queue.exchange for queue in app.amqp.queues.values() if queue.exchange is not None]
     return any(each.name == exchange and each.type == "fanout" for each in bound)

@@ -31,7 +31,7 @@ OVERHEAD = 300  # bytes of one submission besides its payload
 def spread(adoption: Adoption, collector: Collector) -> tuple[Submission, ...]:
     """Return the follow-ups of an attempt in as few tasks as one commit takes.
 
-    Joins are not packed: their part needs this commit.
+    Joins are not packed, because their part must enter with this commit.
     """
     follow_ups = collector.follow_ups
     if len(follow_ups) <= MAX_FOLLOW_UPS:

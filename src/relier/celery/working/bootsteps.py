@@ -139,7 +139,7 @@ class LedgerStep(bootsteps.StartStopStep):
     def _reap_children(self, parent: Any) -> None:
         """Make Celery reap dead pool processes at once, and again until all are reaped.
 
-        By itself Celery looks for dead processes every five seconds, and their slots stay taken until then.
+        Without this, Celery looks for dead processes every five seconds, and their slots stay taken until then.
         """
         parent.pool.maintain_pool()
         self.jobs.dead_pids &= pool_pids(parent.pool)
@@ -240,7 +240,7 @@ def make_turn(hub: Any) -> Callable[[], None]:
 class ConsumerStep(bootsteps.StartStopStep):
     """Keep the pool working between two connections to the broker.
 
-    Meanwhile Celery itself would only wait, and it forgets the jobs that its pool has not started.
+    Between two connections Celery itself only waits, and it forgets the jobs that its pool has not started.
     """
 
     requires = ("celery.worker.consumer:Tasks",)

@@ -1,9 +1,10 @@
 """Keep the broker from delaying tasks: limit its connections in time, or cut them when Celery's main thread hangs.
 
 Celery's main thread makes blocking calls to its broker: it looks for unacknowledged messages, checks the health of its
-connections and closes them. A broker that does not answer stops that thread, and with it the pool, which it feeds. So
-while tasks wait for a main thread that hangs in such a call, its connections are shut down. The call fails at once,
-Celery reconnects in another thread (bootsteps.py), and the pool keeps working.
+connections and closes them. A broker that does not answer blocks that thread, and so the pool, which gets its tasks
+from the thread. If tasks wait while the main thread hangs in such a call, Relier shuts down the thread's broker
+connections. The call then fails at once, Celery reconnects in another thread (bootsteps.py), and the pool keeps
+working.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class BrokerCalls:
     def check(self, *, blocked: bool) -> None:
         """Cut the main thread's connections if it hangs in a broker call.
 
-        `blocked`: it has taken no jobs for too long.
+        `blocked`: the main thread has taken no jobs for too long.
         """
         if not blocked or not waits_for_broker(sys._current_frames().get(self._main or 0)):  # noqa: SLF001
             self._cutting = False

@@ -1,8 +1,8 @@
 """Pass attempts from the worker's loop, which calls the ledger, to Celery's main thread, which feeds the pool.
 
-A `Job` is one attempt on its way through Celery. The loop gives it, the main thread takes it, and any thread of
-Celery's may settle it. The first outcome counts. When Celery loses its broker, it forgets the jobs that its pool has
-not started. Such jobs are handed back to the ledger, and so are jobs that the main thread does not take.
+A `Job` is one attempt on its way through Celery. The loop passes it on, the main thread takes it, and any thread of
+Celery may settle it. The first outcome counts. When Celery loses its broker, it forgets the jobs that its pool has not
+started. Such jobs are handed back to the ledger, and so are jobs that the main thread does not take.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class Jobs:
     def hand_back_unstarted(self, within: float) -> None:
         """Hand back every job that has not started, because Celery shuts down. Call this on the loop.
 
-        The pool may have started the jobs that it has. It gets `within` seconds to report that.
+        The pool may have started some of its jobs. It gets `within` seconds to report them.
         """
         self.take_back()
         for job in list(self.in_progress):

@@ -225,8 +225,8 @@ class LedgerRequest(Request):
     def report_failed(self, error: WorkerLostError) -> None:
         """Report the failure as Celery does for a lost process: backend, chord and error callbacks, signal, event.
 
-        Celery's own `on_failure` is no alternative. It may decide that the task is to be tried again
-        (`reject_on_worker_lost`), or that it had a result before its process died, and then it reports nothing.
+        Celery's own `on_failure` cannot be used here. It reports nothing if it decides that the task is to be retried
+        (`reject_on_worker_lost`), or that the task had a result before its process died.
         """
         try:
             raise error
@@ -259,8 +259,8 @@ class LedgerRequest(Request):
     def _fail(self, error: BaseException, report: Callable[[], None]) -> None:
         """Settle an attempt that failed outside the tracer. Error callbacks that Celery sends then are follow-ups.
 
-        The pool reports a hard time limit twice. Celery's events and handlers need both reports, its error callbacks
-        only one.
+        The pool reports a hard time limit twice. Both reports go to Celery's events and handlers, but error callbacks
+        are sent only once.
         """
         if self._failed:
             self._context.errbacks = None

@@ -154,8 +154,8 @@ class PoolRunner:
     async def _in_main_thread(self, act: Callable[[], Outcome]) -> Outcome:
         """Run `act` in Celery's main thread.
 
-        Whatever uses Celery's backend and events must run there: their connections belong to one thread, and a pool
-        process that is forked meanwhile must find no lock taken.
+        Code that uses Celery's backend or events must run there: their connections belong to one thread, and a pool
+        process must not be forked while another thread holds one of their locks.
         """
         done: asyncio.Future[Outcome] = self._loop.create_future()
 
@@ -197,8 +197,8 @@ class PoolRunner:
     def _stop_job(self, job: Job) -> None:
         """Stop a job.
 
-        A job that has not started never does. A process gets an order, and is killed if it does not stop. A thread of
-        Celery's cannot be stopped.
+        A job that has not started will not start. A pool process gets an order to stop, and is killed if it does not. A
+        thread of Celery cannot be stopped.
         """
         if not job.pid and job.cancelled:
             self._jobs.call_in_main_thread(partial(cancel_unstarted, job))
@@ -227,7 +227,7 @@ class PoolRunner:
             self._local.on_beat(beat)
 
     def report_buried(self, ids: Sequence[str]) -> None:
-        """Report tasks that a sweep has buried to Celery, as far as possible: their workers are gone.
+        """Report tasks that a sweep has buried to Celery, as far as that is possible without the workers that ran them.
 
         Tasks whose failure a chord or an error callback needs are handled elsewhere: a sweep hands them to a worker
         (options.py).
@@ -320,8 +320,8 @@ def is_set(code: Any) -> bool:
 def is_stopping() -> bool:
     """Return whether a signal has told Celery to stop.
 
-    Celery's signal `worker_shutting_down` is no alternative: a second signal during the handler of the first would wait
-    for a lock.
+    Celery's signal `worker_shutting_down` cannot be used here: a second Unix signal during the handler of the first
+    would wait for a lock.
     """
     return is_set(state.should_stop) or is_set(state.should_terminate)
 

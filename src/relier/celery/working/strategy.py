@@ -1,8 +1,8 @@
 """Handle the messages of an adopted task in a worker.
 
 A message from the ledger runs. A message from the broker, sent by a producer without Relier, becomes a record and is
-acknowledged after that. Two kinds of messages stay with Celery: messages for every worker, because one id is one task
-and would run only once, and messages of a task with its own Strategy.
+acknowledged after that. Two kinds of messages stay with Celery: messages that go to every worker, because in the ledger
+one id would run only once, and messages of a task with its own Strategy.
 """
 
 from __future__ import annotations

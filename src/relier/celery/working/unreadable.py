@@ -55,8 +55,7 @@ class UnreadableMessages:
         self._seq = time.time_ns() // 1000
 
     def __call__(self, raw: Any, queue: str, error: BaseException) -> bool:
-        """Bury a message from a queue. Return False if it was too large, so that its dead letter has only the
-        beginning.
+        """Bury a message from a queue. Return False if its dead letter holds only the beginning.
 
         Celery's main thread waits for this call, so that the broker keeps the message until it is buried.
         """
@@ -75,8 +74,8 @@ class UnreadableMessages:
     async def _submit_and_bury(self, letter: Submission, error: BaseException) -> None:
         """Submit the dead letter and bury it.
 
-        Letters that a worker submitted and did not bury before it died, or that another worker has just submitted, are
-        buried too, each for its own reason.
+        This also buries letters that another worker has submitted but not buried, because it died or is just about to.
+        Each keeps its own reason.
         """
         client = self._client
         await client.arun(client.ledger.submit([letter]))
@@ -100,7 +99,7 @@ class UnreadableMessages:
     def _dead_letter(self, raw: Any, queue: str, failure: Failure) -> tuple[Submission, bool]:
         """Return the dead letter, and whether it holds the whole message.
 
-        Equal bytes give the same letter: a message that is delivered twice is buried once.
+        Messages with equal bytes become the same letter, so a message that is delivered twice is buried once.
         """
         message = raw if isinstance(raw, bytes | str) else repr(raw)
         content = message if isinstance(message, bytes) else message.encode("utf-8", "surrogatepass")

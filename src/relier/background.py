@@ -2,9 +2,9 @@
 
 `asyncio.all_tasks()` shows a task's code everything that runs on its loop, and some code cancels whatever it finds
 there. So on loops that run attempts, our own tasks and those that run attempts are hidden from `all_tasks()`. Tasks
-that an attempt starts itself (`gather`, `create_task`) do appear. They remember which attempt started them: an attempt
-that ends because another one cancelled a task of it has not failed. Not covered: code that keeps a reference to one of
-our tasks and cancels that.
+that an attempt starts itself (`gather`, `create_task`) do appear. Relier notes which attempt started them: if another
+attempt cancels one of them and that ends the attempt, the attempt has not failed. Not covered: code that holds a
+reference to one of our tasks and cancels that task.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def hide_task(task: asyncio.Task[T]) -> asyncio.Task[T]:
 def run_attempts_on(loop: asyncio.AbstractEventLoop) -> None:
     """Prepare a loop that will run attempts: hide our own tasks, and note which attempt starts which other task.
 
-    The latter is not possible on a loop that has a task factory already.
+    On a loop that already has a task factory, the note is not possible.
     """
     _contexts[loop] = copy_context()
     if loop.get_task_factory() is None:

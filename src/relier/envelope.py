@@ -69,8 +69,8 @@ def seal(
 ) -> bytes:
     """Return an envelope around `body`, a call as JSON.
 
-    It is joined by hand, so that the checksum covers exactly the bytes of the body. With keys, the envelope is valid
-    only for the task with this id and name.
+    The JSON is put together by hand, so that the checksum covers exactly the bytes of the body. With keys, the envelope
+    is valid only for the task with this id and name.
     """
     carried = f'"trace":{encode(trace, "the trace").decode()},' if trace else ""
     signed = ""
@@ -94,8 +94,9 @@ def reseal(
 ) -> bytes:
     """Return an envelope for the same task with another body, to replay a dead letter.
 
-    It keeps the other fields of the old envelope. Raises PayloadIntegrityError if the old one cannot be trusted or
-    read, unless the schema version of the new body is given: then nothing of the old envelope is signed again.
+    The new envelope keeps the other fields of the old one. If the old envelope cannot be trusted or read, raise
+    PayloadIntegrityError, unless the schema version of the new body is given. In that case, nothing of the old envelope
+    is signed again.
     """
     try:
         old = open_envelope(raw, task_id=task_id, name=name, keyring=keyring)
@@ -115,7 +116,7 @@ def reseal(
 
 
 def open_envelope(raw: bytes, *, task_id: str = "", name: str = "", keyring: Keyring = NO_KEYS) -> Envelope:
-    """Open an envelope. Raise PayloadIntegrityError for other bytes, or, with keys, for another task's envelope.
+    """Open an envelope. Raise PayloadIntegrityError if it is damaged or, with keys, if it belongs to another task.
 
     The checksum detects a changed body. It does not cover `schema`, `at` and `trace`, and it is not a signature: anyone
     who can write to the store can compute it. A signature covers all of these, but not how often or in which queue the

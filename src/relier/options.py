@@ -32,7 +32,8 @@ SHORTEST_WINDOW_S = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """When to retry a failed task: up to `attempts` runs, after `backoff` seconds, then `factor` times as long, …
+    """When to retry a failed task: up to `attempts` runs, the second after `backoff` seconds, each further one after a
+    wait `factor` times as long.
 
     `jitter` shortens each wait by a random share of up to this size, so that tasks that failed together are not retried
     together. An exception is retried if it is one of `retry_on` and none of `never_on`.

@@ -1,6 +1,6 @@
 """The tasks known to this process, by name.
 
-The name is the module plus the function name, so functions of the same name in two modules do not collide.
+A task's name is its module plus its function name, so functions of the same name in two modules do not collide.
 """
 
 from __future__ import annotations

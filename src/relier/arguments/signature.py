@@ -77,7 +77,7 @@ class Arguments:
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """Return the body of a call.
 
-        Raises TypeError if it does not fit the signature, PayloadEncodingError if a value cannot be encoded.
+        Raise TypeError if the arguments do not fit the signature, PayloadEncodingError if a value cannot be encoded.
         """
         self.check(args, kwargs)
         if not self._readers:

@@ -82,7 +82,7 @@ def with_redacted_failures(session: Session, task: Task) -> Task:
 def edited(session: Session, task: Task, text: str, schema_version: int | None) -> bytes:
     """Return a new signed payload with `text` as its body.
 
-    It keeps the schema version and the trace of the old payload if that can be read and trusted.
+    The new payload keeps the schema version and the trace of the old one, if the old one can be read and trusted.
     """
     body, record = _body(text), task.record
     try:

@@ -143,8 +143,8 @@ def _replayed(record: Record, now_ms: int) -> list[TimelineEntry]:
 def replay_position(task: Task) -> int:
     """Return how many history entries precede the last replay.
 
-    After a replay attempts count from 1 again, and anything after a burial is after a replay. Times cannot decide:
-    many entries may share a millisecond.
+    A replay is recognised by two signs: attempts count from 1 again, or an entry follows a burial. Times are no sign,
+    because many entries may share a millisecond.
     """
     record, history = task.record, task.history
     begun = record.state in {State.RUNNING, State.DONE}

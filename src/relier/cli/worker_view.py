@@ -108,9 +108,9 @@ def _health(stats: WorkerStats, now_ms: int, lease_seconds: float) -> Health:
     """Return whether a worker is alive, silent or lost.
 
     Leases are measured on the ledger clock, which stands still while no worker advances it. If all workers died
-    together, their leases never seem to run out, and only the time since the last heartbeat shows it: a worker is
-    silent after four times the lease it seems to have left. Our own settings alone do not decide, because a worker
-    may have a longer lease.
+    together, their leases never seem to run out, and only the time since the last heartbeat shows that they are dead.
+    So a worker counts as silent once that time exceeds four times the lease it seems to have left. The settings of this
+    process alone do not decide, because a worker may have a longer lease.
     """
     if stats.lease_left_ms <= 0:
         return "lost"

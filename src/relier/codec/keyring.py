@@ -9,8 +9,8 @@ values name their key by id.
 
 An encrypted value is `NUL rl:aes: <key id> : <nonce of 12 bytes> <ciphertext, tag>`. A value that does not begin with
 `NUL rl:` was stored before keys were set and is read as it is. Each value is bound to its task's id (or a lock's key)
-and to its role: it cannot be decrypted after a move to another task or role. An older value of the same task and role
-still can.
+and to its role: someone who copies it to another task or role gets a value that cannot be decrypted. An older value of
+the same task and role can still be decrypted.
 
 Keys are not kept as bytes or text after they were read, and no function that raises has one in a local variable. So
 neither messages nor tools that print local variables can reveal a key or a valid signature.
@@ -124,8 +124,11 @@ class Keyring:
     # --- encryption ----------------------------------------------------------------------------------------------
 
     def wrap(self, raw: bytes, task_id: str, what: str) -> bytes:
-        """Return a value as it is stored. `what` is its role: `result`, `checkpoint`, `step:…`, or `lock` for the
-        result of a lock, whose key replaces the task's id."""
+        """Return a value as it is stored.
+
+        `what` is the role of the value: `result`, `checkpoint`, `step:…` or `lock`. `lock` is for the result of a lock,
+        whose key is passed as `task_id`.
+        """
         if self.encrypts:
             key_id, sealed = self.encrypt(raw, task_id, what)
             return b"%b%b:%b" % (AES, key_id.encode(), sealed)
@@ -134,7 +137,8 @@ class Keyring:
     def unwrap(self, raw: bytes, task_id: str, what: str, called: str = "") -> bytes:
         """Return the value that `wrap` was given, or the bytes as they are if they were never wrapped.
 
-        Raises PayloadIntegrityError if decryption fails. `called` is the name of the value in its message."""
+        Raises PayloadIntegrityError if decryption fails. `called` is the name of the value in its message.
+        """
         if not raw.startswith(HEAD):
             return raw
         if raw.startswith(PLAIN):

@@ -37,7 +37,7 @@ def decode(raw: bytes, what: str = "the value") -> Any:
 def unpack(value: Any) -> Any:
     """Return the value that `pack` was given, rebuilt in place. Raise PayloadEncodingError for an unreadable tag.
 
-    This does not recurse: tags make a value up to three times as deep as it was before it was written.
+    This does not recurse, because tags make an encoded value up to three times as deep as the original.
     """
     whole = [value]
     found: list[tuple[Any, Any, Any]] = [(whole, 0, value)] if type(value) in _CONTAINERS else []

@@ -138,8 +138,10 @@ class OutboxRowAdmin(admin.ModelAdmin):
         self._tell(request, done, "were deleted")
 
     def _dead(self, queryset: QuerySet[OutboxRow]) -> list[QuerySet[OutboxRow]]:
-        """Return the dead rows of a selection, by id. Each statement checks again that they are dead: others may replay
-        them."""
+        """Return the dead rows of a selection, as querysets of a bounded number of ids.
+
+        Each queryset filters by `dead` again, because somebody else may replay the rows meanwhile.
+        """
         ids = list(queryset.filter(dead=1).values_list("id", flat=True))
         rows = OutboxRow.objects.using(queryset.db)
         return [rows.filter(id__in=ids[i : i + CHUNK], dead=1) for i in range(0, len(ids), CHUNK)]

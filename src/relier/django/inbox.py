@@ -46,15 +46,15 @@ class DjangoTransactionHandle(DjangoTransaction):
         hooks.insert(0, hooks.pop())  # first: a hook of the caller that raises prevents the calls of those behind it
 
     def _committed(self) -> None:
-        """Record the commit. If the mark cannot be read, assume that it is lost: another attempt finds it if it is
-        there."""
+        """Record the commit. If the mark cannot be read, treat it as lost: the next attempt will find it if it
+        exists."""
         self.state = TransactionState.LOST
         with suppress(Exception):
             self.state = TransactionState.COMMITTED if self._is_there(self) else TransactionState.LOST
 
     def ask_at_commit(self, is_there: Callable[[Transaction], bool]) -> None:
-        """Check the mark at the commit. In a transaction of its own, nothing runs between the last check and the
-        commit."""
+        """Check the mark at the commit. A transaction that the block owns needs no check: nothing runs between the last
+        check and the commit."""
         if not self.owns:
             self._is_there = is_there
 

@@ -89,9 +89,12 @@ class DjangoOutbox:
             yield
 
     def current(self) -> str | None:
-        """Return the database whose transaction a Celery message joins: that of `using`; the default database, if it
-        has an open transaction; or the only other database with one. Databases that a router excludes do not count.
-        Async code has no open transaction, so only `using` applies there."""
+        """Return the database whose transaction a Celery message joins.
+
+        This is, in this order: the database given to `using`; the default database, if it has an open transaction; the
+        only other database with an open transaction. Databases that a router excludes do not count. Async code has no
+        open transaction, so only `using` applies there.
+        """
         if self._using.get() is not None:
             return self._using.get()
         begun = [
@@ -109,8 +112,11 @@ class DjangoOutbox:
         return str(begun[0])
 
     def _ring_after(self, connection: BaseDatabaseWrapper) -> None:
-        """Ring once per transaction. A ring that is already planned is cancelled only by a rollback that also removes
-        these rows: it was planned in the same savepoints, or in released ones."""
+        """Ring once per transaction, at its commit.
+
+        One planned ring serves all rows: a rollback that cancels it also removes these rows, because the ring was
+        planned in the same savepoints, or in ones that were released since.
+        """
         if not any(planned[1] is self._ring for planned in connection.run_on_commit):
             transaction.on_commit(self._ring, using=connection.alias, robust=True)
 

@@ -1,10 +1,11 @@
 """Send the worker's heartbeats from a thread of its own, over a connection of its own.
 
-So a blocked event loop does not look like a dead worker. The thread reports it instead. One write per worker extends
-the leases of all its tasks. Trust counts from when a heartbeat was *sent*. Past `trusted_until` the worker is suspect:
-it stops claiming and `ctx.guard()` raises, but its tasks continue, because an outage must not make healthy workers drop
-their work. Only the store's answer `gone` makes the tasks lost. A heartbeat that failed is repeated soon
-(store/heartbeat.py), so that a flapping store does not cost a healthy worker its lease.
+So a blocked event loop does not look like a dead worker: the thread sends the heartbeats and logs that the loop is
+blocked. One write per worker extends the leases of all its tasks. The worker trusts its lease from the moment a
+heartbeat was *sent*. After `trusted_until` the worker is suspect: it stops claiming and `ctx.guard()` raises, but its
+tasks continue, because an outage must not make healthy workers drop their work. Only the store's answer `gone` makes
+the tasks lost. A heartbeat that failed is repeated soon (store/heartbeat.py), so that a flapping store does not cost a
+healthy worker its lease.
 """
 
 from __future__ import annotations

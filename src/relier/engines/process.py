@@ -38,7 +38,7 @@ LISTEN_S = 0.25  # how often the worker checks that its signal handlers are stil
 def run_worker(settings: Settings, options: WorkerOptions) -> NoReturn:
     """Import the tasks, work until told to stop, then exit the process.
 
-    Never returns, so a thread that does not end cannot delay the exit.
+    This never returns, so that a thread that does not end cannot delay the exit.
     """
     for number in stop_signals():  # until the worker installs its own: no task has begun yet
         signal.signal(number, lambda *_: leave(EXIT_CLEAN))
@@ -71,9 +71,9 @@ def run_worker(settings: Settings, options: WorkerOptions) -> NoReturn:
 class StopSignals:
     """Record that a signal told the worker to stop, and by when the worker must have ended (`leave_by`, monotonic).
 
-    The loop handles the same signals, but not while a task blocks it. This handler runs in the main thread between two
-    bytecode instructions of whatever runs there. Not covered: one long call in C, which lets no Python run in its
-    thread.
+    The loop handles the same signals, but not while a task blocks it. This handler runs in the main thread, between two
+    bytecode instructions of the code that runs there. Not covered: one long call in C, during which no Python code runs
+    in that thread.
     """
 
     def __init__(self, patience: float) -> None:
@@ -154,8 +154,8 @@ def asyncio_run(main: Coroutine[Any, Any, int]) -> int:
 def report_to_parent(pipe: int, liveness: Liveness) -> None:
     """Write one line to the supervisor.
 
-    If the pipe is full, the line is dropped. A closed pipe means that the parent is gone. PDEATHSIG does not report
-    that if the parent died before this process asked for the signal, or on systems without it.
+    If the pipe is full, the line is dropped. A closed pipe means that the parent is gone. This check is needed because
+    PDEATHSIG does not exist on every system, and is not sent if the parent died before this process asked for it.
     """
     deadlines = [at for attempt in list(liveness.attempts.values()) if (at := attempt.overdue_at) is not None]
     try:

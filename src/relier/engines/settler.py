@@ -1,7 +1,7 @@
 """Report the outcomes of attempts to the ledger.
 
 Results of one turn of the loop are committed together, by one script. A move that the store does not answer is repeated
-until it is answered, which is safe for every move.
+until the store answers, which is safe for every move.
 """
 
 from __future__ import annotations

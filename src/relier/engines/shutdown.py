@@ -4,8 +4,9 @@ told to stop           the worker stops claiming; running tasks may finish
 grace period over      tasks that still run are warned, stopped and handed back
 LEAVE_S later          the process has ended, whatever the store does
 
-Reporting results, handing back, retiring, the last sweep and closing connections have no timeouts of their own that
-could add up: each gets what is left. Tasks that the store did not confirm by then come back when the lease runs out.
+Reporting results, handing tasks back, unregistering, the last sweep and closing connections have no timeouts of their
+own, which could add up. Each gets the time that is left. Tasks whose end the store has not confirmed by then come back
+when the lease runs out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Supervise worker processes for `--processes N`: start them, and revive the tasks of one that dies at once.
+"""Supervise worker processes for `--processes N`: start them, and at once revive the tasks of a process that dies.
 
 At every heartbeat each child writes its worker id to a socket, whether the store answered or not. The parent
     - revives a dead child's tasks as soon as the child is gone, with its exit code as the cause, and starts another;

@@ -225,9 +225,9 @@ class Worker:
         )
 
     async def _work_until_stopped(self) -> None:
-        """Claim and start tasks until told to stop, then give a claim in flight a few seconds to be answered.
+        """Claim and start tasks until told to stop, then wait a few seconds for the answer to a claim in flight.
 
-        Tasks of such a late answer are handed back. If no answer arrives, they come back when the lease runs out.
+        Tasks in such a late answer are handed back. If no answer arrives, they come back when the lease runs out.
         """
         work = background.start(self._loop, self._attempts.work())
         stopping = background.start(self._loop, self._stop.wait())

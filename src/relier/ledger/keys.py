@@ -5,8 +5,8 @@ slot of a cluster. Scripts get that prefix as KEYS[1] and refer to keys by a wor
 replaced by the spelling below when they are loaded.
 
 Correctness never depends on an expiry. Records are removed by the reaper, through the index `ended`, and every mark
-with a time limit stores that limit in its value. An expiry is set only where it can do no harm (ended records, marks),
-as a backstop for a namespace that is no longer swept.
+with a time limit stores that limit in its value. Keys get an expiry only where it can do no harm (ended records,
+marks), in case a namespace is no longer swept.
 
 The keys `boots`, `owned`, `worker` and `asked` are per worker id. Stored names keep the older word "boot".
 """

@@ -44,8 +44,8 @@ class Ledger(WorkerMoves, OperatorMoves):
         """Mark an empty namespace with this layout and a birth mark. Return the mark.
 
         Raises LayoutError if the namespace has another layout. `remembered`: the mark that the caller knows. If the
-        marks differ, the store was emptied or replaced, which is noted for `rl doctor`. `fresh`: the beginning of a new
-        mark, random by default.
+        marks differ, the store was emptied or replaced, and the script records that for `rl doctor`. `fresh`: the
+        beginning of a new mark, random by default.
         """
         args: list[Arg] = [keys.LAYOUT, fresh or new_mark(), remembered]
         return self._call("open", args, partial(replies.opened, self._namespace))

@@ -52,8 +52,9 @@ class Join(msgspec.Struct, frozen=True):
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """One task to accept. `key` is its idempotency key; `nonce` distinguishes two pushes of the same id.
 
-    `join`: for follow-ups only. Such a task waits for its parts, at most until its eta, and finds them in its steps. An
-    id that may be submitted again after its record has expired needs a `tomb_ttl_ms`, or it runs again.
+    `join`: for follow-ups only. Such a task waits for its parts, at most until its eta, and finds them in its steps.
+    `tomb_ttl_ms`: how long the ledger remembers the id after the record has expired. Without it, the same id could run
+    again.
     """
 
     id: str
@@ -116,7 +117,8 @@ def short_key(key: str) -> str:
 class Limit(msgspec.Struct, frozen=True):
     """An admission limit as a leaky bucket: one task per `interval_us`, with a burst of `tolerance_us` worth of tasks.
 
-    `weight`: the cost of one task; 0 if the call as a whole has a cost (`of`)."""
+    `weight`: the cost of one task; 0 if the call as a whole has a cost (`of`).
+    """
 
     name: str
     interval_us: int
@@ -227,7 +229,8 @@ class HistoryEntry(msgspec.Struct, frozen=True):
 class Task(msgspec.Struct, frozen=True):
     """A complete task. `payload` is kept while it may still run; `result` exists once it is done with a result.
 
-    `steps_left`: the cursor for further steps (`Ledger.steps`), empty if there are none."""
+    `steps_left`: the cursor for further steps (`Ledger.steps`), empty if there are none.
+    """
 
     record: Record
     payload: bytes | None
@@ -239,8 +242,8 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """One claimed attempt, with what earlier attempts saved. `steps_left`: the cursor for further steps
-    (`Ledger.steps`), empty if there are none."""
+    """One claimed attempt, with the checkpoint and the steps that earlier attempts saved. `steps_left`: the cursor for
+    further steps (`Ledger.steps`), empty if there are none."""
 
     lease: Lease
     record: Record
@@ -334,8 +337,8 @@ class LockState(StrEnum):
 
 
 class Locked(msgspec.Struct, frozen=True):
-    """The answer to a lock. If in flight: the time left unless it is renewed, and its holder: a worker id, or a process
-    outside any task. `task_id` is empty if no task holds it."""
+    """The answer to a lock. If the lock is in flight, this has the time until it expires unless renewed, and its
+    holder: a worker id, or a process outside any task. `task_id` is empty if no task holds the lock."""
 
     state: LockState
     left_ms: int = 0

@@ -29,9 +29,11 @@ class WorkerStats(msgspec.Struct, frozen=True):
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """Cumulative `counts`, and the present queues and workers. `cursor`: where further ones begin, empty at the end.
+    """Cumulative `counts`, and the present queues and workers.
 
-    `pages`: above 1, queues and workers were not all read at one moment."""
+    `cursor`: where the next page begins, empty at the end. `pages`: if more than 1, queues and workers were not all
+    read at one moment.
+    """
 
     now_ms: int
     counts: Mapping[str, int]

@@ -17,9 +17,9 @@ While the block runs, its mark in the store is valid for RELIER_IDEMPOTENCY_INFL
 (renewal.py). If the process dies, its keys are free when that time is over. Inside a task they are free as soon
 as the task's worker is declared lost, and a later attempt of the same task takes over its own keys.
 
-The end of a block is reported until the store answers: outside tasks for as long as the mark may be valid, inside a
-task until the attempt is lost. Inside a task, entering waits through outages too. Code outside tasks gets the store's
-error.
+During an outage, the lock keeps reporting the end of a block until the store answers. Outside tasks it gives up when
+the mark may have expired, inside a task when the attempt is lost. Entering a block waits through an outage only inside
+a task; code outside tasks gets the store's error.
 
 Not covered: a holder that is alive but cannot renew for longer than that time, because its process is stopped, its
 event loop is blocked or the store is unreachable. Then another caller may run the block too, and the first one gets

@@ -62,8 +62,8 @@ class HeldKey:
     def gives_up(self) -> Callable[[], bool]:
         """Return a function that says when to stop repeating a call that the store does not answer.
 
-        Inside a task: once the attempt is lost. Outside: once the mark may have run out, because nobody could tell such
-        code that it is lost.
+        Inside a task, stop once the attempt is lost. Outside, stop once the mark may have expired, because nothing
+        tells such code that it has lost its lock.
         """
         ctx, until = self.ctx, time.monotonic() + self.ms / 1000
         return (lambda: ctx.lost) if ctx is not None else (lambda: time.monotonic() > until)
@@ -105,7 +105,7 @@ def start_uncancelled(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
 class LoopRenewal:
     """Renew one key from the event loop its block runs on.
 
-    Most blocks end before the first renewal, so only a timer is started at first.
+    Most blocks end before the first renewal, so at first this only starts a timer.
     """
 
     def __init__(self, held: HeldKey) -> None:

@@ -1,7 +1,7 @@
 """Remove checkpoint files that no task needs: files of deleted records, superseded files and partial writes.
 
-Only files of a certain age are considered: by then their writer has told the ledger about them, or never will. A file
-of the running attempt is kept at any age, because the attempt may still tell the ledger.
+Only files of a certain age are considered: by then their writer has recorded them in the ledger, or never will. A file
+of the running attempt is kept at any age, because the attempt may still record it.
 
 Files of other stores, with other birth marks, are ignored. A file written by an earlier release names no store: it is
 removed only if a record of this store has had its fence.

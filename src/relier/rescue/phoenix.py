@@ -1,6 +1,7 @@
 """Phoenix: the sweep that every worker runs, and that `rl resurrector` runs alone.
 
-There is no leader. Several sweeps never conflict, because each pass is one atomic script that acts on what has expired.
+There is no leader. Several sweeps never conflict, because each pass is one atomic script that acts only on expired
+leases and records.
 
 One round returns the tasks of workers whose lease ran out, moves due tasks into their queues, removes expired records
 and deletes checkpoint files that no task needs. Limits: at most `resurrection_batch_size` tasks per pass, a pause of
@@ -32,7 +33,8 @@ MOST_AT_ONCE = 5_000  # due or ended tasks moved in one round, so that a round i
 
 
 class Rhythm:
-    """Measures the actual interval between sweeps (s): the configured one, or the shortest of the last three pauses.
+    """Measures the actual interval between sweeps (s): the configured interval or, if longer, the shortest of the last
+    three pauses.
 
     The ledger treats a gap of two intervals as an outage and then declares no worker lost for a while. If rounds are
     slow (a backlog, a distant store), a sweep that reports too short an interval would never find dead workers. A

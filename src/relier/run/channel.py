@@ -37,7 +37,8 @@ async def atell(
 ) -> T:
     """Run the call, and repeat it through any outage until the store answers.
 
-    An outage must not make a finished effect forgotten, nor make the task fail. Give up only if the attempt is lost.
+    An outage must neither lose the record of an effect that has happened, nor make the task fail. Give up only if the
+    attempt is lost.
     """
     return await until_answered(partial(run, call), partial(_again, call, lost, whose), sleep=sleep)
 

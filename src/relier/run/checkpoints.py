@@ -1,4 +1,4 @@
-"""Save how far a task got, under its fence: `ctx.set_partial(value)`, and `ctx.partial_result` after a revival.
+"""Save a task's progress, under its fence: `ctx.set_partial(value)`, and `ctx.partial_result` after a revival.
 
 A checkpoint is stored beside the record, compressed, up to RELIER_CHECKPOINT_MAX_INLINE_BYTES. A larger one goes to a
 file in RELIER_CHECKPOINT_DIR (a folder all workers share, or any fsspec URL such as s3://…), and the record keeps the

@@ -120,8 +120,8 @@ class TaskContext:
         """Raise LeaseLostError unless this attempt still holds the task, as far as this process can know.
 
         Call this right before an effect that must not happen twice. The check does not cover the time between itself
-        and the effect. If that matters, pass `fence` to the system that performs the effect. Do not catch the error:
-        the attempt then ends without an outcome, and the next attempt does the remaining work.
+        and the effect. If that matters, pass `fence` to the system that performs the effect. Do not catch the error. It
+        ends the attempt without an outcome, and the next attempt does the remaining work.
         """
         if self.suspect:
             self.gave_up = True
@@ -281,9 +281,9 @@ class TaskContext:
         """Call `fn(*args, **kwargs)` once for the life of this task, and record its result.
 
         The result is recorded under the fence before this returns. A later attempt reads the recorded result and does
-        not call `fn`. A step that raised is not done: the next attempt calls it again, or this one if it repeats the
-        step. If the process dies between the effect and the record, `fn` is called again: make it safe to repeat, or
-        pass it the fence. The call must be awaited. In a `def` task, use `step_sync`.
+        not call `fn`. A step that raised is not done: the next attempt calls `fn` again, and so does this attempt if it
+        repeats the step. If the process dies between the effect and the record, `fn` is called again: make it safe to
+        repeat, or pass it the fence. The call must be awaited. In a `def` task, use `step_sync`.
         """
         return self._unawaited.make("step", f"ctx.step({name!r:.60})", self._step, name, fn, args, kwargs)
 

@@ -57,8 +57,8 @@ class Done:
 class Failed:
     """Report a failure.
 
-    `final`: trying again cannot help. `failure`: the failure's description, if the exception itself is in another
-    process. `follow_ups`: tasks to submit if the task ends here. `part`: what tasks that wait for this one get instead
+    `final`: a retry cannot help. `failure`: the failure's description, if the exception itself is in another process.
+    `follow_ups`: tasks to submit if the task ends here. `part`: the value that tasks waiting for this one get instead
     of a result. `retryable`: whether the task's retries cover the error, if that was decided where the exception was
     raised; the error rebuilt from another process may have another class.
     """

@@ -4,8 +4,8 @@ A revived task skips recorded steps. A zombie cannot record any.
 
 A step is identified by its name and by how many times the attempt has used that name: the second `mail` is `mail#2`.
 The order in which steps begin is checked only on the task's main line (the asyncio task or thread that runs its body),
-where the code fixes that order. Branches (gather, create_task, other threads) may interleave differently each time. So
-a name may be repeated only if its uses follow each other: all in one asyncio task, or all in one thread.
+where the code fixes that order. Branches (gather, create_task, other threads) may run in a different order each time.
+So a name may be repeated only if its uses follow each other: all in one asyncio task, or all in one thread.
 
 An entry of the journal is `<place>:<result>`. Leading zeros say what the place counts:
     0<n>     the n-th step of the main line: a different step there means that the code changed, and is refused

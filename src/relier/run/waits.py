@@ -1,7 +1,8 @@
 """Measure how long an attempt waited for the store. Its hard timeout does not include that time.
 
-During an outage, a step, a checkpoint or a lock waits until an effect that has already happened is recorded. Stopping
-the attempt then would turn the outage into a failure of the task, and the effect would be forgotten.
+During an outage, a step, a checkpoint or a lock waits until the store has recorded an effect that already happened. If
+the attempt were stopped meanwhile, the outage would become a failure of the task, and the record of the effect would be
+lost.
 """
 
 from __future__ import annotations

@@ -213,10 +213,10 @@ class AsyncWire:
         await asyncio.sleep(seconds)
 
     async def blocking(self, work: Callable[[], T], seconds: float) -> T:
-        """Run `work` in a thread, for at most `seconds` and a little more.
+        """Run `work` in a thread, for at most `seconds` plus EXTRA_TIME.
 
-        The work observes the same time limit, and its own error explains best why the time was not enough. So it gets
-        EXTRA_TIME more to raise that error.
+        The work has the same time limit of `seconds`, and its own error explains best why that time was not enough. The
+        extra time lets it raise that error.
         """
         begun = threading.Event()
 

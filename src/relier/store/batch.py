@@ -48,7 +48,7 @@ def request_of(call: Call[Any], scripts: Scripts) -> Request:
 def bounded_parts(calls: Iterable[Call[Any]], scripts: Scripts) -> Iterator[list[tuple[Call[Any], Request]]]:
     """Cut a long list of calls into parts that are sent one after another, each with a deadline of its own.
 
-    Calls are taken and packed only when their part begins, so memory does not grow with the length of the list.
+    Calls are read and packed only when their part is sent, so memory does not grow with the length of the list.
     """
     window: list[tuple[Call[Any], Request]] = []
     size = 0

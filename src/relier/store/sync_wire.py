@@ -39,9 +39,10 @@ class SyncConnection:
         return self.is_open and (time.monotonic() - self._used < TRUSTED_IDLE or not self._has_data())
 
     def _has_data(self) -> bool:
-        """Return whether there is data to read. Use `poll` if it exists: `select` refuses descriptors from 1024 on.
+        """Return whether there is data to read.
 
-        eventlet has only a `select`, its own, which accepts all descriptors.
+        Use `poll` if it exists, because `select` refuses descriptors of 1024 and above. Under eventlet there is no
+        `poll`, but eventlet's own `select` accepts all descriptors.
         """
         if self._socket is None:
             return True
@@ -147,10 +148,10 @@ def _open(address: Address, seconds: float) -> socket.socket:
 
 
 def _first_connected(address: Address, until: float) -> socket.socket:
-    """Connect to the first address of the host name that accepts.
+    """Try the addresses of the host name in order, and return the first connection that succeeds.
 
-    Each address gets an equal share of the remaining time. So an address that swallows packets leaves time for the
-    others, and all of them together keep the limit.
+    Each address gets an equal share of the remaining time. So an address that does not answer leaves time for the
+    others, and all attempts together stay within the limit.
     """
     places = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     failure = OSError("the host name has no address")

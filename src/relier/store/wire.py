@@ -1,7 +1,7 @@
 """Define the contract of the two wires, for event loops and for threads. All code above is written once, as coroutines.
 
-Over `AsyncWire` those coroutines run on a loop. Over `SyncWire` nothing they await ever suspends: it blocks instead,
-and `run_sync` runs each coroutine to its end in one step, without an event loop.
+Over `AsyncWire` those coroutines run on a loop. Over `SyncWire` every call blocks instead of suspending, so `run_sync`
+can run each coroutine to its end in one step, without an event loop.
 
 The protocol is RESP2: hiredis packs and parses, replies are bytes, error replies are `hiredis.ReplyError` values.
 A connection whose exchange did not end properly is closed, so no later request can read an earlier one's reply.

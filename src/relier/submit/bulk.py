@@ -1,12 +1,12 @@
 """Plan a `push_many`, without IO: decide what to submit next, and collect the answers.
 
 A bulk of any length is pushed in bounded pieces. Every call is checked and counted against the limits before the first
-one is sent, so a mistake in the last call means that nothing is pushed. Only the first 8 MiB of submissions are kept
-from that pass. The others are made again when their piece is sent, so memory grows with the calls and the receipts, not
-with the payloads.
+one is sent, so a mistake in the last call means that nothing is pushed. Only the first 8 MiB of encoded submissions are
+kept from that check. The others are encoded again when their piece is sent, so memory grows with the calls and the
+receipts, not with the payloads.
 
-A bulk is admitted or refused as a whole. Chunks are submitted one by one until one of them contains a new task. That
-chunk is charged for itself and for everything after it. The rest is submitted without being charged again.
+A bulk is admitted or refused as a whole. Chunks are submitted one by one. The first chunk that contains a new task is
+charged for itself and for all later chunks, which are then submitted without being charged again.
 
 Each task has its id from the start. Pushing the same calls again under the same ids makes no second task, so a bulk
 whose answer was lost can be repeated.

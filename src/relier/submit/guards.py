@@ -156,10 +156,10 @@ class Guards:
         return Load(costs, len(calls), held)
 
     def admission(self, settings: Settings, load: Load, later: Load = NOTHING) -> Admission | None:
-        """Return the limits a submit must pass to admit all of `load`, or None.
+        """Return the limits that a submit must pass to admit all of `load`, or None if there are none.
 
-        `later` is the part of `load` that follows in submits of its own. The limits are that of the namespace and those
-        of the calls' own keys.
+        The limits are the one of the namespace and those of the calls' own keys. `later`: the part of `load` that later
+        submits will send.
         """
         if not load.costs and load.calls == self._weight == 1 and not settings.admission_max_bytes:
             return usual_admission(settings)

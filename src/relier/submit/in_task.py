@@ -1,8 +1,8 @@
 """Wait through outages of the store when a running task pushes: an outage must not make the task fail.
 
-Each push keeps its id, so repeating a push never makes a second task. A task does not wait for a full store, which may
-need the task to end before it has room again. Nor does a task wait for a store that cannot confirm the durability it
-asked for: that is a mistake to correct.
+Each push keeps its id, so repeating a push never makes a second task. A task does not wait for a full store: the store
+may have room again only after this task has ended. Nor does a task wait for a store that cannot confirm the durability
+it asked for: that is a mistake to correct.
 """
 
 from __future__ import annotations

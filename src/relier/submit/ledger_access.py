@@ -1,8 +1,8 @@
 """Run calls of one namespace: open the namespace first, notice an emptied store, submit tasks.
 
 All of this is written once, as coroutines. On an event loop they are awaited, over AwaitedCalls. Over BlockingCalls
-nothing they await ever suspends: it blocks instead, and `run_sync` runs each coroutine to its end in one step, without
-an event loop (store/sync_wire.py).
+every call blocks instead of suspending, so `run_sync` can run each coroutine to its end in one step, without an event
+loop (store/sync_wire.py).
 """
 
 from __future__ import annotations

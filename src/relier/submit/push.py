@@ -114,7 +114,7 @@ def level_of(task: RlTask[Any, Any], push: PushOptions, client: Client) -> Durab
 def is_duplicate(task: Submission, answer: Accepted) -> bool:
     """Return whether the task existed before this push.
 
-    If a fresh id "exists", the ledger has seen this very push: it was sent again after a lost reply.
+    If the ledger already knows a fresh id, it has seen this very push, which was sent again after a lost reply.
     """
     return answer.status != "new" and not (answer.status == "exists" and not task.nonce and answer.id == task.id)
 

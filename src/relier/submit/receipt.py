@@ -138,7 +138,7 @@ class Receipt(Generic[R]):
         return TaskState.EXPIRED if known else TaskState.NOT_FOUND
 
     def _pause_after(self, poll: PollSchedule, error: TaskNotFoundError | StoreUnavailableError) -> float:
-        """Return the seconds until the next poll, for a task that is not there yet or a store that is away.
+        """Return the seconds until the next poll, for a task that is not in the ledger yet or a store that is away.
 
         Raise if waiting cannot help or the time is up.
         """

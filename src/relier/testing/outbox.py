@@ -107,9 +107,11 @@ class OutboxKit:
     def assert_sent(
         self, task: Any, /, *args: Any, queue: str | None = None, times: int = 1, **kwargs: Any
     ) -> list[SentTask]:
-        """Return the calls of `task` with these arguments, and raise unless there are `times`. Without arguments, every
-        call of the task counts. Rows count if the bind sees them, committed or not, or if its session will insert
-        them."""
+        """Return the calls of `task` with these arguments. Raise if their number is not `times`.
+
+        Without arguments, every call of the task counts. Rows count if the bind sees them, committed or not, or if its
+        session will insert them.
+        """
         every = self.sent()
         wanted = None if not args and not kwargs else _effective(task, args, kwargs)
         found = [

@@ -1,9 +1,9 @@
 """Audit a namespace while workers keep running.
 
 The audit walks both ways: from each record to the index it belongs in, and from each index entry to its record.
-Together they show that every record is in exactly one index, and only suspects need to be remembered. Each read is one
-small script and sees one moment. A suspect is read twice more, with a pause before each read, and becomes a finding
-only if all three reads show the same problem. chord_rules.py covers chords that nobody will complete.
+Together they show that every record is in exactly one index, and the audit has to remember only the suspects. Each read
+is one small script, which sees a consistent state. A suspect is read twice more, with a pause before each read, and
+becomes a finding only if all three reads show the same problem. chord_rules.py finds chords that will never complete.
 
 Not covered: records past their end of life, which the ledger removes by design, and a store that lost the whole
 namespace including its counters.
@@ -186,7 +186,8 @@ class _Audit:
     def _books(self) -> tuple[dict[str, int], list[Finding]]:
         """Check that accepted + replayed − ended = live. `stats` reads all counters at one moment.
 
-        More than a page of queues or workers is not read at one moment; then only a constant difference is a finding.
+        Queues and workers that fill more than one page are read page by page, while counts change. In that case, a
+        difference is a finding only if every reading shows the same one.
         """
         differences = set()
         for look in range(LOOKS):

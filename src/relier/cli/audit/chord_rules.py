@@ -4,8 +4,8 @@ Every member of a chord, and every task before it in a chain, carries the chord'
 whose message does not contain the id cannot bring a part. Some messages cannot be searched: compressed or packed ones,
 and those encrypted with a missing key. They may contain any id, so while one is live no chord is reported.
 
-Not covered: members outside the ledger, on a broker or in an outbox. A join checks for its parts only after an hour,
-which gives them time, and the advice mentions them.
+Not covered: members outside the ledger, on a broker or in an outbox. A join is checked only after an hour, which gives
+such members time to arrive, and the advice mentions them.
 """
 
 from __future__ import annotations

@@ -70,11 +70,13 @@ class OperatorMoves(MoveBase):
         return self._call("resume", [queue, version], partial(replies.operated, "resume", queue))
 
     def lock(self, key: str, token: str, hold_ms: int, holder: Lease | str) -> Call[Locked]:
-        """Take a lock, or return who holds it or its stored result. `token`: random, unique to this acquisition.
+        """Take a lock. If that is not possible, return its holder or its stored result.
+
+        `token`: a random text, unique to this acquisition.
 
         `holder`: the lease of the asking attempt, or the name of a process outside any task. A lock taken with a lease
         ends with its worker, and a later attempt of the same task takes it over. Raises LeaseLostError for the lease of
-        a lost worker. Does not check that the attempt still holds its task.
+        a lost worker. This does not check that the attempt still holds its task.
         """
         check_number("hold_ms", hold_ms, 1)
         lease = holder if isinstance(holder, Lease) else Lease("-", "-", holder)

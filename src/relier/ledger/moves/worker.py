@@ -53,8 +53,8 @@ class WorkerMoves(MoveBase):
     ) -> Call[Claim]:
         """Claim up to `want` tasks, from the queues in the given order.
 
-        `seq` grows by one per claim of a lane; a resend keeps it. `rung`: a bell woke the worker, so the script rings
-        it again if tasks are left.
+        `seq` grows by one with every claim of a lane; a claim that is sent again keeps its number. `rung`: a doorbell
+        woke the worker, so the script rings it again if tasks are left.
         """
         check_word("the lane", lane)
         check_number("seq", seq, 1)
@@ -93,8 +93,8 @@ class WorkerMoves(MoveBase):
         done: Sequence[tuple[Lease, bytes | None, Sequence[Submission]]],
         durability: Durability = Durability.MEMORY,
     ) -> Call[list[Settled]]:
-        """End attempts as done: for each its lease, its result and its follow-up tasks. A follow-up with a `join` gets
-        the result as its part."""
+        """End attempts as done. Each is given as its lease, its result and its follow-up tasks. A follow-up with a
+        `join` gets the result as its part."""
         args: list[Arg] = [durability_flag(durability), *common_worker([lease for lease, _, _ in done])]
         if len(done) > COMMIT_ATTEMPTS:
             raise InvalidSubmissionError(f"one commit ends at most {COMMIT_ATTEMPTS} attempts; split it")
@@ -127,10 +127,10 @@ class WorkerMoves(MoveBase):
     ) -> Call[Settled]:
         """Run the task again after a delay.
 
-        `putback`: this worker cannot run it; uses up no attempt and is not a failure. `locked`: the same, because
-        another holds a lock. `quiet`: the same, for lack of room; adds no history entry, but counts in the
-        counter `retried`. After its delay a quiet retry returns to its place in the queue; without one it goes to the
-        end.
+        `putback`: this worker cannot run the task, which uses up no attempt and is not a failure. `locked`: the same,
+        because another caller holds a lock. `quiet`: the same, because there was no room; this adds no history entry,
+        but counts in the counter `retried`. A quiet retry with a delay returns to its place in the queue; without a
+        delay it goes to the end.
 
         `replace`: the record continues under its id with the name, queue, priority, options and payload of this
         submission. Its submission time, expiry, key, admission charge, checkpoint and steps stay.

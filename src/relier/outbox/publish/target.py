@@ -81,7 +81,8 @@ class PublishTarget(Protocol):
     """`kind`: the kind of rows that the target accepts. `chunk_size`: the best number of rows for one publish.
 
     A target may also have a `limit`, in seconds: a longer publish is an outage, and the relay continues without it. A
-    target without a limit enforces a deadline itself."""
+    target without a limit enforces a deadline itself.
+    """
 
     kind: str
     chunk_size: int

@@ -41,7 +41,7 @@ class ChildRunner:
         return opened
 
     async def run(self, attempt: Attempt) -> Outcome:
-        """Run the attempt. An error of our own becomes an outcome too: every attempt must be reported.
+        """Run the attempt. An error in Relier itself becomes an outcome too, because every attempt must be reported.
 
         When this returns, `warn` and `stop` no longer refer to the attempt. Its hook may still run: call `end_hook`.
         """

@@ -53,8 +53,8 @@ class Waited(ChildMessage):
 class ChildReport(ChildMessage):
     """Report the attempt's outcome: its result, or its failure.
 
-    `final`: trying again cannot help. `retryable`: whether the task's retries cover the failure. `putback`: the child
-    cannot run the task. `handback`: the attempt stopped without an outcome.
+    `final`: a retry cannot help. `retryable`: whether the task's retries cover the failure. `putback`: the child cannot
+    run the task. `handback`: the attempt stopped without an outcome.
     """
 
     result: bytes | None = None

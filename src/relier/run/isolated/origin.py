@@ -1,7 +1,7 @@
 """Remember the folder and environment in which a worker was started.
 
-A task's code may change both for its process. Processes that are started later (isolated ones, the worker itself when
-it starts again) begin with the original ones.
+A task's code may change both for its process. Processes that are started later (isolated processes, the worker itself
+when it restarts) begin with the original folder and environment.
 """
 
 from __future__ import annotations

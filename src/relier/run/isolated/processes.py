@@ -128,7 +128,8 @@ class IsolatedProcess:
     async def _next_message(self, kind: Any) -> Any:
         """Return the child's next message, or None if there will be no more.
 
-        The child's end counts too, because processes that a task started may keep the connection open for ever.
+        The end of the child process also ends its messages: processes that a task started may keep the connection open
+        for ever.
         """
         reading = background.start(asyncio.get_running_loop(), unpack(self._reader, kind))
         try:
@@ -172,10 +173,10 @@ class IsolatedProcess:
 
 
 class IsolationBackoff:
-    """Compute how long tasks wait that found no free process.
+    """Compute the delay of tasks that found no free process.
 
-    A backlog that came back every few seconds would be claimed and put back over and over, at the expense of all other
-    tasks. So while no process becomes idle, the delay grows.
+    If a large backlog came back every few seconds, workers would claim it and put it back over and over, at the expense
+    of all other tasks. So the delay grows while no process becomes idle.
     """
 
     def __init__(self) -> None:
@@ -207,9 +208,9 @@ class IsolatedProcesses:
         self._busy: dict[tuple[str, str], IsolatedProcess] = {}
 
     def admit(self) -> bool:
-        """Admit one more attempt. Return False if as many wait for a process as run in one.
+        """Admit one more attempt. Return False if the number of waiting attempts has reached the number of processes.
 
-        A refused task is better off with another worker.
+        Another worker can run a refused task sooner.
         """
         if self._admitted >= 2 * self._most:
             if len(self._busy) == self._most:  # all processes are running

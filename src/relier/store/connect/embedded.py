@@ -212,10 +212,10 @@ class EmbeddedServer:
 
 
 def _reset_in_child() -> None:
-    """Release in a forked child what other threads of the parent held.
+    """In a forked child, release the locks that other threads of the parent held.
 
-    With its copy of a descriptor the child would hold keeper.lock for as long as it lives, and nobody could start the
-    server again.
+    Otherwise the child's copy of the descriptor would hold keeper.lock for as long as the child lives, and no process
+    could start the server again.
     """
     global _registering
     _registering = threading.Lock()

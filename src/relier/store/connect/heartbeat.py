@@ -4,7 +4,7 @@ A store that flaps (goes down and up again faster than a lease) must not cost a 
 
 - does not share a circuit breaker with other calls: their failures must not prevent heartbeats;
 - waits only briefly for its answer: a new heartbeat is worth more than an old one;
-- is repeated soon after a failure, so that it reaches the store in the next moment when the store answers.
+- is repeated soon after a failure, so that it reaches the store as soon as the store answers again.
 
 Not covered: a store that never stays up for as long as one heartbeat takes, including the connection.
 """

@@ -66,8 +66,9 @@ class EmbeddedResolver(FixedResolver):
 class SentinelResolver(FixedResolver):
     """Ask every Sentinel, and use the answer with the highest configuration epoch.
 
-    `replicas` is the largest number of replicas that any Sentinel has reported. It never shrinks in this process, so
-    that an isolated master cannot make "all replicas" mean fewer. A replica that no Sentinel knows is not counted.
+    `replicas` is the largest number of replicas that any Sentinel has reported. The number never shrinks in this
+    process. Otherwise "all replicas" would mean fewer once a master is isolated from them. A replica that no Sentinel
+    knows is not counted.
     """
 
     check_every: float | None = SENTINEL_CHECK

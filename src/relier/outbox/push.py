@@ -67,8 +67,8 @@ def outbox_of(where: Any) -> Writer:
 def set_in_context(current: ContextVar[T], where: T) -> Iterator[None]:
     """Set the context variable `current` to `where` inside the block.
 
-    Raise ConfigurationError if the block ends in a different context from the one it began in: the code inside did not
-    see the value.
+    Raise ConfigurationError if the block ends in a different context from the one it began in. In that case, the code
+    inside did not see the value.
     """
     token = current.set(where)
     try:

@@ -5,8 +5,8 @@
         mark.result = {"paid": True}
 
 The mark is written first. Another attempt (a retry, a zombie or a replay) waits for this transaction and then finds the
-mark. That attempt ends with the stored result, without running the block. An edited replay is another revision, and
-runs. This is what makes an effect happen exactly once. The mark outlives the ledger's record.
+mark. That attempt ends with the stored result, without running the block. So the effect happens exactly once. A replay
+with an edited payload counts as another revision, and runs. The mark outlives the ledger's record.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ NOT_COMMITTED = (
 
 
 class AlreadyRan(BaseException):
-    """Ends the task with `value`, the result of an earlier attempt that has committed. Not an Exception, so that an
-    `except Exception` around the block does not treat it as a failure."""
+    """Ends the task with `value`, the result of an earlier attempt that has committed.
+
+    This is not an Exception, so that an `except Exception` around the block does not treat it as a failure.
+    """
 
     def __init__(self, value: Any) -> None:
         super().__init__("an earlier attempt of this task has committed; its result is returned")
@@ -56,9 +58,12 @@ def earlier_result(error: BaseException) -> AlreadyRan | None:
 
 
 class Blocks:
-    """The blocks of one attempt that are open or ended without an error. One of them must commit, or the task would be
-    done without its effect. A second block is refused, because it would be skipped for the mark of the first: by
-    another attempt or, if it is inside or beside the first block, at once."""
+    """The blocks of one attempt that are open or ended without an error.
+
+    One of them must commit, or the task would be done without its effect. A second block is refused: it would find the
+    mark of the first and be skipped, at once if it runs inside or beside the first block, otherwise by the next
+    attempt.
+    """
 
     def __init__(self) -> None:
         self._transactions: list[InboxTransaction] = []
@@ -93,11 +98,11 @@ class Blocks:
 
 
 class ExactlyOnce:
-    """`with` for a Session, a Connection or a Django database; `async with` for SQLAlchemy's async ones.
+    """A block: `with` for a Session, a Connection or a Django database; `async with` for SQLAlchemy's async classes.
 
     If `where` has already begun a transaction, the block is a savepoint in it, and the caller commits. Otherwise the
-    block is a transaction that commits at its end. Both roll back if the block raises. `result`: the result of later
-    attempts. `blocks`: the blocks of the same attempt.
+    block is a transaction that commits at its end. Both roll back if the block raises. `result`: the result with which
+    later attempts end. `blocks`: all blocks of the same attempt.
     """
 
     def __init__(

@@ -45,8 +45,11 @@ class InboxTransaction(Protocol):
         """Commit if `well`, otherwise roll back."""
 
     def ask_at_commit(self, is_there: Callable[[Transaction], bool]) -> None:
-        """Check at the commit whether the mark is still part of the transaction. An error that the caller, or a
-        listener of the commit, caught may have ended the transaction, and a commit of what is left succeeds."""
+        """Check at the commit whether the mark is still part of the transaction.
+
+        An error may have ended the transaction although the caller, or a listener of the commit, caught it. The commit
+        of the remaining statements then succeeds without the mark.
+        """
 
     def close(self) -> None:
         """Stop watching the transaction."""

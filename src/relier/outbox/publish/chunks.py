@@ -12,7 +12,7 @@ class PublishChunks:
     """The chunks of a batch. A chunk has rows of one kind, keeps the rows of a key together, and is small enough that
     each of `threads` gets one.
 
-    `size`: the best chunk size for a kind. Once a row was not sent, later rows of its key are held back until the next
+    `size`: returns the best chunk size for a kind. If a row is not sent, later rows of its key wait until the next
     claim.
     """
 
@@ -21,8 +21,8 @@ class PublishChunks:
         self._held: set[str] = set()
 
     def next(self, under_way: Iterable[Sequence[Row]] = ()) -> Sequence[Row]:
-        """Return the next chunk that shares no key with a chunk in progress or an earlier one; empty if there is none
-        now."""
+        """Return the next chunk that shares no key with a chunk in progress or with an earlier waiting one. Return an
+        empty chunk if there is none now."""
         busy = {row.order_key for chunk in under_way for row in chunk}
         busy.discard("")
         for i, chunk in enumerate(self._left):

@@ -1,4 +1,4 @@
-"""The threads that publish. A relay waits for a publish up to its limit, then continues without it.
+"""The threads that publish. A relay waits for a publish up to the target's limit, then continues without the answer.
 
 The threads are daemons, so a thread that hangs in a broker's socket does not stop the process from exiting. A thread
 whose publish was abandoned ends when its call returns; a new thread takes its place.

@@ -1,5 +1,5 @@
-"""Rows that a limit has refused. A relay keeps them in memory, under its lease, until the limit allows another try.
-Deferring them in the table instead would rewrite all of them each time that the limit admits one."""
+"""Rows that a limit has refused. A relay keeps them in memory, under its lease, until the limit allows another try. If
+they were deferred in the table instead, the relay would rewrite all of them each time the limit admits one."""
 
 from __future__ import annotations
 
@@ -31,8 +31,11 @@ class RefusedRows:
         self._renewed_at = 0.0
 
     def may_keep(self, rows: Sequence[Row], outcomes: dict[int, Outcome]) -> list[Row]:
-        """Return the refused rows that fit in memory. A row behind one of its order key that stays in the table stays
-        there too, or it would be tried first."""
+        """Return the refused rows to keep in memory.
+
+        If a row must stay in the table, later rows with its order key stay there too. Otherwise they would be tried
+        first.
+        """
         refused = [row for row in rows if isinstance(outcomes.get(row.id), Deferred)]
         groups = dict.fromkeys([*self._groups, *(group_of(row) for row in refused)])
         room = set(list(groups)[:MOST_GROUPS])
@@ -60,8 +63,11 @@ class RefusedRows:
         return sorted({*self._groups, *(group_of(row) for row in rows)})
 
     def ready(self, relay_id: str) -> list[Row]:
-        """Remove and return the rows to try again now. Rows claimed under another relay id are dropped: this relay no
-        longer holds them. A row behind one of its order key that still waits keeps waiting."""
+        """Remove and return the rows to try again now.
+
+        Rows claimed under another relay id are dropped, because this relay no longer holds them. While an earlier row
+        with the same order key waits, a row keeps waiting, too.
+        """
         now = self._clock()
         self._groups = {group: kept for group, kept in self._groups.items() if kept.relay_id == relay_id}
         firsts = self._firsts_that_wait(now)

@@ -61,8 +61,8 @@ class Outage:
 
     @property
     def silent(self) -> bool:
-        """Return whether no reply came: then the row may be at fault. A store that replies "not now" refuses any
-        row."""
+        """Return whether no reply came, so that the row may be at fault. A store that replies "not now" would refuse
+        any row."""
         return not isinstance(self.error, StoreUnavailableError) or type(self.error) is RedisConnectionError
 
 
@@ -88,8 +88,10 @@ class PublishTarget(Protocol):
     chunk_size: int
 
     def publish(self, rows: Sequence[Row]) -> list[Outcome]:
-        """Publish rows and return one outcome per row, in order. Called from several threads; raises nothing. After a
-        row with an order key that is neither sent nor dead, no row of that key is sent."""
+        """Publish rows and return one outcome per row, in order. Called from several threads; raises nothing.
+
+        If a row with an order key is neither sent nor dead, later rows with that key are not sent.
+        """
 
     def close(self) -> None: ...
 
@@ -173,8 +175,8 @@ class LedgerTarget:
         return outcomes
 
     def _is_away(self, error: Exception) -> bool:
-        """Return whether the store is at fault. A missing reply may be the row's fault: then the store answers a
-        PING."""
+        """Return whether the store is at fault. If there was no reply but the store answers a PING, the row may be at
+        fault."""
         if isinstance(error, RedisConnectionError) and not isinstance(error, StoreNotReadyError):
             try:
                 self._client.sync_store.command("PING")

@@ -1,7 +1,7 @@
 """The route to one target: whether to try it now, and whether the target or a row is at fault when a row is not sent.
 
-Each target has its own route. A target that is away does not hold up the rows of another target. Nor is its outage
-blamed on its rows because another target's rows are sent.
+Each target has its own route. So a target that is away does not delay the rows of another target, and rows of the other
+target that are sent do not make its outage look like the fault of its own rows.
 """
 
 from __future__ import annotations

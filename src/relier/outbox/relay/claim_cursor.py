@@ -1,8 +1,9 @@
 """A relay's position in the order of due rows, where its next claim starts.
 
 A deleted row stays in PostgreSQL's index as long as any transaction, such as a report or a dump, might still see it.
-Such rows stand at the start of the order, and every full claim would read them again. But rows that commit late, or are
-released, stand there too. So a claim reads the whole order now and then, and less often the longer that takes.
+Such rows are at the start of the order, and every claim from the start would read them again. But rows that commit
+late, or that are released, are there too. So a claim starts from the beginning now and then, and the longer that takes,
+the less often.
 """
 
 from __future__ import annotations

@@ -106,8 +106,8 @@ class DatabaseHealth:
         self.where = ""  # names the database in logs, if a process has several
 
     def check(self, where: str) -> None:
-        """Raise at the start if the database refuses the relay. A database that is away is only logged. `where`: names
-        the database in the error."""
+        """Raise at the start if the database refuses the relay. A database that is away is only logged. `where`: the
+        name of the database for the error."""
         try:
             with self._database.begin() as tx:
                 self._rows.check_access(tx)

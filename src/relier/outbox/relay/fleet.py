@@ -38,8 +38,8 @@ ListenerFactory = Callable[[Callable[[], None]], WakeListener]
 
 @dataclass(frozen=True, slots=True)
 class RelayTable:
-    """A table with a relay of its own. `name`: names the database in logs. `listener`: wakes the relay, instead of the
-    ledger's doorbell."""
+    """A table that has its own relay. `name`: the name of the database in logs. `listener`: if given, wakes the relay
+    instead of the ledger's doorbell."""
 
     name: str
     database: Database
@@ -139,8 +139,10 @@ def tables_in(tables: Iterable[str], schemas: Iterable[str]) -> list[str]:
 
 
 def check_relay_tables(relay_tables: Sequence[RelayTable]) -> None:
-    """Refuse a table that is given twice: two relays of one process would treat each other's rows as their own. Ask the
-    database for the schema of a table that is given both with a schema and without one."""
+    """Refuse a table that is given twice: two relays of one process would treat each other's rows as their own.
+
+    If a table name is given both with a schema and without one, ask the database whether both are the same table.
+    """
     seen: set[tuple[str, str]] = set()
     for relay_table in relay_tables:
         if (relay_table.name, relay_table.table) in seen:
@@ -158,8 +160,8 @@ def check_relay_tables(relay_tables: Sequence[RelayTable]) -> None:
 
 
 def _schema_of(relay_table: RelayTable) -> str:
-    """Return the schema in which the database finds a table that is given without one. Return "" if the database does
-    not answer, which its relay will report."""
+    """Return the schema in which the database finds a table that is given without a schema. Return "" if the database
+    does not answer; its relay will report that."""
     dialect = relay_table.database.dialect
     try:
         with relay_table.database.begin() as tx:

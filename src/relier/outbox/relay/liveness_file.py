@@ -9,8 +9,7 @@ log = logging.getLogger("relier.outbox")
 
 
 class LivenessFile:
-    """Touches a file; does nothing if `path` is None. A file that cannot be touched is reported once, not every
-    time."""
+    """Touches a file, or does nothing if `path` is None. If the file cannot be touched, that is reported only once."""
 
     def __init__(self, path: str | None) -> None:
         self._path = Path(path) if path else None

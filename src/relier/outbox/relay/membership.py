@@ -1,6 +1,6 @@
 """A relay's membership in the cluster. The relay sends heartbeats to the ledger, so that other relays know within
-seconds when it dies, and claim its rows. Relays of another ledger, or of none, send no heartbeats to this one. For
-them, only their leases in the shared table and the stale timeout count."""
+seconds when it dies, and claim its rows. Relays of another ledger, or without one, send no heartbeats to this ledger.
+Whether they are alive is judged only by their leases in the shared table and the stale timeout."""
 
 from __future__ import annotations
 
@@ -123,8 +123,8 @@ class Membership(threading.Thread):
             self._registered = self._store.run(self._ledger.register(self.relay_id, lease_ms, about))
 
     def _lease_ends(self) -> dict[str, int]:
-        """Return when the lease of every worker and relay ends: one cheap read, whatever the number of queues and
-        tasks."""
+        """Return when the lease of each worker and relay ends. This is one cheap read, however many queues and tasks
+        there are."""
         flat = self._store.command("ZRANGE", spell(self._ledger.prefix, "boots"), 0, -1, "WITHSCORES", retry=True)
         return {worker_id.decode(): int(float(end)) for worker_id, end in zip(flat[::2], flat[1::2], strict=True)}
 
@@ -155,8 +155,8 @@ def _machine() -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class LivingRelay:
-    """A relay that is registered in the ledger. `tables`, `kinds`: the rows it claims; None for a relay of a release
-    that did not report them."""
+    """A relay that is registered in the ledger. `tables`, `kinds`: the tables and kinds of rows that the relay claims;
+    None if its release does not report them."""
 
     relay_id: str
     tables: frozenset[str] | None

@@ -28,8 +28,8 @@ BREAKER = {"closed": 0, "half-open": 1, "open": 2}
 
 
 class RelayCollector:
-    """Collects the relays' counters and the depth of their tables. Several relays of a process differ in the labels
-    `database` and `table`."""
+    """Collects the relays' counters and the depth of their tables. The labels `database` and `table` tell the relays of
+    a process apart."""
 
     def __init__(self, *relays: Relay) -> None:
         self._relays = relays

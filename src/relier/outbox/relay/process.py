@@ -1,8 +1,8 @@
 """Run relays until SIGTERM or SIGINT. The process ends in time, whatever hangs.
 
-Each relay has a thread of its own. The main thread only waits on a pipe, into which Python's C handler writes every
-signal, whichever thread the system delivered it to, and whatever that thread hangs in. Shutdown takes at most
---shutdown-timeout plus one second.
+Each relay has a thread of its own. The main thread only waits on a pipe. Python's C handler writes every signal into
+that pipe, even if the system delivers the signal to a thread that hangs. Shutdown takes at most --shutdown-timeout plus
+one second.
 """
 
 from __future__ import annotations

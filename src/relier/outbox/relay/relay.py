@@ -1,11 +1,11 @@
 """The relay: committed rows become tasks.
 
-turn      close the published rows, claim the next rows, publish them; sleep only if there were none
+turn      close the published rows, claim the next rows and publish them; sleep only if there are none
 publish   chunks in parallel threads; the threads only publish, and the relay's thread writes the outcomes
 
-A row is claimed under a lease that names this relay, and every closing write checks the lease. Whatever dies, the row
-stays in the table until it was sent, and a row that is sent twice is one task. An outage uses up no row's retries; a
-row that fails on its own does.
+A row is claimed under a lease that names this relay, and every write that closes a row checks the lease. Whatever
+process dies, a row stays in the table until it was sent, and a row that is sent twice becomes one task. An outage uses
+up no retries of a row; a failure of the row itself does.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class Relay:
 
     def _exchange(self, done: ClaimedBatch, want: int, *, probe: bool = True) -> ClaimedBatch:
         """Close a batch and claim the next, in one transaction. `probe`: try one row on each target that was away, and
-        keep refused rows in memory. Without it, claims read the whole table and nothing is kept."""
+        keep refused rows in memory. Without `probe`, claims read the whole table, and no row is kept in memory."""
         claims = self._claims(want, probe) if want else []
         batch = ClaimedBatch(self.relay_id)
         keeps = probe and want and done.relay_id == batch.relay_id
@@ -360,8 +360,8 @@ class Relay:
 
 
 def ledger_target(client: Client, options: RelayOptions) -> LedgerTarget:
-    """Return the ledger as a target. A call may take half of the send timeout: a call without a reply is followed by a
-    check whether the store is away."""
+    """Return the ledger as a target. A call may take half of the send timeout. The other half is for the check whether
+    the store is away, which follows a call without a reply."""
     return LedgerTarget(Client(client.settings.model_copy(update={"redis_deadline": options.send_timeout / 2})))
 
 

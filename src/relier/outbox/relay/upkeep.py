@@ -26,8 +26,8 @@ UNKNOWN = "this release does not know this kind: start a relay of the release th
 
 
 def left_alone(found: Collection[KindBacklog], taken: Collection[str]) -> list[KindBacklog]:
-    """Return the kinds that no relay claims: `taken` lacks them, and their rows wait longer than a relay would let
-    them."""
+    """Return the kinds of rows that no relay claims: `taken` does not contain them, and their oldest row has waited for
+    a minute."""
     return [one for one in found if one.kind not in taken and one.oldest_age_ms >= LEFT_MS]
 
 

@@ -15,8 +15,8 @@ from relier.errors import ConfigurationError
 def bind_arguments_for(session: Session, table: Table) -> dict[str, Any]:
     """Return the arguments of `get_bind` that select the database of a table.
 
-    SQLAlchemy's own answer is preferred. It has none for a table without a mapped class if only classes are bound. Then
-    the bind of another table or class of the same MetaData is used.
+    SQLAlchemy's own answer is preferred. If only classes are bound, SQLAlchemy has no answer for a table without a
+    mapped class. In that case, use the bind of another table or class of the same MetaData.
     """
     try:
         session.get_bind(clause=table)

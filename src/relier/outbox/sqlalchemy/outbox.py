@@ -122,8 +122,8 @@ class Outbox:
             connection.execute(statement(NOTIFY), {"channel": channel_of(self.table.name)})
 
     def check(self, session: Session, rows: Sequence[NewRow]) -> None:
-        """Refuse at the push what `insert` would refuse at the commit, as far as it is known by then: an engine that is
-        set to AUTOCOMMIT, or a connection that the session already has."""
+        """Refuse at the push what `insert` would refuse at the commit, as far as that is already known: an engine that
+        is set to AUTOCOMMIT, or an unsuitable connection that the session already has."""
         if not self._strict:
             return
         bind = session.get_bind(**bind_arguments_for(session, self.table))
@@ -158,7 +158,7 @@ class Outbox:
         return self._pending[session]
 
     def ring_after(self, connection: Connection) -> None:
-        """Wake a relay at the next commit. SQLAlchemy reports a commit just before it, so the relay polls a few
+        """Wake a relay at the next commit. SQLAlchemy reports a commit just before it happens, so the relay polls a few
         times."""
         if self._doorbell is None or connection in self._armed:
             return
@@ -243,8 +243,11 @@ def commits_by_itself(connection: Connection) -> bool:
 
 
 def _sqlite_commits_by_itself(connection: Connection) -> bool:
-    """Ask SQLite's driver. It begins no transaction by itself under AUTOCOMMIT, nor where a listener emits BEGIN; but
-    in the second case a transaction is open."""
+    """Return whether SQLite commits each statement by itself.
+
+    The driver begins no transaction under AUTOCOMMIT, nor if a listener emits BEGIN. But in the second case, a
+    transaction is open.
+    """
     if not connection.in_transaction():
         connection.begin()  # as the first statement would
     driver: Any = connection.connection.driver_connection  # aiosqlite has the same attributes

@@ -85,8 +85,11 @@ class PendingRows:
         return [entry.row for entry in self._pending]
 
     def _cannot_wait(self, session: Session) -> bool:
-        """Return whether rows must be inserted at once. During a commit or a flush, the last event may have passed. A
-        session that joined a connection's transaction does not see its end, unless it made a savepoint of its own."""
+        """Return whether rows must be inserted at once.
+
+        During a commit or a flush, the last event that would insert them may already have passed. A session that joined
+        a connection's transaction does not see the end of that transaction, unless the session made its own savepoint.
+        """
         if self._closing or session._flushing:  # noqa: SLF001 - the flush of a commit comes after its last listener
             return True
         outbox = self._outbox()
@@ -112,8 +115,11 @@ class PendingRows:
         on_failure(connection, self._failed)
 
     def _savepoint_opens(self, connection: Connection, _: str | None) -> None:
-        """Insert before the connection opens a savepoint of its own: rows pushed earlier do not belong to it. When the
-        session opens one, its transaction does not hold the connection yet, and `_began` has inserted."""
+        """Insert pending rows before the connection opens its own savepoint: rows pushed earlier do not belong to it.
+
+        If the session opens the savepoint, the session's new transaction does not hold the connection yet, and `_began`
+        has already inserted the rows.
+        """
         session = self._session()
         at = None if session is None else innermost(session)
         if at is not None and connection in at._connections:  # noqa: SLF001 - public since SQLAlchemy 2.1.7
@@ -190,8 +196,8 @@ class PendingRows:
             self._pending.clear()
 
     def _warn_of_dropped(self) -> None:
-        """Warn of rows that were dropped although nobody asked for a rollback: the caller holds their receipts. An
-        exception that closes the session counts as asking."""
+        """Warn of rows that were dropped although nobody asked for a rollback, because the caller holds their receipts.
+        An exception that closes the session counts as a request to roll back."""
         rows = self._dropped
         if not rows or sys.exc_info()[0] is not None:
             return

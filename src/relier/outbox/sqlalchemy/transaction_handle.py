@@ -56,8 +56,8 @@ class TransactionHandle(SessionStatements):
         return self._target
 
     def _is_begun(self) -> bool:
-        """Return whether the caller has begun a transaction, also on the connection that the session is bound to: then
-        a commit of the session would not commit."""
+        """Return whether the caller has begun a transaction, on the session or on the connection that it is bound to.
+        In the second case, a commit of the session would not commit the connection."""
         bound = isinstance(self._bind, Connection) and self._bind.in_transaction()
         return self._target.in_transaction() or bound
 
@@ -86,8 +86,11 @@ class TransactionHandle(SessionStatements):
                 self._whole.rollback()
 
     def ask_at_commit(self, is_there: Callable[[Transaction], bool]) -> None:
-        """Check the mark at the commit. A transaction of its own needs that on PostgreSQL alone, if listeners of the
-        session can run before the commit: the other databases report an error then."""
+        """Check the mark at the commit.
+
+        If the block owns the transaction, this is needed only on PostgreSQL, and only if listeners of the session can
+        run before the commit. After an error in such a listener, the other databases report an error at the commit.
+        """
         if self._watch is not None and (not self.owns or self._may_be_aborted()):
             self._watch.is_there = is_there
 
@@ -126,8 +129,8 @@ class CommitWatch:
         self._listeners.clear()
 
     def _committing(self) -> None:
-        """Record the commit. If the mark cannot be read, assume that it is lost: another attempt finds it if it is
-        there."""
+        """Record the commit. If the mark cannot be read, treat it as lost: the next attempt will find it if it
+        exists."""
         if self.state is TransactionState.OPEN:
             self.state = TransactionState.LOST
             with suppress(Exception):
@@ -142,8 +145,10 @@ class CommitWatch:
             self.state = state
 
     def _failed(self, _: BaseException) -> None:
-        """Correct the state if the commit failed, which was reported before it happened. After a commit that succeeded,
-        the connection is no longer in that transaction."""
+        """Correct the state if the commit failed: SQLAlchemy had reported the commit before it happened.
+
+        After a successful commit, the connection is no longer in that transaction.
+        """
         if self.state is TransactionState.COMMITTED and self._connection.get_transaction() is self._root:
             self.state = TransactionState.LOST
 

@@ -5,9 +5,9 @@ MySQL, MariaDB       a plain read selects rows, which are then locked by primary
 ordered relays       a plain read selects rows and the predecessor of each under its order key; they are claimed by id
 
 InnoDB: a statement that scans an index with FOR UPDATE, or that changes rows by anything but their primary key, touches
-rows that other transactions have inserted and not committed. A relay then waits for those transactions, and they get
-locks that they never asked for. At REPEATABLE READ, a transaction that rolls back a savepoint keeps a lock on the gap
-where all others insert, and two such transactions deadlock. A plain read touches none of these rows.
+rows that other transactions have inserted and not committed. A relay then waits for those transactions, and those
+transactions get locks that they never asked for. At REPEATABLE READ, a transaction that rolls back a savepoint keeps a
+lock on the gap where all others insert, and two such transactions deadlock. A plain read touches none of these rows.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ ABORTED = "25P02"  # PostgreSQL
 
 
 class Contention(Enum):
-    """`CLASHED`: the transaction was rolled back, and may be retried at once. `WAITED`: its wait for a lock timed
-    out."""
+    """How a transaction lost against another. `CLASHED`: it was rolled back, and may be retried at once. `WAITED`: its
+    wait for a lock timed out."""
 
     CLASHED = "clashed"
     WAITED = "waited"
@@ -35,8 +35,8 @@ def is_unknown_character(error: BaseException) -> bool:
 
 
 def is_undone(error: BaseException) -> bool:
-    """Return whether MySQL or MariaDB has rolled back the whole transaction, and accepts further statements in
-    another."""
+    """Return whether MySQL or MariaDB has rolled back the whole transaction, so that further statements run in a new
+    one."""
     return _of_driver(error).args[:1] in {(code,) for code in UNDONE}
 
 

@@ -1,7 +1,7 @@
 """Every statement on the outbox table, for PostgreSQL, MySQL / MariaDB and SQLite.
 
 A `Database` runs them: an engine of SQLAlchemy or a connection of Django. Times are the database's own, in ms, so that
-two clocks are never compared. Every closing write names the relay that must still hold the row.
+two clocks are never compared. Every write that closes a row names the relay that must still hold it.
 """
 
 from __future__ import annotations
@@ -159,9 +159,12 @@ class OutboxTable:
         without: Sequence[tuple[str, str]] = (),
         after: tuple[int, int] | None = None,
     ) -> list[Row]:
-        """Claim rows that are due and that no live relay holds. Rows that this relay holds already are claimed again:
-        the reply to their claim was lost. `kinds`: only rows of these kinds. `without`: no rows of these tasks, by name
-        and queue. `after`: only rows after this `due_at` and `id`."""
+        """Claim rows that are due and that no live relay holds.
+
+        Rows that this relay already holds are claimed again, because the reply to their claim was lost. `kinds`: only
+        rows of these kinds. `without`: no rows of these tasks, by name and queue. `after`: only rows after this
+        `due_at` and `id`.
+        """
         where, values = self._claimable(relay_id, stale_ms, members, self._kinds if kinds is None else kinds)
         for i, (name, queue) in enumerate(without):
             where += f" AND NOT (r.name = :name{i} AND r.queue = :queue{i})"

@@ -36,8 +36,11 @@ def muted() -> Iterator[None]:
 
 
 class Doorbell:
-    """Rings in a thread of its own, so that a commit never waits for the store, fails because of it, or starts it.
-    Rings during a ring are merged into one."""
+    """Rings in its own thread, so that a commit never waits for the store and never fails because of it. An embedded
+    store that does not run is not started.
+
+    Rings during a ring are merged into one.
+    """
 
     def __init__(self, client: Callable[[], Client]) -> None:
         self._client = client

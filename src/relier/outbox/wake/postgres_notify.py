@@ -58,8 +58,11 @@ class NotifyListener(WakeListener):
             self._ending.wait(WAIT_S)
 
     def _arrives(self, connection: psycopg.Connection[Any]) -> bool:
-        """Return whether a notification from another connection arrives. Without a pooler, the server process is the
-        one that accepted the connection. Otherwise try it."""
+        """Return whether notifications from other connections arrive.
+
+        Without a pooler, the server process is the one that accepted the connection, and they do. With a pooler, send a
+        notification to find out.
+        """
         found = connection.execute("SELECT pg_backend_pid()").fetchone()
         if found == (connection.info.backend_pid,):
             return True

@@ -57,11 +57,11 @@ class Retries:
         spans = (self.backoff, self.factor, self.max_backoff, self.jitter)
         if not is_whole(self.attempts) or not all(is_number(span) and 0 <= span <= LONGEST_S for span in spans):
             raise ConfigurationError(
-                f"{self!r:.200} cannot work: attempts is a whole number, the others are numbers ≥ 0"
+                f"{self!r:.200} is invalid: attempts must be a whole number, the others numbers ≥ 0"
             )
         if self.attempts < 1 or self.factor < 1 or self.jitter > 1:
             raise ConfigurationError(
-                f"{self!r:.200} cannot work: attempts ≥ 1, factor ≥ 1 and jitter from 0 to 1 are needed"
+                f"{self!r:.200} is invalid: attempts and factor must be at least 1, and jitter from 0 to 1"
             )
 
     def covers(self, error: BaseException) -> bool:
@@ -95,11 +95,14 @@ class Admit:
         limit = 1 if self.limit is None else self.limit
         window: Any = 1.0 if self.window is None else self.window
         if not isinstance(self.key, str) or not self.key or not is_whole(limit) or not is_number(window):
-            raise ConfigurationError(f"{self!r:.120} cannot work: a key, a whole limit and a window in s are needed")
+            raise ConfigurationError(
+                f"{self!r:.120} is invalid: key must be non-empty text, limit a whole number, and window a "
+                f"number of seconds"
+            )
         if limit < 1 or not SHORTEST_WINDOW_S <= window <= LONGEST_S or limit > 1_000_000 * window:
             raise ConfigurationError(
-                f"{self!r:.120} cannot work: limit ≥ 1, window ≥ {SHORTEST_WINDOW_S:g} s and at most one task a µs are "
-                f"needed; omit it for no limit"
+                f"{self!r:.120} is invalid: limit must be at least 1, window at least {SHORTEST_WINDOW_S:g} s, and the "
+                f"rate at most one task per µs; omit the limit if you need none"
             )
 
     @property
@@ -162,7 +165,7 @@ class TaskOptions:
         each = given if isinstance(given, tuple | list) else () if given is None else (given,)
         limits = tuple(Admit(one) if isinstance(one, str) else one for one in each)
         if not all(isinstance(one, Admit) for one in limits):
-            raise self._wrong(f"admission is a template, Admit(…) or several of them, not {given!r:.60}")
+            raise self._wrong(f"admission must be a template, Admit(…) or several of them, not {given!r:.60}")
         return limits
 
     def _functions(self, what: str, given: Any) -> tuple[Any, ...]:
@@ -173,14 +176,14 @@ class TaskOptions:
 
     def _check_types(self) -> None:
         if not (self.retries is None or isinstance(self.retries, Retries)):
-            raise self._wrong(f"retries is a whole number or Retries(…), not {self.retries!r:.60}")
+            raise self._wrong(f"retries must be a whole number or Retries(…), not {self.retries!r:.60}")
         for what in ("isolate", "idempotent"):
             if not isinstance(getattr(self, what), bool):
-                raise self._wrong(f"{what} is True or False, not {getattr(self, what)!r:.60}")
+                raise self._wrong(f"{what} must be True or False, not {getattr(self, what)!r:.60}")
         for what in ("priority", "schema_version", "max_resurrections", "admission_weight"):
             value = getattr(self, what)
             if not is_whole(value) and not (what == "max_resurrections" and value is None):
-                raise self._wrong(f"{what} is a whole number, not {value!r:.60}")
+                raise self._wrong(f"{what} must be a whole number, not {value!r:.60}")
         for what in ("on_soft_timeout", "on_start", "on_success", "on_retry", "on_dead", "on_revived"):
             hook = getattr(self, what)
             if hook is not None and not callable(hook):
@@ -190,31 +193,33 @@ class TaskOptions:
         if self.priority not in PRIORITIES:
             raise self._wrong(f"priority must be from {PRIORITIES[0]} to {PRIORITIES[-1]}, not {self.priority!r}")
         if self.on_lost not in ("retry", "bury", "hold"):
-            raise self._wrong(f"on_lost is retry, bury or hold, not {self.on_lost!r:.60}")
+            raise self._wrong(f"on_lost must be retry, bury or hold, not {self.on_lost!r:.60}")
         if 0 in (self.soft_timeout, self.hard_timeout):
-            raise self._wrong("a timeout of 0 would stop it before it starts; omit it for no timeout")
+            raise self._wrong("a timeout of 0 would stop the task before it starts; omit it for no timeout")
         if self.soft_timeout and self.hard_timeout and self.soft_timeout >= self.hard_timeout:
-            raise self._wrong(f"soft_timeout {self.soft_timeout:g} s must be shorter than {self.hard_timeout:g} s")
+            soft, hard = self.soft_timeout, self.hard_timeout
+            raise self._wrong(f"soft_timeout ({soft:g} s) must be shorter than hard_timeout ({hard:g} s)")
         if self.max_resurrections is not None and self.max_resurrections < 0:
             raise self._wrong("max_resurrections must not be negative")
         if self.schema_version < 1:
-            raise self._wrong("schema_version counts from 1")
+            raise self._wrong("schema_version must be at least 1")
 
     def _check_guards(self) -> None:
         if self.on_duplicate not in ("return", "raise", "replace"):
-            raise self._wrong(f"on_duplicate is return, raise or replace, not {self.on_duplicate!r}")
+            raise self._wrong(f"on_duplicate must be return, raise or replace, not {self.on_duplicate!r}")
         if self.admission_weight < 1:
-            raise self._wrong("admission_weight counts from 1")
+            raise self._wrong("admission_weight must be at least 1")
         for one in self.admission:
             if one.limit is not None and self.admission_weight > one.limit:
                 raise self._wrong(
-                    f"it weighs {self.admission_weight}, but its admission limit {one.key!r} takes {one.limit} at once"
+                    f"admission_weight is {self.admission_weight}, but the limit {one.key!r} accepts only "
+                    f"{one.limit} at once"
                 )
         key = self.idempotency_key
         if key == "" or not (key is None or isinstance(key, str) or callable(key)):
-            raise self._wrong(f"idempotency_key is a template or a function, not {key!r:.60}")
+            raise self._wrong(f"idempotency_key must be a template or a function, not {key!r:.60}")
         if inspect.iscoroutinefunction(key):
-            raise self._wrong("idempotency_key is called by push, which cannot await; use a plain function")
+            raise self._wrong("idempotency_key must be a plain function, because push cannot await an async one")
 
     def _wrong(self, what: str) -> ConfigurationError:
         return ConfigurationError(f"task {self.name}: {what}")
@@ -281,7 +286,9 @@ class PushOptions:
         if self.durability is not None:
             object.__setattr__(self, "durability", durability_of(self.durability))
         if self.order_key is not None and (not isinstance(self.order_key, str) or len(self.order_key) > 255):
-            raise InvalidSubmissionError(f"order_key is text of at most 255 characters, not {self.order_key!r:.60}")
+            raise InvalidSubmissionError(
+                f"order_key must be text of at most 255 characters, not {self.order_key!r:.60}"
+            )
         if self.delay is not None and self.eta is not None:
             raise InvalidSubmissionError("give delay or eta, not both; nothing was pushed")
 
@@ -322,7 +329,7 @@ def durability_of(level: Any) -> Durability:
     try:
         return Durability(level)
     except ValueError:
-        raise ConfigurationError(f"durability is {', '.join(Durability)}, not {level!r:.60}") from None
+        raise ConfigurationError(f"durability must be one of {', '.join(Durability)}, not {level!r:.60}") from None
 
 
 def seconds_of(what: str, span: Span) -> float:

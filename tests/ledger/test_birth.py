@@ -67,10 +67,10 @@ def test_a_task_that_is_gone_is_lost_where_the_mark_is_another(clocked: World) -
     mark = clocked.store.run(clocked.ledger.open())
     with pytest.raises(TaskNotFoundError, match="it never existed, or its record has expired"):
         clocked.store.run(clocked.ledger.get("gone", mark))
-    with pytest.raises(StoreEmptiedError, match=f"its birth mark was before, now it is {mark}"):
+    with pytest.raises(StoreEmptiedError, match=f"the birth mark was before, now it is {mark}"):
         clocked.store.run(clocked.ledger.get("gone", "before"))
     clocked.command("DEL", keys.spell(clocked.ledger.prefix, "meta"))
-    with pytest.raises(StoreEmptiedError, match=f"its birth mark was {mark}, now it is none"):
+    with pytest.raises(StoreEmptiedError, match=f"the birth mark was {mark}, now it is none"):
         clocked.store.run(clocked.ledger.get("gone", mark))
     task = clocked.push()
     assert clocked.store.run(clocked.ledger.get(task, mark)).record.id == task, "what is there was not lost"

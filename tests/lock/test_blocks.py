@@ -71,7 +71,7 @@ async def test_in_flight_says_who_and_for_how_long(client: Client, enter: Enter)
     async with enter() as lock:
         lock.set_result(None)
         with pytest.raises(
-            IdempotencyInFlightError, match=rf"process \S+\.{os.getpid()}, .*for at most 1(19|20)\S* s"
+            IdempotencyInFlightError, match=rf"process \S+\.{os.getpid()} runs .*for at most 1(19|20)\S* s"
         ) as told:
             await run_once(enter)
         assert told.value.task_id == ""
@@ -338,7 +338,7 @@ async def test_an_invalid_ttl_is_refused(ttl: Any) -> None:
 
 @pytest.mark.parametrize("key", ["", None, 5, b"k", "\ud800", "x\ud800" * 5000])
 async def test_an_invalid_key_is_refused(key: Any) -> None:
-    with pytest.raises(InvalidSubmissionError, match="must be text"):
+    with pytest.raises(InvalidSubmissionError, match="must be non-empty text"):
         idempotency_lock(key)
 
 

@@ -75,7 +75,7 @@ async def test_a_task_that_meets_a_key_in_flight_is_put_back_and_runs_later(
         assert task.history[0].move == "retry"
         failure = read_failure(task.history[0].detail)
         assert failure.name == "IdempotencyInFlightError"
-        assert "is being worked on by process" in failure.message
+        assert "is in progress: process" in failure.message
         lock.set_result("9.99")
     assert await receipt.result(30) == "charged before: 9.99"
     assert (await read(client, receipt.id)).record.attempt == 1, "put back, it burnt no attempt"
@@ -100,7 +100,7 @@ async def test_a_task_that_met_it_ten_times_is_a_dead_letter(
     work()
     async with idempotency_lock("order") as lock:
         receipt = await lock_jobs.charge.apush("order")
-        with pytest.raises(IdempotencyInFlightError, match="is being worked on"):
+        with pytest.raises(IdempotencyInFlightError, match="is in progress"):
             await receipt.result(60)
         lock.set_result(1)
     task = await read(client, receipt.id)
@@ -118,7 +118,7 @@ def claimed(waited_ms: int | None) -> Claimed:
     return Claimed(Lease("t", "1", "b"), record, b"", locked_since_ms=since)
 
 
-IN_FLIGHT = IdempotencyInFlightError("it is being worked on")
+IN_FLIGHT = IdempotencyInFlightError("the key is in progress")
 
 
 @pytest.mark.parametrize("waited", [None, 0, 1, 5_000, 45_000, 49_999])

@@ -278,7 +278,7 @@ async def test_a_name_that_stands_for_another_use(crew: Crew) -> None:
     async def do(ctx: TaskContext) -> Any:
         await ctx.step("mail#2", effect, "other")
         await ctx.step("mail", effect, "first")
-        with pytest.raises(StepJournalError, match=r"'mail#2' has the name that stands for another use"):
+        with pytest.raises(StepJournalError, match=r"'mail#2' is used twice"):
             await ctx.step("mail", effect, "second")
 
     script["now"] = do

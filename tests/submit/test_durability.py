@@ -55,9 +55,9 @@ async def test_the_push_the_task_the_setting_in_this_order(crew: Crew) -> None:
 
 @pytest.mark.parametrize("level", ["disk", "", 5, None.__class__])
 async def test_there_is_no_other(level: Any) -> None:
-    with pytest.raises(ConfigurationError, match="durability is memory, fsync, replicated"):
+    with pytest.raises(ConfigurationError, match="durability must be one of memory, fsync, replicated"):
         plain.with_options(durability=level)
-    with pytest.raises(ConfigurationError, match="durability is memory, fsync, replicated"):
+    with pytest.raises(ConfigurationError, match="durability must be one of memory, fsync, replicated"):
         rl_task(durability=level)(lambda: None)
 
 

@@ -400,7 +400,7 @@ async def test_a_newer_one_replaces_one_that_waits(crew: Crew, delay: int) -> No
 
 @pytest.mark.parametrize("policy", ["ignore", "", None, 5])
 async def test_there_is_no_other_policy(policy: Any) -> None:
-    with pytest.raises(ConfigurationError, match="on_duplicate is return, raise or replace"):
+    with pytest.raises(ConfigurationError, match="on_duplicate must be return, raise or replace"):
         TaskOptions("t", on_duplicate=policy)
 
 

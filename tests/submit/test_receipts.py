@@ -129,7 +129,9 @@ def test_invalid_receipt_arguments_are_reported(client: Client) -> None:
     for wrong in (None, "", 5):
         with pytest.raises(ConfigurationError, match="a receipt is made from a task's id, as a push gave it, not from"):
             echo.sync_receipt(wrong)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="timeout is a number of seconds, or None to wait for ever, not '5'"):
+    with pytest.raises(
+        ConfigurationError, match="timeout must be a number of seconds, or None to wait for ever, not '5'"
+    ):
         echo.sync_receipt("nothing").result(timeout="5")  # type: ignore[arg-type]
 
 

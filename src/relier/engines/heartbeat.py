@@ -173,7 +173,9 @@ class HeartbeatThread(threading.Thread):
     def _register(self, worker_id: str) -> None:
         sent = time.monotonic()
         if not self._store.run(self._ledger.register(worker_id, self._lease_ms, self._about)):
-            raise RelierError(f"the ledger refused the new worker id {worker_id} as a lost one; start the worker again")
+            raise RelierError(
+                f"the ledger refused the worker id {worker_id}: it counts as lost; start the worker again"
+            )
         self._liveness.worker_id = worker_id  # first: no attempt of the old worker id may see the new trust
         self._liveness.trusted_until = sent + self._lease * 0.8
 

@@ -48,8 +48,8 @@ def run_worker(settings: Settings, options: WorkerOptions) -> NoReturn:
     start_logging(settings.log_level, settings.log_format)  # after the import, which may configure logging
     if not any(registry.known_tasks()):
         raise WorkerInitializationError(
-            f"there is no task in {', '.join(options.modules) or 'no module'}; decorate functions with @rl_task and "
-            f"name the module that defines them"
+            f"no tasks found in {', '.join(options.modules) or 'any module, because none was given'}; decorate "
+            f"functions with @rl_task, and give the module that defines them"
         )
     pipe = os.environ.pop(REPORT_FD, None)
     options = replace(options, origin=options.origin.without(REPORT_FD))

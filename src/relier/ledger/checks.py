@@ -43,7 +43,7 @@ def check_name(what: str, value: object) -> None:
 def check_key(what: str, value: object) -> None:
     """Check a key: any text. A long one is stored as its digest."""
     if not encoded_size(value):
-        raise InvalidSubmissionError(f"{what} must be text and not empty, not {value!r:.60}; nothing was written")
+        raise InvalidSubmissionError(f"{what} must be non-empty text, not {value!r:.60}; nothing was written")
 
 
 def check_bytes(what: str, value: object, limit: int) -> None:
@@ -89,8 +89,8 @@ def check_submission(task: Submission, max_payload_bytes: int, *, joins: bool = 
         check_number("tomb_ttl_ms", task.tomb_ttl_ms, 1)
     if task.on_lost not in {"retry", "bury", "hold"} or task.on_conflict not in {"return", "replace"}:
         raise InvalidSubmissionError(
-            f"on_lost is retry, bury or hold and on_conflict return or replace, not {task.on_lost!r:.40} and "
-            f"{task.on_conflict!r:.40}"
+            f"on_lost must be retry, bury or hold, and on_conflict return or replace, not {task.on_lost!r:.40} "
+            f"and {task.on_conflict!r:.40}"
         )
 
 

@@ -199,7 +199,7 @@ def task(task_id: str, born: str, raw: Any) -> Task:
     if not raw[0]:
         if born and text(raw[6]) != born:
             raise StoreEmptiedError(
-                f"task {task_id} is lost: the store was emptied or replaced after it was accepted (its birth mark was "
+                f"task {task_id} is lost: the store was emptied or replaced after it was accepted (the birth mark was "
                 f"{born}, now it is {text(raw[6]) or 'none'}); restore the store from a backup, or push the task again"
             )
         raise TaskNotFoundError(f"there is no task {task_id}: it never existed, or its record has expired")

@@ -111,7 +111,7 @@ class IdempotencyLock:
             log.warning("lock %.80r already has a result, the new one is dropped; check already_executed", self.key)
             return
         if self._held is None:
-            raise RelierError(f"set_result of lock {self.key!r:.80} was called outside its block; nothing was kept")
+            raise RelierError(f"set_result of lock {self.key!r:.80} was called outside its block; nothing was stored")
         self._conclusion = self._held.conclude(self._keep_ms, codec.encode(value, self._named_result))
 
     @property
@@ -193,7 +193,7 @@ class IdempotencyLock:
 
     def _new_hold(self) -> HeldKey:
         if self._held is not None:
-            raise RelierError(f"lock {self.key!r:.80} is already entered; make a lock of its own for each block")
+            raise RelierError(f"lock {self.key!r:.80} is already entered; create a separate lock for each block")
         self.state, self._conclusion = None, None
         client = default_client()
         ms = max(1, round(1000 * client.settings.idempotency_inflight_ttl))
@@ -218,8 +218,8 @@ class IdempotencyLock:
         if answer.state is LockState.IN_FLIGHT:
             who = f"task {answer.task_id} on worker {answer.holder}" if answer.task_id else f"process {answer.holder}"
             raise IdempotencyInFlightError(
-                f"{self.key!r:.80} is being worked on by {who}, which holds it for at most {answer.left_ms / 1000:g} s "
-                f"more unless it renews it; nothing was run; try again later",
+                f"{self.key!r:.80} is in progress: {who} runs its block and holds the key for at most "
+                f"{answer.left_ms / 1000:g} s unless it renews it; nothing was run; try again later",
                 answer.task_id,
             )
         if answer.state is LockState.COMPLETED:

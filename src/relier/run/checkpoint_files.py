@@ -53,7 +53,7 @@ class Named:
         if len(name) > LONGEST_NAME:
             raise CheckpointStoreError(
                 f"the id of task {self.task_id:.60}… is too long for the name of a file, so its checkpoints cannot be "
-                f"larger than RELIER_CHECKPOINT_MAX_INLINE_BYTES; choose shorter ids, or keep less"
+                f"larger than RELIER_CHECKPOINT_MAX_INLINE_BYTES; choose shorter ids, or save less"
             )
         return f"{self.born}/{name}" if self.born else name
 
@@ -152,7 +152,7 @@ class RemoteFolder:
             self._fs, self._root = fsspec.core.url_to_fs(f"{url}/{below}")
         except Exception as error:  # whatever the backend raises
             raise ConfigurationError(
-                f"RELIER_CHECKPOINT_DIR is {self._shown!r}, and fsspec does not take it ({type(error).__name__}: "
+                f"RELIER_CHECKPOINT_DIR is {self._shown!r}, which fsspec does not accept ({type(error).__name__}: "
                 f"{error}); correct it, or install what its protocol needs"
             ) from error
 

@@ -81,7 +81,7 @@ class Checkpoints:
         if folder is None:
             raise CheckpointTooLargeError(
                 f"the checkpoint is {len(packed):,} bytes compressed, the limit is {self._most:,} "
-                f"(RELIER_CHECKPOINT_MAX_INLINE_BYTES); keep less, or set RELIER_CHECKPOINT_DIR to a shared folder"
+                f"(RELIER_CHECKPOINT_MAX_INLINE_BYTES); save less, or set RELIER_CHECKPOINT_DIR to a shared folder"
             )
         name = Named(self._task_id, self._fence, seq, self._born()).file
         folder.write(name, packed)

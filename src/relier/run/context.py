@@ -126,8 +126,8 @@ class TaskContext:
         if self.suspect:
             self.gave_up = True
             raise LeaseLostError(
-                f"attempt {self.attempt} of {self.task_id} is suspect: its worker has not reached the "
-                f"store for nearly a lease; stop here, the task runs again"
+                f"attempt {self.attempt} of {self.task_id} may be lost: its worker has not reached the store for "
+                f"nearly a whole lease; stop here; the task will run again"
             )
         self._stop_if_lost()
 
@@ -307,7 +307,9 @@ class TaskContext:
     def step_sync(self, name: str, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """Call `fn` once and record its result like `step`, for `def` tasks."""
         if inspect.iscoroutinefunction(fn):
-            raise StepJournalError(f"the step {name!r} calls an async function, which step_sync cannot await: use step")
+            raise StepJournalError(
+                f"the step {name!r} calls an async function, which step_sync cannot await: use ctx.step"
+            )
         step, value = self._steps.begin(name, self._main_line), _NOT_CALLED
         if step.progress is Progress.RUNS:
             with doing(step):

@@ -113,8 +113,8 @@ class Journal:
         check_name("the name of a step, with the number of its use,", step.field)
         if step.field in self._called:
             raise StepJournalError(
-                f"the step {step.field!r} has the name that stands for another use of {name.rpartition('#')[0]!r} or "
-                f"{name!r}: call one of them something else"
+                f"the step name {step.field!r} is used twice: a repeated step gets a number as its suffix, and another "
+                f"step already has that name; rename one of them"
             )
         if main:
             self._check_order(step.field, place)

@@ -233,7 +233,9 @@ class PollSchedule:
 
     def __init__(self, seconds: float | None, *, seen: bool = False) -> None:
         if seconds is not None and not isinstance(seconds, int | float):
-            raise ConfigurationError(f"timeout is a number of seconds, or None to wait for ever, not {seconds!r:.60}")
+            raise ConfigurationError(
+                f"timeout must be a number of seconds, or None to wait for ever, not {seconds!r:.60}"
+            )
         self._begun = time.monotonic()
         self._until = None if seconds is None else self._begun + seconds
         self._next = FIRST_POLL_S

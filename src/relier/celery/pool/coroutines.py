@@ -119,7 +119,7 @@ async def _run_as_task_body(work: Coroutine[Any, Any, Any]) -> Any:
     except asyncio.CancelledError:
         if code.disturbed:
             raise Reject(
-                "code of another task cancelled an asyncio task of this one; the task runs again", requeue=True
+                "the code of another task cancelled a part of this task; the task runs again", requeue=True
             ) from None
         raise
 

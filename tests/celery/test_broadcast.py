@@ -12,7 +12,7 @@ SEND = "sell.apply_async(('tea',), queue='everyone', declare=[app.amqp.queues['e
 
 
 @pytest.mark.parametrize("producer", ["ours", "plain"])
-def test_every_worker_runs_it(shop: Shop, producer: str) -> None:
+def test_every_worker_runs_a_broadcast_task(shop: Shop, producer: str) -> None:
     shop.env["SHOP_BROADCAST"] = "1"
     for name in ("one", "two"):
         shop.worker("-P", "solo", "-n", f"{name}@shop")

@@ -37,6 +37,6 @@ os._exit(0)
     [("confirm_before_flush(pool, lambda: make_turn(hub), 5.0)", 2), ("", 0)],
     ids=["ours", "as Celery has it"],
 )
-def test_a_process_that_was_given_something_is_heard(shop: Shop, hears: str, told: int) -> None:
+def test_flush_waits_for_the_reports_of_a_busy_process(shop: Shop, hears: str, told: int) -> None:
     """That it has begun, and that it has ended."""
     assert f"told {told} times" in shop.run(POOL.format(hears=hears))

@@ -48,7 +48,7 @@ def record(app: Any, task_id: str) -> Record:
 
 
 @pytest.mark.parametrize("broker", [BROKER, [BROKER, "redis://127.0.0.1:2"], f"{BROKER};redis://127.0.0.1:2"])
-def test_a_list_of_brokers_is_of_the_kind_of_its_first(make: Make, broker: Any) -> None:
+def test_a_list_of_brokers_has_the_transport_of_the_first(make: Make, broker: Any) -> None:
     app = make(broker)
     first, last = (record(app, app.send_task("shop.sell", priority=priority).id) for priority in (0, 9))
     assert (first.spec.priority, last.spec.priority) == (0, -9)  # on Redis Celery's 0 comes first
@@ -56,7 +56,7 @@ def test_a_list_of_brokers_is_of_the_kind_of_its_first(make: Make, broker: Any) 
 
 
 @pytest.mark.parametrize("broker", [BROKER, "amqp://127.0.0.1:1", "memory://"])
-def test_every_message_has_a_priority_as_kombu_gives_it_one(make: Make, broker: str) -> None:
+def test_every_message_has_the_priority_that_kombu_would_set(make: Make, broker: str) -> None:
     app = make(broker)
     client = adoption_of(app).client
     sent = [app.send_task("shop.sell", **named) for named in ({}, {"priority": None}, {"priority": 3})]
@@ -82,7 +82,7 @@ def test_a_ledger_that_is_away_is_an_operational_error(settings: Settings) -> No
 
 
 @pytest.mark.parametrize("backend", ["cache+memory://", "redis://127.0.0.1:1"])
-def test_a_backend_that_was_made_before_gives_way_to_ours(make: Make, backend: str) -> None:
+def test_a_backend_created_before_install_is_replaced(make: Make, backend: str) -> None:
     early = []
     app = make(before=lambda app: early.append(app.backend), backend=backend)
     assert issubclass(type(app.backend), type(early[0]))
@@ -103,7 +103,7 @@ def test_results_can_be_pickled(make: Make, server: Server) -> None:
 
 
 @pytest.mark.parametrize("args", [(), (None,), (None, True), (None, True, "SIGKILL")])
-def test_revoke_takes_its_arguments_by_place(make: Make, server: Server, args: tuple[Any, ...]) -> None:
+def test_revoke_accepts_positional_arguments(make: Make, server: Server, args: tuple[Any, ...]) -> None:
     app = make(server.tcp_url)
     sent = app.send_task("shop.sell")
     app.control.revoke(sent.id, *args)
@@ -114,7 +114,7 @@ def test_revoke_takes_its_arguments_by_place(make: Make, server: Server, args: t
 def render(tenant: str) -> None: ...
 
 
-def test_an_rl_task_that_celery_sends_by_its_name_has_its_limits(make: Make) -> None:
+def test_admission_limits_apply_to_an_rl_task_sent_by_name(make: Make) -> None:
     app = make()
     for _ in range(2):
         app.send_task("shop.render", ("one",))

@@ -27,7 +27,7 @@ def is_awake(jobs: Jobs) -> bool:
     return bool(select.select([jobs.fileno()], [], [], 0)[0])
 
 
-async def test_what_is_given_wakes_and_is_taken_once() -> None:
+async def test_a_job_wakes_the_main_thread_and_is_taken_once() -> None:
     jobs, job = Jobs(), job_of()
     jobs.give(job)
     assert is_awake(jobs)
@@ -44,7 +44,7 @@ async def test_the_first_end_counts() -> None:
     assert job.ended
 
 
-async def test_what_a_process_reported_before_it_died_counts() -> None:
+async def test_a_result_reported_before_the_process_died_counts() -> None:
     job = job_of()
     job.process_died("gone", grace=0.01)
     job.settle(Done(b"1"))
@@ -61,7 +61,7 @@ async def test_a_report_of_how_a_process_ended_counts_even_after_its_end_was_not
     assert await other.future == Died("its process is gone")
 
 
-async def test_a_task_that_left_by_itself_knows_best_how() -> None:
+async def test_the_tasks_own_exit_code_wins_over_the_pools() -> None:
     job = job_of()
     job.own_exit = "it exited with code 3"
     job.process_died(job.own_exit, grace=0.05)
@@ -84,11 +84,11 @@ async def test_an_exit_is_reported_with_its_code(code: Any, means: str) -> None:
         ("Worker exited prematurely: signal 9 (SIGKILL) Job: 39.", "signal 9 (SIGKILL)"),
     ],
 )
-async def test_billiards_word_on_an_end_is_put_into_ours(text: str, means: str) -> None:
+async def test_billiards_description_of_an_exit_is_translated(text: str, means: str) -> None:
     assert means in exit_cause(WorkerLostError(text))
 
 
-async def test_a_main_thread_that_takes_nothing_is_unresponsive_until_it_does() -> None:
+async def test_the_main_thread_is_unresponsive_until_it_takes_a_job() -> None:
     """Also once its jobs were taken back: else it would get the next ones, and the next."""
     jobs, job = Jobs(), job_of()
     assert not jobs.unresponsive_for(0)
@@ -101,7 +101,7 @@ async def test_a_main_thread_that_takes_nothing_is_unresponsive_until_it_does() 
     assert not jobs.unresponsive_for(0)
 
 
-async def test_at_the_end_whoever_has_not_begun_goes_back() -> None:
+async def test_jobs_that_have_not_started_are_handed_back_at_shutdown() -> None:
     started: list[Job] = []
     jobs, waiting, taken, running = Jobs(), job_of(), job_of(), job_of(started)
     for job in (taken, running):
@@ -116,7 +116,7 @@ async def test_at_the_end_whoever_has_not_begun_goes_back() -> None:
     assert not running.future.done()
 
 
-async def test_what_the_pool_has_may_have_begun_and_is_given_a_moment_to_tell() -> None:
+async def test_a_job_in_the_pool_gets_time_to_report_that_it_started() -> None:
     jobs, job = Jobs(), job_of()
     jobs.give(job)
     jobs.take()

@@ -73,7 +73,7 @@ def joined(app: Any, group_id: str, body: Any, parts: dict[str, bytes]) -> tuple
 
 
 @pytest.mark.parametrize("nested", [True, False])
-def test_a_backend_that_counts_parts_itself_leaves_it_to_the_ledger(make: Make, nested: bool) -> None:
+def test_a_backend_that_counts_parts_leaves_counting_to_the_ledger(make: Make, nested: bool) -> None:
     app = make("cache+memory://")
     _, body = frozen(app, nested=nested)
     assert (body["chord_size"], body.get(NESTED, False)) == ((3, True) if nested else (2, False))
@@ -85,7 +85,7 @@ def parts_of(header: Any) -> dict[str, bytes]:
     return found | {f"{n:09d}.{leaf.id}": b"%d" % (n + 3) for n, leaf in enumerate(last.results)}
 
 
-def test_every_value_is_where_its_member_is(make: Make) -> None:
+def test_every_value_is_at_the_position_of_its_member(make: Make) -> None:
     app = make("cache+memory://")
     header, body = frozen(app, nested=True)
     report, collector = joined(app, header.id, body, parts_of(header))
@@ -95,7 +95,7 @@ def test_every_value_is_where_its_member_is(make: Make) -> None:
 
 
 @pytest.mark.skipif(celery.VERSION < (5, 7), reason="there is no such setting")
-def test_the_shape_of_a_chord_is_kept_as_long_as_plain_celery_keeps_it(make: Make, broker: Server) -> None:
+def test_the_result_tree_is_kept_as_long_as_in_plain_celery(make: Make, broker: Server) -> None:
     app = make(f"{broker.tcp_url}/0")
     app.conf.update(result_expires=60, result_chord_expires=600)
     header, _ = frozen(app, nested=True)
@@ -103,7 +103,7 @@ def test_the_shape_of_a_chord_is_kept_as_long_as_plain_celery_keeps_it(make: Mak
     assert GroupResult.restore(header.id, app=app) == header
 
 
-def test_where_nobody_knows_who_belongs_where_the_chord_fails(make: Make) -> None:
+def test_a_chord_fails_if_its_result_tree_is_lost(make: Make) -> None:
     app = make("cache+memory://")
     header, body = frozen(app, nested=True)
     header.delete()
@@ -120,7 +120,7 @@ def test_a_backend_that_is_away_makes_the_chord_wait(make: Make) -> None:
     assert (report.state, report.requeue, collector.follow_ups) == (states.RETRY, True, [])
 
 
-def test_values_that_do_not_fit_into_a_payload_are_read_where_they_are_kept(make: Make) -> None:
+def test_values_too_large_for_a_payload_are_read_from_the_backend(make: Make) -> None:
     app = make("cache+memory://")
     header, body = frozen(app, nested=False)
     texts = ["a" * 700_000, "b" * 700_000]
@@ -136,7 +136,7 @@ def test_values_that_do_not_fit_into_a_payload_are_read_where_they_are_kept(make
     assert app.AsyncResult("body").state == states.FAILURE
 
 
-def test_a_body_waits_for_the_backend_that_keeps_its_values(make: Make) -> None:
+def test_a_body_waits_while_the_backend_with_its_values_is_away(make: Make) -> None:
     with pytest.raises(Reject) as caught:
         fetch_stored_values(
             make(AWAY), Collector("body", "celery"), {"id": "body", "args": [{STORED_VALUES: "g.parts"}]}

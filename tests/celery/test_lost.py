@@ -66,7 +66,7 @@ def test_an_error_callback_is_called_for_a_task_whose_workers_died_too_often(sho
     assert (dead.record.state, dead.record.reason) == (State.DEAD, "max_resurrections_exceeded")
 
 
-def test_after_as_many_deaths_as_it_may_have_it_still_runs(shop: Shop) -> None:
+def test_a_task_still_runs_after_max_resurrections_deaths(shop: Shop) -> None:
     (task_id,) = shop.run("print(weigh.apply_async(('tea',), link_error=complain.s()).id)").split()
     die(shop, MAX_RESURRECTIONS)
     shop.worker("-P", "solo")
@@ -74,7 +74,7 @@ def test_after_as_many_deaths_as_it_may_have_it_still_runs(shop: Shop) -> None:
     shop.fleet.wait_done([task_id])
 
 
-def test_what_nobody_waits_for_is_an_ordinary_record(shop: Shop) -> None:
+def test_a_task_whose_failure_nothing_awaits_keeps_the_default_limit(shop: Shop) -> None:
     (plain, linked) = shop.run("print(sell.delay(1).id, sell.apply_async((2,), link_error=complain.s()).id)").split()
     assert shop.fleet.get(plain).record.spec.max_resurrections is None
     assert shop.fleet.get(linked).record.spec.max_resurrections == REPORTED_BY_WORKER

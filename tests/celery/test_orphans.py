@@ -28,7 +28,7 @@ def test_a_worker_that_is_killed_while_it_starts_its_pool_leaves_no_process(shop
     end_of(worker)
 
 
-def test_a_process_that_runs_a_task_ends_after_it(shop: Shop) -> None:
+def test_an_orphaned_process_exits_after_its_task(shop: Shop) -> None:
     worker = shop.worker("-c", "2")
     shop.run("wait_for_customer.delay()")
     wait_until(lambda: shop.printed() == ["waits"], 20, "the task")

@@ -43,7 +43,7 @@ def state_of(app: Any, task_id: str) -> State:
     return state
 
 
-def test_what_waits_is_cancelled_due_or_not(app: Any) -> None:
+def test_purge_cancels_waiting_tasks_due_or_not(app: Any) -> None:
     sell = app.tasks["shop.sell"]
     waits = [sell.delay(1), sell.apply_async((2,), countdown=600), sell.apply_async((3,), queue="parcels")]
     elsewhere = sell.apply_async((4,), queue="of-others")
@@ -61,7 +61,7 @@ def test_more_than_a_page_is_cancelled(app: Any, monkeypatch: pytest.MonkeyPatch
     assert app.control.purge() == 10
 
 
-def test_what_a_worker_has_taken_runs(app: Any) -> None:
+def test_purge_leaves_claimed_tasks_alone(app: Any) -> None:
     taken = app.tasks["shop.sell"].delay(1)
     client = adoption_of(app).client
     client.run(client.ledger.register("worker", 60_000))

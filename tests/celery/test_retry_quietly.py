@@ -37,7 +37,7 @@ def app(shop: Shop) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("size", [10, 700_000])
-def test_what_was_sent_before_a_process_died_is_not_sent_again(shop: Shop, app: Any, size: int) -> None:
+def test_tasks_sent_before_a_process_died_are_not_sent_again(shop: Shop, app: Any, size: int) -> None:
     """It died after that, and before its worker was told of the retry. Callbacks have other ids each time; one that has
     no room in a message of ours is the exception."""
     adoption = adoption_of(app)

@@ -35,7 +35,7 @@ print(json.dumps([[span["op"], span["description"], span["data"].get("messaging.
 @pytest.mark.skipif(
     find_spec("sentry_sdk") is None, reason="sentry-sdk is not installed"
 )  # importing it imports eventlet
-def test_a_push_has_the_spans_that_a_plain_one_has(shop: Shop) -> None:
+def test_a_push_has_the_same_spans_as_in_plain_celery(shop: Shop) -> None:
     plain, adopted = shop.plain(TRACED), shop.run(TRACED)
     spans = json.loads(adopted.splitlines()[-1])
     assert spans == json.loads(plain.splitlines()[-1])

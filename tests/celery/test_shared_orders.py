@@ -17,7 +17,7 @@ def board() -> SharedOrders:
     return board
 
 
-def test_a_lease_is_trusted_only_by_attempts_of_its_boot(board: SharedOrders) -> None:
+def test_a_lease_is_trusted_only_by_attempts_of_its_worker_id(board: SharedOrders) -> None:
     board.share_lease("one", 12.5)
     assert (board.trusted_until("one"), board.is_lost("one")) == (12.5, False)
     board.share_lease("reborn", 20.0)

@@ -53,14 +53,14 @@ def unpacked(tasks: tuple[Submission, ...]) -> list[Submission]:
 
 
 @pytest.mark.parametrize("n", [1, MAX_FOLLOW_UPS, MAX_FOLLOW_UPS + 1, 3000])
-def test_all_come_out_as_they_went_in(settings: Settings, n: int) -> None:
+def test_packed_follow_ups_are_unpacked_unchanged(settings: Settings, n: int) -> None:
     tasks = [task(i) for i in range(n)]
     out = spread(OfTest(settings), collected(tasks))
     assert len(out) <= MAX_FOLLOW_UPS
     assert unpacked(out) == tasks
 
 
-def test_few_travel_as_they_are(settings: Settings) -> None:
+def test_few_follow_ups_are_not_packed(settings: Settings) -> None:
     tasks = [task(i) for i in range(MAX_FOLLOW_UPS)]
     assert spread(OfTest(settings), collected(tasks)) == tuple(tasks)
 
@@ -74,7 +74,7 @@ def test_batches_keep_within_the_largest_payload(server: Any) -> None:
     assert unpacked(out) == tasks
 
 
-def test_what_is_too_large_to_be_packed_travels_alone(server: Any) -> None:
+def test_a_follow_up_too_large_to_pack_is_sent_alone(server: Any) -> None:
     settings = Settings(redis_url=server.url, max_payload_bytes=20_000)
     tasks = [task(i, 15_000) for i in range(600)]
     assert spread(OfTest(settings), collected(tasks)) == tuple(tasks)
@@ -88,7 +88,7 @@ def test_batches_of_batches(server: Any) -> None:
     assert unpacked(out) == tasks
 
 
-def test_a_join_stays_for_its_part(settings: Settings) -> None:
+def test_a_join_is_not_packed(settings: Settings) -> None:
     join = Submission(id="j", name="relier.chord", payload=b"", delay_ms=1, join=Join(2, "p"))
     out = spread(OfTest(settings), collected([*(task(i) for i in range(2000)), join]))
     assert join in out

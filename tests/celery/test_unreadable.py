@@ -31,7 +31,7 @@ def dead(shop: Shop) -> int:
     return shop.fleet.stats().by_state()[State.DEAD]
 
 
-def test_what_cannot_be_read_is_a_dead_letter_and_the_worker_goes_on(shop: Shop) -> None:
+def test_an_unreadable_message_becomes_a_dead_letter_and_the_worker_continues(shop: Shop) -> None:
     shop.worker()
     for raw in (
         b"\xff no JSON",
@@ -48,7 +48,7 @@ def test_what_cannot_be_read_is_a_dead_letter_and_the_worker_goes_on(shop: Shop)
     assert {task["name"] for task in json.loads(told)["tasks"]} == {"relier.garbage"}
 
 
-def test_a_message_that_comes_twice_is_parked_once(shop: Shop) -> None:
+def test_a_message_delivered_twice_is_buried_once(shop: Shop) -> None:
     shop.worker()
     for _ in range(3):
         shop.broker.command("LPUSH", "celery", b"the same rubbish")
@@ -86,7 +86,7 @@ def letters(shop: Shop) -> dict[str, dict[str, Any]]:
     return found
 
 
-def test_each_letter_has_its_own_reason_also_one_that_another_worker_left_behind(shop: Shop) -> None:
+def test_each_dead_letter_keeps_its_own_reason_even_one_left_by_another_worker(shop: Shop) -> None:
     unreadable = UnreadableMessages(SimpleNamespace(client=shop.fleet.client), None, str)  # type: ignore[arg-type]
     letter, _ = unreadable._dead_letter(b"left behind", "celery", failure_of(KeyError("task")))
     shop.fleet.store.run(shop.fleet.ledger.submit([letter]))
@@ -99,7 +99,7 @@ def test_each_letter_has_its_own_reason_also_one_that_another_worker_left_behind
     assert found[other]["message"] == b"\xff no JSON"
 
 
-def test_a_message_that_is_too_large_is_put_aside_whole_and_does_not_come_again(shop: Shop) -> None:
+def test_a_message_too_large_to_bury_is_moved_aside_and_not_redelivered(shop: Shop) -> None:
     worker = shop.worker("-P", "solo")
     shop.plain("sell.apply_async(('x' * 2_000_000,), task_id='large'); sell.delay('tea')")
     wait_until(lambda: shop.printed() == ["sold tea"] and dead(shop) == 1, 20, "a sale and a dead letter")
@@ -113,14 +113,14 @@ def test_a_message_that_is_too_large_is_put_aside_whole_and_does_not_come_again(
     assert worker.said().count("the whole message is in the broker's queue relier.garbage") == 1
 
 
-def test_bytes_nobody_can_read_that_are_too_large_are_put_aside_too(shop: Shop) -> None:
+def test_unreadable_bytes_too_large_to_bury_are_moved_aside(shop: Shop) -> None:
     shop.worker("-P", "solo")
     shop.broker.command("LPUSH", "celery", b"\xff" * 2_000_000)
     wait_until(lambda: dead(shop) == 1, 20, "a dead letter")
     wait_until(lambda: shop.broker.command("LRANGE", "relier.garbage", "0", "-1") == [b"\xff" * 2_000_000], 5, "it")
 
 
-def test_a_message_that_the_ledger_never_takes_is_a_dead_letter_with_its_reason(shop: Shop) -> None:
+def test_a_message_the_ledger_can_never_accept_becomes_a_dead_letter(shop: Shop) -> None:
     worker = shop.worker("-P", "solo")
     shop.broker.command(
         "LPUSH", "celery", message({"task": "tests.support.celery_shop_app.sell", "id": "not one word"}, **JSON)
@@ -133,7 +133,7 @@ def test_a_message_that_the_ledger_never_takes_is_a_dead_letter_with_its_reason(
     assert "message returned to the broker" not in worker.said()
 
 
-def test_somebody_who_waits_for_a_plain_producers_task_is_seen(shop: Shop) -> None:
+def test_an_error_callback_of_a_plain_producers_task_is_noticed(shop: Shop) -> None:
     (task_id,) = shop.plain("print(sell.apply_async(('tea',), link_error=complain.s()).id)").split()
     shop.worker("-P", "solo")
     wait_until(lambda: shop.printed() == ["sold tea"], 20, "a sale")

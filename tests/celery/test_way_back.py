@@ -11,7 +11,7 @@ from tests.celery.conftest import Shop
 from tests.support.fleet import wait_until
 
 
-def test_what_waits_goes_to_the_broker_and_a_plain_worker_runs_it(shop: Shop) -> None:
+def test_waiting_tasks_return_to_the_broker_and_a_plain_worker_runs_them(shop: Shop) -> None:
     shop.run("sell.delay('tea'); sell.apply_async(('jam',), countdown=0.5)")
     code, told = shop.rl("celery", "drain", "-A", "tests.support.celery_shop_app", "--dry-run")
     assert (code, told.strip()) == (0, "2 tasks would be sent to the broker.")

@@ -44,7 +44,7 @@ def test_a_running_task_that_is_cancelled_is_stopped(shared: Stage, kind: str) -
     assert len(shared.notes("runs")) == 1
 
 
-def test_a_task_in_line_for_a_process_of_its_own_can_be_cancelled(shared: Stage) -> None:
+def test_a_task_waiting_for_an_isolated_process_can_be_cancelled(shared: Stage) -> None:
     """It is claimed, but waits for others: nobody must wait for those to cancel it."""
     processes = shared.engine.alone
     before = tasks.wait_alone.push_many([(shared.place,)] * processes)
@@ -114,7 +114,7 @@ def test_a_task_that_has_ended_cannot_be_cancelled(shared: Stage) -> None:
     assert [done.state(), dead.state()] == [TaskState.DONE, TaskState.DEAD]
 
 
-def test_a_cancel_is_bound_to_the_attempt_it_met(shared: Stage) -> None:
+def test_a_cancel_applies_only_to_the_attempt_that_was_running(shared: Stage) -> None:
     """A request that an earlier attempt was asked, and that is heard late, does not hit the one that runs now."""
     receipt = tasks.fails_then_waits.push(shared.place)
     first, _ = shared.wait_for_notes("runs", 2)
@@ -142,7 +142,7 @@ def test_a_task_that_was_asked_to_end_and_died_of_something_else_can_be_replayed
 
 
 @pytest.mark.core
-def test_a_worker_goes_on_after_many_cancels(shared: Stage) -> None:
+def test_a_worker_continues_after_many_cancels(shared: Stage) -> None:
     count = min(10, shared.engine.at_once)
     receipts = tasks.wait_def.push_many([(shared.place,)] * count)
     shared.wait_for_notes("runs", count)

@@ -40,7 +40,7 @@ def send(producer: Any, name: str, *args: Any) -> SyncTaskReceipt[Any]:
     return SyncTaskReceipt[Any](producer.send_task(f"conformance.{name}", args, queue="default").id)
 
 
-def test_an_adopted_task_that_is_cancelled_is_ended_and_its_worker_goes_on(stage: Stage, producer: Any) -> None:
+def test_cancelling_an_adopted_task_stops_it_and_not_its_worker(stage: Stage, producer: Any) -> None:
     stage.start_worker()
     receipt = send(producer, "wait_by_celery", stage.place)
     stage.wait_for_notes("runs")
@@ -51,7 +51,7 @@ def test_an_adopted_task_that_is_cancelled_is_ended_and_its_worker_goes_on(stage
     assert stage.count("revived") == 0
 
 
-def test_celery_logs_what_happens_to_adopted_tasks_and_hooks_hear_it_too(stage: Stage, producer: Any) -> None:
+def test_celery_logs_the_events_of_adopted_tasks_and_hooks_get_them_too(stage: Stage, producer: Any) -> None:
     module = "tests.support.conformance.event_tasks"
     worker = stage.start_worker(module, env={"EVENTS_FOLDER": stage.place})
     double, failed = send(producer, "double", 4), send(producer, "fail_by_celery")
@@ -68,7 +68,7 @@ def test_celery_logs_what_happens_to_adopted_tasks_and_hooks_hear_it_too(stage: 
     assert not worker.says("task dead: ")
 
 
-def test_an_adopted_task_that_forks_and_comes_back_in_both_processes(stage: Stage, producer: Any) -> None:
+def test_an_adopted_task_that_forks_and_returns_in_both_processes(stage: Stage, producer: Any) -> None:
     """The copy would answer for the process of the pool it was forked from, over the same pipe."""
     worker = stage.start_worker()
     sent = [send(producer, "fork_by_celery", stage.place) for _ in range(3)]
@@ -80,7 +80,7 @@ def test_an_adopted_task_that_forks_and_comes_back_in_both_processes(stage: Stag
     assert worker.exit_code() == stage.engine.clean
 
 
-def test_what_a_rate_limit_holds_up_goes_back_at_a_drain(stage: Stage, producer: Any) -> None:
+def test_rate_limited_jobs_are_handed_back_at_a_drain(stage: Stage, producer: Any) -> None:
     worker = stage.start_worker()
     receipts = [send(producer, "once_a_minute", stage.place) for _ in range(2)]
     stage.wait_for_notes("runs")
@@ -93,7 +93,7 @@ def test_what_a_rate_limit_holds_up_goes_back_at_a_drain(stage: Stage, producer:
 
 
 @pytest.mark.parametrize("engine", ["recycled"], indirect=True)
-def test_a_process_that_is_recycled_after_its_task_is_no_death(stage: Stage) -> None:
+def test_a_process_recycled_after_its_task_does_not_count_as_a_death(stage: Stage) -> None:
     stage.start_worker()
     receipts = tasks.count.push_many([(stage.place, number) for number in range(12)])
     assert [one.result(PATIENCE_S) for one in receipts] == [*range(12)]
@@ -102,7 +102,7 @@ def test_a_process_that_is_recycled_after_its_task_is_no_death(stage: Stage) -> 
 
 
 @pytest.mark.parametrize("engine", ["growing"], indirect=True)
-def test_a_pool_that_may_grow_does(stage: Stage) -> None:
+def test_an_autoscaling_pool_grows(stage: Stage) -> None:
     stage.start_worker()
     receipts = tasks.wait.push_many([(stage.place,)] * 3)
     stage.wait_for_notes("runs", 3)

@@ -10,7 +10,7 @@ from tests.support.conformance.stage import PATIENCE_S, Stage
 
 
 @pytest.mark.parametrize("where", tasks.WITH_CONTEXT)
-def test_a_task_knows_what_it_is(shared: Stage, where: str) -> None:
+def test_the_context_identifies_the_task(shared: Stage, where: str) -> None:
     task = tasks.WITH_CONTEXT[where]
     receipt = task.with_options(priority=3).push(1, b=5)
     told = receipt.result(PATIENCE_S)
@@ -48,7 +48,7 @@ def test_the_attempt_and_the_fence_grow_with_every_attempt(shared: Stage) -> Non
     assert receipt.result(PATIENCE_S) == "went"
 
 
-def test_the_proxy_outside_a_task_says_so() -> None:
+def test_task_context_outside_a_task_raises() -> None:
     with pytest.raises(RelierError, match="outside a running task"):
         _ = task_context.task_id
     assert repr(task_context) == "task_context (no task runs here)"

@@ -46,7 +46,7 @@ def test_an_idle_worker_told_to_stop_leaves_at_once(stage: Stage) -> None:
 
 
 @pytest.mark.core
-def test_what_does_not_finish_in_time_is_handed_back_and_runs_elsewhere(stage: Stage) -> None:
+def test_a_task_that_does_not_finish_in_time_is_handed_back_and_runs_elsewhere(stage: Stage) -> None:
     """Without burning an attempt, whatever way it ran."""
     stage.needs(at_once=len(tasks.WAITS))
     worker = stage.start_worker(graceful_shutdown_timeout=0.1)

@@ -104,7 +104,7 @@ def test_a_dead_task_can_be_replayed_with_another_payload(shared: Stage) -> None
 
 
 @pytest.mark.core
-def test_a_failure_is_tried_again_until_it_succeeds(shared: Stage) -> None:
+def test_a_failed_task_is_retried_until_it_succeeds(shared: Stage) -> None:
     receipt = tasks.flaky.push(shared.place, 3)
     assert receipt.result(PATIENCE_S) == "attempt 3"
     assert shared.notes("runs") == ["1", "2", "3"]
@@ -113,7 +113,7 @@ def test_a_failure_is_tried_again_until_it_succeeds(shared: Stage) -> None:
     assert {read_failure(entry.detail).name for entry in history} == {"KeyError"}
 
 
-def test_after_the_last_attempt_it_is_dead_with_every_attempt_in_its_history(shared: Stage) -> None:
+def test_after_the_last_attempt_the_task_is_dead_with_every_attempt_in_its_history(shared: Stage) -> None:
     receipt = tasks.flaky.push(shared.place, 99)
     dead = shared.wait_for_death(receipt)
     assert dead.record.reason == "KeyError"
@@ -133,23 +133,23 @@ def test_a_retry_waits_as_long_as_its_backoff_says(shared: Stage) -> None:
     assert shared.wait_for_death(receipt).record.attempt == 3
 
 
-def test_only_what_retry_on_names_is_tried_again(shared: Stage) -> None:
+def test_only_exceptions_in_retry_on_are_retried(shared: Stage) -> None:
     subclass, other = (tasks.retried_on_lookup.push(shared.place, error) for error in ("KeyError", "ValueError"))
     assert shared.wait_for_death(subclass).record.attempt == 2
     assert shared.wait_for_death(other).record.attempt == 1
 
 
-def test_what_never_on_names_is_not_tried_again(shared: Stage) -> None:
+def test_exceptions_in_never_on_are_not_retried(shared: Stage) -> None:
     never, other = (tasks.never_retried_on_key.push(shared.place, error) for error in ("KeyError", "ValueError"))
     assert shared.wait_for_death(never).record.attempt == 1
     assert shared.wait_for_death(other).record.attempt == 2
 
 
-def test_a_failure_in_a_process_of_its_own_is_tried_again_too(shared: Stage) -> None:
+def test_a_failure_in_an_isolated_process_is_retried(shared: Stage) -> None:
     assert tasks.flaky_alone.push(shared.place, 2).result(PATIENCE_S) == "attempt 2"
 
 
-def test_an_exception_that_cannot_leave_its_process_is_judged_by_its_class_all_the_same(shared: Stage) -> None:
+def test_an_exception_that_cannot_be_pickled_is_still_judged_by_its_class(shared: Stage) -> None:
     again, never = tasks.retried_on_status_alone.push(), tasks.never_retried_on_status_alone.push()
     assert (dead := shared.wait_for_death(again).record).attempt == 2
     assert dead.reason == "StatusError"
@@ -205,7 +205,7 @@ def test_a_result_that_comes_after_the_hard_timeout_does_not_count(shared: Stage
     assert shared.wait_for_death(receipt).record.reason == "TimeoutError"
 
 
-def test_a_hard_timeout_is_a_failure_like_others_and_may_be_tried_again(shared: Stage) -> None:
+def test_a_hard_timeout_can_be_retried_like_other_failures(shared: Stage) -> None:
     receipt = tasks.hang_twice.push(shared.place)
     dead = shared.wait_for_death(receipt)
     assert (dead.record.reason, dead.record.attempt) == ("TimeoutError", 2)
@@ -213,7 +213,7 @@ def test_a_hard_timeout_is_a_failure_like_others_and_may_be_tried_again(shared: 
 
 @pytest.mark.core
 @pytest.mark.parametrize("kind", tasks.SLOW)
-def test_a_soft_timeout_calls_its_hook_once_and_the_task_goes_on(shared: Stage, kind: str) -> None:
+def test_a_soft_timeout_calls_its_hook_once_and_the_task_continues(shared: Stage, kind: str) -> None:
     tasks.add_alone.push(1).result(PATIENCE_S)
     receipt = tasks.SLOW[kind].push(shared.place)
     assert shared.wait_for_notes("soft") == [f"{receipt.id} 1 {receipt.id}"]
@@ -231,7 +231,7 @@ def test_the_soft_timeout_of_a_task_whose_process_still_starts_is_not_lost(stage
     assert receipt.result(PATIENCE_S) == "attempt 1"
 
 
-def test_waiting_for_a_process_of_its_own_is_not_running(shared: Stage) -> None:
+def test_waiting_for_an_isolated_process_does_not_count_as_running(shared: Stage) -> None:
     """More isolated tasks than processes: the time in line does not count towards a timeout."""
     processes = shared.engine.alone
     before = tasks.wait_alone.push_many([(shared.place,)] * (processes + 1))

@@ -11,7 +11,7 @@ from tests.support.conformance.stage import PATIENCE_S, Stage
 
 
 @pytest.mark.core
-def test_a_task_that_cancels_everybody_ends_no_neighbour_and_no_worker(stage: Stage) -> None:
+def test_a_task_that_cancels_all_asyncio_tasks_harms_no_other_task_and_no_worker(stage: Stage) -> None:
     stage.needs(at_once=4)
     worker = stage.start_worker()
     kinds: list[Any] = [tasks.WAITS["async"], tasks.WAITS["def"], tasks.wait_in_branches]
@@ -28,7 +28,7 @@ def test_a_task_that_cancels_everybody_ends_no_neighbour_and_no_worker(stage: St
 
 @pytest.mark.core
 @pytest.mark.parametrize("job", [tasks.fork_on_the_loop, tasks.fork_in_a_thread], ids=["async", "def"])
-def test_a_task_that_forks_and_comes_back_in_both_processes(stage: Stage, job: Any) -> None:
+def test_a_task_that_forks_and_returns_in_both_processes(stage: Stage, job: Any) -> None:
     """The copy ends: what it would tell is told by the process it was forked from."""
     worker = stage.start_worker()
     assert [job.push(stage.place).result(PATIENCE_S) for _ in range(3)] == [True] * 3

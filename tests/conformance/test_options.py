@@ -35,7 +35,7 @@ def test_a_task_with_an_eta_starts_at_that_time(shared: Stage) -> None:
     assert receipt.result(PATIENCE_S) >= eta.timestamp() - 0.001
 
 
-def test_delay_and_eta_say_the_same_moment_in_two_ways(stage: Stage) -> None:
+def test_delay_and_eta_can_name_the_same_moment(stage: Stage) -> None:
     moment = datetime.now(UTC) + timedelta(hours=1)
     by_eta = tasks.when.with_options(eta=moment).push()
     by_delay = tasks.when.with_options(delay=3600).push()
@@ -48,7 +48,7 @@ def test_an_eta_that_has_passed_means_now(shared: Stage) -> None:
     assert receipt.result(PATIENCE_S) == 1
 
 
-def test_a_delay_of_none_at_all_means_now(stage: Stage) -> None:
+def test_a_delay_of_zero_means_now(stage: Stage) -> None:
     assert tasks.aadd.with_options(delay=0).push(1).state() is TaskState.QUEUED
 
 
@@ -137,14 +137,14 @@ def test_tasks_of_higher_priority_go_first_then_the_older(stage: Stage) -> None:
     assert stage.notes("counted") == ["5", "2", "4", "0", "3", "1"]
 
 
-def test_a_task_goes_to_the_queue_of_its_push_or_its_own(shared: Stage) -> None:
+def test_a_task_goes_to_the_queue_of_its_push_or_of_its_options(shared: Stage) -> None:
     by_push, own = tasks.echo.with_options(queue="other").push(1), tasks.echo_on_other.push(2)
     assert [by_push.result(PATIENCE_S), own.result(PATIENCE_S)] == [1, 2]
     assert {shared.record(by_push).queue, shared.record(own).queue} == {"other"}
     assert shared.record(tasks.echo_on_other.with_options(queue="default").push(3)).queue == "default"
 
 
-def test_a_queue_nobody_takes_from_waits(stage: Stage) -> None:
+def test_tasks_wait_in_a_queue_that_no_worker_serves(stage: Stage) -> None:
     waiting = tasks.aadd.with_options(queue="somewhere else").push(1)
     stage.start_worker(concurrency=1)
     assert tasks.aadd.push(2).result(PATIENCE_S) == 2

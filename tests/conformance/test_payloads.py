@@ -60,7 +60,7 @@ def same(one: Any, other: Any) -> bool:
 
 @pytest.mark.core
 @pytest.mark.parametrize("task", [tasks.echo, tasks.echo_alone], ids=["shared process", "isolated"])
-def test_every_type_goes_there_and_back(shared: Stage, task: RlTask[[Any], Any]) -> None:
+def test_every_type_survives_a_round_trip(shared: Stage, task: RlTask[[Any], Any]) -> None:
     receipts = task.push_many([(value,) for value in VALUES.values()])
     results = [receipt.result(PATIENCE_S) for receipt in receipts]
     changed = {
@@ -109,7 +109,7 @@ def test_a_receipt_made_from_an_id_alone_gives_a_models_fields(shared: Stage) ->
 
 
 @pytest.mark.parametrize("task", [tasks.unencodable, tasks.unencodable_alone], ids=["shared process", "isolated"])
-def test_a_result_that_cannot_travel_is_a_dead_letter_that_says_so(shared: Stage, task: RlTask[[], Any]) -> None:
+def test_a_result_that_cannot_be_encoded_becomes_a_dead_letter(shared: Stage, task: RlTask[[], Any]) -> None:
     receipt = task.push()
     dead = shared.wait_for_death(receipt)
     assert dead.record.reason == "PayloadEncodingError"
@@ -117,7 +117,7 @@ def test_a_result_that_cannot_travel_is_a_dead_letter_that_says_so(shared: Stage
         receipt.result()
 
 
-def test_a_result_over_the_limit_is_a_dead_letter_that_says_so(shared: Stage) -> None:
+def test_a_result_over_the_limit_becomes_a_dead_letter(shared: Stage) -> None:
     receipt = tasks.large.push(shared.settings.max_payload_bytes)
     assert shared.wait_for_death(receipt).record.reason == "PayloadTooLargeError"
     with pytest.raises(PayloadTooLargeError, match="the result"):

@@ -50,7 +50,7 @@ async def test_push_works_where_a_loop_runs(shared: Stage) -> None:
 
 
 @pytest.mark.anyio
-async def test_many_pushes_at_once_share_the_way(shared: Stage) -> None:
+async def test_many_concurrent_pushes_all_run(shared: Stage) -> None:
     receipts = await asyncio.gather(*(tasks.aadd.apush(number) for number in range(50)))
     assert await asyncio.gather(*(one.result(PATIENCE_S) for one in receipts)) == [*range(50)]
 
@@ -91,14 +91,14 @@ def test_a_result_of_none_is_none(shared: Stage) -> None:
     assert shared.task(receipt).result is None
 
 
-def test_two_functions_of_one_name_in_two_modules_share_nothing(stage: Stage) -> None:
+def test_functions_of_the_same_name_in_two_modules_are_separate_tasks(stage: Stage) -> None:
     stage.start_worker("tests.support.conformance.tasks", "tests.support.conformance.more_tasks")
     assert tasks.who_am_i.name != more_tasks.who_am_i.name
     receipts = [tasks.who_am_i.push(), more_tasks.who_am_i.push()]
     assert [one.result(PATIENCE_S) for one in receipts] == ["tasks", "more_tasks"]
 
 
-def test_an_argument_that_cannot_travel_is_refused_and_nothing_is_written(stage: Stage) -> None:
+def test_an_argument_that_cannot_be_encoded_is_refused_and_nothing_is_written(stage: Stage) -> None:
     push = tasks.echo.with_options(task_id="refused")
     with pytest.raises(PayloadEncodingError, match=r"argument 'value' → \[1\]"):
         push.push([1, object()])
@@ -109,7 +109,7 @@ def test_an_argument_that_cannot_travel_is_refused_and_nothing_is_written(stage:
 
 
 @pytest.mark.anyio
-async def test_apush_refuses_in_the_same_way(stage: Stage) -> None:
+async def test_apush_refuses_the_same_arguments_as_push(stage: Stage) -> None:
     with pytest.raises(PayloadEncodingError):
         await tasks.echo.apush(object())
     with pytest.raises(PayloadEncodingError):
@@ -173,14 +173,14 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("kind", SCRIPTS)
-def test_a_script_pushes_by_the_settings_of_its_environment_and_ends_in_silence(shared: Stage, kind: str) -> None:
+def test_a_script_uses_the_settings_of_its_environment_and_exits_without_output(shared: Stage, kind: str) -> None:
     env = os.environ | environment_of(shared.settings)
     command = [sys.executable, "-W", "error", "-c", SCRIPTS[kind]]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
     assert (done.stdout.strip(), done.stderr, done.returncode) == ("21", "", 0)
 
 
-def test_the_trace_goes_from_a_push_to_its_task_and_to_what_that_pushes(shared: Stage) -> None:
+def test_the_trace_is_passed_from_a_push_to_its_task_and_to_tasks_it_pushes(shared: Stage) -> None:
     told = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     before = trace.inherited.set(told)
     try:
@@ -190,13 +190,13 @@ def test_the_trace_goes_from_a_push_to_its_task_and_to_what_that_pushes(shared: 
     assert tasks.ctx_by_proxy.sync_receipt(child).result(PATIENCE_S)["metadata"]["trace"] == told
 
 
-def test_a_task_nobody_registered_here_can_be_pushed_by_its_name_and_options(shared: Stage) -> None:
+def test_a_task_not_registered_here_can_be_pushed_by_name_and_options(shared: Stage) -> None:
     elsewhere: RlTask[Any, int] = RlTask(tasks.add.fn, TaskOptions(name=tasks.add.name))
     assert registry.find(tasks.add.name) is tasks.add
     assert elsewhere.push(20, 1).result(PATIENCE_S) == 21
 
 
-def test_a_push_that_is_kept_on_disk_says_so(shared: Stage) -> None:
+def test_the_receipt_of_an_fsync_push_has_its_durability(shared: Stage) -> None:
     if not shared.client.sync_store.probe().waitaof:
         pytest.skip("this server has no WAITAOF")
     receipt = tasks.add.with_options(durability="fsync").push(1, 2)

@@ -24,7 +24,7 @@ def wait_until_put_back(stage: Stage, receipt: Receipt, why: str = "UnknownTaskE
 
 
 @pytest.mark.core
-def test_a_task_no_worker_knows_goes_back_and_is_run_by_one_that_does(stage: Stage) -> None:
+def test_an_unknown_task_is_put_back_and_run_by_a_worker_that_knows_it(stage: Stage) -> None:
     receipt = tasks.ctx_last.push(1)
     stranger = stage.start_worker("tests.support.conformance.more_tasks")
     wait_until_put_back(stage, receipt)
@@ -35,7 +35,7 @@ def test_a_task_no_worker_knows_goes_back_and_is_run_by_one_that_does(stage: Sta
     assert receipt.result(PATIENCE_S)["attempt"] == 1
 
 
-def test_a_payload_of_newer_code_goes_back_and_is_run_by_that_code(stage: Stage) -> None:
+def test_a_payload_of_newer_code_is_put_back_and_run_by_newer_code(stage: Stage) -> None:
     newer: RlTask[Any, str] = RlTask(tasks.versioned.fn, TaskOptions(name="versioned", schema_version=2))
     receipt = newer.push("written")
     old = stage.start_worker()

@@ -65,7 +65,7 @@ def test_a_worker_runs_ours_and_celerys_and_leaves_clean(stage: Stage, producer:
     assert worker.exit_code() == stage.engine.clean
 
 
-def test_what_does_not_finish_is_handed_back(stage: Stage, producer: Any) -> None:
+def test_tasks_that_do_not_finish_are_handed_back(stage: Stage, producer: Any) -> None:
     worker = stage.start_worker(graceful_shutdown_timeout=0.1)
     receipts = [
         tasks.wait.push(stage.place),
@@ -119,7 +119,7 @@ def test_tasks_go_on_while_the_broker_is_away(stage: Stage, producer: Any, rabbi
     assert worker.exit_code() == stage.engine.clean
 
 
-def test_what_is_sent_without_a_broker_and_a_worker_is_accepted_and_runs(
+def test_a_task_sent_while_broker_and_worker_are_down_is_accepted_and_runs(
     stage: Stage, producer: Any, rabbit: Rabbit
 ) -> None:
     if not rabbit.own:

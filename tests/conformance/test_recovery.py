@@ -71,7 +71,7 @@ def test_a_task_alone_in_a_process_that_dies_is_dead_after_max_resurrections(sta
         receipt.result()
 
 
-def test_a_death_in_company_counts_against_nobody(stage: Stage) -> None:
+def test_the_death_of_a_process_with_several_tasks_counts_against_none(stage: Stage) -> None:
     stage.needs(at_once=3)
     victim = stage.start_worker(heartbeat_ttl=SHORT)
     receipts = tasks.wait_in_one_life.push_many([(stage.place,)] * 3)
@@ -93,7 +93,7 @@ def test_a_cancel_ends_the_task_of_a_worker_that_died_before_receiving_it(stage:
 
 
 @pytest.mark.parametrize("kind", tasks.ZOMBIES)
-def test_a_frozen_workers_late_commit_is_refused_and_its_task_knows_it_is_lost(stage: Stage, kind: str) -> None:
+def test_a_frozen_workers_late_commit_is_refused_and_its_context_is_lost(stage: Stage, kind: str) -> None:
     frozen = stage.start_worker(heartbeat_ttl=SHORT)
     receipt = tasks.ZOMBIES[kind].push(stage.place)
     stage.wait_for_notes("runs")
@@ -110,7 +110,7 @@ def test_a_frozen_workers_late_commit_is_refused_and_its_task_knows_it_is_lost(s
 
 
 @pytest.mark.core
-def test_a_worker_that_was_declared_lost_works_on_under_a_new_boot(stage: Stage) -> None:
+def test_a_worker_declared_lost_continues_under_a_new_worker_id(stage: Stage) -> None:
     stage.needs(at_once=2)
     worker = stage.start_worker(heartbeat_ttl=SHORT)
     (old,) = stage.boots()

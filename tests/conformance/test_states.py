@@ -14,7 +14,7 @@ from tests.support.conformance.stage import PATIENCE_S, Stage
 from tests.support.servers import wait_until
 
 
-def test_a_receipt_tells_every_state_apart(shared: Stage) -> None:
+def test_a_receipt_distinguishes_every_state(shared: Stage) -> None:
     shared.needs(at_once=2)
     shared.hold("held")
     queued = tasks.aadd.with_options(queue="held").push(1)
@@ -33,7 +33,7 @@ def test_a_receipt_tells_every_state_apart(shared: Stage) -> None:
 
 
 @pytest.mark.anyio
-async def test_an_awaited_receipt_tells_every_state_apart(stage: Stage) -> None:
+async def test_an_awaited_receipt_distinguishes_every_state(stage: Stage) -> None:
     queued = await tasks.aadd.apush(1)
     scheduled = await tasks.aadd.with_options(delay=3600).apush(1)
     assert [await queued.state(), await scheduled.state()] == ["queued", "scheduled"]
@@ -42,7 +42,7 @@ async def test_an_awaited_receipt_tells_every_state_apart(stage: Stage) -> None:
     assert await TaskReceipt[Any]("nobody").state() == "not-found"
 
 
-def test_a_receipt_of_nothing_says_so(stage: Stage) -> None:
+def test_a_receipt_of_an_unknown_task_raises(stage: Stage) -> None:
     receipt = SyncTaskReceipt[Any]("nobody")
     assert receipt.state() is TaskState.NOT_FOUND
     for ask in (receipt.result, receipt.cancel, receipt.info):
@@ -51,7 +51,7 @@ def test_a_receipt_of_nothing_says_so(stage: Stage) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_result_is_waited_for_also_before_its_task_is_here(shared: Stage) -> None:
+async def test_a_result_can_be_awaited_before_its_task_is_in_the_ledger(shared: Stage) -> None:
     """As that of a task on its way out of an outbox."""
     task_id = f"{shared.settings.namespace}-comes-later"
     result = asyncio.create_task(tasks.aadd.receipt(task_id).result(timeout=PATIENCE_S))
@@ -62,14 +62,14 @@ async def test_a_result_is_waited_for_also_before_its_task_is_here(shared: Stage
 
 
 @pytest.mark.anyio
-async def test_what_does_not_come_in_time_is_not_found(stage: Stage) -> None:
+async def test_a_task_that_does_not_arrive_in_time_is_not_found(stage: Stage) -> None:
     with pytest.raises(TaskNotFoundError, match="nobody"):
         SyncTaskReceipt[Any]("nobody").result(timeout=0.01)
     with pytest.raises(TaskNotFoundError, match="nobody"):
         await TaskReceipt[Any]("nobody").result(timeout=0.01)
 
 
-def test_a_task_past_its_retention_is_expired_and_not_unknown(shared: Stage) -> None:
+def test_a_task_past_its_retention_is_reported_as_expired(shared: Stage) -> None:
     receipt = tasks.forgotten.push()
 
     def gone() -> bool:

@@ -175,7 +175,7 @@ def sealed(server: Server, sides: Any, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.mark.parametrize("name", SEALED)
-def test_keys_change_nothing_that_is_seen(name: str, sides: Any, sealed: Any) -> None:
+def test_signing_keys_change_nothing_visible(name: str, sides: Any, sealed: Any) -> None:
     before, told = of_all((sides[0], sealed), name)
     assert told["value"] == before["value"]
 

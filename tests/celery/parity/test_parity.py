@@ -174,7 +174,7 @@ def seen(sides: Any) -> Iterator[dict[str, Told]]:
 
 
 @pytest.mark.parametrize("name", names())
-def test_it_is_the_same(name: str, sides: Any, seen: dict[str, Told]) -> None:
+def test_adopted_behaves_like_plain(name: str, sides: Any, seen: dict[str, Told]) -> None:
     plain, adopted = of_both(sides, "run", name)
     for side, told in (("plain", plain), ("adopted", adopted)):
         assert "error" not in told, f"{side}: {told['error']}\n{told['story']}"
@@ -195,7 +195,7 @@ def test_it_is_the_same(name: str, sides: Any, seen: dict[str, Told]) -> None:
 
 
 @pytest.mark.parametrize("name", names("of_the_adopted_app"))
-def test_of_the_adopted_app_alone(name: str, sides: Any) -> None:
+def test_scenarios_only_for_the_adopted_app(name: str, sides: Any) -> None:
     _, adopted = sides
     adopted.ask(do="run", name=name)
     told = adopted.hear()

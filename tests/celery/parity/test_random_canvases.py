@@ -68,17 +68,17 @@ def compare(name: str, sides: Any) -> tuple[Told, Told]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_random_canvas_is_the_same(seed: int, sides: Any) -> None:
+def test_a_random_canvas_gives_the_same_result_adopted_and_plain(seed: int, sides: Any) -> None:
     compare(f"canvas {seed}", sides)
 
 
 @pytest.mark.parametrize("shape", shapes())
-def test_every_part_is_in_its_place(shape: str, sides: Any) -> None:
+def test_every_part_of_a_chord_is_at_its_position(shape: str, sides: Any) -> None:
     _, adopted = compare(shape, sides)
     assert "PENDING" not in str(adopted["value"])
 
 
-def test_what_follows_a_chord_into_a_group_runs_once(sides: Any) -> None:
+def test_the_callback_of_a_chord_that_leads_into_a_group_runs_once(sides: Any) -> None:
     """Plain Celery runs it once per member of the group, under the same ids, and its result is that of any of them."""
     name = "chord into a group, and on"
     _, adopted = of_both(sides, "run", name)

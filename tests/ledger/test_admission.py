@@ -27,7 +27,7 @@ def admitted(world: World, admission: Admission, n: int = 1, **fields: Any) -> b
     return True
 
 
-def test_a_limit_admits_its_number_and_no_more(clocked: World) -> None:
+def test_a_limit_admits_exactly_its_number(clocked: World) -> None:
     ten = limited(Limit.per_window("l", 10, 60_000))
     assert [admitted(clocked, ten) for _ in range(12)] == [True] * 10 + [False] * 2
     clocked.advance(5999)
@@ -115,7 +115,7 @@ def test_bytes_held_are_given_back_at_every_end(clocked: World) -> None:
         assert clocked.counts()["bytes"] == 0
 
 
-def test_a_replay_holds_its_bytes_again(clocked: World) -> None:
+def test_a_replay_counts_its_bytes_again(clocked: World) -> None:
     clocked.submit(clocked.new(payload=b"x" * 900), admission=Admission(max_bytes=1000))
     held = clocked.counts()["bytes"]
     (claimed,) = clocked.claim()
@@ -138,7 +138,7 @@ def test_id_then_idempotency_then_admission(clocked: World) -> None:
         assert not admitted(clocked, one)
 
 
-def test_only_the_new_ones_of_a_batch_are_charged(clocked: World) -> None:
+def test_only_the_new_tasks_of_a_batch_are_charged(clocked: World) -> None:
     two = limited(Limit.per_window("l", 2, 60_000))
     first = clocked.new()
     clocked.submit(first, admission=two)
@@ -155,7 +155,7 @@ def test_a_refused_batch_is_refused_with_its_known_ids(clocked: World) -> None:
         clocked.submit(first, clocked.new(), admission=two)
 
 
-def test_twins_in_a_guarded_batch_are_charged_once(clocked: World) -> None:
+def test_equal_tasks_in_a_limited_batch_are_charged_once(clocked: World) -> None:
     two = limited(Limit.per_window("l", 2, 60_000), max_depth=10, max_bytes=10_000)
     twin = clocked.new(id="twin")
     answers = clocked.submit(twin, twin, admission=two)

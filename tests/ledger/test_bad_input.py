@@ -63,7 +63,7 @@ def offline() -> Ledger:
         *[("payload", value) for value in ("text", None, {"a": 1}, bytearray(b"x"))],
     ],
 )
-def test_a_wrong_field_is_refused_in_the_callers_face(offline: Ledger, field: str, value: object) -> None:
+def test_an_invalid_field_raises_in_the_caller(offline: Ledger, field: str, value: object) -> None:
     plain: dict[str, Any] = {"id": "t", "name": "n", "payload": b"{}"}
     task = Submission(**plain | {field: value})
     for make in (
@@ -89,7 +89,7 @@ def test_a_wrong_field_is_refused_in_the_callers_face(offline: Ledger, field: st
     ],
     ids=str,
 )
-def test_a_join_that_could_not_be_kept(offline: Ledger, changed: dict[str, Any]) -> None:
+def test_an_invalid_join_is_refused(offline: Ledger, changed: dict[str, Any]) -> None:
     offline.commit([(LEASE, None, [JOIN])])
     wrong = replace(JOIN, **changed)
     for make in (lambda: offline.commit([(LEASE, None, [wrong])]), lambda: offline.bury(LEASE, "r", "", [wrong])):
@@ -98,7 +98,7 @@ def test_a_join_that_could_not_be_kept(offline: Ledger, changed: dict[str, Any])
 
 
 @pytest.mark.parametrize("field", ["key", "nonce", "eta_ms", "delay_ms", "expires_at_ms", "expires_in_ms"])
-def test_what_goes_on_as_another_keeps_its_own(offline: Ledger, field: str) -> None:
+def test_a_replacement_cannot_change_fixed_fields(offline: Ledger, field: str) -> None:
     task = Submission(id="t", name="n", payload=b"")
     offline.retry(LEASE, 0, replace=task)
     with pytest.raises(InvalidSubmissionError, match=f"sets {field}, which was fixed"):
@@ -201,13 +201,13 @@ def test_the_limit_is_inclusive_and_a_setting(worlds: Any) -> None:
         lambda ledger: ledger.unlock("k", ""),
     ],
 )
-def test_a_wrong_argument_is_refused_in_the_callers_face(offline: Ledger, make: Callable[[Ledger], Any]) -> None:
+def test_an_invalid_argument_raises_in_the_caller(offline: Ledger, make: Callable[[Ledger], Any]) -> None:
     with pytest.raises(InvalidSubmissionError):
         make(offline)
 
 
 @pytest.mark.parametrize("text", ["\x00", "\\ \" '", "}{", "%d%s", "ünïcödé 🎉", "a'..redis.call('FLUSHALL')..'"])
-def test_strange_texts_are_kept_as_they_are(clocked: World, text: str) -> None:
+def test_unusual_texts_are_stored_unchanged(clocked: World, text: str) -> None:
     word = "".join(text.split())
     name = text.replace("\x00", "nul")
     lease = clocked.start(id=f"id-{word}", name=name, queue=name, key=text, nonce=text, payload=text.encode())
@@ -220,7 +220,7 @@ def test_strange_texts_are_kept_as_they_are(clocked: World, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["\udc80 \ud83d", "\x00\x01\x7f\u2028", '"\\/', "x" * 1_000_000])
-def test_any_text_of_an_error_can_be_kept(clocked: World, text: str) -> None:
+def test_any_error_text_can_be_stored(clocked: World, text: str) -> None:
     """What an exception said decides nothing, so nothing it says may keep its task from being settled."""
     ledger = clocked.ledger
     for settle in (
@@ -280,7 +280,7 @@ def test_opening_again_changes_nothing(clocked: World) -> None:
 # --- the server -------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_refuses_whole(boot: Boot, worlds: Any, flavour: str) -> None:
+def test_a_full_disk_refuses_the_call_as_a_whole(boot: Boot, worlds: Any, flavour: str) -> None:
     server = boot(flavour=flavour, config={"appendonly": "no", "save": "3600 1", "stop-writes-on-bgsave-error": "yes"})
     world: World = worlds(server)
     world.join()
@@ -296,7 +296,7 @@ def test_a_full_disk_refuses_whole(boot: Boot, worlds: Any, flavour: str) -> Non
     world.sound = False
 
 
-def test_a_replica_refuses_whole(boot: Boot, worlds: Any, flavour: str) -> None:
+def test_a_replica_refuses_the_call_as_a_whole(boot: Boot, worlds: Any, flavour: str) -> None:
     server = boot(flavour=flavour)
     world: World = worlds(server, **SHORT)
     world.join()

@@ -21,7 +21,7 @@ def clocked(clocked: World) -> World:
     return clocked
 
 
-def test_who_opens_an_empty_namespace_gives_it_its_mark(clocked: World) -> None:
+def test_opening_an_empty_namespace_sets_its_birth_mark(clocked: World) -> None:
     first, second = clocked.ledger.open(), clocked.ledger.open()
     assert first.args != second.args, "each brings a fresh one"
     mark = clocked.store.run(first)
@@ -30,7 +30,7 @@ def test_who_opens_an_empty_namespace_gives_it_its_mark(clocked: World) -> None:
     assert b"emptied" not in meta(clocked)
 
 
-def test_a_namespace_of_an_earlier_release_gets_a_mark_and_nobody_takes_that_for_a_change(clocked: World) -> None:
+def test_a_namespace_of_an_earlier_release_gets_a_birth_mark_and_that_is_no_change(clocked: World) -> None:
     clocked.command("HSET", keys.spell(clocked.ledger.prefix, "meta"), "layout", keys.LAYOUT)
     task = clocked.push()
     mark = clocked.store.run(clocked.ledger.open())
@@ -39,14 +39,14 @@ def test_a_namespace_of_an_earlier_release_gets_a_mark_and_nobody_takes_that_for
     assert clocked.get(task).record.id == task
 
 
-def test_another_layout_gets_no_mark(clocked: World) -> None:
+def test_a_namespace_with_another_layout_gets_no_birth_mark(clocked: World) -> None:
     clocked.command("HSET", keys.spell(clocked.ledger.prefix, "meta"), "layout", "0")
     with pytest.raises(LayoutError):
         clocked.store.run(clocked.ledger.open("remembered"))
     assert meta(clocked) == {b"layout": b"0"}
 
 
-def test_the_first_who_remembers_another_mark_leaves_a_note(clocked: World) -> None:
+def test_the_first_caller_with_another_birth_mark_records_the_change(clocked: World) -> None:
     now = clocked.store.run(clocked.ledger.open())
     for remembered in ("before", "long-before", now, ""):
         assert clocked.store.run(clocked.ledger.open(remembered)) == now
@@ -63,7 +63,7 @@ def test_a_submit_returns_the_birth_mark(clocked: World, many: int) -> None:
         assert {answer.born for answer in clocked.submit(*tasks)} == {mark}
 
 
-def test_a_task_that_is_gone_is_lost_where_the_mark_is_another(clocked: World) -> None:
+def test_a_missing_task_counts_as_lost_if_the_birth_mark_changed(clocked: World) -> None:
     mark = clocked.store.run(clocked.ledger.open())
     with pytest.raises(TaskNotFoundError, match="it never existed, or its record has expired"):
         clocked.store.run(clocked.ledger.get("gone", mark))

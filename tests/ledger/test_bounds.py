@@ -198,7 +198,7 @@ BY_ARGUMENTS |= {
 }
 
 
-def test_every_script_is_looked_at() -> None:
+def test_every_script_has_a_bound() -> None:
     assert LARGE.keys() | BY_ARGUMENTS == load_scripts().names()
     assert not LARGE.keys() & BY_ARGUMENTS
 
@@ -211,7 +211,7 @@ def commands_of(server: Server) -> int:
 
 
 @pytest.mark.parametrize("script", LARGE)
-def test_one_call_does_so_much_at_the_most(boot: Any, worlds: Any, flavour: str, script: str) -> None:
+def test_the_work_of_one_call_is_bounded(boot: Any, worlds: Any, flavour: str, script: str) -> None:
     server: Server = boot(flavour=flavour, config={"appendonly": "no"})
     world: World = worlds(server)
     world.sound = False

@@ -106,7 +106,7 @@ READABLE = ("line 1 not padded", "line 1 too wide", "an unknown state", "a versi
 
 
 @pytest.mark.parametrize("what", READABLE)
-def test_a_broken_record_gives_back_what_it_took(clocked: World, what: str) -> None:
+def test_a_broken_record_releases_its_counters(clocked: World, what: str) -> None:
     """The bytes it held and its idempotency key, where its second line can still be read."""
     guard = Admission(max_bytes=100_000)
     clocked.submit(clocked.new(id="t", key="k", key_ttl_ms=DAY), admission=guard)
@@ -148,7 +148,7 @@ def test_all_that_belonged_to_a_broken_record_expires(clocked: World) -> None:
 
 
 @pytest.mark.parametrize("number", ["9" * 30, "-5", "1e9", "0x10", "", "nan"])
-def test_a_broken_record_gives_back_only_what_is_a_number(clocked: World, number: str) -> None:
+def test_a_broken_record_releases_only_valid_numbers(clocked: World, number: str) -> None:
     clocked.submit(clocked.new(id="t"), admission=Admission(max_bytes=100_000))
     before = clocked.counts()["bytes"]
     spoil(clocked, "t", f"queued\n1800000000000000 - {number} 0 - - {number} - - - -\ndefault\nname\n{{}}")
@@ -193,7 +193,7 @@ GONE = {"missing", "TaskNotFoundError"}
 
 
 @every_text
-def test_marks_and_operators_leave_a_broken_record_as_it_is(clocked: World, text: str) -> None:
+def test_marks_and_operators_leave_a_broken_record_unchanged(clocked: World, text: str) -> None:
     lease = clocked.start()
     spoil(clocked, lease.task_id, text)
     for move, call in moves_on(clocked, lease).items():
@@ -276,7 +276,7 @@ def test_an_index_entry_without_a_record_is_a_stray(clocked: World, what: str) -
 
 
 @every_type
-def test_a_resent_claim_passes_over_what_was_usurped(clocked: World, kind: str) -> None:
+def test_a_resent_claim_skips_a_record_whose_key_was_overwritten(clocked: World, kind: str) -> None:
     clocked.push()
     clocked.push()
     one, two = clocked.claim()
@@ -289,7 +289,7 @@ def test_a_resent_claim_passes_over_what_was_usurped(clocked: World, kind: str) 
 @pytest.mark.parametrize(
     "move", ["commit", "retry", "release", "bury", "forfeit", "revive", "checkpoint", "step", "progress"]
 )
-def test_a_usurped_side_key_stops_no_move_halfway(clocked: World, side: str, move: str) -> None:
+def test_an_overwritten_side_key_stops_no_move_halfway(clocked: World, side: str, move: str) -> None:
     """The record decides; what stands beside it may be lost, but the task is not."""
     lease = clocked.start(key="k")
     clocked.run(clocked.ledger.checkpoint(lease, 1, b"half"))
@@ -307,7 +307,7 @@ def test_a_usurped_side_key_stops_no_move_halfway(clocked: World, side: str, mov
 
 
 @pytest.mark.parametrize("move", ["submit", "commit", "follow up", "cancel", "reap", "replay"])
-def test_a_usurped_mark_of_an_idempotency_key_stops_no_move_halfway(clocked: World, move: str) -> None:
+def test_an_overwritten_idempotency_mark_stops_no_move_halfway(clocked: World, move: str) -> None:
     keyed = {"key": "k", "key_ttl_ms": 1000}
     other = clocked.start(queue="other")
     before = [] if move in {"submit", "follow up"} else [clocked.start(**keyed)]
@@ -345,7 +345,7 @@ PLACES = [
 ]
 
 
-def test_a_list_names_what_it_cannot_read(clocked: World) -> None:
+def test_a_list_names_unreadable_records(clocked: World) -> None:
     broken, sound = clocked.push(), clocked.push()
     spoil(clocked, broken, "x")
     page = clocked.run(clocked.ledger.list("ready", "default"))
@@ -362,7 +362,7 @@ def test_a_garbled_history_still_reads(clocked: World) -> None:
     assert [entry.move for entry in clocked.get(lease.task_id).history] == ["retry", *["unreadable"] * 4]
 
 
-def test_a_corrupt_one_in_a_batch_takes_nobody_with_it(clocked: World) -> None:
+def test_a_corrupt_record_in_a_batch_does_not_affect_the_others(clocked: World) -> None:
     broken = clocked.push()
     spoil(clocked, broken, "x")
     answers = clocked.submit(clocked.new(), clocked.new(id=broken), clocked.new())
@@ -384,7 +384,7 @@ def test_a_key_whose_holder_is_gone_is_free(clocked: World) -> None:
     assert clocked.submit(clocked.new(key="k", queue="x"))[0].status == "new"
 
 
-def test_a_broken_clock_is_set_anew(clocked: World) -> None:
+def test_a_broken_clock_is_reset(clocked: World) -> None:
     clocked.start()
     clocked.command("SET", clocked.key("clock"), "garbage")
     assert clocked.beat().alive
@@ -401,7 +401,7 @@ def test_unknown_ids_are_reported(clocked: World) -> None:
 
 
 @pytest.mark.parametrize("word", ["", "a b", "\ud800", None])
-def test_what_cannot_be_an_id_is_refused(clocked: World, word: Any) -> None:
+def test_an_invalid_id_is_refused(clocked: World, word: Any) -> None:
     ledger = clocked.ledger
     for ask in (
         ledger.get,
@@ -413,7 +413,7 @@ def test_what_cannot_be_an_id_is_refused(clocked: World, word: Any) -> None:
             ask(word)
 
 
-def test_operators_learn_what_to_do_with_a_broken_record(clocked: World) -> None:
+def test_operators_get_advice_about_a_broken_record(clocked: World) -> None:
     task = clocked.push()
     spoil(clocked, task, "x")
     for call in (clocked.ledger.get(task), clocked.ledger.cancel(task, 1), clocked.ledger.discard(task, 1)):

@@ -23,7 +23,7 @@ def test_a_new_task_is_queued_and_rings(clocked: World) -> None:
     assert clocked.counts() == {"submitted": 1}
 
 
-def test_what_was_submitted_is_what_is_kept(clocked: World) -> None:
+def test_a_submission_is_stored_unchanged(clocked: World) -> None:
     payload = bytes(range(256)) + b"\n\n0 0\n"
     task = clocked.push(
         name="läuft", queue="große Sachen", payload=payload, priority=-3, max_resurrections=2, on_lost="hold"
@@ -115,7 +115,7 @@ def test_a_higher_priority_overtakes(clocked: World) -> None:
     assert [task.record.id for task in clocked.claim()] == [high, normal, low]
 
 
-def test_waiting_beats_priority_in_the_end(clocked: World) -> None:
+def test_a_long_wait_outweighs_priority(clocked: World) -> None:
     low = clocked.push(priority=-1)
     clocked.advance(MINUTE + 1)
     high = clocked.push(priority=0)
@@ -166,7 +166,7 @@ def test_a_running_holder_cannot_be_replaced(clocked: World) -> None:
     assert (answer.status, answer.id, answer.state) == ("duplicate", lease.task_id, State.RUNNING)
 
 
-def test_a_long_key_is_kept_by_its_digest(clocked: World) -> None:
+def test_a_long_key_is_stored_as_its_digest(clocked: World) -> None:
     first = clocked.push(key="k" * 5000)
     assert clocked.submit(clocked.new(key="k" * 5000))[0].id == first
     assert clocked.submit(clocked.new(key="k" * 5001))[0].status == "new"

@@ -25,7 +25,7 @@ def assert_expired(world: World, task: str) -> None:
     assert expiring(world) == []
 
 
-def test_in_a_queue_nobody_serves(clocked: World) -> None:
+def test_a_task_expires_in_a_queue_that_no_worker_serves(clocked: World) -> None:
     task, stays = clocked.push(queue="unserved", expires_in_ms=1000), clocked.push(queue="unserved")
     clocked.advance(999)
     promote(clocked)
@@ -36,7 +36,7 @@ def test_in_a_queue_nobody_serves(clocked: World) -> None:
     assert clocked.members("ready", "unserved") == [stays]
 
 
-def test_in_a_paused_queue(clocked: World) -> None:
+def test_a_task_expires_in_a_paused_queue(clocked: World) -> None:
     clocked.run(clocked.ledger.pause("default", 0))
     task = clocked.push(expires_in_ms=1000, key="k")
     clocked.advance(1000)
@@ -46,7 +46,7 @@ def test_in_a_paused_queue(clocked: World) -> None:
     assert clocked.submit(clocked.new(key="k"))[0].status == "new"
 
 
-def test_before_it_is_due(clocked: World) -> None:
+def test_a_task_expires_before_it_is_due(clocked: World) -> None:
     """It could not begin in time: it need not wait for its eta to end."""
     task = clocked.push(delay_ms=DAY, expires_in_ms=1000)
     clocked.advance(1000)
@@ -75,7 +75,7 @@ def test_the_sweep_learns_when_the_next_task_is_due(clocked: World) -> None:
     assert promote(clocked).next_due_ms is None
 
 
-def test_in_bounded_passes(clocked: World) -> None:
+def test_expired_tasks_are_cancelled_in_bounded_passes(clocked: World) -> None:
     for _ in range(5):
         clocked.push(queue="unserved", expires_in_ms=1000)
         clocked.push(delay_ms=1000)
@@ -91,7 +91,7 @@ def test_in_bounded_passes(clocked: World) -> None:
     assert moved == [3, 3, 3, 1]
 
 
-def test_what_has_begun_goes_on(clocked: World) -> None:
+def test_a_task_that_has_begun_does_not_expire(clocked: World) -> None:
     lease = clocked.start(expires_in_ms=1000)
     assert expiring(clocked) == []
     clocked.advance(1000)
@@ -111,14 +111,14 @@ ENDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("how", ENDS)
-def test_nothing_is_left_of_one_that_waits_no_more(clocked: World, how: str) -> None:
+def test_a_task_that_no_longer_waits_leaves_the_expiry_index(clocked: World, how: str) -> None:
     task = clocked.push(expires_in_ms=1000, key="k")
     assert expiring(clocked) == [task]
     ENDS[how](clocked, task)
     assert expiring(clocked) == []
 
 
-def test_what_an_older_release_left_behind(clocked: World) -> None:
+def test_entries_of_an_older_release(clocked: World) -> None:
     """An older worker claims and an older client pushes without the index: stale entries go in time, and a task that
     has none expires where it is claimed or comes due."""
     lease, unlisted = clocked.start(), clocked.push(queue="other", expires_in_ms=1000)
@@ -135,7 +135,7 @@ def test_what_an_older_release_left_behind(clocked: World) -> None:
     assert_expired(clocked, unlisted)
 
 
-def test_a_record_that_cannot_be_read_ends_where_it_is_met(clocked: World) -> None:
+def test_an_unreadable_record_is_buried_where_it_is_found(clocked: World) -> None:
     task = clocked.push(expires_in_ms=1000)
     clocked.sound = False
     clocked.command("SET", clocked.key("task", task), "ruin")

@@ -80,7 +80,7 @@ def test_a_zombie_is_refused_on_a_full_store(small: FullWorld) -> None:
         assert world.commit(Lease("nothing", "1", "boot")).verdict == "missing"
 
 
-def test_a_commit_brings_its_follow_ups_on_a_full_store(small: FullWorld) -> None:
+def test_a_commit_submits_its_follow_ups_on_a_full_store(small: FullWorld) -> None:
     lease = small.world.start()
     after = small.world.new(key="k")
     with small.full() as world:
@@ -88,7 +88,7 @@ def test_a_commit_brings_its_follow_ups_on_a_full_store(small: FullWorld) -> Non
     assert small.world.state(after.id) is State.QUEUED
 
 
-def test_what_an_end_hands_on_enters_a_full_store(small: FullWorld) -> None:
+def test_follow_ups_of_an_ended_task_enter_a_full_store(small: FullWorld) -> None:
     world = small.world
     for _ in range(4):
         world.push()
@@ -170,7 +170,7 @@ def test_new_data_is_refused_whole_on_a_full_store(small: FullWorld) -> None:
                 world.run(call)
 
 
-def test_a_running_task_goes_on_on_a_full_store(small: FullWorld) -> None:
+def test_a_running_task_continues_on_a_full_store(small: FullWorld) -> None:
     """Whatever a task writes on its way to its end: without it the task could not end and make room."""
     world, ledger = small.world, small.world.ledger
     lease, again = world.start(), world.start()

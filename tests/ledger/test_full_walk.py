@@ -146,7 +146,7 @@ NEEDED: dict[str, Callable[[World], Calls]] = {
 BRINGS_NEW = {"submit", "replay", "ring_outbox"}  # test_full.py: refused whole
 
 
-def test_every_script_is_in_one_of_the_two() -> None:
+def test_every_script_is_in_exactly_one_of_the_two_tables() -> None:
     assert NEEDED.keys() | BRINGS_NEW == load_scripts().names()
     assert not NEEDED.keys() & BRINGS_NEW
 

@@ -15,7 +15,7 @@ from tests.support.ledger_world import HOUR, World
 # --- burials with follow-ups ------------------------------------------------------------------------------------------
 
 
-def test_follow_ups_enter_with_the_burial_and_once(clocked: World) -> None:
+def test_follow_ups_enter_once_with_the_burial(clocked: World) -> None:
     lease = clocked.start()
     after = [clocked.new(), clocked.new(queue="other", key="k"), clocked.new(delay_ms=1000)]
     assert clocked.bury(lease, "failed", after) == Settled("ok", "dead", lease.fence)
@@ -84,7 +84,7 @@ def other(task_id: str, **fields: Any) -> Submission:
     return Submission(**{"id": task_id, "name": "app.other", "payload": b"other\n\0", "queue": "there", **fields})
 
 
-def test_a_record_goes_on_as_another_task(clocked: World) -> None:
+def test_a_retry_can_continue_as_another_task(clocked: World) -> None:
     lease = clocked.start(payload=b"x" * 3000)
     before = clocked.get(lease.task_id).record
     clocked.advance(1)
@@ -104,7 +104,7 @@ def test_a_record_goes_on_as_another_task(clocked: World) -> None:
     assert (claimed.record.name, claimed.payload, claimed.retries) == ("app.other", b"other\n\0", 1)
 
 
-def test_it_goes_on_later_too(clocked: World) -> None:
+def test_a_retry_can_continue_as_another_task_after_a_delay(clocked: World) -> None:
     lease = clocked.start()
     assert clocked.retry(lease, 1000, quiet=True, replace=other(lease.task_id)).state == "scheduled"
     assert clocked.get(lease.task_id).record.queue == "there"
@@ -133,7 +133,7 @@ def test_a_zombie_replaces_nothing(clocked: World) -> None:
     assert clocked.command("GET", clocked.key("task", lease.task_id)) == text
 
 
-def test_what_was_settled_when_it_entered_stays(clocked: World) -> None:
+def test_a_replacement_keeps_the_fields_fixed_at_submission(clocked: World) -> None:
     task = clocked.new(key="k", key_ttl_ms=HOUR, expires_in_ms=HOUR, nonce="n", result_ttl_ms=5, tomb_ttl_ms=7)
     clocked.submit(task, admission=Admission(max_bytes=1000))
     (claimed,) = clocked.claim()
@@ -156,7 +156,7 @@ def test_what_was_settled_when_it_entered_stays(clocked: World) -> None:
 
 @pytest.mark.parametrize("first", [{}, {"on_lost": "bury"}, {"expires_in_ms": HOUR}, {"key": "k"}])
 @pytest.mark.parametrize("second", [{}, {"max_resurrections": 1}, {"priority": 1}])
-def test_the_flag_for_options_says_what_line_two_says(
+def test_the_options_flag_matches_the_options_of_the_replacement(
     clocked: World, first: dict[str, Any], second: dict[str, Any]
 ) -> None:
     lease = clocked.start(**first)
@@ -168,7 +168,7 @@ def test_the_flag_for_options_says_what_line_two_says(
     assert record.spec.on_lost == "retry"
 
 
-def test_its_options_hold(clocked: World) -> None:
+def test_the_options_of_the_replacement_apply(clocked: World) -> None:
     lease = clocked.start(queue="there")
     clocked.retry(lease, replace=other(lease.task_id, on_lost="hold"))
     clocked.claim(queues=["there"])
@@ -176,14 +176,14 @@ def test_its_options_hold(clocked: World) -> None:
     assert (clocked.state(lease.task_id), clocked.pttl("task", lease.task_id)) == (State.DEAD, -1)
 
 
-def test_one_that_was_asked_to_cancel_ends_as_what_it_was(clocked: World) -> None:
+def test_a_cancelled_task_is_not_replaced(clocked: World) -> None:
     lease = clocked.start()
     clocked.cancel(lease.task_id)
     assert clocked.retry(lease, replace=other(lease.task_id)).state == "cancelled"
     assert clocked.get(lease.task_id).record.name == "app.work"
 
 
-def test_a_revived_one_goes_on_in_its_new_queue(clocked: World) -> None:
+def test_a_revived_replacement_waits_in_its_new_queue(clocked: World) -> None:
     lease = clocked.start()
     clocked.retry(lease, replace=other(lease.task_id))
     clocked.claim(queues=["there"])

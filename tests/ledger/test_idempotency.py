@@ -68,7 +68,9 @@ def test_cancelling_a_running_task_frees_its_key_only_with_the_answer(clocked: W
 
 @pytest.mark.parametrize("on_lost", ["bury", "hold"])
 @pytest.mark.parametrize("decision", ["discard", "replay"])
-def test_a_lost_task_keeps_its_key_until_a_person_decides(clocked: World, on_lost: str, decision: str) -> None:
+def test_a_lost_task_keeps_its_key_until_it_is_replayed_or_discarded(
+    clocked: World, on_lost: str, decision: str
+) -> None:
     lease = clocked.start(key="k", key_ttl_ms=1000, on_lost=on_lost)
     clocked.lose()
     clocked.advance(20 * DAY)

@@ -31,7 +31,7 @@ def bring(world: World, part: str, size: int = 3, value: bytes = b"1", end: str 
 
 
 @every_end
-def test_the_first_part_enters_it_as_scheduled(clocked: World, end: str) -> None:
+def test_the_first_part_creates_the_join_as_scheduled(clocked: World, end: str) -> None:
     bring(clocked, "0", end=end, value=b"one", priority=2, payload=b"body")
     found = clocked.get("j")
     assert (found.record.state, found.record.version, found.record.flags) == (State.SCHEDULED, 1, "s")
@@ -40,7 +40,7 @@ def test_the_first_part_enters_it_as_scheduled(clocked: World, end: str) -> None
 
 
 @every_end
-def test_the_last_part_queues_it_at_once(clocked: World, end: str) -> None:
+def test_the_last_part_queues_the_join_at_once(clocked: World, end: str) -> None:
     bring(clocked, "0")
     bring(clocked, "1", value=b"two")
     assert clocked.state("j") is State.SCHEDULED
@@ -57,27 +57,27 @@ def test_the_last_part_queues_it_at_once(clocked: World, end: str) -> None:
     assert clocked.pttl("steps", "j") == -2
 
 
-def test_it_stands_where_its_priority_puts_it(clocked: World) -> None:
+def test_a_join_is_queued_by_its_priority(clocked: World) -> None:
     waiting = clocked.push(queue="joins")
     clocked.advance(1)
     bring(clocked, "0", size=1, priority=5)
     assert clocked.members("ready", "joins") == ["j", waiting]
 
 
-def test_one_part_is_enough_for_one_that_waits_for_one(clocked: World) -> None:
+def test_a_join_of_one_part_is_queued_by_that_part(clocked: World) -> None:
     bring(clocked, "0", size=1)
     assert (clocked.state("j"), clocked.version("j")) == (State.QUEUED, 2)
     assert clocked.members("due") == []
 
 
-def test_no_result_is_an_empty_part(clocked: World) -> None:
+def test_a_missing_result_is_an_empty_part(clocked: World) -> None:
     clocked.commit(clocked.start(), None, part_of(clocked, "0"))
     clocked.bury(clocked.start(), "failed", part_of(clocked, "1"))
     assert clocked.get("j").steps == {"0": b"", "1": b""}
 
 
 @every_end
-def test_a_repeat_brings_nothing(clocked: World, end: str) -> None:
+def test_a_repeated_move_delivers_no_part(clocked: World, end: str) -> None:
     lease = clocked.start()
     ENDS[end](clocked, lease, part_of(clocked, "0", 2), b"1")
     with clocked.unchanged():
@@ -85,7 +85,7 @@ def test_a_repeat_brings_nothing(clocked: World, end: str) -> None:
 
 
 @every_end
-def test_a_zombie_brings_nothing(clocked: World, end: str) -> None:
+def test_a_zombie_delivers_no_part(clocked: World, end: str) -> None:
     lease = clocked.start()
     bring(clocked, "0", 2)
     clocked.release(lease)
@@ -95,7 +95,7 @@ def test_a_zombie_brings_nothing(clocked: World, end: str) -> None:
     assert clocked.get("j").steps == {"0": b"1"}
 
 
-def test_a_zombie_enters_no_join(clocked: World) -> None:
+def test_a_zombie_creates_no_join(clocked: World) -> None:
     lease = clocked.start()
     clocked.release(lease)
     assert clocked.commit(lease, b"1", part_of(clocked, "0")).verdict == "stale"
@@ -103,7 +103,7 @@ def test_a_zombie_enters_no_join(clocked: World) -> None:
     assert clocked.pttl("steps", "j") == -2
 
 
-def test_a_member_that_was_replayed_brings_its_part_anew(clocked: World) -> None:
+def test_a_replayed_member_delivers_its_part_again(clocked: World) -> None:
     lease = bring(clocked, "0", 2, b"failed", "bury")
     clocked.replay(lease.task_id)
     (again,) = clocked.claim()
@@ -111,7 +111,7 @@ def test_a_member_that_was_replayed_brings_its_part_anew(clocked: World) -> None
     assert (clocked.state("j"), clocked.get("j").steps) == (State.SCHEDULED, {"0": b"worked"})
 
 
-def test_a_batch_of_commits_brings_all_its_parts(clocked: World) -> None:
+def test_a_batch_of_commits_delivers_all_its_parts(clocked: World) -> None:
     clocked.push()
     clocked.push()
     rows = [(claimed.lease, b"%d" % i, part_of(clocked, str(i), 2)) for i, claimed in enumerate(clocked.claim())]
@@ -119,14 +119,14 @@ def test_a_batch_of_commits_brings_all_its_parts(clocked: World) -> None:
     assert (clocked.state("j"), clocked.get("j").steps) == (State.QUEUED, {"0": b"0", "1": b"1"})
 
 
-def test_one_end_may_bring_several_parts(clocked: World) -> None:
+def test_one_move_may_deliver_several_parts(clocked: World) -> None:
     after = part_of(clocked, "0", 2) + part_of(clocked, "1", 2) + part_of(clocked, "0", id="k") + [clocked.new(id="n")]
     clocked.commit(clocked.start(), b"r", after)
     assert [clocked.state(task) for task in ("j", "k", "n")] == [State.QUEUED, State.SCHEDULED, State.QUEUED]
     assert clocked.counts()["submitted"] == 4
 
 
-def test_its_deadline_queues_it_with_what_it_has(clocked: World) -> None:
+def test_at_its_deadline_a_join_is_queued_with_the_parts_it_has(clocked: World) -> None:
     bring(clocked, "0", delay_ms=1000)
     clocked.advance(1000)
     clocked.run(clocked.ledger.promote())
@@ -138,14 +138,14 @@ def test_its_deadline_queues_it_with_what_it_has(clocked: World) -> None:
     assert clocked.commit(claimed.lease).verdict == "ok"
 
 
-def test_a_deadline_that_is_over_queues_it_at_once(clocked: World) -> None:
+def test_a_join_past_its_deadline_is_queued_at_once(clocked: World) -> None:
     bring(clocked, "0", delay_ms=0, eta_ms=1)
     assert (clocked.state("j"), clocked.get("j").steps) == (State.QUEUED, {"0": b"1"})
     assert clocked.members("ready", "joins") == ["j"]
 
 
 @pytest.mark.parametrize("end", ["done", "cancelled"])
-def test_what_has_ended_well_takes_no_part(clocked: World, end: str) -> None:
+def test_a_done_or_cancelled_join_accepts_no_part(clocked: World, end: str) -> None:
     bring(clocked, "0", size=1)
     if end == "done":
         clocked.commit(clocked.claim(queues=["joins"])[0].lease)
@@ -157,7 +157,7 @@ def test_what_has_ended_well_takes_no_part(clocked: World, end: str) -> None:
     assert clocked.pttl("steps", "j") == -2
 
 
-def test_a_dead_one_takes_parts_and_a_replay_sees_them_all(clocked: World) -> None:
+def test_a_dead_join_accepts_parts_and_a_replay_sees_them_all(clocked: World) -> None:
     bring(clocked, "0", size=1)
     clocked.bury(clocked.claim(queues=["joins"])[0].lease)
     bring(clocked, "1")
@@ -170,7 +170,7 @@ def test_a_dead_one_takes_parts_and_a_replay_sees_them_all(clocked: World) -> No
     assert claimed.steps == {"0": b"1", "1": b"1"}
 
 
-def test_the_parts_of_a_dead_one_expire_with_it(clocked: World) -> None:
+def test_the_parts_of_a_dead_join_expire_with_it(clocked: World) -> None:
     """One that was dead before it had any: its steps are new, and get the end its record has."""
     lease = clocked.start(id="j", queue="joins", dead_ttl_ms=DAY)
     clocked.bury(lease)
@@ -181,14 +181,14 @@ def test_the_parts_of_a_dead_one_expire_with_it(clocked: World) -> None:
     assert clocked.pttl("steps", "j") == -2
 
 
-def test_the_parts_of_one_that_is_held_never_expire(clocked: World) -> None:
+def test_the_parts_of_a_held_join_never_expire(clocked: World) -> None:
     lease = clocked.start(id="j", queue="joins", on_lost="hold")
     clocked.run(clocked.ledger.forfeit(lease, "killed"))
     bring(clocked, "0")
     assert (clocked.pttl("task", "j"), clocked.pttl("steps", "j")) == (-1, -1)
 
 
-def test_a_tombstone_takes_no_part(clocked: World) -> None:
+def test_a_tombstone_accepts_no_part(clocked: World) -> None:
     bring(clocked, "0", size=1, tomb_ttl_ms=DAY)
     clocked.commit(clocked.claim(queues=["joins"])[0].lease)
     clocked.run(clocked.ledger.discard("j", clocked.version("j")))
@@ -198,7 +198,7 @@ def test_a_tombstone_takes_no_part(clocked: World) -> None:
 
 
 @pytest.mark.parametrize("broken", ["text", "type"])
-def test_a_broken_record_takes_no_part(clocked: World, broken: str) -> None:
+def test_a_broken_record_accepts_no_part(clocked: World, broken: str) -> None:
     bring(clocked, "0")
     clocked.sound = False
     key = clocked.key("task", "j")
@@ -216,7 +216,7 @@ def test_steps_of_another_type_make_room(clocked: World) -> None:
     assert clocked.get("j").steps == {"1": b"1"}
 
 
-def test_a_retry_of_it_keeps_its_parts(clocked: World) -> None:
+def test_a_retried_join_keeps_its_parts(clocked: World) -> None:
     bring(clocked, "0", size=1)
     clocked.retry(clocked.claim(queues=["joins"])[0].lease)
     (claimed,) = clocked.claim(queues=["joins"])

@@ -78,7 +78,7 @@ def test_every_key_is_in_the_schema_and_of_its_type(busy: World) -> None:
     assert seen == BY_NAME.keys(), "the scenario makes one of each"
 
 
-def test_every_key_has_its_end(busy: World) -> None:
+def test_every_key_is_removed_in_the_end(busy: World) -> None:
     books = busy.dump()
     states = busy.states()
     endless = {key.name for key in SCHEMA if key.name not in {"task", "more", "history", "checkpoint", "steps"}}
@@ -166,7 +166,7 @@ def test_every_key_of_a_namespace_shares_one_slot(busy: World) -> None:
         assert re.match(r"[^{]*\{([^}]+)\}", key)[1] == busy.settings.namespace  # type: ignore[index]
 
 
-def test_a_mark_goes_a_minute_after_its_time(clocked: World) -> None:
+def test_a_mark_is_removed_a_minute_after_its_time(clocked: World) -> None:
     """What carries its own end is no use after it, and nobody sweeps it."""
     ledger = clocked.ledger
     clocked.run(ledger.lock("done", "token", 1000, "web.1"))

@@ -39,7 +39,7 @@ def test_the_life_of_a_lock(clocked: World) -> None:
     assert take(clocked, "two") == CLAIMED
 
 
-def test_keys_do_not_meet(clocked: World) -> None:
+def test_different_keys_are_different_locks(clocked: World) -> None:
     long = "x" * 10_000
     for key in ("k", "k ", "", "\n", "ü", long, long + "y"):
         if key:
@@ -63,7 +63,7 @@ def test_a_lock_holds_until_its_time_is_over(clocked: World) -> None:
     assert take(clocked, "three").left_ms == HOLD
 
 
-def test_renewing_starts_its_time_anew(clocked: World) -> None:
+def test_renewing_restarts_the_time_of_a_lock(clocked: World) -> None:
     take(clocked, "one")
     for _ in range(5):
         clocked.advance(HOLD - 1)
@@ -72,7 +72,7 @@ def test_renewing_starts_its_time_anew(clocked: World) -> None:
 
 
 @pytest.mark.parametrize("late", [renew, conclude, unlock])
-def test_a_late_holder_is_served_while_nobody_came(clocked: World, late: object) -> None:
+def test_a_late_holder_is_accepted_if_nobody_took_the_lock(clocked: World, late: object) -> None:
     """It did the work, and nobody else began it: its result is worth keeping."""
     take(clocked, "one")
     clocked.advance(10 * HOLD)
@@ -91,7 +91,7 @@ def test_the_expiry_of_the_key_is_only_a_backstop(clocked: World) -> None:
 # --- who may touch it ----------------------------------------------------------------------------------------------
 
 
-def test_nobody_touches_anothers_lock(clocked: World) -> None:
+def test_only_its_holder_can_change_a_lock(clocked: World) -> None:
     take(clocked, "one")
     with clocked.unchanged():
         assert renew(clocked, "two") == "stale"
@@ -104,14 +104,14 @@ def test_nobody_touches_anothers_lock(clocked: World) -> None:
         assert unlock(clocked, "two") == "stale"
 
 
-def test_nothing_is_there_to_touch(clocked: World) -> None:
+def test_calls_on_a_missing_lock_change_nothing(clocked: World) -> None:
     with clocked.unchanged():
         assert renew(clocked, "one") == "missing"
         assert conclude(clocked, "one") == "missing"
         assert unlock(clocked, "one") == "missing"
 
 
-def test_every_call_may_come_again(clocked: World) -> None:
+def test_every_lock_call_may_be_repeated(clocked: World) -> None:
     """A client re-sends what it saw no answer to; a network brings what it had kept back."""
     assert take(clocked, "one") == CLAIMED
     clocked.advance(1000)
@@ -130,7 +130,7 @@ def test_every_call_may_come_again(clocked: World) -> None:
         assert take(clocked, "one").state is LockState.COMPLETED
 
 
-def test_an_unlock_may_come_again(clocked: World) -> None:
+def test_an_unlock_may_be_repeated(clocked: World) -> None:
     take(clocked, "one")
     assert unlock(clocked, "one") == "ok"
     assert unlock(clocked, "one") == "missing"
@@ -152,7 +152,7 @@ def test_a_result_is_bytes_of_any_kind(clocked: World) -> None:
 # --- inside tasks --------------------------------------------------------------------------------------------------
 
 
-def test_a_lock_ends_with_its_workers_boot(clocked: World) -> None:
+def test_a_lock_ends_with_its_worker(clocked: World) -> None:
     lease = clocked.start()
     assert take(clocked, "one", lease) == CLAIMED
     assert take(clocked, "two") == Locked(LockState.IN_FLIGHT, HOLD, "boot", lease.task_id)
@@ -161,7 +161,7 @@ def test_a_lock_ends_with_its_workers_boot(clocked: World) -> None:
     assert conclude(clocked, "one") == "stale"
 
 
-def test_a_lock_ends_when_its_boot_is_declared_lost(clocked: World) -> None:
+def test_a_lock_ends_when_its_worker_is_declared_lost(clocked: World) -> None:
     """Declared, not yet swept: its tasks wait behind a brake, its locks do not."""
     leases = [clocked.start(), clocked.start()]
     take(clocked, "one", leases[0])
@@ -170,7 +170,7 @@ def test_a_lock_ends_when_its_boot_is_declared_lost(clocked: World) -> None:
     assert take(clocked, "two") == CLAIMED
 
 
-def test_a_lock_ends_with_a_boot_that_retired(clocked: World) -> None:
+def test_a_lock_ends_when_its_worker_retires(clocked: World) -> None:
     lease = clocked.start()
     take(clocked, "one", lease)
     clocked.commit(lease)
@@ -178,13 +178,13 @@ def test_a_lock_ends_with_a_boot_that_retired(clocked: World) -> None:
     assert take(clocked, "two") == CLAIMED
 
 
-def test_a_silent_boot_that_nobody_declared_lost_holds_its_locks(clocked: World) -> None:
+def test_a_silent_worker_not_declared_lost_holds_its_locks(clocked: World) -> None:
     take(clocked, "one", clocked.start())
     clocked.advance(60_000)
     assert take(clocked, "two").state is LockState.IN_FLIGHT
 
 
-def test_a_lock_taken_outside_tasks_is_nobodys_boot(clocked: World) -> None:
+def test_a_lock_taken_outside_tasks_does_not_end_with_a_worker(clocked: World) -> None:
     take(clocked, "one", "boot")
     clocked.lose()
     assert take(clocked, "two").state is LockState.IN_FLIGHT
@@ -197,7 +197,7 @@ def test_a_lost_holder_may_still_report_done_while_no_other_took_the_key(clocked
     assert take(clocked, "two").state is LockState.COMPLETED
 
 
-def test_a_lost_boot_takes_no_lock(clocked: World) -> None:
+def test_a_lost_worker_id_takes_no_lock(clocked: World) -> None:
     first, second = clocked.start(), clocked.start()
     clocked.revive(most=1, worker_id="boot")
     for lease in (first, second):
@@ -221,7 +221,7 @@ def test_a_later_attempt_takes_over_its_own_tasks_lock(clocked: World) -> None:
     assert conclude(clocked, "two") == "ok"
 
 
-def test_fences_that_differ_in_their_last_digit_are_told_apart(clocked: World) -> None:
+def test_fences_that_differ_in_their_last_digit_are_distinguished(clocked: World) -> None:
     for first, second in (("1800000000000001", "1800000000000002"), ("999", "1000")):
         take(clocked, f"one{first}", Lease("t", first, "boot"), key=first)
         assert take(clocked, "two", Lease("t", second, "boot"), key=first) == CLAIMED

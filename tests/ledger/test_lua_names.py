@@ -123,7 +123,7 @@ ASSEMBLED = {name: scripts[name].text for scripts in (load_scripts(), load_read_
 
 
 @pytest.mark.parametrize("name", sorted(ASSEMBLED))
-def test_an_assembled_script_knows_every_name(name: str) -> None:
+def test_an_assembled_script_defines_every_name_it_uses(name: str) -> None:
     names = Names(ASSEMBLED[name])
     assert names.free - LANGUAGE == {"KEYS", "ARGV"} & names.free
     assert names.assigned == set()
@@ -136,7 +136,7 @@ def test_two_libraries_never_declare_the_same_name() -> None:
             assert seen.setdefault(word, name) == name
 
 
-def test_numbers_of_the_ledger_stand_in_one_place() -> None:
+def test_default_values_of_the_ledger_are_defined_once() -> None:
     for number in defaults.SPELLED.values():
         where = [name for name, text in FILES.items() if re.search(rf"\b{number}\b", re.sub(r"--.*", "", text))]
         assert where == [] or int(number) < 100, (number, where)

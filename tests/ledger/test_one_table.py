@@ -81,7 +81,7 @@ def test_every_method_runs_the_script_of_its_name(clocked: World) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_script_says_what_it_takes_and_returns(path: Path) -> None:
+def test_the_header_of_a_script_lists_its_arguments_and_reply(path: Path) -> None:
     header = [line for line in path.read_text().splitlines() if line.startswith("-- ")]
     assert not re.match(r"-- (ARGV|returns|use):", header[0]), "it begins with what it does"
     assert any(line.startswith("-- returns:") for line in header)
@@ -104,7 +104,7 @@ def test_no_script_spells_a_key(path: Path) -> None:
         assert word in SPELLED or re.fullmatch(r"[a-z_]+", word), f"{command} {key}"
 
 
-def test_the_words_for_keys_are_those_of_the_schema() -> None:
+def test_the_names_of_keys_are_those_of_the_schema() -> None:
     assert SPELLED.keys() == {key.name.upper() for key in SCHEMA}
     assert len({key.spelled for key in SCHEMA}) == len(SCHEMA)
     assert all(key.holds and key.owner and key.end for key in SCHEMA)

@@ -27,7 +27,7 @@ def dead(world: World, **fields: object) -> str:
 # --- replay -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_replayed_task_begins_anew_and_keeps_its_history(clocked: World) -> None:
+def test_a_replayed_task_starts_over_and_keeps_its_history(clocked: World) -> None:
     task = dead(clocked, payload=b"in")
     clocked.advance(1000)
     answer = clocked.replay(task)
@@ -67,7 +67,7 @@ def test_a_fresh_replay_forgets_checkpoint_and_steps(clocked: World) -> None:
     assert clocked.run(clocked.ledger.checkpoint(claimed.lease, 1, b"new")).verdict == "ok"
 
 
-def test_a_replayed_suspect_is_innocent_again(clocked: World) -> None:
+def test_a_replayed_suspect_is_no_longer_a_suspect(clocked: World) -> None:
     clocked.push(id="a", max_resurrections=0)
     clocked.push(id="b")
     for boot in ("boot", "b2", "b3"):
@@ -91,7 +91,7 @@ def test_only_the_dead_are_replayed(clocked: World) -> None:
             clocked.replay(task)
 
 
-def test_a_replay_of_nothing(clocked: World) -> None:
+def test_a_replay_of_an_unknown_task(clocked: World) -> None:
     with pytest.raises(TaskNotFoundError):
         clocked.run(clocked.ledger.replay("nothing", 1, "n"))
 
@@ -155,7 +155,7 @@ def test_a_running_task_is_asked(clocked: World) -> None:
     assert clocked.state(lease.task_id) is State.RUNNING
 
 
-def test_a_request_is_bound_to_the_attempt_it_met(clocked: World) -> None:
+def test_a_cancel_request_applies_only_to_the_running_attempt(clocked: World) -> None:
     lease = clocked.start()
     version = clocked.version(lease.task_id)
     clocked.release(lease)
@@ -176,14 +176,14 @@ def test_a_request_does_not_outlive_its_attempt(clocked: World) -> None:
 
 
 @pytest.mark.parametrize("end", [World.commit, World.bury])
-def test_what_ended_cannot_be_cancelled(clocked: World, end: object) -> None:
+def test_an_ended_task_cannot_be_cancelled(clocked: World, end: object) -> None:
     lease = clocked.start()
     end(clocked, lease)  # type: ignore[operator]
     with clocked.unchanged(), pytest.raises(IllegalMoveError):
         clocked.cancel(lease.task_id)
 
 
-def test_a_cancel_of_nothing(clocked: World) -> None:
+def test_a_cancel_of_an_unknown_task(clocked: World) -> None:
     with pytest.raises(TaskNotFoundError):
         clocked.run(clocked.ledger.cancel("nothing", 1))
 
@@ -215,7 +215,7 @@ def test_a_discarded_record_leaves_nothing(clocked: World, end: str) -> None:
         assert clocked.run(clocked.ledger.discard(task, version)).verdict == "missing"
 
 
-def test_what_lives_cannot_be_discarded(clocked: World) -> None:
+def test_a_live_task_cannot_be_discarded(clocked: World) -> None:
     tasks = [clocked.start(queue="other").task_id, clocked.push(), clocked.push(delay_ms=1)]
     for task in tasks:
         with clocked.unchanged(), pytest.raises(IllegalMoveError):
@@ -259,7 +259,7 @@ def test_stats_show_a_pause_also_of_a_queue_without_tasks(clocked: World) -> Non
     assert (queue.queue, queue.paused, queue.pause_version) == ("empty", True, 1)
 
 
-def test_what_runs_goes_on_while_its_queue_is_paused(clocked: World) -> None:
+def test_a_running_task_continues_while_its_queue_is_paused(clocked: World) -> None:
     lease = clocked.start()
     clocked.run(clocked.ledger.pause("default", 0))
     assert clocked.retry(lease).verdict == "ok"

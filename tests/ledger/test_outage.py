@@ -39,7 +39,7 @@ def live(world: World, boots: list[str], ms: int) -> int:
 
 @pytest.mark.parametrize("outage", [2600, 4999, 5000, 5001, 12_000, HOUR, 72 * HOUR])
 @pytest.mark.parametrize("first", ["sweeper", "worker"])
-def test_an_outage_costs_nobody_anything(worlds: Any, outage: int, first: str) -> None:
+def test_an_outage_costs_no_worker_its_lease(worlds: Any, outage: int, first: str) -> None:
     world: World = worlds()
     boots = crew(world)
     assert live(world, boots, 10_000) == 0
@@ -63,7 +63,7 @@ def test_workers_may_take_a_lease_to_come_back_after_an_outage(worlds: Any) -> N
     assert all(world.beat(boot, LEASE).alive for boot in boots)
 
 
-def test_one_outage_after_the_other(worlds: Any) -> None:
+def test_several_outages_in_a_row(worlds: Any) -> None:
     world: World = worlds()
     boots = crew(world)
     for _ in range(10):
@@ -73,7 +73,7 @@ def test_one_outage_after_the_other(worlds: Any) -> None:
 
 
 @pytest.mark.parametrize("jump", [HOUR, -HOUR])
-def test_a_jump_of_time_costs_nobody_anything(worlds: Any, jump: int) -> None:
+def test_a_clock_jump_costs_no_worker_its_lease(worlds: Any, jump: int) -> None:
     world: World = worlds()
     boots = crew(world)
     assert live(world, boots, 10_000) == 0
@@ -118,7 +118,7 @@ def test_when_all_workers_are_dead_a_sweeper_alone_finds_them(worlds: Any) -> No
     assert world.members("boots") == []
 
 
-def test_a_slow_sweeper_kills_nobody_whose_lease_is_short(worlds: Any) -> None:
+def test_a_slow_sweeper_declares_no_worker_with_a_short_lease_lost(worlds: Any) -> None:
     """A sweep every 2 s, leases of 1 s, an outage of 1.9 s: the workers beat before and after it."""
     world: World = worlds()
     world.join("quick", 1000)
@@ -132,7 +132,7 @@ def test_a_slow_sweeper_kills_nobody_whose_lease_is_short(worlds: Any) -> None:
             assert world.beat("quick", 1000).alive
 
 
-def test_a_slow_sweeper_alone_comes_to_the_end_of_a_short_lease(worlds: Any) -> None:
+def test_a_slow_sweeper_alone_finds_an_expired_short_lease(worlds: Any) -> None:
     world: World = worlds()
     world.join("quick", 1000)
     world.start("quick")
@@ -143,7 +143,7 @@ def test_a_slow_sweeper_alone_comes_to_the_end_of_a_short_lease(worlds: Any) -> 
     assert revived == 1
 
 
-def test_beats_of_a_long_lease_do_not_keep_the_dead_alive(worlds: Any) -> None:
+def test_heartbeats_of_a_long_lease_do_not_hide_a_dead_worker(worlds: Any) -> None:
     """A short lease is over, a long one beats every 15 s, and between two beats there is one sweep."""
     world: World = worlds()
     world.join("short", 1000)
@@ -158,7 +158,7 @@ def test_beats_of_a_long_lease_do_not_keep_the_dead_alive(worlds: Any) -> None:
     assert revived == 1
 
 
-def test_an_outage_that_a_long_lease_notices_first_takes_nothing_from_a_short_one(worlds: Any) -> None:
+def test_an_outage_first_noticed_by_a_long_lease_does_not_shorten_a_short_one(worlds: Any) -> None:
     """To the one with the long lease 10 s are no outage. The one with the short lease has what was left of its own."""
     world: World = worlds()
     world.join("short", 1000)
@@ -176,7 +176,7 @@ def test_an_outage_that_a_long_lease_notices_first_takes_nothing_from_a_short_on
 
 
 @pytest.mark.parametrize("comes", ["worker", "supervisor"])
-def test_whoever_comes_and_goes_does_not_keep_the_dead_alive(worlds: Any, comes: str) -> None:
+def test_workers_that_come_and_go_do_not_hide_a_dead_worker(worlds: Any, comes: str) -> None:
     """A worker that dies right after its start is started every 10 s, and a sweep comes every 14 s."""
     world: World = worlds()
     world.join("dead", LEASE)
@@ -193,7 +193,7 @@ def test_whoever_comes_and_goes_does_not_keep_the_dead_alive(worlds: Any, comes:
     assert revived == ["task000"]
 
 
-def test_the_shortest_lease_comes_to_its_end(worlds: Any) -> None:
+def test_the_shortest_lease_expires(worlds: Any) -> None:
     world: World = worlds()
     world.join("blink", 1)
     world.start("blink")
@@ -202,7 +202,7 @@ def test_the_shortest_lease_comes_to_its_end(worlds: Any) -> None:
 
 
 @pytest.mark.parametrize("jump", [2000, HOUR])
-def test_a_jump_takes_nothing_from_a_long_lease_beside_a_short_one(worlds: Any, jump: int) -> None:
+def test_a_clock_jump_does_not_shorten_a_long_lease_beside_a_short_one(worlds: Any, jump: int) -> None:
     """A supervisor's sweep sees the jump first; the long lease is then counted in full."""
     world: World = worlds()
     world.join("short", 1600)

@@ -49,7 +49,7 @@ def test_all_steps_of_a_claimed_task_arrive(clocked: World, size: int) -> None:
     assert rest_of(clocked, task, dict(found.steps), found.steps_left)[0] == steps
 
 
-def test_few_steps_come_with_the_claim(clocked: World) -> None:
+def test_few_steps_are_returned_with_the_claim(clocked: World) -> None:
     lease = clocked.start()
     clocked.run(clocked.ledger.step(lease, "pay", b"x" * 10_000))
     clocked.release(lease)
@@ -96,7 +96,7 @@ async def test_a_task_whose_steps_cannot_be_read_is_handed_back(
     assert released == [claim.tasks[0].lease]
 
 
-def test_all_that_a_boot_owns_is_read_in_pages(clocked: World) -> None:
+def test_all_tasks_of_a_worker_are_read_in_pages(clocked: World) -> None:
     ids = [f"t{n:04}" for n in range(OWNED_PAGE + 5)]
     for chunk in Ledger.chunks(clocked.new(id=i) for i in ids):
         clocked.store.run(clocked.ledger.submit(chunk))
@@ -107,7 +107,7 @@ def test_all_that_a_boot_owns_is_read_in_pages(clocked: World) -> None:
     assert sorted(pages[0] | pages[1]) == ids
 
 
-def test_a_page_of_a_listing_begins_where_a_gone_entry_stood(clocked: World) -> None:
+def test_a_page_begins_where_a_removed_entry_was(clocked: World) -> None:
     """However many share its score."""
     ids = sorted(f"t{n:03}" for n in range(300))
     for chunk in Ledger.chunks(clocked.new(id=i, eta_ms=clocked.now + 9000) for i in ids):

@@ -69,7 +69,7 @@ def test_a_stale_end_does_not_free_a_newer_holders_key(clocked: World) -> None:
 
 
 @pytest.mark.parametrize("end", ["commit", "bury", "cancel"])
-def test_an_end_leaves_a_key_that_has_become_anothers(clocked: World, end: str) -> None:
+def test_ending_a_task_leaves_a_key_that_another_task_took(clocked: World, end: str) -> None:
     """The holder's record could not be read for a moment, so another task took the key; then it was mended."""
     old = clocked.start(key="k", key_ttl_ms=HOUR)
     record = clocked.command("GET", clocked.key("task", old.task_id))
@@ -100,7 +100,7 @@ def test_two_resurrectors_revive_once(clocked: World) -> None:
     assert clocked.counts()["revived"] == 1
 
 
-def test_two_resurrectors_in_the_middle_of_a_boot(clocked: World) -> None:
+def test_two_sweeps_revive_one_worker_at_the_same_time(clocked: World) -> None:
     for _ in range(4):
         clocked.push()
     clocked.claim()
@@ -138,7 +138,7 @@ def test_a_zombie_between_its_last_check_and_its_write(clocked: World) -> None:
     assert clocked.get(zombie.task_id).result == b"good"
 
 
-def test_a_commit_after_the_fence_moved_while_nobody_runs_it(clocked: World) -> None:
+def test_a_commit_with_an_old_fence_while_the_task_waits(clocked: World) -> None:
     lease = clocked.start()
     clocked.lose()
     answer = clocked.commit(lease)
@@ -156,7 +156,7 @@ def test_a_commit_just_before_the_sweep_counts(clocked: World) -> None:
     assert clocked.state(lease.task_id) is State.DONE
 
 
-def test_a_commit_of_a_lost_boot_whose_task_nobody_took_yet(clocked: World) -> None:
+def test_a_commit_of_a_lost_worker_whose_task_still_waits(clocked: World) -> None:
     """Braked: the boot is declared lost, but no other attempt exists, so the work need not be thrown away."""
     lease = clocked.start()
     clocked.revive(worker_id="boot", deepest=0)
@@ -177,7 +177,7 @@ def test_every_limit_has_an_expiry_from_its_first_use(clocked: World) -> None:
         assert clocked.pttl("rate", limit.name) > 0
 
 
-def test_a_late_claim_after_the_boot_was_declared_lost(clocked: World) -> None:
+def test_a_late_claim_of_a_worker_declared_lost(clocked: World) -> None:
     clocked.push()
     clocked.push(queue="other")
     clocked.claim()
@@ -189,7 +189,7 @@ def test_a_late_claim_after_the_boot_was_declared_lost(clocked: World) -> None:
         assert clocked.run(clocked.ledger.claim("boot", 3, ["other"], 1)).status is ClaimStatus.GONE
 
 
-def test_a_resent_claim_after_the_boot_was_declared_lost(clocked: World) -> None:
+def test_a_resent_claim_of_a_worker_declared_lost(clocked: World) -> None:
     clocked.start()
     clocked.lose()
     with clocked.unchanged():
@@ -217,7 +217,7 @@ def test_a_claim_that_arrives_after_newer_empty_ones_is_found_and_handed_back(cl
     assert clocked.get(task).record.attempt == 0
 
 
-def test_a_duplicate_register_while_the_lost_boot_still_owns(clocked: World) -> None:
+def test_a_duplicate_register_while_the_lost_worker_still_owns_tasks(clocked: World) -> None:
     clocked.start()
     clocked.revive(worker_id="boot", deepest=0)
     assert not clocked.run(clocked.ledger.register("boot", 5000))
@@ -225,7 +225,7 @@ def test_a_duplicate_register_while_the_lost_boot_still_owns(clocked: World) -> 
     assert len(clocked.revive().outcomes) == 1
 
 
-def test_a_duplicate_register_after_the_lost_boot_was_removed(clocked: World) -> None:
+def test_a_duplicate_register_after_the_lost_worker_was_removed(clocked: World) -> None:
     """It makes a boot nobody is: it holds nothing, the next sweep past its lease takes it away, and its tasks' old
     attempts stay stale."""
     lease = clocked.start()
@@ -239,14 +239,14 @@ def test_a_duplicate_register_after_the_lost_boot_was_removed(clocked: World) ->
     assert clocked.pttl("worker", "boot") == -2
 
 
-def test_a_beat_that_arrives_after_the_boot_was_declared_lost(clocked: World) -> None:
+def test_a_heartbeat_of_a_worker_declared_lost(clocked: World) -> None:
     clocked.start()
     clocked.revive(worker_id="boot", deepest=0)
     assert not clocked.beat().alive
     assert len(clocked.revive().outcomes) == 1, "the beat renewed nothing"
 
 
-def test_a_push_again_after_its_record_was_reaped(clocked: World) -> None:
+def test_a_repeated_push_after_its_record_was_reaped(clocked: World) -> None:
     """Without a tombstone an id may come back once its record is gone; with one it may not."""
     for tomb, status in ((None, "new"), (100 * HOUR, "ended")):
         lease = clocked.start(tomb_ttl_ms=tomb)

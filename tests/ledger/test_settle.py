@@ -116,7 +116,7 @@ def test_a_batch_of_commits_is_answered_one_by_one(clocked: World) -> None:
     assert clocked.get(one.task_id).result == b"1"
 
 
-def test_follow_ups_enter_with_the_commit_and_once(clocked: World) -> None:
+def test_follow_ups_enter_once_with_the_commit(clocked: World) -> None:
     lease = clocked.start()
     after = [clocked.new(), clocked.new(queue="other", key="k"), clocked.new(delay_ms=1000)]
     assert clocked.commit(lease, b"1", after).verdict == "ok"
@@ -183,7 +183,7 @@ def test_a_retry_after_failure_counts(clocked: World) -> None:
     )
 
 
-def test_a_retry_waits_behind_what_came_before(clocked: World) -> None:
+def test_a_retry_waits_behind_earlier_tasks(clocked: World) -> None:
     first, second = clocked.push(), clocked.push()
     (claimed,) = clocked.claim(want=1)
     clocked.advance(1)
@@ -201,7 +201,7 @@ def test_a_failure_ends_a_row_of_put_backs(clocked: World) -> None:
     assert (claimed.since_ms, claimed.retries, claimed.record.attempt) == (0, 1, 2)
 
 
-def test_a_release_burns_nothing_and_keeps_its_place(clocked: World) -> None:
+def test_a_release_uses_up_no_attempt_and_keeps_its_place(clocked: World) -> None:
     first, second = clocked.push(), clocked.push()
     (claimed,) = clocked.claim(want=1)
     clocked.advance(60_000)
@@ -241,7 +241,7 @@ def test_history_keeps_the_last_fifty(clocked: World) -> None:
     assert [entry.attempt for entry in history] == list(range(6, 56))
 
 
-def test_a_forfeit_counts_as_a_death_of_its_own(clocked: World) -> None:
+def test_a_forfeit_counts_as_a_death_of_the_task_alone(clocked: World) -> None:
     waiting = clocked.push()
     lease = clocked.start(queue="other", max_resurrections=1)
     assert clocked.run(clocked.ledger.forfeit(lease, "OOM")).state == "queued"
@@ -296,7 +296,7 @@ def test_a_task_for_which_there_was_no_room_keeps_its_place(clocked: World) -> N
         lease = first.lease
 
 
-def test_its_place_is_that_of_its_priority(clocked: World) -> None:
+def test_a_quiet_retry_returns_to_the_place_of_its_priority(clocked: World) -> None:
     low = clocked.start(priority=-1)
     high = clocked.start(priority=1)
     between = clocked.push()
@@ -315,7 +315,7 @@ def test_any_other_retry_takes_the_place_of_the_time_it_is_due(clocked: World, h
     assert claimed_ids(clocked) == [later, lease.task_id]
 
 
-def test_without_a_delay_it_goes_to_the_end(clocked: World) -> None:
+def test_a_quiet_retry_without_a_delay_goes_to_the_end(clocked: World) -> None:
     """Else a task that is rejected at once would be claimed for ever before all others."""
     lease = clocked.start()
     later = clocked.push()

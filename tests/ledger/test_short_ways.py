@@ -30,7 +30,7 @@ def both(worlds: Any, short: Callable[[World], Any], long: Callable[[World], Any
 
 @pytest.mark.parametrize("priority", [-9, 0, 9])
 @pytest.mark.parametrize("before", [0, 2])
-def test_submit(worlds: Any, priority: int, before: int) -> None:
+def test_the_fast_path_of_submit_equals_the_full_one(worlds: Any, priority: int, before: int) -> None:
     def submit(world: World, admission: Admission | None) -> None:
         for _ in range(before + 1):
             world.submit(world.new(priority=priority, payload=b"\x00\n"), admission=admission)
@@ -39,7 +39,7 @@ def test_submit(worlds: Any, priority: int, before: int) -> None:
 
 
 @pytest.mark.parametrize("tasks", [0, 1, 3])
-def test_claim(worlds: Any, tasks: int) -> None:
+def test_the_fast_path_of_claim_equals_the_full_one(worlds: Any, tasks: int) -> None:
     def claim(world: World, rung: bool) -> None:
         for _ in range(tasks):
             world.push()
@@ -52,7 +52,7 @@ def test_claim(worlds: Any, tasks: int) -> None:
 @pytest.mark.parametrize(
     "fields", [{"key": "k"}, {"nonce": "n"}, {"on_lost": "hold"}, {"expires_in_ms": 1}, {"expires_in_ms": 10_000}]
 )
-def test_claim_of_what_is_not_plain(worlds: Any, fields: dict[str, Any]) -> None:
+def test_the_fast_path_of_claim_with_unusual_fields(worlds: Any, fields: dict[str, Any]) -> None:
     def claim(world: World, rung: bool) -> None:
         world.push(**fields)
         world.advance(5)
@@ -63,7 +63,7 @@ def test_claim_of_what_is_not_plain(worlds: Any, fields: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("spoilt", ["broken", "", None])
-def test_claim_of_what_is_broken(worlds: Any, spoilt: str | None) -> None:
+def test_the_fast_path_of_claim_with_a_broken_record(worlds: Any, spoilt: str | None) -> None:
     def claim(world: World, rung: bool) -> None:
         task = world.push()
         world.delete(task)
@@ -78,7 +78,7 @@ def test_claim_of_what_is_broken(worlds: Any, spoilt: str | None) -> None:
 
 
 @pytest.mark.parametrize("result", [b"42", b"", None])
-def test_commit(worlds: Any, result: bytes | None) -> None:
+def test_the_fast_path_of_commit_equals_the_full_one(worlds: Any, result: bytes | None) -> None:
     def commit(world: World, *others: Lease) -> None:
         lease = world.start()
         world.run(world.ledger.commit([*[(other, None, ()) for other in others], (lease, result, ())]))
@@ -86,7 +86,7 @@ def test_commit(worlds: Any, result: bytes | None) -> None:
     both(worlds, commit, lambda world: commit(world, Lease("nothing", "1", "boot")))
 
 
-def test_the_short_claim_keeps_all_its_guards(clocked: World) -> None:
+def test_the_fast_claim_keeps_all_its_checks(clocked: World) -> None:
     def claim(seq: int, boot: str = "boot") -> Any:
         return clocked.run(clocked.ledger.claim(boot, seq, ["default"], 1, rung=False))
 
@@ -107,7 +107,7 @@ def test_the_short_claim_keeps_all_its_guards(clocked: World) -> None:
 
 
 @pytest.mark.parametrize("removed", [False, True])
-def test_the_short_claim_of_a_lost_boot(clocked: World, removed: bool) -> None:
+def test_the_fast_claim_of_a_lost_worker(clocked: World, removed: bool) -> None:
     clocked.start()
     clocked.push()
     clocked.revive(worker_id="boot", deepest=10 if removed else 0)
@@ -115,7 +115,7 @@ def test_the_short_claim_of_a_lost_boot(clocked: World, removed: bool) -> None:
         assert clocked.run(clocked.ledger.claim("boot", 2, ["default"], 1, rung=False)).status is ClaimStatus.GONE
 
 
-def test_the_short_commit_keeps_all_its_guards(clocked: World) -> None:
+def test_the_fast_commit_keeps_all_its_checks(clocked: World) -> None:
     lease = clocked.start()
     for wrong in (Lease(lease.task_id, str(int(lease.fence) + 1), "boot"), Lease(lease.task_id, lease.fence, "other")):
         assert clocked.commit(wrong).verdict == "stale"
@@ -124,7 +124,7 @@ def test_the_short_commit_keeps_all_its_guards(clocked: World) -> None:
         assert clocked.commit(lease).verdict == "repeat"
 
 
-def test_the_short_ways_on_a_full_store(boot: Any, worlds: Any, flavour: str) -> None:
+def test_the_fast_paths_on_a_full_store(boot: Any, worlds: Any, flavour: str) -> None:
     server = boot(flavour=flavour)
     world: World = worlds(server)
     world.join()

@@ -53,7 +53,7 @@ def test_a_second_sweep_finds_nothing(clocked: World) -> None:
         assert clocked.lose().outcomes == ()
 
 
-def test_a_boot_is_lost_at_once_by_name(clocked: World) -> None:
+def test_a_worker_can_be_declared_lost_by_id(clocked: World) -> None:
     clocked.join("other")
     mine, theirs = running(clocked, "boot", 1), running(clocked, "other", 1)
     assert clocked.lose().outcomes == ((mine[0], "queued"),)
@@ -81,7 +81,7 @@ def test_a_sweep_looks_at_no_more_than_its_batch(clocked: World) -> None:
     assert (len(third.outcomes), third.removed, third.pending) == (1, 1, 0)
 
 
-def test_the_depth_brake_holds_back_and_strands_nobody(clocked: World) -> None:
+def test_the_depth_limit_delays_revivals_and_forgets_none(clocked: World) -> None:
     running(clocked, "boot", 5)
     swept = clocked.revive(worker_id="boot", deepest=2)
     assert (len(swept.outcomes), swept.deferred, swept.removed, swept.pending) == (2, 3, 0, 1)
@@ -94,7 +94,7 @@ def test_the_depth_brake_holds_back_and_strands_nobody(clocked: World) -> None:
     assert (len(swept.outcomes), swept.deferred, swept.removed) == (2, 0, 1)
 
 
-def test_a_full_lane_holds_up_no_other_queue(clocked: World) -> None:
+def test_a_full_lane_delays_no_other_queue(clocked: World) -> None:
     running(clocked, "boot", 4, queue="full")
     other = running(clocked, "boot", 2, queue="free")
     freed: list[str] = []
@@ -104,7 +104,7 @@ def test_a_full_lane_holds_up_no_other_queue(clocked: World) -> None:
     assert set(other) & set(freed), "braked tasks went to the end of the line"
 
 
-def test_a_full_lane_holds_up_no_other_queue_when_time_went_back(clocked: World) -> None:
+def test_a_full_lane_delays_no_other_queue_after_the_clock_went_back(clocked: World) -> None:
     running(clocked, "boot", 4, queue="full")
     other = running(clocked, "boot", 2, queue="free")
     clocked.advance(-HOUR)
@@ -115,7 +115,7 @@ def test_a_full_lane_holds_up_no_other_queue_when_time_went_back(clocked: World)
     assert set(other) & set(freed)
 
 
-def test_a_braked_boot_holds_up_no_other_boot(clocked: World) -> None:
+def test_a_worker_at_the_depth_limit_delays_no_other_worker(clocked: World) -> None:
     clocked.join("other")
     running(clocked, "boot", 4, queue="full")
     (free,) = running(clocked, "other", 1, queue="free")
@@ -136,7 +136,7 @@ def test_a_death_alone_counts_against_the_task(clocked: World) -> None:
     assert (claimed.deaths, claimed.scares, claimed.alone) == (1, 0, False)
 
 
-def test_in_a_shared_death_all_are_innocent_the_first_time(clocked: World) -> None:
+def test_a_first_shared_death_counts_against_no_task(clocked: World) -> None:
     running(clocked, "boot", 3)
     clocked.lose()
     clocked.join("next")
@@ -152,7 +152,7 @@ def scared(clocked: World, times: int) -> tuple[Claimed, ...]:
     return clocked.claim(clocked.join("next"))
 
 
-def test_at_the_second_scare_a_task_runs_alone_and_convicts_itself(clocked: World) -> None:
+def test_after_two_shared_deaths_a_task_runs_alone_and_its_own_death_counts(clocked: World) -> None:
     clocked.push(max_resurrections=0)
     clocked.push(max_resurrections=0)
     claims = scared(clocked, 2)
@@ -161,7 +161,7 @@ def test_at_the_second_scare_a_task_runs_alone_and_convicts_itself(clocked: Worl
     assert clocked.get(claims[0].record.id).record.reason == "max_resurrections_exceeded"
 
 
-def test_the_death_of_its_worker_does_not_convict_a_suspect(clocked: World) -> None:
+def test_the_death_of_its_worker_does_not_count_against_a_suspect(clocked: World) -> None:
     """It waited there for a process of its own, or had one; the host died under everybody."""
     clocked.push(max_resurrections=1)
     clocked.push(max_resurrections=1)
@@ -175,7 +175,9 @@ def test_the_death_of_its_worker_does_not_convict_a_suspect(clocked: World) -> N
 
 
 @pytest.mark.parametrize(("options", "most"), [({}, 12), ({"max_resurrections": 0}, 2), ({"max_resurrections": 3}, 8)])
-def test_a_task_whose_workers_keep_dying_comes_to_an_end(clocked: World, options: dict[str, Any], most: int) -> None:
+def test_a_task_whose_workers_keep_dying_becomes_a_dead_letter(
+    clocked: World, options: dict[str, Any], most: int
+) -> None:
     """It takes the worker along though it is isolated. There is always somebody beside it, so nobody is convicted."""
     task = clocked.push(**options)
     clocked.push(max_resurrections=99)
@@ -190,7 +192,7 @@ def test_a_task_whose_workers_keep_dying_comes_to_an_end(clocked: World, options
 
 
 @pytest.mark.parametrize(("how", "left"), [("failure", 0), ("putback", 2), ("quiet", 2), ("release", 2)])
-def test_a_failure_of_its_own_wipes_out_scares(clocked: World, how: str, left: int) -> None:
+def test_a_failure_of_the_task_resets_its_shared_deaths(clocked: World, how: str, left: int) -> None:
     """Its worker outlived it. What was handed back may not have run. A suspect stays one: it had no company."""
     clocked.push()
     clocked.push()
@@ -232,7 +234,7 @@ def test_five_resurrections_by_default(clocked: World) -> None:
     assert states == ["queued"] * 5 + ["dead"]
 
 
-def test_what_killed_it_is_in_the_history(clocked: World) -> None:
+def test_the_cause_of_death_is_in_the_history(clocked: World) -> None:
     (task,) = running(clocked, "boot", 1)
     clocked.lose()
     (entry,) = clocked.get(task).history

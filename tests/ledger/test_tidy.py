@@ -35,7 +35,7 @@ def unused(world: World, ms: int = HOUR) -> None:
     reap(world)
 
 
-def test_an_unused_queue_leaves_with_its_bell_and_its_pause_version(clocked: World) -> None:
+def test_an_unused_queue_is_removed_with_its_doorbell_and_pause_version(clocked: World) -> None:
     for n in range(3):
         clocked.cancel(clocked.push(queue=f"q{n}"))
     clocked.run(clocked.ledger.pause("q0", 0))
@@ -49,7 +49,7 @@ def test_an_unused_queue_leaves_with_its_bell_and_its_pause_version(clocked: Wor
 
 
 @pytest.mark.parametrize("why", ["a task waits", "it is paused"])
-def test_a_queue_in_use_stays(clocked: World, why: str) -> None:
+def test_a_queue_in_use_is_not_removed(clocked: World, why: str) -> None:
     if why == "a task waits":
         clocked.push(queue="q")
     else:
@@ -59,7 +59,7 @@ def test_a_queue_in_use_stays(clocked: World, why: str) -> None:
     assert clocked.members("idle") == []
 
 
-def test_its_time_begins_anew_when_a_task_was_seen_in_it(clocked: World) -> None:
+def test_a_task_in_a_queue_restarts_its_unused_time(clocked: World) -> None:
     clocked.commit(clocked.start(queue="q"))
     unused(clocked, HOUR - 1)
     task = clocked.push(queue="q")
@@ -83,7 +83,7 @@ COMES_BACK: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("how", COMES_BACK)
-def test_it_comes_back_with_the_next_task_and_rings(clocked: World, how: str) -> None:
+def test_a_removed_queue_returns_with_the_next_task_and_rings(clocked: World, how: str) -> None:
     clocked.cancel(clocked.push(queue="q"))
     unused(clocked)
     assert queues(clocked) == set()

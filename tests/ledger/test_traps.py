@@ -69,7 +69,7 @@ def test_a_durable_commit_that_repeats_or_is_refused_writes(clocked: World, serv
         assert changes(server) > before
 
 
-def test_no_receipt_while_the_replica_has_not_got_it(boot: Boot, worlds: Any, flavour: str) -> None:
+def test_no_receipt_before_the_replica_has_the_task(boot: Boot, worlds: Any, flavour: str) -> None:
     master = boot(flavour=flavour, config={"repl-diskless-sync-delay": "0"})
     replica = boot(flavour=flavour)
     replica.command("REPLICAOF", "127.0.0.1", master.port)
@@ -127,7 +127,7 @@ def neighbours(world: World) -> tuple[Lease, Lease]:
 
 
 @pytest.mark.parametrize("move", ["commit", "retry", "bury", "forfeit", "checkpoint", "step", "progress", "release"])
-def test_neighbouring_fences_are_told_apart(clocked: World, move: str) -> None:
+def test_adjacent_fences_are_distinguished(clocked: World, move: str) -> None:
     old, new = neighbours(clocked)
     call: dict[str, Callable[[Lease], Call[Any]]] = {
         "commit": lambda lease: clocked.ledger.commit([(lease, b"1", ())]),
@@ -152,7 +152,7 @@ def test_neighbouring_fences_are_told_apart(clocked: World, move: str) -> None:
     assert verdict(old) == "stale" if move != "release" else "repeat"
 
 
-def test_neighbouring_fences_in_lists_and_requests(clocked: World) -> None:
+def test_adjacent_fences_in_lists_and_requests(clocked: World) -> None:
     old, new = neighbours(clocked)
     assert clocked.run(clocked.ledger.owned("boot")) == {new.task_id: new.fence}
     again = clocked.run(clocked.ledger.claim("boot", 2, ["default"], 1)).tasks
@@ -164,7 +164,7 @@ def test_neighbouring_fences_in_lists_and_requests(clocked: World) -> None:
     assert clocked.get(old.task_id).record.fence == new.fence
 
 
-def test_a_resent_claim_does_not_hand_over_a_neighbour(clocked: World) -> None:
+def test_a_resent_claim_does_not_return_a_task_with_an_adjacent_fence(clocked: World) -> None:
     """Claimed in lane a, released, claimed anew by the same boot in lane b: lane a's claim has nothing any more."""
     clocked.push()
     (first,) = clocked.run(clocked.ledger.claim("boot", 1, ["default"], 1, lane="a")).tasks
@@ -186,7 +186,7 @@ def test_a_claim_stops_at_four_mebibytes(clocked: World) -> None:
 # --- late commands of an operator -------------------------------------------------------------------------------------
 
 
-def test_a_late_operator_command_meets_another_version(clocked: World) -> None:
+def test_a_late_operator_command_is_refused_by_version(clocked: World) -> None:
     lease = clocked.start()
     task, ledger = lease.task_id, clocked.ledger
     clocked.bury(lease)
@@ -199,7 +199,7 @@ def test_a_late_operator_command_meets_another_version(clocked: World) -> None:
             clocked.run(call)
 
 
-def test_a_late_pause_meets_another_version(clocked: World) -> None:
+def test_a_late_pause_is_refused_by_version(clocked: World) -> None:
     ledger = clocked.ledger
     clocked.run(ledger.pause("default", 0))
     clocked.run(ledger.resume("default", 1))
@@ -233,14 +233,14 @@ def test_past_expires_is_cancelled(clocked: World, where: str) -> None:
     assert clocked.state(task) is State.CANCELLED
 
 
-def test_one_ms_before_expires_it_runs(clocked: World) -> None:
+def test_a_task_claimed_1_ms_before_its_expiry_runs(clocked: World) -> None:
     clocked.push(expires_at_ms=clocked.now + 1000)
     clocked.advance(999)
     assert len(clocked.claim()) == 1
 
 
 @pytest.mark.parametrize("came", ["retried", "released", "revived", "replayed"])
-def test_what_has_begun_goes_on_past_expires(clocked: World, came: str) -> None:
+def test_a_task_that_has_begun_continues_past_its_expiry(clocked: World, came: str) -> None:
     """To cancel it would lose what it did, and what a person replays."""
     lease = clocked.start(expires_in_ms=1000, payload=b"precious")
     clocked.run(clocked.ledger.checkpoint(lease, 1, b"half"))
@@ -291,7 +291,7 @@ def test_thousands_of_expired_tasks_end_in_good_order(clocked: World) -> None:
 # --- put-backs --------------------------------------------------------------------------------------------------------
 
 
-def test_put_backs_burn_no_attempt_and_remember_since_when(clocked: World) -> None:
+def test_put_backs_use_up_no_attempt_and_record_the_first_time(clocked: World) -> None:
     lease = clocked.start()
     since = clocked.now
     for delay in (1000, 2000, 30_000):
@@ -303,7 +303,7 @@ def test_put_backs_burn_no_attempt_and_remember_since_when(clocked: World) -> No
         lease = claimed.lease
 
 
-def test_each_limit_of_put_backs_has_a_time_of_its_own(clocked: World) -> None:
+def test_each_put_back_limit_has_its_own_start_time(clocked: World) -> None:
     """A task that workers of an older release put back for long has all the time there is when it meets a lock, and the
     other way round: each time begins with the first put-back of an unbroken row."""
     lease, times = clocked.start(), []
@@ -352,7 +352,7 @@ def test_a_bell_holds_one_ring_at_the_most(clocked: World) -> None:
         assert clocked.command("LLEN", clocked.ledger.bell(queue)) == 1
 
 
-def test_a_ring_taken_by_someone_never_hides_a_task(clocked: World) -> None:
+def test_a_task_can_be_claimed_after_its_ring_was_consumed(clocked: World) -> None:
     task = clocked.push()
     assert clocked.store.wait_for_bell([clocked.ledger.bell("default")], 1.0) is not None
     assert [one.record.id for one in clocked.claim()] == [task], "no ring is needed to claim"

@@ -9,7 +9,7 @@ from relier.states import State
 from tests.support.ledger_world import World
 
 
-def test_a_boot_registers_beats_and_retires(clocked: World) -> None:
+def test_a_worker_registers_sends_heartbeats_and_retires(clocked: World) -> None:
     assert clocked.beat().alive
     assert clocked.run(clocked.ledger.retire("boot")) == 0
     assert not clocked.beat().alive
@@ -22,7 +22,7 @@ def test_registering_again_changes_nothing(clocked: World) -> None:
         clocked.join()
 
 
-def test_a_beat_again_changes_nothing(clocked: World) -> None:
+def test_a_repeated_heartbeat_changes_nothing(clocked: World) -> None:
     clocked.beat()
     with clocked.unchanged():
         clocked.beat()
@@ -34,14 +34,14 @@ def test_retiring_again_changes_nothing(clocked: World) -> None:
         assert clocked.run(clocked.ledger.retire("boot")) == 0
 
 
-def test_a_boot_that_holds_tasks_cannot_retire(clocked: World) -> None:
+def test_a_worker_that_holds_tasks_cannot_retire(clocked: World) -> None:
     clocked.start()
     with clocked.unchanged():
         assert clocked.run(clocked.ledger.retire("boot")) == 1
     assert clocked.beat().alive
 
 
-def test_a_late_beat_of_a_boot_nobody_declared_lost_renews_it(clocked: World) -> None:
+def test_a_late_heartbeat_renews_a_worker_not_declared_lost(clocked: World) -> None:
     clocked.join("idle", 60_000)
     for _ in range(4):
         clocked.advance(2500)
@@ -50,7 +50,7 @@ def test_a_late_beat_of_a_boot_nobody_declared_lost_renews_it(clocked: World) ->
     assert clocked.revive().removed == 0
 
 
-def test_a_beat_of_an_unknown_boot_is_gone(clocked: World) -> None:
+def test_a_heartbeat_of_an_unknown_worker_is_answered_gone(clocked: World) -> None:
     assert not clocked.beat("nobody").alive
     assert clocked.pttl("worker", "nobody") == -2
 
@@ -78,13 +78,13 @@ def test_a_claim_hands_over_everything(clocked: World) -> None:
     assert clocked.get(task).record == claimed.record
 
 
-def test_a_claim_of_an_unknown_boot_is_gone(clocked: World) -> None:
+def test_a_claim_of_an_unknown_worker_is_answered_gone(clocked: World) -> None:
     clocked.push()
     with clocked.unchanged():
         assert clocked.run(clocked.ledger.claim("nobody", 1, ["default"], 1)).status is ClaimStatus.GONE
 
 
-def test_a_claim_takes_as_much_as_wanted(clocked: World) -> None:
+def test_a_claim_takes_the_wanted_number_of_tasks(clocked: World) -> None:
     tasks = [clocked.push() for _ in range(5)]
     assert [claimed.record.id for claimed in clocked.claim(want=3)] == tasks[:3]
     assert [claimed.record.id for claimed in clocked.claim(want=3)] == tasks[3:]
@@ -108,7 +108,7 @@ def test_a_claim_that_leaves_work_rings_on(clocked: World) -> None:
         assert clocked.command("LLEN", clocked.ledger.bell(queue)) == 1
 
 
-def test_a_claim_stops_at_its_bytes_but_takes_one(clocked: World) -> None:
+def test_a_claim_stops_at_its_byte_limit_but_takes_at_least_one_task(clocked: World) -> None:
     tasks = [clocked.push(payload=b"x" * 1000) for _ in range(4)]
     small = clocked.push(payload=b"x")
     assert [one.record.id for one in clocked.claim(max_bytes=1)] == tasks[:1]
@@ -197,7 +197,7 @@ def test_an_older_checkpoint_never_replaces_a_newer_one(clocked: World) -> None:
         assert clocked.run(clocked.ledger.checkpoint(lease, 1, b"one")).verdict == "repeat"
 
 
-def test_a_new_attempt_counts_its_checkpoints_anew(clocked: World) -> None:
+def test_a_new_attempt_numbers_its_checkpoints_from_the_start(clocked: World) -> None:
     lease = clocked.start()
     clocked.run(clocked.ledger.checkpoint(lease, 9, b"nine"))
     clocked.release(lease)
@@ -208,7 +208,7 @@ def test_a_new_attempt_counts_its_checkpoints_anew(clocked: World) -> None:
     assert clocked.get(lease.task_id).checkpoint == b"one"
 
 
-def test_the_first_record_of_a_step_stands(clocked: World) -> None:
+def test_the_first_record_of_a_step_wins(clocked: World) -> None:
     lease = clocked.start()
     first = clocked.run(clocked.ledger.step(lease, "pay", b"1"))
     assert (first.settled.verdict, first.value) == ("ok", b"1")
@@ -243,7 +243,7 @@ def test_checkpoints_and_steps_end_with_their_use(clocked: World, end: str) -> N
     assert clocked.pttl("checkpoint", lease.task_id) == clocked.pttl("steps", lease.task_id) == -2
 
 
-def test_owned_tells_what_the_ledger_thinks_a_boot_runs(clocked: World) -> None:
+def test_owned_lists_the_tasks_that_a_worker_runs(clocked: World) -> None:
     clocked.push()
     clocked.push()
     one, two = clocked.claim()

@@ -67,7 +67,7 @@ async def test_the_states_as_the_block_sees_them(enter: Enter) -> None:
         assert (lock.already_executed, lock.cached_result) == (True, 1)
 
 
-async def test_in_flight_says_who_and_for_how_long(client: Client, enter: Enter) -> None:
+async def test_the_in_flight_error_names_the_holder_and_its_time(client: Client, enter: Enter) -> None:
     async with enter() as lock:
         lock.set_result(None)
         with pytest.raises(
@@ -86,7 +86,7 @@ async def test_in_flight_says_who_and_for_how_long(client: Client, enter: Enter)
     await inside(lease_of(join(client), "task-1"), in_a_task)
 
 
-async def test_a_block_of_what_was_done_writes_nothing(client: Client, enter: Enter) -> None:
+async def test_a_block_whose_key_is_done_writes_nothing(client: Client, enter: Enter) -> None:
     await run_once(enter)
     before = mark(client)
     async with enter():
@@ -105,7 +105,7 @@ async def test_a_result_set_again_is_dropped_with_a_warning(enter: Enter, caplog
     assert await run_once(enter) == (True, "done")
 
 
-async def test_locks_of_both_kinds_meet(client: Client) -> None:
+async def test_sync_and_async_locks_exclude_each_other(client: Client) -> None:
     with idempotency_lock("k") as lock:
         with pytest.raises(IdempotencyInFlightError):
             async with idempotency_lock("k"):
@@ -134,7 +134,7 @@ async def test_a_result_comes_back_as_what_it_was(enter: Enter, result: Any) -> 
     assert type(found) is type(result)
 
 
-async def test_without_a_result_none_is_kept_and_said(enter: Enter, caplog: pytest.LogCaptureFixture) -> None:
+async def test_without_a_result_none_is_stored_and_logged(enter: Enter, caplog: pytest.LogCaptureFixture) -> None:
     async with enter():
         pass
     assert "ended without a result, None is kept" in caplog.text
@@ -155,7 +155,7 @@ async def test_the_last_result_counts_as_it_was_when_set(enter: Enter) -> None:
     [(object(), PayloadEncodingError), ("x" * 1_100_000, PayloadTooLargeError)],
     ids=["kind", "size"],
 )
-async def test_a_result_that_cannot_be_kept_is_refused_and_frees(
+async def test_a_result_that_cannot_be_stored_is_refused_and_frees_the_key(
     client: Client, enter: Enter, value: Any, error: type[Exception]
 ) -> None:
     with pytest.raises(error, match="the result of lock 'k'"):
@@ -277,7 +277,7 @@ async def test_a_result_outside_the_block_is_refused(enter: Enter, client: Clien
 # --- crowds --------------------------------------------------------------------------------------------------------
 
 
-async def test_of_fifty_at_once_on_a_loop_one_runs(client: Client) -> None:
+async def test_one_of_fifty_concurrent_blocks_on_a_loop_runs(client: Client) -> None:
     runs, refused, all_refused = [], [], asyncio.Event()
 
     async def contend(n: int) -> Any:
@@ -301,7 +301,7 @@ async def test_of_fifty_at_once_on_a_loop_one_runs(client: Client) -> None:
     assert len(refused) == CROWD - 1
 
 
-async def test_of_fifty_threads_at_once_one_runs(client: Client) -> None:
+async def test_one_of_fifty_concurrent_threads_runs(client: Client) -> None:
     runs: list[int] = []
     refused = threading.Semaphore(0)
     begin = threading.Barrier(CROWD)
@@ -423,19 +423,19 @@ async def lose(enter: Enter, loss: Callable[[], object], error: Exception | None
             raise error
 
 
-async def test_a_block_that_lost_its_key_does_not_pretend(client: Client, enter: Enter) -> None:
+async def test_a_block_that_lost_its_key_raises(client: Client, enter: Enter) -> None:
     with pytest.raises(LeaseLostError, match="the result was not kept"):
         await lose(enter, lambda: take_over(client))
     assert b" anothers elsewhere.1 " in (mark(client) or b"")
 
 
-async def test_a_block_whose_key_is_gone_does_not_pretend(client: Client, enter: Enter) -> None:
+async def test_a_block_whose_key_was_removed_raises(client: Client, enter: Enter) -> None:
     with pytest.raises(LeaseLostError):
         await lose(enter, lambda: client.sync_store.command("DEL", spelled(client)))
     assert mark(client) is None
 
 
-async def test_an_exception_after_the_loss_stays_what_it_is(client: Client, enter: Enter) -> None:
+async def test_an_exception_after_the_loss_is_raised_unchanged(client: Client, enter: Enter) -> None:
     with pytest.raises(ValueError, match="my own"):
         await lose(enter, lambda: take_over(client), ValueError("my own"))
     assert b" anothers elsewhere.1 " in (mark(client) or b""), "nobody frees another's"

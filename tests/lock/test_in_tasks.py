@@ -81,7 +81,7 @@ async def test_a_task_that_meets_a_key_in_flight_is_put_back_and_runs_later(
     assert (await read(client, receipt.id)).record.attempt == 1, "put back, it burnt no attempt"
 
 
-async def test_it_waits_five_seconds(client: Client, work: Start) -> None:
+async def test_a_put_back_task_is_due_after_five_seconds(client: Client, work: Start) -> None:
     work()
     async with idempotency_lock("order") as lock:
         receipt = await lock_jobs.charge.apush("order")
@@ -93,7 +93,7 @@ async def test_it_waits_five_seconds(client: Client, work: Start) -> None:
         lock.set_result(1)
 
 
-async def test_a_task_that_met_it_ten_times_is_a_dead_letter(
+async def test_a_task_put_back_ten_times_becomes_a_dead_letter(
     client: Client, work: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("relier.run.outcome.IN_FLIGHT_MS", 100)
@@ -122,7 +122,7 @@ IN_FLIGHT = IdempotencyInFlightError("the key is in progress")
 
 
 @pytest.mark.parametrize("waited", [None, 0, 1, 5_000, 45_000, 49_999])
-def test_it_is_put_back_for_five_seconds(settings: Settings, waited: int | None) -> None:
+def test_a_locked_task_is_put_back_for_five_seconds(settings: Settings, waited: int | None) -> None:
     assert in_flight_delay_ms(claimed(waited)) == 5000
     for retries in (None, Retries(attempts=1), Retries(never_on=IdempotencyInFlightError)):
         call = plan_of(Ledger(settings), claimed(waited), Failed(IN_FLIGHT), retries, 0).call
@@ -130,7 +130,7 @@ def test_it_is_put_back_for_five_seconds(settings: Settings, waited: int | None)
         assert (call.script, call.args[4:6]) == ("retry", (5000, "locked"))
 
 
-def test_the_time_that_other_workers_put_it_back_does_not_count(settings: Settings) -> None:
+def test_earlier_put_backs_for_other_reasons_do_not_count(settings: Settings) -> None:
     record: Any = type("Record", (), {"moved_ms": 1_800_000_000_000})()
     task = Claimed(Lease("t", "1", "b"), record, b"", since_ms=1_800_000_000_000 - 9 * 60_000)
     call = plan_of(Ledger(settings), task, Failed(IN_FLIGHT), None, 1_800_000_000_000).call
@@ -139,7 +139,7 @@ def test_the_time_that_other_workers_put_it_back_does_not_count(settings: Settin
 
 
 @pytest.mark.parametrize("waited", [50_000, 50_001, 10_000_000])
-def test_it_is_buried_once_it_was_put_back_for_fifty(settings: Settings, waited: int) -> None:
+def test_a_locked_task_is_buried_after_fifty_seconds(settings: Settings, waited: int) -> None:
     assert in_flight_delay_ms(claimed(waited)) is None
     call = plan_of(Ledger(settings), claimed(waited), Failed(IN_FLIGHT), Retries(attempts=99), 0).call
     assert call is not None
@@ -166,7 +166,7 @@ def test_other_failures_are_retried_as_before(settings: Settings, error: Excepti
         assert "locked" not in call.args
 
 
-def test_it_is_known_when_it_comes_from_another_process() -> None:
+def test_the_error_is_recognised_when_it_comes_from_another_process() -> None:
     assert isinstance(failure_of(IN_FLIGHT).rebuild(), IdempotencyInFlightError)
 
 

@@ -51,7 +51,7 @@ async def test_a_result_cannot_be_read_in_the_store(make: Make) -> None:
         assert lock.cached_result == CARD
 
 
-async def test_nor_that_there_was_none(make: Make) -> None:
+async def test_a_missing_result_is_encrypted_as_well(make: Make) -> None:
     client = make("e1")
     async with idempotency_lock("k"):
         pass
@@ -59,7 +59,7 @@ async def test_nor_that_there_was_none(make: Make) -> None:
     assert run_once() == (True, None)
 
 
-async def test_older_keys_still_read_and_so_does_what_was_kept_before(make: Make) -> None:
+async def test_results_under_older_keys_and_plain_results_are_read(make: Make) -> None:
     make()
     run_once("plain", "before")
     make("e1")
@@ -70,7 +70,7 @@ async def test_older_keys_still_read_and_so_does_what_was_kept_before(make: Make
 
 
 @pytest.mark.parametrize("ids", [(), ("e2",)], ids=["no key", "another key"])
-async def test_without_its_key_it_is_known_as_done_and_cannot_be_read(make: Make, ids: tuple[str, ...]) -> None:
+async def test_a_result_whose_key_is_missing_counts_as_done_and_is_unreadable(make: Make, ids: tuple[str, ...]) -> None:
     make("e1")
     run_once()
     make(*ids)

@@ -94,7 +94,7 @@ async def test_a_renewal_that_finds_the_key_lost_notifies_the_block(
     assert b" anothers elsewhere.1 " in (mark(client) or b"")
 
 
-async def test_one_thread_renews_all_of_a_process(client: Client) -> None:
+async def test_one_thread_renews_all_locks_of_a_process(client: Client) -> None:
     before = set(threading.enumerate())
     with contextlib.ExitStack() as blocks:
         held = [blocks.enter_context(idempotency_lock(f"k{n}")) for n in range(20)]
@@ -211,7 +211,7 @@ async def test_the_end_of_a_block_is_reported_through_an_outage(
     assert "is lost" not in caplog.text
 
 
-async def test_a_task_reports_done_for_longer_than_its_mark_lives(client: Client, enter: Enter, cut: Proxy) -> None:
+async def test_a_task_keeps_reporting_done_after_its_mark_expired(client: Client, enter: Enter, cut: Proxy) -> None:
     """It hears whether anybody came meanwhile, and does not have to guess."""
     back: list[float] = []
 
@@ -298,7 +298,7 @@ if child:
 """
 
 
-async def test_a_forked_child_renews_its_own(client: Client, server: Server) -> None:
+async def test_a_forked_child_renews_its_own_locks(client: Client, server: Server) -> None:
     command = [sys.executable, "-c", FORKED, server.url, client.settings.namespace]
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

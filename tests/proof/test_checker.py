@@ -77,7 +77,7 @@ TAMPERINGS: dict[str, Callable[[Model], None]] = {
 
 
 @pytest.mark.parametrize("name", TAMPERINGS)
-def test_tampering_is_called_by_its_name(stage: Stage, name: str) -> None:
+def test_each_tampering_is_reported_by_its_kind(stage: Stage, name: str) -> None:
     check_all(stage.world.checker)
     TAMPERINGS[name](model(stage))
     with pytest.raises(Violation) as raised:
@@ -115,7 +115,7 @@ def test_a_live_lease_stolen(stage: Stage) -> None:
         stage.run(stage.ledger.revive())
 
 
-def test_a_rollback_forgives_what_its_level_allows(stage: Stage) -> None:
+def test_a_rollback_may_lose_what_its_durability_allows(stage: Stage) -> None:
     world = stage.world
     images = world.backend.snapshot(), world.checker.snapshot()
     call = stage.ledger.submit([stage.submission("v")], durability=Durability.MEMORY)

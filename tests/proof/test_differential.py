@@ -28,7 +28,7 @@ def real_on(server: Server, **replaced: str) -> Iterator[RealStore]:
 
 
 @pytest.mark.parametrize("start", [0, 1000])
-def test_scripts_and_model_answer_alike(server: Server, start: int) -> None:
+def test_scripts_and_model_give_the_same_answers(server: Server, start: int) -> None:
     with real_on(server) as real:
         for seed in range(start, start + SEEDS):
             schedule(seed, real)

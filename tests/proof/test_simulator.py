@@ -20,17 +20,17 @@ def test_schedules_hold(part: int) -> None:
         assert not outcome.violation, outcome.report
 
 
-def test_two_boots_that_leave_in_one_sweep() -> None:
+def test_two_workers_that_leave_in_one_sweep() -> None:
     """The one schedule of a million that the checker got wrong: it guessed in which order they left."""
     assert not run_schedule(962486, "failover").violation
 
 
-def test_what_follows_from_a_join_is_no_part_of_it() -> None:
+def test_a_follow_up_of_a_join_is_no_part_of_it() -> None:
     """One schedule of half a million had such a pair, which was forgotten and began anew, and anew."""
     assert not run_schedule(50528803, "joins").violation
 
 
-def test_a_jump_of_time_costs_no_lease_anything() -> None:
+def test_a_clock_jump_shortens_no_lease() -> None:
     """In one schedule of 600,000 a supervisor's sweep right after a jump took more than a clamp from a long lease."""
     assert not run_schedule(50599761, "clock").violation
 
@@ -47,7 +47,7 @@ def test_seeds_cover_every_profile() -> None:
     assert {profile_of(seed).name for seed in range(len(PROFILES))} == {profile.name for profile in PROFILES}
 
 
-def test_the_trouble_it_promises_happens() -> None:
+def test_every_kind_of_fault_occurs() -> None:
     seen: Counter[str] = Counter()
     verdicts: Counter[str] = Counter()
     for seed in range(140):

@@ -26,17 +26,17 @@ def test_every_mutant_is_caught(mutant: StoreMutant) -> None:
     assert hunt(mutant, 100).by, f"it survived: {mutant.about}"
 
 
-def test_the_trouble_it_promises_happens() -> None:
+def test_every_kind_of_fault_occurs() -> None:
     seen = {spell.what for seed in range(20) for spell in weather_of(random.Random(seed), flapping=False).spells}
     assert seen == {DOWN, FROZEN, *NOT_NOW}
 
 
-def test_what_it_calls_not_now_is_judged_so() -> None:
+def test_the_not_now_replies_are_judged_as_temporary() -> None:
     judged = {MEANINGS[reply.partition(" ")[0]][0] for reply in NOT_NOW}
     assert judged == {Judgement.WAIT, Judgement.LOOK_UP}
 
 
-def test_time_passes_only_while_everybody_waits() -> None:
+def test_time_passes_only_while_all_callers_wait() -> None:
     async def main(loop: VirtualLoop) -> float:
         await asyncio.gather(asyncio.sleep(3600), asyncio.sleep(1800))
         return loop.time()

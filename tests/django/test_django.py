@@ -70,7 +70,7 @@ def place(order: int, alias: str = "default") -> str:
         return receipt.push_in(alias, order).id
 
 
-def test_what_commits_is_there_and_what_is_rolled_back_is_not(shop: DjangoShop) -> None:
+def test_committed_rows_exist_and_rolled_back_rows_do_not(shop: DjangoShop) -> None:
     one = place(1)
     with failing(), transaction.atomic():
         Order.objects.create(id=2)
@@ -84,7 +84,7 @@ def test_what_commits_is_there_and_what_is_rolled_back_is_not(shop: DjangoShop) 
     assert {row.name for row in shop.rows()} == {"shop.receipt"}
 
 
-def test_a_savepoint_takes_its_rows_along(shop: DjangoShop) -> None:
+def test_rolling_back_a_savepoint_removes_its_rows(shop: DjangoShop) -> None:
     with transaction.atomic():
         outer = receipt.push_in(None, 1).id
         with failing(), transaction.atomic():
@@ -102,7 +102,7 @@ def test_a_savepoint_takes_its_rows_along(shop: DjangoShop) -> None:
     assert shop.ids() == [outer, inner, last]
 
 
-def test_a_savepoint_that_was_released_goes_with_its_outer_transaction(shop: DjangoShop) -> None:
+def test_a_released_savepoint_rolls_back_with_its_outer_transaction(shop: DjangoShop) -> None:
     with failing(), transaction.atomic():
         with transaction.atomic():
             receipt.push_in(None, 1)
@@ -180,7 +180,7 @@ def test_strict_refuses_what_would_commit_by_itself(shop: DjangoShop) -> None:
     assert shop.ids() == [one]
 
 
-def test_a_transaction_that_is_managed_by_hand_is_one(shop: DjangoShop) -> None:
+def test_a_manually_managed_transaction_is_accepted(shop: DjangoShop) -> None:
     transaction.set_autocommit(False)
     receipt.push_in(None, 1)
     transaction.rollback()
@@ -274,7 +274,7 @@ def test_outages_deferrals_poison_and_order_work_on_djangos_connections(shop: Dj
     assert away.counts.outages == 1
 
 
-def test_relays_pass_over_rows_that_others_are_at(shop: DjangoShop, database: Database) -> None:
+def test_relays_skip_rows_that_others_have_locked(shop: DjangoShop, database: Database) -> None:
     if database.kind == "sqlite":
         pytest.skip("on SQLite relays take turns")
     ids = [place(order) for order in range(4)]
@@ -295,7 +295,7 @@ def test_relays_pass_over_rows_that_others_are_at(shop: DjangoShop, database: Da
         assert claimed == ids[2:]
 
 
-def test_a_relay_survives_that_its_connection_is_cut(shop: DjangoShop, database: Database) -> None:
+def test_a_relay_survives_a_lost_connection(shop: DjangoShop, database: Database) -> None:
     if database.kind == "sqlite":
         pytest.skip("SQLite has no connection that could be cut")
     relay = shop.relay()
@@ -308,7 +308,7 @@ def test_a_relay_survives_that_its_connection_is_cut(shop: DjangoShop, database:
     assert relay.drain() == 1
 
 
-def test_a_connection_is_kept_from_look_to_look(shop: DjangoShop) -> None:
+def test_a_connection_is_kept_between_polls(shop: DjangoShop) -> None:
     """CONN_MAX_AGE is 0 by default, and made for requests."""
     database, seen = DjangoDatabase(), set()
     for _ in range(3):
@@ -364,7 +364,7 @@ def test_the_command_sends_until_it_is_told_to_stop(shop: DjangoShop, command: s
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def test_the_command_says_what_it_cannot_work_with(project: DjangoShop) -> None:
+def test_the_command_reports_options_that_it_cannot_use(project: DjangoShop) -> None:
     with pytest.raises(CommandError, match=r"relier_outbox: it does not exist.*migrate --database default"):
         call_command("relier_relay")
     project.make_tables()
@@ -399,7 +399,7 @@ def sent_to(app: Celery) -> int:
         return int(queue.qsize())
 
 
-def test_what_celery_sends_inside_atomic_is_a_row_of_it(shop: DjangoShop, celery_app: Celery) -> None:
+def test_a_celery_task_sent_inside_atomic_is_a_row_of_that_transaction(shop: DjangoShop, celery_app: Celery) -> None:
     mail = celery_app.tasks["shop.mail"]
     mail.delay("before")
     assert sent_to(celery_app) == 1
@@ -447,7 +447,7 @@ def test_a_database_without_the_outbox_takes_no_messages(sqlite: Database, clien
 # --- the tables ------------------------------------------------------------------------------------------------------
 
 
-def test_the_migrations_make_what_the_models_say(shop: DjangoShop) -> None:
+def test_the_migrations_match_the_models(shop: DjangoShop) -> None:
     call_command("makemigrations", "--check", "--dry-run", verbosity=0)
     assert tables_of("default") == []
     assert tables_of("second") == []
@@ -628,7 +628,7 @@ def test_the_admin_lists_and_filters(project: DjangoShop, office: Browser) -> No
     assert ids("?o=4.7") == {dead.task_id, slow.task_id, other.task_id}
 
 
-def test_a_row_is_shown_as_people_may_see_it(project: DjangoShop, office: Browser, client: Client) -> None:
+def test_a_row_is_shown_redacted(project: DjangoShop, office: Browser, client: Client) -> None:
     (row,) = bury(project, 7, note="<secret>")
     page = office.get(f"{LIST}{row.id}/change/")
     told = html.unescape(page.content.decode())
@@ -644,7 +644,7 @@ def test_a_row_is_shown_as_people_may_see_it(project: DjangoShop, office: Browse
     assert "ValueError: no <•••>" in told
 
 
-def test_what_cannot_be_read_is_told(project: DjangoShop, office: Browser) -> None:
+def test_an_unreadable_row_is_reported(project: DjangoShop, office: Browser) -> None:
     with transaction.atomic():
         outbox.write(None, [NewRow("a", "ledger", "x", "q", "", b"\xc1"), NewRow("b", "celery", "x", "q", "", b"[1]")])
     first, second = (html.unescape(office.get(f"{LIST}{row.id}/change/").content.decode()) for row in project.rows())
@@ -667,7 +667,7 @@ def test_dead_rows_are_replayed_and_purged(project: DjangoShop, office: Browser)
     assert project.relay().drain() == 3
 
 
-def test_nobody_edits_and_not_everybody_replays(project: DjangoShop, office: Browser) -> None:
+def test_rows_cannot_be_edited_and_replay_needs_a_permission(project: DjangoShop, office: Browser) -> None:
     (row,) = bury(project, 1)
     assert office.get(f"{LIST}add/").status_code == 403
     assert office.post(f"{LIST}{row.id}/change/", {"name": "other"}).status_code == 403

@@ -65,7 +65,7 @@ def test_a_hook_of_the_callers_that_raises_does_not_hide_the_commit(shop: Django
     assert (shop.orders(), InboxMark.objects.count()) == ([1], 1)
 
 
-def test_a_block_that_is_committed_is_not(shop: DjangoShop) -> None:
+def test_a_block_that_is_committed_is_not_reported(shop: DjangoShop) -> None:
     own, callers = Blocks(), Blocks()
     with once("own", own):
         Order.objects.create(id=1)
@@ -78,7 +78,7 @@ def test_a_block_that_is_committed_is_not(shop: DjangoShop) -> None:
     assert (shop.orders(), InboxMark.objects.count()) == ([1, 2], 2)
 
 
-def test_a_database_that_does_not_tell_of_commits_is_refused(shop: DjangoShop) -> None:
+def test_a_database_that_does_not_report_commits_is_refused(shop: DjangoShop) -> None:
     transaction.set_autocommit(False)
     try:
         with pytest.raises(ConfigurationError, match="AUTOCOMMIT off"), once():

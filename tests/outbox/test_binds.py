@@ -71,14 +71,14 @@ def test_a_push_that_could_go_to_two_databases_is_refused(shop: Shop, other: Any
     assert shop.count() == 0
 
 
-def test_a_table_that_is_bound_itself_goes_there(shop: Shop, other: Any) -> None:
+def test_a_bind_of_the_table_itself_is_used(shop: Shop, other: Any) -> None:
     binds = {base_of(shop): other, shop.outbox.table: shop.engine}
     with Session(binds=binds) as session, session.begin():
         receipt.push_in(session, 1)
     assert shop.count() == 1
 
 
-def test_an_effect_and_its_mark_go_to_the_one_database(database: Database) -> None:
+def test_an_effect_and_its_mark_go_to_the_same_database(database: Database) -> None:
     engine = engine_of(database.url)
     metadata.create_all(engine)
 

@@ -100,7 +100,7 @@ def test_a_relay_has_no_failed_pass(pg_shop: Shop, bounced: Database, caplog: py
     assert caplog.records == []
 
 
-def test_an_engine_that_prepares_is_told_what_to_do(
+def test_prepared_statements_behind_a_pooler_cause_a_warning(
     pg_shop: Shop, bounced: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of the user's own, whose options are the user's."""
@@ -233,9 +233,7 @@ async def apay(order: int, ctx: TaskContext) -> int:
 
 
 @pytest.mark.anyio
-async def test_an_effect_is_there_once_whoever_tries_at_the_same_time(
-    postgres: Database, bounced: Database, client: Client
-) -> None:
+async def test_concurrent_attempts_have_one_effect(postgres: Database, bounced: Database, client: Client) -> None:
     direct = create_engine(postgres.url)
     metadata.create_all(direct)
     where["engine"] = create_engine(bounced.url, connect_args=PSYCOPG)

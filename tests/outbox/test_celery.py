@@ -115,7 +115,7 @@ def wire(queue: str, message: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_plain_celery_would_have_sent_is_what_is_sent(case: str, pg_shop: Shop, app: Celery) -> None:
+def test_the_relay_sends_the_message_of_plain_celery(case: str, pg_shop: Shop, app: Celery) -> None:
     call = {"args": (1, 2), "task_id": "11111111-1111-4111-8111-111111111111", **CASES[case]}
     app.tasks["shop.plain"].apply_async(**signature(app, call))
     ((queue, message),) = received(app)
@@ -148,7 +148,7 @@ def test_countdown_and_expires_count_from_the_push(pg_shop: Shop, app: Celery) -
         assert before <= at - dt.timedelta(seconds=seconds) <= after
 
 
-def test_rolled_back_is_never_sent_and_outside_goes_at_once(pg_shop: Shop, app: Celery) -> None:
+def test_rolled_back_messages_are_never_sent_and_others_go_at_once(pg_shop: Shop, app: Celery) -> None:
     send_through(app, pg_shop.outbox)
     with contextlib.suppress(ZeroDivisionError), Session(pg_shop.engine) as session, session.begin():
         with pg_shop.outbox.using(session):
@@ -244,7 +244,7 @@ def reads(app: Celery) -> int:
         return int(connection.default_channel.client.info("stats")["total_reads_processed"])
 
 
-def test_messages_for_a_redis_broker_go_out_in_one_go(pg_shop: Shop, app: Celery) -> None:
+def test_messages_for_a_redis_broker_are_sent_in_one_pipeline(pg_shop: Shop, app: Celery) -> None:
     rows = claimed(pg_shop, app, 100, priority=3)
     target = BrokerTarget(app, 2)
     target.publish(rows[:1])  # connects
@@ -255,7 +255,7 @@ def test_messages_for_a_redis_broker_go_out_in_one_go(pg_shop: Shop, app: Celery
     assert [json.loads(message.body)[0] for _, message in received(app)] == [[n] for n in range(100)]
 
 
-def test_one_message_that_cannot_be_sent_does_not_keep_back_the_others(pg_shop: Shop, app: Celery) -> None:
+def test_one_message_that_cannot_be_sent_does_not_delay_the_others(pg_shop: Shop, app: Celery) -> None:
     """Neither one that the broker refuses, nor one that cannot be read."""
     rows = [*claimed(pg_shop, app, 2), *claimed(pg_shop, app, 1, queue="slow"), *claimed(pg_shop, app, 2)]
     rows.insert(2, Row(9, "x", CELERY, "n", "q", b"garbage", 0, 1, 0))

@@ -34,7 +34,7 @@ def received(app: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("serializer", ["json", "pickle"])
-def test_what_plain_celery_would_have_sent_is_sent(shop: Shop, serializer: str) -> None:
+def test_a_row_holds_the_message_of_plain_celery(shop: Shop, serializer: str) -> None:
     how = {"args": (1, b"two" if serializer == "pickle" else "two"), "priority": 3, "headers": {"of": "mine"}}
     plain = app_of(serializer)
     plain.tasks["rows.add"].apply_async(**how)

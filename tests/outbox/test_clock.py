@@ -28,7 +28,7 @@ def test_the_databases_clock_is_a_clock(database: Database) -> None:
     assert before - 60_000 < now < before + 60_000
 
 
-def test_it_does_not_go_back_when_summer_time_ends(mariadb: Database) -> None:
+def test_the_database_clock_does_not_go_back_when_summer_time_ends(mariadb: Database) -> None:
     tool = shutil.which("mariadb-tzinfo-to-sql") or shutil.which("mysql_tzinfo_to_sql")
     if tool is None:
         pytest.skip("no tool that tells the server of time zones")

@@ -239,7 +239,7 @@ def rolls_back_inside(ctx: TaskContext) -> str:
 @pytest.mark.parametrize(
     ("body", "final", "effects"), [(two_blocks, True, 1), (commits_inside, True, 0), (rolls_back_inside, False, 0)]
 )
-async def test_what_another_attempt_would_skip_is_a_dead_letter(
+async def test_a_block_that_the_next_attempt_would_skip_becomes_a_dead_letter(
     desk: Desk, body: Any, final: bool, effects: int
 ) -> None:
     outcome = await outcome_of(desk, body)
@@ -259,7 +259,7 @@ def swallows(ctx: TaskContext) -> str:
     return "paid"
 
 
-async def test_a_mark_that_went_inside_the_block_fails_the_attempt(desk: Desk) -> None:
+async def test_a_mark_that_disappears_inside_the_block_fails_the_attempt(desk: Desk) -> None:
     assert isinstance(error_in(await outcome_of(desk, swallows)), ExactlyOnceError)
 
 

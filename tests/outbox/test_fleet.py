@@ -55,7 +55,7 @@ def end(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.parametrize("driver", ["url", "async_url"])
-def test_several_databases_of_which_one_is_not_there(tmp_path: Path, client: Client, driver: str) -> None:
+def test_several_databases_of_which_one_is_down(tmp_path: Path, client: Client, driver: str) -> None:
     client.open()
     files, port = SQLite(tmp_path), free_port()
     first, second, missing = files.fresh(), files.fresh(), files.fresh()
@@ -210,7 +210,7 @@ def test_listening_is_for_postgresql(sqlite: Database, client: Client) -> None:
             call_command("relier_relay", "--listen")
 
 
-def test_djangos_command_ends_where_it_is_refused(postgres: Database, client: Client) -> None:
+def test_djangos_command_exits_if_a_database_refuses_it(postgres: Database, client: Client) -> None:
     with DjangoShop(client, default=postgres.url.replace(postgres.name, "not_there")):
         with pytest.raises(CommandError, match="check the name of the database") as refused:
             call_command("relier_relay")

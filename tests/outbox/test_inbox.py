@@ -64,7 +64,7 @@ async def test_async_sessions(desk: Desk, database: Database) -> None:
     await where["async"].dispose()
 
 
-async def test_what_raises_leaves_neither_effect_nor_mark(desk: Desk) -> None:
+async def test_a_block_that_raises_leaves_neither_effect_nor_mark(desk: Desk) -> None:
     desk.push(torn, 7)
     claimed = desk.claim()
     for _ in range(2):
@@ -74,7 +74,7 @@ async def test_what_raises_leaves_neither_effect_nor_mark(desk: Desk) -> None:
     assert desk.payments() == 0
 
 
-async def test_an_edited_replay_is_a_new_revision_and_runs_a_plain_one_skips(desk: Desk) -> None:
+async def test_an_edited_replay_runs_as_a_new_revision_and_a_plain_replay_skips(desk: Desk) -> None:
     sent = desk.push(pay, 7)
     claimed = desk.claim()
     await desk.run(claimed)
@@ -103,7 +103,7 @@ def last_mark(desk: Desk, claimed: Claimed) -> bool:
     return False
 
 
-async def test_an_attempt_waits_for_one_that_is_at_it(desk: Desk, database: Database) -> None:
+async def test_an_attempt_waits_for_another_that_runs_the_block(desk: Desk, database: Database) -> None:
     """A zombie and its heir: whoever commits first has done it, the other skips."""
     if database.kind == "sqlite":
         pytest.skip("one writer at a time: the other would wait for the whole database")
@@ -152,7 +152,7 @@ async def test_a_transaction_that_has_begun_is_the_callers(desk: Desk) -> None:
         pass
 
 
-async def test_the_wrong_kind_of_with_says_so(desk: Desk, database: Database) -> None:
+async def test_the_wrong_kind_of_with_is_refused(desk: Desk, database: Database) -> None:
     desk.push(pay, 7)
     ctx = TaskContext(desk.claim(), desk.line)
     engine = create_async_engine(database.async_url)

@@ -159,7 +159,7 @@ def test_a_relay_has_an_isolation_level_of_its_own(
 
 
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
-def test_relays_that_meet_do_not_fail(postgres: Database, client: Client, level: str) -> None:
+def test_concurrent_relays_do_not_fail(postgres: Database, client: Client, level: str) -> None:
     """The engine is the application's, with its level."""
     with Shop(postgres.url, client) as shop:
         shop.write(*(row() for _ in range(40)))
@@ -209,7 +209,7 @@ def test_a_limit_does_not_make_a_relay_write_rows_again_and_again(shop: Shop) ->
     assert relay.counts.failed == 0
 
 
-def test_what_a_limit_refused_is_given_back_when_a_relay_leaves(shop: Shop) -> None:
+def test_rows_refused_by_a_limit_are_released_when_a_relay_stops(shop: Shop) -> None:
     shop.client.open()
     limit = Limit.per_window("slow", 1, 60_000)
     shop.write(*(limited(limit) for _ in range(3)))
@@ -235,7 +235,7 @@ def test_what_a_limit_refused_is_given_back_when_a_relay_leaves(shop: Shop) -> N
     assert all(10_000 < one.due_at - one.leased_at <= 90_000 for one in left)
 
 
-def test_what_a_limit_lets_in_again_is_given_back_when_a_relay_leaves(shop: Shop) -> None:
+def test_rows_that_a_limit_would_accept_now_are_released_when_a_relay_stops(shop: Shop) -> None:
     """Its time has come while the last batch was sent."""
     clock = Clock()
     shop.write(limited(Limit.per_window("slow", 1, 1000), "slow"))
@@ -317,7 +317,7 @@ def test_a_claim_does_not_read_what_was_deleted_before_an_old_snapshot(postgres:
         engine.dispose()
 
 
-def test_what_commits_late_is_not_missed(shop: Shop) -> None:
+def test_rows_that_commit_late_are_not_missed(shop: Shop) -> None:
     """Before the place that the relay has come to; it is found by the next look at the whole."""
     clock = Clock()
     shop.write(*(row() for _ in range(3)))

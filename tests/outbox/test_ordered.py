@@ -70,7 +70,7 @@ def in_order(sent: Sequence[str], rows: Sequence[NewRow], key: str) -> bool:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_row_that_fails_holds_back_its_key_alone(pg_shop: Shop, threads: int) -> None:
+def test_a_row_that_fails_holds_back_only_its_key(pg_shop: Shop, threads: int) -> None:
     """In the middle of a batch that goes in one script, and with several threads."""
     rows = [keyed("n", f"k{n % 3}", "bad id" if n == 30 else "") for n in range(99)]
     pg_shop.write(*rows)
@@ -159,7 +159,7 @@ def test_a_claim_on_mariadb_reads_the_first_rows_of_a_key_alone(mariadb: Databas
         assert rows_read() - before < 20 * 2000
 
 
-def test_what_a_limit_refused_does_not_overtake_a_row_of_its_key(shop: Shop) -> None:
+def test_a_row_refused_by_a_limit_does_not_overtake_a_row_of_its_key(shop: Shop) -> None:
     """A relay has no room for the first row of the key, which is put off in the table; it has for the second."""
     rows = [keyed(f"task{n}", "") for n in range(MOST_GROUPS)]
     first, second = keyed("no room", "k"), keyed("task0", "k")

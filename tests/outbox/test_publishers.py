@@ -28,7 +28,7 @@ def running() -> int:
     return sum(thread.name == "relier-publishes" for thread in threading.enumerate())
 
 
-def test_a_publish_that_hangs_is_an_outage_and_another_thread_goes_on() -> None:
+def test_a_publish_that_hangs_is_an_outage_and_another_thread_continues() -> None:
     before, released = running(), threading.Event()
     publishers = PublisherThreads(1)
 
@@ -53,7 +53,7 @@ def test_a_publish_that_hangs_is_an_outage_and_another_thread_goes_on() -> None:
     assert isinstance(late.outcomes[0], Outage)  # whatever came of it is not looked at
 
 
-def test_what_a_target_raises_is_raised_in_the_relays_thread() -> None:
+def test_an_error_of_a_target_is_raised_in_the_relays_thread() -> None:
     publishers = PublisherThreads(1)
 
     def fail(_: Sequence[Row]) -> list[Outcome]:

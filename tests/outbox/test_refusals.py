@@ -106,7 +106,7 @@ def test_a_relay_that_is_refused_at_the_start_says_why_and_ends(
     assert "wrong" not in ended.stderr
 
 
-def test_a_relay_that_is_refused_later_repeats_it_and_gives_no_sign_of_life(
+def test_a_relay_refused_later_repeats_the_error_and_stops_touching_its_liveness_file(
     clerk: Shop, served: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     grant(served, "SELECT, UPDATE, DELETE")
@@ -164,7 +164,7 @@ def state_in(collected: RelayCollector) -> float:
         ("FATAL:  sorry, too many clients already", False),
     ],
 )
-def test_what_a_server_says_of_a_connection(said: str, refused: bool) -> None:
+def test_refusals_of_a_connection_are_recognised(said: str, refused: bool) -> None:
     """libpq gives no code where a connection was not made."""
     assert (refusal_in(OSError(said)) is not None) is refused
     assert re.match("connection|FATAL", said)

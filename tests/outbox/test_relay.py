@@ -76,7 +76,7 @@ def test_a_row_that_is_sent_again_is_no_second_task(shop: Shop) -> None:
     assert shop.count() == 0
 
 
-def test_a_row_older_than_the_memory_of_its_id_is_parked(shop: Shop) -> None:
+def test_a_row_whose_id_the_ledger_may_have_forgotten_becomes_dead(shop: Shop) -> None:
     shop.place(1)
     shop.change(created_at=0, claims=1)
     shop.relay().drain()
@@ -99,7 +99,7 @@ def test_the_same_idempotency_key_twice_is_one_task(shop: Shop) -> None:
     assert shop.accepted() == 1
 
 
-def test_poison_spends_its_retries_and_the_rows_behind_it_go_out_at_once(shop: Shop) -> None:
+def test_a_poison_row_uses_up_its_retries_and_rows_behind_it_are_sent_at_once(shop: Shop) -> None:
     poison = new_row(Submission(id="bad id", name="shop.receipt", payload=b"x"), None)
     shop.write(poison, NewRow(new_task_id(), "ledger", "shop.receipt", "default", "", b"\xc1 no msgpack"))
     ids = shop.place(*range(50))
@@ -176,7 +176,7 @@ def test_an_outage_spends_no_retries_and_opens_the_breaker(shop: Shop) -> None:
     assert shop.count() == 0
 
 
-def test_a_row_that_alone_meets_outages_is_poison(shop: Shop) -> None:
+def test_a_row_that_alone_fails_in_outages_is_poison(shop: Shop) -> None:
     bad = shop.place(0)[0]
     shop.place(*range(1, 10))
     relay = shop.relay(Scripted(lambda row: AWAY if row.task_id == bad else SENT), max_retries=1)
@@ -267,7 +267,7 @@ def test_leases_are_renewed_while_rows_are_sent(shop: Shop) -> None:
     assert held[2] > 5
 
 
-def test_members_know_each_other(client: Client) -> None:
+def test_relays_see_each_other_as_members(client: Client) -> None:
     one, two = (Membership(client.settings, client.scripts, dict) for _ in range(2))
     client.open()
     one.begin()
@@ -281,7 +281,7 @@ def test_members_know_each_other(client: Client) -> None:
     two.end()
 
 
-def test_relays_of_another_ledger_are_not_taken_for_dead(shop: Shop, boot: Boot, settings: Settings) -> None:
+def test_relays_of_another_ledger_do_not_count_as_dead(shop: Shop, boot: Boot, settings: Settings) -> None:
     """As where each host has an embedded store of its own: what does not beat there may live."""
     ledgers = [Client(settings.model_copy(update={"redis_url": boot().url})) for _ in range(2)]
     here, neighbour, elsewhere = (
@@ -378,7 +378,7 @@ def test_two_relays_share_the_rows(shop: Shop) -> None:
     assert shop.accepted() == 40
 
 
-def test_in_a_window_threads_publish_and_the_rest_is_given_back_on_stop(shop: Shop) -> None:
+def test_rows_not_yet_published_are_released_on_stop(shop: Shop) -> None:
     shop.place(*range(20))
     relay: Relay
     both = threading.Barrier(2, timeout=30)

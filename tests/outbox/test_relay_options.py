@@ -58,7 +58,7 @@ def test_an_invalid_age_is_refused(age: str) -> None:
         age_of(age)
 
 
-def test_a_rate_that_nobody_can_wait_for_is_refused() -> None:
+def test_a_rate_too_low_to_wait_for_is_refused() -> None:
     told = CliRunner().invoke(rl, ["dlq", "replay", "--all", "--rate", "1e-300"])
     assert told.exit_code == 2
     assert "is not a rate" in told.stderr

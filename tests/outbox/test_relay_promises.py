@@ -16,7 +16,7 @@ from tests.support.outbox_shop import Shop, Takes, receipt, row
 
 @pytest.mark.parametrize("final", [True, False])
 @pytest.mark.parametrize("words", ["a\0b", "a\ud800b", "\U0001f600" * 9_000])
-def test_an_error_is_kept_whatever_it_says(shop: Shop, words: str, final: bool) -> None:
+def test_an_error_is_stored_whatever_its_text(shop: Shop, words: str, final: bool) -> None:
     shop.write(row(), row())
     poison = shop.rows()[0].task_id
     target = Takes(lambda one: SendFailed(ValueError(words), final) if one.task_id == poison else SENT)
@@ -59,7 +59,7 @@ def test_an_old_row_that_was_given_back_untried_is_sent(shop: Shop, outcome: Out
     assert shop.count() == 0
 
 
-def test_an_old_row_that_met_an_outage_may_have_run(shop: Shop) -> None:
+def test_an_old_row_that_failed_in_an_outage_may_have_run(shop: Shop) -> None:
     shop.place(1)
     shop.change(created_at=0)
     assert shop.relay(Takes(Outage(ConnectionError()))).drain() == 0
@@ -82,7 +82,7 @@ def test_a_shutdown_before_anything_was_sent_does_not_count(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("other", ["Order-A", "ördér-a"])
-def test_only_the_row_with_this_very_id_is_meant(shop: Shop, other: str) -> None:
+def test_an_id_selects_only_the_row_with_exactly_that_id(shop: Shop, other: str) -> None:
     """MySQL takes such ids for the same."""
     with shop.session() as session, session.begin():
         for task_id in ("order-a", other):

@@ -57,7 +57,7 @@ def test_stats(shop: Shop) -> None:
 
 
 @pytest.mark.slow
-def test_stats_tell_of_rows_while_the_store_is_away(pg_shop: Shop) -> None:
+def test_stats_show_rows_while_the_store_is_away(pg_shop: Shop) -> None:
     pg_shop.place(1, 2)
     where = pg_shop.engine.url.render_as_string(hide_password=False)
     away = ["--url", f"redis://127.0.0.1:{free_port()}", "outbox", "stats", "--database", where]
@@ -132,7 +132,7 @@ def test_a_relay_that_cannot_work_says_why_and_ends(shop: Shop, options: list[st
     assert "secret" not in told.stderr
 
 
-def test_marks_are_forgotten_only_by_who_is_sure(shop: Shop) -> None:
+def test_forgetting_marks_needs_a_confirmation(shop: Shop) -> None:
     inbox_table(metadata := MetaData())
     metadata.create_all(shop.engine)
     with shop.engine.begin() as connection:
@@ -145,7 +145,7 @@ def test_marks_are_forgotten_only_by_who_is_sure(shop: Shop) -> None:
     assert (sure.stdout, sure.stderr) == ("1 mark deleted.\n", "")
 
 
-def test_what_people_see_goes_through_the_redaction_hook(pg_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_shown_passes_through_the_redaction_hook(pg_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RELIER_REDACT", "operator:truediv")  # any function of two: it hides, by raising
     bury(pg_shop, 1)
     told = run(pg_shop, "dead").output
@@ -153,7 +153,7 @@ def test_what_people_see_goes_through_the_redaction_hook(pg_shop: Shop, monkeypa
     assert "hidden" in told
 
 
-def test_a_relay_keeps_and_logs_no_more_than_may_be_seen(pg_shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_relay_stores_and_logs_redacted_errors(pg_shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     pg_shop.place(1, 2)
     target = Scripted(SendFailed(ValueError("poison"), final=True), SendFailed(ValueError("poison")))
     relay = Relay(EngineDatabase(pg_shop.engine), [target], show=lambda name, text: f"{name}: {len(text)} letters")

@@ -42,7 +42,7 @@ def retries_of(shop: Shop, kind: str) -> list[tuple[int, int]]:
     return [(row.retries, row.dead) for row in shop.rows() if row.kind == kind]
 
 
-def test_rows_for_a_target_that_is_away_spend_nothing_while_others_get_through(shop: Shop) -> None:
+def test_rows_for_a_target_that_is_away_use_up_no_retries_while_others_are_sent(shop: Shop) -> None:
     clock = Clock()
     relay = shop.relay(Scripted(SENT), broker(AWAY), clock=clock, max_retries=1)
     send_mail(shop)
@@ -82,7 +82,7 @@ def test_a_target_that_is_away_does_not_hold_up_the_others(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_batch_goes_on_with_the_rows_of_a_target_that_answers(shop: Shop, threads: int) -> None:
+def test_a_batch_continues_with_the_rows_of_a_target_that_answers(shop: Shop, threads: int) -> None:
     """They were claimed together, and the breaker opens between them."""
     for order in range(10):
         send_mail(shop)
@@ -94,7 +94,7 @@ def test_a_batch_goes_on_with_the_rows_of_a_target_that_answers(shop: Shop, thre
     assert retries_of(shop, "celery") == [(0, 0)] * 10
 
 
-def test_a_row_is_charged_once_for_every_time_others_got_through(shop: Shop) -> None:
+def test_a_row_is_charged_one_retry_each_time_others_are_sent(shop: Shop) -> None:
     """Not for a long outage, after the target has once been away for it alone."""
     clock = Clock()
     unlucky = shop.place(0)[0]
@@ -111,7 +111,7 @@ def test_a_row_is_charged_once_for_every_time_others_got_through(shop: Shop) -> 
     assert retries_of(shop, "ledger") == [(1, 0)]
 
 
-def test_metrics_tell_the_breaker_of_each_target(shop: Shop) -> None:
+def test_metrics_show_the_breaker_of_each_target(shop: Shop) -> None:
     relay = shop.relay(Scripted(SENT), broker(AWAY))
     send_mail(shop)
     send_mail(shop)

@@ -42,7 +42,7 @@ def named(request: pytest.FixtureRequest, database: Database, client: Client) ->
         yield shop, name
 
 
-def test_a_row_goes_all_its_ways(named: tuple[Shop, str]) -> None:
+def test_every_operation_works_with_an_unusual_table_name(named: tuple[Shop, str]) -> None:
     shop, name = named
     shop.client.open()
     shop.outbox.validate_schema(shop.engine)
@@ -100,7 +100,7 @@ def test_a_commit_is_noticed(postgres: Database, client: Client, name: str) -> N
 @pytest.mark.parametrize(
     "name", ["", " ", "outbox ", "a.b.c", ".b", "a.", 'a"b', "a`b", "a'b", "a:b", "a%b", "a;b", "ä", "a\0b", "x" * 53]
 )
-def test_a_name_that_cannot_be_one_is_refused_at_once(name: str) -> None:
+def test_an_invalid_table_name_is_refused_at_once(name: str) -> None:
     for define in (
         lambda: Outbox(MetaData(), table=name),
         lambda: outbox_table(MetaData(), name),

@@ -36,7 +36,7 @@ def url_of(shop: Shop) -> str:
     return shop.engine.url.render_as_string(hide_password=False)
 
 
-def test_a_relay_says_which_rows_it_leaves(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_relay_logs_which_rows_it_leaves(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     leave_rows(shop)
     now = [0.0]
     relay = shop.relay(Scripted(SENT), idle_time=0.001, clock=lambda: now[0])
@@ -49,7 +49,7 @@ def test_a_relay_says_which_rows_it_leaves(shop: Shop, caplog: pytest.LogCapture
         assert found[0].endswith("s; start a relay with --celery-app")
 
 
-def test_young_rows_may_be_another_relays(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+def test_young_rows_are_not_reported(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "relier.outbox")
     shop.write(LEFT)
     relay = shop.relay(Scripted(SENT), idle_time=0.001)
@@ -57,7 +57,7 @@ def test_young_rows_may_be_another_relays(shop: Shop, caplog: pytest.LogCaptureF
     assert caplog.messages == []
 
 
-def test_stats_and_doctor_say_so(shop: Shop) -> None:
+def test_stats_and_doctor_report_rows_that_no_relay_takes(shop: Shop) -> None:
     shop.client.open()
     leave_rows(shop)
     shop.place(1)
@@ -83,7 +83,7 @@ def test_a_living_relay_that_takes_them_is_known(shop: Shop) -> None:
         member.end()
 
 
-def test_the_doctor_without_an_outbox_says_nothing_of_it(shop: Shop) -> None:
+def test_the_doctor_does_not_mention_an_outbox_that_does_not_exist(shop: Shop) -> None:
     found = json.loads(run(shop, "doctor", "--json").output)["checks"]
     assert not [one for one in found if one["check"] == "outbox"]
     missing = run(shop, "doctor", "--json", "--database", url_of(shop), "--table", "not_there")
@@ -92,7 +92,7 @@ def test_the_doctor_without_an_outbox_says_nothing_of_it(shop: Shop) -> None:
     assert "not_there" in verdict["says"]
 
 
-def test_dead_rows_go_when_they_were_kept_long_enough(shop: Shop) -> None:
+def test_dead_rows_are_removed_after_their_retention(shop: Shop) -> None:
     shop.place(1, 2)
     shop.relay(Scripted(SendFailed(ValueError("poison"), final=True))).drain()
     kept = shop.relay(Scripted(SENT), idle_time=0.001)

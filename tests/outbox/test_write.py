@@ -29,7 +29,7 @@ def kept(shop: Shop, n: int = 0):
     return body_of(Row(row.id, row.task_id, row.kind, row.name, row.queue, row.body, 0, 1, 0)).task
 
 
-def test_what_commits_is_there_and_what_is_rolled_back_is_not(shop: Shop) -> None:
+def test_committed_rows_exist_and_rolled_back_rows_do_not(shop: Shop) -> None:
     ids = shop.place(1, 2)
     with shop.session() as session:
         session.add(shop.order(id=3))
@@ -39,7 +39,7 @@ def test_what_commits_is_there_and_what_is_rolled_back_is_not(shop: Shop) -> Non
     assert [row.name for row in shop.rows()] == ["shop.receipt"] * 2
 
 
-def test_a_savepoint_takes_its_rows_along(shop: Shop) -> None:
+def test_rolling_back_a_savepoint_removes_its_rows(shop: Shop) -> None:
     with shop.session() as session, session.begin():
         outer = shop.outbox.add(session, receipt, 1).id
         with failing(), session.begin_nested():
@@ -55,7 +55,7 @@ def test_a_savepoint_takes_its_rows_along(shop: Shop) -> None:
     assert [row.task_id for row in shop.rows()] == sorted([outer, inner, last], key=[outer, inner, last].index)
 
 
-def test_a_savepoint_that_was_released_goes_with_its_outer_transaction(shop: Shop) -> None:
+def test_a_released_savepoint_rolls_back_with_its_outer_transaction(shop: Shop) -> None:
     with shop.session() as session:
         session.begin()
         with session.begin_nested():
@@ -67,7 +67,7 @@ def test_a_savepoint_that_was_released_goes_with_its_outer_transaction(shop: Sho
     assert shop.count() == 1
 
 
-def test_a_savepoint_takes_no_rows_along_that_were_added_before_it(shop: Shop) -> None:
+def test_rolling_back_a_savepoint_keeps_rows_added_before_it(shop: Shop) -> None:
     with shop.session() as session, session.begin():
         first = shop.outbox.add(session, receipt, 1).id
         with failing(), session.begin_nested():
@@ -77,7 +77,7 @@ def test_a_savepoint_takes_no_rows_along_that_were_added_before_it(shop: Shop) -
     assert [row.task_id for row in shop.rows()] == [first]
 
 
-def test_a_commit_of_the_whole_takes_open_savepoints_along(shop: Shop) -> None:
+def test_committing_the_transaction_also_commits_open_savepoints(shop: Shop) -> None:
     with shop.session() as session:
         outer = session.begin()
         ids = [shop.outbox.add(session, receipt, 1).id]
@@ -87,7 +87,7 @@ def test_a_commit_of_the_whole_takes_open_savepoints_along(shop: Shop) -> None:
     assert [row.task_id for row in shop.rows()] == ids
 
 
-def test_what_a_flush_pushes_while_it_is_committed_is_written(shop: Shop) -> None:
+def test_rows_pushed_by_a_flush_during_the_commit_are_written(shop: Shop) -> None:
     def inserted(mapper: object, connection: object, order: Any) -> None:
         receipt.push_in(object_session(order), order.id)
 
@@ -105,7 +105,7 @@ def test_what_a_flush_pushes_while_it_is_committed_is_written(shop: Shop) -> Non
 
 
 @pytest.mark.parametrize("well", [True, False])
-def test_what_a_listener_pushes_after_a_savepoint_of_its_own_is_written(shop: Shop, well: bool) -> None:
+def test_rows_pushed_by_a_listener_after_its_own_savepoint_are_written(shop: Shop, well: bool) -> None:
     """The savepoint ends in the middle of the commit, which goes on."""
 
     def audit(session: Session) -> None:
@@ -124,7 +124,7 @@ def test_what_a_listener_pushes_after_a_savepoint_of_its_own_is_written(shop: Sh
     assert shop.count() == (3 if well else 2)
 
 
-def test_what_was_pushed_before_a_close_does_not_come_back(shop: Shop) -> None:
+def test_rows_pushed_before_a_close_are_dropped(shop: Shop) -> None:
     """A session that is closed rolls back, and may be used again."""
     with shop.session() as session:
         shop.outbox.add(session, receipt, 1)
@@ -223,7 +223,7 @@ def test_connections_write_at_once(shop: Shop) -> None:
     assert shop.count() == 1
 
 
-def test_using_says_when_the_code_inside_did_not_see_it(shop: Shop) -> None:
+def test_using_raises_if_the_code_inside_did_not_see_the_session(shop: Shop) -> None:
     """As a dependency of FastAPI that is no coroutine: it begins and ends in contexts of a thread pool."""
     with shop.session() as session:
         using = shop.outbox.using(session)
@@ -321,7 +321,7 @@ async def test_strict_sees_an_engine_that_commits_by_itself(shop: Shop, database
     assert shop.count() == 0
 
 
-def test_what_only_the_connection_knows_is_refused_at_the_commit(pg_shop: Shop, postgres: Database) -> None:
+def test_autocommit_known_only_to_the_connection_is_refused_at_the_commit(pg_shop: Shop, postgres: Database) -> None:
     """At the push the session has no connection yet, and a push does not ask for one."""
     engine = create_engine(postgres.url, connect_args={"autocommit": True})
     with Session(engine) as session:
@@ -336,7 +336,7 @@ def test_what_only_the_connection_knows_is_refused_at_the_commit(pg_shop: Shop, 
     assert pg_shop.count() == 0
 
 
-def test_strict_lets_the_drivers_own_transactions_pass(shop: Shop, database: Database) -> None:
+def test_strict_accepts_the_drivers_own_transactions(shop: Shop, database: Database) -> None:
     """SQLite's begins at the first write. A connection that has not begun does so by itself, and waits for a commit."""
     engine = create_engine(database.url)
     for one in (engine, shop.engine):
@@ -361,7 +361,7 @@ def test_delays_and_expiries_count_from_the_push(shop: Shop) -> None:
     assert task.tomb_ttl_ms == TOMB_MS
 
 
-def test_what_cannot_travel_is_refused_where_it_is_pushed(shop: Shop) -> None:
+def test_arguments_that_cannot_be_encoded_are_refused_at_the_push(shop: Shop) -> None:
     with shop.session() as session, session.begin():
         with pytest.raises(PayloadTooLargeError):
             shop.outbox.add(session, receipt, 1, "x" * (shop.client.settings.max_payload_bytes + 1))
@@ -373,7 +373,7 @@ def test_what_cannot_travel_is_refused_where_it_is_pushed(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(("option", "most"), [("task_id", 64), ("queue", 255)])
-def test_what_the_table_cannot_hold_is_refused_where_it_is_pushed(shop: Shop, option: str, most: int) -> None:
+def test_values_too_long_for_the_table_are_refused_at_the_push(shop: Shop, option: str, most: int) -> None:
     """Not by the database, when all the rest is committed."""
     with shop.session() as session, session.begin():
         session.add(shop.order(id=1))
@@ -423,7 +423,7 @@ def test_without_a_django_project_its_databases_are_refused() -> None:
     assert "push_in with None is for a Django project, and there is none here (ImproperlyConfigured: " in told
 
 
-def test_two_outboxes_must_be_told_apart(shop: Shop) -> None:
+def test_push_in_refuses_to_choose_between_two_outboxes(shop: Shop) -> None:
     other = Outbox(shop.metadata, table="second_outbox", wake=False)
     other.table.create(shop.engine)
     with shop.session() as session, session.begin():

@@ -32,7 +32,7 @@ def order(shop: Shop, session: Session, number: int) -> str:
     return shop.outbox.add(session, receipt, number).id
 
 
-def test_a_savepoint_of_the_connection_takes_its_rows_along(shop: Shop) -> None:
+def test_rolling_back_a_savepoint_of_the_connection_removes_its_rows(shop: Shop) -> None:
     with shop.session() as session, session.begin():
         savepoint = session.connection().begin_nested()
         order(shop, session, 1)
@@ -45,7 +45,7 @@ def test_a_savepoint_of_the_connection_takes_its_rows_along(shop: Shop) -> None:
     assert orders(shop) == 2
 
 
-def test_a_savepoint_of_the_connection_takes_no_rows_along_that_were_added_before_it(shop: Shop) -> None:
+def test_rolling_back_a_savepoint_of_the_connection_keeps_rows_added_before_it(shop: Shop) -> None:
     """Although a savepoint of the session, inside it, makes the session insert what it has gathered."""
     with shop.session() as session, session.begin():
         kept = order(shop, session, 1)
@@ -73,7 +73,7 @@ async def test_a_savepoint_of_an_async_sessions_connection(shop: Shop, database:
     await engine.dispose()
 
 
-def test_a_commit_of_the_sessions_connection_takes_the_rows_along(shop: Shop) -> None:
+def test_a_commit_of_the_sessions_connection_includes_the_rows(shop: Shop) -> None:
     with shop.session() as session:
         kept = order(shop, session, 1)
         session.connection().commit()
@@ -139,7 +139,7 @@ def test_rows_are_split_by_number_and_by_size() -> None:
 
 @pytest.mark.parametrize("what", ["task_id", "order_key"])
 @pytest.mark.parametrize("bad", ["a\0b", "a\ud800b"])
-def test_what_no_database_stores_is_refused_at_the_push(shop: Shop, what: str, bad: str) -> None:
+def test_text_that_no_database_stores_is_refused_at_the_push(shop: Shop, what: str, bad: str) -> None:
     options: dict[str, Any] = {what: bad}
     with shop.session() as session, session.begin():
         session.add(shop.order(id=1))

@@ -86,7 +86,7 @@ def passes(project: pytest.Pytester, conftest: str, text: str) -> str:
     return told
 
 
-def test_what_was_sent_is_seen_taken_and_run(project: pytest.Pytester) -> None:
+def test_sent_calls_are_listed_drained_and_run(project: pytest.Pytester) -> None:
     passes(
         project,
         ENGINE,
@@ -281,7 +281,7 @@ def tables():
     assert done.ret == 0, done.stdout.str()
 
 
-def test_without_a_bind_it_says_what_to_do(project: pytest.Pytester) -> None:
+def test_without_a_bind_the_error_says_what_to_do(project: pytest.Pytester) -> None:
     project.makeconftest(CONFTEST)
     project.makepyfile("def test_it(drain_outbox): ...")
     done = project.runpytest_subprocess("-p", "no:relier", "-p", "relier.testing.plugin")

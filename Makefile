@@ -111,7 +111,7 @@ check-matrix: $(VENV)/.matrix
 # COVERAGE_SUITES="tests/run" for a part; the processes that tests start are measured too.
 COVERAGE_SUITES ?= tests/ledger tests/run tests/engines tests/submit
 # They stop a thread at any instruction, so also inside the code that measures.
-COVERAGE_UNFIT := test_a_stop_at_any_instruction_ends_its_work_and_nothing_else test_a_stop_that_arrives_late_never_hits_the_next_work
+COVERAGE_UNFIT := test_a_stop_at_any_instruction_ends_only_its_own_call test_a_late_stop_never_interrupts_the_next_call
 coverage: setup        ## Report the branch coverage of src/relier by the ledger, run, engines and submit tests
 	rm -f .coverage .coverage.*
 	$(BIN)/python -m coverage run $(PYTEST) $(COVERAGE_UNFIT:%=--deselect tests/run/test_threads.py::%) $(COVERAGE_SUITES)

@@ -243,7 +243,7 @@ VALUES = st.recursive(
 
 @unhurried
 @given(st.lists(VALUES).map(tuple), st.dictionaries(st.text() | st.just("~"), VALUES))
-def test_any_call_comes_back(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def test_any_call_survives_a_round_trip(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     def anything(*args: Any, **kwargs: Any) -> None: ...
 
     def typed(*args: Any, item: Item | None = None, **kwargs: Any) -> None: ...
@@ -415,7 +415,7 @@ def test_a_context_only_type_checkers_import_is_known_by_its_name(hint: str) -> 
     "hint",
     [OtherContext, "NoTaskContext", "list[TaskContext]", list[TaskContext], "OtherContext", int],  # type: ignore[valid-type]
 )
-def test_other_annotations_are_no_context(hint: Any) -> None:
+def test_only_the_taskcontext_annotation_marks_the_context(hint: Any) -> None:
     assert Arguments.of(taking(hint)).context_parameter is None
     assert Arguments.of(one).with_context((1,), {}, "ctx") == ((1,), {})
 
@@ -606,7 +606,7 @@ def test_plain_data_may_stand_for_a_model_or_an_enum() -> None:
         (Item, "\ud800", "argument 'order': text with a lone surrogate"),
     ],
 )
-def test_what_the_annotation_would_not_bring_back_is_refused_at_the_push(hint: Any, value: Any, message: str) -> None:
+def test_a_value_its_annotation_would_change_is_refused_at_the_push(hint: Any, value: Any, message: str) -> None:
     task = taking(hint)
     if hint is None:
         task.__annotations__ = {}
@@ -638,7 +638,7 @@ def test_each_argument_is_named_in_its_refusal() -> None:
             arguments.encode((1,), {"\udfff": 1})
 
 
-def test_what_a_worker_cannot_fit_is_named() -> None:
+def test_an_argument_that_does_not_fit_on_the_worker_is_named() -> None:
     """Its code may be another than the caller's."""
     body = b'[[{"price":1}],{}]'
     with pytest.raises(

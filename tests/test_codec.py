@@ -189,7 +189,7 @@ def nested(depth: int, wrap: Any = lambda inner: [inner]) -> Any:
 @example([time(2, 30, fold=1, tzinfo=ZoneInfo("Europe/Paris")), time(1, 2, 3, 4, timezone(timedelta(hours=1), "CET"))])
 @example({"~": frozenset({(1, frozenset({"~"}))})})
 @example('\x00 \u2028 \U0001f600 \\ " ~ \x7f')
-def test_what_comes_out_is_what_went_in(value: Any) -> None:
+def test_any_value_survives_a_round_trip(value: Any) -> None:
     raw = encode(value)
     assert spelled(decode(raw)) == spelled(value)
     json.loads(raw)
@@ -207,7 +207,7 @@ def test_plain_json_is_written_as_plain_json(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [["a", 1, None, True], {"a": 1, "b": None}, [0.5, 1.5], "text", 5, None, {}, []])
-def test_what_needs_no_tags_is_not_copied(value: Any) -> None:
+def test_values_without_tags_are_not_copied(value: Any) -> None:
     assert pack(value) is value
 
 
@@ -235,7 +235,7 @@ def test_what_needs_no_tags_is_not_copied(value: Any) -> None:
         (Right.READ | Right.WRITE, '{"~":"enum","t":"tests.test_codec:Right","v":3}'),
     ],
 )
-def test_the_layout_is_kept(value: Any, raw: str) -> None:
+def test_the_encoded_format_is_stable(value: Any, raw: str) -> None:
     """Records outlive releases: what is written today must be read by every later version."""
     assert encode(value).decode() == raw
     assert spelled(decode(raw.encode())) == spelled(value)
@@ -344,7 +344,7 @@ def local_enum() -> Any:
         (iter([]), "list_iterator cannot be encoded"),
     ],
 )
-def test_what_cannot_travel_is_refused_with_its_place_and_what_to_do(value: Any, message: str) -> None:
+def test_values_that_cannot_be_encoded_are_refused_with_place_and_advice(value: Any, message: str) -> None:
     with pytest.raises(PayloadEncodingError) as refused:
         encode(value)
     assert message in str(refused.value)
@@ -415,7 +415,7 @@ def test_a_deep_stack_is_no_recursion_error() -> None:
         (b'{"~":"enum","t":["os"],"v":"true"}', "is not imported"),
     ],
 )
-def test_what_cannot_be_read_is_said(raw: bytes, message: str) -> None:
+def test_unreadable_bytes_are_reported(raw: bytes, message: str) -> None:
     with pytest.raises(PayloadEncodingError) as refused:
         decode(raw)
     assert str(refused.value).startswith("the value cannot be read: ")

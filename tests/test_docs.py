@@ -53,7 +53,7 @@ def test_the_files_of_the_outbox_tutorial_are_the_example() -> None:
             assert (ROOT / "examples" / "outbox_shop" / step.file).read_text() == step.lines[0]
 
 
-def test_the_reference_is_what_the_code_says() -> None:
+def test_the_reference_matches_the_code() -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"], capture_output=True, text=True, timeout=60
     )

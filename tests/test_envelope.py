@@ -37,7 +37,7 @@ def an_envelope(**changes: Any) -> bytes:
     return json.dumps(kept, separators=(",", ":")).encode()
 
 
-def test_the_layout_is_kept() -> None:
+def test_the_format_is_stable() -> None:
     """Records outlive releases: what is written today must be read by every later version."""
     assert seal(BODY, schema_version=2, pushed_ms=1794720833000).decode() == (
         f'{{"v":1,"schema":2,"at":1794720833000,"sum":"{SUM}","body":[["cus_1",5000],{{}}]}}'
@@ -49,7 +49,7 @@ def test_the_layout_is_kept() -> None:
 @unhurried
 @given(JSON, st.integers(0, 2**53), st.integers(0, 2**53), TEXT)
 @example({"body": {"sum": "sha256:"}}, 1, 1, "")
-def test_what_was_sealed_is_opened(value: Any, schema: int, at: int, trace: str) -> None:
+def test_a_sealed_envelope_can_be_opened(value: Any, schema: int, at: int, trace: str) -> None:
     body = encode(value)
     raw = seal(body, schema_version=schema, pushed_ms=at, trace=trace)
     assert open_envelope(raw) == Envelope(schema, at, trace, body)
@@ -156,7 +156,7 @@ def refusal(raw: bytes, keys: Keyring, task_id: str = ID, name: str = NAME) -> s
 SIGNATURE = "4475c1326a645eae04e8def61f4378d16118c1661a1200934fe7c477a25033da"
 
 
-def test_the_layout_with_a_signature_is_kept() -> None:
+def test_the_format_with_a_signature_is_stable() -> None:
     """Records outlive releases; and a producer in another language may want to sign."""
     message = f"relier envelope 1\n32:{ID}11:{NAME}2:{AT}:11:00-ab-cd-01".encode() + BODY
     assert hmac.digest(key("s1"), message, "sha256").hex() == SIGNATURE
@@ -166,7 +166,7 @@ def test_the_layout_with_a_signature_is_kept() -> None:
     )
 
 
-def test_the_layout_of_an_encrypted_body_is_kept() -> None:
+def test_the_format_of_an_encrypted_body_is_stable() -> None:
     text = "aes-gcm:e1:AAECAwQFBgcICQoLqtJmaaEG9Y7JEOjlLZmVfc450AuVl5Dsdpc+FtReKtUnGZ8="
     total = hashlib.sha256(f'"{text}"'.encode()).hexdigest()
     raw = an_envelope(schema=2, at=AT, sum=f"sha256:{total}", body=text)
@@ -182,7 +182,7 @@ def test_without_keys_nothing_changes() -> None:
 @given(
     st.lists(JSON, max_size=3), st.integers(0, 2**53), st.integers(0, 2**53), TEXT, st.text(), st.text(), st.booleans()
 )
-def test_what_was_sealed_with_keys_is_opened_with_them(
+def test_an_envelope_sealed_with_keys_is_opened_with_them(
     value: Any, schema: int, at: int, trace: str, task_id: str, name: str, later: bool
 ) -> None:
     body = encode(value)
@@ -197,7 +197,7 @@ def test_what_was_sealed_with_keys_is_opened_with_them(
         json.loads(raw)
 
 
-def test_an_encrypted_body_shows_nothing_of_it() -> None:
+def test_an_encrypted_body_reveals_nothing() -> None:
     raw = sealed(BOTH, b'[["4111 1111 1111 1111"],{"cvc":737}]')
     assert b"4111" not in raw
     assert b"cvc" not in raw
@@ -228,11 +228,11 @@ def test_a_payload_signed_with_other_keys_is_refused(keys: Keyring) -> None:
     ("task_id", "name"),
     [("another", NAME), (ID, "shop.refund"), (ID + "1", NAME[:-1]), ("", ""), (NAME, ID), (ID[:-1], ID[-1] + NAME)],
 )
-def test_a_payload_put_before_another_task_is_refused(keys: Keyring, task_id: str, name: str) -> None:
+def test_a_payload_copied_to_another_task_is_refused(keys: Keyring, task_id: str, name: str) -> None:
     assert "belongs to another task" in refusal(sealed(keys), keys, task_id, name)
 
 
-def test_an_encrypted_body_put_before_another_task_is_refused() -> None:
+def test_an_encrypted_body_copied_to_another_task_is_refused() -> None:
     assert "the payload cannot be decrypted" in refusal(sealed(ENCRYPTING), ENCRYPTING, "another")
 
 
@@ -262,7 +262,7 @@ def test_a_body_under_an_unknown_key_names_the_key() -> None:
         assert "the payload is encrypted with key 'e1', which is not in" in refusal(raw, keys)
 
 
-def test_who_has_no_signing_keys_checks_the_sum_alone() -> None:
+def test_without_signing_keys_only_the_checksum_is_checked() -> None:
     assert opened(sealed(SIGNING), NO_KEYS, "any id", "any name").body == BODY
     assert "checksum is wrong" in refusal(sealed(SIGNING).replace(b"5000", b"5001"), NO_KEYS)
 
@@ -323,7 +323,7 @@ EDITED = b'[["cus_2",1],{}]'
 
 
 @pytest.mark.parametrize("keys", [NO_KEYS, SIGNING, ENCRYPTING, BOTH], ids=["plain", "signed", "encrypted", "both"])
-def test_an_edited_payload_is_sealed_anew(keys: Keyring) -> None:
+def test_an_edited_payload_is_sealed_again(keys: Keyring) -> None:
     raw = reseal(sealed(keys), EDITED, ID, NAME, keys)
     assert opened(raw, keys) == Envelope(2, AT, "00-ab-cd-01", EDITED)
     assert opened(reseal(sealed(keys), EDITED, ID, NAME, keys, schema_version=5), keys).schema_version == 5
@@ -333,7 +333,7 @@ def test_an_edited_payload_is_sealed_anew(keys: Keyring) -> None:
 
 @SIGNED
 @pytest.mark.parametrize("raw", [b"junk", sealed(NO_KEYS), sealed(keyring("s2"))], ids=["junk", "unsigned", "foreign"])
-def test_nothing_of_an_untrusted_payload_is_signed_anew(keys: Keyring, raw: bytes) -> None:
+def test_no_field_of_an_untrusted_payload_is_signed_again(keys: Keyring, raw: bytes) -> None:
     with pytest.raises(PayloadIntegrityError):
         reseal(raw, EDITED, ID, NAME, keys)
     again = reseal(raw, EDITED, ID, NAME, keys, schema_version=3, pushed_ms=7)

@@ -51,7 +51,7 @@ def test_a_client_has_the_keys_of_its_settings(monkeypatch: pytest.MonkeyPatch) 
         lambda text: text.replace(":", " : "),
     ],
 )
-def test_base64_is_read_as_people_write_it(spell: Callable[[str], str]) -> None:
+def test_base64_is_accepted_in_its_common_variants(spell: Callable[[str], str]) -> None:
     odd = entry("k1", seed="\x7f?>")  # holds + and /
     assert {"+", "/"} & set(odd)
     written = Keyring.of(Settings(encryption_keys=spell(odd))).wrap(b"x", ID, "result")
@@ -111,7 +111,7 @@ def test_an_aes_key_of_another_size_is_refused(size: int) -> None:
         Keyring.of(Settings(encryption_keys=entry("k1", size)))
 
 
-def test_a_missing_package_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("cryptography", "cryptography.exceptions", "cryptography.hazmat.primitives.ciphers.aead"):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigurationError, match=r"pip install '\.\[encryption\]'") as refused:
@@ -201,7 +201,7 @@ def test_an_invalid_signature_is_rejected(signature: str, message: str) -> None:
 
 @unhurried
 @given(st.binary(), st.text(), st.sampled_from(["", "hmac-sha256:", "hmac-sha256:k1:"]))
-def test_no_signature_is_guessed_and_the_right_one_is_never_told(message: bytes, tail: str, head: str) -> None:
+def test_a_wrong_signature_is_refused_and_the_right_one_is_never_shown(message: bytes, tail: str, head: str) -> None:
     keys = keyring("k1")
     trouble = keys.distrust(message, head + tail)
     assert trouble
@@ -218,7 +218,7 @@ def test_the_same_id_with_another_key_does_not_fit() -> None:
 
 @unhurried
 @given(VALUES, st.text(), st.text(), st.sampled_from(OLD_AND_NEW))
-def test_what_was_wrapped_is_unwrapped(raw: bytes, task_id: str, what: str, keys: Keyring) -> None:
+def test_a_wrapped_value_can_be_unwrapped(raw: bytes, task_id: str, what: str, keys: Keyring) -> None:
     wrapped = keys.wrap(raw, task_id, what)
     assert keys.unwrap(wrapped, task_id, what) == raw
     if keys.encrypts:
@@ -230,12 +230,12 @@ def test_what_was_wrapped_is_unwrapped(raw: bytes, task_id: str, what: str, keys
 
 @unhurried
 @given(VALUES, st.sampled_from(OLD_AND_NEW))
-def test_what_was_stored_before_there_were_keys_is_read(raw: bytes, before: Keyring) -> None:
+def test_values_stored_before_there_were_keys_are_read(raw: bytes, before: Keyring) -> None:
     keys = keyring("s", "c,b,a")
     assert keys.unwrap(before.wrap(raw, ID, "result"), ID, "result") == raw
 
 
-def test_the_layout_of_a_wrapped_value_is_kept() -> None:
+def test_the_format_of_a_wrapped_value_is_stable() -> None:
     """Records outlive releases: what is written today must be read by every later version."""
     sealed = bytes.fromhex("000102030405060708090a0be396dc65f4e0cbf3749c88d9cf1634c85febfff68e9a")
     stored = b"\0rl:aes:k1:" + sealed

@@ -190,7 +190,9 @@ FORGERIES = [forge_unsigned, forge_with_own_key, forge_altered, forge_other_id, 
 
 
 @pytest.mark.parametrize("forge", FORGERIES, ids=lambda forge: forge.__name__)
-async def test_what_is_not_ours_never_runs_and_its_bytes_are_kept(make: Make, server: Server, forge: Any) -> None:
+async def test_a_payload_with_a_wrong_signature_never_runs_and_its_bytes_are_kept(
+    make: Make, server: Server, forge: Any
+) -> None:
     client = make("s1")
     task_id, payload = await forge(client, server)
     async with working(client):
@@ -350,7 +352,7 @@ def zlib_opened(raw: bytes) -> bytes:
     return found
 
 
-async def test_what_was_kept_before_there_were_keys_is_found(make: Make) -> None:
+async def test_values_stored_before_there_were_keys_are_found(make: Make) -> None:
     client = make()
     receipt = await jobs.careful.apush(CARD, "")
     async with working(client):
@@ -362,7 +364,7 @@ async def test_what_was_kept_before_there_were_keys_is_found(make: Make) -> None
 
 
 @pytest.mark.parametrize("kind", ["checkpoint", "steps"])
-async def test_what_another_task_kept_is_refused(make: Make, server: Server, kind: str) -> None:
+async def test_a_value_of_another_task_is_refused(make: Make, server: Server, kind: str) -> None:
     client = make("s1", "e1")
     one, other = await jobs.careful.apush("one", ""), await jobs.careful.apush("other", "")
     async with working(client):

@@ -30,7 +30,7 @@ def test_type_checkers_see_the_same_names() -> None:
     assert len(set(relier.__all__)) == len(relier.__all__)
 
 
-def test_what_a_guard_raises_is_public() -> None:
+def test_the_errors_of_guards_are_public() -> None:
     errors = importlib.import_module("relier.errors")
     for name in ("AdmissionRejectedError", "CheckpointStoreError", "CheckpointTooLargeError", "DuplicateTaskError",
                  "IdempotencyInFlightError", "NotAwaitedError", "SchemaMigrationError",
@@ -44,7 +44,7 @@ def test_the_version_is_stated_once() -> None:
     assert Version(relier.__version__) > other
 
 
-def test_nothing_tells_people_to_install_the_other_package_of_this_name() -> None:
+def test_no_text_suggests_installing_the_other_package_of_this_name() -> None:
     root = Path(__file__).parents[1]
     told = [path for folder in ("src", "docs", "examples") for path in sorted((root / folder).rglob("*.*"))]
     told += [root / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "ARCHITECTURE.md")]

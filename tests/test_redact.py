@@ -84,7 +84,7 @@ def test_the_hook_gets_the_name_of_the_task() -> None:
     assert shown(using("names"), "shop.charge", {}) == "shop.charge dict"
 
 
-def test_a_hook_that_raises_hides_the_value_and_says_so() -> None:
+def test_a_hook_that_raises_hides_the_value_and_is_reported() -> None:
     hidden = shown(using("broken"), "shop.charge", CARD)
     assert hidden == "(hidden: tests.test_redact:broken raised ValueError)"
 
@@ -110,7 +110,7 @@ def test_an_invalid_address_is_refused_with_the_settings(path: str) -> None:
         Settings(redact=path)
 
 
-def test_a_hook_is_found_in_the_folder_one_starts_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hook_is_found_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_privacy_rules.py").write_text("def mask(task_name, value):\n    return 'masked'\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
@@ -135,7 +135,7 @@ def kept(failure: Failure, hook: str) -> Failure:
     return read_failure(write_failure(redacted(failure, show)))
 
 
-def test_without_a_hook_a_failure_is_kept_whole() -> None:
+def test_without_a_hook_a_failure_is_stored_completely() -> None:
     failure = failed("no such card", CARD, 5)
     assert kept(failure, "") == failure
     assert CARD in failure.traceback
@@ -153,7 +153,7 @@ def test_message_traceback_and_arguments_pass_the_hook() -> None:
 
 
 @pytest.mark.parametrize("hook", ["broken", "odd"])
-def test_a_hook_that_fails_hides_a_failure_and_says_so(hook: str) -> None:
+def test_a_hook_that_fails_hides_a_failure_and_is_reported(hook: str) -> None:
     failure = kept(failed(f"{CARD} was declined"), hook)
     assert failure.message.startswith("(hidden: ")
     assert failure.traceback.startswith("(hidden: ")

@@ -299,7 +299,7 @@ def test_damage_is_found(desk: Desk, run: Run, name: str) -> None:
     assert any(finding.kind == kind and finding.problem[:40] in result.stdout for finding in report.findings)
 
 
-def test_every_kind_of_finding_has_its_damage() -> None:
+def test_every_kind_of_finding_is_covered_by_a_test() -> None:
     source = Path(rules.__file__).read_text()
     source += Path(chord_rules.__file__).read_text()
     told = set(re.findall(r'(?:finding|Finding|_left_over|_must_expire)\(\s*(?:seen,\s*)?"(\w+)"', source))
@@ -316,7 +316,7 @@ LEADS = {
 
 
 @pytest.mark.parametrize("payload", LEADS.values(), ids=LEADS)
-def test_a_chord_to_which_a_task_leads_is_sound(desk: Desk, payload: bytes) -> None:
+def test_a_chord_that_a_task_can_complete_is_no_finding(desk: Desk, payload: bytes) -> None:
     waiting_join(desk)
     task = desk.push(payload=payload, queue="members")
     assert look(desk).ok
@@ -324,14 +324,14 @@ def test_a_chord_to_which_a_task_leads_is_sound(desk: Desk, payload: bytes) -> N
     assert kinds(look(desk)) == {"join_without_members"}
 
 
-def test_a_chord_gets_its_last_part_while_one_looks(desk: Desk) -> None:
+def test_a_chord_that_completes_during_the_audit_is_no_finding(desk: Desk) -> None:
     join = waiting_join(desk)
     lease = desk.start(queue="members")
     last = Submission(id=join, name="relier.chord", payload=b"", queue="joins", delay_ms=1, join=Join(2, "b"))
     assert look(desk, between=lambda: desk.run(desk.ledger.commit([(lease, b"2", [last])]))).ok
 
 
-def test_a_chord_whose_first_hour_is_not_over_is_sound(desk: Desk) -> None:
+def test_a_chord_younger_than_an_hour_is_no_finding(desk: Desk) -> None:
     join = Submission(
         id="g1.chord", name="relier.chord", payload=message({}), queue="joins", delay_ms=60_000, join=Join(2, "a")
     )
@@ -339,7 +339,7 @@ def test_a_chord_whose_first_hour_is_not_over_is_sound(desk: Desk) -> None:
     assert look(desk).ok
 
 
-def test_advice_heals(desk: Desk) -> None:
+def test_the_advice_repairs_the_finding(desk: Desk) -> None:
     """A boot that is not registered and holds a task: declared lost, as the finding says, its task comes back."""
     task = desk.start().task_id
     desk.command("ZREM", desk.key("boots"), desk.boot)
@@ -352,7 +352,7 @@ def test_advice_heals(desk: Desk) -> None:
     assert look(desk).ok
 
 
-def test_what_heals_while_one_looks_again_is_no_finding(desk: Desk) -> None:
+def test_a_problem_that_disappears_on_recheck_is_no_finding(desk: Desk) -> None:
     task = desk.push()
     key, score = desk.key("ready", "default"), desk.command("ZSCORE", desk.key("ready", "default"), task)
     desk.command("ZREM", key, task)
@@ -367,7 +367,7 @@ def test_what_heals_while_one_looks_again_is_no_finding(desk: Desk) -> None:
     assert len(looks) >= 2
 
 
-def test_what_is_wrong_in_another_way_each_time_is_no_finding(desk: Desk) -> None:
+def test_a_problem_that_changes_on_each_check_is_no_finding(desk: Desk) -> None:
     """A task that is being moved about all the while: caught in the act twice, in different places."""
     task = desk.push()
     desk.command("PEXPIRE", desk.key("task", task), 10**7)
@@ -379,7 +379,7 @@ def test_what_is_wrong_in_another_way_each_time_is_no_finding(desk: Desk) -> Non
     assert "live_with_expiry" not in kinds(look(desk, other))
 
 
-def test_pauses_lie_between_the_looks(desk: Desk) -> None:
+def test_the_audit_pauses_between_checks(desk: Desk) -> None:
     slept: list[float] = []
     assert audit(desk.store, desk.ledger, sleep=slept.append).ok
     assert slept == []
@@ -388,7 +388,7 @@ def test_pauses_lie_between_the_looks(desk: Desk) -> None:
     assert slept == [0.2, 0.2]
 
 
-def test_more_suspects_than_one_can_keep(desk: Desk, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_suspects_beyond_the_limit_are_only_counted(desk: Desk, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auditor, "MOST_SUSPECTS", 10)
     for n in range(25):
         desk.command("SET", f"{desk.ledger.prefix}zzz{n}", 1)
@@ -397,7 +397,7 @@ def test_more_suspects_than_one_can_keep(desk: Desk, run: Run, monkeypatch: pyte
     assert "15 further suspects not checked again" in run("audit").stdout
 
 
-def test_records_nobody_reaps_are_a_note(desk: Desk, run: Run) -> None:
+def test_expired_records_that_are_not_reaped_are_a_note(desk: Desk, run: Run) -> None:
     task, gone = desk.done(), desk.done()
     for one in (task, gone):
         desk.command("ZADD", desk.key("ended", "done"), 1, one)
@@ -407,7 +407,7 @@ def test_records_nobody_reaps_are_a_note(desk: Desk, run: Run) -> None:
     assert "2 ended records should have been removed over a minute ago: no worker sweeps." in result.stdout
 
 
-def test_a_prefix_with_letters_that_mean_something_to_scan(settings: Settings, scripts: object) -> None:
+def test_a_prefix_with_special_characters_of_scan(settings: Settings, scripts: object) -> None:
     odd = settings.model_copy(update={"key_prefix": "a*[b]?\\"})
     with SyncStore(odd, load_scripts()) as store:
         desk = Desk(store, odd)

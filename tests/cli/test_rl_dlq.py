@@ -111,7 +111,9 @@ def test_replay_by_id(desk: Desk, run: Run) -> None:
     ],
 )
 @pytest.mark.parametrize("verb", ["replay", "discard"])
-def test_by_filter(desk: Desk, run_json: RunJson, verb: str, how: list[str], expected: set[str]) -> None:
+def test_replay_and_discard_by_filter(
+    desk: Desk, run_json: RunJson, verb: str, how: list[str], expected: set[str]
+) -> None:
     ids = {
         "a": desk.dead(),
         "b": desk.dead(name="shop.b"),
@@ -132,7 +134,7 @@ def test_by_filter(desk: Desk, run_json: RunJson, verb: str, how: list[str], exp
         (["id", "--reason", "x"], "cannot be combined"),
     ],
 )
-def test_one_must_say_which(desk: Desk, run: Run, verb: str, how: list[str], says: str) -> None:
+def test_a_selection_is_required(desk: Desk, run: Run, verb: str, how: list[str], says: str) -> None:
     result = run("dlq", verb, *how, "--yes")
     assert result.exit_code == 2
     assert says in result.stderr
@@ -150,7 +152,7 @@ def test_many_are_not_touched_unasked(desk: Desk, run: Run, verb: str) -> None:
 
 
 @pytest.mark.parametrize(("answer", "code", "left"), [("y\n", 0, 0), ("n\n", 1, 2), ("\n", 1, 2)])
-def test_on_a_terminal_one_is_asked(
+def test_a_terminal_asks_for_confirmation(
     desk: Desk, run: Run, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, left: int
 ) -> None:
     monkeypatch.setattr(dead_letter_selection, "is_interactive", lambda: True)
@@ -162,12 +164,12 @@ def test_on_a_terminal_one_is_asked(
     assert desk.run(desk.ledger.stats()).ended["dead"] == left
 
 
-def test_nothing_matches(desk: Desk, run: Run) -> None:
+def test_a_filter_that_matches_nothing(desk: Desk, run: Run) -> None:
     result = run("dlq", "replay", "--reason", "Nothing")
     assert (result.exit_code, result.stdout) == (0, "0 tasks replayed.\n")
 
 
-def test_some_cannot_be_had(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_some_tasks_cannot_be_replayed(desk: Desk, run: Run, run_json: RunJson) -> None:
     dead, queued = desk.dead(), desk.push()
     answer = run_json("dlq", "replay", "nothing", queued, dead, code=1)
     assert [row["outcome"] for row in answer["tasks"]] == ["refused", "refused", "replayed"]
@@ -182,7 +184,7 @@ def test_only_dead_tasks_are_discarded(desk: Desk, run: Run) -> None:
         assert desk.get(task).record.id == task
 
 
-def test_a_key_that_another_holds(desk: Desk, run: Run) -> None:
+def test_a_replay_whose_idempotency_key_is_taken(desk: Desk, run: Run) -> None:
     dead = desk.dead(key="order-1", key_ttl_ms=1000)
     desk.push(key="order-1", key_ttl_ms=1000)
     result = run("dlq", "replay", dead)
@@ -221,7 +223,7 @@ def test_an_invalid_payload(desk: Desk, run: Run, text: str) -> None:
     assert desk.get(task).record.state is State.DEAD
 
 
-def test_a_payload_goes_with_one_id(desk: Desk, run: Run) -> None:
+def test_an_edited_payload_needs_exactly_one_id(desk: Desk, run: Run) -> None:
     for how in (["--all", "--yes"], [desk.dead(), desk.dead()]):
         result = run("dlq", "replay", *how, "--payload", "-", input="[[], {}]")
         assert result.exit_code == 2
@@ -229,7 +231,7 @@ def test_a_payload_goes_with_one_id(desk: Desk, run: Run) -> None:
     assert run("dlq", "replay", "x", "--schema-version", "2").exit_code == 2
 
 
-def test_a_damaged_payload_needs_its_version_said(desk: Desk, run: Run) -> None:
+def test_a_damaged_payload_needs_a_schema_version(desk: Desk, run: Run) -> None:
     task = desk.dead("PayloadIntegrityError", payload=body("cus_1").replace(b"cus_1", b"cus_2"))
     result = run("dlq", "replay", task, "--payload", "-", input="[[1], {}]")
     assert result.exit_code == 2
@@ -258,7 +260,7 @@ def test_invalid_rates(desk: Desk, run: Run, text: str) -> None:
 
 
 @pytest.mark.parametrize(("rate", "steps"), [(None, 1), (1000.0, 1), (100.0, 3), (10.0, 25), (0.5, 25)])
-def test_a_rate_is_kept(desk: Desk, settings: Settings, rate: float | None, steps: int) -> None:
+def test_a_replay_keeps_to_the_given_rate(desk: Desk, settings: Settings, rate: float | None, steps: int) -> None:
     chosen = [SelectedTask(desk.dead(), 3) for _ in range(25)]
     clock = [100.0]
     done: list[float] = []

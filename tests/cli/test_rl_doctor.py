@@ -55,7 +55,7 @@ def test_all_is_well(desk: Desk, run: Run, run_json: RunJson) -> None:
     assert "1 worker alive, running 1 task in 4 slots." in result.stdout
 
 
-def test_each_trouble_says_what_to_do(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_every_problem_comes_with_advice(desk: Desk, run: Run, run_json: RunJson) -> None:
     desk.dead()
     desk.push(queue="mail")
     desk.push(queue="slow")
@@ -157,7 +157,7 @@ def test_a_server_that_reports_little(boot: Boot) -> None:
 # --- single checks -----------------------------------------------------------------------------------------------
 
 
-def test_who_said_a_setting() -> None:
+def test_settings_are_shown_with_their_source() -> None:
     env = {"RELIER_REDIS_ULR": "x", "relier_concurrency": "5", "RELIER_XYZZY": "1", "PATH": "/"}
     env["RELIER_OUTBOX_DATABASE_URL"] = "sqlite:///shop.db"  # no setting, but an option of `rl outbox`
     session = Session("redis://user:secret@host/0", "shop")
@@ -194,7 +194,7 @@ def test_durability(durability: str, replicas: int, pinned: int | None, changed:
 @pytest.mark.parametrize(
     ("used", "most", "level"), [(10, 0, "ok"), (10, 100, "ok"), (80, 100, "warn"), (95, 100, "bad"), (0, 0, "warn")]
 )
-def test_memory(used: int, most: int, level: str) -> None:
+def test_memory_use_is_judged(used: int, most: int, level: str) -> None:
     info = {"used_memory": str(used), "maxmemory": str(most)}
     assert [v.level for v in server_checks.check_memory(info, SOUND, Settings())] == [level]
 
@@ -216,7 +216,7 @@ def stats_of(*workers: WorkerStats, queues: tuple[QueueStats, ...] = ()) -> Stat
     return Stats(now_ms=10_000_000, counts={}, queues=queues, scheduled=0, workers=workers, ended=ended)
 
 
-def test_workers_that_are_gone() -> None:
+def test_lost_workers_are_reported() -> None:
     gone = WorkerStats("gone", -5, 3, "{}", 9_000_000, "", 1)
     alive = WorkerStats("alive", 4000, 0, "{}", 9_999_000, "", 1)
     for workers, level in (((gone,), "bad"), ((gone, alive), "warn")):
@@ -226,7 +226,7 @@ def test_workers_that_are_gone() -> None:
 
 
 @pytest.mark.parametrize(("owned", "told"), [(0, 1), (2, 0)])
-def test_a_worker_that_beats_but_does_not_ask(owned: int, told: int) -> None:
+def test_a_worker_that_does_not_claim_is_reported(owned: int, told: int) -> None:
     boot = WorkerStats("deaf", 4000, owned, '{"concurrency": 2}', 9_999_000, "9000000", 1)
     stats = stats_of(boot)
     says = only(list(ledger_checks.check_workers(stats, WorkerView(stats, 5.0))), "warn")
@@ -247,9 +247,7 @@ def test_tasks_that_wait_for_long() -> None:
 # --- a store that was emptied ------------------------------------------------------------------------------------
 
 
-def test_a_store_that_was_emptied_is_wrong_for_a_day_and_then_wants_a_look(
-    desk: Desk, run_json: RunJson, run: Run
-) -> None:
+def test_an_emptied_store_is_an_error_for_a_day_and_then_a_warning(desk: Desk, run_json: RunJson, run: Run) -> None:
     desk.start()
     desk.run(desk.ledger.open())
     assert "birth" not in levels(run_json("doctor"))
@@ -285,7 +283,7 @@ def test_a_store_that_answers_but_takes_no_writes(boot: Boot, refuse: list[str],
     assert wrong["advice"]
 
 
-def test_a_user_that_may_not_write_outside_scripts_is_well(boot: Boot) -> None:
+def test_a_user_who_may_write_only_in_scripts_is_fine(boot: Boot) -> None:
     server = boot()
     server.command("ACL", "SETUSER", "default", "-del")
     result = CliRunner().invoke(rl, ["doctor", "--url", server.url])

@@ -49,7 +49,7 @@ def dead(desk: Desk, keys: Keyring, *args: Any, **kept: str) -> str:
 
 
 @pytest.mark.usefixtures("keys")
-def test_an_encrypted_payload_is_shown_to_who_has_the_keys(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_an_encrypted_payload_is_shown_if_the_keys_are_set(desk: Desk, run: Run, run_json: RunJson) -> None:
     task = dead(desk, BOTH, CARD)
     assert run_json("dlq", "show", task)["payload"] == {
         "kind": "envelope",
@@ -61,7 +61,7 @@ def test_an_encrypted_payload_is_shown_to_who_has_the_keys(desk: Desk, run: Run,
     assert CARD in run("dlq", "show", task).stdout
 
 
-def test_to_who_has_no_keys_it_stays_a_secret_and_the_key_is_named(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_without_the_key_the_payload_is_hidden_and_the_key_is_named(desk: Desk, run: Run, run_json: RunJson) -> None:
     task = dead(desk, BOTH, CARD)
     told = run_json("dlq", "show", task)["payload"]
     assert told["kind"] == "json"
@@ -71,14 +71,14 @@ def test_to_who_has_no_keys_it_stays_a_secret_and_the_key_is_named(desk: Desk, r
 
 
 @pytest.mark.usefixtures("keys")
-def test_a_payload_that_is_not_ours_says_so(desk: Desk, run_json: RunJson) -> None:
+def test_a_payload_with_a_wrong_signature_is_reported(desk: Desk, run_json: RunJson) -> None:
     told = run_json("dlq", "show", dead(desk, keyring(), "forged"))["payload"]
     assert "is not signed" in told["problem"]
     assert told["body"]["body"] == [["forged"], {}]
 
 
 @pytest.mark.usefixtures("keys")
-def test_an_edited_payload_is_signed_and_encrypted_anew(desk: Desk, run: Run) -> None:
+def test_an_edited_payload_is_signed_and_encrypted_again(desk: Desk, run: Run) -> None:
     task = dead(desk, BOTH, CARD)
     assert run("dlq", "replay", task, "--payload", "-", input='[["other"], {}]').exit_code == 0
     claimed = desk.claim()
@@ -88,7 +88,7 @@ def test_an_edited_payload_is_signed_and_encrypted_anew(desk: Desk, run: Run) ->
 
 
 @pytest.mark.usefixtures("keys")
-def test_nothing_of_a_forged_payload_is_signed_unseen(desk: Desk, run: Run) -> None:
+def test_no_field_of_a_forged_payload_is_signed_again(desk: Desk, run: Run) -> None:
     task = dead(desk, keyring(), "forged")
     result = run("dlq", "replay", task, "--payload", "-", input='[["other"], {}]')
     assert result.exit_code == 2
@@ -119,7 +119,7 @@ def test_schema_check_reads_what_is_encrypted(desk: Desk, run_json: RunJson, tmp
 
 
 @pytest.mark.usefixtures("hook")
-def test_payloads_and_failures_are_shown_as_the_hook_lets_them(desk: Desk, run: Run) -> None:
+def test_payloads_and_failures_pass_through_the_redaction_hook(desk: Desk, run: Run) -> None:
     task = dead(desk, keyring(), CARD, detail=failure(f"{CARD} was declined"))  # kept before there was a hook
     for command in (("dlq",), ("dlq", "show", task), ("why", task)):
         for more in ((), ("--json",)):
@@ -179,5 +179,5 @@ def test_the_doctor_finds_keys_that_cannot_work(desk: Desk, run: Run, monkeypatc
     assert not leaks([result.stdout], key("s1", 8))
 
 
-def test_without_keys_the_doctor_says_nothing_of_them(desk: Desk, run: Run) -> None:
+def test_without_keys_the_doctor_does_not_mention_them(desk: Desk, run: Run) -> None:
     assert keys_in(json.loads(run("doctor", "--json").stdout)) == []

@@ -51,7 +51,7 @@ def test_the_help_imports_nothing_heavy() -> None:
     assert done.stderr.split() == []
 
 
-def test_the_help_is_quick_with_the_package_as_it_is() -> None:
+def test_the_help_of_the_installed_package_is_fast() -> None:
     done = run_python(LOADED.format(before="", heavy=HEAVY))
     assert done.stderr.split() == []
 
@@ -109,7 +109,7 @@ def test_the_help_lists_the_exit_codes() -> None:
         (["outbox", "relay", "--database", "sqlite://", "--url", ""], 2, "cannot be used"),
     ],
 )
-def test_what_cannot_work_is_reported_in_one_line(args: list[str], code: int, says: str) -> None:
+def test_unusable_settings_are_reported_in_one_line(args: list[str], code: int, says: str) -> None:
     result = CliRunner().invoke(rl, args, env={"RELIER_REDIS_DEADLINE": "0.2"})
     assert isinstance(result.exception, SystemExit), result.exception
     assert result.exit_code == code
@@ -186,7 +186,7 @@ def test_an_empty_namespace_is_named_and_left_empty(run: Run, settings: Settings
     assert sync_store.command("KEYS", f"*{{{settings.namespace}}}*") == []
 
 
-def test_another_layout_is_left_alone(run: Run, settings: Settings, sync_store: SyncStore) -> None:
+def test_a_namespace_with_another_layout_is_left_alone(run: Run, settings: Settings, sync_store: SyncStore) -> None:
     key = f"rl:{{{settings.namespace}}}:meta"
     sync_store.command("HSET", key, "layout", "99")
     result = run("tasks")

@@ -74,7 +74,7 @@ def test_pages_join_to_the_whole(desk: Desk, run_json: RunJson, how: list[str], 
     assert len(whole) == len(set(whole))
 
 
-def test_a_list_says_how_to_read_on(desk: Desk, run: Run) -> None:
+def test_a_list_ends_with_the_cursor_of_the_next_page(desk: Desk, run: Run) -> None:
     for _ in range(3):
         desk.push()
     told = run("tasks", "--limit", "2").stdout.splitlines()[-1]
@@ -113,7 +113,7 @@ def test_cancel(desk: Desk, run: Run) -> None:
     assert f"{running} is running: its worker was already asked to stop it." in again
 
 
-def test_cancel_goes_on_past_what_it_cannot_have(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_cancel_continues_after_tasks_that_cannot_be_cancelled(desk: Desk, run: Run, run_json: RunJson) -> None:
     dead, waiting = desk.dead(), desk.push()
     answer = run_json("tasks", "cancel", dead, "nothing", waiting, code=1)
     assert [(row["id"], row["outcome"], row["state"]) for row in answer["tasks"]] == [
@@ -159,7 +159,7 @@ def test_pause_and_resume(desk: Desk, run: Run, run_json: RunJson) -> None:
     assert run_json("queues")["queues"][0]["paused"] is False
 
 
-def test_pausing_a_queue_nobody_used_says_so(desk: Desk, run: Run) -> None:
+def test_pausing_an_unknown_queue_is_reported(desk: Desk, run: Run) -> None:
     result = run("queues", "pause", "defualt")
     assert result.exit_code == 0
     assert "none was pushed to it recently. Check the name." in result.stdout
@@ -199,12 +199,12 @@ def stats_of(*workers: WorkerStats) -> Stats:
         (-1_000_000, 9, "lost"),
     ],
 )
-def test_a_worker_is_judged_by_its_lease_and_its_beat(left_ms: int, quiet_ms: int, health: str) -> None:
+def test_a_worker_is_judged_by_its_lease_and_its_last_heartbeat(left_ms: int, quiet_ms: int, health: str) -> None:
     boot = WorkerStats("b", left_ms, 0, "{}", 1_000_000 - quiet_ms, "", 1)
     assert WorkerView(stats_of(boot), 5.0).all[0].health == health
 
 
-def test_who_listens_to_a_queue() -> None:
+def test_the_workers_of_a_queue_are_listed() -> None:
     def boot(about: object) -> WorkerStats:
         return WorkerStats("b", 4000, 0, json.dumps(about), 999_000, "", 1)
 
@@ -234,7 +234,7 @@ def test_ids_are_never_cut(width: int) -> None:
     assert "some" in lines[1]
 
 
-def test_a_long_message_in_a_pipe_costs_no_other_row_anything() -> None:
+def test_a_long_message_does_not_widen_other_rows_in_a_pipe() -> None:
     long, short = output.plain_table(("ID", "MESSAGE", "DIED"), [(ID, "x" * 3000, "now"), (ID, "y", "now")])[1:]
     assert "x" * 3000 in long
     assert len(short) < 200

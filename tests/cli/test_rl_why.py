@@ -44,14 +44,14 @@ def test_the_next_in_line_of_a_paused_queue(desk: Desk, run: Run) -> None:
     has(lines, "rl queues resume default")
 
 
-def test_nobody_listens(desk: Desk, run: Run) -> None:
+def test_no_worker_serves_the_queue(desk: Desk, run: Run) -> None:
     lines = story(run, desk.push(queue="mail"))
     has(lines, "No worker serves this queue: 1 is alive, for default. Start a worker for queue mail.")
     desk.run(desk.ledger.register("quiet", 600_000, "{}"))
     has(story(run, desk.push(queue="mail")), "unknown whether a worker serves the queue: not all")
 
 
-def test_nobody_is_there(desk: Desk, run: Run) -> None:
+def test_no_worker_is_alive(desk: Desk, run: Run) -> None:
     task = desk.push()
     desk.run(desk.ledger.retire(desk.boot))
     has(story(run, task), "No worker is alive. Start one with `rl worker`.")
@@ -186,7 +186,9 @@ def entry(move: str, attempt: int) -> HistoryEntry:
         ([], "queued", 0, 0),
     ],
 )
-def test_where_a_replay_belongs(history: list[tuple[str, int]], state: str, attempt: int, place: int) -> None:
+def test_the_position_of_a_replay_in_the_history(
+    history: list[tuple[str, int]], state: str, attempt: int, place: int
+) -> None:
     """All within one millisecond."""
     spec = read_spec(b"5 - - 0 - - - - - - -")
     record = Record("id", BY_WORD[state], 1, "1", "b", attempt, "", 5, spec, "q", "n", {"replayed": "x"})

@@ -24,7 +24,7 @@ def answer() -> int:
     raise NotImplementedError
 
 
-def test_it_starts_over_on_change(patient: Fleet, tmp_path: Path) -> None:
+def test_the_worker_restarts_when_a_file_changes(patient: Fleet, tmp_path: Path) -> None:
     code = tmp_path / "code" / "dev_tasks.py"
     code.parent.mkdir()
     code.write_text(TASK.format(value=1))
@@ -38,7 +38,7 @@ def test_it_starts_over_on_change(patient: Fleet, tmp_path: Path) -> None:
     assert member.terminate(10) == 0
 
 
-def test_it_works_on_the_store_and_namespace_given_to_rl_and_says_so(patient: Fleet, tmp_path: Path) -> None:
+def test_the_worker_uses_and_logs_the_store_and_namespace_given_to_rl(patient: Fleet, tmp_path: Path) -> None:
     """Options before the command hold for the worker it starts. A password is not shown."""
     code = tmp_path / "code" / "dev_tasks.py"
     code.parent.mkdir()
@@ -58,7 +58,7 @@ def test_it_works_on_the_store_and_namespace_given_to_rl_and_says_so(patient: Fl
 
 
 @pytest.mark.slow
-def test_it_starts_over_once_a_broken_file_is_mended(patient: Fleet, tmp_path: Path) -> None:
+def test_the_worker_restarts_once_a_broken_file_is_fixed(patient: Fleet, tmp_path: Path) -> None:
     """It does not wait out the pauses between its attempts to start."""
     code = tmp_path / "code" / "dev_tasks.py"
     code.parent.mkdir()

@@ -69,7 +69,7 @@ def test_tasks_that_do_not_finish_in_time_are_handed_back(patient: Fleet) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("frozen", [True, False], ids=["frozen", "gone"])
-def test_while_the_store_does_not_answer(boot: Boot, fleets: NewFleet, frozen: bool) -> None:
+def test_a_worker_stops_in_time_while_the_store_does_not_answer(boot: Boot, fleets: NewFleet, frozen: bool) -> None:
     """A worker that cannot tell anyone leaves nevertheless, within its time and a few seconds."""
     server = boot()
     fleet = fleets(2, on=server)
@@ -111,7 +111,7 @@ def test_leaving_has_ten_seconds_after_the_grace_whatever_the_store_does(
     fleet.wait_done([ends, stays])
 
 
-def test_nothing_to_wait_for_but_a_frozen_store(boot: Boot, fleets: NewFleet) -> None:
+def test_an_idle_worker_stops_in_time_while_the_store_is_frozen(boot: Boot, fleets: NewFleet) -> None:
     server = boot()
     fleet = fleets(5, on=server)
     member = fleet.worker()

@@ -14,7 +14,7 @@ from tests.support.jobs import common as jobs
 from tests.support.servers import Boot
 
 
-def test_workers_say_once_that_the_store_was_emptied_and_go_on(boot: Boot, fleets: NewFleet) -> None:
+def test_workers_log_once_that_the_store_was_emptied_and_continue(boot: Boot, fleets: NewFleet) -> None:
     server = boot()
     fleet = fleets(1, on=server)
     members = [fleet.worker(), fleet.worker("--processes", "1")]
@@ -43,7 +43,7 @@ def test_workers_say_once_that_the_store_was_emptied_and_go_on(boot: Boot, fleet
     assert "✗ The store was emptied or replaced" in doctor.stdout
 
 
-def test_results_that_come_too_late_are_refused_with_one_line(boot: Boot, fleets: NewFleet) -> None:
+def test_late_results_are_refused_with_one_log_line(boot: Boot, fleets: NewFleet) -> None:
     """With a lease of a minute the worker notices late: its tasks end before."""
     server = boot()
     fleet = fleets(60, on=server)
@@ -62,7 +62,7 @@ def test_results_that_come_too_late_are_refused_with_one_line(boot: Boot, fleets
     assert said.count("the store was emptied or replaced") == 1
 
 
-def test_a_worker_whose_process_knew_the_new_mark_already_is_still_no_lost_one(boot: Boot, namespace: str) -> None:
+def test_a_worker_whose_process_already_knew_the_new_birth_mark_is_not_lost(boot: Boot, namespace: str) -> None:
     """A push from one of its tasks may be the first to notice."""
     server = boot()
     client = Client(Settings(redis_url=server.url, namespace=namespace, heartbeat_ttl=1.0))

@@ -79,7 +79,7 @@ def test_a_supervisor_keeps_the_lease_of_a_child_that_computes(boot: Boot, fleet
     assert "revived" not in other.said()
 
 
-def test_a_worker_joins_though_its_first_words_are_lost(server: Server, settings: Settings) -> None:
+def test_a_worker_registers_although_its_first_calls_are_lost(server: Server, settings: Settings) -> None:
     """A heartbeat waits briefly for its answer. Registering is tried for as long as any call."""
     client = Client(settings)
     client.open()

@@ -53,7 +53,7 @@ def test_a_worker_that_starts_over(
     assert jobs.echo.push("next").result(20) == "next"
 
 
-def test_a_worker_whose_folder_was_removed_starts_over_elsewhere(patient: Fleet, tmp_path: Path) -> None:
+def test_a_worker_whose_folder_was_removed_restarts_elsewhere(patient: Fleet, tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     member = patient.start("worker", "tests.support.jobs.harm", "--max-tasks", "1", cwd=tmp_path / "gone")
     member.wait_said(" started: queues=")

@@ -46,7 +46,7 @@ class Scene:
 
 
 @pytest.mark.slow
-def test_what_does_not_end_is_buried_and_its_process_recycled(fleets: NewFleet) -> None:
+def test_a_task_that_does_not_end_is_buried_and_its_process_recycled(fleets: NewFleet) -> None:
     """It swallows the cancel, blocks the loop, or blocks its thread; alone or under a supervisor. Six at once."""
     cast = [(culprit, processes) for culprit in CULPRITS for processes in ((), ("--processes", "1"))]
     scenes = [Scene(fleets(60), culprit, processes) for culprit, processes in cast]

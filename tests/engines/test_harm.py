@@ -15,7 +15,7 @@ from tests.support.jobs import harm
 MODULES = ("tests.support.jobs.common", "tests.support.jobs.harm")
 
 
-def test_a_task_that_cancels_everybody_ends_no_neighbour_and_no_worker(patient: Fleet) -> None:
+def test_a_task_that_cancels_all_asyncio_tasks_harms_no_other_task_and_no_worker(patient: Fleet) -> None:
     member = patient.worker(modules=MODULES)
     kinds = (jobs.hold, jobs.hold_thread, jobs.hold_isolated, harm.hold_branches)
     ids = [kind.push("go").id for kind in kinds for _ in range(5 if kind is not jobs.hold_isolated else 2)]
@@ -31,7 +31,7 @@ def test_a_task_that_cancels_everybody_ends_no_neighbour_and_no_worker(patient: 
     assert member.terminate(20) == 0
 
 
-def test_also_in_a_process_of_its_own(patient: Fleet) -> None:
+def test_cancelling_all_asyncio_tasks_is_harmless_in_an_isolated_process(patient: Fleet) -> None:
     patient.worker(modules=MODULES)
     assert [harm.cancel_everybody_alone.push().result(20) for _ in range(2)] == [1, 1]
 
@@ -66,7 +66,7 @@ def test_a_task_that_stops_the_loop(patient: Fleet, job: Any) -> None:
     ],
     ids=lambda job: job.fn.__name__,
 )
-def test_a_task_that_forks_and_comes_back_in_both_processes(patient: Fleet, job: Any) -> None:
+def test_a_task_that_forks_and_returns_in_both_processes(patient: Fleet, job: Any) -> None:
     """The copy ends where the task's code ends, or waits: it runs nobody's tasks and takes nobody's answers."""
     member = patient.worker(modules=MODULES)
     beside = [jobs.hold.push("go").id for _ in range(5)]
@@ -86,7 +86,7 @@ def test_a_task_that_forks_and_comes_back_in_both_processes(patient: Fleet, job:
     assert not member.session(), "no copy is left"
 
 
-def test_a_task_that_ignores_signals_does_not_make_its_worker_deaf(patient: Fleet) -> None:
+def test_a_task_that_ignores_signals_does_not_make_its_worker_ignore_them(patient: Fleet) -> None:
     member = patient.worker(modules=MODULES)
     patient.wait_done([harm.ignore.push().id])
     member.wait_said("a task replaced the handler of SIGTERM; the worker installed its own again")
@@ -95,7 +95,7 @@ def test_a_task_that_ignores_signals_does_not_make_its_worker_deaf(patient: Flee
 
 
 @pytest.mark.slow
-def test_a_supervisor_ends_a_worker_that_is_deaf(patient: Fleet) -> None:
+def test_a_supervisor_kills_a_worker_that_ignores_signals(patient: Fleet) -> None:
     member = patient.worker("--processes", "1", modules=MODULES, RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="0.1")
     task_id = harm.ignore_and_block.push("go").id
     patient.wait_diary("begin", 1)
@@ -107,7 +107,7 @@ def test_a_supervisor_ends_a_worker_that_is_deaf(patient: Fleet) -> None:
     assert [task.result for task in patient.wait_done([task_id])] == [b"2"]
 
 
-def test_an_isolated_process_that_is_deaf_is_ended(patient: Fleet) -> None:
+def test_an_isolated_process_that_ignores_orders_is_killed(patient: Fleet) -> None:
     member = patient.worker(modules=MODULES, RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="0.1")
     task_id = harm.ignore_and_block_alone.push("go").id
     patient.wait_diary("begin", 1)

@@ -60,7 +60,7 @@ def test_an_inherited_ignored_sigterm_still_stops_the_process(patient: Fleet, co
 
 
 @pytest.mark.parametrize("ignored", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-def test_an_isolated_process_listens_to_its_worker_alone(patient: Fleet, ignored: signal.Signals) -> None:
+def test_an_isolated_process_obeys_only_its_worker(patient: Fleet, ignored: signal.Signals) -> None:
     member = start(patient, ignored, "worker", "tests.support.jobs.common")
     receipt = jobs.hold_isolated.push("go")
     patient.wait_diary("begin", 1)

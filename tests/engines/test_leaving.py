@@ -25,7 +25,7 @@ class Hands:
         return self.now
 
 
-def test_what_comes_after_the_grace_shares_one_time() -> None:
+def test_everything_after_the_grace_period_shares_one_budget() -> None:
     clock = Hands()
     budget = ShutdownBudget(30, clock)
     budget.begin()
@@ -39,7 +39,7 @@ def test_what_comes_after_the_grace_shares_one_time() -> None:
     assert budget.left() == 0
 
 
-def test_who_has_nothing_to_wait_for_does_not_get_the_grace() -> None:
+def test_a_worker_without_tasks_skips_the_grace_period() -> None:
     clock = Hands()
     budget = ShutdownBudget(30, clock)
     budget.begin()
@@ -51,7 +51,7 @@ def test_who_has_nothing_to_wait_for_does_not_get_the_grace() -> None:
 
 
 @pytest.mark.anyio
-async def test_what_does_not_end_in_time_is_cancelled() -> None:
+async def test_work_that_does_not_end_in_time_is_cancelled() -> None:
     clock = Hands()
     budget = ShutdownBudget(0, clock)
     budget.begin()

@@ -18,7 +18,7 @@ INNOCENTS = 50
 
 
 @pytest.mark.slow
-def test_fifty_innocents_beside_a_poison_pill(patient: Fleet) -> None:
+def test_fifty_healthy_tasks_survive_beside_a_poison_task(patient: Fleet) -> None:
     member = patient.worker("--processes", "1", modules=TROUBLE)
     ids = [trouble.innocent.push().id for _ in range(INNOCENTS)]
     culprit = trouble.poison.push().id
@@ -38,7 +38,7 @@ def test_fifty_innocents_beside_a_poison_pill(patient: Fleet) -> None:
 
 
 @pytest.mark.slow
-def test_innocents_that_must_run_alone_keep_their_time(patient: Fleet) -> None:
+def test_healthy_suspects_keep_their_full_time_limit(patient: Fleet) -> None:
     """Suspects wait for one of a few processes of their own; that wait is not theirs to answer for: each has a hard
     timeout of 6 s and takes 0.5 s, but all of them one by one take far longer."""
     patient.worker("--processes", "1", "--isolated", "1", modules=TROUBLE)
@@ -59,7 +59,7 @@ def test_innocents_that_must_run_alone_keep_their_time(patient: Fleet) -> None:
     assert dead.record.reason == "max_resurrections_exceeded"
 
 
-def test_a_suspect_that_waits_for_a_process_is_not_convicted_by_its_worker(patient: Fleet) -> None:
+def test_the_death_of_its_worker_does_not_count_against_a_waiting_suspect(patient: Fleet) -> None:
     """Both became suspects when their worker was killed twice; since then one runs alone and the other waits for that
     process, and each time it is the worker that is killed. Both may survive one death that is theirs."""
     member = patient.worker("--processes", "1", "--isolated", "1", modules=TROUBLE)
@@ -76,7 +76,7 @@ def test_a_suspect_that_waits_for_a_process_is_not_convicted_by_its_worker(patie
     assert [line.task_id for line in alone] == [runs] * 3 + [waits], "one ran, the other waited"
 
 
-def test_a_task_that_takes_its_worker_along_comes_to_an_end(patient: Fleet) -> None:
+def test_a_task_that_always_kills_its_worker_becomes_a_dead_letter(patient: Fleet) -> None:
     """It is isolated, and never the only one in its worker, so that no death is its own; but three are too many. The
     one that was beside it each time is a suspect by then, and nothing worse."""
     patient.worker("--processes", "1", modules=TROUBLE)

@@ -18,7 +18,7 @@ AWAY_S = 13.0
 
 
 @pytest.mark.parametrize("processes", [(), ("--processes", "1")], ids=["one process", "a supervisor"])
-def test_after_so_many_tasks(patient: Fleet, processes: tuple[str, ...]) -> None:
+def test_a_worker_is_recycled_after_max_tasks(patient: Fleet, processes: tuple[str, ...]) -> None:
     member = patient.worker("--max-tasks", "50", "--concurrency", "10", *processes)
     ids = [jobs.quick.push().id for _ in range(200)]
     tasks = patient.wait_done(ids, 60)
@@ -29,7 +29,7 @@ def test_after_so_many_tasks(patient: Fleet, processes: tuple[str, ...]) -> None
     assert member.terminate() == 0
 
 
-def test_fewer_than_its_slots(patient: Fleet) -> None:
+def test_max_tasks_may_be_lower_than_the_concurrency(patient: Fleet) -> None:
     """All of them are taken at once: more than the count were started before the first one ended."""
     member = patient.worker("--max-tasks", "5", "--concurrency", "100")
     ids = [jobs.hold.push("go").id for _ in range(50)]
@@ -40,7 +40,7 @@ def test_fewer_than_its_slots(patient: Fleet) -> None:
     member.wait_said(" started: queues=", 2)
 
 
-def test_what_still_runs_is_waited_for(patient: Fleet) -> None:
+def test_recycling_waits_for_running_tasks(patient: Fleet) -> None:
     member = patient.worker("--max-tasks", "5", "--concurrency", "10")
     held = [jobs.hold.push("go").id for _ in range(2)]
     patient.wait_diary("begin", 2)
@@ -53,7 +53,7 @@ def test_what_still_runs_is_waited_for(patient: Fleet) -> None:
 
 
 @pytest.mark.parametrize("processes", [(), ("--processes", "1")], ids=["one process", "a supervisor"])
-def test_above_so_much_memory(patient: Fleet, processes: tuple[str, ...]) -> None:
+def test_a_worker_is_recycled_above_max_rss(patient: Fleet, processes: tuple[str, ...]) -> None:
     member = patient.worker("--max-rss-mb", "150", *processes, modules=TROUBLE)
     held = jobs.hold.push("go").id
     patient.wait_diary("begin", 1)
@@ -68,7 +68,7 @@ def test_above_so_much_memory(patient: Fleet, processes: tuple[str, ...]) -> Non
     assert len(member.boots()) == 2
 
 
-def test_sigterm_while_it_recycles_ends_it(patient: Fleet) -> None:
+def test_sigterm_during_recycling_stops_the_worker(patient: Fleet) -> None:
     """It waits for a task that still runs; then it leaves for good."""
     member = patient.worker("--max-tasks", "2")
     held = jobs.hold.push("go").id
@@ -85,7 +85,7 @@ def test_sigterm_while_it_recycles_ends_it(patient: Fleet) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [(), ("--processes", "1")], ids=["one process", "a supervisor"])
-def test_it_does_not_start_over_before_the_store_has_its_results(
+def test_a_worker_does_not_restart_before_the_store_has_its_results(
     boot: Boot, fleets: NewFleet, processes: tuple[str, ...]
 ) -> None:
     """The store is away for longer than a worker that is told to leave would wait."""

@@ -10,7 +10,7 @@ from tests.support.jobs import common as jobs
 
 
 @pytest.mark.parametrize("command", ["resurrector", "run-resurrector"])
-def test_it_revives_alone(fleet: Fleet, command: str) -> None:
+def test_the_resurrector_revives_tasks_without_any_worker(fleet: Fleet, command: str) -> None:
     worker = fleet.worker("--no-sweep")
     ids = [jobs.hold.push("go").id for _ in range(20)]
     late = jobs.quick.with_options(delay=0.5).push()
@@ -26,14 +26,14 @@ def test_it_revives_alone(fleet: Fleet, command: str) -> None:
     fleet.wait_done([*ids, late.id])
 
 
-def test_it_cancels_what_expires_in_a_queue_nobody_serves(fleet: Fleet) -> None:
+def test_the_resurrector_cancels_expired_tasks_in_unserved_queues(fleet: Fleet) -> None:
     late = jobs.quick.with_options(queue="unserved", expires=0.5).push()
     fleet.start("resurrector")
     wait_until(lambda: late.info().record.state is State.CANCELLED, 15, "its end")
     assert late.info().record.reason == "expired"
 
 
-def test_a_braked_sweep_says_so_and_strands_nobody(fleet: Fleet) -> None:
+def test_a_limited_sweep_is_logged_and_revives_every_task_in_the_end(fleet: Fleet) -> None:
     """No more than three revived tasks wait in a queue at a time. It says so once per backlog, not at every sweep."""
     worker = fleet.worker("--no-sweep")
     ids = [jobs.hold.push("go").id for _ in range(20)]

@@ -10,7 +10,7 @@ def told(*at: float) -> list[float]:
     return [rhythm.sweep(now) for now in at]
 
 
-def test_a_sweep_that_keeps_its_time_reports_what_the_store_said() -> None:
+def test_a_punctual_sweep_reports_the_configured_interval() -> None:
     assert told(0.0, 0.5, 0.9, 1.4) == [0.5] * 4
 
 
@@ -18,9 +18,9 @@ def test_one_long_pause_may_be_an_outage() -> None:
     assert told(0, 60, 60.5, 61, 121, 121.5) == [0.5] * 6
 
 
-def test_one_that_is_always_late_says_so() -> None:
+def test_a_sweep_that_is_always_late_reports_a_longer_interval() -> None:
     assert told(0, 4, 8, 13, 16) == [0.5, 0.5, 0.5, 4.0, 3.0]
 
 
-def test_it_is_in_time_again_at_once() -> None:
+def test_one_punctual_sweep_restores_the_configured_interval() -> None:
     assert told(0, 4, 8, 12, 12.5) == [0.5, 0.5, 0.5, 4.0, 0.5]

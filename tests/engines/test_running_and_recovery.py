@@ -249,7 +249,7 @@ def test_unknown_task_name(fleet: Fleet) -> None:
         (600_000, "bury", None),
     ],
 )
-def test_unknown_task_name_is_put_back_ever_later(
+def test_unknown_task_name_is_put_back_with_growing_delays(
     fleet: Fleet, waited_ms: int, move: str, delay_ms: int | None
 ) -> None:
     """1 → 30 s between two looks, and the limit is a time: ten minutes since it was first put back."""

@@ -16,7 +16,7 @@ from relier.submit.client import Client
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_result_that_cannot_be_kept_is_a_dead_letter_and_its_neighbours_are_committed(
+async def test_a_result_that_cannot_be_stored_becomes_a_dead_letter_and_the_rest_of_the_batch_commits(
     settings: Settings,
 ) -> None:
     client = Client(settings.model_copy(update={"max_payload_bytes": 1000}))

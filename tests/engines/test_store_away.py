@@ -109,7 +109,7 @@ def test_the_heartbeat_thread_continues_after_an_error(fleets: NewFleet) -> None
     assert len(member.boots()) == 1
 
 
-def test_guard_does_not_trust_the_boot_that_replaced_its_own(fleets: NewFleet) -> None:
+def test_guard_does_not_trust_a_later_worker_id(fleets: NewFleet) -> None:
     """The loop is blocked, so nobody told the task that it is lost; its worker was registered anew meanwhile."""
     fleet = fleets(1)
     zombie = fleet.worker(modules=TROUBLE)

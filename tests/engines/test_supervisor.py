@@ -45,7 +45,7 @@ def test_a_killed_child_is_replaced(patient: Fleet) -> None:
     assert member.terminate() == 0
 
 
-def test_a_module_that_cannot_be_imported_ends_it_at_once(patient: Fleet) -> None:
+def test_a_module_that_cannot_be_imported_stops_the_supervisor_at_once(patient: Fleet) -> None:
     member = patient.start("worker", "no_such_module", "--processes", "2")
     assert member.wait(20) == 1
     assert "the module 'no_such_module' cannot be imported" in member.said()
@@ -58,7 +58,9 @@ def test_a_module_that_cannot_be_imported_ends_it_at_once(patient: Fleet) -> Non
     [("import no_such_module\n", "code 1"), ("import os; os._exit(0)\n", "code 0")],
     ids=["import", "exit"],
 )
-def test_a_module_that_can_no_longer_be_imported_is_tried_ever_later(patient: Fleet, broken: str, told: str) -> None:
+def test_a_module_that_can_no_longer_be_imported_is_retried_with_growing_delays(
+    patient: Fleet, broken: str, told: str
+) -> None:
     """Half a deployment: the code on disk is broken for a while."""
     code = patient.folder / "deployed.py"
     code.write_text("from tests.support.jobs import common\n")
@@ -87,7 +89,7 @@ def test_a_gil_held_for_longer_than_the_lease_is_no_death(fleet: Fleet) -> None:
     assert len(member.boots()) == 1
 
 
-def test_a_gil_held_without_computing_is_not_beaten_for(fleet: Fleet) -> None:
+def test_no_heartbeats_for_a_child_that_holds_the_gil_without_computing(fleet: Fleet) -> None:
     fleet.worker("--processes", "1", modules=TROUBLE)
     task_id = trouble.hold_gil_idle.push(60).id
     fleet.wait_diary("begin", 1)
@@ -96,7 +98,7 @@ def test_a_gil_held_without_computing_is_not_beaten_for(fleet: Fleet) -> None:
     assert task.result == b"2"
 
 
-def test_a_stopped_child_is_not_beaten_for(fleet: Fleet) -> None:
+def test_no_heartbeats_for_a_stopped_child(fleet: Fleet) -> None:
     member = fleet.worker("--processes", "1")
     task_id = jobs.hold.push("go").id
     (line,) = fleet.wait_diary("begin", 1)

@@ -111,7 +111,7 @@ def test_a_task_is_cancelled_while_its_process_starts(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize(("level", "asides"), [("error", 0), ("info", 1)])
-def test_an_isolated_process_says_as_much_as_its_worker(patient: Fleet, level: str, asides: int) -> None:
+def test_an_isolated_process_logs_at_the_level_of_its_worker(patient: Fleet, level: str, asides: int) -> None:
     member = patient.start("worker", "tests.support.jobs.surprises", "--log-level", level)
     patient.wait_done([surprises.talk_alone.push().id])
     assert member.wait_said("a complaint").count("an aside") == asides
@@ -132,7 +132,7 @@ def allow_files(member: Member, count: int) -> None:
     resource.prlimit(member.pid, resource.RLIMIT_NOFILE, (count, most))
 
 
-def test_what_a_task_leaves_behind_does_not_hold_up_the_exit(patient: Fleet) -> None:
+def test_threads_left_behind_by_a_task_do_not_delay_the_exit(patient: Fleet) -> None:
     member = patient.worker(modules=("tests.support.jobs.surprises",))
     assert surprises.leave_behind.push().result(10) == 1
     assert member.terminate(10) == 0

@@ -149,7 +149,7 @@ async def test_a_running_task_outlives_what_passes(
 
 
 @pytest.mark.parametrize("place", ["step", "checkpoint", "lock", "conclude", "settle"])
-async def test_forgotten_scripts_are_loaded_without_anybody_noticing(
+async def test_forgotten_scripts_are_loaded_again_unnoticed(
     client: Client, observer: Client, refusing: Refusing, repeats: Repeats, place: str
 ) -> None:
     trouble[place] = lambda: refusing.begin("NOSCRIPT")
@@ -210,7 +210,7 @@ async def test_a_push_never_meets_forgotten_scripts(through: Settings, refusing:
 
 
 @pytest.mark.parametrize("code", REPLIES)
-async def test_a_heart_beats_on_whatever_the_store_answers(
+async def test_heartbeats_continue_whatever_error_the_store_replies(
     through: Settings, observer: Client, refusing: Refusing, code: str
 ) -> None:
     """Only the ledger's own word that a worker is gone makes it lost. Forgotten scripts it does not even notice."""

@@ -103,7 +103,7 @@ async def finish(client: Client, waits: asyncio.Task[Any]) -> Any:
 
 
 @pytest.mark.parametrize("seconds", [60.0, None])
-async def test_an_outage_does_not_break_off_a_wait(
+async def test_an_outage_does_not_end_a_wait(
     own_server: Server, client: Client, wait: Wait, noticed: threading.Event, seconds: float | None
 ) -> None:
     receipt = await answer.apush()
@@ -114,7 +114,7 @@ async def test_an_outage_does_not_break_off_a_wait(
     assert await finish(client, waits) == 42
 
 
-async def test_a_store_that_says_not_now_does_not_break_off_a_wait(
+async def test_a_store_that_replies_not_now_does_not_end_a_wait(
     refusing: Refusing, through: Settings, wait: Wait, noticed: threading.Event
 ) -> None:
     client = Client(through)
@@ -129,9 +129,7 @@ async def test_a_store_that_says_not_now_does_not_break_off_a_wait(
     await client.aclose()
 
 
-async def test_at_the_end_of_its_time_a_wait_says_why_it_knows_nothing(
-    own_server: Server, client: Client, wait: Wait
-) -> None:
+async def test_a_wait_that_times_out_in_an_outage_explains_why(own_server: Server, client: Client, wait: Wait) -> None:
     receipt = await answer.apush()
     own_server.freeze()
     began = time.monotonic()
@@ -141,7 +139,7 @@ async def test_at_the_end_of_its_time_a_wait_says_why_it_knows_nothing(
     own_server.thaw()
 
 
-async def test_a_store_that_refuses_this_client_from_the_start_is_said_at_once(boot: Boot, wait: Wait) -> None:
+async def test_a_store_that_refuses_this_client_from_the_start_raises_at_once(boot: Boot, wait: Wait) -> None:
     server = boot(config={"requirepass": "hunter2"})
     client = Client(Settings(redis_url=server.tcp_url))
     with pytest.raises(ConfigurationError, match="NOAUTH"):
@@ -149,7 +147,7 @@ async def test_a_store_that_refuses_this_client_from_the_start_is_said_at_once(b
     await client.aclose()
 
 
-async def test_a_caller_that_never_reached_the_store_waits_no_longer_than_it_said(
+async def test_a_caller_that_never_reached_the_store_waits_no_longer_than_its_timeout(
     own_server: Server, namespace: str, wait: Wait
 ) -> None:
     """The namespace has to be opened first: that is a part of the time."""
@@ -165,7 +163,7 @@ async def test_a_caller_that_never_reached_the_store_waits_no_longer_than_it_sai
     await client.aclose()
 
 
-async def test_a_caller_that_was_let_in_before_waits_for_a_store_that_refuses_it(
+async def test_a_caller_accepted_before_waits_for_a_store_that_refuses_it_now(
     own_server: Server, client: Client, wait: Wait, noticed: threading.Event
 ) -> None:
     """Somebody changes an ACL between the push and the wait."""

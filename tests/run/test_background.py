@@ -40,7 +40,7 @@ async def test_on_loops_that_run_no_attempts_nothing_is_hidden() -> None:
     await task
 
 
-def test_what_is_left_at_the_end_is_cancelled() -> None:
+def test_tasks_left_at_the_end_are_cancelled() -> None:
     left: list[asyncio.Task[Any]] = []
 
     async def main() -> int:

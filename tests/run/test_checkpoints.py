@@ -106,7 +106,7 @@ async def run(crew: Crew, do: Do, task: Any = work) -> Any:
     ],
     ids=["small", "None", "compressed", "many", "noise"],
 )
-async def test_beside_the_record_compressed(crew: Crew, value: Any, kind: bytes) -> None:
+async def test_a_checkpoint_is_stored_compressed_beside_the_record(crew: Crew, value: Any, kind: bytes) -> None:
     async def keep(ctx: TaskContext) -> None:
         assert ctx.partial_result is None
         await ctx.set_partial(value)
@@ -134,7 +134,7 @@ async def test_values_come_back_as_they_were(crew: Crew) -> None:
     assert isinstance(await run(crew, keep), Done)
 
 
-async def test_what_cannot_travel_is_refused_and_the_last_one_stands(crew: Crew) -> None:
+async def test_a_checkpoint_that_cannot_be_encoded_is_refused_and_the_last_one_stays(crew: Crew) -> None:
     async def keep(ctx: TaskContext) -> None:
         await ctx.set_partial(1)
         with pytest.raises(PayloadEncodingError, match="the checkpoint"):
@@ -144,7 +144,7 @@ async def test_what_cannot_travel_is_refused_and_the_last_one_stands(crew: Crew)
     assert isinstance(await run(crew, keep), Done)
 
 
-async def test_too_large_without_a_place_for_large_ones(crew: Crew) -> None:
+async def test_a_large_checkpoint_without_a_folder_is_refused(crew: Crew) -> None:
     async def keep(ctx: TaskContext) -> None:
         await ctx.set_partial("before")
         with pytest.raises(CheckpointTooLargeError, match=r"limit is 262,144 .*RELIER_CHECKPOINT_DIR") as caught:
@@ -155,7 +155,7 @@ async def test_too_large_without_a_place_for_large_ones(crew: Crew) -> None:
     assert isinstance(await run(crew, keep), Done)
 
 
-async def test_large_ones_are_files(filed: Crew) -> None:
+async def test_large_checkpoints_are_files(filed: Crew) -> None:
     async def keep(ctx: TaskContext) -> int:
         for n in range(3):
             await ctx.set_partial([n, noise(LARGE)])
@@ -168,7 +168,7 @@ async def test_large_ones_are_files(filed: Crew) -> None:
     assert await run(filed, keep) == Done(str(2 * LARGE).encode())
 
 
-async def test_by_fsspec(crew: Crew) -> None:
+async def test_checkpoints_can_be_stored_with_fsspec(crew: Crew) -> None:
     crew.with_settings(checkpoint_dir="memory://kept/here")
 
     async def keep(ctx: TaskContext) -> Any:
@@ -272,7 +272,7 @@ async def test_a_task_id_may_be_too_long_for_a_file(filed: Crew) -> None:
 @pytest.mark.parametrize("task", [work, work_sync], ids=["async def", "def"])
 @pytest.mark.parametrize("size", [10, LARGE], ids=["inline", "file"])
 @pytest.mark.parametrize("way", ["revive", "retry", "replay", "release"])
-async def test_the_next_attempt_resumes_from_it(filed: Crew, way: str, size: int, task: Any) -> None:
+async def test_the_next_attempt_resumes_from_the_checkpoint(filed: Crew, way: str, size: int, task: Any) -> None:
     value = noise(size)
     seen: list[Any] = []
 
@@ -309,7 +309,7 @@ async def test_the_next_attempt_resumes_from_it(filed: Crew, way: str, size: int
     assert seen == [None, value]
 
 
-async def test_a_fresh_replay_forgets_it(filed: Crew) -> None:
+async def test_a_fresh_replay_forgets_the_checkpoint(filed: Crew) -> None:
     async def keep(ctx: TaskContext) -> Any:
         assert ctx.partial_result is None
         await ctx.set_partial(noise(LARGE))
@@ -325,7 +325,7 @@ async def test_a_fresh_replay_forgets_it(filed: Crew) -> None:
     assert isinstance(await filed.execute(filed.begin()), Done)
 
 
-async def test_in_an_isolated_process(crew: Crew, tmp_path: Path) -> None:
+async def test_checkpoints_work_in_an_isolated_process(crew: Crew, tmp_path: Path) -> None:
     from tests.support.jobs import isolated as apart
 
     crew.with_settings(checkpoint_dir=str(tmp_path))
@@ -453,7 +453,7 @@ async def test_an_attempt_that_is_suspect_hands_back(crew: Crew) -> None:
     assert (record.state, record.attempt) == (State.QUEUED, 0)
 
 
-async def test_a_lease_lost_error_of_somebody_elses_is_a_failure(crew: Crew) -> None:
+async def test_a_lease_lost_error_of_another_attempt_is_a_failure(crew: Crew) -> None:
     async def fails(ctx: TaskContext) -> Any:
         raise LeaseLostError("of another lock of mine")
 
@@ -581,7 +581,7 @@ async def kept_by(crew: Crew, end: str) -> tuple[str, Lease]:
     return name, attempt.lease
 
 
-async def test_only_what_nobody_needs_is_removed(filed: Crew) -> None:
+async def test_only_files_that_no_task_needs_are_removed(filed: Crew) -> None:
     names = {end: (await kept_by(filed, end))[0] for end in ("gone", "cancelled", "done", "dead", "running")}
     needed = {names["dead"], names["running"], (await kept_by(filed, "queued"))[0]}
     folder = folder_for(filed.client.settings)
@@ -596,7 +596,7 @@ async def test_only_what_nobody_needs_is_removed(filed: Crew) -> None:
     assert await tidy(filed) == 0
 
 
-async def test_a_dead_letters_file_goes_with_its_record(filed: Crew) -> None:
+async def test_the_file_of_a_dead_letter_is_removed_with_its_record(filed: Crew) -> None:
     name, lease = await kept_by(filed, "dead")
     assert await tidy(filed) == 0
     filed.run(filed.ledger.discard(lease.task_id, filed.get(lease.task_id).record.version))
@@ -605,7 +605,7 @@ async def test_a_dead_letters_file_goes_with_its_record(filed: Crew) -> None:
     assert name
 
 
-async def test_an_older_file_of_the_same_task_goes(filed: Crew) -> None:
+async def test_an_older_file_of_the_same_task_is_removed(filed: Crew) -> None:
     first, lease = await kept_by(filed, "queued")
     second = filed.begin()
     await filed.run_only(second)
@@ -615,7 +615,7 @@ async def test_an_older_file_of_the_same_task_goes(filed: Crew) -> None:
     assert first not in files(filed)
 
 
-async def test_a_file_the_attempt_under_way_may_still_tell_of_is_left(filed: Crew) -> None:
+async def test_a_file_of_the_running_attempt_is_kept(filed: Crew) -> None:
     _, lease = await kept_by(filed, "running")
     folder = folder_for(filed.client.settings)
     assert folder is not None
@@ -627,7 +627,7 @@ async def test_a_file_the_attempt_under_way_may_still_tell_of_is_left(filed: Cre
     assert untold not in files(filed)
 
 
-async def test_young_files_are_left(filed: Crew) -> None:
+async def test_young_files_are_kept(filed: Crew) -> None:
     await kept_by(filed, "gone")
     assert await Janitor(filed.client.settings, filed.client.store, filed.ledger).tidy() == 0
     (path,) = paths(filed)
@@ -636,7 +636,7 @@ async def test_young_files_are_left(filed: Crew) -> None:
     assert await Janitor(filed.client.settings, filed.client.store, filed.ledger).tidy() == 1
 
 
-async def test_another_ledgers_files_are_left(filed: Crew) -> None:
+async def test_files_of_another_ledger_are_kept(filed: Crew) -> None:
     """Staging and production may share a bucket; who tidies up knows the tasks of one namespace only."""
     name, _ = await kept_by(filed, "dead")
     stranger = filed.client.settings.model_copy(update={"namespace": f"{filed.client.settings.namespace}-b"})
@@ -649,7 +649,7 @@ async def test_another_ledgers_files_are_left(filed: Crew) -> None:
     await other.aclose()
 
 
-async def test_two_stores_that_share_a_bucket_and_a_namespace_leave_each_others_files(filed: Crew, boot: Boot) -> None:
+async def test_two_stores_that_share_a_bucket_and_a_namespace_keep_each_others_files(filed: Crew, boot: Boot) -> None:
     other = Crew(filed.client.settings.model_copy(update={"redis_url": boot().url}))
     for crew in (filed, other):
         use_client(crew.client)
@@ -664,7 +664,7 @@ async def test_two_stores_that_share_a_bucket_and_a_namespace_leave_each_others_
     await other.aclose()
 
 
-async def test_files_of_before_the_store_was_emptied_are_left(filed: Crew) -> None:
+async def test_files_written_before_the_store_was_emptied_are_kept(filed: Crew) -> None:
     """A backup that is restored brings back their records, and the mark."""
     await kept_by(filed, "dead")
     filed.sound = False
@@ -693,7 +693,7 @@ async def old_file(crew: Crew, end: str) -> tuple[str, Lease]:
     return name, lease
 
 
-async def test_a_file_of_the_release_before_is_read_and_then_removed(filed: Crew) -> None:
+async def test_a_file_of_the_previous_release_is_read_and_then_removed(filed: Crew) -> None:
     name, _ = await old_file(filed, "queued")
     assert await tidy(filed) == 0, "it is needed"
 
@@ -710,14 +710,14 @@ async def test_a_file_of_the_release_before_is_read_and_then_removed(filed: Crew
     assert name not in files(filed)
 
 
-async def test_a_file_of_the_release_before_goes_when_its_task_is_done(filed: Crew) -> None:
+async def test_a_file_of_the_previous_release_is_removed_when_its_task_is_done(filed: Crew) -> None:
     name, _ = await old_file(filed, "done")
     assert name in files(filed)
     assert await tidy(filed) == 1
     assert files(filed) == []
 
 
-async def test_a_file_of_the_release_before_that_may_be_another_stores_is_left(filed: Crew) -> None:
+async def test_a_file_of_the_previous_release_that_another_store_may_own_is_kept(filed: Crew) -> None:
     """It names no store: that there is no record of it here proves nothing, nor does a task of the same id."""
     folder = folder_for(filed.client.settings)
     assert folder is not None
@@ -752,7 +752,7 @@ async def test_a_record_that_cannot_be_read_keeps_its_files(filed: Crew) -> None
     assert files(filed) == [name]
 
 
-async def test_a_worker_tidies_up(filed: Crew, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_worker_removes_unneeded_files(filed: Crew, caplog: pytest.LogCaptureFixture) -> None:
     name, _ = await kept_by(filed, "done")
     (path,) = paths(filed)
     os.utime(path, (1, 1))

@@ -53,14 +53,14 @@ def there_and_back(error: BaseException) -> Failure:
 
 
 @pytest.mark.parametrize("letter", ["日", "\0", "a", "\ud800"])
-def test_a_long_failure_fits_into_the_ledger_whatever_its_letters(letter: str) -> None:
+def test_a_long_failure_fits_into_the_ledger_whatever_its_characters(letter: str) -> None:
     """It is written as JSON, which nobody could read if it was cut."""
     told = write_failure(failure_of(raised(ValueError(letter * 40_000))))
     assert plain(told) == told.encode()
     assert read_failure(told).kind == "builtins:ValueError"
 
 
-def test_text_for_people_is_cut_between_letters() -> None:
+def test_text_for_people_is_cut_between_characters() -> None:
     assert plain("日" * 40_000).decode() == "日" * (64 * 1024 // 3)
 
 
@@ -103,7 +103,7 @@ def test_the_causes_of_an_exception_are_in_the_traceback() -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=repr)
-def test_what_would_end_the_caller_is_not_rebuilt(error: BaseException) -> None:
+def test_an_exception_that_would_end_the_caller_is_not_rebuilt(error: BaseException) -> None:
     failure = there_and_back(error)
     assert failure.name == type(error).__name__
     assert failure.rebuild() is None
@@ -128,7 +128,7 @@ def test_a_class_that_takes_other_arguments_is_not_rebuilt() -> None:
     assert failure.rebuild() is None
 
 
-def test_arguments_that_cannot_travel_leave_the_message() -> None:
+def test_arguments_that_cannot_be_encoded_leave_the_message() -> None:
     failure = there_and_back(ValueError("with", object()))
     assert failure.args == ""
     rebuilt = failure.rebuild()
@@ -144,7 +144,7 @@ class Unbound:
         raise RuntimeError("working outside of the request")
 
 
-def test_arguments_that_cannot_be_looked_at_do_not_hide_the_failure() -> None:
+def test_arguments_that_cannot_be_shown_do_not_hide_the_failure() -> None:
     failure = there_and_back(ValueError("with", Unbound()))
     assert failure.name == "ValueError"
     assert failure.args == ""

@@ -38,7 +38,7 @@ def in_a_thread(order: Order, ctx: TaskContext) -> None:
 
 
 @pytest.mark.parametrize("task", [on_the_loop, in_a_thread], ids=["async def", "def"])
-async def test_nothing_of_an_attempt_waits_for_the_collector(crew: Crew, task: Any) -> None:
+async def test_an_ended_attempt_leaves_no_reference_cycles(crew: Crew, task: Any) -> None:
     seen.clear()
     gc.disable()
     try:

@@ -74,7 +74,7 @@ async def test_one_process_runs_one_attempt_after_another(settings: Settings, mo
 
 
 @pytest.mark.anyio
-async def test_a_failure_whose_class_is_known_only_there_keeps_its_name(
+async def test_a_failure_whose_class_exists_only_in_the_child_keeps_its_name(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     child = await start_child(settings, monkeypatch)
@@ -86,7 +86,7 @@ async def test_a_failure_whose_class_is_known_only_there_keeps_its_name(
 
 
 @pytest.mark.anyio
-async def test_a_process_that_does_not_listen_is_killed(
+async def test_a_process_that_does_not_stop_is_killed(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     child = await start_child(settings, monkeypatch)
@@ -112,7 +112,7 @@ async def test_a_process_that_dies_is_reported_with_its_cause(
 
 
 @pytest.mark.anyio
-async def test_a_death_is_seen_while_a_child_of_the_task_lives_on(
+async def test_a_death_is_noticed_while_a_subprocess_of_the_task_survives(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It holds the connection open."""
@@ -128,7 +128,9 @@ async def test_a_death_is_seen_while_a_child_of_the_task_lives_on(
 
 
 @pytest.mark.anyio
-async def test_a_process_that_hung_up_is_killed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_closed_its_connection_is_killed(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     child = await start_child(settings, monkeypatch)
     async with asyncio.timeout(20):
         outcome = await child.run(attempt_of(tasks.hang_up), LONG)
@@ -138,7 +140,7 @@ async def test_a_process_that_hung_up_is_killed(settings: Settings, monkeypatch:
 
 
 @pytest.mark.anyio
-async def test_a_process_that_cannot_import_the_tasks_says_so(settings: Settings) -> None:
+async def test_a_process_that_cannot_import_the_tasks_reports_why(settings: Settings) -> None:
     with pytest.raises(WorkerInitializationError, match="exited with code 1"):
         await IsolatedProcess.start(("no.such.module",), settings)
 
@@ -184,7 +186,7 @@ async def test_a_start_that_is_given_up_leaves_no_process_behind(
 
 
 @pytest.mark.anyio
-async def test_a_backlog_that_finds_no_room_comes_back_later_and_later(
+async def test_a_backlog_without_free_processes_returns_with_growing_delays(
     client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until a process is idle: then it would be missed."""
@@ -221,7 +223,7 @@ async def test_a_stop_signal_right_after_the_start_is_obeyed(
     await child.end()
 
 
-def test_what_an_isolated_task_pushes_goes_where_its_worker_was_told_to_work(
+def test_tasks_pushed_by_an_isolated_task_go_to_its_workers_namespace(
     client: Client, server: Server, settings: Settings, tmp_path: Path
 ) -> None:
     env = os.environ | {"RELIER_REDIS_URL": server.url, "RELIER_NAMESPACE": f"not-{settings.namespace}"}

@@ -55,7 +55,7 @@ async def died(crew: Crew, task_id: str) -> Task:
     ("version", "args", "kwargs"),
     [(1, ("ann", 50), {}), (2, ("ann", 5000), {}), (3, ("ann", 5000), {"currency": "EUR"})],
 )
-async def test_steps_are_applied_in_sequence(
+async def test_migrations_are_applied_in_sequence(
     crew: Crew, version: int, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     receipt = of_version(charge, version).push(*args, **kwargs)
@@ -93,7 +93,7 @@ async def test_an_isolated_task_is_migrated_in_its_process(crew: Crew) -> None:
 # --- no way up ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_missing_step_is_a_dead_letter_with_the_original_payload(crew: Crew) -> None:
+async def test_a_missing_migration_makes_a_dead_letter_with_the_original_payload(crew: Crew) -> None:
     @rl_task(name="gappy", schema_version=3)
     def gappy(n: int) -> None: ...
 
@@ -143,7 +143,9 @@ BROKEN: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("step", "why"), BROKEN, ids=lambda value: value if isinstance(value, str) else "")
-async def test_a_step_that_fails_is_a_dead_letter_with_the_original_payload(crew: Crew, step: Any, why: str) -> None:
+async def test_a_failing_migration_makes_a_dead_letter_with_the_original_payload(
+    crew: Crew, step: Any, why: str
+) -> None:
     @rl_task(name="broken", schema_version=2, retries=5)
     def broken(n: int) -> None: ...
 
@@ -158,7 +160,7 @@ async def test_a_step_that_fails_is_a_dead_letter_with_the_original_payload(crew
 
 @pytest.mark.parametrize("body", [b"[1]", b"5", b"[[],[]]", b"[[],{},3]", b'{"a":1}', b'[{"~":"uuid","v":1},{}]'])
 @pytest.mark.parametrize("version", [1, 2])
-async def test_a_body_that_is_no_call_harms_nobody(crew: Crew, body: bytes, version: int) -> None:
+async def test_a_body_that_is_not_a_call_becomes_a_dead_letter(crew: Crew, body: bytes, version: int) -> None:
     @rl_task(name="sound", schema_version=2)
     def sound() -> str:
         return "sound"
@@ -187,13 +189,13 @@ async def test_versions_that_never_were(crew: Crew, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 3, 4, -1, True, "1", 1.0, None])
-async def test_a_step_leads_from_an_older_version(version: Any) -> None:
+async def test_a_migration_must_start_from_an_older_version(version: Any) -> None:
     """And always to the next one, so that there can be no loop."""
     with pytest.raises(ConfigurationError, match="from_version must be from 1 to 2"):
         charge.migration(from_version=version)
 
 
-async def test_there_is_one_step_from_a_version() -> None:
+async def test_only_one_migration_from_a_version_is_allowed() -> None:
     with pytest.raises(ConfigurationError, match="has two migrations from version 1"):
         charge.migration(from_version=1)(lambda payload: payload)
 
@@ -213,7 +215,7 @@ async def up_async(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("step", [None, 5, "up", up_async])
-async def test_a_step_is_a_plain_function(step: Any) -> None:
+async def test_a_migration_must_be_a_plain_function(step: Any) -> None:
     @rl_task(name="plain", schema_version=2)
     def plain() -> None: ...
 
@@ -319,7 +321,7 @@ async def test_rl_schema_check_without_modules_or_with_missing_ones(settings: Se
     assert "cannot be imported" in rl(settings, "schema", "check", "tests.support.jobs.nowhere", code=2)
 
 
-async def test_rl_schema_check_leaves_everything_as_it_is(crew: Crew, settings: Settings) -> None:
+async def test_rl_schema_check_changes_nothing(crew: Crew, settings: Settings) -> None:
     from tests.support.jobs import schema_versions as deployed
 
     of_version(deployed.gappy, 1).push(1)

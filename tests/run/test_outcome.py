@@ -66,7 +66,7 @@ def test_a_failure_without_retries_is_buried_under_its_class_name() -> None:
 
 
 @pytest.mark.parametrize(("failures", "script"), [(0, "retry"), (1, "retry"), (2, "bury"), (9, "bury")])
-def test_a_failure_is_retried_while_its_task_says_so(failures: int, script: str) -> None:
+def test_a_failure_is_retried_while_the_task_options_allow(failures: int, script: str) -> None:
     retries = Retries(attempts=3, backoff=2, factor=5, jitter=0)
     call = settle(Failed(ValueError()), retries, claimed(failures))
     assert call.script == script
@@ -74,7 +74,7 @@ def test_a_failure_is_retried_while_its_task_says_so(failures: int, script: str)
         assert call.args[4:6] == (2000 * 5**failures, "failure")
 
 
-def test_a_failure_that_trying_again_cannot_help_is_buried() -> None:
+def test_a_final_failure_is_buried() -> None:
     call = settle(Failed(PayloadIntegrityError("no"), final=True), Retries(attempts=99))
     assert (call.script, call.args[4]) == ("bury", "PayloadIntegrityError")
 
@@ -84,7 +84,7 @@ def test_a_hard_timeout_is_called_timeout_error() -> None:
     assert reason_of(Failed(TimeoutError("the task's own"))) == "TimeoutError"
 
 
-def test_what_an_isolated_process_reported_names_the_reason() -> None:
+def test_the_failure_reported_by_an_isolated_process_is_the_reason() -> None:
     class SecretError(Exception):
         pass
 
@@ -105,7 +105,7 @@ def test_an_exception_class_of_any_name_can_be_buried(name: str) -> None:
     ("waited_ms", "delay_ms"),
     [(None, 1000), (0, 1000), (999, 1000), (5000, 5000), (31_000, 30_000), (PUT_BACK_LIMIT_MS - 1, 30_000)],
 )
-def test_a_task_for_other_code_is_put_back_ever_later(waited_ms: int | None, delay_ms: int) -> None:
+def test_a_task_for_other_code_is_put_back_with_growing_delays(waited_ms: int | None, delay_ms: int) -> None:
     since = 0 if waited_ms is None else NOW - waited_ms
     call = settle(PutBack(UnknownTaskError("who?")), Retries(), claimed(since_ms=since))
     assert (call.script, call.args[4:6]) == ("retry", (delay_ms, "putback"))
@@ -121,7 +121,7 @@ def test_the_death_of_a_process_is_forfeited_with_its_cause() -> None:
     assert (call.script, call.args[4]) == ("forfeit", b"killed by signal 9")
 
 
-def test_a_crowded_task_comes_back_at_random_within_its_time() -> None:
+def test_a_task_without_a_free_process_returns_after_a_random_delay() -> None:
     delays = [settle(Crowded(60_000)).args[4] for _ in range(500)]
     assert all(isinstance(delay, int) and 1_000 <= delay < 60_000 for delay in delays)
     assert len(set(delays)) > 100
@@ -154,12 +154,12 @@ def test_a_plan_says_what_the_event_will_report() -> None:
 def answer() -> Any: ...
 
 
-def test_a_result_is_kept_as_bytes_and_none_as_nothing() -> None:
+def test_a_result_is_stored_as_bytes_and_none_as_no_result() -> None:
     assert returned(answer, {"a": 1}, 100) == Done(b'{"a":1}')
     assert returned(answer, None, 100) == Done(None)
 
 
-def test_a_result_that_cannot_be_kept_is_a_final_failure() -> None:
+def test_a_result_that_cannot_be_stored_is_a_final_failure() -> None:
     for value in (object(), "x" * 101, {1, object()}):
         outcome = returned(answer, value, 100)
         assert isinstance(outcome, Failed)
@@ -195,7 +195,7 @@ class Unbound:
     ],
     ids=["half a model", "proxy", "exit"],
 )
-def test_a_result_that_raises_when_it_is_looked_at_is_a_final_failure(task: Any, value: Any, why: str) -> None:
+def test_a_result_that_raises_during_encoding_is_a_final_failure(task: Any, value: Any, why: str) -> None:
     """The task is finished: to put it back would run it again."""
     outcome = returned(task, value, 100)
     assert isinstance(outcome, Failed)

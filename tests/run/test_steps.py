@@ -108,7 +108,7 @@ async def test_a_step_is_called_and_its_result_recorded_before_the_next_line(cre
 
 @both
 @pytest.mark.parametrize("way", ["revive", "retry", "replay", "release"])
-async def test_what_is_recorded_is_not_called_again(crew: Crew, task: Any, way: str) -> None:
+async def test_a_recorded_step_is_not_called_again(crew: Crew, task: Any, way: str) -> None:
     called, fn = calls("a", "b", "c")
     trouble = [1, 1, 0]
 
@@ -164,7 +164,7 @@ async def test_async_steps_and_several_at_once(crew: Crew) -> None:
     assert called == ["a", "b", "c", "a"], "what had not come to its end is called again, the others are not"
 
 
-async def test_in_an_isolated_process(crew: Crew) -> None:
+async def test_steps_work_in_an_isolated_process(crew: Crew) -> None:
     from tests.support.jobs import isolated as apart
 
     async with crew.working(modules=("tests.support.jobs.isolated",)):
@@ -245,7 +245,7 @@ async def test_any_value_is_a_result(crew: Crew, task: Any, value: Any) -> None:
 
 
 @both
-async def test_results_that_cannot_be_kept(crew: Crew, task: Any) -> None:
+async def test_results_that_cannot_be_stored(crew: Crew, task: Any) -> None:
     async def do(step: Steps) -> Any:
         with pytest.raises(PayloadEncodingError, match="the result"):
             await step("object", object)
@@ -301,7 +301,7 @@ def forgets_the_sync(way: str, ctx: TaskContext) -> str:
 
 
 @pytest.mark.parametrize("way", ["step", "set_partial"])
-async def test_in_a_def_what_must_be_awaited_is_refused_at_once(crew: Crew, way: str) -> None:
+async def test_calls_that_must_be_awaited_are_refused_at_once_in_a_def(crew: Crew, way: str) -> None:
     receipt = forgets_the_sync.push(way)
     outcome = await crew.execute(crew.begin())
     assert isinstance(outcome, Failed)
@@ -347,7 +347,7 @@ async def test_a_step_that_was_only_planned_when_the_task_returned_does_not_run(
     assert called == []
 
 
-async def test_what_was_cancelled_before_it_began_was_not_forgotten(crew: Crew) -> None:
+async def test_a_step_cancelled_before_it_began_does_not_count_as_unawaited(crew: Crew) -> None:
     called, fn = calls("a")
 
     async def do(step: Steps) -> Any:
@@ -390,7 +390,7 @@ async def test_a_step_that_raised_is_tried_again_by_the_next_attempt(crew: Crew,
 
 
 @both
-async def test_or_by_the_same_one_if_it_asks(crew: Crew, task: Any) -> None:
+async def test_a_step_that_raised_can_be_repeated_in_the_same_attempt(crew: Crew, task: Any) -> None:
     tried: list[int] = []
 
     def shaky() -> str:
@@ -461,7 +461,7 @@ async def test_steps_that_do_not_fit_the_journal_are_refused(crew: Crew, task: A
 
 
 @both
-async def test_what_comes_after_a_step_that_raised_keeps_its_place(crew: Crew, task: Any) -> None:
+async def test_steps_after_one_that_raised_keep_their_place(crew: Crew, task: Any) -> None:
     """A fallback: at the next attempt the first choice is tried again, and may succeed."""
     called, fn = calls("fallback", "next")
 
@@ -632,7 +632,7 @@ async def test_progress_in_words(crew: Crew, arguments: tuple[Any, ...], text: s
     assert isinstance(await crew.execute(crew.begin()), Done)
 
 
-async def test_people_see_it(crew: Crew) -> None:
+async def test_progress_is_shown_to_people(crew: Crew) -> None:
     gate = asyncio.Event()
 
     async def do(step: Steps) -> Any:
@@ -651,7 +651,7 @@ async def test_people_see_it(crew: Crew) -> None:
         await receipt.result(10)
 
 
-async def test_a_word_that_comes_too_late_is_no_zombie(crew: Crew) -> None:
+async def test_late_progress_does_not_count_as_a_refused_commit(crew: Crew) -> None:
     work.push()
     script["now"] = None  # type: ignore[assignment]
     lease = crew.start()

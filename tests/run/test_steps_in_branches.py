@@ -111,7 +111,7 @@ async def test_branches_may_begin_their_steps_in_another_order(crew: Crew, now: 
 
 @pytest.mark.parametrize("recorded", range(1, 4))
 @pytest.mark.parametrize("now", ["abab", "baba", "bbaa", "abba"])
-async def test_also_where_an_attempt_came_less_far(crew: Crew, now: str, recorded: int) -> None:
+async def test_branches_may_reorder_after_an_attempt_that_died_early(crew: Crew, now: str, recorded: int) -> None:
     """The process died after so many steps of the branches; the next attempt interleaves them differently."""
     effect = Effects()
 
@@ -128,7 +128,7 @@ async def test_also_where_an_attempt_came_less_far(crew: Crew, now: str, recorde
     assert sorted(effect.called) == ["a1", "a2", "after", "b1", "b2", "before"]
 
 
-async def test_consumers_of_one_queue(crew: Crew) -> None:
+async def test_consumers_of_one_queue_may_share_the_work_differently(crew: Crew) -> None:
     """Which of them takes what is decided anew each time."""
     effect = Effects()
 
@@ -272,7 +272,7 @@ async def test_a_step_that_runs_is_not_begun_again(crew: Crew) -> None:
     assert effect.called == ["slow"]
 
 
-async def test_a_name_that_stands_for_another_use(crew: Crew) -> None:
+async def test_a_name_that_collides_with_a_numbered_step(crew: Crew) -> None:
     effect = Effects()
 
     async def do(ctx: TaskContext) -> Any:
@@ -343,7 +343,7 @@ def written_before(crew: Crew, entries: dict[str, bytes]) -> None:
 
 
 @pytest.mark.parametrize("now", ["abab", "baba", "bbaa"])
-async def test_its_journals_are_read(crew: Crew, now: str) -> None:
+async def test_journals_of_the_previous_release_are_read(crew: Crew, now: str) -> None:
     effect = Effects()
     script["now"] = lambda ctx: two_branches(ctx, effect, now, fails=False)
     receipt = work.push()
@@ -353,7 +353,7 @@ async def test_its_journals_are_read(crew: Crew, now: str) -> None:
     assert effect.called == ["b2", "after"]
 
 
-async def test_its_journals_are_read_behind_branches(crew: Crew) -> None:
+async def test_journals_of_the_previous_release_are_read_after_branches(crew: Crew) -> None:
     effect = Effects()
     script["now"] = lambda ctx: two_branches(ctx, effect, "bbaa", fails=False)
     receipt = work.push()
@@ -365,7 +365,7 @@ async def test_its_journals_are_read_behind_branches(crew: Crew) -> None:
 
 
 @pytest.mark.parametrize("names", [["ship", "charge"], ["check", "charge", "ship"], ["charge", "check"], ["ship"]])
-async def test_its_journals_refuse_code_that_changed(crew: Crew, names: list[str]) -> None:
+async def test_journals_of_the_previous_release_refuse_changed_code(crew: Crew, names: list[str]) -> None:
     effect = Effects()
 
     async def do(ctx: TaskContext) -> Any:
@@ -379,7 +379,7 @@ async def test_its_journals_refuse_code_that_changed(crew: Crew, names: list[str
     assert effect.called == []
 
 
-async def test_it_goes_on_with_what_we_wrote(crew: Crew) -> None:
+async def test_the_previous_release_continues_our_journals(crew: Crew) -> None:
     """In a rolling deploy: steps that follow each other, and branches at the end, have the places it expects."""
 
     async def do(ctx: TaskContext) -> Any:
@@ -396,7 +396,7 @@ async def test_it_goes_on_with_what_we_wrote(crew: Crew) -> None:
 
 
 @pytest.mark.parametrize("now", ["abab", "baba", "bbaa"])
-async def test_or_refuses_it_before_anything_is_done_twice(crew: Crew, now: str) -> None:
+async def test_the_previous_release_refuses_our_journals_rather_than_repeat_a_step(crew: Crew, now: str) -> None:
     """Where it cannot know better it refuses: a step that is recorded is never called by it, nor gets another's
     result."""
     script["now"] = lambda ctx: two_branches(ctx, Effects(), now, fails=True)

@@ -67,7 +67,7 @@ async def ended(work: Work) -> str:
             return f"raised {type(error).__name__}"
 
 
-async def test_what_a_call_returns_or_raises_is_its_outcome(threads: Threads) -> None:
+async def test_the_outcome_of_a_call_is_its_return_value_or_exception(threads: Threads) -> None:
     assert await ended(start(threads, lambda: 5)) == "returned 5"
     assert await ended(start(threads, lambda: dict[str, str]()["missing"])) == "raised KeyError"
     assert await ended(start(threads, lambda: next(iter(())))) == "raised RuntimeError"  # a StopIteration
@@ -79,7 +79,7 @@ async def test_a_call_sees_the_context_it_was_started_in(threads: Threads) -> No
         assert await ended(start(threads, number.get)) == f"returned {value}"
 
 
-async def test_what_a_call_changes_in_its_context_is_gone_with_it(threads: Threads) -> None:
+async def test_context_changes_of_a_call_end_with_it(threads: Threads) -> None:
     number.set(1)
     await ended(start(threads, lambda: number.set(2)))
     assert number.get() == 1
@@ -129,7 +129,7 @@ async def test_a_stop_passes_through_except_exception(threads: Threads) -> None:
     assert await ended(work) == "stopped"
 
 
-async def test_a_stop_hits_only_its_own_work(threads: Threads) -> None:
+async def test_a_stop_interrupts_only_its_own_call(threads: Threads) -> None:
     gate, running = threading.Event(), threading.Barrier(6)
     works = [start(threads, lambda: (running.wait(10), spin(gate))[1]) for _ in range(5)]
     running.wait(10)
@@ -159,9 +159,7 @@ def nothing() -> None:
 
 
 @pytest.mark.parametrize("stops", [1, 3])
-async def test_a_stop_that_arrives_late_never_hits_the_next_work(
-    threads: Threads, eager_switches: None, stops: int
-) -> None:
+async def test_a_late_stop_never_interrupts_the_next_call(threads: Threads, eager_switches: None, stops: int) -> None:
     """Thousands of stops aimed at the end of a short call, each followed by innocent work."""
     seen = {"returned None": 0, "stopped": 0}
     aim = 10.0
@@ -179,7 +177,7 @@ async def test_a_stop_that_arrives_late_never_hits_the_next_work(
     assert min(seen.values()) > 0, f"the stops always came at the same moment: {seen}"
 
 
-async def test_a_stop_at_any_instruction_ends_its_work_and_nothing_else(eager_switches: None) -> None:
+async def test_a_stop_at_any_instruction_ends_only_its_own_call(eager_switches: None) -> None:
     """One thread does work after work, another keeps stopping whichever there is."""
     loop = asyncio.get_running_loop()
     current: list[Work] = []

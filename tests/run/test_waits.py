@@ -15,7 +15,7 @@ class Clock:
         return self.now
 
 
-def test_a_store_that_answers_soon_keeps_nobody_waiting() -> None:
+def test_a_quick_answer_counts_as_no_wait() -> None:
     clock = Clock()
     waits = Waits(clock)
     for _ in range(10):

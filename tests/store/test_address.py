@@ -107,7 +107,7 @@ KNOWN = "embedded://, redis://, valkey://, rediss://, valkeys://, unix://, senti
         ("embedded://me@x", "embedded:// takes only a folder, as in embedded:///var/lib/app or embedded://data"),
     ],
 )
-def test_a_url_that_means_nothing(url: str, why: str) -> None:
+def test_an_invalid_url(url: str, why: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_url(url)
     assert str(caught.value) == f"the store URL {redact(url)!r} cannot be used: {why}; correct RELIER_REDIS_URL"
@@ -137,14 +137,14 @@ def test_a_password_is_never_shown(url: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_what_is_shown_of_a_url() -> None:
+def test_a_url_is_shown_without_its_password() -> None:
     url = "sentinel://ann:pw@a:1,b:2/m?sentinel_password=p@w&ssl=true&zzz=1"
     assert redact(url) == "sentinel://***@a:1,b:2/m?sentinel_password=***&ssl=true&zzz=***"
     assert redact("redis://:p?w@host/0") == "redis://***"
     assert redact(":pw@a:1,b:2?db=3") == "***@a:1,b:2?db=3", "the Sentinels as a setting of their own names them"
 
 
-def test_nothing_that_holds_a_password_shows_it(scripts: Scripts) -> None:
+def test_no_object_with_a_password_shows_it(scripts: Scripts) -> None:
     settings = Settings(redis_url="redis://ann:hunter2@host/1", redis_sentinel_nodes=":hunter2@host")
     target = target_of(settings)
     store = AsyncStore(settings, scripts)

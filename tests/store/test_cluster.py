@@ -23,7 +23,9 @@ def node(boot: Boot, flavour: str) -> Server:
     return server
 
 
-async def test_a_cluster(open_store: OpenStore, boot: Boot, flavour: str, namespace: str) -> None:
+async def test_a_call_reaches_the_cluster_node_of_its_slot(
+    open_store: OpenStore, boot: Boot, flavour: str, namespace: str
+) -> None:
     server = node(boot, flavour)
     store = open_store(f"redis+cluster://127.0.0.1:1,127.0.0.1:{server.port}", redis_connect_timeout=0.5)
     key = f"rl:{{{namespace}}}:k"
@@ -54,7 +56,7 @@ async def test_a_slot_that_moved(open_store: OpenStore, boot: Boot, flavour: str
     assert server.command("GET", key) == b"v"
 
 
-async def test_a_node_that_refuses_us_stops_nobody(
+async def test_one_node_that_refuses_us_is_skipped(
     open_store: OpenStore, boot: Boot, flavour: str, namespace: str
 ) -> None:
     other, server = boot(flavour=flavour, config={"requirepass": "new"}), node(boot, flavour)

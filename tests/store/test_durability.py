@@ -46,7 +46,7 @@ async def test_one_wait_confirms_all_calls_of_a_turn(boot: Boot, flavour: str, s
         assert master.calls_of("wait") == before + 1
 
 
-async def test_a_frozen_replica_leaves_it_indeterminate(open_store: OpenStore, boot: Boot, flavour: str) -> None:
+async def test_a_frozen_replica_makes_the_push_indeterminate(open_store: OpenStore, boot: Boot, flavour: str) -> None:
     master, replica = pair(boot, flavour)
     store = open_store(master.url, redis_replicas=1, redis_durability_timeout=0.5)
     await store.run(put("k", "v0", REPLICATED))

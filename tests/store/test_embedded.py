@@ -24,7 +24,7 @@ from tests.support.servers import wait_until
 from tests.support.toy_scripts import count, echo
 
 
-def test_one_server_for_all_processes_until_the_last_has_left(folder: Path, new_client: NewClient) -> None:
+def test_one_server_serves_all_processes_until_the_last_exits(folder: Path, new_client: NewClient) -> None:
     first, second = new_client(), new_client()
     assert first.ask("count k 1") == 1
     assert second.ask("count k 2") == 2
@@ -123,7 +123,7 @@ def test_a_killed_keeper_is_replaced(folder: Path, new_client: NewClient) -> Non
     wait_until(lambda: not alive(server), what="the end of the server")
 
 
-def test_both_killed(folder: Path, new_client: NewClient) -> None:
+def test_killed_server_and_keeper_are_started_again(folder: Path, new_client: NewClient) -> None:
     client = new_client()
     assert client.ask("count k 1") == 1
     for pid in (keeper_of(folder), client.ask("pid")):
@@ -131,7 +131,7 @@ def test_both_killed(folder: Path, new_client: NewClient) -> None:
     assert client.ask("count k 2") == 2
 
 
-def test_ctrl_c_in_one_terminal_takes_the_server_from_nobody(folder: Path, new_client: NewClient) -> None:
+def test_ctrl_c_in_one_terminal_does_not_stop_the_server(folder: Path, new_client: NewClient) -> None:
     first, second = new_client(), new_client()
     server = first.ask("pid")
     assert second.ask("pid") == server
@@ -156,7 +156,7 @@ def test_a_record_cut_short_by_a_crash_is_survived(folder: Path, new_client: New
     assert new_client().ask("count k 2") == 2
 
 
-def test_who_arrives_while_it_stops_starts_it_anew(folder: Path, new_client: NewClient) -> None:
+def test_a_client_that_arrives_during_shutdown_starts_a_new_server(folder: Path, new_client: NewClient) -> None:
     for number in range(5):
         client = new_client()
         assert client.ask(f"count k {number}") == number + 1
@@ -164,7 +164,7 @@ def test_who_arrives_while_it_stops_starts_it_anew(folder: Path, new_client: New
 
 
 @pytest.mark.anyio
-async def test_from_a_loop(folder: Path, scripts: Scripts) -> None:
+async def test_the_embedded_server_works_from_an_event_loop(folder: Path, scripts: Scripts) -> None:
     async with AsyncStore(Settings(redis_url=f"embedded://{folder}"), scripts) as store:
         assert await store.run(echo()) == b"hello"
 
@@ -243,7 +243,7 @@ def test_threads_of_one_process(folder: Path, scripts: Scripts) -> None:
         assert sorted(answers) == list(range(1, 9))
 
 
-def test_threads_that_come_first_together_leave_together(folder: Path) -> None:
+def test_threads_that_start_the_server_together_can_close_together(folder: Path) -> None:
     server = EmbeddedServer(str(folder))
     ready = threading.Barrier(9)
 

@@ -63,7 +63,7 @@ def test_a_copied_folder_leaves_the_original_alone(tmp_path: Path, scripts: Scri
         shutil.rmtree(Path(socket_of(folder)).parent)
 
 
-def test_stale_files_stop_nobody(folder: Path, new_client: NewClient) -> None:
+def test_stale_files_do_not_prevent_a_start(folder: Path, new_client: NewClient) -> None:
     folder.mkdir()
     for name, text in {
         "keeper.lock": "1",
@@ -117,7 +117,7 @@ def test_the_project_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert EmbeddedServer("data")._folder == inside / "data"
 
 
-def test_a_removed_folder_takes_its_server_along(tmp_path: Path, scripts: Scripts) -> None:
+def test_removing_the_folder_stops_its_server(tmp_path: Path, scripts: Scripts) -> None:
     folder = tmp_path / "gone"
     with SyncStore(Settings(redis_url=f"embedded://{folder}"), scripts) as store:
         told = store.command("INFO", "server").decode()
@@ -126,7 +126,9 @@ def test_a_removed_folder_takes_its_server_along(tmp_path: Path, scripts: Script
     wait_until(lambda: not Path(f"/proc/{pid}").exists(), what="the server ends, though its socket is gone")
 
 
-def test_who_leaves_a_removed_folder_takes_nobody_elses_server_along(folder: Path, new_client: NewClient) -> None:
+def test_a_client_that_leaves_a_removed_folder_does_not_stop_the_new_server(
+    folder: Path, new_client: NewClient
+) -> None:
     first = new_client()
     old = first.ask("pid")
     shutil.rmtree(folder)

@@ -59,7 +59,7 @@ def only_calls(what: Any, times: int = 1000) -> Callable[[bytes], Any]:
     return disturb
 
 
-async def test_nobody_listens(open_store: OpenStore) -> None:
+async def test_no_server_at_the_address(open_store: OpenStore) -> None:
     store = open_store(f"redis://:hunter2@127.0.0.1:{free_port()}", redis_retries=0, redis_deadline=0.5)
     with pytest.raises(RedisConnectionError) as caught:
         await store.run(echo())
@@ -77,7 +77,7 @@ async def test_a_name_that_cannot_be_looked_up(open_store: OpenStore, url: str) 
         await open_store(url).run(echo())
 
 
-async def test_what_nobody_foresaw_reaches_every_caller(scripts: Scripts, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unexpected_error_reaches_every_caller(scripts: Scripts, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("no resolver today")
 
@@ -275,7 +275,7 @@ async def test_a_dead_store_fails_fast_and_heals(open_store: OpenStore, proxy: P
         (b"-NOREPLICAS Not enough good replicas to write.\r\n", StoreNotReadyError),
     ],
 )
-async def test_what_passes_is_waited_for(
+async def test_temporary_errors_are_waited_out(
     open_store: OpenStore, proxy: Proxy, reply: bytes, error: type[RelierError]
 ) -> None:
     store = open_store(proxy.url, redis_retries=0, redis_deadline=1)

@@ -56,7 +56,7 @@ def test_the_breaker_opens_probes_and_closes() -> None:
     assert breaker.refuses() == breaker.refuses() == 0
 
 
-def test_a_probe_that_never_came_back_blocks_nobody_for_longer_than_a_cooldown() -> None:
+def test_a_lost_probe_blocks_callers_for_at_most_one_cooldown() -> None:
     clock = Hands()
     breaker = CircuitBreaker(clock, failures=1, cooldown=2)
     breaker.failed()
@@ -183,7 +183,7 @@ def test_what_an_error_reply_means(reply: str, error: type[RelierError], retry: 
     assert ";" in str(final), "what to do"
 
 
-def test_only_a_final_reply_makes_those_give_up_who_must_not() -> None:
+def test_callers_that_must_not_give_up_stop_only_at_a_final_reply() -> None:
     for code, (judgement, error) in MEANINGS.items():
         assert issubclass(error, StoreUnavailableError) is (judgement is not Judgement.FINAL), code
         assert error in ADVICE, code

@@ -22,7 +22,7 @@ WAITAOF = {"valkey-9.1", "valkey-8.1", "redis-8.2"}
 FIELD_EXPIRY = {"valkey-9.1", "redis-8.2"}
 
 
-async def test_what_a_server_can_do(open_store: OpenStore, server: Server) -> None:
+async def test_the_probe_finds_what_a_server_can_do(open_store: OpenStore, server: Server) -> None:
     assert await open_store(server.url).probe() == Capabilities(
         scripts=True,
         streams=True,
@@ -37,14 +37,14 @@ async def test_what_a_server_can_do(open_store: OpenStore, server: Server) -> No
     )
 
 
-async def test_a_replica_is_seen(open_store: OpenStore, boot: Boot, flavour: str) -> None:
+async def test_replicas_are_counted(open_store: OpenStore, boot: Boot, flavour: str) -> None:
     master = boot(flavour=flavour)
     replica = boot(flavour=flavour, config={"replicaof": f"127.0.0.1 {master.port}"})
     found = await open_store(replica.url).probe()
     assert (found.role, found.wait) == ("slave", True)
 
 
-async def test_where_config_is_denied_info_is_asked(open_store: OpenStore, boot: Boot, flavour: str) -> None:
+async def test_if_config_is_denied_info_is_used(open_store: OpenStore, boot: Boot, flavour: str) -> None:
     server = boot(flavour=flavour)
     server.command("ACL", "SETUSER", "app", "on", ">pw", "~*", "+@all", "-config", "-xlen")
     store = open_store(f"redis://app:pw@127.0.0.1:{server.port}")

@@ -80,7 +80,7 @@ async def test_a_stale_master_is_left_within_two_seconds(open_store: OpenStore, 
         )
 
 
-async def test_the_newest_opinion_wins(open_store: OpenStore, boot: Boot) -> None:
+async def test_the_answer_with_the_highest_epoch_wins(open_store: OpenStore, boot: Boot) -> None:
     stale, master = boot(), boot()
     with Puppet(lambda _: sentinel_says(1, stale.port)) as one, Puppet(lambda _: sentinel_says(2, master.port)) as two:
         assert await open_store(url_of(one.port, two.port)).run(put("k", "v")) == b"OK"
@@ -108,7 +108,7 @@ async def test_sentinels_that_fall_silent_do_not_stop_a_healthy_master(open_stor
         assert await store.run(echo("still")) == b"still"
 
 
-async def test_nobody_knows_the_master(open_store: OpenStore, boot: Boot) -> None:
+async def test_no_sentinel_knows_the_master(open_store: OpenStore, boot: Boot) -> None:
     with Puppet(lambda _: b"-ERR No such master with that name\r\n") as sentinel:
         store = open_store(url_of(sentinel.port), redis_retries=1)
         with pytest.raises(RedisConnectionError, match=r"no Sentinel named the master 'main' \(127.0.0.1:\d+ replied"):
@@ -142,7 +142,7 @@ async def test_the_master_may_want_a_password_sentinel_does_not(open_store: Open
         assert await store.run(put("k", "v")) == b"OK"
 
 
-async def test_a_sentinel_that_refuses_us_stops_nobody(open_store: OpenStore, boot: Boot) -> None:
+async def test_one_sentinel_that_refuses_us_is_skipped(open_store: OpenStore, boot: Boot) -> None:
     master = boot()
     clock = Hands()
     refuses = [False, True]

@@ -40,7 +40,7 @@ async def test_a_call_is_run_and_parsed(open_store: OpenStore, server: Server) -
     assert await store.command("PING") == b"PONG"
 
 
-async def test_over_tcp(open_store: OpenStore, server: Server) -> None:
+async def test_a_call_over_tcp(open_store: OpenStore, server: Server) -> None:
     assert await open_store(server.tcp_url).run(echo()) == b"hello"
 
 
@@ -84,7 +84,7 @@ async def test_an_error_of_one_call_reaches_only_its_caller(store: AsyncStore) -
     ]
 
 
-async def test_calls_of_one_turn_travel_as_one_write(settings: Settings, scripts: Scripts, server: Server) -> None:
+async def test_calls_of_one_loop_turn_are_one_write(settings: Settings, scripts: Scripts, server: Server) -> None:
     with Proxy(server.port) as proxy:
         async with AsyncStore(settings.model_copy(update={"redis_url": proxy.url}), scripts) as store:
             await store.run(echo())
@@ -95,7 +95,7 @@ async def test_calls_of_one_turn_travel_as_one_write(settings: Settings, scripts
 
 
 @pytest.mark.parametrize("forget", ["flush", "restart"])
-async def test_scripts_come_back_by_themselves(open_store: OpenStore, boot: Any, forget: str, flavour: str) -> None:
+async def test_flushed_scripts_are_loaded_again(open_store: OpenStore, boot: Any, forget: str, flavour: str) -> None:
     server = boot(flavour=flavour)
     store = open_store(server.url)
     assert await store.run_many([echo("a"), count("k", "1")]) == [b"a", 1]
@@ -120,7 +120,7 @@ async def test_only_the_missing_script_of_a_pipeline_is_sent_again(
             assert b"LOAD" in proxy.requests[1]
 
 
-async def test_a_cancelled_caller_disturbs_nobody(store: AsyncStore, server: Server, namespace: str) -> None:
+async def test_a_cancelled_caller_does_not_disturb_others(store: AsyncStore, server: Server, namespace: str) -> None:
     await store.run(echo())
     key = f"rl:{{{namespace}}}:n"
     tasks = [asyncio.create_task(store.run(count(key, str(number)))) for number in range(3)]
@@ -143,7 +143,7 @@ async def test_a_cancelled_command_leaves_no_half_read_connection(store: AsyncSt
     assert [await store.run(echo(str(number))) for number in range(3)] == [b"0", b"1", b"2"]
 
 
-async def test_a_bell(open_store: OpenStore, server: Server, namespace: str) -> None:
+async def test_a_doorbell_wakes_its_waiter(open_store: OpenStore, server: Server, namespace: str) -> None:
     store = open_store(server.url, redis_pool_size=1)
     bells = [f"rl:{{{namespace}}}:bell{number}" for number in range(2)]
     waiting = asyncio.create_task(store.wait_for_bell(bells, 1))
@@ -154,7 +154,9 @@ async def test_a_bell(open_store: OpenStore, server: Server, namespace: str) -> 
     assert await store.wait_for_bell(bells, 0) is None
 
 
-async def test_a_cancelled_bell_hangs_up(settings: Settings, scripts: Scripts, boot: Boot, namespace: str) -> None:
+async def test_a_cancelled_wait_for_a_doorbell_closes_its_connection(
+    settings: Settings, scripts: Scripts, boot: Boot, namespace: str
+) -> None:
     server = boot()  # nobody else waits for a bell there
     async with AsyncStore(settings.model_copy(update={"redis_url": server.url}), scripts) as store:
         waiting = asyncio.create_task(store.wait_for_bell([f"rl:{{{namespace}}}:bell"], 30))
@@ -165,7 +167,7 @@ async def test_a_cancelled_bell_hangs_up(settings: Settings, scripts: Scripts, b
             await waiting
 
 
-async def test_who_finds_no_free_connection_waits(open_store: OpenStore, boot: Boot, namespace: str) -> None:
+async def test_a_call_without_a_free_connection_waits(open_store: OpenStore, boot: Boot, namespace: str) -> None:
     server = boot()
     store = open_store(server.url, redis_pool_size=2, redis_read_timeout=10, redis_deadline=20)
     bell = f"rl:{{{namespace}}}:list"
@@ -188,7 +190,7 @@ async def test_waiting_for_a_connection_ends_at_the_deadline(open_store: OpenSto
     assert await store.run(echo()) == b"hello"
 
 
-async def test_a_closed_store_says_so(open_store: OpenStore, server: Server) -> None:
+async def test_a_closed_store_raises(open_store: OpenStore, server: Server) -> None:
     store = open_store(server.url)
     await store.run(echo())
     await store.close()
@@ -213,7 +215,7 @@ def test_a_loop_that_ends_in_the_middle_of_a_call(settings: Settings, scripts: S
     gc.collect()
 
 
-async def test_closing_lets_calls_end(settings: Settings, scripts: Scripts) -> None:
+async def test_closing_waits_for_running_calls(settings: Settings, scripts: Scripts) -> None:
     store = AsyncStore(settings, scripts)
     await store.run(echo())
     running = [asyncio.create_task(store.run(echo(str(number)))) for number in range(3)]
@@ -282,7 +284,7 @@ async def test_idle_connections_above_the_minimum_are_closed_in_time(boot: Any, 
         await asyncio.to_thread(wait_until, lambda: int(server.info("clients")["connected_clients"]) == before - 3)
 
 
-def test_scripts_are_read_alike_in_every_locale(tmp_path: Path) -> None:
+def test_scripts_are_read_as_utf8_in_every_locale(tmp_path: Path) -> None:
     (tmp_path / "x.lua").write_bytes("-- first → second\nreturn 1\n".encode())
     program = f"from pathlib import Path; from relier.store import Scripts; Scripts(Path({str(tmp_path)!r}))"
     plain = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}

@@ -75,7 +75,7 @@ async def test_the_limit_of_the_namespace_comes_from_the_settings(clocked: Crew)
     assert "6.000 s" in str(error)
 
 
-async def test_a_refused_push_leaves_nothing_and_may_return_exactly_then(clocked: Crew) -> None:
+async def test_a_refused_push_writes_nothing_and_retry_after_is_exact(clocked: Crew) -> None:
     clocked.with_settings(admission_limit=7, admission_window=10.0)
     assert admitted(plain, 9) == 7
     error = refused(plain.push)
@@ -95,14 +95,14 @@ async def test_zero_is_no_limit(clocked: Crew) -> None:
     assert admitted(mail, 9) == 5, "one with numbers of its own keeps them"
 
 
-async def test_a_task_has_its_own(clocked: Crew) -> None:
+async def test_a_task_can_have_its_own_limit(clocked: Crew) -> None:
     assert admitted(mail, 9) == 5
     assert admitted(plain, 9) == 9
     error = refused(mail.push)
     assert (error.limit, error.key, error.retry_after) == ("key:mail", "mail", 12.0)
 
 
-async def test_a_key_has_its_own(clocked: Crew) -> None:
+async def test_each_key_has_its_own_limit(clocked: Crew) -> None:
     clocked.with_settings(admission_limit=3, admission_window=30.0)
     assert admitted(of_tenant, 2, "a") == 2
     clocked.advance(30)
@@ -114,7 +114,7 @@ async def test_a_key_has_its_own(clocked: Crew) -> None:
     assert clocked.count("submitted") == 5
 
 
-async def test_one_key_of_two_tasks_is_one_limit(clocked: Crew) -> None:
+async def test_two_tasks_with_the_same_key_share_a_limit(clocked: Crew) -> None:
     @rl_task(admission=Admit("tenant:{who}", limit=10, window=60))
     def other(who: str) -> None: ...
 
@@ -130,14 +130,14 @@ async def test_all_limits_of_a_task_must_agree(clocked: Crew) -> None:
     assert admitted(of_both, 1, "x") == 0
 
 
-async def test_weights(clocked: Crew) -> None:
+async def test_a_weight_counts_as_several_tasks(clocked: Crew) -> None:
     clocked.with_settings(admission_limit=11, admission_window=60.0)
     assert admitted(heavy, 3) == 2
     assert refused(heavy.push).limit == "key:heavy"
     assert admitted(plain, 4) == 3, "the namespace's limit is charged the weight, too"
 
 
-async def test_a_push_of_the_past_costs_nothing(clocked: Crew) -> None:
+async def test_a_push_of_a_known_id_is_not_charged(clocked: Crew) -> None:
     clocked.with_settings(admission_limit=3, admission_window=60.0)
     first = once.push(1)
     assert [once.push(1).id for _ in range(5)] == [first.id] * 5
@@ -158,7 +158,7 @@ async def test_a_bulk_is_admitted_or_refused_as_a_whole(clocked: Crew) -> None:
 
 
 @pytest.mark.parametrize("how", ["push_many", "apush_many"])
-async def test_a_bulk_of_many_chunks_is_one(clocked: Crew, how: str) -> None:
+async def test_a_bulk_of_many_chunks_is_admitted_as_a_whole(clocked: Crew, how: str) -> None:
     clocked.with_settings(admission_limit=1000, admission_window=60.0)
 
     async def push(n: int) -> list[Any]:
@@ -196,7 +196,7 @@ async def test_a_bulk_above_the_burst_is_the_callers_mistake(clocked: Crew) -> N
     assert clocked.count("submitted") == 0
 
 
-async def test_only_the_new_ones_of_a_bulk_are_charged(clocked: Crew) -> None:
+async def test_only_the_new_tasks_of_a_bulk_are_charged(clocked: Crew) -> None:
     once.push_many([(n,) for n in range(50)])
     assert len(once.push_many([(n,) for n in range(100)])) == 100
     assert admitted(once, 1, 1000) == 1
@@ -206,7 +206,7 @@ async def test_only_the_new_ones_of_a_bulk_are_charged(clocked: Crew) -> None:
     assert refused(once.push, 5000).key == "once", "250 came in, no more and no fewer"
 
 
-async def test_a_bulk_whose_first_chunks_are_old_still_pays(clocked: Crew) -> None:
+async def test_a_bulk_whose_first_chunks_are_known_is_still_charged(clocked: Crew) -> None:
     """The chunk that pays is the first that brings something new, not simply the first."""
     clocked.with_settings(admission_limit=0)
     for _ in range(2):
@@ -291,7 +291,7 @@ async def test_a_limit_that_cannot_be_read_refuses(crew: Crew, damage: tuple[str
 
 
 @pytest.mark.parametrize("damage", [("HSET", "a", "b"), ("SET", "soon")])
-async def test_unless_it_is_told_to_fail_open(
+async def test_a_limit_that_cannot_be_read_accepts_with_fail_open(
     crew: Crew, damage: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     crew.with_settings(admission_limit=10, admission_fail_open=True)
@@ -343,9 +343,7 @@ async def test_any_key_will_do(clocked: Crew, tenant: str) -> None:
         ("", "is invalid"),
     ],
 )
-async def test_a_template_that_cannot_be_filled_in_is_refused_where_it_is_written(
-    template: str, complaint: str
-) -> None:
+async def test_an_invalid_template_is_refused_at_definition(template: str, complaint: str) -> None:
     from relier import TaskContext
 
     def charge(customer: str, cents: int, ctx: TaskContext) -> None: ...
@@ -379,7 +377,7 @@ async def test_a_template_may_look_into_an_argument(clocked: Crew) -> None:
         {"limit": 10, "window": 1e-6},
     ],
 )
-async def test_an_impossible_limit_is_refused_where_it_is_written(given: dict[str, Any]) -> None:
+async def test_an_impossible_limit_is_refused_at_definition(given: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="is invalid"):
         Admit("k", **given)
 

@@ -115,9 +115,7 @@ async def test_a_bulk_whose_only_answer_is_lost_names_all_its_ids(fragile: Clien
 
 @WAYS
 @pytest.mark.parametrize("task", [note, strict], ids=["plain", "on_duplicate=raise"])
-async def test_a_bulk_that_broke_off_in_the_middle_goes_on_under_its_ids(
-    fragile: Client, proxy: Proxy, way: str, task: Any
-) -> None:
+async def test_an_interrupted_bulk_continues_under_its_ids(fragile: Client, proxy: Proxy, way: str, task: Any) -> None:
     task.push("the connection is made, and the script is loaded")
     await task.apush("and of the loop")
     before, calls = submitted(fragile), calls_of(5_000)
@@ -194,7 +192,7 @@ async def test_ids_of_your_own_make_each_task_once(client: Client, way: str) -> 
 
 
 @WAYS
-async def test_the_id_of_one_task_is_refused_with_the_way_to_name_many(client: Client, way: str) -> None:
+async def test_a_single_task_id_for_a_bulk_is_refused_with_advice(client: Client, way: str) -> None:
     with pytest.raises(ConfigurationError, match=r"task_ids=\[…\]"):
         await push(way, note.with_options(task_id="one"), calls_of(2))
 
@@ -247,7 +245,7 @@ async def test_the_payloads_of_a_bulk_are_not_all_in_memory(client: Client, way:
     assert peak - left < 30_000_000, "80 MB of payload went through"
 
 
-def test_calls_are_taken_as_they_come(client: Client) -> None:
+def test_an_iterator_of_calls_that_raises_pushes_nothing(client: Client) -> None:
     """An endless list of calls would never be checked; a failing one pushes nothing."""
 
     def failing() -> Iterator[tuple[str]]:

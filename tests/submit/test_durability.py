@@ -54,7 +54,7 @@ async def test_the_push_the_task_the_setting_in_this_order(crew: Crew) -> None:
 
 
 @pytest.mark.parametrize("level", ["disk", "", 5, None.__class__])
-async def test_there_is_no_other(level: Any) -> None:
+async def test_an_unknown_durability_is_refused(level: Any) -> None:
     with pytest.raises(ConfigurationError, match="durability must be one of memory, fsync, replicated"):
         plain.with_options(durability=level)
     with pytest.raises(ConfigurationError, match="durability must be one of memory, fsync, replicated"):
@@ -149,7 +149,7 @@ def doctor(settings: Settings, *modules: str, code: int, **env: str) -> list[dic
     return [check for check in json.loads(asked.stdout)["checks"] if check["check"] == "durability"]
 
 
-async def test_the_doctor_refuses_replicated_where_it_cannot_hold(
+async def test_the_doctor_refuses_replicated_if_it_cannot_be_confirmed(
     pair: tuple[Crew, Server, Server], boot: Boot
 ) -> None:
     crew, master, _ = pair
@@ -182,7 +182,7 @@ async def test_the_doctor_asks_sentinel_how_many_there_are(boot: Boot, settings:
     assert fine["level"] == "ok"
 
 
-async def test_the_doctor_looks_at_tasks(server: Server, settings: Settings) -> None:
+async def test_the_doctor_checks_the_durability_of_tasks(server: Server, settings: Settings) -> None:
     command = [sys.executable, "-m", "relier.cli", "doctor", "tests.support.jobs.durability_levels", "--json"]
     asked = await asyncio.to_thread(
         subprocess.run, command, env=environment(settings), capture_output=True, text=True, timeout=60

@@ -45,7 +45,7 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.message for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-async def test_every_question_to_a_receipt_says_that_the_store_was_emptied(client: Client, own: Server) -> None:
+async def test_every_method_of_a_receipt_reports_the_emptied_store(client: Client, own: Server) -> None:
     receipt, many = note.push("a"), note.push_many([("b",)] * 2_500)
     awaited = [await note.apush("c"), *await note.apush_many([("d",)])]
     own.command("FLUSHALL")
@@ -62,7 +62,7 @@ async def test_every_question_to_a_receipt_says_that_the_store_was_emptied(clien
     await client.aclose()
 
 
-async def test_it_is_logged_once_whoever_notices_first(
+async def test_an_emptied_store_is_logged_once_per_process(
     client: Client, own: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = note.push("a")
@@ -78,7 +78,7 @@ async def test_it_is_logged_once_whoever_notices_first(
     await client.aclose()
 
 
-def test_what_was_pushed_after_it_expires_as_ever(client: Client, own: Server) -> None:
+def test_tasks_pushed_after_the_loss_expire_as_usual(client: Client, own: Server) -> None:
     note.push("a")
     own.command("FLUSHALL")
     receipt = note.push("b")
@@ -110,7 +110,7 @@ def test_a_restart_is_no_change(client: Client, own: Server, caplog: pytest.LogC
     assert not errors(caplog)
 
 
-def test_a_receipt_that_does_not_know_whether_it_was_accepted_waits_on(client: Client, own: Server) -> None:
+def test_a_receipt_of_an_unconfirmed_push_keeps_waiting(client: Client, own: Server) -> None:
     """Of an id alone, or of an outbox: its task may still come."""
     receipt: SyncTaskReceipt[Any] = note.sync_receipt("later")
     note.push("a")

@@ -107,7 +107,7 @@ SAME: list[tuple[Any, list[Call]]] = [
 
 
 @pytest.mark.parametrize(("task", "calls"), SAME)
-async def test_equal_calls_are_one_task_however_they_are_written(crew: Crew, task: Any, calls: list[Call]) -> None:
+async def test_equal_calls_are_one_task_however_arguments_are_passed(crew: Crew, task: Any, calls: list[Call]) -> None:
     first, *rest = [task.push(*args, **kwargs) for args, kwargs in calls]
     assert {receipt.id for receipt in rest} == {first.id}
     assert (first.duplicate, {receipt.duplicate for receipt in rest}) == (False, {True})
@@ -125,12 +125,12 @@ OTHER: list[tuple[Any, list[Call]]] = [
 
 
 @pytest.mark.parametrize(("task", "calls"), OTHER)
-async def test_other_calls_are_other_tasks(crew: Crew, task: Any, calls: list[Call]) -> None:
+async def test_different_calls_are_different_tasks(crew: Crew, task: Any, calls: list[Call]) -> None:
     receipts = [task.push(*args, **kwargs) for args, kwargs in calls]
     assert len({receipt.id for receipt in receipts}) == len(calls)
 
 
-async def test_what_cannot_travel_is_refused_before_any_key(crew: Crew) -> None:
+async def test_arguments_that_cannot_be_encoded_are_refused_before_any_key(crew: Crew) -> None:
     with pytest.raises(PayloadEncodingError, match="cannot be encoded"):
         anything.push(object())
     with pytest.raises(TypeError, match="missing a required argument: 'customer'"):
@@ -159,7 +159,7 @@ def pack(order: dict[str, Any], fast: bool = False) -> str:
 
 
 @pytest.mark.parametrize("task", [ship, pack])
-async def test_a_template_or_a_function_says_what_counts(crew: Crew, task: Any) -> None:
+async def test_a_template_or_a_function_makes_the_key(crew: Crew, task: Any) -> None:
     first = task.push({"id": 7, "note": "a"})
     assert task.push({"id": 7, "note": "b"}, fast=True).id == first.id
     assert task.push({"id": 8}).id != first.id
@@ -218,7 +218,7 @@ async def test_a_function_that_raises(crew: Crew) -> None:
 
 
 @pytest.mark.parametrize("key", ["{nobody}", "{}", "{order", "", 5, b"k"])
-async def test_an_impossible_key_is_refused_where_it_is_written(key: Any) -> None:
+async def test_an_invalid_key_is_refused_at_definition(key: Any) -> None:
     def keyed(order: str) -> None: ...
 
     with pytest.raises(ConfigurationError, match="idempotency_key"):
@@ -235,7 +235,7 @@ async def test_a_key_cannot_be_awaited() -> None:
         rl_task(idempotency_key=make)(keyed)
 
 
-async def test_templates_do_not_look_at_annotations_too_early(crew: Crew) -> None:
+async def test_templates_do_not_resolve_annotations_too_early(crew: Crew) -> None:
     """They are checked when the task is defined, and what its annotations name may be defined later."""
     space: dict[str, Any] = {"__name__": __name__}
     exec(inspect.cleandoc(FORWARD), space)
@@ -278,7 +278,7 @@ async def test_a_key_lives_with_its_task_and_then_for_its_ttl(clocked: Crew) -> 
     assert minute.push(1).id != first.id
 
 
-async def test_a_ttl_of_zero_is_for_the_time_the_task_lives(clocked: Crew) -> None:
+async def test_with_a_ttl_of_zero_the_key_is_held_while_the_task_lives(clocked: Crew) -> None:
     @rl_task(idempotent=True, idempotency_ttl=0)
     def once(n: int) -> None: ...
 
@@ -289,7 +289,7 @@ async def test_a_ttl_of_zero_is_for_the_time_the_task_lives(clocked: Crew) -> No
 
 
 @pytest.mark.parametrize("ttl", [-1, -0.001, NAN, float("inf"), "60", True])
-async def test_an_impossible_ttl_is_refused_where_it_is_written(ttl: Any) -> None:
+async def test_an_invalid_ttl_is_refused_at_definition(ttl: Any) -> None:
     with pytest.raises((ConfigurationError, InvalidSubmissionError), match="idempotency_ttl"):
         TaskOptions("t", idempotent=True, idempotency_ttl=ttl)
 
@@ -310,7 +310,7 @@ async def test_the_result_is_there_as_long_as_the_key(clocked: Crew) -> None:
 # --- what a second push gets -------------------------------------------------------------------------------------
 
 
-async def test_a_second_push_gets_the_firsts_receipt_and_its_result(crew: Crew) -> None:
+async def test_a_second_push_gets_the_receipt_and_the_result_of_the_first(crew: Crew) -> None:
     async with crew.working():
         first = await charge.apush("ann")
         assert await first.result(10) == "ann 100 EUR"
@@ -325,7 +325,7 @@ def strict(n: int) -> int:
     return n
 
 
-async def test_or_an_error_that_names_it(crew: Crew) -> None:
+async def test_on_duplicate_raise_names_the_first_task(crew: Crew) -> None:
     first = strict.push(1)
     with pytest.raises(TaskInFlightError, match=rf"{first.id} .* is queued; nothing was pushed") as caught:
         strict.push(1)
@@ -346,7 +346,7 @@ def pushes_strict(n: int) -> None:
 runs: list[int] = []
 
 
-async def test_a_task_that_lets_it_out_has_failed_and_is_not_put_back(crew: Crew) -> None:
+async def test_a_task_that_raises_task_in_flight_error_fails_and_is_not_put_back(crew: Crew) -> None:
     """Its body did run: it would again and again."""
     first = pushes_strict.with_options(priority=1).push(1)
     strict.push(1)
@@ -357,7 +357,7 @@ async def test_a_task_that_lets_it_out_has_failed_and_is_not_put_back(crew: Crew
     assert (record.state, record.reason, runs) == (State.DEAD, "TaskInFlightError", [1])
 
 
-async def test_in_a_bulk_the_error_names_what_was_pushed(crew: Crew) -> None:
+async def test_in_a_bulk_the_error_names_the_tasks_that_were_pushed(crew: Crew) -> None:
     first = strict.push(3)
     with pytest.raises(PartialPushError, match="249 of 250 tasks were accepted") as caught:
         strict.push_many([(n,) for n in range(250)])
@@ -370,7 +370,7 @@ async def test_in_a_bulk_the_error_names_what_was_pushed(crew: Crew) -> None:
     assert crew.count("submitted") == 250
 
 
-async def test_twins_in_one_bulk_are_one_task(crew: Crew) -> None:
+async def test_equal_calls_in_one_bulk_are_one_task(crew: Crew) -> None:
     receipts = charge.push_many([("ann",), ("bob",), {"customer": "ann"}])
     assert receipts[0].id == receipts[2].id != receipts[1].id
     assert [receipt.duplicate for receipt in receipts] == [False, False, True]
@@ -385,7 +385,7 @@ def latest(tenant: str, version: int) -> int:
 
 
 @pytest.mark.parametrize("delay", [0, 3600])
-async def test_a_newer_one_replaces_one_that_waits(crew: Crew, delay: int) -> None:
+async def test_on_duplicate_replace_replaces_a_waiting_task(crew: Crew, delay: int) -> None:
     first = latest.with_options(delay=delay).push("a", 1)
     second = latest.push("a", 2)
     assert (second.id != first.id, second.duplicate) == (True, False)
@@ -399,7 +399,7 @@ async def test_a_newer_one_replaces_one_that_waits(crew: Crew, delay: int) -> No
 
 
 @pytest.mark.parametrize("policy", ["ignore", "", None, 5])
-async def test_there_is_no_other_policy(policy: Any) -> None:
+async def test_an_unknown_policy_is_refused(policy: Any) -> None:
     with pytest.raises(ConfigurationError, match="on_duplicate must be return, raise or replace"):
         TaskOptions("t", on_duplicate=policy)
 
@@ -421,7 +421,7 @@ async def ended(crew: Crew, task_id: str) -> Task:
     return crew.get(task_id)
 
 
-async def test_a_failure_frees_it(crew: Crew) -> None:
+async def test_a_failure_frees_the_key(crew: Crew) -> None:
     async with crew.working():
         first = await fragile.apush("fail")
         with pytest.raises(ValueError, match="it failed"):
@@ -429,7 +429,7 @@ async def test_a_failure_frees_it(crew: Crew) -> None:
         assert (await fragile.apush("fail")).id != first.id
 
 
-async def test_a_retry_keeps_it(crew: Crew) -> None:
+async def test_a_retry_keeps_the_key(crew: Crew) -> None:
     @rl_task(idempotent=True, retries=Retries(attempts=2, backoff=0.3, jitter=0))
     async def flaky(ctx: TaskContext) -> int:
         if ctx.attempt == 1:
@@ -443,7 +443,7 @@ async def test_a_retry_keeps_it(crew: Crew) -> None:
         assert await first.result(10) == 2
 
 
-async def test_a_death_frees_it(crew: Crew) -> None:
+async def test_too_many_deaths_free_the_key(crew: Crew) -> None:
     first = fragile.push("ok")
     boot = crew.join()
     crew.start(boot)
@@ -452,7 +452,7 @@ async def test_a_death_frees_it(crew: Crew) -> None:
     assert fragile.push("ok").id != first.id
 
 
-async def test_a_revival_keeps_it(crew: Crew) -> None:
+async def test_a_revival_keeps_the_key(crew: Crew) -> None:
     first = charge.push("ann")
     boot = crew.join()
     crew.start(boot)
@@ -460,13 +460,13 @@ async def test_a_revival_keeps_it(crew: Crew) -> None:
     assert charge.push("ann").id == first.id
 
 
-async def test_cancelling_what_waits_frees_it(crew: Crew) -> None:
+async def test_cancelling_a_waiting_task_frees_the_key(crew: Crew) -> None:
     first = charge.push("ann")
     assert first.cancel()
     assert charge.push("ann").id != first.id
 
 
-async def test_cancelling_what_runs_frees_it_with_its_owners_answer(crew: Crew) -> None:
+async def test_cancelling_a_running_task_frees_the_key_when_its_worker_answers(crew: Crew) -> None:
     async with crew.working():
         first = await fragile.apush("wait")
         await until(lambda: crew.get(first.id).record.state is State.RUNNING)
@@ -481,7 +481,7 @@ async def test_cancelling_what_runs_frees_it_with_its_owners_answer(crew: Crew) 
         await ended(crew, second.id)
 
 
-async def test_expiring_frees_it(clocked: Crew) -> None:
+async def test_expiry_frees_the_key(clocked: Crew) -> None:
     first = charge.with_options(expires=5).push("ann")
     clocked.advance(5)
     boot = clocked.join()
@@ -491,7 +491,7 @@ async def test_expiring_frees_it(clocked: Crew) -> None:
 
 
 @pytest.mark.parametrize("on_lost", ["bury", "hold"])
-async def test_a_lost_task_that_is_not_retried_keeps_it_until_a_person_decides(crew: Crew, on_lost: Any) -> None:
+async def test_a_lost_task_that_is_not_retried_keeps_the_key(crew: Crew, on_lost: Any) -> None:
     @rl_task(idempotent=True, on_lost=on_lost)
     def pay(n: int) -> None: ...
 

@@ -91,7 +91,7 @@ def test_an_attempt_that_is_lost_gives_up() -> None:
 
 
 @pytest.mark.anyio
-async def test_on_an_event_loop() -> None:
+async def test_a_push_on_an_event_loop_waits_for_the_store() -> None:
     away = Store(RedisConnectionError("away"))
     assert await submit_until_answered(away.answer, ATTEMPT, Durability.MEMORY, asyncio.sleep) == "accepted"
     with pytest.raises(StoreFullError):

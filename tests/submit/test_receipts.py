@@ -96,7 +96,7 @@ def test_a_death_of_an_exception_is_that_exception() -> None:
     assert any("in the worker" in note for note in cause.__notes__)
 
 
-def test_the_last_attempt_is_what_it_died_of() -> None:
+def test_result_raises_the_error_of_the_last_attempt() -> None:
     details = [write_failure(failure_of(error)) for error in (ValueError("first"), KeyError("last"))]
     assert isinstance(cause_of_death(dead("KeyError", *details)), KeyError)
 
@@ -108,14 +108,14 @@ def test_a_hard_timeout_differs_from_a_timeout_raised_by_the_task() -> None:
 
 
 @pytest.mark.parametrize("reason", ["max_resurrections_exceeded", "workers_kept_dying"])
-def test_too_many_deaths_are_reported_as_such(reason: str) -> None:
+def test_too_many_deaths_raise_max_resurrections_exceeded(reason: str) -> None:
     cause = cause_of_death(dead(reason, "its process was killed by signal 9 (SIGKILL)"))
     assert isinstance(cause, MaxResurrectionsExceededError)
     assert "SIGKILL" in cause.message
 
 
 @pytest.mark.parametrize("details", [(), ("lease ran out",), ('{"type":"nowhere:Error","message":"hm"}',)], ids=len)
-def test_a_death_nobody_here_can_name_is_a_dead_task(details: tuple[str, ...]) -> None:
+def test_an_error_class_unknown_here_raises_task_dead_error(details: tuple[str, ...]) -> None:
     cause = cause_of_death(dead("lost", *details))
     assert type(cause) is TaskDeadError
     assert cause.reason == "lost"
@@ -135,7 +135,7 @@ def test_invalid_receipt_arguments_are_reported(client: Client) -> None:
         echo.sync_receipt("nothing").result(timeout="5")  # type: ignore[arg-type]
 
 
-def test_a_receipt_is_its_id(client: Client) -> None:
+def test_receipts_are_equal_by_id(client: Client) -> None:
     one, same, other = SyncTaskReceipt[Any]("a"), SyncTaskReceipt[Any]("a", duplicate=True), SyncTaskReceipt[Any]("b")
     assert one == same != other
     assert len({one, same, other}) == 2
@@ -148,7 +148,7 @@ def test_a_receipt_is_its_id(client: Client) -> None:
     ("status", "nonce", "duplicate"),
     [("new", "", False), ("exists", "", False), ("exists", "n", True), ("duplicate", "", True), ("ended", "n", True)],
 )
-def test_a_push_that_met_itself_is_no_duplicate(status: Any, nonce: str, duplicate: bool) -> None:
+def test_a_push_sent_again_is_no_duplicate_of_itself(status: Any, nonce: str, duplicate: bool) -> None:
     """A fresh id that is already there was this very push, sent again after a lost reply."""
     task = Submission(id="a", name="t", payload=b"", nonce=nonce)
     assert is_duplicate(task, Accepted(status, "a", State.QUEUED, 1)) is duplicate
@@ -176,14 +176,14 @@ def accepted(chunk: list[Submission]) -> list[Accepted]:
     return [Accepted("new", task.id, State.QUEUED, 1) for task in chunk]
 
 
-def test_all_that_were_accepted_come_in_order() -> None:
+def test_receipts_of_accepted_tasks_are_in_order() -> None:
     bulk = bulk_of(150)
     while chunks := bulk.next_piece():
         bulk.answered([accepted(chunk) for chunk in chunks])
     assert [task.id for task in bulk.pushed()] == [*map(str, range(150))]
 
 
-def test_where_some_were_refused_the_error_says_which() -> None:
+def test_the_error_of_a_partial_push_names_the_refused_tasks() -> None:
     bulk = bulk_of(101)
     (first,) = bulk.next_piece()
     bulk.answered([accepted(first)])
@@ -197,7 +197,7 @@ def test_where_some_were_refused_the_error_says_which() -> None:
     assert [*caught.value.outcomes] == [*map(str, range(101))]
 
 
-def test_where_all_were_refused_it_is_that_error() -> None:
+def test_if_all_tasks_are_refused_their_error_is_raised() -> None:
     bulk = bulk_of(101)
     bulk.next_piece()
     bulk.answered([StoreFullError("no room")])
@@ -208,7 +208,7 @@ def test_where_all_were_refused_it_is_that_error() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("way", ["push_many", "apush_many"])
-async def test_when_the_store_fills_up_midway_the_error_names_the_tasks_it_took(
+async def test_if_the_store_fills_up_midway_the_error_names_the_accepted_tasks(
     boot: Boot, settings: Settings, way: str
 ) -> None:
     server = boot(config={"maxmemory-policy": "noeviction"})

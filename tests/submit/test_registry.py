@@ -48,12 +48,12 @@ def python(folder: Path, *args: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_script_is_known_by_its_file_as_for_who_imports_it(project: Path) -> None:
+def test_a_script_has_the_name_under_which_it_is_imported(project: Path) -> None:
     assert python(project, "jobs.py") == "jobs.add jobs.Shop.sell"
     assert python(project, "-c", NAMES.format(module="jobs")) == "jobs.add jobs.Shop.sell"
 
 
-def test_a_script_is_known_by_its_file_wherever_it_is_run_from(project: Path) -> None:
+def test_a_script_has_the_same_name_wherever_it_is_run_from(project: Path) -> None:
     assert python(project.parent, str(project / "jobs.py")) == "jobs.add jobs.Shop.sell"
     loaded = "from relier import registry as r; r.load([{!r}]); print(*(t.name for t in r.known_tasks()))"
     assert python(project.parent, "-c", loaded.format(str(project / "jobs.py"))) == "jobs.add jobs.Shop.sell"
@@ -76,7 +76,7 @@ def test_a_package_run_by_python_m_is_known_by_what_a_worker_imports(project: Pa
     assert python(project, "-m", "shop") == python(project, "-c", NAMES.format(module="shop.__main__"))
 
 
-def test_a_module_that_is_run_and_imported_in_one_process_is_one(project: Path) -> None:
+def test_a_module_run_and_imported_in_one_process_has_one_name(project: Path) -> None:
     """As where a script's helper imports the script."""
     (project / "helper.py").write_text("import jobs\n")
     (project / "jobs.py").write_text("import helper\n" + CODE)
@@ -107,9 +107,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("imported_too", [False, True])
-def test_what_a_script_defines_is_found_by_who_imports_it_and_the_other_way_round(
-    project: Path, imported_too: bool
-) -> None:
+def test_tasks_of_a_script_are_found_by_importers_and_vice_versa(project: Path, imported_too: bool) -> None:
     """Enums in payloads and results, and the exceptions a task died of."""
     (project / "helper.py").write_text("import paint\n")
     (project / "paint.py").write_text(("import helper\n" if imported_too else "") + VALUES)
@@ -149,7 +147,7 @@ def test_a_module_imported_again_replaces_its_tasks() -> None:
     assert registry.find(second.name) is second
 
 
-def test_nobody_knows_a_name_nobody_gave() -> None:
+def test_an_unknown_name_is_not_found() -> None:
     assert registry.find("nobody.knows") is None
 
 

@@ -18,7 +18,7 @@ from relier.task import RlTask
 # --- the decorator ---------------------------------------------------------------------------------------------------
 
 
-def test_a_bare_decorator_and_one_with_options_make_the_same_kind_of_thing() -> None:
+def test_the_decorator_works_with_and_without_options() -> None:
     @rl_task
     def bare(a: int) -> int:
         """Adds one."""
@@ -54,7 +54,7 @@ class Shop:
     ],
     ids=["class", "partial", "lambda", "method"],
 )
-def test_what_a_worker_could_not_find_or_call_is_refused(made: Any, says: str) -> None:
+def test_functions_that_a_worker_could_not_find_or_call_are_refused(made: Any, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         rl_task(made)
     assert registry.find(f"{__name__}.Shop") is None
@@ -119,12 +119,12 @@ def test_no_retries_is_none_at_all() -> None:
         ("que", "queue"),
     ],
 )
-def test_a_typo_is_answered_with_what_was_meant(typo: str, meant: str) -> None:
+def test_a_typo_in_an_option_gets_a_suggestion(typo: str, meant: str) -> None:
     with pytest.raises(ConfigurationError, match=f"there is no option '{typo}'; did you mean {meant}"):
         task_options("shop.charge", {typo: 1})
 
 
-def test_an_option_that_resembles_nothing_is_answered_with_all_there_are() -> None:
+def test_an_unknown_option_gets_a_list_of_all_options() -> None:
     with pytest.raises(ConfigurationError, match=r"there are: .*queue.*schema_version"):
         rl_task(zzz=1)(lambda: None)  # type: ignore[call-overload]
 
@@ -152,7 +152,7 @@ WRONG: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", WRONG, ids=str)
-def test_an_option_that_makes_no_sense_is_refused_where_it_is_written(options: dict[str, Any]) -> None:
+def test_an_invalid_option_is_refused_at_definition(options: dict[str, Any]) -> None:
     with pytest.raises(RelierError):
         task_options("shop.charge", options)
 
@@ -170,7 +170,7 @@ def test_an_option_that_makes_no_sense_is_refused_where_it_is_written(options: d
     ],
     ids=str,
 )
-def test_an_option_of_a_wrong_type_is_refused_where_it_is_written(options: dict[str, Any]) -> None:
+def test_an_option_of_a_wrong_type_is_refused_at_definition(options: dict[str, Any]) -> None:
     with pytest.raises(RelierError):
         task_options("shop.charge", options)
 
@@ -178,12 +178,12 @@ def test_an_option_of_a_wrong_type_is_refused_where_it_is_written(options: dict[
 # --- retries ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_backoff_grows_by_its_factor_up_to_its_most() -> None:
+def test_a_backoff_grows_by_its_factor_up_to_its_limit() -> None:
     retries = Retries(attempts=10, backoff=0.5, factor=3, max_backoff=10, jitter=0)
     assert [retries.delay_ms(n, ValueError()) for n in range(1, 6)] == [500, 1500, 4500, 10_000, 10_000]
 
 
-def test_jitter_takes_up_to_its_share_away() -> None:
+def test_jitter_shortens_a_wait_by_up_to_its_share() -> None:
     retries = Retries(attempts=2, backoff=1, jitter=0.5)
     delays = [retries.delay_ms(1, ValueError()) for _ in range(500)]
     assert all(delay is not None and 500 <= delay <= 1000 for delay in delays)
@@ -208,7 +208,7 @@ def test_a_base_exception_is_not_retried_unless_asked() -> None:
     assert Retries(retry_on=BaseException, jitter=0).delay_ms(1, SystemExit()) == 1000  # type: ignore[arg-type]
 
 
-def test_a_backoff_of_nothing_is_at_once() -> None:
+def test_a_backoff_of_zero_retries_at_once() -> None:
     assert Retries(backoff=0).delay_ms(1, ValueError()) == 0
 
 
@@ -231,7 +231,7 @@ def test_retries_that_cannot_work_are_refused(wrong: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"max_backoff": -1}, {"backoff": float("nan")}, {"max_backoff": float("inf"), "backoff": 1e300}], ids=str
 )
-def test_retries_whose_delay_is_no_time_are_refused(wrong: dict[str, Any]) -> None:
+def test_retries_whose_delay_is_not_a_number_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         Retries(**wrong)
 

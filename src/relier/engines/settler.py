@@ -33,7 +33,7 @@ COMMIT_BYTES = 1024 * 1024
 class Settler:
     """Send the moves that settle one worker's attempts.
 
-    `unsettled` holds the leases whose end the store has not confirmed yet.
+    `unsettled` holds the leases of attempts whose outcome the store has not confirmed yet.
     """
 
     def __init__(self, store: AsyncStore, ledger: Ledger, redact: str = "", events: TaskEvents | None = None) -> None:

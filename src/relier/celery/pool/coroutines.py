@@ -138,7 +138,8 @@ def running_coroutines(body: Callable[..., Any]) -> Callable[..., Any]:
 def is_coroutine_task(task: Any) -> bool:
     """Return whether a task is `async def`.
 
-    `autoretry_for` wraps the function in a plain one and keeps the original.
+    With `autoretry_for`, Celery wraps the function in a plain one and keeps the original. In that case, look at the
+    original.
     """
     return any(
         inspect.iscoroutinefunction(inspect.unwrap(fn)) for fn in (task.run, getattr(task, "_orig_run", None)) if fn

@@ -1,4 +1,4 @@
-"""Keep the broker from delaying tasks: limit its connections in time, or cut them when Celery's main thread hangs.
+"""Keep the broker from delaying tasks: set timeouts on its connections, and cut them when Celery's main thread hangs.
 
 Celery's main thread makes blocking calls to its broker: it looks for unacknowledged messages, checks the health of its
 connections and closes them. A broker that does not answer blocks that thread, and so the pool, which gets its tasks

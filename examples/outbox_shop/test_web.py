@@ -14,7 +14,7 @@ def tables():
 
 @pytest.fixture
 def relier_outbox_bind():
-    return engine  # what the fixtures below look through
+    return engine  # the fixtures below read through this engine
 
 
 def test_an_order_is_packed(assert_task_sent, drain_outbox):
@@ -24,7 +24,7 @@ def test_an_order_is_packed(assert_task_sent, drain_outbox):
     assert call.run() == "a parcel with tea"
 
 
-def test_a_refused_one_is_not(assert_task_sent):
+def test_a_refused_order_is_not_packed(assert_task_sent):
     with pytest.raises(HTTPException):
         place("tea", card="bad")
     assert_task_sent(pack, times=0)

@@ -11,7 +11,7 @@ def place(item: str, card: str = "good") -> dict[str, int | str]:
     with open_session() as session, session.begin():
         order = Order(item=item)
         session.add(order)
-        session.flush()  # it gets its id
+        session.flush()  # the order gets its id
         receipt = pack.push_in(session, order.id)
         if card == "bad":
             raise HTTPException(402, "the card was refused")

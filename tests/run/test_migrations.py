@@ -254,7 +254,7 @@ async def test_an_unknown_task_is_buried_after_ten_minutes_without_a_worker(crew
         crew.command("HSET", more, "since", since)  # as if it were that long ago
         dead = await died(crew, receipt.id)
     assert dead.record.reason == "SchemaMigrationError"
-    with pytest.raises((SchemaMigrationError, TaskDeadError), match="newer code pushed it"):
+    with pytest.raises((SchemaMigrationError, TaskDeadError), match="newer code pushed the task"):
         receipt.result(1)
 
 

@@ -95,7 +95,7 @@ def open_attempt(
         return PutBack(
             SchemaMigrationError(
                 f"the payload has schema version {envelope.schema_version}, this code knows "
-                f"{task.options.schema_version}: newer code pushed it, and it waits for a worker with that code"
+                f"{task.options.schema_version}: newer code pushed the task, which waits for a worker with that code"
             )
         )
     try:

@@ -42,8 +42,8 @@ class RelayOptions:
                 raise ConfigurationError(f"{what} must be at least 1, not {getattr(self, what)}")
         if self.batch_size > LARGEST_BATCH:
             raise ConfigurationError(
-                f"batch_size must be at most {LARGEST_BATCH}, not {self.batch_size}: one statement closes a batch, and "
-                f"databases limit the values of a statement; start more relays instead"
+                f"batch_size must be at most {LARGEST_BATCH}, not {self.batch_size}: one statement deletes the rows "
+                f"of a batch, and databases limit the number of values in a statement; start more relays instead"
             )
         for what in (
             "shutdown_timeout",

@@ -117,8 +117,8 @@ class PendingRows:
     def _savepoint_opens(self, connection: Connection, _: str | None) -> None:
         """Insert pending rows before the connection opens its own savepoint: rows pushed earlier do not belong to it.
 
-        If the session opens the savepoint, the session's new transaction does not hold the connection yet, and `_began`
-        has already inserted the rows.
+        If the session itself opens the savepoint, there is nothing to do here: `_began` has already inserted the rows.
+        This case is recognised because the session's innermost transaction does not hold the connection yet.
         """
         session = self._session()
         at = None if session is None else innermost(session)

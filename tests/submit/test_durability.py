@@ -158,9 +158,9 @@ async def test_the_doctor_refuses_replicated_if_it_cannot_be_confirmed(
     (fine,) = doctor(own, code=0, **level, RELIER_REDIS_REPLICAS="1")
     assert (fine["level"], fine["says"]) == ("ok", "Durability is replicated; 1 replica connected.")
     (unknown,) = doctor(own, code=1, **level)
-    assert "how many replicas could be promoted is not known: every push would be refused" in unknown["says"]
+    assert "the number of replicas that could be promoted is unknown: every push would be refused" in unknown["says"]
     (none,) = doctor(own, code=1, **level, RELIER_REDIS_REPLICAS="0")
-    assert "there are to be 0 replicas" in none["says"]
+    assert "the number of replicas is 0" in none["says"]
     (gone,) = doctor(own, code=1, **level, RELIER_REDIS_REPLICAS="2")
     assert "1 replica is connected, not 2" in gone["says"]
     boot(config={"replicaof": f"127.0.0.1 {master.port}"})

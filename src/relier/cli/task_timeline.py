@@ -223,7 +223,7 @@ def _queued(record: Record, around: Surroundings) -> Iterator[TimelineEntry]:
 
 
 def _attention(queue: str, workers: WorkerView) -> Iterator[TimelineEntry]:
-    """Say which workers could run it."""
+    """Say which workers could run the task."""
     listening = workers.listening(queue)
     if not workers.alive:
         yield TimelineEntry("No worker is alive. Start one with `rl worker`.")

@@ -264,7 +264,7 @@ def text(raw: Any) -> str:
 
 
 def number(raw: Any) -> int:
-    """A whole number out of a reply or a field; 0 where there is none or it is broken."""
+    """Return a whole number from a reply or a field, or 0 if it is missing or invalid."""
     try:
         return int(raw or 0)
     except ValueError:
@@ -297,7 +297,7 @@ def read_spec(raw: bytes) -> Spec:
 
 
 def read_record(task_id: str, raw: bytes, more: Mapping[str, str] | None = None) -> tuple[Record, bytes]:
-    """A record and what follows it: its payload or result. CorruptRecordError for what is none."""
+    """Return a record and its payload or result. Raise CorruptRecordError if the record cannot be read."""
     try:
         core, spec, queue, name, body = raw.split(b"\n", 4)
         state, version, fence, owner, attempt, flags, moved = core.decode().split()

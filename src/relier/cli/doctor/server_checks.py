@@ -147,9 +147,13 @@ def _cannot_sync(who: str, found: Capabilities) -> CheckResult | None:
 
 
 def _cannot_replicate(who: str, pinned: int | None, online: int) -> CheckResult | None:
-    """`replicated` holds only where every replica that could be promoted confirms: none may be left uncounted."""
+    """Return why `replicated` cannot be kept, or None. Every replica that could be promoted must confirm a write."""
     if not pinned:
-        why = "how many replicas could be promoted is not known" if pinned is None else "there are to be 0 replicas"
+        why = (
+            "the number of replicas that could be promoted is unknown"
+            if pinned is None
+            else "the number of replicas is 0"
+        )
         return bad(
             "durability",
             f"{who}, but {why}: every push would be refused.",

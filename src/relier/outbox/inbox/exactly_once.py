@@ -86,7 +86,7 @@ class Blocks:
         self._transactions.append(transaction)
 
     def broken(self) -> ExactlyOnceError | None:
-        """Return the error of an attempt that ended well but did not commit its block. The engine calls this."""
+        """Return the error of an attempt that ended normally but did not commit its block. The engine calls this."""
         states = {transaction.state for transaction in self._transactions}
         for transaction in self._transactions:
             transaction.close()

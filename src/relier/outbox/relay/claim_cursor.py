@@ -17,7 +17,8 @@ SOONEST_S = 0.005  # the shortest such pause
 
 
 class ClaimCursor:
-    """`longest`: the longest time that a late commit may wait for a full claim (s)."""
+    """Where the next claim of a relay starts. `longest`: the longest time that a late commit may wait for a full claim
+    (s)."""
 
     def __init__(self, clock: Callable[[], float], longest: float) -> None:
         self._clock = clock

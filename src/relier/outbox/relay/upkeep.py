@@ -32,7 +32,7 @@ def left_alone(found: Collection[KindBacklog], taken: Collection[str]) -> list[K
 
 
 class Upkeep:
-    """`kinds`: the kinds of rows that the relay claims."""
+    """Does a relay's periodic work. `kinds`: the kinds of rows that the relay claims."""
 
     def __init__(
         self,

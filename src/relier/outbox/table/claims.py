@@ -49,7 +49,7 @@ FORCED = {"mysql": " FORCE INDEX (PRIMARY)"}  # without this, MySQL scans a tabl
 
 
 class RowClaims:
-    """RowClaims rows that match `where`, in which `r` is the table. `sql` completes a statement."""
+    """Claims rows that match `where`, in which `r` is the table. `sql` completes a statement."""
 
     def __init__(self, dialect: str, sql: Callable[[str], str], *, ordered: bool) -> None:
         self._dialect = dialect

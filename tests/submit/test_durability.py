@@ -191,7 +191,7 @@ async def test_the_doctor_checks_the_durability_of_tasks(server: Server, setting
     assert [check["level"] for check in told] == ["ok", "ok", "bad"]
     assert asked.returncode == 1
     assert told[2]["says"].startswith(
-        "Task tests.support.jobs.durability_levels.everywhere asks for replicated, but how many replicas"
+        "Task tests.support.jobs.durability_levels.everywhere asks for replicated, but the number of replicas"
     )
     wrong = CliRunner(env=environment(settings)).invoke(rl, ["doctor", "tests.support.jobs.nowhere"])
     assert wrong.exit_code == 1

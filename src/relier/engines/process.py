@@ -108,7 +108,7 @@ class StopSignals:
         loop.call_later(LISTEN_S, self.listen, loop, orders)
 
 
-async def work(settings: Settings, options: WorkerOptions, signals: StopSignals, pipe: int | None) -> int:
+async def work(settings: Settings, options: WorkerOptions, signals: StopSignals, pipe: int | None = None) -> int:
     client = Client(settings)
     use_client(client)
     worker = Worker(client, options)

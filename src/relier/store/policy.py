@@ -17,8 +17,9 @@ LONGEST_PAUSE = 1.0
 class AttemptError(Exception):
     """Say why one attempt failed, how to react, and which `error` the caller gets if every attempt fails.
 
-    `retry`: another attempt makes sense. `new_lookup`: look up the master again first. `load_script`: a script must be
-    loaded, which needs no pause. `sent`: the server may have run the request; False if it was not sent, or was refused.
+    `retry`: another attempt makes sense. `new_lookup`: look up the master again first. `load_script`: load a script
+    first, and try again without a pause. `sent`: the server may have run the request. It is False if the request was
+    never sent, or if the server refused it.
     """
 
     def __init__(

@@ -196,7 +196,7 @@ class TaskReceipt(Receipt[R]):
     async def cancel(self) -> bool:
         """Cancel the task: at once if it waits, at its worker's next heartbeat if it runs.
 
-        Return False if the task ended before, other than by cancellation.
+        Return True if the task is cancelled or was asked to stop, and False if it had already ended in another way.
         """
         return await self._cancel(self._client.awaiting)
 

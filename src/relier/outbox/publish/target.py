@@ -1,7 +1,7 @@
-"""Targets of rows. A target publishes rows and returns the outcome of each. It never touches the database.
+"""Targets: where a relay publishes rows. A target returns the outcome of each row. It never touches the database.
 
-The ledger accepts an id once, so a row that is sent again is not a second task. A Celery broker (relier.celery)
-delivers at least once.
+One target is the ledger. It accepts an id only once, so a row that is sent twice is still one task. The other is a
+Celery broker (relier.celery), which delivers at least once.
 """
 
 from __future__ import annotations
@@ -193,8 +193,7 @@ def _sendable(row: Row) -> RowBody:
     if row.age_ms > TOMB_MS and row.claims > 1:
         raise MayHaveRunError(
             f"the row is {row.age_ms / 86_400_000:.1f} days old and was tried before; the ledger may have forgotten "
-            f"its id, so that sending the row could run the task twice; check what the task did, then replay or "
-            "purge it"
+            "its id, so sending the row could run the task twice; check what the task did, then replay or purge the row"
         )
     return body_of(row)
 

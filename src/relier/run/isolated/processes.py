@@ -128,8 +128,8 @@ class IsolatedProcess:
     async def _next_message(self, kind: Any) -> Any:
         """Return the child's next message, or None if there will be no more.
 
-        The end of the child process also ends its messages: processes that a task started may keep the connection open
-        for ever.
+        Messages end when the child process exits, even if the connection stays open: processes that a task started may
+        hold it open for ever.
         """
         reading = background.start(asyncio.get_running_loop(), unpack(self._reader, kind))
         try:

@@ -7,7 +7,7 @@ PutBack   not for this worker     retry without using up an attempt, for at most
 Crowded   no process is free      retry without using up an attempt, after some seconds (up to half a minute while no
                                   process becomes idle), on any worker
 Died      its own process died    forfeit: the task is revived at once, and the death counts
-HandBack  told to stop            release: no attempt is used up; a task that a person cancelled ends here
+HandBack  told to stop            release: no attempt is used up; a task whose cancellation was requested ends here
 Gone      the lease is lost       no move: another attempt has the task
 Again     asks to run again       retry, with another call if the outcome names one
 """

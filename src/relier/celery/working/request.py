@@ -286,7 +286,7 @@ class LedgerRequest(Request):
             self.job.settle(Revoked())
 
     def cancel_unstarted(self) -> None:
-        """Cancel the task because of `rl cancel`, before the pool has started it."""
+        """Cancel the task, as requested, before the pool has started it."""
         if not self._already_revoked:
             self._announce_revoked("revoked", False, None, False)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from relier.cli import dead_letter_selection
-from relier.cli.dead_letter_selection import SelectedTask, apply_move
+from relier.cli import task_selection
 from relier.cli.session import Session
+from relier.cli.task_selection import SelectedTask, apply_move
 from relier.envelope import open_envelope
 from relier.errors import RedisConnectionError
 from relier.settings import Settings
@@ -28,13 +28,13 @@ def test_the_list(desk: Desk, run: Run, run_json: RunJson) -> None:
     assert answer["total"] == 2
     told = [(task["id"], task["name"], task["reason"], task["message"], task["attempt"]) for task in answer["tasks"]]
     assert told == [
-        (first, "shop.charge", "ValueError", "no such customer", 1),
         (second, "shop.old", "UnknownTaskError", "no task of that name", 1),
+        (first, "shop.charge", "ValueError", "no such customer", 1),
     ]
     assert run("dlq").stdout.splitlines()[-1] == "2 of 2 dead letters."
     for how in (["--reason", "UnknownTaskError"], ["--name", "shop.old"], ["--queue", "mail"]):
         assert [task["id"] for task in run_json("dlq", *how)["tasks"]] == [second]
-    assert run("dlq", "--reason", "Nothing").stdout.startswith("No dead letters that match in ")
+    assert run("dlq", "--reason", "Nothing").stdout.startswith("No dead letters with reason 'Nothing' in ")
 
 
 def test_show(desk: Desk, run: Run, run_json: RunJson) -> None:
@@ -155,7 +155,7 @@ def test_many_are_not_touched_unasked(desk: Desk, run: Run, verb: str) -> None:
 def test_a_terminal_asks_for_confirmation(
     desk: Desk, run: Run, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, left: int
 ) -> None:
-    monkeypatch.setattr(dead_letter_selection, "is_interactive", lambda: True)
+    monkeypatch.setattr(task_selection, "is_interactive", lambda: True)
     desk.dead()
     desk.dead()
     result = run("dlq", "discard", "--all", input=answer)

@@ -233,7 +233,7 @@ def test_a_worker_that_does_not_claim_is_reported(owned: int, told: int) -> None
     assert len(says) == told
     if told:
         assert says[0].startswith(
-            "Worker deaf sends heartbeats and has free slots, but has not asked for work for 16 m 40 s"
+            "Worker deaf sends heartbeats and has free slots, but has not asked for work for 16 min 40 s"
         )
 
 
@@ -241,7 +241,7 @@ def test_tasks_that_wait_for_long() -> None:
     queue = QueueStats("default", 3, 0, 9_000_000, False, 0)
     stats = stats_of(WorkerStats("b", 4000, 0, "{}", 9_999_000, "", 1), queues=(queue,))
     says = only(list(ledger_checks.check_queues(stats, WorkerView(stats, 5.0))), "warn")
-    assert says == ["The oldest waiting task was queued 16 m ago (queue 'default')."]
+    assert says == ["The oldest waiting task was queued 16 min ago (queue 'default')."]
 
 
 # --- a store that was emptied ------------------------------------------------------------------------------------

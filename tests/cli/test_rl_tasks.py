@@ -6,9 +6,10 @@ import io
 import json
 from typing import Any
 
+import click
 import pytest
 
-from relier.cli import output
+from relier.cli import output, table
 from relier.cli.worker_view import WorkerView
 from relier.ledger.stats import Stats, WorkerStats
 from relier.states import State
@@ -16,7 +17,7 @@ from tests.support.cli_desk import Desk, Run, RunJson
 
 FIELDS = {
     "id", "name", "queue", "state", "priority", "attempt", "owner", "reason", "version", "accepted_ms", "changed_ms",
-    "expires_ms", "durability", "key", "asked_to_cancel",
+    "expires_ms", "durability", "key", "asked_to_cancel", "retries", "deaths", "resurrections", "due_ms",
 }  # fmt: skip
 
 
@@ -31,11 +32,11 @@ def test_tasks_in_every_state(desk: Desk, run: Run, run_json: RunJson) -> None:
     ids = desk.one_of_each()
     answer = run_json("tasks")
     assert {task["state"]: task["id"] for task in answer["tasks"]} == ids
-    assert answer.keys() == {"namespace", "tasks", "corrupt", "cursor"}
+    assert answer.keys() == {"namespace", "tasks", "corrupt", "cursor", "totals"}
     assert all(task.keys() == FIELDS for task in answer["tasks"])
-    table = run("tasks").stdout
-    assert all(task in table for task in ids.values())
-    assert "ValueError" in table
+    shown = run("tasks").stdout
+    assert all(task in shown for task in ids.values())
+    assert "ValueError" in shown
 
 
 @pytest.mark.parametrize("state", [state.value for state in State])
@@ -49,7 +50,7 @@ def test_tasks_by_queue_and_name(desk: Desk, run: Run, run_json: RunJson) -> Non
     desk.push(queue="mail")
     desk.push(name="shop.mail")
     assert sorted(ids_of(run_json("tasks", "--queue", "mail", "--name", "shop.mail"))) == sorted(mine)
-    assert run("tasks", "--queue", "none").stdout.startswith("No tasks of queue 'none' in ")
+    assert run("tasks", "--queue", "none").stdout.startswith("No tasks in queue 'none' in ")
 
 
 @pytest.mark.parametrize(
@@ -179,9 +180,9 @@ def test_workers(desk: Desk, run: Run, run_json: RunJson) -> None:
     assert (first["owned"], first["health"], first["version"]) == (1, "alive", "0.1.0")
     assert first["lease_left_ms"] > 0
     assert (workers[silent]["queues"], workers["odd"]["host"]) == (None, None)
-    table = run("workers").stdout
-    assert desk.boot in table
-    assert "1/4" in table
+    shown = run("workers").stdout
+    assert desk.boot in shown
+    assert "1/4" in shown
 
 
 def stats_of(*workers: WorkerStats) -> Stats:
@@ -222,29 +223,47 @@ def test_the_workers_of_a_queue_are_listed() -> None:
 ID = "01a1ddd643527871a4736346a795673b"
 
 
-@pytest.mark.parametrize("width", [30, 49, 80, 200])
-def test_ids_are_never_cut(width: int) -> None:
-    """What a table shows can be copied into the next command; other columns give way."""
+@pytest.mark.parametrize("width", [40, 64, 84, 200])
+def test_a_table_fits_the_terminal(width: int) -> None:
+    """Names and states stay whole: other texts are cut, columns are left out, and last a name is folded."""
     screen = io.StringIO()
-    row = (ID, "shop.charge_the_customer", "ValueError", "something long " * 9, "06:31:25 (1.1 s ago)")
-    output.rich_table(("ID", "NAME", "REASON", "MESSAGE", "DIED"), [row], ids=("ID",), width=width, file=screen)
-    lines = screen.getvalue().splitlines()
-    assert len(lines) == 2
-    assert ID in lines[1]
-    assert "some" in lines[1]
+    row = (ID, "shop.charge_the_customer", "dead", "06:31:25", "something long " * 9)
+    headers = ("ID", "NAME", "STATE", "WHEN", "MESSAGE")
+    table.terminal_table(headers, [row], optional=("WHEN",), width=width, file=screen)
+    lines = [click.unstyle(line) for line in screen.getvalue().splitlines()]
+    assert max(map(len, lines)) <= width
+    assert lines[1].startswith(f"{ID[:16]} ")
+    assert " dead" in lines[1]
+    assert ("WHEN" in lines[0], "some" in lines[1]) == (width >= 84, width >= 64)
+    if width >= 64:
+        assert row[1] in lines[1]
+    else:  # there is no room for it in one line
+        start, end = lines[0].index("NAME"), lines[0].index("STATE")
+        assert "".join(line[start:end].strip() for line in lines[1:]) == row[1]
+
+
+def test_ids_are_shortened_as_far_as_they_differ() -> None:
+    other = ID[:20] + "0" * 12
+    assert table.short_ids([ID]) == [ID[:16]]
+    assert table.short_ids([ID, other]) == [ID[:23], other[:23]]
+    assert table.short_ids(["order-1", "order-1:again"]) == ["order-1", "order-1:again"]
+    assert table.short_ids(["3f2a9c1d-8b4e-4c55-9a0b-1234567890ab"]) == ["3f2a9c1d-8b4e-4c"]
+    assert table.short_ids(["web1.42.0f9d1c", "web1.42.0f9d2c"]) == ["web1.42.0f9d1c", "web1.42.0f9d2c"]
+    assert table.short_ids(["web1.42.0f9d1c77", "web2.7.aa"]) == ["web1.42.0f", "web2.7.aa"]
 
 
 def test_a_long_message_does_not_widen_other_rows_in_a_pipe() -> None:
-    long, short = output.plain_table(("ID", "MESSAGE", "DIED"), [(ID, "x" * 3000, "now"), (ID, "y", "now")])[1:]
+    long, short = table.plain_table(("ID", "MESSAGE", "DIED"), [(ID, "x" * 3000, "now"), (ID, "y", "now")])[1:]
     assert "x" * 3000 in long
+    assert ID in long
     assert len(short) < 200
 
 
 def test_names_cannot_steer_the_terminal(desk: Desk, run: Run) -> None:
     desk.push(name="\x1b[2Jevil[red]")
-    table = run("tasks").stdout
-    assert "\x1b" not in table
-    assert "\\x1b[2Jevil[red]" in table
+    shown = run("tasks").stdout
+    assert "\x1b" not in shown
+    assert "\\x1b[2Jevil[red]" in shown
 
 
 @pytest.mark.parametrize(
@@ -254,10 +273,10 @@ def test_names_cannot_steer_the_terminal(desk: Desk, run: Run) -> None:
         (999, "999 ms"),
         (2_100, "2.1 s"),
         (59_400, "59 s"),
-        (60_000, "1 m"),
-        (205_000, "3 m 25 s"),
+        (60_000, "1 min"),
+        (205_000, "3 min 25 s"),
         (3_600_000, "1 h"),
-        (86_399_000, "23 h 59 m"),
+        (86_399_000, "23 h 59 min"),
         (90_000_000, "1 d 1 h"),
         (8_640_000_000, "100 d"),
     ],
@@ -268,6 +287,6 @@ def test_spans(ms: int, text: str) -> None:
 
 def test_ages() -> None:
     assert output.ago(1_000_000, 1_000_500) == "just now"
-    assert output.ago(1_000_000, 1_205_000) == "3 m ago"
-    assert output.ago(1_205_000, 1_000_000) == "in 3 m"
+    assert output.ago(1_000_000, 1_205_000) == "3 min ago"
+    assert output.ago(1_205_000, 1_000_000) == "in 3 min"
     assert output.when(0, 5) == ""

@@ -88,7 +88,7 @@ def test_a_worker_that_is_not_registered_any_more(desk: Desk, run: Run) -> None:
 def test_a_done_task(desk: Desk, run: Run) -> None:
     lines = story(run, desk.done(b"12345"))
     has(lines, "It was done at ", f"attempt 1 on worker {desk.boot}, with a result of 5 bytes.")
-    has(lines, "Its record is kept until ", "(in 59 m)")
+    has(lines, "Its record is kept until ", "(in 59 min)")
     has(story(run, desk.done(None)), "with no result.")
 
 

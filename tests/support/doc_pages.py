@@ -42,7 +42,7 @@ CHANGES = re.compile(
 
 ID = re.compile(r"\b[0-9a-f]{32}\b")
 BOOT = re.compile(r"\b([\w-]+)\.(\d+)\.[0-9a-f]{5,}\b")
-SPAN = r"\d[\d.,]* (?:ms|s|m|h|d)\b(?: \d+ [smhd]\b)?"
+SPAN = r"\d[\d.,]* (?:ms|s|min|h|d)\b(?: \d+ (?:s|min|h)\b)?"
 VARIES = [
     (re.compile(r"\b(?:\d{4}-\d\d-\d\d|[A-Z][a-z]{2} \d\d) (?=\d\d:)"), ""),
     (re.compile(r"\d\d:\d\d:\d\d(?:,\d+)?"), "<time>"),

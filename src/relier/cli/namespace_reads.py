@@ -6,12 +6,15 @@ They use the libraries of the ledger's own scripts, so that both read a record i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import relier.ledger.ledger
 from relier.ledger import defaults, keys
+from relier.ledger.records import Record
+from relier.ledger.replies import pairs, read_record, text
 from relier.store.scripts import Scripts
 
 if TYPE_CHECKING:
@@ -30,6 +33,34 @@ def load_read_scripts() -> Scripts:
     return Scripts(own, keys.SPELLED | defaults.SPELLED, replace=libraries)
 
 
+class Place(NamedTuple):
+    """Where a task stands in an index: places compare as the index orders them."""
+
+    score: float
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """One task in an index. `score` is as the store writes it; `record` is None if it cannot be read."""
+
+    place: Place
+    score: str
+    record: Record | None
+
+    @property
+    def cursor(self) -> str:
+        return f"{self.score} {self.place.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPage:
+    """One page of an index. `cursor`: where the next one begins, empty at the end."""
+
+    entries: tuple[IndexEntry, ...]
+    cursor: str
+
+
 class NamespaceReads:
     """Short reads of a namespace. Each is atomic, and none blocks the server for long."""
 
@@ -43,22 +74,37 @@ class NamespaceReads:
 
     def scan(self) -> Iterator[list[bytes]]:
         """Yield the keys of the namespace in chunks. A key that exists throughout is seen at least once."""
-        pattern = b"".join(b"\\" + bytes([c]) if c in b"*?[]\\^" else bytes([c]) for c in self.prefix) + b"*"
+        return (chunk for found in self.scan_for(self.prefix) for chunk in chunks(found))
+
+    def scan_for(self, beginning: bytes, count: int = SCAN_COUNT) -> Iterator[list[bytes]]:
+        """Yield the keys with this beginning: those among the next `count` keys of the store each time, maybe none."""
         cursor = b"0"
         while True:
-            cursor, found = self._store.command("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT, retry=True)
-            yield from chunks(found)
+            pattern = matching(beginning)
+            cursor, found = self._store.command("SCAN", cursor, "MATCH", pattern, "COUNT", count, retry=True)
+            yield found
             if cursor == b"0":
                 return
 
-    def members(self, index: bytes) -> Iterator[list[bytes]]:
-        """Yield the members of a sorted set in chunks."""
-        cursor = b"0"
+    def members(self, index: bytes, beginning: bytes = b"") -> Iterator[list[bytes]]:
+        """Yield the members of a sorted set, those with a beginning, in chunks."""
+        cursor, pattern = b"0", matching(beginning)
         while True:
-            cursor, flat = self._store.command("ZSCAN", index, cursor, "COUNT", SCAN_COUNT, retry=True)
+            words = (cursor, "MATCH", pattern, "COUNT", SCAN_COUNT) if beginning else (cursor, "COUNT", SCAN_COUNT)
+            cursor, flat = self._store.command("ZSCAN", index, *words, retry=True)
             yield from chunks(flat[::2])
             if cursor == b"0":
                 return
+
+    def size(self) -> int:
+        """Return the number of keys in the store, of all namespaces."""
+        return int(self._store.command("DBSIZE", retry=True))
+
+    def page(self, index: str, of: str, cursor: str, most: int, name: str, *, newest_first: bool) -> IndexPage:
+        """Return one page of an index (see lua/page.lua), with the tasks of one name if one is given."""
+        begin = cursor.encode("utf-8", "surrogateescape")
+        after, *rows = self.script("page", index, of, begin, most, name, "down" if newest_first else "up")
+        return IndexPage(tuple(map(_entry, rows)), after.decode("utf-8", "surrogateescape"))
 
     def keys(self, asked: Sequence[tuple[str, bytes, bytes]]) -> list[list[Any]]:
         """Return type, time to live and facts (see lua/keys.lua) for each (kind, per, key)."""
@@ -73,6 +119,20 @@ class NamespaceReads:
     def last_history_lines(self, ids: Sequence[str]) -> list[bytes]:
         """Return the last history line of each task, empty if it has none."""
         return [line for some in chunks(ids) for line in self.script("last", *some)]
+
+
+def matching(beginning: bytes) -> bytes:
+    """Return the pattern that matches everything with this beginning."""
+    return b"".join(b"\\" + bytes([c]) if c in b"*?[]\\^" else bytes([c]) for c in beginning) + b"*"
+
+
+def _entry(row: Sequence[Any]) -> IndexEntry:
+    task_id, score, head, more = row
+    place, written = Place(float(score), text(task_id)), text(score)
+    if head == b"corrupt":
+        return IndexEntry(place, written, None)
+    words = {field: text(value) for field, value in pairs(more)}
+    return IndexEntry(place, written, read_record(place.id, head, words)[0])
 
 
 def chunks(items: Iterable[T], size: int = AT_ONCE) -> Iterator[list[T]]:

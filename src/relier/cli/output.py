@@ -1,20 +1,21 @@
-"""Format output: times with their age, one-line texts, tables and JSON."""
+"""Format output: times with their age, one-line texts, sentences, JSON and progress bars. Tables: table.py."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
 LONGEST_CELL = 100
-LEAST_CELL = 16  # preferred minimum width of a column
-LEAST_BESIDE_IDS = 6  # minimum width where ids need the room
-GAP = 2
+INDENT = "  "
+WORTH_A_BAR = 500  # shorter work is done before anybody reads a progress bar
 
 
 # --- times -------------------------------------------------------------------------------------------------------
@@ -35,7 +36,7 @@ def span(ms: float) -> str:
     seconds = ms / 1000
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    for unit, size, smaller, part in (("m", 60, "s", 1), ("h", 3600, "m", 60), ("d", 86400, "h", 3600)):
+    for unit, size, smaller, part in (("min", 60, "s", 1), ("h", 3600, "min", 60), ("d", 86400, "h", 3600)):
         if seconds < size * (24 if unit == "h" else 60) or unit == "d":
             rest = int(seconds % size // part)
             return f"{int(seconds // size)} {unit}" + (f" {rest} {smaller}" if rest else "")
@@ -48,7 +49,8 @@ def ago(ms: int, now_ms: int) -> str:
     if abs(gap) < 1000:
         return "just now"
     number, unit, *_ = span(abs(gap)).split()
-    return f"{number} {unit} ago" if gap > 0 else f"in {number} {unit}"
+    whole = number.partition(".")[0]
+    return f"{whole} {unit} ago" if gap > 0 else f"in {whole} {unit}"
 
 
 def when(ms: int, now_ms: int) -> str:
@@ -79,6 +81,13 @@ def plural(n: int, thing: str, things: str = "") -> str:
     return f"{n:,} {thing if n == 1 else things or thing + 's'}"
 
 
+def common_beginning(texts: Sequence[str]) -> str:
+    """Return what all the texts begin with."""
+    first, last = min(texts, default=""), max(texts, default="")
+    same = (n for n, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1])
+    return first[: next(same, min(len(first), len(last)))]
+
+
 # --- output ------------------------------------------------------------------------------------------------------
 
 
@@ -86,52 +95,27 @@ def print_json(document: Any) -> None:
     click.echo(json.dumps(document, indent=2, ensure_ascii=False, default=str))
 
 
-def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, ids: Sequence[str] = ("ID",)) -> None:
-    """Print a table. In a terminal rows are truncated to fit, except `ids`; in a pipe nothing is truncated."""
-    if sys.stdout.isatty():
-        rich_table(headers, rows, ids=ids, width=shutil.get_terminal_size().columns)
-    else:
-        click.echo("\n".join(plain_table(headers, rows)))
+def print_json_line(document: Any) -> None:
+    """Print a document on one line, for output that goes on."""
+    click.echo(json.dumps(document, ensure_ascii=False, default=str))
 
 
-def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    cells = [headers, *([printable(" ".join(cell.split())) for cell in row] for row in rows)]
-    # A very long cell sticks out; otherwise it would pad every other row.
-    widths = [min(LONGEST_CELL, max(map(len, column))) for column in zip(*cells, strict=True)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
-    return [line.rstrip() for line in lines]
+def screen_width() -> int | None:
+    """Return the width of the terminal, or None if the output goes elsewhere."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def rich_table(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], *, ids: Sequence[str], width: int, file: Any = None
-) -> None:
-    """Print a table for a terminal. Ids are never truncated, because people copy them; other columns shrink."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    cells = [[one_line(cell) for cell in row] for row in rows]
-    whole = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
-    fixed = [header in ids for header in headers]
-    least = [wide if is_id else min(wide, LEAST_CELL) for wide, is_id in zip(whole, fixed, strict=True)]
-    widths = fit(whole, fixed, width, LEAST_CELL) or fit(whole, fixed, width, LEAST_BESIDE_IDS) or least
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
-    for header, wide in zip(headers, widths, strict=True):
-        table.add_column(header, width=wide, no_wrap=True, overflow="ellipsis")
-    for row in cells:
-        table.add_row(*map(Text, row))
-    width = max(width, sum(widths) + GAP * len(widths))
-    console = Console(file=file, width=width, highlight=False, force_terminal=True if file else None)
-    console.print(table)
+def print_sentences(sentences: Iterable[str]) -> None:
+    """Print each sentence on a line of its own. In a terminal, lines break between words."""
+    width = screen_width()
+    for text in sentences:
+        broken = textwrap.wrap(text, width, subsequent_indent=INDENT, break_on_hyphens=False) if width else [text]
+        click.echo("\n".join(broken))
 
 
-def fit(widths: Sequence[int], fixed: Sequence[bool], room: int, least: int) -> list[int] | None:
-    """Return widths that fit, shrinking the widest column first, down to `least`. None if that is not enough."""
-    fitting = list(widths)
-    room -= GAP * (len(widths) - 1)
-    while sum(fitting) > room:
-        n = max(range(len(fitting)), key=lambda i: 0 if fixed[i] else fitting[i])
-        if fixed[n] or fitting[n] <= least:
-            return None
-        fitting[n] -= 1
-    return fitting
+@contextmanager
+def progress_bar(label: str, total: int, *, always: bool = False) -> Iterator[Callable[[int], None]]:
+    """Show how far long work is, and pass a function that reports steps. Only on a terminal, and on stderr."""
+    hidden = not sys.stderr.isatty() or (total < WORTH_A_BAR and not always)
+    with click.progressbar(length=total, label=label, file=sys.stderr, hidden=hidden) as bar:
+        yield bar.update

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from relier.cli.output import printable
-from relier.cli.session import Session
+from relier.cli.session import CommandFailure, Exit, Session
 from relier.envelope import open_envelope, reseal
 from relier.errors import PayloadIntegrityError
 from relier.failure import read_failure, redacted, write_failure
@@ -77,6 +77,25 @@ def with_redacted_failures(session: Session, task: Task) -> Task:
         for entry in task.history
     )
     return msgspec.structs.replace(task, history=history)
+
+
+def editable(session: Session, task: Task) -> str:
+    """Return the body of a payload as indented JSON, to be edited and sealed again.
+
+    Raises if it cannot be read, or if redaction hides part of it: what is hidden would be lost.
+    """
+    told = describe(session, task)
+    instead = "use `rl dlq replay --payload` with the complete arguments"
+    if told["kind"] != "envelope":
+        said = told.get("problem", "it is not kept")
+        raise CommandFailure(f"the payload of {task.record.id} cannot be edited: {said}; {instead}", Exit.PROBLEM)
+    opened = open_envelope(task.payload or b"", task_id=task.record.id, name=task.record.name, keyring=session.keyring)
+    if told["body"] != json.loads(opened.body):
+        raise CommandFailure(
+            f"the payload of {task.record.id} cannot be edited: {session.settings.redact} hides part of it; {instead}",
+            Exit.PROBLEM,
+        )
+    return json.dumps(told["body"], indent=2, ensure_ascii=False) + "\n"
 
 
 def edited(session: Session, task: Task, text: str, schema_version: int | None) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from functools import cached_property
 from types import TracebackType
@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 import click
 from pydantic import ValidationError
 
-from relier.cli.main import AS_JSON
+from relier.cli.command_groups import store_options
 from relier.codec.keyring import Keyring
 from relier.errors import (
     ConfigurationError,
@@ -34,6 +34,7 @@ from relier.store.sync_store import SyncStore
 from relier.submit.client import place_of
 
 T = TypeVar("T")
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing.")
 
 
 class Exit(IntEnum):
@@ -46,14 +47,15 @@ class Exit(IntEnum):
 
 
 class CommandFailure(click.ClickException):
-    """An error shown as one line on stderr, never as a traceback."""
+    """An error shown as one line on stderr, never as a traceback. `details` are shown below it, one per line."""
 
-    def __init__(self, message: str, code: Exit) -> None:
+    def __init__(self, message: str, code: Exit, details: Sequence[str] = ()) -> None:
         super().__init__(" ".join(message.split()))
         self.exit_code = int(code)  # type: ignore[misc]  # click reads it from the instance
+        self.details = tuple(details)
 
     def show(self, file: Any = None) -> None:
-        click.echo(f"rl: {self.message}", file=file, err=file is None)
+        click.echo("\n  ".join((f"rl: {self.message}", *self.details)), file=file, err=file is None)
 
 
 def failure_of(error: RelierError) -> CommandFailure:
@@ -176,11 +178,7 @@ def _origin(field: str, given: dict[str, Any]) -> str:
 def with_session(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add --json, --url and --namespace to a command and pass it a Session. It returns an exit code; None means 0."""
 
-    @click.option(
-        "--json", "as_json", is_flag=True, is_eager=True, callback=_note_json, help="Print the result as JSON."
-    )
-    @click.option("--url", metavar="URL", help="URL of the Redis or Valkey server. Overrides RELIER_REDIS_URL.")
-    @click.option("--namespace", metavar="NAME", help="Namespace to use. Overrides RELIER_NAMESPACE.")
+    @store_options
     @functools.wraps(function)
     def command(**given: Any) -> None:
         ctx = click.get_current_context()
@@ -195,11 +193,6 @@ def with_session(function: Callable[..., Any]) -> Callable[..., Any]:
             ctx.exit(int(code))
 
     return command
-
-
-def _note_json(ctx: click.Context, _: click.Parameter, as_json: bool) -> bool:
-    ctx.meta[AS_JSON] = as_json or ctx.meta.get(AS_JSON, False)
-    return as_json
 
 
 def option_value(ctx: click.Context, name: str) -> Any:

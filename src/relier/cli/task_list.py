@@ -5,35 +5,47 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from heapq import merge
 from typing import Any
 
 import click
 
+from relier.cli.namespace_reads import IndexEntry, NamespaceReads
 from relier.cli.session import Session
+from relier.failure import read_failure
 from relier.ledger.pages import read_stats
-from relier.ledger.records import Record
+from relier.ledger.records import HistoryEntry, Record
 from relier.ledger.stats import Stats
 from relier.states import State
 
 PAGE = 1000
 ORDER = (State.RUNNING, State.QUEUED, State.SCHEDULED, State.DEAD, State.CANCELLED, State.DONE)
-FROM_THE_START = " "
-Place = tuple[int, str]  # position in ORDER, and the queue or worker id
+ENDED_BY_DEATH = ("max_resurrections_exceeded", "workers_kept_dying")
+SHORT_NAMES = "A short name, such as `send`, also stands for `shop.mail.send`."
+INDEXES = {State.RUNNING: "owned", State.QUEUED: "ready", State.SCHEDULED: "due"}  # the others: "ended"
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
     """One page of tasks. `cursor` is None on the last page; `corrupt` lists ids whose record cannot be read."""
 
-    records: list[Record]
-    corrupt: list[str]
-    cursor: str | None
+    entries: list[IndexEntry] = field(default_factory=list)
+    corrupt: list[str] = field(default_factory=list)
+    cursor: str | None = None
+
+    @property
+    def pairs(self) -> list[tuple[IndexEntry, Record]]:
+        return [(entry, entry.record) for entry in self.entries if entry.record is not None]
+
+    @property
+    def records(self) -> list[Record]:
+        return [record for _, record in self.pairs]
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFilter:
-    """Which tasks to list. An empty field matches every task."""
+    """Which tasks to list. An empty field matches every task. `name` may be the part after a name's last dot."""
 
     states: Sequence[State] = ORDER
     queue: str = ""
@@ -47,82 +59,99 @@ class TaskFilter:
     def matches(self, record: Record) -> bool:
         return (not self.queue or record.queue == self.queue) and (not self.reason or record.reason == self.reason)
 
+    def __str__(self) -> str:
+        named = {"with reason": self.reason, "named": self.name, "in queue": self.queue}
+        return "".join(f" {word} {value!r}" for word, value in named.items() if value)
+
 
 def list_tasks(session: Session, wanted: TaskFilter, limit: int, cursor: str | None = None) -> Listing:
-    """Return up to `limit` tasks, index by index. A cursor stays valid while tasks come and go."""
-    begin, at = read_cursor(cursor)
-    listing = Listing([], [], None)
-    for place in sorted(places(read_stats(session.run, session.ledger), wanted)):
-        if place < begin:
+    """Return up to `limit` tasks, state by state. A cursor stays valid while tasks come and go."""
+    begin, after = read_cursor(cursor)
+    listing = Listing()
+    stats = read_stats(session.run, session.ledger)
+    for nth, state in enumerate(ORDER):
+        if nth < begin or state not in wanted.states:
             continue
-        room = limit - len(listing.records)
-        rest = _fill(session, place, wanted, listing, room, at if place == begin else None)
-        if rest is not None:
-            return Listing(listing.records, listing.corrupt, write_cursor(place, rest))
+        after = after if nth == begin else ""
+        for entry in in_state(session, stats, state, wanted, after, limit):
+            if entry.record is not None and not wanted.matches(entry.record):
+                continue
+            if len(listing.entries) == limit:
+                return replace(listing, cursor=write_cursor(nth, after))
+            if entry.record is None:
+                listing.corrupt.append(entry.place.id)
+            else:
+                listing.entries.append(entry)
+            after = entry.cursor
     return listing
 
 
 def all_tasks(session: Session, wanted: TaskFilter) -> Iterator[Record]:
     """Yield every task that matches."""
-    cursor = None
-    while True:
-        page = list_tasks(session, wanted, PAGE, cursor)
-        yield from page.records
-        if (cursor := page.cursor) is None:
-            return
-
-
-def places(stats: Stats, wanted: TaskFilter) -> Iterator[Place]:
+    stats = read_stats(session.run, session.ledger)
     for state in wanted.states:
-        nth = ORDER.index(state)
-        if state is State.QUEUED:
-            yield from ((nth, queue.queue) for queue in stats.queues if wanted.queue in ("", queue.queue))
-        elif state is State.RUNNING:
-            yield from ((nth, worker.worker_id) for worker in stats.workers)
-        else:
-            yield nth, "" if state is State.SCHEDULED else state.value
+        for entry in in_state(session, stats, state, wanted):
+            if entry.record is not None and wanted.matches(entry.record):
+                yield entry.record
 
 
-def _fill(
-    session: Session, place: Place, wanted: TaskFilter, listing: Listing, room: int, cursor: str | None
-) -> str | None:
-    """Add up to `room` tasks of one index to the listing. Return where to continue, or None at its end."""
-    if not room:
-        return cursor or FROM_THE_START
-    index = {State.RUNNING: "owned", State.QUEUED: "ready", State.SCHEDULED: "due"}.get(ORDER[place[0]], "ended")
-    most = min(room, PAGE) if wanted.everything else PAGE
-    while most:
-        page = session.run(session.ledger.list(index, place[1], cursor=cursor, most=most, name=wanted.name))
-        found = [record for record in page.records if wanted.matches(record)]
-        if len(found) > room:
-            most //= 2  # a cursor points at the end of a page, so read a shorter page
-            continue
-        listing.records.extend(found)
-        listing.corrupt.extend(page.corrupt)
-        room -= len(found)
-        cursor = page.cursor
-        if cursor is None:
-            return None
-        most = min(most, room)
-    return cursor
+def in_state(
+    session: Session, stats: Stats, state: State, wanted: TaskFilter, after: str = "", limit: int = PAGE
+) -> Iterator[IndexEntry]:
+    """Yield the tasks in one state, newest first; scheduled ones by when they are due, the next one first."""
+    most = min(limit + 1, PAGE) if wanted.everything else PAGE
+    newest_first = state is not State.SCHEDULED
+    indexes = [
+        _entries(session, INDEXES.get(state, "ended"), of, wanted.name, after, most, newest_first)
+        for of in _indexes_of(stats, state, wanted)
+    ]
+    return merge(*indexes, key=lambda entry: entry.place, reverse=newest_first)
 
 
-def write_cursor(place: Place, cursor: str) -> str:
-    return base64.urlsafe_b64encode(json.dumps([*place, cursor]).encode()).decode().rstrip("=")
+def _indexes_of(stats: Stats, state: State, wanted: TaskFilter) -> list[str]:
+    """Return what the indexes of a state are per: queues, workers, or the state itself."""
+    if state is State.QUEUED:
+        return [queue.queue for queue in stats.queues if wanted.queue in ("", queue.queue)]
+    if state is State.RUNNING:
+        return [worker.worker_id for worker in stats.workers]
+    return ["" if state is State.SCHEDULED else state.value]
 
 
-def read_cursor(text: str | None) -> tuple[Place, str | None]:
+def _entries(
+    session: Session, index: str, of: str, name: str, cursor: str, most: int, newest_first: bool
+) -> Iterator[IndexEntry]:
+    reads = NamespaceReads(session.store, session.ledger)
+    while True:
+        page = reads.page(index, of, cursor, most, name, newest_first=newest_first)
+        yield from page.entries
+        if not (cursor := page.cursor):
+            return
+        most = PAGE
+
+
+def write_cursor(nth: int, after: str) -> str:
+    return base64.urlsafe_b64encode(json.dumps([nth, after]).encode()).decode().rstrip("=")
+
+
+def read_cursor(text: str | None) -> tuple[int, str]:
+    """Return the position in ORDER, and the place after which to continue there."""
     if text is None:
-        return (0, ""), None
+        return 0, ""
     try:
-        nth, of, cursor = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-        if isinstance(nth, int) and isinstance(of, str) and isinstance(cursor, str):
-            return (nth, of), cursor if cursor.strip() else None
+        nth, after = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        if isinstance(nth, int) and isinstance(after, str):
+            return nth, after
     except ValueError:
         pass
     raise click.BadParameter(
         f"{text!r:.60} is not a cursor; copy the whole cursor from the end of a list", param_hint="--cursor"
     )
+
+
+def entry_dict(entry: IndexEntry, record: Record) -> dict[str, Any]:
+    """Return a listed task as JSON data."""
+    due = int(entry.place.score) if record.state is State.SCHEDULED else None
+    return as_dict(record) | {"due_ms": due}
 
 
 def as_dict(record: Record) -> dict[str, Any]:
@@ -144,17 +173,60 @@ def as_dict(record: Record) -> dict[str, Any]:
         "durability": spec.durability.value,
         "key": record.more.get("key"),
         "asked_to_cancel": "c" in record.flags,
+        **losses(record),
     }
 
 
+def losses(record: Record) -> dict[str, int]:
+    """Return how often a task was retried, lost its process, and was revived after that, since its last replay.
+
+    An attempt that fails by itself resets the count of deaths that prove nothing: those of processes that ran other
+    tasks too.
+    """
+    died = _count(record, "deaths") + _count(record, "scares")
+    ended_by_it = record.state is State.DEAD and record.reason in ENDED_BY_DEATH
+    return {
+        "retries": _count(record, "retries"),
+        "deaths": died + (record.state is State.DEAD and record.reason == "lost"),
+        "resurrections": died - ended_by_it,
+    }
+
+
+def totals(stats: Stats) -> dict[str, int]:
+    """Return how often tasks of the namespace were retried and revived, and how many died, since it exists."""
+    counted = {"retries": "retried", "resurrections": "revived", "dead_letters": "dead"}
+    return {name: stats.counts.get(count, 0) for name, count in counted.items()}
+
+
+def history_dict(entry: HistoryEntry) -> dict[str, Any]:
+    """Return an attempt that did not commit as JSON data."""
+    failure = read_failure(entry.detail)
+    return {
+        "attempt": entry.attempt,
+        "ended_by": entry.move,
+        "worker": entry.worker_id,
+        "began_ms": entry.since_ms or None,
+        "ended_ms": entry.at_ms,
+        "type": failure.kind or None,
+        "message": failure.message,
+        "traceback": failure.traceback or None,
+    }
+
+
+def _count(record: Record, name: str) -> int:
+    text = record.more.get(name, "")
+    return int(text) if text.isdigit() else 0
+
+
 def list_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --queue, --name, --limit and --cursor."""
+    """Add --queue, --name, --reason, --limit and --cursor."""
     for option in (
         click.option("--cursor", metavar="CURSOR", help="Continue a list from this cursor."),
         click.option(
             "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Maximum number to list."
         ),
-        click.option("--name", default="", metavar="NAME", help="Only tasks with this name."),
+        click.option("--reason", default="", metavar="REASON", help="Only tasks that ended for this reason."),
+        click.option("--name", default="", metavar="NAME", help=f"Only tasks with this name. {SHORT_NAMES}"),
         click.option("--queue", default="", metavar="QUEUE", help="Only tasks in this queue."),
     ):
         function = option(function)

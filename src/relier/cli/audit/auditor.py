@@ -39,17 +39,27 @@ def audit(
     keyring: Keyring = NO_KEYS,
     pause: float = PAUSE,
     sleep: Callable[[float], None] = time.sleep,
+    advance: Callable[[int], None] = lambda _: None,
 ) -> AuditReport:
-    """Read the whole namespace, a hundred keys at a time. `sleep` waits before suspects are read again."""
+    """Read the whole namespace, a hundred keys at a time. `sleep` waits before suspects are read again. `advance` is
+    called with the number of keys that were read."""
     reads = NamespaceReads(store, ledger)
-    return _Audit(reads, store, ledger, ChordCheck(reads, store, ledger, keyring), lambda: sleep(pause)).report()
+    joins = ChordCheck(reads, store, ledger, keyring)
+    return _Audit(reads, store, ledger, joins, lambda: sleep(pause), advance).report()
 
 
 class _Audit:
     def __init__(
-        self, reads: NamespaceReads, store: SyncStore, ledger: Ledger, joins: ChordCheck, wait: Callable[[], None]
+        self,
+        reads: NamespaceReads,
+        store: SyncStore,
+        ledger: Ledger,
+        joins: ChordCheck,
+        wait: Callable[[], None],
+        advance: Callable[[int], None],
     ) -> None:
         self._reads = reads
+        self._advance = advance
         self._joins = joins
         self._waiting: list[Subject] = []
         self._store = store
@@ -85,6 +95,7 @@ class _Audit:
 
     def _walk_keys(self) -> None:
         for found in self._reads.scan():
+            self._advance(len(found))
             subjects = [kind_of(self._reads.prefix, key) for key in found]
             self._suspect(self._look_at_keys(subjects, count=True))
             for kind, of, key in subjects:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from relier.cli.audit import AuditReport, audit, auditor
-from relier.cli.output import plural, print_json
+from relier.cli.namespace_reads import NamespaceReads
+from relier.cli.output import plural, print_json, progress_bar
 from relier.cli.session import Exit, Session, with_session
 
 
@@ -17,7 +18,9 @@ def audit_command(session: Session) -> Exit:
     Reads every key of the namespace. Workers may keep running: a problem is reported only if three checks find it.
     Exits with 1 if something is wrong.
     """
-    report = audit(session.store, session.ledger, keyring=session.keyring, pause=auditor.PAUSE)
+    total = NamespaceReads(session.store, session.ledger).size()
+    with progress_bar("Reading", total) as advance:
+        report = audit(session.store, session.ledger, keyring=session.keyring, pause=auditor.PAUSE, advance=advance)
     if session.as_json:
         print_json({"ok": report.ok, "namespace": session.settings.namespace, **report.as_dict()})
     else:

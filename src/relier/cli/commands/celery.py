@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from relier.cli.command_groups import store_options
 from relier.cli.output import plural, print_json
 from relier.cli.session import CommandFailure, Exit, Session, with_session
 from relier.errors import RelierError
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 
 @click.group()
-def celery() -> None:
+@store_options
+def celery(**_: Any) -> None:
     """Operate on a Celery app that keeps its tasks in the ledger."""
 
 

@@ -1,25 +1,39 @@
-"""rl dlq: list, show, replay and discard dead letters."""
+"""rl dlq: list, show, replay, edit and discard dead letters."""
 
 from __future__ import annotations
 
-from typing import IO
+from typing import IO, Any
 
 import click
 
-from relier.cli.dead_letter_selection import (
+from relier.cli.command_groups import DefaultGroup, store_options
+from relier.cli.find.task_ids import full_id
+from relier.cli.find.task_names import did_you_mean
+from relier.cli.namespace_reads import NamespaceReads
+from relier.cli.output import ago, print_json, printable, span, when
+from relier.cli.payload_view import describe, editable, edited, message_in, pretty, with_redacted_failures
+from relier.cli.session import CommandFailure, Exit, Session, with_session
+from relier.cli.table import print_table
+from relier.cli.task_list import (
+    TaskFilter,
+    as_dict,
+    history_dict,
+    list_options,
+    list_tasks,
+    print_list_footer,
+    totals,
+)
+from relier.cli.task_selection import (
+    SelectedTask,
     Selection,
     apply_move,
     choose,
     confirm,
     read_rate,
+    report_dry_run,
     report_outcomes,
     selection_options,
 )
-from relier.cli.namespace_reads import NamespaceReads
-from relier.cli.output import print_json, print_table, printable, span, when
-from relier.cli.payload_view import describe, edited, message_in, pretty, with_redacted_failures
-from relier.cli.session import CommandFailure, Exit, Session, with_session
-from relier.cli.task_list import TaskFilter, as_dict, list_options, list_tasks, print_list_footer
 from relier.failure import read_failure
 from relier.ledger.pages import read_stats, read_steps
 from relier.ledger.records import HistoryEntry, Record, Task, new_task_id
@@ -27,28 +41,31 @@ from relier.ledger.replies import read_history
 from relier.states import State
 
 
-@click.group(invoke_without_command=True)
-@click.option("--reason", default="", metavar="REASON", help="Only tasks with this reason.")
+@click.group(cls=DefaultGroup, default="list", aliases={"inspect": "show", "ls": "list", "purge": "discard"})
+@store_options
+def dlq(**_: Any) -> None:
+    """List, show, replay, edit and discard dead letters.
+
+    Without a command, lists dead letters, with the options of `rl dlq list`.
+    """
+
+
+@dlq.command("list")
 @list_options
 @with_session
-def dlq(session: Session, reason: str, queue: str, name: str, limit: int, cursor: str | None) -> None:
-    """List dead letters, or show, replay and discard them.
-
-    Without a command, lists dead letters, the ones that expire first at the top.
-    """
-    if click.get_current_context().invoked_subcommand:
-        return
-    listing = list_tasks(session, TaskFilter([State.DEAD], queue, name, reason), limit, cursor)
+def list_command(session: Session, limit: int, cursor: str | None, **filters: str) -> None:
+    """List dead letters, the latest first."""
+    wanted = TaskFilter([State.DEAD], **filters)
+    listing = list_tasks(session, wanted, limit, cursor)
     stats = read_stats(session.run, session.ledger)
-    said = NamespaceReads(session.store, session.ledger).last_history_lines([record.id for record in listing.records])
+    records = listing.records
+    said = NamespaceReads(session.store, session.ledger).last_history_lines([record.id for record in records])
     messages = [
         message_in(session, record, read_history(line).detail) if line else ""
-        for record, line in zip(listing.records, said, strict=True)
+        for record, line in zip(records, said, strict=True)
     ]
     if session.as_json:
-        rows = [
-            as_dict(record) | {"message": message} for record, message in zip(listing.records, messages, strict=True)
-        ]
+        rows = [as_dict(record) | {"message": message} for record, message in zip(records, messages, strict=True)]
         print_json(
             {
                 "namespace": session.settings.namespace,
@@ -56,24 +73,25 @@ def dlq(session: Session, reason: str, queue: str, name: str, limit: int, cursor
                 "tasks": rows,
                 "corrupt": listing.corrupt,
                 "cursor": listing.cursor,
+                "totals": totals(stats),
             }
         )
         return
-    if listing.records:
-        rows_of = zip(listing.records, messages, strict=True)
-        print_table(HEADERS, [_row(record, message, stats.now_ms) for record, message in rows_of])
-        click.echo(f"{len(listing.records):,} of {stats.ended['dead']:,} dead letters.")
+    if records:
+        rows_of = zip(records, messages, strict=True)
+        print_table(HEADERS, [_row(*pair, stats.now_ms) for pair in rows_of], optional=("ATTEMPT",))
+        click.echo(f"{len(records):,} of {stats.ended['dead']:,} dead letters.")
     else:
-        which = " that match" if reason or queue or name else ""
-        click.echo(f"No dead letters{which} in {session.where}.")
+        hint = did_you_mean(session, wanted)
+        click.echo(f"No dead letters{wanted} in {session.where}.{hint}")
     print_list_footer(listing)
 
 
-HEADERS = ("ID", "NAME", "REASON", "MESSAGE", "DIED", "ATTEMPTS")
+HEADERS = ("ID", "NAME", "REASON", "DIED", "ATTEMPT", "MESSAGE")
 
 
 def _row(record: Record, message: str, now_ms: int) -> tuple[str, ...]:
-    return record.id, record.name, record.reason, message, when(record.moved_ms, now_ms), str(record.attempt)
+    return record.id, record.name, record.reason, ago(record.moved_ms, now_ms), str(record.attempt), message
 
 
 # --- one dead letter ---------------------------------------------------------------------------------------------
@@ -84,6 +102,7 @@ def _row(record: Record, message: str, now_ms: int) -> tuple[str, ...]:
 @with_session
 def show(session: Session, task_id: str) -> None:
     """Show a dead task: reason, traceback, attempts and payload."""
+    task_id = full_id(session, task_id, dead=True)
     task = with_redacted_failures(session, session.run(session.ledger.get(task_id)))
     if task.record.state is not State.DEAD:
         raise CommandFailure(f"task {task_id} is {task.record.state}, not dead; see `rl why {task_id}`", Exit.PROBLEM)
@@ -101,19 +120,7 @@ def _show_dict(session: Session, task: Task) -> dict[str, object]:
         "payload": describe(session, task),
         "checkpoint_bytes": len(task.checkpoint) if task.checkpoint is not None else None,
         "steps": sorted(read_steps(session.run, session.ledger, task)),
-        "attempts": [
-            {
-                "attempt": entry.attempt,
-                "ended_by": entry.move,
-                "worker": entry.worker_id,
-                "began_ms": entry.since_ms or None,
-                "ended_ms": entry.at_ms,
-                "type": read_failure(entry.detail).kind or None,
-                "message": read_failure(entry.detail).message,
-                "traceback": read_failure(entry.detail).traceback or None,
-            }
-            for entry in task.history
-        ],
+        "attempts": [history_dict(entry) for entry in task.history],
     }
 
 
@@ -133,7 +140,7 @@ def _show(session: Session, task: Task) -> None:
         click.echo(f"\n{printable(last.traceback.rstrip())}")
     if task.history:
         click.echo()
-        print_table(ATTEMPTS, [_attempt(entry, now_ms) for entry in task.history], ids=("WORKER",))
+        print_table(ATTEMPTS, [_attempt(entry, now_ms) for entry in task.history], optional=("STARTED", "WORKER"))
     click.echo(f"\nPayload:\n{pretty(session, task)}")
     click.echo(f"\nTo replay it: rl dlq replay {record.id}")
 
@@ -157,7 +164,7 @@ def _attempt(entry: HistoryEntry, now_ms: int) -> tuple[str, ...]:
 
 
 @dlq.command()
-@selection_options
+@selection_options(State.DEAD)
 @click.option(
     "--payload",
     type=click.File("r"),
@@ -177,16 +184,23 @@ def replay(
     fresh: bool,
 ) -> Exit:
     """Queue dead tasks again, selected by id or by filter."""
-    body = None
-    if payload is not None:
-        if len(selection.ids) != 1:
-            raise click.UsageError("--payload needs exactly one ID")
-        task = session.run(session.ledger.get(selection.ids[0]))
-        body = edited(session, task, payload.read(), schema_version)
-    elif schema_version is not None:
+    if payload is not None and len(selection.ids) != 1:
+        raise click.UsageError("--payload needs exactly one ID")
+    if payload is None and schema_version is not None:
         raise click.UsageError("--schema-version needs --payload")
     chosen = choose(session, selection)
+    body = None
+    if payload is not None and chosen[0].trouble is None:
+        body = edited(session, session.run(session.ledger.get(chosen[0].id)), payload.read(), schema_version)
+    if selection.dry_run:
+        return report_dry_run(session, chosen, "replayed")
     confirm(session, selection, chosen, "Replay")
+    return _replay(session, chosen, body, fresh=fresh, rate=rate)
+
+
+def _replay(
+    session: Session, chosen: list[SelectedTask], body: bytes | None, *, fresh: bool, rate: float | None = None
+) -> Exit:
     outcomes = apply_move(
         session,
         chosen,
@@ -197,11 +211,41 @@ def replay(
 
 
 @dlq.command()
-@selection_options
+@click.argument("task_id", metavar="ID")
+@click.option("--fresh", is_flag=True, help="Discard checkpoints and steps, and start over.")
+@click.option("--dry-run", is_flag=True, help="Show the new arguments; change nothing.")
+@with_session
+def edit(session: Session, task_id: str, fresh: bool, dry_run: bool) -> Exit:
+    """Edit the arguments of a dead task in $EDITOR, and replay it with them.
+
+    Nothing happens if you leave the text as it is. In scripts use `rl dlq replay ID --payload FILE`.
+    """
+    task_id = full_id(session, task_id, dead=True)
+    task = session.run(session.ledger.get(task_id))
+    if task.record.state is not State.DEAD:
+        raise CommandFailure(f"task {task_id} is {task.record.state}, not dead; see `rl why {task_id}`", Exit.PROBLEM)
+    before = editable(session, task)
+    after = click.edit(before, extension=".json")
+    if after is None or after.strip() == before.strip():
+        click.echo("Nothing was changed, and the task was not replayed.", err=True)
+        return Exit.PROBLEM
+    body = edited(session, task, after, None)
+    chosen = [SelectedTask(task_id, task.record.version, task.record.reason, task.record.name)]
+    if dry_run:
+        if not session.as_json:
+            click.echo(printable(after.strip()))
+        return report_dry_run(session, chosen, "replayed")
+    return _replay(session, chosen, body, fresh=fresh)
+
+
+@dlq.command()
+@selection_options(State.DEAD)
 @with_session
 def discard(session: Session, selection: Selection) -> Exit:
     """Delete dead tasks permanently, selected by id or by filter."""
     chosen = choose(session, selection)
+    if selection.dry_run:
+        return report_dry_run(session, chosen, "discarded")
     confirm(session, selection, chosen, "Permanently delete")
     outcomes = apply_move(session, chosen, lambda task: session.ledger.discard(task.id, task.version))
     return report_outcomes(session, chosen, outcomes, "discarded")

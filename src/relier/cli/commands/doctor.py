@@ -11,10 +11,10 @@ import click
 
 from relier import registry
 from relier.cli.doctor import ledger_checks, server_checks, settings_checks
-from relier.cli.doctor.check_result import CheckResult, bad
+from relier.cli.doctor.check_result import CheckResult, bad, print_check
 from relier.cli.doctor.outbox_checks import check_outbox
 from relier.cli.outbox_database import database_options
-from relier.cli.output import plural, print_json, printable
+from relier.cli.output import plural, print_json
 from relier.cli.session import Exit, Session, exit_code_of, with_session
 from relier.cli.worker_view import WorkerView
 from relier.errors import (
@@ -28,8 +28,6 @@ from relier.ledger.pages import read_stats
 from relier.store.connect.address import target_of
 from relier.store.sync_store import SyncStore
 from relier.task import RlTask
-
-MARKS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "bad": ("✗", "red")}
 
 
 @click.command()
@@ -52,13 +50,13 @@ def doctor(session: Session, modules: tuple[str, ...], database: str | None, tab
         for verdict in examine(session, registry.known_tasks() if modules else (), (database, table)):
             verdicts.append(verdict)
             if not session.as_json:
-                _print(verdict)
+                print_check(verdict)
     except RelierError as error:
         code = exit_code_of(error)
         check = {ConfigurationError: "settings", WorkerInitializationError: "modules"}.get(type(error), "reach")
         verdicts.append(_result_of(error, "reach" if verdicts else check))
         if not session.as_json:
-            _print(verdicts[-1])
+            print_check(verdicts[-1])
     wrong = sum(verdict.level == "bad" for verdict in verdicts)
     if session.as_json:
         print_json({"ok": not wrong, "checks": [asdict(verdict) for verdict in verdicts]})
@@ -125,10 +123,3 @@ def _result_of(error: RelierError, check: str) -> CheckResult:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _print(verdict: CheckResult) -> None:
-    mark, colour = MARKS[verdict.level]
-    click.echo(f"{click.style(mark, fg=colour)} {printable(verdict.says)}")
-    if verdict.advice:
-        click.echo(f"    {printable(verdict.advice)}")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import click
 
+from relier.cli.command_groups import store_options
 from relier.cli.commands.relay import relay
 from relier.cli.outbox_database import with_outbox_rows
-from relier.cli.output import one_line, plural, print_json, print_table, span
-from relier.cli.session import Exit, Session, with_session
+from relier.cli.output import one_line, plural, print_json, span
+from relier.cli.session import CommandFailure, Exit, Session, with_session
+from relier.cli.table import MADE, print_table
 from relier.errors import StoreUnavailableError
 from relier.ledger.pages import read_stats
 from relier.outbox.inbox.marks import DEFAULT_INBOX, Marks
@@ -23,11 +25,14 @@ from relier.outbox.table.statements import Database, DeadRow, DeadRowFilter, Out
 from relier.redact import shown
 from relier.settings import Settings
 
+SEARCHED = 10_000  # dead rows that are searched for the beginning of an id
+MOST_SHOWN = 10
 COUNTED = 1_000_000  # `stats` counts up to this many rows, then prints "or more"
 
 
 @click.group()
-def outbox() -> None:
+@store_options
+def outbox(**_: Any) -> None:
     """Manage tasks that were pushed inside database transactions.
 
     Their rows wait in an outbox table until a relay turns them into tasks. Give the database as an SQLAlchemy URL, with
@@ -101,6 +106,7 @@ def relays_of(session: Session) -> list[LivingRelay] | None:
 @with_session
 def dead(session: Session, database: Database, rows: OutboxTable, wanted: list[DeadRowFilter], limit: int) -> Exit:
     """List rows that could not be sent, with their errors."""
+    wanted = with_full_ids(database, rows, wanted)
     with database.begin() as tx:
         found = [seen for one in wanted for seen in rows.dead(tx, one, limit)][:limit]
         counts = [rows.count_dead(tx, one) for one in wanted]
@@ -114,13 +120,31 @@ def dead(session: Session, database: Database, rows: OutboxTable, wanted: list[D
     return code
 
 
+def with_full_ids(database: Database, rows: OutboxTable, wanted: list[DeadRowFilter]) -> list[DeadRowFilter]:
+    """Return the filters with whole ids. One that begins no id of a dead row is returned unchanged."""
+    if all(MADE.fullmatch(one.task_id) or not one.task_id for one in wanted):
+        return wanted
+    with database.begin() as tx:
+        known = [seen.task_id for seen in rows.dead(tx, DeadRowFilter(), SEARCHED)]
+    return [replace(one, task_id=_full_id(one.task_id, known)) if one.task_id else one for one in wanted]
+
+
+def _full_id(given: str, known: list[str]) -> str:
+    found = [given] if given in known else [task_id for task_id in known if task_id.startswith(given)]
+    if len(found) > 1:
+        more = ["…"] if len(found) > MOST_SHOWN else []
+        message = f"{plural(len(found), 'dead row')} begin with {given!r}; give more of the id:"
+        raise CommandFailure(message, Exit.PROBLEM, [*found[:MOST_SHOWN], *more])
+    return found[0] if found else given
+
+
 def _print_dead(settings: Settings, found: list[DeadRow], total: int) -> None:
     headers = ("ID", "TASK", "QUEUE", "AGE", "TRIES", "ERROR")
     table = [
         (seen.task_id, seen.name, seen.queue, span(seen.age_ms), str(seen.claims), _reason(settings, seen))
         for seen in found
     ]
-    print_table(headers, table)
+    print_table(headers, table, optional=("TRIES", "QUEUE"))
     click.echo(f"{len(found):,} of {plural(total, 'dead row')}.")
 
 
@@ -170,6 +194,7 @@ def replay(
     session: Session, database: Database, rows: OutboxTable, wanted: list[DeadRowFilter], dry_run: bool, yes: bool
 ) -> Exit:
     """Send dead rows again, with a full set of retries."""
+    wanted = with_full_ids(database, rows, wanted)
     counts = _confirm(session, database, rows, wanted, "Replay", sure=yes or dry_run)
     return _carry_out(session, database, wanted, rows.replay, "replayed", counts, dry_run=dry_run)
 
@@ -183,6 +208,7 @@ def purge(
     session: Session, database: Database, rows: OutboxTable, wanted: list[DeadRowFilter], dry_run: bool, yes: bool
 ) -> Exit:
     """Delete dead rows permanently."""
+    wanted = with_full_ids(database, rows, wanted)
     counts = _confirm(session, database, rows, wanted, "Permanently delete", sure=yes or dry_run)
     return _carry_out(session, database, wanted, rows.purge, "deleted", counts, dry_run=dry_run)
 

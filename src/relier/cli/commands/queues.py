@@ -6,8 +6,10 @@ from typing import Any
 
 import click
 
-from relier.cli.output import ago, plural, print_json, print_table
-from relier.cli.session import Session, with_session
+from relier.cli.command_groups import DefaultGroup, store_options
+from relier.cli.output import ago, plural, print_json
+from relier.cli.session import DRY_RUN, Session, with_session
+from relier.cli.table import print_table
 from relier.cli.worker_view import WorkerView
 from relier.errors import VersionConflictError
 from relier.ledger.pages import read_stats
@@ -17,15 +19,19 @@ TRIES = 5
 NEVER_USED = "It is not a known queue: no task waits in it, and none was pushed to it recently. Check the name."
 
 
-@click.group(invoke_without_command=True)
-@with_session
-def queues(session: Session) -> None:
-    """List queues, or pause and resume one.
+@click.group(cls=DefaultGroup, default="list", aliases={"ls": "list", "status": "list"})
+@store_options
+def queues(**_: Any) -> None:
+    """List, pause and resume queues.
 
-    Without a command, lists the queues and the number of waiting tasks.
+    Without a command, lists queues.
     """
-    if click.get_current_context().invoked_subcommand:
-        return
+
+
+@queues.command("list")
+@with_session
+def list_command(session: Session) -> None:
+    """List queues and the number of waiting tasks."""
     stats = read_stats(session.run, session.ledger)
     view = WorkerView(stats, session.settings.heartbeat_ttl)
     found = sorted(stats.queues, key=lambda queue: queue.queue)
@@ -33,7 +39,7 @@ def queues(session: Session) -> None:
         rows = [_as_dict(queue, view) for queue in found]
         print_json({"namespace": session.settings.namespace, "now_ms": stats.now_ms, "queues": rows})
     elif found:
-        print_table(HEADERS, [_row(queue, view, stats.now_ms) for queue in found])
+        print_table(HEADERS, [_row(queue, view, stats.now_ms) for queue in found], optional=("REVIVED",))
     else:
         click.echo(f"No queues in {session.where}: no task waits, and none was pushed recently.")
 
@@ -65,21 +71,26 @@ def _as_dict(queue: QueueStats, view: WorkerView) -> dict[str, Any]:
 
 @queues.command()
 @click.argument("queue")
+@DRY_RUN
 @with_session
-def pause(session: Session, queue: str) -> None:
+def pause(session: Session, queue: str, dry_run: bool) -> None:
     """Pause QUEUE: workers claim no tasks from it. Running tasks continue, and new ones wait."""
-    _operate(session, queue, paused=True)
+    _operate(session, queue, paused=True, dry_run=dry_run)
 
 
 @queues.command()
 @click.argument("queue")
+@DRY_RUN
 @with_session
-def resume(session: Session, queue: str) -> None:
+def resume(session: Session, queue: str, dry_run: bool) -> None:
     """Resume a paused QUEUE."""
-    _operate(session, queue, paused=False)
+    _operate(session, queue, paused=False, dry_run=dry_run)
 
 
-def _operate(session: Session, queue: str, *, paused: bool) -> None:
+def _operate(session: Session, queue: str, *, paused: bool, dry_run: bool) -> None:
+    if dry_run:
+        _say_dry_run(session, queue, paused=paused)
+        return
     move = session.ledger.pause if paused else session.ledger.resume
     session.run(session.ledger.open())
     for left in reversed(range(TRIES)):
@@ -97,3 +108,16 @@ def _operate(session: Session, queue: str, *, paused: bool) -> None:
     now = "paused" if paused else "running"
     waits = f"{plural(before.ready, 'task waits', 'tasks wait')} in it." if before else NEVER_USED
     click.echo(f"Queue {queue!r} {'is now' if done.verdict == 'ok' else 'was already'} {now}. {waits}")
+
+
+def _say_dry_run(session: Session, queue: str, *, paused: bool) -> None:
+    known = {found.queue: found for found in read_stats(session.run, session.ledger).queues}
+    before = known.get(queue)
+    changes = paused != (before is not None and before.paused)
+    if session.as_json:
+        answer = {"queue": queue, "paused": paused, "changed": False, "would_change": changes}
+        print_json(answer | {"known": before is not None, "dry_run": True})
+        return
+    now = "paused" if paused else "running"
+    waits = f"{plural(before.ready, 'task waits', 'tasks wait')} in it." if before else NEVER_USED
+    click.echo(f"Queue {queue!r} {'would be' if changes else 'is already'} {now}. {waits}")

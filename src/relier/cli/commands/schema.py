@@ -6,15 +6,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 import click
 
 from relier import registry
-from relier.cli.output import print_json, print_table
+from relier.cli.command_groups import store_options
+from relier.cli.output import print_json, progress_bar
 from relier.cli.session import CommandFailure, Exit, Session, with_session
+from relier.cli.table import print_table
 from relier.cli.task_list import TaskFilter, all_tasks
 from relier.envelope import open_envelope
 from relier.errors import RelierError, TaskNotFoundError, WorkerInitializationError
+from relier.ledger.pages import read_stats
 from relier.ledger.records import Record, Task
 from relier.redact import shown
 from relier.run.migrations import migrated
@@ -41,7 +45,8 @@ class SchemaProblem:
 
 
 @click.group()
-def schema() -> None:
+@store_options
+def schema(**_: Any) -> None:
     """Check stored payloads against code."""
 
 
@@ -66,7 +71,7 @@ def check(session: Session, modules: tuple[str, ...]) -> Exit:
         )
     elif troubles:
         rows = [(t.name, str(t.states.total()), _states(t), t.why, " ".join(t.ids)) for t in troubles]
-        print_table(("NAME", "TASKS", "STATES", "WHY", "FOR EXAMPLE"), rows, ids=("FOR EXAMPLE",))
+        print_table(("NAME", "TASKS", "STATES", "WHY", "FOR EXAMPLE"), rows, optional=("FOR EXAMPLE", "STATES"))
         total = sum(t.states.total() for t in troubles)
         click.echo(f"{total} of {looked} tasks could not run with this code.")
     else:
@@ -78,12 +83,15 @@ def look(session: Session) -> tuple[int, list[SchemaProblem]]:
     """Return how many tasks were checked, and the problems found, most frequent first."""
     looked = 0
     troubles: dict[tuple[str, str], SchemaProblem] = {}
-    for task in _whole(session, all_tasks(session, TaskFilter(states=WAITING))):
-        looked += 1
-        why = why_not(session, task)
-        if why:
-            name = task.record.name
-            troubles.setdefault((name, why), SchemaProblem(name, why)).add(task.record)
+    by_state = read_stats(session.run, session.ledger).by_state()
+    with progress_bar("Checking", sum(by_state[state] for state in WAITING)) as advance:
+        for task in _whole(session, all_tasks(session, TaskFilter(states=WAITING))):
+            looked += 1
+            advance(1)
+            why = why_not(session, task)
+            if why:
+                name = task.record.name
+                troubles.setdefault((name, why), SchemaProblem(name, why)).add(task.record)
     return looked, sorted(troubles.values(), key=lambda trouble: -trouble.states.total())
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from relier.cli.output import print_json
+from relier.cli.find.task_ids import full_id
+from relier.cli.output import print_json, print_sentences
 from relier.cli.payload_view import with_redacted_failures
 from relier.cli.session import Exit, Session, with_session
 from relier.cli.task_list import as_dict
@@ -24,16 +25,17 @@ TRIES = 3
 @with_session
 def why(session: Session, task_id: str) -> Exit:
     """Explain what happened to a task, and what it waits for."""
+    task_id = full_id(session, task_id)
     try:
         task, around = look(session, task_id)
     except (TaskNotFoundError, CorruptRecordError) as error:
-        return _report_unreadable(session, task_id, error)
+        return report_unreadable(session, task_id, error)
     lines = timeline(with_redacted_failures(session, task), around)
     if session.as_json:
         story = [{"at_ms": line.at_ms, "says": line.text} for line in lines]
         print_json({"id": task_id, "found": True, "task": as_dict(task.record), "story": story})
     else:
-        click.echo("\n".join(line.text for line in lines))
+        print_sentences(line.text for line in lines)
     return Exit.OK
 
 
@@ -69,7 +71,7 @@ def _place(session: Session, record: Record) -> tuple[int | None, int | None, in
     return None, None, score("ended", record.state.value)
 
 
-def _report_unreadable(session: Session, task_id: str, error: TaskNotFoundError | CorruptRecordError) -> Exit:
+def report_unreadable(session: Session, task_id: str, error: TaskNotFoundError | CorruptRecordError) -> Exit:
     corrupt = isinstance(error, CorruptRecordError)
     says = [f"{part[0].upper()}{part[1:]}." for part in str(error).split("; ")]
     if corrupt:
@@ -82,5 +84,5 @@ def _report_unreadable(session: Session, task_id: str, error: TaskNotFoundError 
         rows = [{"at_ms": line.at_ms, "says": line.text} for line in story]
         print_json({"id": task_id, "found": False, "corrupt": corrupt, "task": None, "story": rows})
     else:
-        click.echo("\n".join(says))
+        print_sentences(says)
     return Exit.PROBLEM

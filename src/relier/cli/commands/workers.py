@@ -1,20 +1,45 @@
-"""rl workers: list workers and whether they are alive."""
+"""rl workers: list workers and whether they are alive, and drain them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import click
 
-from relier.cli.output import ago, plural, print_json, print_table, span
-from relier.cli.session import Session, with_session
+from relier.cli.command_groups import DefaultGroup, store_options
+from relier.cli.find.worker_processes import CannotDrainError, process_of, stop_process
+from relier.cli.output import ago, plural, print_json, span
+from relier.cli.session import DRY_RUN, CommandFailure, Exit, Session, with_session
+from relier.cli.table import print_table
+from relier.cli.task_list import totals
+from relier.cli.task_selection import is_interactive
 from relier.cli.worker_view import WorkerStatus, WorkerView
 from relier.ledger.pages import read_stats
 
-HEADERS = ("WORKER ID", "HEALTH", "HOST", "PID", "QUEUES", "TASKS", "LEASE LEFT", "LAST BEAT", "UP")
+HEADERS = ("WORKER", "HEALTH", "TASKS", "LAST BEAT", "UP", "LEASE LEFT", "HOST", "PID", "QUEUES")
+OPTIONAL = ("LEASE LEFT", "PID", "HOST", "UP")
+HEALTH = ("alive", "silent", "lost")
 
 
-@click.command()
+@click.group(cls=DefaultGroup, default="status", aliases={"list": "status", "ls": "status"})
+@store_options
+def workers(**_: Any) -> None:
+    """List workers and whether they are alive, and drain them.
+
+    Without a command, lists workers, with the options of `rl workers status`.
+    """
+
+
+# --- status ------------------------------------------------------------------------------------------------------
+
+
+@workers.command()
+@click.option("--health", type=click.Choice(HEALTH), help="Only workers with this health.")
+@click.option("--queue", default="", metavar="QUEUE", help="Only workers that serve this queue.")
+@click.option("--host", default="", metavar="HOST", help="Only workers on this host.")
 @with_session
-def workers(session: Session) -> None:
+def status(session: Session, health: str | None, queue: str, host: str) -> None:
     """List workers and whether they are alive.
 
     A worker is alive while it sends heartbeats. It is lost when its lease has run out; the next sweep returns its tasks
@@ -22,19 +47,34 @@ def workers(session: Session) -> None:
     """
     stats = read_stats(session.run, session.ledger)
     view = WorkerView(stats, session.settings.heartbeat_ttl)
+    found = [worker for worker in matching(view, queue, host) if health in (None, worker.health)]
     if session.as_json:
-        rows = [worker.as_dict() for worker in view.all]
-        print_json({"namespace": session.settings.namespace, "now_ms": stats.now_ms, "workers": rows})
+        rows = [worker.as_dict() for worker in found]
+        print_json(
+            {
+                "namespace": session.settings.namespace,
+                "now_ms": stats.now_ms,
+                "workers": rows,
+                "totals": totals(stats),
+            }
+        )
         return
-    if not view.all:
-        click.echo(f"No workers in {session.where}. Start one with `rl worker`.")
+    if not found:
+        such = " such" if view.all else ""
+        click.echo(f"No{such} workers in {session.where}. Start one with `rl worker`.")
         return
-    print_table(HEADERS, [_row(worker, stats.now_ms) for worker in view.all], ids=("WORKER ID",))
-    gone = [worker for worker in view.all if worker.health != "alive"]
+    print_table(HEADERS, [_row(worker, stats.now_ms) for worker in found], optional=OPTIONAL)
+    gone = [worker for worker in found if worker.health != "alive"]
     held = sum(worker.owned for worker in gone)
     if gone:
         returns = "a sweep returns them" if view.alive else "no worker is left to return them; start one"
         click.echo(f"{plural(len(gone), 'worker')} without heartbeats, holding {plural(held, 'task')}; {returns}.")
+
+
+def matching(view: WorkerView, queue: str, host: str) -> list[WorkerStatus]:
+    """Return the workers that serve a queue and run on a host; an empty text matches every worker."""
+    serving = [worker for worker in view.all if not queue or worker.listens_to(queue)]
+    return [worker for worker in serving if not host or worker.host == host]
 
 
 def _row(worker: WorkerStatus, now_ms: int) -> tuple[str, ...]:
@@ -42,11 +82,86 @@ def _row(worker: WorkerStatus, now_ms: int) -> tuple[str, ...]:
     return (
         worker.worker_id,
         worker.health,
+        f"{worker.owned:,}{slots}",
+        ago(worker.beat_ms, now_ms) if worker.beat_ms else "never",
+        span(now_ms - worker.registered_ms) if worker.registered_ms else "",
+        span(worker.lease_left_ms) if worker.health == "alive" else "none",
         worker.host,
         worker.pid,
         "?" if worker.queues is None else ", ".join(worker.queues),
-        f"{worker.owned:,}{slots}",
-        span(worker.lease_left_ms) if worker.health == "alive" else "none",
-        ago(worker.beat_ms, now_ms) if worker.beat_ms else "never",
-        span(now_ms - worker.registered_ms) if worker.registered_ms else "",
     )
+
+
+# --- drain -------------------------------------------------------------------------------------------------------
+
+
+@workers.command()
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.option("--queue", default="", metavar="QUEUE", help="Drain the workers that serve this queue.")
+@click.option("--host", default="", metavar="HOST", help="Drain the workers on this host.")
+@click.option("--all", "everything", is_flag=True, help="Drain all workers.")
+@DRY_RUN
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@with_session
+def drain(
+    session: Session, ids: tuple[str, ...], queue: str, host: str, everything: bool, dry_run: bool, yes: bool
+) -> Exit:
+    """Tell workers on this host to finish their tasks and stop, as SIGTERM does.
+
+    They claim no more tasks. What does not finish within RELIER_GRACEFUL_SHUTDOWN_TIMEOUT returns to its queue. ID may
+    be the beginning of a worker id. Workers on other hosts must be stopped there.
+    """
+    if bool(ids) == bool(queue or host or everything):
+        raise click.UsageError(
+            "IDs and filters cannot be combined; give one or the other"
+            if ids
+            else "no workers selected; give IDs, --queue, --host or --all"
+        )
+    view = WorkerView(read_stats(session.run, session.ledger), session.settings.heartbeat_ttl)
+    chosen = [worker_with(view, given) for given in ids] or matching(view, queue, host)
+    if not ids and chosen and not yes and not dry_run:
+        if not is_interactive():
+            raise click.UsageError(f"{plural(len(chosen), 'worker')} selected, but stdin is not a terminal; add --yes")
+        click.confirm(f"Drain {plural(len(chosen), 'worker')} of {session.where}?", abort=True, err=True)
+    rows = [_drain(worker, dry_run=dry_run) for worker in {one.worker_id: one for one in chosen}.values()]
+    return _report(session, rows, dry_run=dry_run)
+
+
+def worker_with(view: WorkerView, given: str) -> WorkerStatus:
+    """Return the worker whose id begins with `given`."""
+    found = [worker for worker in view.all if worker.worker_id.startswith(given)]
+    exact = [worker for worker in found if worker.worker_id == given]
+    if len(exact or found) == 1:
+        return (exact or found)[0]
+    if not found:
+        raise CommandFailure(f"no worker id begins with {given!r}; `rl workers` lists the workers", Exit.PROBLEM)
+    ids = [worker.worker_id for worker in found]
+    raise CommandFailure(f"{len(ids)} workers begin with {given!r}; give more of the id:", Exit.PROBLEM, ids)
+
+
+def _drain(worker: WorkerStatus, *, dry_run: bool) -> dict[str, Any]:
+    row = {"worker": worker.worker_id, "host": worker.host or None, "owned": worker.owned, "error": None}
+    try:
+        pid = process_of(worker)
+        if not dry_run:
+            stop_process(pid)
+    except CannotDrainError as error:
+        return row | {"outcome": "refused", "error": str(error)}
+    return row | {"outcome": "would be told to stop" if dry_run else "told to stop"}
+
+
+def _report(session: Session, rows: Sequence[dict[str, Any]], *, dry_run: bool) -> Exit:
+    if session.as_json:
+        print_json({"namespace": session.settings.namespace, "dry_run": dry_run, "workers": rows})
+    for row in rows if not session.as_json else ():
+        if row["error"]:
+            click.echo(f"rl: {row['worker']} was not drained: {row['error']}", err=True)
+        else:
+            click.echo(f"{row['worker']} {'would be' if dry_run else 'was'} told to stop; it runs {_tasks(row)}.")
+    if not rows and not session.as_json:
+        click.echo(f"No such workers in {session.where}.")
+    return Exit.PROBLEM if any(row["error"] for row in rows) else Exit.OK
+
+
+def _tasks(row: dict[str, Any]) -> str:
+    return plural(row["owned"], "task")

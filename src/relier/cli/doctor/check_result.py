@@ -9,7 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import click
+
+from relier.cli.output import printable
+
 Level = Literal["ok", "warn", "bad"]
+MARKS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "bad": ("✗", "red")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +37,10 @@ def warn(check: str, says: str, advice: str) -> CheckResult:
 
 def bad(check: str, says: str, advice: str) -> CheckResult:
     return CheckResult(check, "bad", says, advice)
+
+
+def print_check(result: CheckResult) -> None:
+    mark, colour = MARKS[result.level]
+    click.echo(f"{click.style(mark, fg=colour)} {printable(result.says)}")
+    if result.advice:
+        click.echo(f"    {printable(result.advice)}")

@@ -21,7 +21,7 @@ def check_settings(session: Session, environment: Mapping[str, str]) -> Iterator
     settings = session.settings
     fields = type(settings).model_fields
     changed = [name for name, field in fields.items() if getattr(settings, name) != field.default]
-    told = ", ".join(f"{name} = {_value(settings, name)} ({_source(session, name)})" for name in changed)
+    told = ", ".join(f"{name} = {setting_value(settings, name)} ({setting_source(session, name)})" for name in changed)
     yield ok(
         "settings",
         f"Settings are valid; {f'not the defaults: {told}' if told else 'all are the defaults'}.",
@@ -37,12 +37,14 @@ def check_settings(session: Session, environment: Mapping[str, str]) -> Iterator
             )
 
 
-def _value(settings: Settings, name: str) -> str:
+def setting_value(settings: Settings, name: str) -> str:
+    """Return a setting as text, without passwords and keys."""
     value = getattr(settings, name)
     return one_line(redact(value) if isinstance(value, str) else str(value))
 
 
-def _source(session: Session, name: str) -> str:
+def setting_source(session: Session, name: str) -> str:
+    """Return the option or variable that a setting comes from."""
     if (name == "redis_url" and session.url is not None) or (name == "namespace" and session.namespace is not None):
         return "--url" if name == "redis_url" else "--namespace"
     return f"RELIER_{name.upper()}"

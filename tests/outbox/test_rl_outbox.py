@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from sqlalchemy import MetaData, text
 
 from relier.cli.main import rl
+from relier.cli.outbox_database import understood
 from relier.outbox.publish.target import SendFailed
 from relier.outbox.relay.relay import Relay
 from relier.outbox.sqlalchemy.engines import EngineDatabase
@@ -91,6 +92,42 @@ def test_dead_rows_are_listed_replayed_and_purged(shop: Shop) -> None:
     assert "1 dead row deleted" in run(shop, "purge", "--all", "--yes").output
     assert shop.count() == 0
     assert third
+
+
+def test_the_beginning_of_an_id_is_enough(shop: Shop) -> None:
+    first, second = bury(shop, 1, 2)
+    assert json.loads(run(shop, "dead", first[:-4], "--json").output)["rows"][0]["task_id"] == first
+    ambiguous = run(shop, "purge", first[:4], "--yes")
+    assert ambiguous.exit_code == 1
+    assert f"2 dead rows begin with {first[:4]!r}; give more of the id:" in ambiguous.stderr
+    assert first in ambiguous.stderr
+    assert "1 dead row replayed." in run(shop, "replay", second[:-4], "--yes").output
+    assert shop.count() == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "understood_as"),
+    [
+        ("postgres://ann:x@db/shop", "postgresql+psycopg://ann:x@db/shop"),
+        ("postgresql://db/shop?sslmode=require", "postgresql+psycopg://db/shop?sslmode=require"),
+        ("postgres+asyncpg://db/shop", "postgresql+asyncpg://db/shop"),
+        ("postgresql+psycopg://db/shop", "postgresql+psycopg://db/shop"),
+        ("mysql://db/shop", "mysql+pymysql://db/shop"),
+        ("sqlite:///shop.db", "sqlite:///shop.db"),
+        ("nonsense", "nonsense"),
+    ],
+)
+def test_urls_of_hosting_providers_are_understood(given: str, understood_as: str) -> None:
+    assert understood(given) == understood_as
+
+
+def test_the_url_of_a_hosting_provider_works(pg_shop: Shop) -> None:
+    pg_shop.place(1)
+    url = pg_shop.engine.url.render_as_string(hide_password=False)
+    short = url.replace("postgresql+psycopg://", "postgres://")
+    assert short != url
+    told = CliRunner().invoke(rl, ["outbox", "stats", "--json"], env={"RELIER_OUTBOX_DATABASE_URL": short})
+    assert json.loads(told.stdout)["waiting"] == 1
 
 
 def test_ages_and_databases_that_cannot_be_understood(pg_shop: Shop) -> None:

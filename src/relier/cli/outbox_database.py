@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -17,7 +18,37 @@ from relier.settings import OUTBOX_DATABASE
 from relier.store.connect.address import redact
 from relier.version import how_to_install
 
-DATABASE_HELP = "Database, as an SQLAlchemy URL: postgresql+psycopg://…"
+DATABASE_HELP = "Database, as an SQLAlchemy URL: postgresql+psycopg://…, or postgres://…"
+DRIVERS = {  # scheme without a driver -> (SQLAlchemy's default driver, what to use where that is not installed)
+    "postgresql": ("psycopg2", "psycopg"),
+    "mysql": ("MySQLdb", "pymysql"),
+    "mariadb": ("MySQLdb", "pymysql"),
+}
+
+
+def read_database_urls(_: click.Context, __: click.Parameter, given: Any) -> Any:
+    """Correct the values of --database: one, several or none."""
+    if isinstance(given, tuple):
+        return tuple(map(understood, given))
+    return None if given is None else understood(given)
+
+
+def understood(url: str) -> str:
+    """Return a database URL as SQLAlchemy expects it.
+
+    Hosting providers write `postgres://`, which SQLAlchemy does not know. Without a driver in the URL it expects one
+    that our extras do not install.
+    """
+    scheme, mark, rest = url.partition("://")
+    scheme = scheme.lower()
+    dialect, plus, driver = scheme.partition("+")
+    dialect = "postgresql" if dialect == "postgres" else dialect
+    usual, ours = DRIVERS.get(dialect, ("", ""))
+    if not plus and ours and find_spec(usual) is None and find_spec(ours) is not None:
+        plus, driver = "+", ours
+    return f"{dialect}{plus}{driver}{mark}{rest}" if mark else url
+
+
 START_IT = f"check that it runs and that --database or {OUTBOX_DATABASE} is correct"
 
 
@@ -26,6 +57,7 @@ def database_options(function: Callable[..., Any], *, required: bool = True) -> 
     function = click.option("--table", default=DEFAULT_TABLE, show_default=True, help="Outbox table.")(function)
     return click.option(
         "--database",
+        callback=read_database_urls,
         metavar="URL",
         envvar=OUTBOX_DATABASE,
         show_envvar=True,

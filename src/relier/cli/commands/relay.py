@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from relier.cli.long_running import long_running_options, settings_for, start_logging_for
-from relier.cli.outbox_database import DATABASE_HELP, open_database
+from relier.cli.outbox_database import DATABASE_HELP, open_database, read_database_urls
 from relier.cli.session import CommandFailure, Exit
 from relier.outbox.relay.fleet import Fleet, RelayTable, check_relay_tables, tables_in
 from relier.outbox.relay.options import RelayOptions, relay_options
@@ -50,6 +50,7 @@ def with_relay_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @click.option(
     "--database",
+    callback=read_database_urls,
     metavar="URL",
     envvar=OUTBOX_DATABASE,
     show_envvar=True,

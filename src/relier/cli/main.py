@@ -31,13 +31,20 @@ COMMANDS: dict[str, CommandEntry] = {
     "workers": CommandEntry(
         "relier.cli.commands.workers:workers", "List workers and whether they are alive; drain them."
     ),
+    "admission": CommandEntry(
+        "relier.cli.commands.admission:admission", "Show how full the admission limits are; reset them."
+    ),
     "schema": CommandEntry("relier.cli.commands.schema:schema", "Check stored tasks against new code before a deploy."),
     "audit": CommandEntry(
         "relier.cli.commands.audit:audit_command", "Verify that no task was lost and no unused key was left."
     ),
     "celery": CommandEntry("relier.cli.commands.celery:celery", "Move the tasks of a Celery app back to its broker."),
     "outbox": CommandEntry("relier.cli.commands.outbox:outbox", "Run the outbox relay; list and replay unsent rows."),
+    "config": CommandEntry("relier.cli.commands.config:config", "Show and validate the settings."),
     "doctor": CommandEntry("relier.cli.commands.doctor:doctor", "Check settings, store, workers and queues."),
+    "completion": CommandEntry(
+        "relier.cli.commands.completion:completion", "Print a shell completion script for bash, zsh or fish."
+    ),
 }
 
 EXIT_CODES = """\b

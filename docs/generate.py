@@ -150,9 +150,9 @@ def home_of(cls: type) -> str:
 
 CLI = """# The command `rl`
 
-This page shows the output of `rl COMMAND --help`. `rl run-resurrector` is an alias of `rl resurrector`. The exit codes
-below apply to all commands except `rl worker`; see
-[running in production](../how-to/production.md#signals-and-exit-codes) for those of a worker.
+This page shows the output of `rl COMMAND --help`. `rl run-resurrector` is an alias of `rl resurrector`. A group without
+a command runs its first one: `rl tasks` is `rl tasks list`. The exit codes below apply to all commands except
+`rl worker`; see [running in production](../how-to/production.md#signals-and-exit-codes) for those of a worker.
 """
 
 

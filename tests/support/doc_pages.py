@@ -36,7 +36,8 @@ STAYS = {  # what it says when it is ready
     "uvicorn": "Application startup complete",
 }
 CHANGES = re.compile(
-    r"rl (dlq replay|dlq discard|tasks cancel|queues pause|queues resume|outbox replay|outbox purge|outbox forget)"
+    r"rl (dlq replay|dlq discard|tasks cancel|queues pause|queues resume|outbox replay|outbox purge|outbox forget"
+    r"|admission reset)"
     r"|python|kill|echo|cat|curl|for |pytest"
 )
 

@@ -120,6 +120,7 @@ class DefaultGroup(click.Group):
 
     def __init__(self, *args: Any, default: str, aliases: Mapping[str, str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.subcommand_metavar = "[COMMAND] [ARGS]..."
         self._default = default
         self._aliases = aliases or {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 import click
@@ -39,11 +40,11 @@ def inflight(session: Session, queue: str, name: str, worker: str, limit: int, f
     read = partial(running, session, TaskFilter([State.RUNNING], queue, name), worker, limit)
     if follow:
         wait = partial(_sleep, interval)
-        width = screen_width()
-        if width is None or session.as_json:
-            watch(read, EventPrinter(session), wait)
-        else:
-            _watch_on_screen(session, read, wait)
+        with suppress(KeyboardInterrupt):
+            if screen_width() is None or session.as_json:
+                watch(read, EventPrinter(session), wait)
+            else:
+                _watch_on_screen(session, read, wait)
         return
     stats, records = read()
     if session.as_json:
@@ -71,10 +72,7 @@ def watch(read: Callable[[], tuple[Stats, list[Record]]], show: Show, wait: Call
 
 
 def _sleep(seconds: float) -> bool:
-    try:
-        time.sleep(seconds)
-    except KeyboardInterrupt:
-        return False
+    time.sleep(seconds)
     return True
 
 
@@ -87,10 +85,12 @@ class EventPrinter:
 
     def __call__(self, stats: Stats, records: Sequence[Record]) -> None:
         now = {(record.id, record.fence): record for record in records}
-        for key in now.keys() - self._known.keys():
-            self._print("started", now[key], stats.now_ms)
-        for key in self._known.keys() - now.keys():
-            self._print(self._state_of(key[0]), self._known[key], stats.now_ms)
+        for key, record in reversed(now.items()):  # the list has the latest first
+            if key not in self._known:
+                self._print("started", record, stats.now_ms)
+        for key, record in self._known.items():
+            if key not in now:
+                self._print(self._state_of(record.id), record, stats.now_ms)
         self._known = now
 
     def _state_of(self, task_id: str) -> str:

@@ -143,6 +143,13 @@ def test_a_cancelled_task(desk: Desk, run: Run, fields: dict[str, int], says: st
     has(story(run, task), says)
 
 
+def test_code_may_have_cancelled_it(desk: Desk, run: Run) -> None:
+    """`receipt.cancel()` makes the same move as `rl tasks cancel`, so nobody can say that a person did it."""
+    told = "\n".join(story(run, desk.cancelled()))
+    assert "It was cancelled on request, " in told
+    assert "person" not in told
+
+
 def test_a_replaced_task(desk: Desk, run: Run) -> None:
     task = desk.push(key="k", key_ttl_ms=1)
     desk.push(key="k", key_ttl_ms=1, on_conflict="replace")

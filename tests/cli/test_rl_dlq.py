@@ -23,6 +23,8 @@ from tests.support.cli_desk import Desk, Run, RunJson, body, failure
 def test_the_list(desk: Desk, run: Run, run_json: RunJson) -> None:
     first = desk.dead()
     second = desk.dead("UnknownTaskError", "no task of that name", name="shop.old", queue="mail")
+    for n, task in enumerate((first, second)):  # they may have died in the same millisecond
+        desk.command("ZADD", desk.key("ended", "dead"), 10**15 + n, task)
     desk.push()
     answer = run_json("dlq")
     assert answer["total"] == 2

@@ -177,6 +177,10 @@ def test_inflight(desk: Desk, run: Run, run_json: RunJson) -> None:
     assert "40 of 100" in run("tasks", "inflight").stdout
     assert ids_of(run_json("tasks", "inflight", "--worker", desk.boot[:8])) == [mine.task_id]
     assert ids_of(run_json("tasks", "inflight", "--worker", "other")) == []
+    other = desk.join(queues=["mail"])
+    desk.push(queue="mail")
+    desk.claim("mail", other)
+    assert ids_of(run_json("tasks", "inflight", "--worker", desk.boot, "--limit", "1")) == [mine.task_id]
     assert ids_of(run_json("tasks", "inflight", "--name", "render")) == [mine.task_id]
 
 

@@ -223,7 +223,7 @@ def test_the_workers_of_a_queue_are_listed() -> None:
 ID = "01a1ddd643527871a4736346a795673b"
 
 
-@pytest.mark.parametrize("width", [40, 64, 84, 200])
+@pytest.mark.parametrize("width", [42, 66, 86, 200])
 def test_a_table_fits_the_terminal(width: int) -> None:
     """Names and states stay whole: other texts are cut, columns are left out, and last a name is folded."""
     screen = io.StringIO()
@@ -232,10 +232,10 @@ def test_a_table_fits_the_terminal(width: int) -> None:
     table.terminal_table(headers, [row], optional=("WHEN",), width=width, file=screen)
     lines = [click.unstyle(line) for line in screen.getvalue().splitlines()]
     assert max(map(len, lines)) <= width
-    assert lines[1].startswith(f"{ID[:16]} ")
+    assert lines[1].startswith(f"{ID[:18]} ")
     assert " dead" in lines[1]
-    assert ("WHEN" in lines[0], "some" in lines[1]) == (width >= 84, width >= 64)
-    if width >= 64:
+    assert ("WHEN" in lines[0], "some" in lines[1]) == (width >= 86, width >= 66)
+    if width >= 66:
         assert row[1] in lines[1]
     else:  # there is no room for it in one line
         start, end = lines[0].index("NAME"), lines[0].index("STATE")
@@ -244,10 +244,10 @@ def test_a_table_fits_the_terminal(width: int) -> None:
 
 def test_ids_are_shortened_as_far_as_they_differ() -> None:
     other = ID[:20] + "0" * 12
-    assert table.short_ids([ID]) == [ID[:16]]
+    assert table.short_ids([ID]) == [ID[:18]]
     assert table.short_ids([ID, other]) == [ID[:23], other[:23]]
     assert table.short_ids(["order-1", "order-1:again"]) == ["order-1", "order-1:again"]
-    assert table.short_ids(["3f2a9c1d-8b4e-4c55-9a0b-1234567890ab"]) == ["3f2a9c1d-8b4e-4c"]
+    assert table.short_ids(["3f2a9c1d-8b4e-4c55-9a0b-1234567890ab"]) == ["3f2a9c1d-8b4e"]
     assert table.short_ids(["web1.42.0f9d1c", "web1.42.0f9d2c"]) == ["web1.42.0f9d1c", "web1.42.0f9d2c"]
     assert table.short_ids(["web1.42.0f9d1c77", "web2.7.aa"]) == ["web1.42.0f", "web2.7.aa"]
 

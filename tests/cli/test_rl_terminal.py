@@ -63,7 +63,7 @@ def test_names_and_states_are_whole(busy_desk: dict[str, str], where: list[str])
 def test_what_a_list_shows_can_be_typed(busy_desk: dict[str, str], where: list[str], run_json: RunJson) -> None:
     lines = unstyled(in_terminal(["dlq", *where])).splitlines()
     shown = [line.split()[0] for line in lines if line.startswith(busy_desk["dead"][:6])]
-    assert all(16 <= len(prefix) < 32 for prefix in shown)
+    assert all(18 <= len(prefix) < 32 for prefix in shown)
     assert {run_json("dlq", "show", prefix)["id"] for prefix in shown} == {busy_desk["long"], busy_desk["dead"]}
 
 

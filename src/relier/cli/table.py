@@ -24,7 +24,8 @@ ENDLESS = 1_000_000
 LEAST_TEXT = 10  # width of a text that is cut; narrower ones say too little
 LEAST_PROSE = 20  # width of a sentence, as long as there are columns to leave out for it
 LEAST_NAME = 10
-SHORTEST_ID = 16  # an id begins with its time; the digits from the 14th on tell tasks of one millisecond apart
+SHORTEST_ID = 18  # of ours: 13 digits are time and version, and 18 random bits tell tasks of one millisecond apart
+SHORTEST_UUID = 13  # of Celery's: all digits are random
 SPARE = 2  # digits beyond those that tell the listed ids apart, because others are not listed
 MADE = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 WORKER = re.compile(r"([^.\s]+\.\d+\.)[0-9a-f]+")
@@ -169,4 +170,6 @@ def _shortest(some_id: str) -> int:
     """Return the shortest prefix to show of an id: all of it if people chose it."""
     if worker := WORKER.fullmatch(some_id):
         return len(worker[1]) + SPARE
-    return SHORTEST_ID if MADE.fullmatch(some_id) else len(some_id)
+    if not MADE.fullmatch(some_id):
+        return len(some_id)
+    return SHORTEST_UUID if "-" in some_id else SHORTEST_ID

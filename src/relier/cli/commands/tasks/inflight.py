@@ -6,14 +6,16 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 
 import click
 
 from relier.cli.output import clock, one_line, print_json, print_json_line, screen_width, span
 from relier.cli.session import Session, with_session
 from relier.cli.table import built_table, print_table
-from relier.cli.task_list import TaskFilter, as_dict, list_tasks, totals
+from relier.cli.task_list import TaskFilter, as_dict, in_state, totals
 from relier.errors import RelierError
+from relier.ledger.pages import read_stats
 from relier.ledger.records import Record
 from relier.ledger.stats import Stats
 from relier.states import State
@@ -57,10 +59,11 @@ def inflight(session: Session, queue: str, name: str, worker: str, limit: int, f
 
 
 def running(session: Session, wanted: TaskFilter, worker: str, limit: int) -> tuple[Stats, list[Record]]:
-    """Read the running tasks, and the counters."""
-    records = list_tasks(session, wanted, limit).records
-    here = [record for record in records if record.worker_id.startswith(worker)]
-    return session.run(session.ledger.stats()), here
+    """Read the running tasks of the workers whose ids begin with `worker`, and the counters."""
+    stats = read_stats(session.run, session.ledger)
+    records = (entry.record for entry in in_state(session, stats, State.RUNNING, wanted, limit=limit))
+    mine = (record for record in records if record is not None and wanted.matches(record))
+    return stats, list(islice((record for record in mine if record.worker_id.startswith(worker)), limit))
 
 
 def watch(read: Callable[[], tuple[Stats, list[Record]]], show: Show, wait: Callable[[], bool]) -> None:

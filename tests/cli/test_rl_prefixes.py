@@ -96,6 +96,9 @@ def test_a_misspelt_name_gets_a_suggestion(desk: Desk, run: Run, command: list[s
     assert run(*command, "--name", "send_emial").stdout.endswith(". Did you mean shop.mail.send_email?\n")
     assert run(*command, "--name", "shop.mial.send_email").stdout.endswith(" Did you mean shop.mail.send_email?\n")
     assert "Did you mean" not in run(*command, "--name", "xyzzy").stdout
+    result = run("dlq", "discard", "--name", "send_emial")
+    assert result.stdout == "0 tasks discarded.\n"
+    assert result.stderr == "rl: no task is named 'send_emial'. Did you mean shop.mail.send_email?\n"
 
 
 @pytest.mark.parametrize("verb", ["replay", "discard"])

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from relier.cli.find.task_ids import full_ids
-from relier.cli.find.task_names import refuse_several
+from relier.cli.find.task_names import did_you_mean, refuse_several
 from relier.cli.output import one_line, plural, print_json, progress_bar
 from relier.cli.session import Exit, Session, exit_code_of
 from relier.cli.task_list import TaskFilter, all_tasks
@@ -122,6 +122,8 @@ def choose(session: Session, selection: Selection) -> list[SelectedTask]:
     if selection.by_filter:
         found = list(all_tasks(session, selection.wanted))
         refuse_several(selection.wanted, (record.name for record in found))
+        if not found and (hint := did_you_mean(session, selection.wanted)):
+            click.echo(f"rl: no task is named {selection.wanted.name!r}.{hint}", err=True)
         return [SelectedTask(record.id, record.version, record.reason, record.name) for record in found]
     ids = full_ids(session, selection.ids, dead=State.DEAD in states)
     chosen = []

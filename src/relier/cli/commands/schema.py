@@ -12,9 +12,9 @@ import click
 
 from relier import registry
 from relier.cli.command_groups import store_options
-from relier.cli.output import print_json, progress_bar
+from relier.cli.output import print_json, progress_bar, screen_width
 from relier.cli.session import CommandFailure, Exit, Session, with_session
-from relier.cli.table import print_table
+from relier.cli.table import print_table, short_in_terminal
 from relier.cli.task_list import TaskFilter, all_tasks
 from relier.envelope import open_envelope
 from relier.errors import RelierError, TaskNotFoundError, WorkerInitializationError
@@ -70,8 +70,8 @@ def check(session: Session, modules: tuple[str, ...]) -> Exit:
             {"namespace": session.settings.namespace, "looked": looked, "troubles": [_dict(t) for t in troubles]}
         )
     elif troubles:
-        rows = [(t.name, str(t.states.total()), _states(t), t.why, " ".join(t.ids)) for t in troubles]
-        print_table(("NAME", "TASKS", "STATES", "WHY", "FOR EXAMPLE"), rows, optional=("FOR EXAMPLE", "STATES"))
+        rows = [(t.name, str(t.states.total()), _states(t), t.why, _examples(t)) for t in troubles]
+        print_table(("NAME", "TASKS", "STATES", "WHY", "FOR EXAMPLE"), rows, optional=("STATES",))
         total = sum(t.states.total() for t in troubles)
         click.echo(f"{total} of {looked} tasks could not run with this code.")
     else:
@@ -126,6 +126,11 @@ def _whole(session: Session, records: Iterable[Record]) -> Iterator[Task]:
                 raise answer
             if answer.payload is not None:
                 yield answer
+
+
+def _examples(trouble: SchemaProblem) -> str:
+    """Return the ids of some tasks; a terminal has room for one."""
+    return short_in_terminal(trouble.ids[0]) if screen_width() else " ".join(trouble.ids)
 
 
 def _states(trouble: SchemaProblem) -> str:

@@ -72,4 +72,4 @@ def _detail(record: Record) -> str:
             return f"{doing}on {short_in_terminal(record.worker_id)}"
         case State.SCHEDULED if record.attempt:
             return "waits for its retry"
-    return record.reason
+    return "" if record.reason == record.state.value else record.reason

@@ -24,13 +24,22 @@ log = logging.getLogger("relier.worker")
 
 
 class LocalRunner:
-    """Run up to `concurrency` attempts at once. `modules` are the modules that isolated processes import."""
+    """Run up to `concurrency` attempts at once. `modules` are the modules that isolated processes import.
+
+    `threads` run the bodies of `def` tasks.
+    """
 
     def __init__(
-        self, settings: Settings, concurrency: int, modules: tuple[str, ...], isolated: int, origin: Origin
+        self,
+        settings: Settings,
+        concurrency: int,
+        modules: tuple[str, ...],
+        isolated: int,
+        origin: Origin,
+        threads: Threads | None = None,
     ) -> None:
         self._concurrency = concurrency
-        self._threads = Threads()
+        self._threads = threads or Threads()
         self._lifespan = RunningLifespan()
         self._isolated = IsolatedProcesses(modules, isolated, settings, origin)
 

@@ -115,8 +115,13 @@ def context_of(
     channel: LedgerChannel,
     trusted_until: Callable[[], float] | None,
 ) -> TaskContext:
+    return TaskContext(claimed, channel, args, kwargs, metadata_of(claimed, envelope), trusted_until)
+
+
+def metadata_of(claimed: Claimed, envelope: Envelope) -> dict[str, Any]:
+    """Return what `ctx.metadata` says about the attempt."""
     record = claimed.record
-    metadata = {
+    return {
         "queue": record.queue,
         "priority": record.spec.priority,
         "pushed_at_ms": envelope.pushed_ms,
@@ -125,4 +130,3 @@ def context_of(
         "retries": claimed.retries,
         "deaths": claimed.deaths,
     }
-    return TaskContext(claimed, channel, args, kwargs, metadata, trusted_until)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 import weakref
 from collections.abc import Awaitable, Callable
 from functools import cached_property, partial
@@ -59,7 +60,12 @@ def _again(call: Call[Any], lost: Callable[[], bool], whose: str, error: RelierE
 
 
 class LedgerChannel:
-    """Connect all attempts of one engine to the ledger. Create it on the loop that runs the attempts."""
+    """Connect all attempts of one engine to the ledger. Create it on the loop that runs the attempts.
+
+    `clock` is what the contexts of the attempts measure time with (s).
+    """
+
+    clock: Callable[[], float] = staticmethod(time.monotonic)
 
     def __init__(self, client: Client) -> None:
         self._client = client

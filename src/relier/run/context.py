@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar, cast, overload
 
@@ -114,7 +113,7 @@ class TaskContext:
     @property
     def suspect(self) -> bool:
         """Return whether the worker's last successful heartbeat is so old that its lease may run out soon."""
-        return self._trusted_until is not None and time.monotonic() > self._trusted_until()
+        return self._trusted_until is not None and self._channel.clock() > self._trusted_until()
 
     def guard(self) -> None:
         """Raise LeaseLostError unless this attempt still holds the task, as far as this process can know.
@@ -364,7 +363,7 @@ class TaskContext:
         """
         of = "" if total is None else f" of {total:.12g}"
         report = f"{done:.12g}{of} {note}"
-        now = time.monotonic()
+        now = self._channel.clock()
         finished = total is not None and done >= total
         if report == self._reported or (now - self._reported_at < PROGRESS_EVERY_S and not finished):
             return

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,20 @@ def enter_context(ctx: TaskContext) -> None:
     pushing_attempt.set(PushingAttempt(ctx.task_id, lambda: ctx.lost, lambda: ctx.waits.one(), ctx))
     if "structlog.contextvars" in sys.modules:  # only an application that uses structlog has imported it
         sys.modules["structlog.contextvars"].bind_contextvars(**_log_fields_of(ctx))
+
+
+@contextmanager
+def entered(ctx: TaskContext) -> Iterator[None]:
+    """Make `ctx` the context that `task_context` refers to, inside the block only."""
+    before = _current.set(ctx), pushing_attempt.set(pushing_attempt.get())
+    try:
+        enter_context(ctx)
+        yield
+    finally:
+        _current.reset(before[0])
+        pushing_attempt.reset(before[1])
+        if "structlog.contextvars" in sys.modules:
+            sys.modules["structlog.contextvars"].unbind_contextvars(*_log_fields_of(ctx))
 
 
 def current_context() -> TaskContext | None:

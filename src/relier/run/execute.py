@@ -160,6 +160,7 @@ class HardTimeout:
         self._loop = loop
         self._attempt = attempt
         self._seconds = seconds
+        self._until = loop.time() + seconds  # by the loop's clock, which tests may set
         self._timer = loop.call_later(seconds, self._check)
 
     def cancel(self) -> None:
@@ -167,8 +168,7 @@ class HardTimeout:
 
     def _check(self, last: bool = False) -> None:
         attempt = self._attempt
-        overdue_at = attempt.overdue_at
-        left = 0.0 if overdue_at is None else overdue_at - time.monotonic()
+        left = self._until + attempt.ctx.kept_waiting - self._loop.time()
         if left > 0:
             self._timer = self._loop.call_later(max(left, CHECK_S), self._check)
         elif not last and (attempt.ctx.waits.any or attempt.isolated):  # a short wait may become a long one

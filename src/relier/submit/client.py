@@ -168,7 +168,11 @@ def default_client() -> Client:
     return _default
 
 
-def use_client(client: Client | None) -> None:
-    """Push through this client from now on, or through one with the environment's settings if `client` is None."""
+def use_client(client: Client | None) -> Client | None:
+    """Push through this client from now on, or through one with the environment's settings if `client` is None.
+
+    Return the client that was used before, or None if there was none.
+    """
     global _default
-    _default = client
+    before, _default = _default, client
+    return before

@@ -21,6 +21,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar
 
 from relier import background
+from relier.arguments.dependencies import overrides
 from relier.errors import ConfigurationError, WorkerInitializationError
 from relier.import_names import imported
 from relier.settings import Settings
@@ -57,6 +58,7 @@ class RunningLifespan:
         function = imported(settings.lifespan, "RELIER_LIFESPAN") if settings.lifespan else _declared
         if function is None:
             return None
+        function = overrides.get(function, function)
         _check(function, "the lifespan")
         loop = asyncio.get_running_loop()
         entered: asyncio.Future[Any] = loop.create_future()

@@ -20,14 +20,10 @@ from proof.simulator.simulate import run_world
 from proof.simulator.world import World
 from relier.errors import StoreFullError
 from relier.ledger import keys
-from relier.ledger.ledger import load_scripts
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
 from relier.store.call import Call, Durability
-
-FAKE_TIME = """local now_us = tonumber(redis.call('GET', KEYS[1] .. 'faketime'))
-local now = math.floor(now_us / 1000)
-"""
+from relier.testing.virtual.store_clock import CLOCK_KEY, clocked_scripts
 
 
 class DifferenceError(AssertionError):
@@ -46,7 +42,7 @@ class RealStore:
     def set_time(self, time_us: int) -> None:
         if time_us != self._time_us:
             self._limit_memory(False)
-            self._store.command("SET", f"{self._prefix}faketime", time_us)
+            self._store.command("SET", self._prefix + CLOCK_KEY, time_us)
             self._limit_memory(self._full)
             self._time_us = time_us
 
@@ -206,7 +202,7 @@ def tidy_keyspace(found: dict[str, Any]) -> dict[str, Any]:
     tidy = {}
     for key, (value, expires) in found.items():
         kind = key[:2]
-        if key == "faketime":
+        if key == CLOCK_KEY:
             continue
         if key == "meta":
             value = {name: word for name, word in value.items() if name in {"layout", "born", "emptied"}}
@@ -295,7 +291,7 @@ def real_store(scripts: Scripts | None = None) -> Iterator[RealStore]:
     """A private embedded server with the scripts on a virtual clock."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         settings = Settings(redis_url=f"embedded://{folder}", namespace="differential", redis_allow_eviction=True)
-        with SyncStore(settings, scripts or load_scripts(lib__time=FAKE_TIME)) as store:
+        with SyncStore(settings, scripts or clocked_scripts()) as store:
             yield RealStore(store, keys.prefix("differential"))
 
 

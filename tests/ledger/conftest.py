@@ -11,7 +11,8 @@ import pytest
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
-from tests.support.ledger_world import FAKE_TIME, World
+from relier.testing.virtual import store_clock
+from tests.support.ledger_world import World
 from tests.support.servers import Server
 
 NewWorld = Callable[..., World]
@@ -27,7 +28,7 @@ def scripts() -> Scripts:
 @pytest.fixture(scope="session")
 def clocked_scripts() -> Scripts:
     """The ledger's scripts on a time that the test sets."""
-    return load_scripts(lib__time=FAKE_TIME)
+    return store_clock.clocked_scripts()
 
 
 @pytest.fixture

@@ -7,13 +7,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from proof.differential.harness import FAKE_TIME, DifferenceError, RealStore, fuzz, schedule
+from proof.differential.harness import DifferenceError, RealStore, fuzz, schedule
 from proof.differential.lua_mutants import LUA_MUTANTS, LuaMutant
 from relier.errors import RelierError
 from relier.ledger import keys
 from relier.ledger.ledger import load_scripts
 from relier.settings import Settings
 from relier.store import SyncStore
+from relier.testing.virtual.store_clock import TIME_LIBRARY
 from tests.support.servers import Server
 
 SEEDS = 15
@@ -23,7 +24,7 @@ MOST_SEEDS = 400
 @contextmanager
 def real_on(server: Server, **replaced: str) -> Iterator[RealStore]:
     settings = Settings(redis_url=server.url, namespace="differential", redis_allow_eviction=True)
-    with SyncStore(settings, load_scripts(lib__time=FAKE_TIME, **replaced)) as store:
+    with SyncStore(settings, load_scripts(lib__time=TIME_LIBRARY, **replaced)) as store:
         yield RealStore(store, keys.prefix("differential"))
 
 

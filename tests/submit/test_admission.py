@@ -10,7 +10,8 @@ import pytest
 from relier import AdmissionRejectedError, Admit, ConfigurationError, InvalidSubmissionError, StoreError, rl_task
 from relier.ledger import keys
 from relier.options import TaskOptions
-from tests.support.crew import SECOND_US, Crew
+from relier.testing.virtual.store_clock import SECOND_US
+from tests.support.crew import Crew
 
 pytestmark = pytest.mark.anyio
 
@@ -81,9 +82,9 @@ async def test_a_refused_push_writes_nothing_and_retry_after_is_exact(clocked: C
     error = refused(plain.push)
     assert clocked.count("submitted") == 7
     wait = round(error.retry_after * SECOND_US)
-    clocked.set_time(clocked.now_us + wait - 1)
+    clocked.clock.set(clocked.clock.now_us + wait - 1)
     refused(plain.push)
-    clocked.set_time(clocked.now_us + 1)
+    clocked.clock.set(clocked.clock.now_us + 1)
     plain.push()
 
 

@@ -22,20 +22,13 @@ from relier.run.channel import LedgerChannel
 from relier.run.execute import execute
 from relier.run.outcome import Outcome, plan_of
 from relier.run.threads import Threads
+from relier.testing.virtual.store_clock import StoreClock, clocked_scripts
 from tests.support import PYTHONPATH
 
 # Quick for tests: a sweep every 50 ms, a beat every 0.75 s. Long enough a lease for a busy machine.
 QUICK: dict[str, Any] = {"heartbeat_ttl": 3.0, "resurrection_check_interval": 0.05, "graceful_shutdown_timeout": 0.0}
-EPOCH_US = 1_800_000_000_000_000
-SECOND_US = 1_000_000
 LEASE_MS = 600_000
 SCRIPTS = load_scripts()
-CLOCKED = load_scripts(
-    lib__time="""-- The time the test has set.
-local now_us = tonumber(redis.call('GET', KEYS[1] .. 'faketime'))
-local now = math.floor(now_us / 1000)
-"""
-)
 
 
 class Crew:
@@ -43,15 +36,14 @@ class Crew:
 
     def __init__(self, settings: Settings, *, clocked: bool = False) -> None:
         self._settings = settings
-        self._scripts = CLOCKED if clocked else SCRIPTS
+        self._scripts = clocked_scripts() if clocked else SCRIPTS
         self._clients: list[Client] = []
         self._seq = 0
         self._threads = Threads()
-        self.now_us = EPOCH_US
         self.sound = not clocked  # False: records were broken on purpose, or the time was: the books need not balance
         self.client = self.with_settings()
         if clocked:
-            self.set_time(EPOCH_US)
+            self.clock = StoreClock(self.command, self.ledger.prefix)
 
     def with_settings(self, **changed: Any) -> Client:
         """A client with other settings, through which tasks push from now on."""
@@ -73,12 +65,8 @@ class Crew:
 
     # --- the clock -----------------------------------------------------------------------------------------------
 
-    def set_time(self, us: int) -> None:
-        self.now_us = us
-        self.command("SET", self.ledger.prefix + "faketime", us)
-
     def advance(self, seconds: float) -> None:
-        self.set_time(self.now_us + round(seconds * SECOND_US))
+        self.clock.advance(seconds)
 
     # --- what is in the ledger -----------------------------------------------------------------------------------
 

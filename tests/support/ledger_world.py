@@ -14,12 +14,8 @@ from relier.ledger.records import Admission, Claim, Claimed, Lease, Settled, Sub
 from relier.settings import Settings
 from relier.states import BY_WORD, ENDED, LIVE, MOVES, State
 from relier.store import Call, Durability, SyncStore
+from relier.testing.virtual.store_clock import CLOCK_KEY, StoreClock
 
-EPOCH_US = 1_800_000_000_000_000
-FAKE_TIME = """-- The time the test has set.
-local now_us = tonumber(redis.call('GET', KEYS[1] .. 'faketime'))
-local now = math.floor(now_us / 1000)
-"""
 HOUR = 3_600_000
 DAY = 24 * HOUR
 
@@ -72,18 +68,21 @@ class World:
         self._ids = itertools.count()
         self._lanes: dict[str, int] = {}
         if clocked:
-            self.set_time(EPOCH_US)
+            self.clock = StoreClock(self.command, self.prefix)
         self.run(self.ledger.open())
 
     # --- the clock -----------------------------------------------------------------------------------------------
 
     def set_time(self, us: int) -> None:
-        self.now_us = us
-        self.command("SET", self.prefix + "faketime", us)
+        self.clock.set(us)
 
     def advance(self, ms: float) -> None:
         """Move the store's TIME, forwards or back. The ledger clock follows as it sees fit."""
         self.set_time(self.now_us + round(ms * 1000))
+
+    @property
+    def now_us(self) -> int:
+        return self.clock.now_us
 
     @property
     def now(self) -> int:
@@ -130,7 +129,7 @@ class World:
                 value = dict(zip(value[::2], value[1::2], strict=True))
             elif kind == b"set":
                 value = set(value)
-            if name != "faketime":
+            if name != CLOCK_KEY:
                 found[name] = (kind.decode(), value, ttl >= 0)
         return found
 

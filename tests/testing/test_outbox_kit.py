@@ -72,6 +72,7 @@ def relier_outbox_bind():
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """A store that cannot be reached: whoever asks it fails."""
     monkeypatch.setenv("RELIER_REDIS_URL", "redis://127.0.0.1:1")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:asyncio")  # pytest-asyncio warns unless it is configured
     monkeypatch.setenv("PYTHONPATH", str(pytester.path), prepend=":")
     pytester.makepyfile(shop=SHOP)
     return pytester

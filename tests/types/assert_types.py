@@ -29,6 +29,18 @@ from relier import (
     use_hooks,
     use_middleware,
 )
+from relier.testing import (
+    PushedCall,
+    RanAttempt,
+    arun_pending,
+    context,
+    inline,
+    kill_after_step,
+    lose_lease,
+    override,
+    recorded,
+    store,
+)
 
 
 class Session: ...
@@ -156,6 +168,16 @@ async def receipts() -> None:
     assert_type(task_context(), TaskContext)
     assert_type(task_context.fence, int)
     assert_type(Client(Settings()).settings, Settings)
+
+
+async def tests_of_tasks() -> None:
+    async with context(charge, steps={"draw": 1}) as ctx, store(heartbeat_ttl=3.0) as virtual:
+        assert_type(await charge("a"), dict[str, int])
+        assert_type(ctx.recorded.steps, dict[str, Any])
+        assert_type(await arun_pending(kill_after_step("draw", task=charge), within=5), list[RanAttempt])
+        assert_type(virtual.run_pending(lose_lease(), concurrency=2)[0].at, timedelta)
+    with recorded() as pushed, inline(), override(len, lambda: 1):
+        assert_type(pushed.assert_pushed(charge, "a", delay=timedelta(hours=1)), list[PushedCall])
 
 
 use_middleware(run=[timed], push=[stamped])

@@ -17,19 +17,17 @@ from typing import Any, TypeVar
 from relier import registry
 from relier.envelope import open_envelope
 from relier.errors import ConfigurationError, UnknownTaskError
-from relier.ledger.records import Claimed, Lease, Record, Recorded, Settled, Spec, Submission, Verdict
+from relier.ledger.records import Submission
 from relier.outbox.inbox.exactly_once import AlreadyRan, earlier_result
 from relier.outbox.push import DEFAULT_TABLE, known_outboxes
 from relier.outbox.row import LEDGER, NewRow, Row, body_of
 from relier.outbox.table.statements import OutboxTable, Transaction
 from relier.run.attempt import context_of
-from relier.run.channel import LedgerChannel
 from relier.run.current import enter_context
 from relier.run.migrations import migrated
-from relier.states import State
-from relier.store.call import Call
-from relier.submit.client import Client, default_client
+from relier.submit.client import default_client
 from relier.task import AsyncRlTask, RlTask, SyncRlTask
+from relier.testing.memory import MemoryChannel, TaskMemory, claimed_from
 
 T = TypeVar("T")
 LOOPS = 1_000  # rounds of tasks that push more tasks, before `drain` gives up
@@ -89,9 +87,10 @@ class SentTask:
         """Give the task the context of a first attempt, whose steps and checkpoints are not stored."""
         assert self.submission is not None  # noqa: S101 - checked by _task
         client = default_client()
-        claimed = _claimed(self.submission)
+        memory = TaskMemory()
+        claimed = claimed_from(self.submission, memory)
         envelope = open_envelope(claimed.payload, task_id=self.id, name=self.name, keyring=client.keyring)
-        ctx = context_of(claimed, envelope, self.args, self.kwargs, DisconnectedChannel(client), None)
+        ctx = context_of(claimed, envelope, self.args, self.kwargs, MemoryChannel(client, memory), None)
         enter_context(ctx)
 
 
@@ -260,31 +259,6 @@ def _times(number: int) -> str:
 
 
 # --- running ---------------------------------------------------------------------------------------------------------
-
-
-class DisconnectedChannel(LedgerChannel):
-    """A channel without a ledger: every call succeeds, and nothing is stored."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self.settings, self.keyring, self.ledger = client.settings, client.keyring, client.ledger
-
-    async def arun(self, call: Call[T]) -> T:
-        return self.run(call)
-
-    def run(self, call: Call[T]) -> T:
-        well = Settled(Verdict.OK, State.RUNNING, "1")
-        answer: Any = Recorded(well, None) if call.script == "step" else well
-        return answer  # type: ignore[no-any-return]
-
-    def post(self, call: Call[Any]) -> None: ...
-
-
-def _claimed(task: Submission) -> Claimed:
-    """Return the first attempt of a submission."""
-    spec = Spec(0, task.priority, None, None, None, None, None, None, None, task.on_lost, task.durability)
-    record = Record(task.id, State.RUNNING, 1, "1", "test", 1, "", 0, spec, task.queue, task.name)
-    return Claimed(Lease(task.id, "1", "test"), record, task.payload)
 
 
 def _result_in(error: BaseException) -> Any:

@@ -1,9 +1,15 @@
-"""The fixtures `outbox`, `assert_task_sent` and `drain_outbox`.
+"""The fixtures for tests of tasks, and for tests of an outbox. Nothing is imported or started until one is used.
 
-A project configures them with two fixtures of its own, in its conftest.py:
+    relier_pushed                                pushes are recorded: `relier_pushed.assert_pushed(task, …)`
+    relier_inline                                tasks run at push
+    relier_store                                 an embedded store with a virtual clock: `relier_store.run_pending()`
+    outbox, assert_task_sent, drain_outbox       the rows of an outbox
 
-    relier_outbox         the outbox; by default the only one of the process, or Django's
-    relier_outbox_bind    the engine, session or connection of the tests; by default Django's default database
+A project configures them with fixtures of its own, in its conftest.py:
+
+    relier_store_settings  a dict of settings for `relier_store`, such as {"heartbeat_ttl": 30}
+    relier_outbox          the outbox; by default the only one of the process, or Django's
+    relier_outbox_bind     the engine, session or connection of the tests; by default Django's default database
 """
 
 from __future__ import annotations
@@ -15,6 +21,50 @@ import pytest
 
 if TYPE_CHECKING:
     from relier.testing.outbox import OutboxKit, SentTask
+    from relier.testing.recording import RecordedPushes
+    from relier.testing.virtual.store import VirtualStore
+
+
+@pytest.fixture
+def relier_pushed() -> Iterator[RecordedPushes]:
+    """Records every push of the test instead of sending it."""
+    from relier.testing.recording import recorded
+
+    with recorded() as pushed:
+        yield pushed
+
+
+@pytest.fixture
+def relier_inline() -> Iterator[None]:
+    """Runs every task of the test at its push."""
+    from relier.testing.inlining import inline
+
+    with inline():
+        yield
+
+
+@pytest.fixture(scope="session")
+def _relier_server() -> Iterator[None]:
+    """The embedded server of this process: with pytest-xdist, one for each of its workers."""
+    from relier.testing.virtual.store import close_server
+
+    yield
+    close_server()
+
+
+@pytest.fixture
+def relier_store_settings() -> dict[str, Any]:
+    """Settings of `relier_store` that differ from the environment. Override this fixture to change them."""
+    return {}
+
+
+@pytest.fixture
+def relier_store(_relier_server: None, relier_store_settings: dict[str, Any]) -> Iterator[VirtualStore]:
+    """A store of this test alone, on an embedded server, with a virtual clock and no worker."""
+    from relier.testing.virtual.store import VirtualStore
+
+    with VirtualStore(**relier_store_settings) as store:
+        yield store
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ VARIES = [
     (re.compile(r"\d\d:\d\d:\d\d(?:,\d+)?"), "<time>"),
     (re.compile(rf"just now|in {SPAN}|{SPAN} ago"), "<ago>"),
     (re.compile(SPAN), "<span>"),
-    (re.compile(r"\bin \d+\.\d\ds\b"), "<ago>"),
+    (re.compile(r"\bin \d+\.\d\d\d?s\b"), "<ago>"),
     (re.compile(r"embedded:///\S+"), "<store>"),
     (re.compile(r'"[^"\s]*/([^/"\s]+\.py)"'), r'"\1"'),
     (ID, "<id>"),
@@ -89,6 +89,7 @@ class Terminal:
         (folder / "pyproject.toml").touch()  # the embedded store lives with the project
         self._environment = {k: v for k, v in os.environ.items() if not k.startswith(("RELIER_", "PYTEST_"))}
         self._environment |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONUNBUFFERED": "1"}
+        self._environment["PYTEST_ADDOPTS"] = "-p no:asyncio"  # as if it were not installed
         self._log = folder / "worker.log"
         self._staying: dict[str, subprocess.Popen[bytes]] = {}  # by what they say
         self._reloads = False

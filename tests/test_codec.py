@@ -26,6 +26,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from relier.codec import MAX_DEPTH, decode, encode, pack
 from relier.errors import PayloadEncodingError
@@ -225,6 +226,7 @@ def test_values_without_tags_are_not_copied(value: Any) -> None:
         (UUID(int=1), '{"~":"uuid","v":"00000000-0000-0000-0000-000000000001"}'),
         (Decimal("1.50"), '{"~":"decimal","v":"1.50"}'),
         (b"\x00\xff", '{"~":"bytes","v":"AP8="}'),
+        (bytearray(b"\x00\xff"), '{"~":"bytes","v":"AP8=","mutable":true}'),
         ((1, "a"), '{"~":"tuple","v":[1,"a"]}'),
         ({3, 1, 2}, '{"~":"set","v":[1,2,3]}'),
         ({1: 2}, '{"~":"dict","v":[[1,2]]}'),
@@ -241,8 +243,9 @@ def test_the_encoded_format_is_stable(value: Any, raw: str) -> None:
     assert spelled(decode(raw.encode())) == spelled(value)
 
 
-def test_a_bytearray_comes_back_as_bytes() -> None:
-    assert decode(encode(bytearray(b"ab"))) == b"ab"
+def test_a_bytearray_comes_back_as_a_bytearray() -> None:
+    back = decode(encode([bytearray(b"ab"), b"ab"]))
+    assert (back, [*map(type, back)]) == ([b"ab", b"ab"], [bytearray, bytes])
 
 
 def test_an_alias_comes_back_as_its_member() -> None:
@@ -312,10 +315,10 @@ def local_enum() -> Any:
         (namedtuple("Pair", "a")(1), "Pair is a namedtuple"),
         (
             OrderedDict(a=1),
-            "collections.OrderedDict is a subclass of dict and would come back as that: pass a plain dict",
+            "collections.OrderedDict is a subclass of dict and would come back as that: pass dict(value)",
         ),
         (defaultdict(int), "collections.defaultdict is a subclass of dict"),
-        (Text("a"), "tests.test_codec.Text is a subclass of str and would come back as that: pass a plain str"),
+        (Text("a"), "tests.test_codec.Text is a subclass of str and would come back as that: pass str(value)"),
         (
             [Pydantic(a=1)],
             "the value → [0]: tests.test_codec.Pydantic is a model, and models are rebuilt only by annotation",
@@ -349,6 +352,51 @@ def test_values_that_cannot_be_encoded_are_refused_with_place_and_advice(value: 
         encode(value)
     assert message in str(refused.value)
     assert str(refused.value).endswith("; nothing was written")
+
+
+def of_library(name: str, base: type = object) -> type:
+    """Return a class with the full name of a library's class: the library need not be installed."""
+    module, _, short = name.rpartition(".")
+    return type(short, (base,), {"__module__": module})
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (
+            type("int64", (of_library("numpy.generic"),), {"__module__": "numpy"}),
+            "the value → [0]: numpy.int64 is a numpy scalar and would come back as another type: pass value.item()",
+        ),
+        (
+            type("float64", (of_library("numpy.generic"), float), {"__module__": "numpy"}),
+            "numpy.float64 is a numpy scalar and would come back as another type: pass value.item()",
+        ),
+        (of_library("numpy.ndarray"), "numpy.ndarray cannot be encoded: pass value.tolist()"),
+        (of_library("pandas._libs.tslibs.timestamps.Timestamp", datetime), "pass plain values, such as value.to_pydat"),
+        (
+            of_library("shop.models.Order", of_library("django.db.models.base.Model")),
+            "pass value.pk, and load",
+        ),
+        (of_library("django.db.models.query.QuerySet"), "pass list(value.values_list('pk', flat=True))"),
+    ],
+)
+def test_a_value_of_another_library_is_refused_with_the_line_that_fixes_it(kind: type, message: str) -> None:
+    value = kind(2026, 1, 1) if issubclass(kind, datetime) else kind()
+    with pytest.raises(PayloadEncodingError, match=r"nothing was written$") as refused:
+        encode([value])
+    assert message in str(refused.value)
+
+
+def test_a_sqlalchemy_object_is_refused_with_the_line_that_fixes_it() -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Order(Base):
+        __tablename__ = "orders"
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    with pytest.raises(PayloadEncodingError, match="Order belongs to a SQLAlchemy session: pass its primary key, and "):
+        encode([Order(id=1)])
 
 
 def test_a_refusal_says_what_it_was_encoding() -> None:

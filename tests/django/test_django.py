@@ -22,6 +22,7 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, connections, transaction
 from django.test import Client as Browser
 from django.test.utils import CaptureQueriesContext, override_settings
+from django.utils.translation import gettext_lazy
 from sqlalchemy import MetaData, create_engine
 
 from relier import Client, ConfigurationError, OutsideTransactionError, use_client
@@ -31,7 +32,7 @@ from relier.django.database import DjangoDatabase, translated
 from relier.django.models import InboxMark, OutboxRow
 from relier.django.outbox import outbox
 from relier.django.shown import payload_of
-from relier.errors import RedisConnectionError
+from relier.errors import PayloadEncodingError, RedisConnectionError
 from relier.outbox.inbox.exactly_once import AlreadyRan, ExactlyOnce
 from relier.outbox.publish.target import LedgerTarget, Outage, SendFailed
 from relier.outbox.push import forget_outbox
@@ -59,6 +60,22 @@ def project(database: Database, client: Client) -> Iterator[DjangoShop]:
 @pytest.fixture
 def shop(project: DjangoShop) -> DjangoShop:
     return project.make_tables()
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (Order(id=1), r"django_shop\.Order is a Django model, whose row may change .*: pass value\.pk, and load it"),
+        (Order.objects.none(), r"QuerySet is a query, not its rows: pass list\(value\.values_list\('pk', flat=True"),
+        (gettext_lazy("hello"), r"is evaluated later, perhaps to another text: pass str\(value\)"),
+    ],
+)
+def test_a_value_of_django_is_refused_with_the_line_that_fixes_it(value: object, message: str) -> None:
+    with pytest.raises(PayloadEncodingError, match=rf"argument 'order': .*{message}"):
+        receipt.arguments.encode((value,), {})
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ Values that JSON can express are plain JSON. Others are tagged objects with the 
     {"~": "timedelta", "v": [days, seconds, microseconds]}
     {"~": "uuid", "v": "…"}   {"~": "decimal", "v": "1.50"}   {"~": "float", "v": "nan"}   {"~": "bytes", "v": base64}
     {"~": "tuple", "v": […]}  {"~": "set", "v": […]}          {"~": "frozenset", "v": […]}
+    {"~": "bytes", "v": base64, "mutable": true}         a bytearray
     {"~": "dict", "v": [[key, value], …]}                a dict with a non-string key, or with the key "~"
     {"~": "enum", "t": "shop.models:Colour", "v": "RED"} a member by name; a combination of flags by number
 

@@ -84,6 +84,11 @@ def _read_items(tag: dict[str, Any]) -> list[Any]:
     raise TypeError("its items are not a list")
 
 
+def _read_bytes(tag: dict[str, Any]) -> bytes | bytearray:
+    raw = base64.b64decode(tag["v"], validate=True)
+    return bytearray(raw) if tag.get("mutable") is True else raw
+
+
 def _read_enum(tag: dict[str, Any]) -> Enum:
     kind, member = find_enum(tag["t"]), tag["v"]
     if kind is None:
@@ -105,7 +110,7 @@ _READERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "uuid": lambda tag: UUID(tag["v"]),
     "decimal": lambda tag: Decimal(tag["v"]),
     "float": lambda tag: float(tag["v"]),
-    "bytes": lambda tag: base64.b64decode(tag["v"], validate=True),
+    "bytes": _read_bytes,
     "tuple": lambda tag: tuple(_read_items(tag)),
     "set": lambda tag: set(_read_items(tag)),
     "frozenset": lambda tag: frozenset(_read_items(tag)),

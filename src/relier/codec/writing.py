@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from relier.codec.foreign import foreign_advice
 from relier.codec.models import enum_address, fields_of, is_model
 from relier.codec.unfit import Unfit, type_name
 from relier.errors import PayloadEncodingError
@@ -25,6 +26,7 @@ TAG = "~"
 PLAIN = frozenset({str, int, bool, NoneType})
 ENCODER = msgspec.json.Encoder()
 _STR = frozenset({str})
+_COPIED = frozenset({str, int, float, bytes, list, dict, tuple, set, frozenset})  # calling the class copies a value
 _TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep, or contains itself: flatten it, or pass an id instead"
 # Types inside models that pydantic writes as text and reads back. Only these: it would also consume generators.
 _TEXTUAL = frozenset({"pydantic", "pydantic_core", "pathlib", "ipaddress"})
@@ -132,7 +134,8 @@ _LEAVES: dict[type, Callable[[Any], Any]] = {
     UUID: lambda value: {TAG: "uuid", "v": str(value)},
     Decimal: lambda value: {TAG: "decimal", "v": str(value)},
     bytes: lambda value: {TAG: "bytes", "v": base64.b64encode(value).decode()},
-    bytearray: lambda value: {TAG: "bytes", "v": base64.b64encode(value).decode()},
+    # Not a tag of its own: a release that does not know bytearrays reads it as bytes.
+    bytearray: lambda value: {TAG: "bytes", "v": base64.b64encode(value).decode(), "mutable": True},
 }
 
 
@@ -192,6 +195,8 @@ def shown(value: Any) -> str:
 
 def _advice(value: Any) -> str:
     name = type_name(type(value))
+    if foreign := foreign_advice(value):
+        return foreign
     if is_model(type(value)):
         return (
             f"{name} is a model, and models are rebuilt only by annotation: annotate the parameter or the return value "
@@ -201,5 +206,6 @@ def _advice(value: Any) -> str:
         return f"{name} is a namedtuple and would lose its names: pass tuple(…), its _asdict(), or a dataclass"
     base = next((known for known in type(value).__mro__ if known in PLAIN or known in _LEAVES or known in _NESTS), None)
     if base is not None:
-        return f"{name} is a subclass of {type_name(base)} and would come back as that: pass a plain {type_name(base)}"
+        plain = f"{type_name(base)}(value)" if base in _COPIED else f"a plain {type_name(base)}"
+        return f"{name} is a subclass of {type_name(base)} and would come back as that: pass {plain}"
     return f"{name} cannot be encoded: pass text, numbers, lists, dicts and the like, or an id instead"

@@ -32,9 +32,10 @@ SHORTEST_WINDOW_S = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """When to retry a failed task: up to `attempts` runs, the second after `backoff` seconds, each further one after a
-    wait `factor` times as long.
+    """When to retry a failed task: up to `attempts` times, first after `backoff` seconds, then each time after a wait
+    `factor` times as long.
 
+    `attempts` counts retries, without the first run: `retries=3` and `retries=Retries(attempts=3)` are the same.
     `jitter` shortens each wait by a random share of up to this size, so that tasks that failed together are not retried
     together. An exception is retried if it is one of `retry_on` and none of `never_on`.
     """
@@ -59,9 +60,9 @@ class Retries:
             raise ConfigurationError(
                 f"{self!r:.200} is invalid: attempts must be a whole number, the others numbers ≥ 0"
             )
-        if self.attempts < 1 or self.factor < 1 or self.jitter > 1:
+        if self.attempts < 0 or self.factor < 1 or self.jitter > 1:
             raise ConfigurationError(
-                f"{self!r:.200} is invalid: attempts and factor must be at least 1, and jitter from 0 to 1"
+                f"{self!r:.200} is invalid: attempts must be at least 0, factor at least 1, and jitter from 0 to 1"
             )
 
     def covers(self, error: BaseException) -> bool:
@@ -70,7 +71,7 @@ class Retries:
 
     def delay_ms(self, failures: int, error: BaseException, covered: bool | None = None) -> int | None:
         """Return the wait after the nth failure, or None after the last. `covered` overrides `covers`."""
-        if failures >= self.attempts or not (self.covers(error) if covered is None else covered):
+        if failures > self.attempts or not (self.covers(error) if covered is None else covered):
             return None
         growth = math.exp(min(500.0, (failures - 1) * math.log(self.factor)))
         wait = min(self.max_backoff, self.backoff * growth)
@@ -147,7 +148,7 @@ class TaskOptions:
         check_name("the queue", self.queue)
         again: Any = self.retries
         if is_whole(again):
-            object.__setattr__(self, "retries", Retries(attempts=again + 1) if again else None)
+            object.__setattr__(self, "retries", Retries(attempts=again) if again else None)
         if self.durability is not None:
             object.__setattr__(self, "durability", durability_of(self.durability))
         for what in ("soft_timeout", "hard_timeout", "result_ttl", "dead_ttl", "idempotency_ttl"):

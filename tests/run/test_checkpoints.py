@@ -53,12 +53,12 @@ Do = Callable[[TaskContext], Any]
 script: dict[str, Do] = {}
 
 
-@rl_task(retries=Retries(attempts=3, backoff=0.0, jitter=0.0))
+@rl_task(retries=Retries(attempts=2, backoff=0.0, jitter=0.0))
 async def work(what: str, ctx: TaskContext) -> Any:
     return await script[what](ctx)
 
 
-@rl_task(retries=Retries(attempts=3, backoff=0.0, jitter=0.0))
+@rl_task(retries=Retries(attempts=2, backoff=0.0, jitter=0.0))
 def work_sync(what: str, ctx: TaskContext) -> Any:
     return script[what](ctx)
 

@@ -67,7 +67,7 @@ def test_a_failure_without_retries_is_buried_under_its_class_name() -> None:
 
 @pytest.mark.parametrize(("failures", "script"), [(0, "retry"), (1, "retry"), (2, "bury"), (9, "bury")])
 def test_a_failure_is_retried_while_the_task_options_allow(failures: int, script: str) -> None:
-    retries = Retries(attempts=3, backoff=2, factor=5, jitter=0)
+    retries = Retries(attempts=2, backoff=2, factor=5, jitter=0)
     call = settle(Failed(ValueError()), retries, claimed(failures))
     assert call.script == script
     if script == "retry":
@@ -136,7 +136,7 @@ def test_a_lost_attempt_reports_nothing() -> None:
 
 
 def test_a_plan_says_what_the_event_will_report() -> None:
-    retries = Retries(attempts=3, backoff=2, jitter=0)
+    retries = Retries(attempts=2, backoff=2, jitter=0)
     again, dead, done, back = (
         plan_of(LEDGER, claimed(), outcome, retries, NOW)
         for outcome in (Failed(ValueError("hm")), Failed(ValueError("hm"), final=True), Done(None), HandBack())

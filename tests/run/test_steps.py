@@ -54,12 +54,12 @@ class SyncSteps(Steps):
         return self.ctx.step_sync(name, fn, *args, **kwargs)
 
 
-@rl_task(retries=Retries(attempts=9, backoff=0.0, jitter=0.0))
+@rl_task(retries=Retries(attempts=8, backoff=0.0, jitter=0.0))
 async def work(ctx: TaskContext) -> Any:
     return await script["now"](Steps(ctx))
 
 
-@rl_task(retries=Retries(attempts=9, backoff=0.0, jitter=0.0))
+@rl_task(retries=Retries(attempts=8, backoff=0.0, jitter=0.0))
 def work_sync(ctx: TaskContext) -> Any:
     """Its coroutine never waits: every step of it blocks."""
     try:

@@ -20,12 +20,12 @@ pytestmark = pytest.mark.anyio
 script: dict[str, Callable[[TaskContext], Any]] = {}
 
 
-@rl_task(retries=Retries(attempts=9, backoff=0.0, jitter=0.0))
+@rl_task(retries=Retries(attempts=8, backoff=0.0, jitter=0.0))
 async def work(ctx: TaskContext) -> Any:
     return await script["now"](ctx)
 
 
-@rl_task(retries=Retries(attempts=9, backoff=0.0, jitter=0.0))
+@rl_task(retries=Retries(attempts=8, backoff=0.0, jitter=0.0))
 def work_sync(ctx: TaskContext) -> Any:
     return script["now"](ctx)
 

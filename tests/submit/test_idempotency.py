@@ -430,7 +430,7 @@ async def test_a_failure_frees_the_key(crew: Crew) -> None:
 
 
 async def test_a_retry_keeps_the_key(crew: Crew) -> None:
-    @rl_task(idempotent=True, retries=Retries(attempts=2, backoff=0.3, jitter=0))
+    @rl_task(idempotent=True, retries=Retries(attempts=1, backoff=0.3, jitter=0))
     async def flaky(ctx: TaskContext) -> int:
         if ctx.attempt == 1:
             raise ValueError

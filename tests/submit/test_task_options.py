@@ -97,7 +97,7 @@ def test_times_may_be_timedeltas() -> None:
     assert (options.soft_timeout, options.hard_timeout, options.result_ttl) == (1.5, 2.0, 86400.0)
 
 
-@pytest.mark.parametrize(("given", "attempts"), [(1, 2), (2, 3), (Retries(7), 7)])
+@pytest.mark.parametrize(("given", "attempts"), [(1, 1), (3, 3), (Retries(attempts=3), 3), (Retries(7), 7)])
 def test_retries_may_be_a_number(given: Any, attempts: int) -> None:
     options = TaskOptions(name="t", retries=given)
     assert isinstance(options.retries, Retries)
@@ -179,20 +179,24 @@ def test_an_option_of_a_wrong_type_is_refused_at_definition(options: dict[str, A
 
 
 def test_a_backoff_grows_by_its_factor_up_to_its_limit() -> None:
-    retries = Retries(attempts=10, backoff=0.5, factor=3, max_backoff=10, jitter=0)
+    retries = Retries(attempts=9, backoff=0.5, factor=3, max_backoff=10, jitter=0)
     assert [retries.delay_ms(n, ValueError()) for n in range(1, 6)] == [500, 1500, 4500, 10_000, 10_000]
 
 
 def test_jitter_shortens_a_wait_by_up_to_its_share() -> None:
-    retries = Retries(attempts=2, backoff=1, jitter=0.5)
+    retries = Retries(attempts=1, backoff=1, jitter=0.5)
     delays = [retries.delay_ms(1, ValueError()) for _ in range(500)]
     assert all(delay is not None and 500 <= delay <= 1000 for delay in delays)
     assert len(set(delays)) > 50
 
 
-def test_attempts_counts_runs_not_repetitions() -> None:
-    assert Retries(attempts=1).delay_ms(1, ValueError()) is None
-    assert [Retries(attempts=3, jitter=0).delay_ms(n, ValueError()) for n in (1, 2, 3)] == [1000, 2000, None]
+def test_attempts_counts_retries_without_the_first_run() -> None:
+    assert Retries(attempts=0).delay_ms(1, ValueError()) is None
+    assert [Retries(attempts=2, jitter=0).delay_ms(n, ValueError()) for n in (1, 2, 3)] == [1000, 2000, None]
+
+
+def test_a_number_of_retries_and_attempts_are_the_same_number() -> None:
+    assert TaskOptions(name="t", retries=3).retries == Retries(attempts=3) == Retries()  # type: ignore[arg-type]
 
 
 def test_retry_on_and_never_on_decide_by_class() -> None:
@@ -213,15 +217,15 @@ def test_a_backoff_of_zero_retries_at_once() -> None:
 
 
 def test_thousands_of_failures_do_not_overflow() -> None:
-    assert Retries(attempts=10_000, jitter=0).delay_ms(9_999, ValueError()) == 300_000
+    assert Retries(attempts=9_999, jitter=0).delay_ms(9_999, ValueError()) == 300_000
 
 
 def test_thousands_of_failures_with_a_large_factor_do_not_overflow() -> None:
-    assert Retries(attempts=10_000, factor=1e6, jitter=0).delay_ms(9_999, ValueError()) == 300_000
+    assert Retries(attempts=9_999, factor=1e6, jitter=0).delay_ms(9_999, ValueError()) == 300_000
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"attempts": 0}, {"backoff": -1}, {"factor": 0.5}, {"jitter": 1.1}, {"jitter": -0.1}], ids=str
+    "wrong", [{"attempts": -1}, {"backoff": -1}, {"factor": 0.5}, {"jitter": 1.1}, {"jitter": -0.1}], ids=str
 )
 def test_retries_that_cannot_work_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="is invalid"):

@@ -77,7 +77,7 @@ def log_isolated() -> None:
 LOGS = {"async": log_async, "def": log_def, "isolated": log_isolated}
 
 
-@rl_task(retries=Retries(attempts=2, backoff=0), on_retry=blocking, on_dead=aware)
+@rl_task(retries=Retries(attempts=1, backoff=0), on_retry=blocking, on_dead=aware)
 async def fail() -> None:
     raise ValueError("50% broken")
 

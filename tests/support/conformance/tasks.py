@@ -215,22 +215,22 @@ def _fail_until(folder: str, succeeds_at: int, error: str) -> str:
     return f"attempt {task_context.attempt}"
 
 
-@rl_task(retries=Retries(attempts=3, backoff=0.02, jitter=0))
+@rl_task(retries=Retries(attempts=2, backoff=0.02, jitter=0))
 async def flaky(folder: str, succeeds_at: int) -> str:
     return _fail_until(folder, succeeds_at, "KeyError")
 
 
-@rl_task(retries=Retries(attempts=3, backoff=60, factor=3, jitter=0))
+@rl_task(retries=Retries(attempts=2, backoff=60, factor=3, jitter=0))
 async def flaky_for_minutes(folder: str) -> str:
     return _fail_until(folder, 99, "KeyError")
 
 
-@rl_task(retries=Retries(attempts=2, backoff=0, retry_on=LookupError))
+@rl_task(retries=Retries(attempts=1, backoff=0, retry_on=LookupError))
 async def retried_on_lookup(folder: str, error: str) -> str:
     return _fail_until(folder, 99, error)
 
 
-@rl_task(retries=Retries(attempts=2, backoff=0, never_on=(KeyError, TypeError)))
+@rl_task(retries=Retries(attempts=1, backoff=0, never_on=(KeyError, TypeError)))
 def never_retried_on_key(folder: str, error: str) -> str:
     return _fail_until(folder, 99, error)
 
@@ -247,17 +247,17 @@ class StatusError(Exception):
         super().__init__(f"status {status}")
 
 
-@rl_task(isolate=True, retries=Retries(attempts=2, backoff=0, retry_on=StatusError))
+@rl_task(isolate=True, retries=Retries(attempts=1, backoff=0, retry_on=StatusError))
 def retried_on_status_alone() -> None:
     raise StatusError(status=503)
 
 
-@rl_task(isolate=True, retries=Retries(attempts=2, backoff=0, never_on=StatusError))
+@rl_task(isolate=True, retries=Retries(attempts=1, backoff=0, never_on=StatusError))
 def never_retried_on_status_alone() -> None:
     raise StatusError(status=400)
 
 
-@rl_task(retries=Retries(attempts=2, backoff=0))
+@rl_task(retries=Retries(attempts=1, backoff=0))
 async def fails_then_waits(folder: str) -> str:
     note(folder, "runs", f"{task_context.attempt} {task_context.fence}")
     if task_context.attempt == 1:
@@ -366,7 +366,7 @@ HANGS = {
 }
 
 
-@rl_task(hard_timeout=0.3, retries=Retries(attempts=2, backoff=0))
+@rl_task(hard_timeout=0.3, retries=Retries(attempts=1, backoff=0))
 async def hang_twice(folder: str) -> str:
     return await _wait(folder)
 
@@ -796,7 +796,7 @@ async def change_folder(to: str) -> str:
     return os.getcwd()
 
 
-@rl_task(retries=Retries(attempts=2, backoff=0.0))
+@rl_task(retries=Retries(attempts=1, backoff=0.0))
 async def steps_in_branches(folder: str, ctx: TaskContext) -> list[str]:
     """At the second attempt the branches take their turns the other way round."""
     first = asyncio.Event()

@@ -7,7 +7,7 @@ from typing import Any
 
 from relier import Retries, TaskContext, rl_task
 
-AGAIN = Retries(attempts=3, backoff=0.0, jitter=0.0)
+AGAIN = Retries(attempts=2, backoff=0.0, jitter=0.0)
 
 
 @rl_task(isolate=True, retries=AGAIN)

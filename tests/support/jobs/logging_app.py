@@ -47,7 +47,7 @@ def shout(event: TaskEvent) -> None:
     print(f"HOOK {event.kind} {event.error}", flush=True)
 
 
-@rl_task(retries=Retries(attempts=2, backoff=0), on_retry=shout, on_dead=shout)
+@rl_task(retries=Retries(attempts=1, backoff=0), on_retry=shout, on_dead=shout)
 async def charge() -> None:
     raise ValueError("card 4711 was refused")
 

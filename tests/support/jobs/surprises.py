@@ -121,12 +121,12 @@ def exit_process(ctx: TaskContext) -> None:
     os._exit(0)
 
 
-@rl_task(isolate=True, retries=Retries(attempts=2, backoff=0.1))
+@rl_task(isolate=True, retries=Retries(attempts=1, backoff=0.1))
 def alone() -> int:
     return 1
 
 
-@rl_task(retries=Retries(attempts=3, backoff=0.1, factor=1e6, max_backoff=0.2))
+@rl_task(retries=Retries(attempts=2, backoff=0.1, factor=1e6, max_backoff=0.2))
 async def fail() -> None:
     raise ValueError("always")
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from relier import ConfigurationError, RlTask, SchemaMigrationError, Settings, TaskDeadError, registry, rl_task
-from relier.envelope import seal
+from relier import ConfigurationError, Retries, RlTask, SchemaMigrationError, Settings, TaskDeadError, registry, rl_task
+from relier.codec.keyring import NO_KEYS
+from relier.envelope import reseal, seal
+from relier.failure import read_failure
 from relier.ledger import keys
 from relier.ledger.records import Submission, Task, new_task_id
 from relier.options import TaskOptions
@@ -88,6 +90,43 @@ async def test_an_isolated_task_is_migrated_in_its_process(crew: Crew) -> None:
     receipt = of_version(deployed.apart, 1).push(20)
     async with crew.working(modules=("tests.support.jobs.schema_versions",)):
         assert await deployed.apart.receipt(receipt.id).result(20) == 42
+
+
+# --- a signature that changed without a version --------------------------------------------------------------------
+
+
+async def test_a_task_pushed_by_other_code_says_so_and_how_to_replay_it(crew: Crew) -> None:
+    ran = []
+
+    @rl_task(name="resigned")
+    def resigned(customer: str, cents: int) -> None:
+        ran.append(customer)
+
+    receipt = of_version(resigned, 1).push("ann", euros=5)
+    async with crew.working():
+        dead = await died(crew, receipt.id)
+        failure = read_failure(dead.history[-1].detail)
+        assert (dead.record.reason, ran) == ("TypeError", [])
+        assert failure.message.endswith(
+            f"missing a required argument: 'cents': the task was pushed by other code, with another signature; replay "
+            f"it with arguments that fit: `rl dlq replay {receipt.id} --payload FILE`; for the next change, use "
+            f"schema_version and a migration"
+        )
+        fits = reseal(dead.payload or b"", b'[["ann"], {"cents": 500}]', receipt.id, "resigned", NO_KEYS)
+        crew.run(crew.ledger.replay(receipt.id, dead.record.version, new_task_id(), fits))
+        await resigned.receipt(receipt.id).result(10)
+        assert ran == ["ann"]
+
+
+async def test_a_task_pushed_by_other_code_is_retried_if_its_options_say_so(crew: Crew) -> None:
+    """During a deploy the next attempt may meet a worker with the other code."""
+
+    @rl_task(name="retried", retries=Retries(attempts=2, backoff=0, jitter=0))
+    def retried(customer: str) -> None: ...
+
+    receipt = of_version(retried, 1).push()
+    async with crew.working():
+        assert [entry.move for entry in (await died(crew, receipt.id)).history] == ["retry", "retry", "bury"]
 
 
 # --- no way up ---------------------------------------------------------------------------------------------------

@@ -66,11 +66,27 @@ class Attempt:
 
     def arguments(self, provided: Dependencies | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments to call the function with, including the context and dependencies it asks for."""
+        self._check_signature()
         arguments = self.task.arguments
         if provided is None:
             return arguments.with_context(self.args, self.kwargs, self.ctx)
         context = {} if arguments.context_parameter is None else {arguments.context_parameter: self.ctx}
         return arguments.with_injected(self.args, self.kwargs, context | provided.values)
+
+    def _check_signature(self) -> None:
+        """Raise TypeError if the arguments do not fit the function.
+
+        The push compared them with the signature it knew, so this code has another one. The task's retries cover this
+        error like any other: during a deploy, the next attempt may meet other code.
+        """
+        try:
+            self.task.arguments.check(self.args, self.kwargs)
+        except TypeError as error:
+            raise TypeError(
+                f"{error}: the task was pushed by other code, with another signature; replay it with arguments that "
+                f"fit: `rl dlq replay {self.lease.task_id} --payload FILE`; for the next change, use schema_version "
+                f"and a migration"
+            ) from None
 
 
 def open_attempt(

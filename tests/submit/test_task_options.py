@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,7 @@ from relier import ConfigurationError, Durability, RelierError, Retries, Setting
 from relier.errors import InvalidSubmissionError
 from relier.options import GivenTaskOptions, PushOptions, TaskOptions, task_options
 from relier.submit.push import call_of, submission_of
-from relier.task import RlTask
+from relier.task import RlTask, TaskDecorator
 
 # --- the decorator ---------------------------------------------------------------------------------------------------
 
@@ -122,6 +123,61 @@ def test_no_retries_is_none_at_all() -> None:
 def test_a_typo_in_an_option_gets_a_suggestion(typo: str, meant: str) -> None:
     with pytest.raises(ConfigurationError, match=f"there is no option '{typo}'; did you mean {meant}"):
         task_options("shop.charge", {typo: 1})
+
+
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [
+        ("bind", "a task that takes ctx: TaskContext gets its context"),
+        ("max_retries", "use retries=…"),
+        ("autoretry_for", r"use retries=Retries\(retry_on=…\)"),
+        ("time_limit", "use hard_timeout=…"),
+        ("countdown", r"the delay belongs to a push: task\.with_options\(delay=…\)\.push\(…\)"),
+    ],
+)
+def test_an_option_of_another_queue_is_answered_with_ours(option: str, advice: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"there is no option '{option}'; {advice}"):
+        TaskDecorator({option: 1})(lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [
+        ("countdown", "use delay=…"),
+        ("args", r"pass the arguments to push: task\.with_options\(…\)\.push\(…\)"),
+        ("time_limit", r"it belongs to the task: @rl_task\(hard_timeout=…\)"),
+        ("prioriti", r"did you mean priority\?"),
+        ("zzz", "there are: task_id, delay, eta"),
+    ],
+)
+def test_an_unknown_option_of_a_push_is_answered_with_ours(option: str, advice: str) -> None:
+    with pytest.raises(TypeError, match=rf"with_options\(\) has no option '{option}': {advice}"):
+        plain.with_options(**{option: 60})
+
+
+def test_an_option_passed_to_push_is_answered_with_its_place() -> None:
+    with pytest.raises(TypeError, match=r"'countdown'; options of a push go into with_options\(delay=…\)\.push"):
+        plain.push(1, countdown=60)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("method", "advice"),
+    [
+        ("delay", r"use push\(…\), or `await apush\(…\)` in async code"),
+        ("apply_async", r"use with_options\(delay=…, queue=…\)\.push\(…\), with the arguments in push"),
+        ("retry", r"use @rl_task\(retries=…\), and raise an exception to be retried"),
+    ],
+)
+def test_a_method_of_another_queue_is_answered_with_ours(method: str, advice: str) -> None:
+    with pytest.raises(AttributeError, match=f"tests.submit.plain is an rl_task and has no '{method}': {advice}"):
+        getattr(plain, method)
+
+
+def test_any_other_attribute_is_just_missing() -> None:
+    assert not hasattr(plain, "no_such_thing")
+    with pytest.raises(AttributeError, match=r"has no 'no_such_thing'$"):
+        plain.no_such_thing  # type: ignore[attr-defined]  # noqa: B018
+    assert copy.copy(plain).name == plain.name
 
 
 def test_an_unknown_option_gets_a_list_of_all_options() -> None:

@@ -19,6 +19,9 @@ from relier.errors import PayloadEncodingError
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _NEVER = 1 << 30
+_PUSH_OPTIONS = {"countdown": "delay"} | {
+    name: name for name in ("delay", "eta", "expires", "priority", "queue", "task_id", "durability", "idempotency_key")
+}
 
 
 class Arguments:
@@ -72,7 +75,7 @@ class Arguments:
             return
         trouble = self._misfit(args, kwargs)
         if trouble:
-            raise TypeError(f"{self._name}() {trouble}")
+            raise TypeError(f"{self._name}() {trouble}{self._advice(kwargs)}")
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """Return the body of a call.
@@ -247,6 +250,12 @@ class Arguments:
         takes = f"from {least} to {most}" if least < most else str(most)
         were = "was" if len(args) == 1 else "were"
         return f"takes {takes} positional argument{'' if takes == '1' else 's'} but {len(args)} {were} given"
+
+    def _advice(self, kwargs: Mapping[str, Any]) -> str:
+        """Return where the options of a push belong, if the call passed one of them to `push`."""
+        for option in (name for name in kwargs if name in _PUSH_OPTIONS and name not in self.signature.parameters):
+            return f"; options of a push go into with_options({_PUSH_OPTIONS[option]}=…).push(…)"
+        return ""
 
     def _encode_each(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         places = zip(args, self._places(), strict=False)

@@ -1,7 +1,8 @@
 """Tasks: functions that can be pushed.
 
-decorator.py  `@rl_task` and what it makes of a function
-pushable.py   how the calls of a task are pushed
+decorator.py     `@rl_task` and what it makes of a function
+pushable.py      how the calls of a task are pushed
+other_queues.py  answers methods and options of other task queues with ours
 """
 
 from relier.task.decorator import AsyncRlTask, Migration, RlTask, SyncRlTask, TaskDecorator, rl_task

@@ -26,6 +26,7 @@ from relier.submit.guards import Guards
 from relier.submit.in_task import pushing_attempt
 from relier.submit.push import NO_OPTIONS
 from relier.submit.receipt import SyncTaskReceipt, TaskReceipt
+from relier.task.other_queues import no_attribute, refuse_other_options, refuse_unknown
 from relier.task.pushable import Pushable
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class RlTask(Pushable[P, R]):
         running = pushing_attempt.get()
         return call_directly(self.arguments, self.fn, args, kwargs, running and running.context)
 
+    @refuse_unknown
     def with_options(
         self,
         *,
@@ -115,6 +117,11 @@ class RlTask(Pushable[P, R]):
         """Return the receipt of an earlier `push`, from the task's id."""
         return SyncTaskReceipt(task_id, read_result=self.arguments.decode_result)
 
+    if not TYPE_CHECKING:  # a type checker would accept any attribute
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute(self.__dict__.get("name", "a task"), name)
+
 
 class AsyncRlTask(RlTask[P, R]):
     """Represent an `async def` that can be pushed. Calling it returns a coroutine."""
@@ -162,6 +169,7 @@ class TaskDecorator:
     def __call__(self, fn: Callable[..., Any]) -> RlTask[Any, Any]:
         if not _is_function(fn):
             raise ConfigurationError(f"@rl_task decorates a function (def or async def), not {fn!r:.60}")
+        refuse_other_options(registry.identity(fn), self._options)
         options = task_options(registry.identity(fn), self._options)
         if options.name.endswith("<lambda>"):
             raise ConfigurationError("@rl_task needs a name for a lambda, which has none; pass name=…, or use def")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -17,20 +19,23 @@ from relier import (
     MaxResurrectionsExceededError,
     PartialPushError,
     RelierError,
+    ResultTimeoutError,
     Settings,
     SyncTaskReceipt,
     TaskDeadError,
+    TaskReceipt,
     rl_task,
     use_client,
 )
 from relier.errors import CorruptRecordError, StoreFullError
 from relier.failure import failure_of, write_failure
 from relier.ledger import keys
-from relier.ledger.records import Accepted, HistoryEntry, Record, Spec, Submission, Task
+from relier.ledger.records import Accepted, HistoryEntry, Record, Spec, Submission, Task, new_worker_id
 from relier.options import PushOptions
 from relier.states import State
 from relier.store.call import Durability
 from relier.submit.bulk import Bulk
+from relier.submit.client import place_of
 from relier.submit.push import is_duplicate
 from relier.submit.receipt import FIRST_POLL_S, SLOWEST_POLL_S, PollSchedule, cause_of_death
 from tests.support.servers import Boot
@@ -48,6 +53,53 @@ def client(settings: Settings) -> Iterator[Client]:
     yield client
     use_client(None)
     client.close()
+
+
+# --- a wait that was too short ---------------------------------------------------------------------------------------
+
+
+def serve(client: Client, *queues: str) -> None:
+    """A worker that only says what it serves."""
+    assert client.run(client.ledger.register(new_worker_id(), 60_000, json.dumps({"queues": queues})))
+
+
+async def too_late(client: Client, task_id: str) -> str:
+    """What both kinds of receipts say."""
+    with pytest.raises(ResultTimeoutError) as blocking:
+        SyncTaskReceipt(task_id, client=client).result(timeout=0)
+    with pytest.raises(ResultTimeoutError) as awaited:
+        await TaskReceipt(task_id, client=client).result(timeout=0)
+    told = [re.sub(r"after [\d.]+ s", "after 0.0 s", str(each.value)) for each in (blocking, awaited)]
+    assert told[0] == told[1]
+    return told[0]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("options", [{}, {"delay": 60}], ids=["queued", "scheduled"])
+async def test_a_timeout_says_why_no_worker_takes_the_task(client: Client, options: dict[str, Any]) -> None:
+    state, task_id = "scheduled" if options else "queued", echo.with_options(**options).push(1).id
+    before, after = f"task {task_id} is still {state} after 0.0 s", f"; see `rl why {task_id}`"
+    nobody = f"no worker is alive in {place_of(client.settings)}; start one with `rl worker`"
+    assert await too_late(client, task_id) == f"{before}: {nobody}{after}"
+    serve(client, "mail", "big")
+    others = "no worker that is alive serves queue 'default'; start one with `rl worker --queue default`"
+    assert await too_late(client, task_id) == f"{before}: {others}{after}"
+    serve(client, "mail", "default")
+    assert await too_late(client, task_id) == f"{before}; the task continues{after}"
+    client.run(client.ledger.pause("default", 0))
+    paused = "queue 'default' is paused; resume it with `rl queues resume default`"
+    assert await too_late(client, task_id) == f"{before}: {paused}{after}"
+    await client.aclose()
+
+
+@pytest.mark.anyio
+async def test_a_timeout_of_a_running_task_looks_for_no_reason(client: Client) -> None:
+    worker_id = new_worker_id()
+    client.run(client.ledger.register(worker_id, 60_000, json.dumps({"queues": ["mail"]})))
+    task_id = echo.push(1).id
+    client.run(client.ledger.claim(worker_id, 1, ["default"], 1))
+    assert "is still running after 0.0 s; the task continues; see" in await too_late(client, task_id)
+    await client.aclose()
 
 
 # --- polls -----------------------------------------------------------------------------------------------------------

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from relier.ledger.stats import Stats, WorkerStats
-
-Health = Literal["alive", "silent", "lost"]
+from relier.ledger.stats import Health, Stats, WorkerStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +73,15 @@ class WorkerView:
 
 
 def _worker(stats: WorkerStats, now_ms: int, lease_seconds: float) -> WorkerStatus:
-    about = _about(stats.about)
-    queues = about.get("queues")
+    about = stats.reported()
     concurrency = about.get("concurrency")
     return WorkerStatus(
         worker_id=stats.worker_id,
-        health=_health(stats, now_ms, lease_seconds),
+        health=stats.health(now_ms, lease_seconds),
         host=str(about.get("host", "")),
         pid=str(about.get("pid", "")),
         version=str(about.get("version", "")),
-        queues=tuple(map(str, queues)) if isinstance(queues, list) else None,
+        queues=stats.queues(),
         concurrency=concurrency if isinstance(concurrency, int) else None,
         owned=stats.owned,
         lease_left_ms=stats.lease_left_ms,
@@ -94,25 +90,3 @@ def _worker(stats: WorkerStats, now_ms: int, lease_seconds: float) -> WorkerStat
         registered_ms=stats.registered_ms,
         about=about,
     )
-
-
-def _about(text: str) -> dict[str, Any]:
-    try:
-        about = json.loads(text)
-    except ValueError:
-        return {}
-    return about if isinstance(about, dict) else {}
-
-
-def _health(stats: WorkerStats, now_ms: int, lease_seconds: float) -> Health:
-    """Return whether a worker is alive, silent or lost.
-
-    Leases are measured on the ledger clock, which stands still while no worker advances it. If all workers died
-    together, their leases never seem to run out, and only the time since the last heartbeat shows that they are dead.
-    So a worker counts as silent once that time exceeds four times the lease it seems to have left. The settings of this
-    process alone do not decide, because a worker may have a longer lease.
-    """
-    if stats.lease_left_ms <= 0:
-        return "lost"
-    quiet_ms = now_ms - stats.beat_ms
-    return "silent" if quiet_ms > max(2000 * lease_seconds, 4 * stats.lease_left_ms) else "alive"

@@ -20,6 +20,7 @@ from relier.errors import (
     ConfigurationError,
     HardTimeoutError,
     MaxResurrectionsExceededError,
+    RelierError,
     ResultTimeoutError,
     StoreEmptiedError,
     StoreSetupError,
@@ -30,11 +31,12 @@ from relier.errors import (
     VersionConflictError,
 )
 from relier.failure import Failure, read_failure
-from relier.ledger.records import Task, new_task_id
+from relier.ledger.records import Record, Task, new_task_id
+from relier.ledger.stats import Stats
 from relier.states import ENDED, State
 from relier.store.call import Call, Durability
 from relier.store.sync_wire import run_sync
-from relier.submit.client import Client, default_client
+from relier.submit.client import Client, default_client, place_of
 from relier.submit.ledger_access import LedgerAccess
 
 R = TypeVar("R")
@@ -111,7 +113,7 @@ class Receipt(Generic[R]):
                 return task
             pause = poll.pause()
             if pause is None:
-                raise self._too_late(poll.waited, task.record.state)
+                raise await self._too_late(ledger, poll.waited, task.record)
             await ledger.calls.sleep(pause)
 
     async def _cancel(self, ledger: LedgerAccess[Any]) -> bool:
@@ -168,10 +170,28 @@ class Receipt(Generic[R]):
             raise TaskCancelledError(f"task {self.id} was cancelled ({record.reason or 'no reason given'})")
         raise cause_of_death(task)
 
-    def _too_late(self, seconds: float, state: State) -> ResultTimeoutError:
+    async def _too_late(self, ledger: LedgerAccess[Any], seconds: float, record: Record) -> ResultTimeoutError:
+        waits = record.state in (State.QUEUED, State.SCHEDULED)
+        why = await self._why_waiting(ledger, record.queue) if waits else ""
         return ResultTimeoutError(
-            f"task {self.id} is still {state} after {seconds:.1f} s; the task continues; see `rl why {self.id}`"
+            f"task {self.id} is still {record.state} after {seconds:.1f} s{why or '; the task continues'}; see `rl why "
+            f"{self.id}`"
         )
+
+    async def _why_waiting(self, ledger: LedgerAccess[Any], queue: str) -> str:
+        """Return why no worker claims the task and what to do, if one read shows it."""
+        settings = self._client.settings
+        try:
+            stats: Stats = await ledger.run(self._client.ledger.stats(), SLOWEST_POLL_S)
+        except RelierError:  # the store went away just now; the timeout is reported without a reason
+            return ""
+        if not stats.cursor and not stats.alive(settings.heartbeat_ttl):
+            return f": no worker is alive in {place_of(settings)}; start one with `rl worker`"
+        if stats.unattended(queue, settings.heartbeat_ttl):
+            return f": no worker that is alive serves queue {queue!r}; start one with `rl worker --queue {queue}`"
+        if stats.is_paused(queue):
+            return f": queue {queue!r} is paused; resume it with `rl queues resume {queue}`"
+        return ""
 
 
 class TaskReceipt(Receipt[R]):

@@ -57,14 +57,23 @@ def test_the_worker_uses_and_logs_the_store_and_namespace_given_to_rl(patient: F
     assert "secret" not in said
 
 
-@pytest.mark.slow
-def test_the_worker_restarts_once_a_broken_file_is_fixed(patient: Fleet, tmp_path: Path) -> None:
-    """It does not wait out the pauses between its attempts to start."""
+@pytest.mark.parametrize("before", ["this is no Python", "import no_such_module", "x = 1"])
+def test_the_worker_waits_for_a_change_after_a_failed_import(patient: Fleet, tmp_path: Path, before: str) -> None:
+    """`rl dev` neither exits nor repeats the error: the next change starts the worker."""
     code = tmp_path / "code" / "dev_tasks.py"
     code.parent.mkdir()
-    code.write_text("this is no Python")
+    code.write_text(before)
     member = patient.start("dev", "dev_tasks", cwd=code.parent)
-    member.wait_said("SyntaxError", 5, 40)  # by now the pause is eight seconds and more
+    waits = "the worker cannot start with this code; correct it: saving the file starts the worker again"
+    member.wait_said(waits)
+    patient.let_pass(1)  # for what must not happen: another start of the same code
+    assert len(member.started()) == 1
+    code.write_text("this is (no Python either")
+    assert "SyntaxError" in member.wait_said(waits, 2)
     code.write_text(TASK.format(value=1))
-    member.wait_said(" started: queues=", 1, 7.5)
+    member.wait_said(" started: queues=", 1)
+    assert answer.push().result(20) == 1
+    code.write_text("broken again")
+    member.wait_said(waits, 3)
     assert member.terminate(10) == 0
+    assert len(member.started()) == 4

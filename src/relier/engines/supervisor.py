@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import selectors
 import signal
@@ -101,7 +102,7 @@ class Supervisor:
         self._orphaned: list[tuple[str, str]] = []  # worker id and cause; revived when the store can be reached
         self._away = False  # the store could not be reached to revive them
         self._swept: list[tuple[str, str]] = []  # revived or dead tasks that no child has reported yet: id and state
-        self._starts: list[float] = []  # when to start the missing children
+        self._starts: list[float] = []  # when to start the missing children; math.inf: when the code has changed
         self._stops = 0
         self._interrupts = 0
         self._failures = 0
@@ -230,6 +231,10 @@ class Supervisor:
         if code in CANNOT_START and not self._worked and self._changed is None:
             log.error("no worker process can start; see the error of the first one")
             self._stops, self._code = 1, code
+            return
+        if code in CANNOT_START and self._changed is not None and not child.worker_ids and not child.stopping_since:
+            log.error("the worker cannot start with this code; correct it: saving the file starts the worker again")
+            self._starts.append(math.inf)
             return
         now = time.monotonic()
         quick = now - child.began < (QUICK_JOINED_S if child.worker_ids else QUICK_S)

@@ -165,6 +165,8 @@ async def sweep_until_told(settings: Settings) -> int:
 def dev(ctx: click.Context, /, modules: tuple[str, ...], **given: Any) -> None:
     """Run a worker for development. It restarts whenever a Python file in this folder changes.
 
+    If the code cannot be imported, the next change starts the worker.
+
     Uses the embedded store of this project, unless --url or RELIER_REDIS_URL is set. On exit or restart, running tasks
     have 2 s to finish, or RELIER_GRACEFUL_SHUTDOWN_TIMEOUT if set; the rest return to their queues.
     """

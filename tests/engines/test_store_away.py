@@ -66,6 +66,43 @@ def test_a_lone_worker_keeps_its_tasks(boot: Boot, fleets: NewFleet) -> None:
     assert member.terminate() == 0
 
 
+@pytest.mark.parametrize("how", [(), ("--processes", "1")], ids=["alone", "supervised"])
+def test_a_worker_that_starts_first_waits_for_the_store(boot: Boot, fleets: NewFleet, how: tuple[str, ...]) -> None:
+    server = boot()
+    fleet = fleets(1, on=server)
+    server.stop()
+    member = fleet.start("worker", "tests.support.jobs.common", *how, RELIER_REDIS_DEADLINE="0.5")
+    said = member.wait_said("store unreachable, waiting for it before the start: ")
+    assert " started: queues" not in said
+    server.start()
+    member.wait_said(" started: queues")
+    assert member.said().count("store unreachable") == 1  # not a line for every attempt
+    assert jobs.echo.push(5).result(20) == 5
+    assert member.terminate() == 0
+
+
+@pytest.mark.parametrize("command", [("worker", "tests.support.jobs.common"), ("resurrector",)], ids=lambda it: it[0])
+def test_a_process_that_waits_for_the_store_can_be_stopped(
+    boot: Boot, fleets: NewFleet, command: tuple[str, ...]
+) -> None:
+    server = boot()
+    fleet = fleets(1, on=server)
+    server.stop()
+    member = fleet.start(*command, RELIER_REDIS_DEADLINE="0.5")
+    member.wait_said("store unreachable, waiting for it before the start: ")
+    assert member.terminate(10) == 0
+    server.start()
+
+
+def test_a_store_that_refuses_a_worker_ends_it_at_once(boot: Boot, fleets: NewFleet) -> None:
+    server = boot()
+    fleet = fleets(1, on=server)
+    wrong = server.tcp_url.replace("://", "://nobody:wrong@")
+    member = fleet.start("worker", "tests.support.jobs.common", RELIER_REDIS_URL=wrong)
+    assert member.wait(20) == 2
+    assert "waiting for it" not in member.said()
+
+
 @pytest.mark.slow
 def test_a_host_that_stood_still(fleets: NewFleet) -> None:
     """Supervisor and child are frozen together, for longer than ten seconds past a hard timeout. Nobody is to blame."""

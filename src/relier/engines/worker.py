@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from relier import background
@@ -38,6 +39,7 @@ from relier.engines.orphaned_claims import OrphanedClaims
 from relier.engines.runner import Runner
 from relier.engines.settler import Settler
 from relier.engines.shutdown import ShutdownBudget
+from relier.engines.startup import until_reachable
 from relier.engines.task_events import Audience, TaskEvents
 from relier.errors import ConfigurationError, RelierError, WorkerInitializationError
 from relier.redact import check_hook
@@ -168,14 +170,17 @@ class Worker:
         check_hook(self._settings)
         self._check_memory()
         folder_for(self._settings)  # an unusable checkpoint folder fails here, not when a task needs it
-        await self._client.aopen()
+        if not await until_reachable(self._client.aopen, self._stop):
+            return EXIT_CLEAN
         channel = LedgerChannel(self._client)
         store, ledger, options = self._client.store, self._client.ledger, self._options
         self.events = TaskEvents(store, ledger, self._settings.redact, options.audience)
         await self._runner.start(channel, lambda: self._liveness.trusted_until, self.events)
         self._assemble(channel)
-        await asyncio.to_thread(self._heartbeats.join_namespace)
-        self._tick()
+        self._tick()  # before the first heartbeat, whose thread watches the ticks
+        if not await until_reachable(partial(asyncio.to_thread, self._heartbeats.join_namespace), self._stop):
+            await self._runner.close()
+            return EXIT_CLEAN
         phoenix = Phoenix(self._settings, store, ledger, self.on_swept)
         sweep = background.start(self._loop, phoenix.run()) if self._options.sweep else None
         queues, place = ",".join(self._queues()), place_of(self._settings)

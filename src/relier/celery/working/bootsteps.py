@@ -35,13 +35,12 @@ from relier.celery.working.runner import PoolRunner, is_set, is_stopping, worker
 from relier.celery.working.unreadable import UnreadableMessages, guard_consumer, guard_redis_channels
 from relier.engines.shutdown import LEAVE_S
 from relier.engines.worker import EXIT_FORCED, Worker
-from relier.errors import RelierError
 from relier.run.forks import end_copies_of_the_loop
 from relier.run.outcome import PutBack
 
 log = logging.getLogger("relier.celery")
 
-START_S = 30.0
+STOP_CHECK_S = 0.25  # while the worker waits for the store: how often to check whether Celery was told to stop
 CONNECT_S = 0.05  # a broker that is up has answered by then
 REAP_EVERY_S = 0.01
 EXIT_FAILURE = 1
@@ -74,11 +73,10 @@ class LedgerStep(bootsteps.StartStopStep):
         self._accept = prepare_accept_content(parent.app.conf.accept_content)
         self._thread = threading.Thread(target=self._run, args=(parent,), name="relier", daemon=True)
         self._thread.start()
-        if not self._ready.wait(START_S) or self._error is not None:
-            raise self._error or RelierError(
-                f"the worker cannot start: the ledger did not answer within {START_S:g} s; check RELIER_REDIS_URL, and "
-                f"that its server runs"
-            )
+        while not self._ready.wait(STOP_CHECK_S):  # the thread waits until the store answers
+            state.maybe_shutdown()
+        if self._error is not None:
+            raise self._error
         guard_redis_channels(self.bury_unreadable)
         if is_fed_by_event_loop(parent.pool):
             confirm_before_flush(parent.pool, partial(self.make_turn, parent), PROCESS_START_S)

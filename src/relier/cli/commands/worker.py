@@ -16,6 +16,7 @@ import click
 from relier.cli.long_running import finite, long_running_options, settings_for, start_logging_for
 from relier.cli.session import option_value
 from relier.engines.process import asyncio_run, flush, run_worker
+from relier.engines.startup import until_reachable
 from relier.engines.supervisor import Supervisor
 from relier.engines.task_events import TaskEvents
 from relier.engines.worker import WorkerOptions, every_queue
@@ -140,16 +141,21 @@ async def sweep_until_told(settings: Settings) -> int:
     client = Client(settings)
     events = TaskEvents(client.store, client.ledger, settings.redact)
     phoenix = Phoenix(settings, client.store, client.ledger, events.swept)
-    loop = asyncio.get_running_loop()
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+
+    def stop() -> None:
+        stopped.set()
+        phoenix.end()
+
     for number in stop_signals():
-        loop.add_signal_handler(number, phoenix.end)
-    await client.aopen()
-    every, where = settings.resurrection_check_interval, place_of(settings)
-    logging.getLogger("relier.phoenix").info("resurrector started: interval=%gs store=%s", every, where)
-    await phoenix.run()
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(LAST_EVENTS_S):
-            await events.finish()
+        loop.add_signal_handler(number, stop)
+    if await until_reachable(client.aopen, stopped):
+        every, where = settings.resurrection_check_interval, place_of(settings)
+        logging.getLogger("relier.phoenix").info("resurrector started: interval=%gs store=%s", every, where)
+        await phoenix.run()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_EVENTS_S):
+                await events.finish()
     await client.aclose()
     return 0
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Literal
 
@@ -141,6 +144,17 @@ def environment(settings: Settings) -> dict[str, str]:
         f"RELIER_{name.upper()}": value.get_secret_value() if isinstance(value, SecretStr) else str(value)
         for name, value in given.items()
     }
+
+
+def unknown_variables(given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the variables RELIER_… of the environment that nothing reads, each with the closest known one, or ""."""
+    prefix, found = "RELIER_", {}
+    known = [*(name.upper() for name in Settings.model_fields), OUTBOX_DATABASE.removeprefix(prefix)]
+    for variable in sorted(os.environ if given is None else given):
+        name = variable.upper().removeprefix(prefix)
+        if variable.upper().startswith(prefix) and name not in known:
+            found[variable] = "".join(prefix + close for close in get_close_matches(name, known, 1))
+    return found
 
 
 @cache

@@ -71,6 +71,7 @@ def test_every_problem_comes_with_advice(desk: Desk, run: Run, run_json: RunJson
     assert "✗ 1 task waits in queue 'mail', and no worker serves it." in result.stdout
     assert "    Start a worker for that queue." in result.stdout
     assert "! Queue 'slow' is paused; 1 task waits in it." in result.stdout
+    assert "`rl celery drain` leave it so. To continue: `rl queues resume slow`." in result.stdout
     assert "! 1 dead letter.\n    List them with `rl dlq`" in result.stdout
 
 

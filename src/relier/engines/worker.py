@@ -39,7 +39,7 @@ from relier.engines.orphaned_claims import OrphanedClaims
 from relier.engines.runner import Runner
 from relier.engines.settler import Settler
 from relier.engines.shutdown import ShutdownBudget
-from relier.engines.startup import until_reachable
+from relier.engines.startup import until_reachable, warn_at_start
 from relier.engines.task_events import Audience, TaskEvents
 from relier.errors import ConfigurationError, RelierError, WorkerInitializationError
 from relier.redact import check_hook
@@ -180,12 +180,14 @@ class Worker:
         self._tick()  # before the first heartbeat, whose thread watches the ticks
         if not await until_reachable(partial(asyncio.to_thread, self._heartbeats.join_namespace), self._stop):
             await self._runner.close()
+            self.events.close()
             return EXIT_CLEAN
         phoenix = Phoenix(self._settings, store, ledger, self.on_swept)
         sweep = background.start(self._loop, phoenix.run()) if self._options.sweep else None
         queues, place = ",".join(self._queues()), place_of(self._settings)
         concurrency = self._options.concurrency
         log.info("worker %s started: queues=%s concurrency=%d, %s", self.worker_id, queues, concurrency, place)
+        await warn_at_start(self._client, self._queues())
         self._options.on_ready()
         try:
             await self._work_until_stopped()

@@ -99,7 +99,7 @@ def check_queues(stats: Stats, workers: WorkerView) -> Iterator[CheckResult]:
             yield warn(
                 "queues",
                 f"Queue {queue.queue!r} is paused; {plural(queue.ready, 'task waits', 'tasks wait')} in it.",
-                f"To continue: `rl queues resume {queue.queue}`.",
+                f"`rl queues pause` and `rl celery drain` leave it so. To continue: `rl queues resume {queue.queue}`.",
             )
     if not alone and not any(queue.paused for queue in stats.queues):
         ready = sum(queue.ready for queue in stats.queues)

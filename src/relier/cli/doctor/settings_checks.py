@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterator, Mapping
 
@@ -12,7 +11,7 @@ from relier.cli.session import Session
 from relier.errors import ConfigurationError, RelierError
 from relier.redact import check_hook
 from relier.run.checkpoint_files import Named, folder_for
-from relier.settings import OUTBOX_DATABASE, Settings
+from relier.settings import Settings, unknown_variables
 from relier.store.connect.address import redact
 
 
@@ -26,15 +25,12 @@ def check_settings(session: Session, environment: Mapping[str, str]) -> Iterator
         "settings",
         f"Settings are valid; {f'not the defaults: {told}' if told else 'all are the defaults'}.",
     )
-    known = {OUTBOX_DATABASE, *(f"RELIER_{name}".upper() for name in fields)}
-    for variable in sorted(environment):
-        if variable.upper().startswith("RELIER_") and variable.upper() not in known:
-            near = difflib.get_close_matches(variable.upper(), known, 1)
-            yield warn(
-                "settings",
-                f"{variable} is set, but there is no such setting: it has no effect.",
-                f"Did you mean {near[0]}?" if near else "Remove it, or correct its name.",
-            )
+    for variable, near in unknown_variables(environment).items():
+        yield warn(
+            "settings",
+            f"{variable} is set, but there is no such setting: it has no effect.",
+            f"Did you mean {near}?" if near else "Remove it, or correct its name.",
+        )
 
 
 def setting_value(settings: Settings, name: str) -> str:

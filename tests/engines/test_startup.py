@@ -1,0 +1,70 @@
+"""What a worker warns about when it starts: what would keep tasks waiting unnoticed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.fleet import Fleet
+
+CODE = """
+from relier import rl_task
+
+@rl_task
+def here(): ...
+
+@rl_task(queue="mail")
+def send_mail(): ...
+
+@rl_task(queue="mail")
+def send_letter(): ...
+"""
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    file = tmp_path / "code" / "office.py"
+    file.parent.mkdir()
+    file.write_text(CODE)
+    return file.parent
+
+
+def said_at_start(fleet: Fleet, code: Path, *options: str, **env: str) -> str:
+    """The log of a worker from its start to its end."""
+    member = fleet.start("worker", "office", *options, cwd=code, **env)
+    member.wait_said(" started: queues=")
+    assert member.terminate(20) == 0
+    return member.said()
+
+
+def test_a_queue_of_a_known_task_that_nobody_serves(patient: Fleet, code: Path) -> None:
+    warning = (
+        "WARNING relier.worker neither this worker nor another one that is alive serves queue 'mail': tasks pushed to "
+        "it wait (office.send_mail, office.send_letter); add `--queue mail` to a worker"
+    )
+    assert warning in said_at_start(patient, code)
+    assert "serves queue" not in said_at_start(patient, code, "--queues", "default,mail")
+    other = patient.start("worker", "office", "--queues", "mail", cwd=code)
+    other.wait_said("serves queue 'default': tasks pushed to it wait (office.here)")
+    assert "serves queue" not in said_at_start(patient, code)
+    assert other.terminate(20) == 0
+
+
+def test_a_variable_that_no_setting_reads(patient: Fleet, code: Path) -> None:
+    said = said_at_start(patient, code, RELIER_CONCURENCY="5", RELIER_ZZZ="1")
+    told = "is set, but there is no such setting: it has no effect"
+    assert f"WARNING relier.worker RELIER_CONCURENCY {told}; did you mean RELIER_CONCURRENCY?" in said
+    assert f"WARNING relier.worker RELIER_ZZZ {told}; remove it, or correct its name" in said
+    assert said.count(told) == 2
+    assert told not in said_at_start(patient, code, "--processes", "1", RELIER_CONCURRENCY="5")
+
+
+def test_a_queue_that_is_paused(patient: Fleet, code: Path) -> None:
+    patient.store.run(patient.ledger.pause("default", 0))
+    warning = (
+        "WARNING relier.worker queue 'default' is paused, as `rl queues pause` and `rl celery drain` leave it: its "
+        "tasks wait; resume it with `rl queues resume default`"
+    )
+    assert warning in said_at_start(patient, code)
+    assert "is paused" not in said_at_start(patient, code, "--queues", "mail")

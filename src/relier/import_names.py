@@ -28,12 +28,12 @@ def import_name(file: Path) -> tuple[Path, str]:
 
 @lru_cache(maxsize=4)
 def name_of_main(main: ModuleType) -> str:
-    """Return the name by which others import the module `__main__`."""
+    """Return the name by which others import the module `__main__`: that name itself if they cannot."""
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name != "__main__":
         return str(spec.name)
     file = getattr(main, "__file__", None)
-    return import_name(Path(file).resolve())[1] if file else "__main__"
+    return import_name(Path(file).resolve())[1] if file and file != "<stdin>" else "__main__"
 
 
 def imported(path: str, setting: str) -> Any:

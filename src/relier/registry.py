@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from relier.task import RlTask
 
 _known: dict[str, RlTask[Any, Any]] = {}
+unimportable: dict[str, str] = {}
+"""Why no other process can import a task, by the task's name, until a push has warned about it."""
 
 
 def register(task: RlTask[Any, Any]) -> None:
@@ -32,6 +34,25 @@ def register(task: RlTask[Any, Any]) -> None:
             f"two tasks have the name {task.name!r}: one in {_home(other)}, one in {_home(task)}; rename one of them"
         )
     _known[task.name] = task
+    if task.name == _home(task) and (why := _why_unimportable(task.fn)):
+        unimportable[task.name] = why
+
+
+def _why_unimportable(fn: Any) -> str:
+    """Return why another process that imports the function's module does not find the task; empty if it does.
+
+    A function inside another one is found if the module calls that one while it is imported, as it does now.
+    """
+    if fn.__module__ == "__main__" and name_of_main(sys.modules["__main__"]) == "__main__":
+        return "a notebook or an interactive session"
+    if "<locals>" not in fn.__qualname__:
+        return ""
+    frame = sys._getframe()  # noqa: SLF001 - cheaper than inspect.stack, which reads source files
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == fn.__module__:
+            return ""
+    return f"the function {fn.__qualname__.partition('.<locals>')[0]}"
 
 
 def _home(task: RlTask[Any, Any]) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Any
 
+from relier import registry
 from relier.codec.keyring import NO_KEYS, Keyring
 from relier.envelope import seal
 from relier.errors import (
@@ -25,6 +27,8 @@ from relier.trace import current_trace
 
 if TYPE_CHECKING:
     from relier.task import RlTask
+
+log = logging.getLogger("relier.submit")
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -59,6 +63,8 @@ def submission_of(
     `fresh_id`: an id that the caller has made for this push alone.
     """
     options = task.options
+    if registry.unimportable and options.name in registry.unimportable:
+        _warn_unimportable(options.name)
     task_id = fresh_id or new_task_id() if push.task_id is None else push.task_id
     body = task.arguments.encode(args, kwargs)
     key = task.guards.key(args, kwargs, body, push.idempotency_key)
@@ -80,6 +86,17 @@ def submission_of(
         durability=level,
         **times,
     )
+
+
+def _warn_unimportable(name: str) -> None:
+    """Warn once per task that workers will not know it."""
+    if where := registry.unimportable.pop(name, ""):
+        log.warning(
+            "task %s is defined in %s, which workers cannot import: pushed tasks wait, and become dead letters if no "
+            "worker knows them; move the function to the top level of a module, and start a worker with that module",
+            name,
+            where,
+        )
 
 
 def _sealed(body: bytes, task_id: str, options: TaskOptions, keyring: Keyring) -> bytes:

@@ -10,7 +10,7 @@ import celery
 import pytest
 from kombu.exceptions import OperationalError
 
-from relier import AdmissionRejectedError, Admit, rl_task, use_client
+from relier import AdmissionRejectedError, Admit, Client, ConfigurationError, rl_task, use_client
 from relier.celery import install
 from relier.celery.adoption import adoption_of
 from relier.celery.sending.control import message_in
@@ -18,6 +18,7 @@ from relier.errors import StoreError
 from relier.ledger.records import Record
 from relier.settings import Settings
 from relier.states import State
+from relier.submit.client import place_of
 from tests.support.servers import Server
 
 Make = Callable[..., Any]
@@ -40,6 +41,52 @@ def make(settings: Settings) -> Iterator[Make]:
     for app in apps:
         adoption_of(app).client.close()
         app.close()
+
+
+@pytest.fixture
+def no_store(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """An environment that names no store, and no client that was made before."""
+    monkeypatch.delenv("RELIER_REDIS_URL", raising=False)
+    use_client(None)
+    return monkeypatch
+
+
+@pytest.mark.parametrize("settings", [None, Settings.model_construct()], ids=["environment", "settings"])
+def test_the_embedded_store_is_refused_unless_it_is_written_out(
+    no_store: pytest.MonkeyPatch, settings: Settings | None
+) -> None:
+    """A producer without the variable would start a store of its own, and no worker would find its tasks."""
+    app = celery.Celery("shop", broker=BROKER, set_as_current=False)
+    with pytest.raises(ConfigurationError) as refused:
+        install(app, adopt=True, settings=settings)
+    assert str(refused.value) == (
+        "install was refused: RELIER_REDIS_URL is not set, so this process would start an embedded store of its own, "
+        "in which no worker finds its tasks; set RELIER_REDIS_URL to one store for producers and workers, or pass "
+        "settings=Settings(redis_url=…); for a store in the project's folder, write RELIER_REDIS_URL=embedded://"
+    )
+    with pytest.raises(ConfigurationError, match="Relier is not installed"):
+        adoption_of(app)
+    no_store.setenv("RELIER_REDIS_URL", "embedded://")
+    assert install(app, adopt=True, settings=settings and Settings(redis_url="embedded://")) is app
+    use_client(None)
+
+
+def test_a_client_that_was_set_before_decides_for_an_app(no_store: pytest.MonkeyPatch, settings: Settings) -> None:
+    """`rl celery drain --url …` sets one before it imports the app."""
+    use_client(Client(settings))
+    app = celery.Celery("shop", broker=BROKER, set_as_current=False)
+    assert adoption_of(install(app, adopt=True)).client.settings.redis_url == settings.redis_url
+    use_client(None)
+
+
+def test_the_first_task_sent_logs_its_store(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    app = make()
+    client = adoption_of(app).client
+    with caplog.at_level("INFO", "relier.submit"):
+        app.send_task("shop.sell")
+        app.send_task("shop.sell")
+    told = [each.getMessage() for each in caplog.records if each.name == "relier.submit"]
+    assert told == [f"first push of this process: its tasks go to {place_of(client.settings)}"]
 
 
 def record(app: Any, task_id: str) -> Record:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from relier.cli.doctor import ledger_checks, server_checks, settings_checks
-from relier.cli.doctor.check_result import CheckResult
+from relier.cli.doctor.check_result import CheckResult, ok
 from relier.cli.main import rl
 from relier.cli.session import Session
 from relier.cli.worker_view import WorkerView
@@ -43,7 +44,7 @@ def test_all_is_well(desk: Desk, run: Run, run_json: RunJson) -> None:
     answer = run_json("doctor")
     assert answer["ok"] is True
     assert levels(answer) == dict.fromkeys(
-        ["settings", "reach", "server", "persistence", "durability", "memory", "clock", "namespace", "workers",
+        ["settings", "store", "reach", "server", "persistence", "durability", "memory", "clock", "namespace", "workers",
          "queues", "schedule", "dead letters"], "ok",
     )  # fmt: skip
     assert all(check.keys() == {"check", "level", "says", "advice"} for check in answer["checks"])
@@ -53,6 +54,7 @@ def test_all_is_well(desk: Desk, run: Run, run_json: RunJson) -> None:
     assert lines[-1] == "No problems found."
     assert all(line.startswith("✓ ") for line in lines[:-1])
     assert "1 worker alive, running 1 task in 4 slots." in result.stdout
+    assert f"✓ The store is namespace '{desk.settings.namespace}' at {desk.settings.redis_url}.\n" in result.stdout
 
 
 def test_every_problem_comes_with_advice(desk: Desk, run: Run, run_json: RunJson) -> None:
@@ -165,7 +167,7 @@ def test_settings_are_shown_with_their_source() -> None:
     verdicts = list(settings_checks.check_settings(session, env))
     assert "redis_url = redis://***@host/0 (--url)" in verdicts[0].says
     assert "namespace = shop (--namespace)" in verdicts[0].says
-    assert [(v.says.split()[0], v.advice) for v in verdicts[1:]] == [
+    assert [(v.says.split()[0], v.advice) for v in verdicts[2:]] == [
         ("RELIER_REDIS_ULR", "Did you mean RELIER_REDIS_URL?"),
         ("RELIER_XYZZY", "Remove it, or correct its name."),
     ]
@@ -289,3 +291,14 @@ def test_a_user_who_may_write_only_in_scripts_is_fine(boot: Boot) -> None:
     server.command("ACL", "SETUSER", "default", "-del")
     result = CliRunner().invoke(rl, ["doctor", "--url", server.url])
     assert "✗" not in result.stdout, result.stdout
+
+
+def test_a_store_that_nobody_chose_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A producer and a worker in different folders have different ones."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".git").mkdir()
+    place = f"The store is namespace 'default' at embedded://{tmp_path}/.relier"
+    told = list(settings_checks.check_settings(Session(), {}))[1]
+    assert told == ok("store", f"{place}, the default because RELIER_REDIS_URL is not set.")
+    told = list(settings_checks.check_settings(Session("embedded://"), {}))[1]
+    assert told == ok("store", f"{place}.")

@@ -22,7 +22,7 @@ from relier.celery.working.bootsteps import ConsumerStep, LedgerStep
 from relier.celery.working.events import events_class
 from relier.errors import ConfigurationError
 from relier.settings import Settings
-from relier.submit.client import use_client
+from relier.submit.client import has_chosen_store, is_store_chosen, use_client
 
 log = logging.getLogger("relier.celery")
 
@@ -56,6 +56,7 @@ def install(
         raise ConfigurationError(f"install takes the Celery app, an instance of celery.Celery, not {app!r:.60}")
     if find_adoption(app) is not None:
         return app
+    _check_store(settings)
     adoption = Adoption(app, adopt, settings, outbox)
     remember_adoption(adoption)
     if settings is not None:
@@ -70,6 +71,17 @@ def install(
     else:
         app.on_after_configure.connect(_configure_later, weak=False)
     return app
+
+
+def _check_store(settings: Settings | None) -> None:
+    """Refuse the default store, an embedded one: Celery's producers and workers rarely share a folder."""
+    if has_chosen_store() if settings is None else is_store_chosen(settings):
+        return
+    raise ConfigurationError(
+        "install was refused: RELIER_REDIS_URL is not set, so this process would start an embedded store of its own, "
+        "in which no worker finds its tasks; set RELIER_REDIS_URL to one store for producers and workers, or pass "
+        "settings=Settings(redis_url=…); for a store in the project's folder, write RELIER_REDIS_URL=embedded://"
+    )
 
 
 def _replace_senders(app: Any, adoption: Adoption) -> None:

@@ -23,7 +23,7 @@ class BirthMark:
 
     def __init__(self, where: Callable[[], str]) -> None:
         self.mark = ""  # not known yet
-        self._where = where
+        self.where = where
         self._lock = threading.Lock()
 
     def learn(self, mark: str) -> bool:
@@ -36,7 +36,7 @@ class BirthMark:
             "the store was emptied or replaced: %s has birth mark %s now, and had %s before; every task accepted "
             "before is lost unless a backup or an outbox has it, and results of earlier attempts are refused; this "
             "process continues with what the store holds now; find out who emptied the store, and see `rl doctor`",
-            self._where(),
+            self.where(),
             mark,
             before,
         )

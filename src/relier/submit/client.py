@@ -37,7 +37,9 @@ class Client:
     """
 
     def __init__(self, settings: Settings | None = None) -> None:
-        self.settings = absolute(settings or get_settings())
+        given = settings or get_settings()
+        self.has_chosen_store = is_store_chosen(given)
+        self.settings = absolute(given)
         self.keyring = Keyring.of(self.settings)
         self.ledger = Ledger(self.settings)
         self.birth = BirthMark(partial(place_of, self.settings))
@@ -154,6 +156,11 @@ def place_of(settings: Settings) -> str:
     return f"namespace {settings.namespace!r} at {shown}"
 
 
+def is_store_chosen(settings: Settings) -> bool:
+    """Return whether the store was written out, rather than left to the default, an embedded one."""
+    return settings.redis_use_sentinel or "redis_url" in settings.model_fields_set
+
+
 _default: Client | None = None
 _lock = threading.Lock()
 
@@ -166,6 +173,15 @@ def default_client() -> Client:
             if _default is None:
                 _default = Client()
     return _default
+
+
+def has_chosen_store() -> bool:
+    """Return whether the store that tasks push to was written out.
+
+    Without a client the environment is read anew, so that settings which change later still apply.
+    """
+    client = _default
+    return is_store_chosen(get_settings.__wrapped__()) if client is None else client.has_chosen_store
 
 
 def use_client(client: Client | None) -> Client | None:

@@ -95,12 +95,14 @@ C = TypeVar("C", bound=StoreCalls)
 
 @dataclass(slots=True)
 class Namespace:
-    """Hold what one process knows of its namespace. `opened`: the store has accepted this process before."""
+    """Hold what one process knows of its namespace. `opened`: the store has accepted this process before. `pushed`: a
+    task of this process was accepted."""
 
     settings: Settings
     ledger: Ledger
     birth: BirthMark
     opened: bool = False
+    pushed: bool = False
 
 
 class LedgerAccess(Generic[C]):
@@ -166,6 +168,8 @@ class LedgerAccess(Generic[C]):
                 _add_ids(error, tasks)
                 raise
             accepted = await self.run(ledger.submit(tasks, None, level))
+        if not self._namespace.pushed:
+            self._report_store()
         if self._is_another_store(accepted):
             await self._reopen()
         return accepted
@@ -181,9 +185,16 @@ class LedgerAccess(Generic[C]):
         except (StoreError, PushIndeterminate) as error:
             return raise_temporary([error] * len(chunks), level)
         answers = await self.calls.run_many(self._namespace.ledger.submit(chunk, admission, level) for chunk in chunks)
+        if not self._namespace.pushed:
+            self._report_store()
         if self._is_another_store(answers[-1]):
             await self._reopen()
         return raise_temporary(answers, level)
+
+    def _report_store(self) -> None:
+        """Log once where the tasks of this process go. It is easy to give producers and workers different stores."""
+        self._namespace.pushed = True
+        log.info("first push of this process: its tasks go to %s", self._namespace.birth.where())
 
     def _is_another_store(self, answer: list[Accepted] | RelierError) -> bool:
         """Return whether the tasks were accepted by another store than the one this process remembers."""

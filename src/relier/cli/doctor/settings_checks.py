@@ -13,6 +13,7 @@ from relier.redact import check_hook
 from relier.run.checkpoint_files import Named, folder_for
 from relier.settings import Settings, unknown_variables
 from relier.store.connect.address import redact
+from relier.submit.client import is_store_chosen
 
 
 def check_settings(session: Session, environment: Mapping[str, str]) -> Iterator[CheckResult]:
@@ -25,6 +26,8 @@ def check_settings(session: Session, environment: Mapping[str, str]) -> Iterator
         "settings",
         f"Settings are valid; {f'not the defaults: {told}' if told else 'all are the defaults'}.",
     )
+    chosen = "" if is_store_chosen(settings) else ", the default because RELIER_REDIS_URL is not set"
+    yield ok("store", f"The store is {session.where}{chosen}.")
     for variable, near in unknown_variables(environment).items():
         yield warn(
             "settings",

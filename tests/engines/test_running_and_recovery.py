@@ -289,6 +289,23 @@ def test_dict_with_int_keys(fleet: Fleet) -> None:
     assert [*back] == [2, 10, -1]
 
 
+@pytest.mark.parametrize("loop", ["idle", "turning"])
+def test_a_process_that_stood_still_has_not_blocked_its_loop(patient: Fleet, loop: str) -> None:
+    """SIGSTOP, a frozen container, a suspended host: the heartbeat thread may be the first to run again."""
+    member = patient.worker()
+    if loop == "turning":
+        jobs.spin.push("go")
+        patient.wait_diary("begin", 1)
+    for _ in range(2):
+        member.signal(signal.SIGSTOP)
+        patient.let_pass(2)
+        member.signal(signal.SIGCONT)
+        assert jobs.echo.push("awake").result(20) == "awake"
+    patient.open_gate("go")
+    assert member.terminate() == 0
+    assert "has been blocked" not in member.said()
+
+
 def test_async_task_blocks_the_loop_25_s(fleet: Fleet) -> None:
     """Public relier: runs twice. Here the beat has its own thread: blocked for three leases, it runs once, and the log
     names the guilty line."""

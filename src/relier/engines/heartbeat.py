@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import selectors
 import sys
 import threading
 import time
@@ -21,7 +22,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
+from types import FrameType
 
+from relier.background import run_until_done
 from relier.engines.task_events import TaskEvent, buried_event, log_event
 from relier.errors import HardTimeoutError, RelierError, StoreUnavailableError
 from relier.failure import failure_of, write_failure
@@ -133,6 +136,7 @@ class HeartbeatThread(threading.Thread):
         self._poked = False
         self._away = False
         self._reported_at = 0.0
+        self._resumed_at = 0.0  # when this process continued after a pause (monotonic)
         self._buried: dict[tuple[str, str], float] = {}
 
     def join_namespace(self) -> None:
@@ -151,7 +155,7 @@ class HeartbeatThread(threading.Thread):
 
     def run(self) -> None:
         due, seen, patient_until = time.monotonic() + self._lease / 4, time.monotonic(), 0.0
-        while not self._ending.wait(max(0.0, min(GLANCE_S, self._lease / 8, due - time.monotonic()))):
+        while not self._wait(min(GLANCE_S, self._lease / 8, due - time.monotonic())):
             now = time.monotonic()
             if now - seen > GRACE_S / 2:  # this thread was paused, and perhaps the tasks too
                 patient_until = now + GRACE_S
@@ -169,6 +173,19 @@ class HeartbeatThread(threading.Thread):
             except Exception:  # without this thread the worker would lose its lease
                 log.exception("heartbeat thread of worker %s failed and continues", self._liveness.worker_id)
         self._store.close()
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait for the next check. Return whether the thread is to end.
+
+        If the wait took much longer and the process hardly computed, the process itself was paused: SIGSTOP, a frozen
+        container, a suspended host, a machine with too much to do. A loop that stood still with it was not blocked.
+        """
+        began, used = time.monotonic(), time.process_time()
+        ends = self._ending.wait(max(0.0, seconds))
+        late = time.monotonic() - began - max(0.0, seconds)
+        if late > BLOCKED_S / 2 and time.process_time() - used < late / 2:
+            self._resumed_at = time.monotonic()
+        return ends
 
     def _register(self, worker_id: str) -> None:
         sent = time.monotonic()
@@ -241,15 +258,17 @@ class HeartbeatThread(threading.Thread):
         self._tell(WorkerLost(lost, reborn, emptied))
 
     def _watch_loop(self, now: float) -> None:
-        blocked = now - self._liveness.turned
+        blocked = now - max(self._liveness.turned, self._resumed_at)
         if blocked < BLOCKED_S:
             self._reported_at = 0.0
         elif blocked >= 2 * self._reported_at:  # at 1 s, 2 s, 4 s, …: not one log line per check
+            frame = sys._current_frames().get(self._liveness.loop_thread)  # noqa: SLF001 - no other way to another thread's stack
+            if is_idle(frame):  # its turn is due, and the system has not scheduled it yet
+                return
             self._reported_at = blocked
-            log.warning("the event loop has been blocked for %.1f s%s", blocked, self._blocking_task())
+            log.warning("the event loop has been blocked for %.1f s%s", blocked, self._blocking_task(frame))
 
-    def _blocking_task(self) -> str:
-        frame = sys._current_frames().get(self._liveness.loop_thread)  # noqa: SLF001 - no other way to another thread's stack
+    def _blocking_task(self, frame: FrameType | None) -> str:
         if frame is None:
             return ""
         stack = "".join(traceback.format_stack(frame)[-8:])
@@ -302,6 +321,12 @@ class HeartbeatThread(threading.Thread):
         except RelierError as error:
             log.warning("tasks could not be handed back and return when the lease runs out: %s", error)
         self._give_up()
+
+
+def is_idle(frame: FrameType | None) -> bool:
+    """Return whether an event loop's thread runs nothing but the loop: asyncio's waits in a selector, uvloop's in C."""
+    code = None if frame is None else frame.f_code
+    return code is run_until_done.__code__ or (code is not None and code.co_filename == selectors.__file__)
 
 
 def _holds_loop(attempt: Attempt) -> bool:

@@ -91,6 +91,15 @@ async def block(gate: str, ctx: TaskContext) -> int:
     return ctx.attempt
 
 
+@rl_task
+async def spin(gate: str, ctx: TaskContext) -> int:
+    """Keeps the loop turning, and never blocks it."""
+    note("begin", ctx)
+    while not is_open(gate):  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    return ctx.attempt
+
+
 @rl_task(max_resurrections=2)
 async def suicide(ctx: TaskContext) -> None:
     """As if the system's out-of-memory killer came."""

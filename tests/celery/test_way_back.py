@@ -24,6 +24,23 @@ def test_waiting_tasks_return_to_the_broker_and_a_plain_worker_runs_them(shop: S
     wait_until(lambda: sorted(shop.printed()) == ["sold jam", "sold tea"], 20, "both sales")
 
 
+def test_a_worker_that_starts_after_a_drain_says_that_its_queue_is_paused(shop: Shop) -> None:
+    shop.run("sell.delay('tea')")
+    assert shop.rl("celery", "drain", "-A", "tests.support.celery_shop_app")[0] == 0
+    said = shop.worker("-P", "solo").said()
+    assert "queue 'celery' is paused, as `rl queues pause` and `rl celery drain` leave it: its tasks wait; " in said
+    _, told = shop.rl("doctor")
+    assert "Queue 'celery' is paused; 0 tasks wait in it." in told
+    assert "`rl celery drain` leave it so. To continue: `rl queues resume celery`." in told
+
+
+def test_a_worker_says_that_it_does_not_serve_the_queue_of_an_rl_task(shop: Shop) -> None:
+    """Celery's own tasks go where Celery routes them."""
+    said = shop.worker("-P", "solo").said()
+    (warning,) = [line for line in said.splitlines() if "serves queue" in line]
+    assert "serves queue 'later': tasks pushed to it wait (tests.support.celery_shop_app.count_stock); " in warning
+
+
 def test_without_a_broker_nothing_is_touched(shop: Shop) -> None:
     shop.run("sell.delay('tea')")
     shop.broker.kill()

@@ -59,7 +59,7 @@ async def warn_at_start(client: Client, queues: Sequence[str]) -> None:
         if stats.unattended(queue, client.settings.heartbeat_ttl):
             log.warning(
                 "neither this worker nor another one that is alive serves queue %r: tasks pushed to it wait (%s); add "
-                "`--queue %s` to a worker",
+                "`--queues %s` to a worker",
                 queue,
                 ", ".join([*tasks[:MOST_NAMES], *(["…"] if len(tasks) > MOST_NAMES else [])]),
                 queue,

@@ -32,7 +32,7 @@ SETTINGS = """# Settings
 Each setting is an environment variable. In code it is a field of `relier.Settings`, in lower case and without the
 prefix: `Settings(heartbeat_ttl=10)`. Settings are read and validated once, at start, and do not change while a process
 runs. An invalid value is refused with the name of its variable. `rl doctor` shows which settings differ from their
-defaults, and finds misspelt variables.
+defaults. It and every worker that starts report variables `RELIER_…` that no setting reads.
 
 Times are in seconds. Workers and producers of one namespace must agree on `RELIER_NAMESPACE`, `RELIER_KEY_PREFIX` and
 `RELIER_REDIS_URL`. All other settings may differ between processes.

@@ -132,8 +132,8 @@ async def work(settings: Settings, options: WorkerOptions, signals: StopSignals,
         raise WorkerInitializationError(f"the worker could not start: {error}") from error
     if code == EXIT_RECYCLE:
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # keep later signals for the next process
-        await asyncio.sleep(0.01)  # let the loop handle earlier signals
-        code = EXIT_RECYCLE if worker.recycling else EXIT_CLEAN
+        await asyncio.sleep(0.01)  # let the loop handle earlier signals, for which a busy machine may need longer
+        code = EXIT_RECYCLE if worker.recycling and not signals.received else EXIT_CLEAN
     await worker.budget.spend(client.aclose())
     return code
 

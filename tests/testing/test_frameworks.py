@@ -23,7 +23,7 @@ def charge_card(order: int) -> str:
     charged.append(order)
     return f"tx-{order}"
 
-@rl_task(retries=Retries(attempts=2, backoff=3600, max_backoff=3600, jitter=0))
+@rl_task(retries=Retries(attempts=1, backoff=3600, max_backoff=3600, jitter=0))
 async def fulfil(ctx: TaskContext, order: int) -> str:
     paid = await ctx.step("charge", charge_card, order)
     if not ctx.metadata["retries"]:

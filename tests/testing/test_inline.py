@@ -34,7 +34,7 @@ async def aadd(a: int, b: int) -> int:
     return a + b
 
 
-@rl_task(name="inl.flaky", retries=Retries(attempts=3, backoff=3600, max_backoff=7200))
+@rl_task(name="inl.flaky", retries=Retries(attempts=2, backoff=3600, max_backoff=7200))
 async def flaky(ctx: TaskContext, fail: int) -> str:
     ran.append(ctx.attempt)
     token = await ctx.step("once", lambda: f"token of attempt {ctx.attempt}")

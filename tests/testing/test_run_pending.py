@@ -51,7 +51,7 @@ def _fresh() -> None:
     ran.clear()
 
 
-@rl_task(name="rp.fulfil", retries=Retries(attempts=3, backoff=3600, max_backoff=3600, jitter=0))
+@rl_task(name="rp.fulfil", retries=Retries(attempts=2, backoff=3600, max_backoff=3600, jitter=0))
 async def fulfil(ctx: TaskContext, order: int, failures: int = 0) -> str:
     paid = await ctx.step("charge", _effect, "charge", order)
     if ctx.metadata["retries"] < failures:

@@ -193,3 +193,22 @@ def test_rows_of_a_key_that_wait_for_different_times_stay_in_order(shop: Shop) -
     relay.turn(relay.turn(done))
     assert target.seen[4:] == [first.task_id, second.task_id]
     assert shop.count() == 0
+
+
+@pytest.mark.parametrize("other", ["K", "ḱ", "k "])
+@pytest.mark.parametrize("many", [1, 500])
+def test_keys_that_are_alike_are_different_keys(shop: Shop, other: str, many: int) -> None:
+    """MySQL takes them for the same. The first of the one key waits, and all behind it; the other key continues."""
+    waiting, going = [row("k") for _ in range(many)], [row(other) for _ in range(3)]
+    shop.write(*waiting)
+    table = shop.outbox.table
+    with shop.engine.begin() as connection:
+        first = connection.execute(select(func.min(table.c.id))).scalar_one()
+        connection.execute(table.update().where(table.c.id == first).values(due_at=2**60))
+    shop.write(*going)
+    target = Takes(SENT)
+    relay = shop.relay(target, ordered=True)
+    assert relay.drain() == 3
+    shop.change(due_at=0)
+    assert relay.drain() == many
+    assert target.seen == [each.task_id for each in (*going, *waiting)]

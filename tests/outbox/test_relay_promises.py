@@ -1,4 +1,5 @@
-"""No row holds up others by what its error says, dies because it was given back, or goes with another one's id."""
+"""No row holds up others by what its error says or by a name that is like theirs, dies because it was given back, or
+goes with another one's id."""
 
 from __future__ import annotations
 
@@ -6,8 +7,10 @@ import pytest
 from sqlalchemy import text
 
 from relier import Client
+from relier.ledger.records import new_task_id
 from relier.outbox.publish.target import HELD, SENT, Deferred, Outage, Outcome, SendFailed
 from relier.outbox.relay.batch import ClaimedBatch
+from relier.outbox.row import NewRow
 from relier.outbox.sqlalchemy.engines import EngineDatabase
 from relier.outbox.table.statements import DeadRowFilter, OutboxTable
 from tests.support.databases import Database
@@ -111,3 +114,19 @@ def test_ids_in_an_older_character_set(mysql: Database, client: Client) -> None:
         with database.begin() as tx:
             assert OutboxTable("mysql", "relier_outbox").purge(tx, DeadRowFilter(task_id="müller")) == 1
         assert [one.task_id for one in shop.rows()] == ["muller"]
+
+
+def named(name: str, queue: str = "q") -> NewRow:
+    return NewRow(new_task_id(), "ledger", name, queue, "", b"x")
+
+
+@pytest.mark.parametrize("others", [("shop.Pack", "q"), ("shop.päck", "q"), ("shop.pack ", "q"), ("shop.pack", "Q")])
+def test_a_limit_holds_up_no_task_of_a_similar_name(shop: Shop, others: tuple[str, str]) -> None:
+    """MySQL takes such names for the same."""
+    shop.write(named("shop.pack"))
+    target = Takes(lambda one: Deferred(3600) if (one.name, one.queue) == ("shop.pack", "q") else SENT)
+    relay = shop.relay(target)
+    done = relay.turn(relay.turn(ClaimedBatch(relay.relay_id)))
+    shop.write(named(*others))
+    done = relay.turn(done)
+    assert [(one.name, one.queue) for one in done.rows] == [others]

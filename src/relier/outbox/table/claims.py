@@ -37,7 +37,7 @@ BEFORE = (
     "AND b.id < r.id ORDER BY b.id DESC LIMIT 1) END"
 )
 FIRST = (
-    "(r.order_key = '' OR NOT EXISTS (SELECT 1 FROM {t} b WHERE b.order_key = r.order_key AND b.dead = 0 "
+    "({key} = '' OR NOT EXISTS (SELECT 1 FROM {t} b WHERE b.order_key = r.order_key AND {other} = {key} AND b.dead = 0 "
     "AND b.id < r.id))"
 )
 WIDEN_FACTOR = 4  # MySQL: read this many times more rows when other relays have locked the next ones
@@ -98,10 +98,12 @@ class RowClaims:
         predecessors: dict[int, int | None] = {}
         waiting: set[str] = set()  # keys
         for look in range(MAX_PASSES):
-            among, chosen = among_values("r.order_key", sorted(waiting), "key")
+            among, chosen = among_values("r.order_key", sorted(waiting), "key", self._exact)
             others = f"{where} AND NOT {among}" if waiting else where
             if look == MAX_PASSES - 1:
-                others += f" AND {FIRST}"
+                others += " AND " + FIRST.replace("{key}", self._exact("r.order_key")).replace(
+                    "{other}", self._exact("b.order_key")
+                )
             found = self._with_predecessors(tx, most, others, {**values, **chosen})
             for number, key, predecessor in sorted(found, key=lambda one: one[0]):
                 if predecessor is None or predecessor in predecessors:
@@ -116,10 +118,10 @@ class RowClaims:
 
     def _heads(self, tx: Transaction, keys: Sequence[str]) -> Iterator[int]:
         """Return the first row of each key. It may be due long after the rows behind it, which then wait for it."""
-        head = "(SELECT b.id FROM {t} b WHERE b.order_key = :key%d AND b.dead = 0 ORDER BY b.order_key, b.id LIMIT 1)"
+        head = "(SELECT b.id FROM {t} b WHERE %s AND b.dead = 0 ORDER BY b.order_key, b.id LIMIT 1)"
         for start in range(0, len(keys), KEYS_AT_ONCE):
             some = keys[start : start + KEYS_AT_ONCE]
-            sql = "SELECT " + ", ".join(head % i for i in range(len(some)))
+            sql = "SELECT " + ", ".join(head % self._has_key(f":key{i}") for i in range(len(some)))
             (found,) = tx.run(self._sql(sql), {f"key{i}": key for i, key in enumerate(some)})
             yield from (int(number) for number in found if number is not None)
 
@@ -146,7 +148,7 @@ class RowClaims:
         values: dict[str, Any] = {}
         for i, (key, ids) in enumerate(keys):
             parts.append(
-                f"(SELECT {i}, b.id FROM {{t}} b WHERE b.order_key = :key{i} AND b.dead = 0 AND b.id <= :top{i} "
+                f"(SELECT {i}, b.id FROM {{t}} b WHERE {self._has_key(f':key{i}')} AND b.dead = 0 AND b.id <= :top{i} "
                 f"ORDER BY b.order_key, b.id LIMIT :many{i})"
             )
             values |= {f"key{i}": key, f"top{i}": max(ids), f"many{i}": len(ids)}
@@ -157,6 +159,13 @@ class RowClaims:
         for ids in firsts.values():
             predecessors |= zip(sorted(ids), [None, *sorted(ids)], strict=False)
         return predecessors
+
+    def _has_key(self, key: str) -> str:
+        """Return the condition for rows of an order key. The first part uses the index."""
+        return f"b.order_key = {key} AND {self._exact('b.order_key')} = {self._exact(key)}"
+
+    def _exact(self, text: str) -> str:
+        return exact(self._dialect, text)
 
     def _give_back(self, tx: Transaction, ids: Sequence[int], relay_id: str) -> None:
         """Undo the claim of rows."""
@@ -227,9 +236,18 @@ def id_chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
     return (ids[start : start + IDS_PER_STATEMENT] for start in range(0, len(ids), IDS_PER_STATEMENT))
 
 
-def among_values(column: str, values: Iterable[Any], prefix: str = "id") -> tuple[str, dict[str, Any]]:
+def among_values(
+    column: str, values: Iterable[Any], prefix: str = "id", compared: Callable[[str], str] = str
+) -> tuple[str, dict[str, Any]]:
+    """Return the condition that a column has one of these values, and its parameters. `compared`: as in `exact`."""
     chosen = {f"{prefix}{i}": value for i, value in enumerate(values)}
-    return f"{column} IN ({', '.join(f':{name}' for name in chosen)})", chosen
+    return f"{compared(column)} IN ({', '.join(compared(f':{name}') for name in chosen)})", chosen
+
+
+def exact(dialect: str, text: str) -> str:
+    """Return the SQL for a text that is compared exactly. MySQL's own comparison ignores case, accents and trailing
+    spaces."""
+    return f"CAST(CONVERT({text} USING utf8mb4) AS BINARY)" if dialect == "mysql" else text
 
 
 def row_of(found: Sequence[Any], more_claims: int = 0) -> Row:

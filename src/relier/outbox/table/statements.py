@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from relier.errors import ConfigurationError
 from relier.outbox.row import CELERY, LEDGER, Row, storable
-from relier.outbox.table.claims import CLAIMED, FORCED, RowClaims, among_values, id_chunks, row_of
+from relier.outbox.table.claims import CLAIMED, FORCED, RowClaims, among_values, exact, id_chunks, row_of
 from relier.outbox.table.contention import is_unknown_character
 from relier.outbox.table.names import quoted
 
@@ -27,11 +27,6 @@ SEEN = "r.id, r.task_id, r.kind, r.name, r.queue, {now} - r.created_at, r.claims
 # MySQL does not use the index for a comparison of pairs; the others do.
 AFTER = dict.fromkeys(("postgresql", "sqlite"), " AND (r.due_at, r.id) > (:after_due, :after_id)")
 AFTER["mysql"] = " AND (r.due_at > :after_due OR (r.due_at = :after_due AND r.id > :after_id))"
-# MySQL's comparison ignores case, accents and trailing spaces.
-SAME = dict.fromkeys(("postgresql", "sqlite"), "{column} = :want_{column}")
-SAME["mysql"] = (
-    "CAST(CONVERT({column} USING utf8mb4) AS BINARY) = CAST(CONVERT(:want_{column} USING utf8mb4) AS BINARY)"
-)
 KINDS = (LEDGER, CELERY)
 COUNT_MOST = 10_000  # the limit of a relay's count for its metrics; commands may count further
 ERROR_CHARS = 8_000
@@ -119,7 +114,7 @@ class DeadRowFilter:
     def sql(self, dialect: str) -> tuple[str, dict[str, Any]]:
         words = {"task_id": self.task_id, "name": self.name, "queue": self.queue}
         given = {column: word for column, word in words.items() if word}
-        clauses = [SAME[dialect].format(column=column) for column in given]
+        clauses = [f"{exact(dialect, column)} = {exact(dialect, f':want_{column}')}" for column in given]
         values: dict[str, Any] = {f"want_{column}": word for column, word in given.items()}
         if self.older_than_ms:
             clauses.append("created_at <= {now} - :want_age")
@@ -142,6 +137,9 @@ class OutboxTable:
         self._now = now
         self._kinds = tuple(kinds)
         self._claims = RowClaims(dialect, self._sql, ordered=ordered)
+
+    def _exact(self, text: str) -> str:
+        return exact(self._dialect, text)
 
     def _sql(self, text: str) -> str:
         return text.replace("{t}", self._table).replace("{now}", self._now)
@@ -167,7 +165,8 @@ class OutboxTable:
         """
         where, values = self._claimable(relay_id, stale_ms, members, self._kinds if kinds is None else kinds)
         for i, (name, queue) in enumerate(without):
-            where += f" AND NOT (r.name = :name{i} AND r.queue = :queue{i})"
+            same = (f"{self._exact(f'r.{one}')} = {self._exact(f':{one}{i}')}" for one in ("name", "queue"))
+            where += f" AND NOT ({' AND '.join(same)})"
             values |= {f"name{i}": name, f"queue{i}": queue}
         if after is not None:
             where += AFTER[self._dialect]

@@ -188,7 +188,7 @@ def test_rows_of_a_key_that_wait_for_different_times_stay_in_order(shop: Shop) -
     now += 2
     done = relay.turn(done)
     assert target.seen[3:] == [early.task_id]
-    assert relay._refused.pause(60) == pytest.approx(3)
+    assert relay._refused.pause(60, ["ledger"]) == pytest.approx(3)
     now += 4
     relay.turn(relay.turn(done))
     assert target.seen[4:] == [first.task_id, second.task_id]

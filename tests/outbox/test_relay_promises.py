@@ -10,7 +10,8 @@ from relier import Client
 from relier.ledger.records import new_task_id
 from relier.outbox.publish.target import HELD, SENT, Deferred, Outage, Outcome, SendFailed
 from relier.outbox.relay.batch import ClaimedBatch
-from relier.outbox.row import NewRow
+from relier.outbox.relay.claim_cursor import ClaimCursor
+from relier.outbox.row import NewRow, Row
 from relier.outbox.sqlalchemy.engines import EngineDatabase
 from relier.outbox.table.statements import DeadRowFilter, OutboxTable
 from tests.support.databases import Database
@@ -130,3 +131,75 @@ def test_a_limit_holds_up_no_task_of_a_similar_name(shop: Shop, others: tuple[st
     shop.write(named(*others))
     done = relay.turn(done)
     assert [(one.name, one.queue) for one in done.rows] == [others]
+
+
+class Away:
+    """A relay whose target has gone while a limit holds back rows. Its clock and its sleeps are the test's."""
+
+    def __init__(self, shop: Shop) -> None:
+        self.now, self.slept = 1000.0, list[float]()
+        self.outcomes: dict[str, Outcome] = {"slow": Deferred(5), "other": Outage(ConnectionError())}
+        self.target = Takes(lambda one: self.outcomes[one.name])
+        self.relay = shop.relay(self.target, clock=lambda: self.now, broker_outage_cooldown=30)
+        self.relay._sleep = self.slept.append  # type: ignore[method-assign, assignment]
+        self.done = ClaimedBatch(self.relay.relay_id)
+        shop.write(*(named("slow") for _ in range(50)))
+        self.turn(2)
+        shop.write(named("other"))
+        for _ in range(2):
+            assert self.turn(2) == 1
+            shop.change(due_at=0)
+        assert self.relay.breakers["ledger"].state == "open"
+        self.slept.clear()
+
+    def turn(self, times: int = 1) -> int:
+        """Return how many rows were tried."""
+        before = len(self.target.seen)
+        for _ in range(times):
+            self.done = self.relay.turn(self.done)
+        return len(self.target.seen) - before
+
+
+@pytest.mark.parametrize("only_refused", [True, False])
+def test_one_row_tries_whether_the_target_is_back(shop: Shop, only_refused: bool) -> None:
+    """Not all rows whose limit would admit them by now."""
+    away = Away(shop)
+    if only_refused:
+        with shop.engine.begin() as connection:
+            connection.execute(text("DELETE FROM relier_outbox WHERE name = 'other'"))
+    away.now += 31
+    assert away.relay.breakers["ledger"].state == "half-open"
+    away.outcomes["slow"] = Outage(ConnectionError())
+    assert away.turn() == 1
+    assert away.turn() == 0
+    away.outcomes = {"slow": SENT, "other": SENT}
+    away.now += 31
+    shop.change(due_at=0)
+    assert away.turn() == 1
+    assert away.turn(2) >= 49
+    away.turn()
+    assert shop.count() == 0
+
+
+def test_a_relay_sleeps_while_its_target_is_away(shop: Shop) -> None:
+    """Although the time of rows that a limit refused has come."""
+    away = Away(shop)
+    away.now += 6
+    assert away.turn(3) == 0
+    assert away.slept == [24.0] * 3
+
+
+def test_a_late_commit_waits_for_one_pause_at_most() -> None:
+    """A claim that was woken in between does not put off the next full one."""
+    now = 0.0
+    cursor = ClaimCursor(lambda: now, longest=1.0)
+    assert cursor.after(["ledger"]) is None
+    now = 0.5  # a full claim that takes long
+    cursor.claimed(["ledger"], [Row(1, "t", "ledger", "n", "q", b"", 0, 1, 0, due_at=5)], began=0.0)
+    assert cursor.pause(1.0) == 1.0
+    now = 1.3
+    assert cursor.after(["ledger"]) == (5, 1)
+    cursor.claimed(["ledger"], [], began=None)
+    assert cursor.pause(1.0) == pytest.approx(0.2)
+    now = 1.5
+    assert cursor.after(["ledger"]) is None

@@ -3,7 +3,7 @@ they were deferred in the table instead, the relay would rewrite all of them eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from relier.outbox.publish.target import Deferred, Outcome
@@ -62,26 +62,34 @@ class RefusedRows:
         """Return the waiting groups, and the groups of rows that are about to wait."""
         return sorted({*self._groups, *(group_of(row) for row in rows)})
 
-    def ready(self, relay_id: str) -> list[Row]:
-        """Remove and return the rows to try again now.
+    def ready(self, relay_id: str, room: Mapping[str, float]) -> list[Row]:
+        """Remove and return the rows to try again now, at most `room` rows of each kind.
 
         Rows claimed under another relay id are dropped, because this relay no longer holds them. While an earlier row
         with the same order key waits, a row keeps waiting, too.
         """
-        now = self._clock()
+        now, left = self._clock(), dict(room)
         self._groups = {group: kept for group, kept in self._groups.items() if kept.relay_id == relay_id}
         firsts = self._firsts_that_wait(now)
-        ready: list[Row] = []
+        ready: dict[int, Row] = {}
+        behind: set[str] = set()  # keys
+        for row in sorted(self._whose_time_has_come(now), key=lambda row: row.id):
+            is_behind = row.order_key in behind or row.id > firsts.get(row.order_key, (row.id, now))[0]
+            if not is_behind and left.get(row.kind, 0) >= 1:
+                left[row.kind] -= 1
+                ready[row.id] = row
+            elif row.order_key:
+                behind.add(row.order_key)
         for group, kept in list(self._groups.items()):
-            if kept.ready_at > now:
-                continue
-            behind: list[Row] = []
-            for row in kept.rows:
-                (behind if row.id > firsts.get(row.order_key, (row.id, now))[0] else ready).append(row)
-            kept.rows, kept.ready_at = behind, min((firsts[row.order_key][1] for row in behind), default=now)
-            if not behind:
-                del self._groups[group]
-        return sorted(ready, key=lambda row: row.id)
+            if kept.ready_at <= now:
+                kept.rows = [row for row in kept.rows if row.id not in ready]
+                kept.ready_at = min((firsts.get(row.order_key, (0, now))[1] for row in kept.rows), default=now)
+                if not kept.rows:
+                    del self._groups[group]
+        return list(ready.values())
+
+    def _whose_time_has_come(self, now: float) -> list[Row]:
+        return [row for kept in self._groups.values() if kept.ready_at <= now for row in kept.rows]
 
     def _firsts_that_wait(self, now: float) -> dict[str, tuple[int, float]]:
         """Return, by order key, the first row that still waits, and when it is ready."""
@@ -110,10 +118,11 @@ class RefusedRows:
         self._renewed_at = now
         return True
 
-    def pause(self, longest: float) -> float:
-        """Return how long until a group is ready (s), at most `longest`."""
+    def pause(self, longest: float, kinds: Container[str]) -> float:
+        """Return how long until a group with rows of these kinds is ready (s), at most `longest`."""
         now = self._clock()
-        return min([longest, *(max(0.0, kept.ready_at - now) for kept in self._groups.values())])
+        groups = (kept for kept in self._groups.values() if any(row.kind in kinds for row in kept.rows))
+        return min([longest, *(max(0.0, kept.ready_at - now) for kept in groups)])
 
 
 def group_of(row: Row) -> Group:

@@ -26,6 +26,7 @@ class ClaimCursor:
         self._kinds: Sequence[str] = ()
         self._reached: tuple[int, int] | None = None
         self._whole_at = 0.0
+        self._is_partial = False  # the last claim
 
     def forget(self) -> None:
         """Reset the cursor because rows before it are free again. The next claim is a full one."""
@@ -37,8 +38,14 @@ class ClaimCursor:
             return None
         return self._reached
 
+    def pause(self, longest: float) -> float:
+        """Return how long a relay may sleep (s), at most `longest`. After a claim that was not full, a row that
+        committed late may wait for the next full one."""
+        return min(longest, max(0.0, self._whole_at - self._clock())) if self._is_partial else longest
+
     def claimed(self, kinds: Sequence[str], rows: Sequence[Row], began: float | None) -> None:
         """Move the cursor after a claim. `began`: when a full claim began; None if the claim was not full."""
+        self._is_partial = began is None
         if began is not None:
             now = self._clock()
             self._whole_at = now + min(self._longest, max(SOONEST_S, SHARE * (now - began)))

@@ -41,6 +41,7 @@ log = logging.getLogger("relier.outbox")
 
 SOONEST_S = 0.002  # the pause after a row was found or the doorbell rang; it doubles from then on
 UNWOKEN_POLLS = 5  # a relay that no commit can wake polls this many times as often
+ROOM = {"closed": math.inf, "half-open": 1, "open": 0}  # rows that are tried at once, by the state of the breaker
 CHECK_EVERY_S = 0.5  # how often the relay checks on its publishing threads
 
 
@@ -151,7 +152,7 @@ class Relay:
             return done
         self.health.answered()
         if not batch.rows:
-            self._sleep(self._refused.pause(self._breaker_wait() or self._pause()))
+            self._sleep(self._refused.pause(self._breaker_wait() or self._pause(), self._room([])))
             return batch
         self._idle_turns = 0
         self._publish(batch)
@@ -197,7 +198,7 @@ class Relay:
     def _pause(self) -> float:
         """Return the next pause: short after activity, doubling while there is none."""
         is_listening = self._listener is not None and self._listener.is_listening
-        longest = self.options.idle_time if is_listening else self.options.idle_time / UNWOKEN_POLLS
+        longest = self._cursor.pause(self.options.idle_time if is_listening else self.options.idle_time / UNWOKEN_POLLS)
         self._idle_turns += 1
         return float(min(longest, SOONEST_S * 2 ** min(self._idle_turns, 30)))
 
@@ -239,7 +240,7 @@ class Relay:
             for kinds, most in claims:
                 batch.rows = [*batch.rows, *self._claim(tx, batch.relay_id, kinds, most, kept, whole=not probe)]
         self._refused.keep(batch.relay_id, kept, done.outcomes)
-        ready = self._refused.ready(batch.relay_id) if want else []
+        ready = self._refused.ready(batch.relay_id, self._room(batch.rows)) if want else []
         if ready:
             self._cursor.forget()  # more rows of the same task may stand before the cursor
         batch.rows = [*ready, *batch.rows]
@@ -266,6 +267,13 @@ class Relay:
         flowing = [kind for kind, state in states.items() if state == "closed"]
         trying = [kind for kind, state in states.items() if state == "half-open" and probe]
         return [*([(flowing, want)] if flowing else []), *(([kind], 1) for kind in trying)]
+
+    def _room(self, claimed: Sequence[Row]) -> dict[str, float]:
+        """Return how many refused rows of each kind may be tried beside the claimed ones: any number if its target is
+        healthy, one in all if it is probed. Targets that are away are left out."""
+        states = {kind: route.breaker.state for kind, route in self._routes.items()}
+        rooms = {kind: ROOM[state] - sum(row.kind == kind for row in claimed) for kind, state in states.items()}
+        return {kind: room for kind, room in rooms.items() if room > 0}
 
     def _renew_leases(self, batch: ClaimedBatch) -> None:
         """While publishing, touch the liveness file and renew the leases."""

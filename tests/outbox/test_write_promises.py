@@ -6,14 +6,15 @@ import threading
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select, text
+from sqlalchemy import create_engine, func, select, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
+from relier import Client
 from relier.errors import InvalidSubmissionError
 from relier.outbox.row import AT_ONCE, NewRow, inserts_of
-from tests.support.databases import Database
+from tests.support.databases import Database, MariaDB
 from tests.support.outbox_shop import Shop, receipt
 from tests.support.servers import wait_until
 
@@ -81,10 +82,19 @@ def test_a_commit_of_the_sessions_connection_includes_the_rows(shop: Shop) -> No
     assert orders(shop) == 1
 
 
+def undone_in(caplog: pytest.LogCaptureFixture) -> str:
+    """The one warning."""
+    (warning,) = [one.getMessage() for one in caplog.records if one.name == "relier.outbox"]
+    assert "rolled it back" in warning
+    return warning
+
+
+@pytest.mark.parametrize("savepoints", ["none", "released", "rolled back"])
 def test_rows_of_a_transaction_that_mysql_has_undone(
-    shop: Shop, database: Database, caplog: pytest.LogCaptureFixture
+    shop: Shop, database: Database, caplog: pytest.LogCaptureFixture, savepoints: str
 ) -> None:
-    """After a deadlock the next statement begins another transaction, which code that catches the error commits."""
+    """After a deadlock the next statement begins another transaction, which code that catches the error commits. Rows
+    that were inserted before it, for a savepoint, are undone as well."""
     if database.kind != "mysql":
         pytest.skip("SQLite has one writer at a time, PostgreSQL takes no statement after it")
     with shop.engine.begin() as connection:
@@ -104,7 +114,12 @@ def test_rows_of_a_transaction_that_mysql_has_undone(
     thread.start()
     assert locked.wait(30)
     with shop.session() as session, session.begin():
-        undone = order(shop, session, 1)
+        undone = [order(shop, session, 1)]
+        if savepoints != "none":
+            savepoint = session.begin_nested()
+            inside = order(shop, session, 3)
+            getattr(savepoint, "commit" if savepoints == "released" else "rollback")()
+            undone += [inside] if savepoints == "released" else []
         session.execute(text("UPDATE stock SET left_over = 2 WHERE id = 1"))
         waits.set()
         blocked = "SELECT count(*) FROM information_schema.processlist WHERE info LIKE 'UPDATE stock%%id = 1'"
@@ -116,8 +131,72 @@ def test_rows_of_a_transaction_that_mysql_has_undone(
     thread.join()
     assert [row.task_id for row in shop.rows()] == [kept]
     assert orders(shop) == 1
-    (warning,) = [one.getMessage() for one in caplog.records if one.name == "relier.outbox"]
-    assert undone in warning
+    warning = undone_in(caplog)
+    assert f"dropped={len(undone)} " in warning
+    assert all(one in warning for one in undone)
+
+
+@pytest.mark.databases
+def test_rows_of_a_transaction_that_a_timeout_has_undone(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    """MySQL and MariaDB undo the statement alone, unless they are set to undo everything."""
+
+    class Strict(MariaDB):
+        def command(self) -> list[str]:
+            return [*super().command(), "--innodb-rollback-on-timeout"]
+
+    server = Strict()
+    try:
+        with Shop(server.start().fresh().url, client) as shop, shop.engine.connect() as other:
+            shop.place(7)
+            other.execute(text("SELECT * FROM orders WHERE id = 7 FOR UPDATE"))
+            with shop.session() as session, session.begin():
+                session.execute(text("SET innodb_lock_wait_timeout = 1"))
+                undone = order(shop, session, 1)
+                with pytest.raises(DBAPIError, match="1205"):
+                    session.execute(text("SELECT * FROM orders WHERE id = 7 FOR UPDATE"))
+                order(shop, session, 2)
+            assert (orders(shop), shop.count()) == (2, 2)
+            assert undone in undone_in(caplog)
+    finally:
+        server.end()
+
+
+@pytest.mark.parametrize("listeners", [True, False])
+@pytest.mark.parametrize("savepoint", [True, False])
+def test_rows_of_a_transaction_that_sqlite_has_undone(
+    sqlite: Database, client: Client, caplog: pytest.LogCaptureFixture, listeners: bool, savepoint: bool
+) -> None:
+    with Shop(sqlite.url, client) as shop:
+        shop.place(0)
+        engine = shop.engine if listeners else create_engine(sqlite.url)
+        with Session(engine) as session, session.begin():
+            undone = order(shop, session, 1)
+            if savepoint:
+                with session.begin_nested():
+                    session.execute(select(1))
+            with pytest.raises(DBAPIError, match="UNIQUE"):
+                session.execute(text("INSERT OR ROLLBACK INTO orders (id) VALUES (0)"))
+        assert (orders(shop), shop.count()) == (1, 1)
+        assert undone in undone_in(caplog)
+        engine.dispose()
+
+
+@pytest.mark.parametrize("listeners", [True, False])
+def test_an_error_that_undoes_its_statement_alone_drops_no_row(
+    sqlite: Database, client: Client, caplog: pytest.LogCaptureFixture, listeners: bool
+) -> None:
+    """Before the first write, Python's driver has not begun."""
+    with Shop(sqlite.url, client) as shop:
+        shop.place(0)
+        engine = shop.engine if listeners else create_engine(sqlite.url)
+        with Session(engine) as session, session.begin():
+            receipt.push_in(session, 1)
+            for wrong in ("SELECT 1 FROM nowhere", "INSERT INTO orders (id) VALUES (0)"):
+                with pytest.raises(DBAPIError):
+                    session.execute(text(wrong))
+        assert shop.count() == 2
+        assert not [one for one in caplog.records if one.name == "relier.outbox"]
+        engine.dispose()
 
 
 def test_many_large_pushes_in_one_transaction(shop: Shop) -> None:

@@ -19,8 +19,9 @@ _dialects: WeakSet[Dialect] = WeakSet()
 _listeners: WeakKeyDictionary[Connection, list[WeakMethod[Any]]] = WeakKeyDictionary()
 
 
-def on_failure(connection: Connection, listener: Callable[[BaseException], None]) -> None:
-    """Call `listener`, a bound method, with every error of the connection, for as long as the method's object lives."""
+def on_failure(connection: Connection, listener: Callable[[Connection, BaseException], None]) -> None:
+    """Call `listener`, a bound method, with the connection and each of its errors, for as long as the method's object
+    lives."""
     with _lock:
         if connection.dialect not in _dialects:
             _dialects.add(connection.dialect)
@@ -34,4 +35,4 @@ def _failed(context: ExceptionContext) -> None:
     for one in list(found):
         listener = one()
         if listener is not None:
-            listener(context.original_exception)
+            listener(connection, context.original_exception)

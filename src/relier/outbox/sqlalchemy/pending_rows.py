@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet, ref
 
 from sqlalchemy import Connection, event
@@ -17,7 +17,7 @@ from relier.errors import OutsideTransactionError
 from relier.outbox.row import NewRow
 from relier.outbox.sqlalchemy.binds import acquired_by, bind_arguments_for
 from relier.outbox.sqlalchemy.failures import on_failure
-from relier.outbox.table.contention import is_undone
+from relier.outbox.table.contention import is_timed_out, is_undone
 
 if TYPE_CHECKING:
     from relier.outbox.sqlalchemy.outbox import Outbox
@@ -29,7 +29,7 @@ NAMED = 10  # dropped tasks that a warning names
 
 @dataclass(frozen=True, slots=True)
 class PendingRow:
-    """A row that is not yet inserted, and the transaction or savepoint it was pushed in."""
+    """A row, and the transaction or savepoint it was pushed in."""
 
     row: NewRow
     owner: SessionTransaction
@@ -49,8 +49,11 @@ class PendingRows:
         self._session = ref(session)
         self._pending: list[PendingRow] = []
         self._dropped: list[NewRow] = []  # with a savepoint; whether anyone asked for a rollback is not yet known
+        # Inserted and not committed. Kept for a warning, where an error may roll back the whole transaction.
+        self._inserted: list[PendingRow] = []
         self._undone: list[NewRow] = []  # the database has rolled back the transaction that they were pushed in
         self._wrote = False
+        self._had_begun = False  # SQLite, before the last statement
         self._watched: WeakSet[Connection] = WeakSet()
         # Commits in progress, including savepoints of listeners. A row that is added now has no later event.
         self._closing: set[SessionTransaction | None] = set()
@@ -112,6 +115,8 @@ class PendingRows:
         self._watched.add(connection)
         event.listen(connection, "savepoint", self._savepoint_opens)
         event.listen(connection, "commit", self._connection_commits)
+        if connection.dialect.name == "sqlite":
+            event.listen(connection, "before_cursor_execute", self._executing)
         on_failure(connection, self._failed)
 
     def _savepoint_opens(self, connection: Connection, _: str | None) -> None:
@@ -128,17 +133,27 @@ class PendingRows:
     def _connection_commits(self, _: Connection) -> None:
         """Insert pending rows when the connection commits without its session."""
         session, outbox = self._session(), self._outbox()
-        if session is None or outbox is None or not self._pending:
-            return
-        self._insert(innermost(session))
-        outbox.ring()
+        if session is not None and outbox is not None and self._pending:
+            self._insert(innermost(session))
+            outbox.ring()
+        self._inserted.clear()
 
-    def _failed(self, error: BaseException) -> None:
-        """Drop rows that were pushed before a deadlock: MySQL has rolled their transaction back. Code that catches the
-        error commits the rest without them."""
-        if is_undone(error):
-            self._undone += self.rows
+    def _executing(self, connection: Connection, *_: Any) -> None:
+        self._had_begun = has_begun_on_sqlite(connection)
+
+    def _failed(self, connection: Connection, error: BaseException) -> None:
+        """Drop rows that were pushed before an error with which the database has rolled back their transaction. Code
+        that catches the error commits the rest without them."""
+        if self._has_ended(connection, error):
+            self._undone += [entry.row for entry in (*self._inserted, *self._pending)]
+            self._inserted.clear()
             self._pending.clear()
+
+    def _has_ended(self, connection: Connection, error: BaseException) -> bool:
+        """Return whether an error has ended the transaction, while the connection accepts further statements."""
+        if connection.dialect.name == "sqlite":  # OR ROLLBACK, RAISE(ROLLBACK, …), a full disk
+            return self._had_begun and not has_begun_on_sqlite(connection)
+        return is_undone(error) or (is_timed_out(error) and rolls_back_on_timeout(connection))
 
     def _insert(self, transaction: SessionTransaction | None, more: Sequence[NewRow] = ()) -> None:
         """Insert the pending rows, then `more`, in the order of the pushes."""
@@ -148,6 +163,8 @@ class PendingRows:
         where = bind_arguments_for(transaction.session, outbox.table)
         connection = transaction.connection(None, **where)
         outbox.insert(connection, rows)
+        if connection.dialect.name != "postgresql":  # which accepts no statement after an error
+            self._inserted += [*self._pending, *(PendingRow(row, transaction) for row in more)]
         self._pending.clear()
         self._wrote = True
         if isinstance(transaction.session.get_bind(**where), Connection):
@@ -164,7 +181,12 @@ class PendingRows:
         self._insert(at)
 
     def _committed(self, session: Session) -> None:
-        if session.in_nested_transaction():
+        released = session.get_nested_transaction()
+        if released is not None:
+            around = cast("SessionTransaction", released.parent)
+            self._inserted = [
+                replace(entry, owner=around) if entry.owner is released else entry for entry in self._inserted
+            ]
             return
         outbox = self._outbox()
         if self._wrote and outbox is not None:
@@ -172,8 +194,9 @@ class PendingRows:
         self._dropped.clear()
         if self._undone:
             log.warning(
-                "transaction committed after the database had rolled it back at a deadlock: dropped=%d tasks=%s; these "
-                "tasks will not be sent; let such errors end the transaction, and begin it again",
+                "transaction committed after the database had rolled it back at an error, such as a deadlock: "
+                "dropped=%d tasks=%s; these tasks will not be sent; let such errors end the transaction, and begin it "
+                "again",
                 len(self._undone),
                 named(self._undone),
             )
@@ -188,11 +211,13 @@ class PendingRows:
         self._closing.discard(ended)
         self._dropped += [entry.row for entry in self._pending if entry.owner is ended]
         self._pending = [entry for entry in self._pending if entry.owner is not ended]
+        self._inserted = [entry for entry in self._inserted if entry.owner is not ended]
         if ended.parent is None:
             self._warn_of_dropped()
             self._wrote = False
             self._dropped.clear()
             self._undone.clear()
+            self._inserted.clear()
             self._pending.clear()
 
     def _warn_of_dropped(self) -> None:
@@ -235,3 +260,19 @@ def innermost(session: Session) -> SessionTransaction | None:
 def may_block(connection: Connection) -> bool:
     """Return whether a statement can run now. An async driver needs one of SQLAlchemy's greenlets."""
     return not connection.dialect.is_async or in_greenlet()
+
+
+def has_begun_on_sqlite(connection: Connection) -> bool:
+    """Return whether SQLite itself is in a transaction."""
+    return bool(cast("Any", connection.connection.driver_connection).in_transaction)
+
+
+def rolls_back_on_timeout(connection: Connection) -> bool:
+    """Return whether MySQL or MariaDB rolls back the whole transaction, not just the statement, when a wait for a lock
+    times out."""
+    cursor = connection.connection.cursor()
+    try:
+        cursor.execute("SELECT @@innodb_rollback_on_timeout")
+        return bool(cursor.fetchall()[0][0])
+    finally:
+        cursor.close()

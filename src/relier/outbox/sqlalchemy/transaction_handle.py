@@ -144,7 +144,7 @@ class CommitWatch:
         if self.state is TransactionState.OPEN:
             self.state = state
 
-    def _failed(self, _: BaseException) -> None:
+    def _failed(self, _: Connection, __: BaseException) -> None:
         """Correct the state if the commit failed: SQLAlchemy had reported the commit before it happened.
 
         After a successful commit, the connection is no longer in that transaction.

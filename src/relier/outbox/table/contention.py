@@ -10,6 +10,7 @@ CLASHED = {"40001", "40P01", 1213, 1020}
 WAITED = {"55P03", 1205}
 SQLITE_BUSY = {5, 6}
 UNDONE = {1213, 1020}  # MySQL and MariaDB roll back the whole transaction; the next statement begins another
+TIMED_OUT = 1205  # MySQL and MariaDB: the same, if the server is set to innodb_rollback_on_timeout
 UNKNOWN_SAVEPOINT = 1305  # MySQL and MariaDB
 UNKNOWN_CHARACTER = {1366, 3988, 1977}  # MySQL and MariaDB: not in the column's character set
 ABORTED = "25P02"  # PostgreSQL
@@ -38,6 +39,11 @@ def is_undone(error: BaseException) -> bool:
     """Return whether MySQL or MariaDB has rolled back the whole transaction, so that further statements run in a new
     one."""
     return _of_driver(error).args[:1] in {(code,) for code in UNDONE}
+
+
+def is_timed_out(error: BaseException) -> bool:
+    """Return whether a wait for a lock of MySQL or MariaDB timed out."""
+    return _of_driver(error).args[:1] == (TIMED_OUT,)
 
 
 def is_aborted(error: BaseException) -> bool:

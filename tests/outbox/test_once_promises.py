@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engin
 from sqlalchemy.orm import Session
 
 from relier import ExactlyOnceError, TaskContext, rl_task
+from relier.errors import OutsideTransactionError
 from relier.run.outcome import Done, Failed
 from tests.support.databases import Database
 from tests.support.inbox_desk import Desk, marks, paid, where
@@ -204,3 +206,44 @@ async def test_sqlite_without_listeners(desk: Desk, database: Database, is_conne
     where["plain"].dispose()
     assert isinstance(outcome, Failed)
     assert (desk.payments(), count_of_marks(desk.engine)) == (0, 0)
+
+
+@pytest.mark.parametrize("callers", [True, False])
+@pytest.mark.parametrize("is_connection", [True, False])
+async def test_a_savepoint_that_the_block_leaves_open(desk: Desk, callers: bool, is_connection: bool) -> None:
+    """A commit releases it."""
+
+    @rl_task(name=f"promises.open_savepoint.{callers}.{is_connection}")
+    def leaves_it_open(ctx: TaskContext) -> str:
+        with desk.engine.connect() if is_connection else Session(desk.engine) as session:
+            if callers:
+                session.execute(select(1))
+            with ctx.exactly_once(session):
+                session.begin_nested()
+                pays(session)
+            if callers:
+                session.commit()
+        return "paid"
+
+    desk.push(leaves_it_open)
+    assert await desk.run(desk.claim()) == Done(b'"paid"')
+    assert (desk.payments(), count_of_marks(desk.engine)) == (1, 1)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python's driver of SQLite has the option since 3.12")
+async def test_a_driver_of_sqlite_that_commits_by_itself(desk: Desk, database: Database) -> None:
+    if database.kind != "sqlite":
+        pytest.skip("SQLite's driver alone")
+    engine = create_engine(database.url, connect_args={"autocommit": True})
+
+    @rl_task(name="promises.autocommit")
+    def fails(ctx: TaskContext) -> None:
+        with Session(engine) as session, ctx.exactly_once(session):
+            raise ZeroDivisionError
+
+    desk.push(fails)
+    outcome = await desk.run(desk.claim())
+    engine.dispose()
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, OutsideTransactionError)
+    assert count_of_marks(desk.engine) == 0

@@ -24,6 +24,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     MetaData,
+    TwoPhaseTransaction,
     event,
     insert,
     inspect,
@@ -118,7 +119,9 @@ class Outbox:
             raise OutsideTransactionError(AUTOCOMMIT.format(name=rows[0].name))
         for some in inserts_of(rows):
             connection.execute(insert(self.table).values([msgspec.structs.asdict(row) for row in some]))
-        if self._notify and connection.dialect.name == "postgresql":
+        # PostgreSQL does not prepare a transaction that has used NOTIFY: a relay finds its rows by polling.
+        is_prepared = isinstance(connection.get_transaction(), TwoPhaseTransaction)
+        if self._notify and connection.dialect.name == "postgresql" and not is_prepared:
             connection.execute(statement(NOTIFY), {"channel": channel_of(self.table.name)})
 
     def check(self, session: Session, rows: Sequence[NewRow]) -> None:

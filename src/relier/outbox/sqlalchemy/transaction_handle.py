@@ -16,6 +16,7 @@ from relier.outbox.sqlalchemy.binds import databases_of
 from relier.outbox.sqlalchemy.engines import EngineTransaction
 from relier.outbox.sqlalchemy.failures import on_failure
 from relier.outbox.sqlalchemy.outbox import SessionStatements, commits_by_itself, sync_target
+from relier.outbox.table.contention import is_aborted, is_unknown_savepoint
 from relier.outbox.table.statements import Transaction
 
 
@@ -64,6 +65,18 @@ class TransactionHandle(SessionStatements):
     def check(self) -> None:
         if not self._whole.is_active:
             raise ExactlyOnceError(ENDED_INSIDE, final=self.state is TransactionState.COMMITTED)
+        try:
+            self._release_savepoints()
+        except Exception as error:
+            if is_aborted(error) or is_unknown_savepoint(error):
+                raise ExactlyOnceError(ENDED_INSIDE) from error
+            raise
+
+    def _release_savepoints(self) -> None:
+        """Release savepoints that the block left open, as a commit would: from the innermost outwards. A database that
+        releases an outer one first no longer knows those inside it."""
+        while (inner := self._target.get_nested_transaction()) is not None and inner is not self._whole:
+            inner.commit()
 
     def end(self, *, well: bool) -> None:
         if not well:
@@ -116,7 +129,10 @@ class CommitWatch:
         self._listeners: dict[str, Callable[..., None]] = {
             "rollback_savepoint": lambda _, name, __: self._decide(TransactionState.LOST) if name in around else None,
             "commit": lambda _: self._committing(),
-            "commit_twophase": lambda _, __, ___: self._decide(TransactionState.COMMITTED),
+            "prepare_twophase": lambda _, __: self._preparing(),
+            "commit_twophase": lambda _, __, prepared: (
+                self._decide(TransactionState.COMMITTED) if prepared else self._committing()
+            ),
             "rollback": lambda _: self._decide(TransactionState.LOST),
             "rollback_twophase": lambda _, __, ___: self._decide(TransactionState.LOST),
         }
@@ -128,17 +144,22 @@ class CommitWatch:
             event.remove(self._connection, name, listener)
         self._listeners.clear()
 
-    def _committing(self) -> None:
-        """Record the commit. If the mark cannot be read, treat it as lost: the next attempt will find it if it
-        exists."""
-        if self.state is TransactionState.OPEN:
+    def _preparing(self) -> None:
+        """Check the mark at the first of two phases: after that, no statement can be run."""
+        if self.state is TransactionState.OPEN and not self._is_mark_there():
             self.state = TransactionState.LOST
-            with suppress(Exception):
-                self.state = (
-                    TransactionState.COMMITTED
-                    if self.is_there(EngineTransaction(self._connection))
-                    else TransactionState.LOST
-                )
+
+    def _committing(self) -> None:
+        """Record the commit."""
+        if self.state is TransactionState.OPEN:
+            self.state = TransactionState.COMMITTED if self._is_mark_there() else TransactionState.LOST
+
+    def _is_mark_there(self) -> bool:
+        """Return whether the transaction has the mark. If the mark cannot be read, treat it as lost: the next attempt
+        will find it if it exists."""
+        with suppress(Exception):
+            return self.is_there(EngineTransaction(self._connection))
+        return False
 
     def _decide(self, state: TransactionState) -> None:
         if self.state is TransactionState.OPEN:

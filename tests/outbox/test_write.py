@@ -321,19 +321,38 @@ async def test_strict_sees_an_engine_that_commits_by_itself(shop: Shop, database
     assert shop.count() == 0
 
 
-def test_autocommit_known_only_to_the_connection_is_refused_at_the_commit(pg_shop: Shop, postgres: Database) -> None:
+def commits_by_itself(database: Database) -> dict[str, Any]:
+    """The option of the driver that makes it commit each statement."""
+    if database.kind == "sqlite" and sys.version_info < (3, 12):
+        pytest.skip("Python's driver of SQLite has the option since 3.12")
+    return {"connect_args": {"autocommit": True}}
+
+
+def test_autocommit_known_only_to_the_connection_is_refused_at_the_commit(shop: Shop, database: Database) -> None:
     """At the push the session has no connection yet, and a push does not ask for one."""
-    engine = create_engine(postgres.url, connect_args={"autocommit": True})
+    engine = create_engine(database.url, **commits_by_itself(database))
     with Session(engine) as session:
         receipt.push_in(session, 1)
         with pytest.raises(OutsideTransactionError, match="AUTOCOMMIT"):
             session.commit()
         session.rollback()
-        session.execute(select(pg_shop.order.id))
+        session.execute(select(shop.order.id))
         with pytest.raises(OutsideTransactionError, match="AUTOCOMMIT"):
             receipt.push_in(session, 2)
+    with engine.connect() as connection, pytest.raises(OutsideTransactionError, match="AUTOCOMMIT"):
+        receipt.push_in(connection, 3)
     engine.dispose()
-    assert pg_shop.count() == 0
+    assert shop.count() == 0
+
+
+@pytest.mark.anyio
+async def test_autocommit_known_only_to_an_async_connection_is_refused(shop: Shop, database: Database) -> None:
+    engine = create_async_engine(database.async_url, **commits_by_itself(database))
+    async with engine.connect() as connection:
+        with pytest.raises(OutsideTransactionError, match="AUTOCOMMIT"):
+            await receipt.apush_in(connection, 1)
+    await engine.dispose()
+    assert shop.count() == 0
 
 
 def test_strict_accepts_the_drivers_own_transactions(shop: Shop, database: Database) -> None:

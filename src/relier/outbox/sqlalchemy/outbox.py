@@ -253,8 +253,9 @@ def _sqlite_commits_by_itself(connection: Connection) -> bool:
     """
     if not connection.in_transaction():
         connection.begin()  # as the first statement would
-    driver: Any = connection.connection.driver_connection  # aiosqlite has the same attributes
-    return driver.isolation_level is None and not driver.in_transaction
+    driver: Any = connection.connection.driver_connection  # aiosqlite has the same attributes, but for the last
+    begins_none = driver.isolation_level is None or getattr(getattr(driver, "_conn", driver), "autocommit", 0) is True
+    return begins_none and not driver.in_transaction
 
 
 # --- reading, for the inbox and for tests ----------------------------------------------------------------------------

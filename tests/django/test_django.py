@@ -197,6 +197,21 @@ def test_strict_refuses_what_would_commit_by_itself(shop: DjangoShop) -> None:
     assert shop.ids() == [one]
 
 
+def test_strict_refuses_a_push_after_sqlite_has_ended_the_transaction(sqlite: Database, client: Client) -> None:
+    """Each statement commits by itself from then on, and the end of `atomic` cannot undo it."""
+    with DjangoShop(client, default=sqlite.url) as shop:
+        shop.make_tables()
+        Order.objects.create(id=0)
+        with failing(), transaction.atomic():
+            receipt.push_in("default", 1)
+            with connection.cursor() as cursor, pytest.raises(IntegrityError):
+                cursor.execute("INSERT OR ROLLBACK INTO shop_order (id) VALUES (0)")
+            with pytest.raises(OutsideTransactionError, match="ended the transaction"):
+                receipt.push_in("default", 2)
+            raise ZeroDivisionError
+        assert shop.rows() == []
+
+
 def test_a_manually_managed_transaction_is_accepted(shop: DjangoShop) -> None:
     transaction.set_autocommit(False)
     receipt.push_in(None, 1)

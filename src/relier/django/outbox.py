@@ -66,6 +66,11 @@ class DjangoOutbox:
                 f"rest fails; nothing was written; push inside `transaction.atomic(using={connection.alias!r})`, or "
                 f"set {STRICT} = False"
             )
+        if is_strict() and connection.in_atomic_block and has_lost_transaction(connection):
+            raise OutsideTransactionError(
+                f"an error has ended the transaction on database {connection.alias!r}, so {rows[0].name} would be sent "
+                f"even if the rest fails; nothing was written; let such errors leave the `atomic` block"
+            )
         with transaction.atomic(using=connection.alias, savepoint=False) if len(rows) > 1 else nullcontext():
             for some in inserts_of(rows):
                 OutboxRow.objects.using(connection.alias).bulk_create(
@@ -138,6 +143,15 @@ def connection_of(where: Any) -> BaseDatabaseWrapper:
             f"this connection to {alias!r} is another thread's; nothing was written; pass the alias instead"
         )
     return ours
+
+
+def has_lost_transaction(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether SQLite has rolled back the transaction of an `atomic` block at an error, as with OR ROLLBACK. From
+    then on, each statement commits on its own."""
+    if connection.vendor != "sqlite":
+        return False
+    driver: Any = connection.connection
+    return driver.isolation_level is None and not driver.in_transaction
 
 
 def is_strict() -> bool:

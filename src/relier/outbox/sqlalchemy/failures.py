@@ -26,7 +26,8 @@ def on_failure(connection: Connection, listener: Callable[[Connection, BaseExcep
         if connection.dialect not in _dialects:
             _dialects.add(connection.dialect)
             event.listen(connection.engine, "handle_error", _failed)
-        _listeners.setdefault(connection, []).append(WeakMethod(listener))
+        living = [one for one in _listeners.get(connection, ()) if one() is not None]
+        _listeners[connection] = [*living, WeakMethod(listener)]
 
 
 def _failed(context: ExceptionContext) -> None:

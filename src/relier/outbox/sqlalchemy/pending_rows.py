@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet, ref
@@ -270,9 +271,7 @@ def has_begun_on_sqlite(connection: Connection) -> bool:
 def rolls_back_on_timeout(connection: Connection) -> bool:
     """Return whether MySQL or MariaDB rolls back the whole transaction, not just the statement, when a wait for a lock
     times out."""
-    cursor = connection.connection.cursor()
-    try:
+    with suppress(Exception), closing(connection.connection.cursor()) as cursor:
         cursor.execute("SELECT @@innodb_rollback_on_timeout")
         return bool(cursor.fetchall()[0][0])
-    finally:
-        cursor.close()
+    return False

@@ -36,10 +36,7 @@ BEFORE = (
     "CASE WHEN r.order_key = '' THEN NULL ELSE (SELECT b.id FROM {t} b WHERE b.order_key = r.order_key AND b.dead = 0 "
     "AND b.id < r.id ORDER BY b.id DESC LIMIT 1) END"
 )
-FIRST = (
-    "({key} = '' OR NOT EXISTS (SELECT 1 FROM {t} b WHERE b.order_key = r.order_key AND {other} = {key} AND b.dead = 0 "
-    "AND b.id < r.id))"
-)
+FIRST = "({key} = '' OR NOT EXISTS (SELECT 1 FROM {t} b WHERE {same} AND b.dead = 0 AND b.id < r.id))"
 WIDEN_FACTOR = 4  # MySQL: read this many times more rows when other relays have locked the next ones
 IDS_PER_STATEMENT = 500  # MariaDB turns a thousand ids into a join, and reads the whole table
 KEYS_AT_ONCE = 100  # order keys in one statement
@@ -101,9 +98,8 @@ class RowClaims:
             among, chosen = among_values("r.order_key", sorted(waiting), "key", self._exact)
             others = f"{where} AND NOT {among}" if waiting else where
             if look == MAX_PASSES - 1:
-                others += " AND " + FIRST.replace("{key}", self._exact("r.order_key")).replace(
-                    "{other}", self._exact("b.order_key")
-                )
+                first = FIRST.replace("{key}", self._exact("r.order_key"))
+                others += f" AND {first.replace('{same}', self._has_key('r.order_key'))}"
             found = self._with_predecessors(tx, most, others, {**values, **chosen})
             for number, key, predecessor in sorted(found, key=lambda one: one[0]):
                 if predecessor is None or predecessor in predecessors:
@@ -161,8 +157,10 @@ class RowClaims:
         return predecessors
 
     def _has_key(self, key: str) -> str:
-        """Return the condition for rows of an order key. The first part uses the index."""
-        return f"b.order_key = {key} AND {self._exact('b.order_key')} = {self._exact(key)}"
+        """Return the condition for rows of an order key. On MySQL, the index finds the rows of similar keys, too."""
+        similar = f"b.order_key = {key}"
+        same = f"{self._exact('b.order_key')} = {self._exact(key)}"
+        return similar if similar == same else f"{similar} AND {same}"
 
     def _exact(self, text: str) -> str:
         return exact(self._dialect, text)

@@ -132,6 +132,41 @@ async def test_a_commit_that_fails_and_is_caught_fails_the_attempt(
     assert (desk.payments(), count_of_marks(desk.engine)) == (0, 0)
 
 
+@rl_task(name="promises.unanswered")
+def loses_the_answer(ctx: TaskContext) -> str:
+    """The server has committed when the connection breaks."""
+    database: Database = where["database"]
+
+    def cut(connection: Any) -> None:
+        connection.connection.driver_connection.cursor().execute("COMMIT")
+        database.kill_connections()
+
+    with Session(where["engine"]) as session:
+        session.execute(select(func.count()).select_from(paid))
+        with ctx.exactly_once(session) as mark:
+            pays(session)
+            mark.result = "paid before"
+        event.listen(session.connection(), "commit", cut)
+        with contextlib.suppress(DBAPIError):
+            session.commit()
+    return "paid"
+
+
+async def test_a_commit_whose_answer_is_lost_is_found_by_the_next_attempt(desk: Desk, database: Database) -> None:
+    if database.kind != "mysql":
+        pytest.skip("nobody can cut SQLite's connections, and psycopg knows of the first COMMIT")
+    where["database"] = database
+    desk.push(loses_the_answer)
+    claimed = desk.claim()
+    outcome = await desk.run(claimed)
+    desk.engine.dispose()
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, ExactlyOnceError)
+    assert "the answer to the commit was lost" in str(outcome.error)
+    assert await desk.run(claimed) == Done(b'"paid before"')
+    assert (desk.payments(), count_of_marks(desk.engine)) == (1, 1)
+
+
 @rl_task(name="promises.deferred")
 def breaks_a_deferred_constraint(ctx: TaskContext) -> str:
     with Session(where["engine"]) as session:

@@ -32,8 +32,9 @@ SECOND_BLOCK = (
 )
 NOT_COMMITTED = (
     "the task returned, but the transaction of its ctx.exactly_once block is {state}: neither the effects nor the mark "
-    "was committed; the session or connection had begun a transaction before the block, perhaps with a read, so the "
-    "caller must commit it; commit after the block, or start the transaction with the block"
+    "was committed, unless only the answer to the commit was lost: then the next attempt finds the mark; the session "
+    "or connection had begun a transaction before the block, perhaps with a read, so the caller must commit it; commit "
+    "after the block, or start the transaction with the block"
 )
 
 

@@ -30,9 +30,19 @@ NAMED = 10  # dropped tasks that a warning names
 
 @dataclass(frozen=True, slots=True)
 class PendingRow:
-    """A row, and the transaction or savepoint it was pushed in."""
+    """A row that is not yet inserted, and the transaction or savepoint it was pushed in."""
 
     row: NewRow
+    owner: SessionTransaction
+
+
+@dataclass(frozen=True, slots=True)
+class InsertedRow:
+    """The name of a row that is inserted and not committed, without its body, and the transaction or savepoint that it
+    belongs to."""
+
+    name: str
+    task_id: str
     owner: SessionTransaction
 
 
@@ -50,9 +60,11 @@ class PendingRows:
         self._session = ref(session)
         self._pending: list[PendingRow] = []
         self._dropped: list[NewRow] = []  # with a savepoint; whether anyone asked for a rollback is not yet known
-        # Inserted and not committed. Kept for a warning, where an error may roll back the whole transaction.
-        self._inserted: list[PendingRow] = []
-        self._undone: list[NewRow] = []  # the database has rolled back the transaction that they were pushed in
+        # Kept for a warning, where an error may roll back the whole transaction.
+        self._inserted: list[InsertedRow] = []
+        self._undone: list[
+            NewRow | InsertedRow
+        ] = []  # the database has rolled back the transaction that they were pushed in
         self._wrote = False
         self._had_begun = False  # SQLite, before the last statement
         self._watched: WeakSet[Connection] = WeakSet()
@@ -146,7 +158,7 @@ class PendingRows:
         """Drop rows that were pushed before an error with which the database has rolled back their transaction. Code
         that catches the error commits the rest without them."""
         if self._has_ended(connection, error):
-            self._undone += [entry.row for entry in (*self._inserted, *self._pending)]
+            self._undone += [*self._inserted, *self.rows]
             self._inserted.clear()
             self._pending.clear()
 
@@ -165,7 +177,8 @@ class PendingRows:
         connection = transaction.connection(None, **where)
         outbox.insert(connection, rows)
         if connection.dialect.name != "postgresql":  # which accepts no statement after an error
-            self._inserted += [*self._pending, *(PendingRow(row, transaction) for row in more)]
+            added = [*self._pending, *(PendingRow(row, transaction) for row in more)]
+            self._inserted += [InsertedRow(one.row.name, one.row.task_id, one.owner) for one in added]
         self._pending.clear()
         self._wrote = True
         if isinstance(transaction.session.get_bind(**where), Connection):
@@ -235,7 +248,7 @@ class PendingRows:
         )
 
 
-def named(rows: Sequence[NewRow]) -> str:
+def named(rows: Sequence[NewRow | InsertedRow]) -> str:
     """Return the names and ids of the first rows, for a warning."""
     first = ", ".join(f"{row.name} {row.task_id}" for row in rows[:NAMED])
     return f"{first}, …" if len(rows) > NAMED else first

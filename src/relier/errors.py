@@ -220,7 +220,10 @@ class StepJournalError(RelierError):
 
 
 class NotAwaitedError(RelierError):
-    """`ctx.step` or `ctx.set_partial` was called without `await`, or in a `def`. It had no effect."""
+    """`ctx.step` or `ctx.set_partial` was called without `await`, or in a `def`. It had no effect. If `final` is true,
+    the task had already returned, and trying again cannot help."""
+
+    final = False
 
 
 class OutsideTransactionError(RelierError):

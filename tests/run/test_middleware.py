@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -125,3 +126,26 @@ def test_middleware_is_an_async_function() -> None:
         use_middleware(push=outer)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=r"task mw\.wrong: push_middleware must be an async function"):
         rl_task(name="mw.wrong", push_middleware=[print])(lambda: None)  # type: ignore[list-item]
+
+
+@rl_task(name="mw.plans")
+async def plans(ctx: TaskContext) -> None:
+    seen.append(asyncio.get_running_loop().create_task(ctx.step("late", seen.append, "the step ran")))  # type: ignore[arg-type]
+
+
+async def test_a_step_that_was_only_planned_does_not_start_in_middleware(crew: Crew) -> None:
+    async def lingers(call_next: Any, ctx: TaskContext) -> Any:
+        try:
+            return await call_next(ctx)
+        finally:
+            await asyncio.sleep(0)
+
+    use_middleware(run=[lingers])
+    plans.push()
+    outcome = await crew.execute(crew.begin())
+    assert isinstance(outcome, Failed)
+    assert outcome.final
+    assert "never awaited" in str(outcome.error)
+    (planned,) = seen
+    await asyncio.wait([planned])  # type: ignore[type-var, list-item]
+    assert seen == [planned]

@@ -10,13 +10,13 @@ import inspect
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
 from relier import background, trace
 from relier.arguments.dependencies import Dependencies
-from relier.errors import ExactlyOnceError, HardTimeoutError, LeaseLostError
+from relier.errors import ExactlyOnceError, HardTimeoutError, LeaseLostError, NotAwaitedError
 from relier.failure import message_of
 from relier.outbox.inbox.exactly_once import earlier_result
 from relier.run.application.django_connections import (
@@ -64,9 +64,6 @@ async def execute(attempt: Attempt, threads: Threads, channel: LedgerChannel) ->
             end_copy()
     if isinstance(attempt.stop, Failed):  # the task swallowed the hard timeout's cancellation and returned
         return attempt.stop
-    never_awaited = attempt.ctx.never_awaited()
-    if never_awaited is not None:
-        return Failed(never_awaited, final=True)
     lost_effects = attempt.ctx.lost_effects()
     if lost_effects is not None:
         return _raised(attempt, lost_effects, disturbed=False)
@@ -83,7 +80,7 @@ async def _call(threads: Threads, attempt: Attempt, provided: Dependencies | Non
         attempt.ctx.begin_here()
         await attempt.ctx.fetch_partial()
         args, kwargs = attempt.arguments(provided)
-        return await attempt.task.fn(*args, **kwargs)
+        return await _awaiting_all(attempt, attempt.task.fn(*args, **kwargs))
     work = threads.start(partial(with_fresh_connections, _in_thread, attempt, provided), asyncio.get_running_loop())
     attempt.stopper = work.stop
     if attempt.stop is not None:
@@ -114,9 +111,22 @@ async def _awaited(attempt: Attempt, work: Coroutine[Any, Any, Any]) -> Any:
             raise asyncio.CancelledError
         attempt.ctx.begin_here()
         await attempt.ctx.fetch_partial()
-        return await work
+        return await _awaiting_all(attempt, work)
     finally:
         work.close()
+
+
+async def _awaiting_all(attempt: Attempt, body: Awaitable[Any]) -> Any:
+    """Await the body of a task. Raise if it returned without having awaited a call of its context.
+
+    This is checked before anything else can run on the loop: a step that was only planned must not start during the
+    cleanup of a dependency or in middleware.
+    """
+    value = await body
+    never_awaited = attempt.ctx.never_awaited()
+    if never_awaited is not None:
+        raise never_awaited
+    return value
 
 
 def _raised(attempt: Attempt, error: BaseException, *, disturbed: bool) -> Outcome:
@@ -126,7 +136,7 @@ def _raised(attempt: Attempt, error: BaseException, *, disturbed: bool) -> Outco
             return HandBack()
         if isinstance(error, LeaseLostError) and attempt.ctx.gave_up:
             return HandBack()
-        if isinstance(error, ExactlyOnceError) and error.final:
+        if isinstance(error, ExactlyOnceError | NotAwaitedError) and error.final:
             return Failed(error, final=True)
         retries = attempt.task.options.retries
         return Failed(error, retryable=None if retries is None else retries.covers(error))

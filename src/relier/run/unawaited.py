@@ -53,7 +53,9 @@ class UnawaitedCalls:
         for work, _ in left:
             work.close()
         calls = ", ".join(call for _, call in left)
-        return NotAwaitedError(
+        error = NotAwaitedError(
             f"the task returned, but never awaited {calls:.300}, so nothing of that was done; write `await` before the "
             f"call, and if the call was passed to create_task, await that task before you return"
         )
+        error.final = True
+        return error

@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from relier import background
 from relier.errors import RelierError, TaskNotFoundError
 from relier.failure import failure_of, write_failure
 from relier.ledger.records import Accepted, Claimed, HistoryEntry, Locked, LockState, Submission, Task, Verdict
@@ -56,7 +57,11 @@ class InlineTasks(Taker):
 
     async def atake(self, task: Submission) -> Accepted:
         known = self._known(task)
-        return await asyncio.create_task(self._run(task, self._threads)) if known is None else known
+        return (
+            await background.start(asyncio.get_running_loop(), self._run(task, self._threads))
+            if known is None
+            else known
+        )
 
     def close(self) -> None:
         self._threads.close()

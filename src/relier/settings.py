@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from relier.errors import ConfigurationError
 
@@ -23,8 +23,20 @@ IMPORT_PATH = r"^([\w.]+:[\w.]+)?$"  # package.module:name
 OUTBOX_DATABASE = "RELIER_OUTBOX_DATABASE_URL"  # not a field: an option of `rl outbox`, the only user of database URLs
 
 
+class ProjectSettings(NamedTuple):
+    """Where a framework's project keeps its settings: how people name that place, and how to read it."""
+
+    place: str
+    read: Callable[[], Mapping[str, Any]]
+
+
+_project: ProjectSettings | None = None
+
+
 class Settings(BaseSettings):
     """One frozen object. Build it with `get_settings()` (environment) or `Settings(field=…)` (tests, code).
+
+    The environment wins over the settings of a framework's project (`use_project_settings`).
 
     The text below a field is its line in docs/reference/settings.md (`python docs/generate.py`).
     """
@@ -136,6 +148,61 @@ class Settings(BaseSettings):
     """Hook that hides private data in payloads, results and failures: `package.module:function`. It is called with the
     task's name and the value, and returns what may be shown."""
 
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic's signature
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, InitSettingsSource(settings_cls, _project_values())
+
+
+def use_project_settings(project: ProjectSettings | None) -> None:
+    """Use the settings of a framework's project for every setting that the environment does not have.
+
+    They are read whenever settings are built, so that a wrong one is reported to the caller that needs them.
+    """
+    global _project
+    _project = project
+    get_settings.cache_clear()
+
+
+def _project_values() -> dict[str, Any]:
+    """Return the project's settings by the names of their fields. Raise ConfigurationError if a name is unknown."""
+    if _project is None:
+        return {}
+    given = _project.read()
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(f"{_project.place} must be a dict such as {{'REDIS_URL': …}}, not {given!r:.60}")
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        field = name.lower() if isinstance(name, str) else ""
+        if field not in Settings.model_fields:
+            near = get_close_matches(field.removeprefix("relier_"), Settings.model_fields, 1)
+            hint = f"did you mean {near[0].upper()!r}?" if near else "see docs/reference/settings.md for the names"
+            raise ConfigurationError(f"{_project.place} has an unknown setting {name!r:.60}; {hint}")
+        if field in values:
+            raise ConfigurationError(f"{_project.place} has the setting {field.upper()!r} twice; remove one")
+        values[field] = value
+    return values
+
+
+def name_of_setting(field: str) -> str:
+    """Return where the value of a setting comes from, as people write it: its variable, or its place in the project."""
+    variable = f"RELIER_{field.upper()}"
+    in_environment = any(name.upper() == variable for name in os.environ)
+    if not in_environment and field in {str(name).lower() for name in _given_by_project()}:
+        return f"{_project.place if _project else ''}[{field.upper()!r}]"
+    return variable
+
+
+def _given_by_project() -> Iterable[Any]:
+    given = _project.read() if _project else {}
+    return given if isinstance(given, Mapping) else ()
+
 
 def environment(settings: Settings) -> dict[str, str]:
     """Return these settings as environment variables, for a child process."""
@@ -159,11 +226,12 @@ def unknown_variables(given: Mapping[str, str] | None = None) -> dict[str, str]:
 
 @cache
 def get_settings() -> Settings:
-    """Return the settings from the environment, read once."""
+    """Return the settings from the environment and the project, read once."""
     try:
         return Settings()
     except ValidationError as error:
         wrong = "; ".join(
-            f"RELIER_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors(include_input=False)
+            f"{name_of_setting('_'.join(map(str, e['loc'])))}: {e['msg']}" for e in error.errors(include_input=False)
         )
-        raise ConfigurationError(f"invalid settings: {wrong}; correct the environment and start again") from error
+        where = "the environment" if _project is None else f"the environment or {_project.place}"
+        raise ConfigurationError(f"invalid settings: {wrong}; correct {where} and start again") from error

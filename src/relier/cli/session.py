@@ -27,7 +27,7 @@ from relier.errors import (
 )
 from relier.ledger import keys, replies
 from relier.ledger.ledger import Ledger, load_scripts
-from relier.settings import Settings
+from relier.settings import Settings, name_of_setting
 from relier.store.call import Call
 from relier.store.connect.address import parse_url
 from relier.store.sync_store import SyncStore
@@ -172,7 +172,7 @@ def _check_url(url: str) -> None:
 
 def _origin(field: str, given: dict[str, Any]) -> str:
     options = {"redis_url": "--url", "namespace": "--namespace"}
-    return options[field] if field in given and field in options else f"RELIER_{field.upper()}"
+    return options[field] if field in given and field in options else name_of_setting(field)
 
 
 def with_session(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,6 +6,7 @@ from django.apps import AppConfig
 from django.core.checks import Tags, register
 
 from relier.django import checks
+from relier.django.project_settings import use_settings_of_project
 
 
 class RelierConfig(AppConfig):
@@ -15,6 +16,7 @@ class RelierConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        use_settings_of_project()
         register(checks.check_settings, "relier")
         register(checks.check_engines, "relier")
         register(checks.check_tables, Tags.database)

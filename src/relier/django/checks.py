@@ -1,6 +1,6 @@
 """The checks of `manage.py check`.
 
-relier.E001   RELIER_… settings that are invalid           relier.W001   the outbox is not strict
+relier.E001   settings.RELIER or RELIER_… that are invalid relier.W001   the outbox is not strict
 relier.E002   a database that the outbox does not support  relier.W002   its tables do not exist yet
 relier.E003   tables that do not match                     relier.E004   a server that is too old
 

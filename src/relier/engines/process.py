@@ -202,8 +202,7 @@ def start_over(origin: Origin) -> None:
         except OSError as error:
             log.warning("the worker cannot start again in its original folder and starts in the current one: %s", error)
     flush()
-    command = [sys.executable, "-m", "relier.cli", *sys.argv[1:]]
-    os.execve(sys.executable, command, origin.environment)  # noqa: S606
+    os.execve(origin.command[0], [*origin.command], origin.environment)  # noqa: S606
 
 
 def leave(code: int) -> NoReturn:

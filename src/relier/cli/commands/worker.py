@@ -22,6 +22,7 @@ from relier.engines.task_events import TaskEvents
 from relier.engines.worker import WorkerOptions, every_queue
 from relier.errors import ConfigurationError
 from relier.rescue.phoenix import Phoenix
+from relier.run.isolated.origin import Origin
 from relier.settings import IMPORT_PATH, MOST_AT_ONCE, Settings
 from relier.stop_signals import stop_signals
 from relier.submit.client import Client, place_of
@@ -100,6 +101,7 @@ def worker(ctx: click.Context, /, modules: tuple[str, ...], **given: Any) -> Non
             max_rss_mb=given["max_rss_mb"],
             isolated=given["isolated"],
             sweep=not given["no_sweep"],
+            origin=Origin.here(child_command(ctx, given, modules)),
         ),
     )
 
@@ -114,8 +116,11 @@ def with_lifespan(settings: Settings, named: str | None) -> Settings:
 
 
 def child_command(ctx: click.Context, given: dict[str, Any], modules: tuple[str, ...]) -> list[str]:
-    """Return the command of a supervised child: `rl worker` without --processes, with the same store."""
-    command = [sys.executable, "-m", "relier.cli", "worker", *modules]
+    """Return the command of a worker process: `rl worker` without --processes, with the same store.
+
+    It runs a supervised child, or this worker when it starts again. `ctx.obj`: the module that replaces `rl`.
+    """
+    command = [sys.executable, "-m", ctx.obj or "relier.cli", "worker", *modules]
     for name, value in (given | {name: option_value(ctx, name) for name in ("url", "namespace")}).items():
         option = f"--{name.replace('_', '-')}"
         if name == "processes" or value in (None, (), False):
@@ -181,8 +186,8 @@ def dev(ctx: click.Context, /, modules: tuple[str, ...], **given: Any) -> None:
     every_queue(given["queues"])  # report a bad value once, not once per child
     os.environ.setdefault("RELIER_GRACEFUL_SHUTDOWN_TIMEOUT", "2")
     command = child_command(ctx, given, modules)
-    where = place_of(settings)
-    click.echo(f"rl dev: running {', '.join(modules)} on {where}. Restarts when a file changes; press Ctrl-C to stop.")
+    what = f"{ctx.command_path}: running {', '.join(modules)} on {place_of(settings)}"
+    click.echo(f"{what}. Restarts when a file changes; press Ctrl-C to stop.")
     code = Supervisor(settings, command, 1, SourceWatcher(Path.cwd())).run()
     flush()
     raise SystemExit(code)

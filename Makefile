@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help walk setup format lint types layers quick check demo example-fastapi clean lock wheel coverage \
-  test test-slow test-databases test-rabbitmq test-celery test-celery-upstream test-celery-matrix test-matrix test-oldest test-pythons test-flaky check-matrix \
+  test test-slow test-databases test-rabbitmq test-celery test-celery-upstream test-celery-matrix test-django-upstream test-matrix test-oldest test-pythons test-flaky check-matrix \
   prove prove-release bench bench-ledger bench-wire bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards \
   bench-celery bench-celery-chaos bench-celery-outages bench-outbox bench-outbox-chaos
 
@@ -57,6 +57,9 @@ test-celery: setup     ## Run every engine behaviour on every Celery pool, and o
 
 test-celery-upstream: setup  ## Run Celery's own integration tests (CELERY_SOURCE) with and without Relier, and compare
 	$(BIN)/python -m tests.celery_upstream.compare
+
+test-django-upstream: setup  ## Run the tests of Django's tasks (DJANGO_TASKS_TESTS: django/tests/tasks, or tests of django-tasks) on Relier
+	$(BIN)/python -m tests.django_upstream.run $(DJANGO_TASKS_TESTS)
 
 # The newest is whatever pip finds; the others are locked.
 CELERIES ?= 5.4 5.5 5.6 newest

@@ -131,6 +131,11 @@ class TaskContext:
         self._stop_if_lost()
 
     @property
+    def retries(self) -> int:
+        """Return how often this task has failed and was retried."""
+        return self._claimed.retries
+
+    @property
     def state(self) -> Any:
         """Return what the lifespan of this process yielded, or None if there is no lifespan."""
         return self._channel.state

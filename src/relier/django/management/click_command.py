@@ -13,14 +13,13 @@ from itertools import takewhile
 from typing import Any
 
 import click
-from django.apps import apps
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.utils.module_loading import module_has_submodule
 
 from relier.cli.session import exit_code_of
+from relier.django.management.task_modules import APP, modules_with_tasks
 from relier.errors import RelierError
 
-PROGRAM = "relier.django"  # `python -m relier.django worker …` is what child processes run
+PROGRAM = APP  # `python -m relier.django worker …` is what child processes run
 SETUP = "relier.django.setup"  # what they import first
 SETTINGS_MODULE = "DJANGO_SETTINGS_MODULE"
 
@@ -78,15 +77,6 @@ def words_of(param: click.Parameter, value: Any) -> Iterator[str]:
 def several(given: Any) -> list[Any]:
     """Return a list. `call_command` may pass a single value."""
     return list(given) if isinstance(given, list | tuple) else [given]
-
-
-def modules_with_tasks() -> list[str]:
-    """Return the `tasks` modules of the installed apps. They are not imported here."""
-    return [
-        f"{app.name}.tasks"
-        for app in apps.get_app_configs()
-        if app.name != PROGRAM and module_has_submodule(app.module, "tasks")
-    ]
 
 
 def hand_down_project() -> None:

@@ -30,9 +30,11 @@ WIDTH = 100
 SETTINGS = """# Settings
 
 Each setting is an environment variable. In code it is a field of `relier.Settings`, in lower case and without the
-prefix: `Settings(heartbeat_ttl=10)`. Settings are read and validated once, at start, and do not change while a process
-runs. An invalid value is refused with the name of its variable. `rl doctor` shows which settings differ from their
-defaults. It and every worker that starts report variables `RELIER_…` that no setting reads.
+prefix: `Settings(heartbeat_ttl=10)`. In a Django project it may also be a key of
+[`settings.RELIER`](../how-to/django.md#settings), which the environment overrides. Settings are read and validated
+once, at start, and do not change while a process runs. An invalid value is refused with the name of its variable.
+`rl doctor` shows which settings differ from their defaults. It and every worker that starts report variables
+`RELIER_…` that no setting reads.
 
 Times are in seconds. Workers and producers of one namespace must agree on `RELIER_NAMESPACE`, `RELIER_KEY_PREFIX` and
 `RELIER_REDIS_URL`. All other settings may differ between processes.

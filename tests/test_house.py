@@ -13,7 +13,7 @@ LONGEST_FUNCTION = 40
 LONGEST_FILE = 400
 MOST_FILES = 15
 
-NAMED_BY_DJANGO = {"Command"}
+NAMED_BY_DJANGO = {"Command", "Migration"}
 
 
 @cache

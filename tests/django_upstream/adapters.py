@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
 from typing import Any
 
@@ -11,11 +9,9 @@ from asgiref.sync import sync_to_async
 
 from relier import Client, Settings, use_client
 from relier.django.tasks import RelierBackend
-from relier.engines.worker import Worker, WorkerOptions
 from relier.ledger.records import new_task_id
 from relier.submit.client import default_client
-
-PATIENCE_S = 20.0
+from tests.support.worker_thread import PATIENCE_S, WorkerThread
 
 
 class DummyBackend(RelierBackend):
@@ -62,19 +58,8 @@ def finished(result: Any) -> Any:
 def with_worker() -> None:
     """Start a worker on the namespace of this process, unless it has one."""
     settings = default_client().settings
-    if settings.namespace in _workers:
-        return
-    ready = threading.Event()
-    _workers[settings.namespace] = threading.Thread(target=_work, args=(settings, ready), daemon=True)
-    _workers[settings.namespace].start()
-    assert ready.wait(PATIENCE_S)
+    if settings.namespace not in _workers:
+        _workers[settings.namespace] = WorkerThread(settings).start()
 
 
-def _work(settings: Settings, ready: threading.Event) -> None:
-    async def run() -> None:
-        await Worker(Client(settings), WorkerOptions(recycles=False, on_ready=ready.set)).run()
-
-    asyncio.run(run())
-
-
-_workers: dict[str, threading.Thread] = {}
+_workers: dict[str, WorkerThread] = {}

@@ -31,6 +31,7 @@ BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE
 STAYS = {  # what it says when it is ready
     "rl worker": " started: queues=",
     "rl dev": " started: queues=",
+    "python manage.py relier_worker": " started: queues=",
     "rl outbox relay": " relay started: ",
     "python manage.py relier_relay": "Relay started: ",
     "uvicorn": "Application startup complete",

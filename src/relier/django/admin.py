@@ -1,4 +1,7 @@
-"""The outbox in Django's admin: view rows, and replay or purge dead ones. Rows cannot be edited."""
+"""The outbox in Django's admin: view rows, and replay or purge dead ones. Rows cannot be edited.
+
+Tasks and dead letters of the ledger are in ledger_admin/.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,11 @@ from django.db.models import F, QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html
 
+from relier.django.ledger_admin.admin import DeadLetterAdmin, LedgerTaskAdmin
 from relier.django.models import NowMs, OutboxRow
 from relier.django.shown import error_of, payload_of
+
+__all__ = ["DeadLetterAdmin", "LedgerTaskAdmin", "OutboxRowAdmin"]  # Django imports this module to find them
 
 LOOKED_AT = 1_000  # the newest rows, whose names and queues the filters offer: a million rows would take seconds
 CHUNK = 500

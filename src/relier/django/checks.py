@@ -3,8 +3,9 @@
 relier.E001   settings.RELIER or RELIER_… that are invalid relier.W001   the outbox is not strict
 relier.E002   a database that the outbox does not support  relier.W002   its tables do not exist yet
 relier.E003   tables that do not match                     relier.E004   a server that is too old
+relier.E005   options of a backend in TASKS (tasks/)       relier.E006   a backend without the app
 
-The last three query the database: `manage.py check --database default`. `migrate` runs them too.
+E003, E004 and W002 query the database: `manage.py check --database default`. `migrate` runs them too.
 """
 
 from __future__ import annotations
@@ -70,7 +71,11 @@ def check_tables(
 
 def may_hold(alias: str) -> bool:
     """Return whether the project's routers allow an outbox in this database."""
-    return any(router.allow_migrate_model(alias, model) for model in apps.get_app_config(LABEL).get_models())
+    return any(router.allow_migrate_model(alias, model) for model in models_with_tables())
+
+
+def models_with_tables() -> list[type[models.Model]]:
+    return [model for model in apps.get_app_config(LABEL).get_models() if model._meta.managed]
 
 
 def tables_of(alias: str) -> list[CheckMessage]:
@@ -82,7 +87,7 @@ def tables_of(alias: str) -> list[CheckMessage]:
     ]
     wrong = [
         f"{model._meta.db_table}: {one}"
-        for model in apps.get_app_config(LABEL).get_models()
+        for model in models_with_tables()
         if router.allow_migrate_model(alias, model)
         for one in _mismatches(connection, model)
     ]

@@ -1,4 +1,7 @@
-"""The tables. They equal those of `outbox_table` and `inbox_table`, so that every relay and command can use them."""
+"""The tables. They equal those of `outbox_table` and `inbox_table`, so that every relay and command can use them.
+
+LedgerTask and DeadLetter have no table: they are places in the admin, with permissions, for what the ledger holds.
+"""
 
 from __future__ import annotations
 
@@ -76,3 +79,48 @@ class InboxMark(models.Model):
 
     def __str__(self) -> str:
         return f"{self.task_id} {self.revision}"
+
+
+class NoRows(models.Manager):
+    """Finds nothing, so that `dumpdata` and others do not ask for a table that does not exist."""
+
+    def get_queryset(self) -> models.QuerySet:
+        return super().get_queryset().none()
+
+
+class LedgerTask(models.Model):
+    """A task in the ledger."""
+
+    id = models.CharField(max_length=64, primary_key=True)
+    name = models.CharField(max_length=255)
+
+    objects = NoRows()
+
+    class Meta:
+        app_label = "relier"
+        managed = False
+        base_manager_name = "objects"
+        default_permissions = ("view",)
+        verbose_name = "task"
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.id}"
+
+
+class DeadLetter(models.Model):
+    """A dead task in the ledger. To replay is to change it, to discard is to delete it."""
+
+    id = models.CharField(max_length=64, primary_key=True)
+    name = models.CharField(max_length=255)
+
+    objects = NoRows()
+
+    class Meta:
+        app_label = "relier"
+        managed = False
+        base_manager_name = "objects"
+        default_permissions = ("view", "change", "delete")
+        verbose_name = "dead letter"
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.id}"

@@ -19,21 +19,26 @@ def payload_of(row: OutboxRow) -> str:
     """Return the call as JSON, or the reason why it cannot be read."""
     body = bytes(row.body)
     if row.kind == CELERY:
-        return _text(row, _plain(_message_in(body)))
+        return redacted_text(row.name, _plain(_message_in(body)))
     try:
         task = body_of(Row(row.id, row.task_id, row.kind, row.name, row.queue, body, 0, row.claims, row.retries)).task
     except RelierError as error:
         return f"({error})"
+    return call_text(task.payload, task.id, task.name)
+
+
+def call_text(payload: bytes, task_id: str, name: str) -> str:
+    """Return the call in a payload as JSON, or the reason why it cannot be read."""
     try:
-        opened = open_envelope(task.payload, task_id=task.id, name=task.name, keyring=default_client().keyring)
+        opened = open_envelope(payload, task_id=task_id, name=name, keyring=default_client().keyring)
     except PayloadIntegrityError as error:
-        return f"({error})\n\n{_text(row, _plain(task.payload))}"
-    return _text(row, json.loads(opened.body))
+        return f"({error})\n\n{redacted_text(name, _plain(payload))}"
+    return redacted_text(name, json.loads(opened.body))
 
 
 def error_of(row: OutboxRow) -> str:
     """Return the error of a row, redacted."""
-    return _text(row, row.error) if row.error else ""
+    return redacted_text(row.name, row.error) if row.error else ""
 
 
 def _message_in(body: bytes) -> bytes:
@@ -53,9 +58,10 @@ def _plain(raw: bytes) -> Any:
         return raw.decode("utf-8", "backslashreplace")
 
 
-def _text(row: OutboxRow, value: Any) -> str:
+def redacted_text(name: str, value: Any) -> str:
+    """Return a value of a task as people may see it."""
     settings = default_client().settings
-    redacted = shown(settings, row.name, value)
+    redacted = shown(settings, name, value)
     if isinstance(redacted, str):
         return redacted
     try:

@@ -1,0 +1,164 @@
+"""Read what the admin shows from the ledger, in a bounded number of calls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from relier.django.shown import call_text, redacted_text
+from relier.errors import RelierError
+from relier.failure import read_failure
+from relier.ledger.pages import read_stats
+from relier.ledger.records import Record, Task, new_task_id
+from relier.ledger.stats import Stats
+from relier.states import ENDED, State
+from relier.submit.client import Client, default_client
+
+MOST_SHOWN = 100  # tasks of one state on a page
+MOST_READ = 1_000  # entries of an index that one call reads
+MOST_INDEXES = 50  # queues, and workers, whose tasks are read
+SPANS_MS = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)  # how far back to look for tasks that have ended
+ORDER = (State.RUNNING, State.QUEUED, State.SCHEDULED, State.DEAD, State.CANCELLED, State.DONE)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """A task as a list shows it."""
+
+    id: str
+    name: str
+    state: str
+    queue: str
+    attempt: int
+    reason: str
+    accepted: datetime
+    moved: datetime | None
+
+    @classmethod
+    def of(cls, record: Record) -> TaskRow:
+        moved = moment(record.moved_ms) if record.moved_ms else None
+        at = moment(record.spec.at_us // 1000)
+        return cls(record.id, record.name, record.state.value, record.queue, record.attempt, record.reason, at, moved)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskList:
+    rows: list[TaskRow]
+    counts: dict[str, int]
+    reasons: dict[str, int]
+
+
+def recent_tasks(states: Sequence[State], queue: str = "", name: str = "", reason: str = "") -> TaskList:
+    """Return the tasks of each state: the next ones of those that wait, the latest of those that have ended."""
+    client = default_client()
+    stats = read_stats(client.run, client.ledger)
+    rows: list[TaskRow] = []
+    reasons: Counter[str] = Counter()
+    for state in states:
+        found = [
+            record
+            for record in _in_state(client, stats, state, name)
+            if record.state is state and (not queue or record.queue == queue)
+        ]
+        reasons.update(record.reason for record in found)
+        wanted = [record for record in found if not reason or record.reason == reason]
+        rows += [TaskRow.of(record) for record in wanted[:MOST_SHOWN]]
+    counts = {state.value: stats.by_state().get(state, 0) for state in ORDER}
+    return TaskList(rows, counts, dict(reasons.most_common()))
+
+
+def _in_state(client: Client, stats: Stats, state: State, name: str) -> list[Record]:
+    if state in ENDED:
+        return _latest(client, stats, state, name)
+    indexes = {
+        State.RUNNING: [("owned", worker.worker_id) for worker in stats.workers if worker.owned],
+        State.QUEUED: [("ready", queue.queue) for queue in stats.queues if queue.ready],
+        State.SCHEDULED: [("due", "")],
+    }
+    pages = [
+        client.run(client.ledger.list(*index, most=MOST_SHOWN, name=name)) for index in indexes[state][:MOST_INDEXES]
+    ]
+    return [record for page in pages for record in page.records]
+
+
+def _latest(client: Client, stats: Stats, state: State, name: str) -> list[Record]:
+    """Return the tasks that ended last. The index is in the order of their removal, which `result_ttl` decides.
+
+    Not covered: tasks with a `result_ttl` or `dead_ttl` of their own may be missing if there are many.
+    """
+    settings = client.settings
+    kept_ms = 1000 * (settings.dead_ttl if state is State.DEAD else settings.result_ttl)
+    begins = [f"{round(stats.now_ms + kept_ms - span)} 0" for span in SPANS_MS]
+    found: tuple[Record, ...] = ()
+    for cursor in (*begins, None):
+        page = client.run(client.ledger.list("ended", state.value, cursor=cursor, most=MOST_READ, name=name))
+        if page.cursor is not None and found:  # too many: the latest are those of the shorter span
+            break
+        found = page.records
+        if len(found) >= MOST_SHOWN:
+            break
+    return sorted(found, key=lambda record: record.moved_ms, reverse=True)
+
+
+def describe(task: Task) -> dict[str, Any]:
+    """Return everything a page about one task shows, redacted."""
+    record = task.record
+    return {
+        "row": TaskRow.of(record),
+        "priority": record.spec.priority,
+        "worker": record.worker_id,
+        "progress": redacted_text(record.name, record.progress) if record.progress else "",
+        "attempts": list(_attempts(task)),
+        "payload": "" if task.payload is None else call_text(task.payload, record.id, record.name),
+    }
+
+
+def _attempts(task: Task) -> Iterator[dict[str, Any]]:
+    for entry in task.history:
+        failure, name = read_failure(entry.detail), task.record.name
+        yield {
+            "number": entry.attempt,
+            "began": moment(entry.since_ms) if entry.since_ms else None,
+            "ended": moment(entry.at_ms),
+            "move": entry.move,
+            "worker": entry.worker_id,
+            "error": failure.name,
+            "message": redacted_text(name, failure.message) if failure.message else "",
+            "traceback": redacted_text(name, failure.traceback) if failure.traceback else "",
+        }
+
+
+def read_task(task_id: str) -> Task:
+    client = default_client()
+    return client.run(client.ledger.get(task_id))
+
+
+def dead_among(task_ids: Sequence[str]) -> list[Record]:
+    """Return those of the tasks that are dead now."""
+    client = default_client()
+    found = client.sync_store.run_many([client.ledger.get(task_id) for task_id in task_ids])
+    return [one.record for one in found if not isinstance(one, RelierError) and one.record.state is State.DEAD]
+
+
+def replay(records: Sequence[Record]) -> list[Record]:
+    """Queue dead tasks again, each at the version that was read. Return those that were."""
+    ledger = default_client().ledger
+    return _moved(records, [ledger.replay(one.id, one.version, new_task_id()) for one in records])
+
+
+def discard(records: Sequence[Record]) -> list[Record]:
+    """Remove dead tasks, each at the version that was read. Return those that were."""
+    ledger = default_client().ledger
+    return _moved(records, [ledger.discard(one.id, one.version) for one in records])
+
+
+def _moved(records: Sequence[Record], calls: list[Any]) -> list[Record]:
+    answers = default_client().sync_store.run_many(calls)
+    return [one for one, answer in zip(records, answers, strict=True) if not isinstance(answer, RelierError)]
+
+
+def moment(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)

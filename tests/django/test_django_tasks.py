@@ -219,7 +219,7 @@ from django.test.utils import override_settings
 from django.conf import settings
 from relier.django.models import OutboxRow
 try:
-    tasks.add.enqueue(OutboxRow(), 1)
+    tasks.add.enqueue([OutboxRow()], 1)
 except TypeError as error:
     model = str(error)
 found = {}
@@ -229,7 +229,7 @@ for options in ({"retrys": 1}, {"TRANSACTION": "soon"}):
 say(model=model, found=found)
 """,
     )
-    assert "pass its primary key, outboxrow.pk" in said["model"]
+    assert "is a Django model, whose row may change before the task runs: pass value.pk" in said["model"]
     assert "did you mean" in said["found"]["retrys"][0]
     assert "is now, on_commit, outbox, not 'soon'" in said["found"]["TRANSACTION"][0]
 
@@ -240,3 +240,19 @@ def test_a_worker_that_is_stopped_leaves_no_task_unfinished(project: DjangoProje
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(20) == 0
     assert said_by(project, "say(**shown(tasks.add.enqueue(1, 2)))")["status"] == "READY"
+
+
+def test_the_testing_kit_records_and_runs_tasks_without_a_store(project: DjangoProject) -> None:
+    project.environment["RELIER_REDIS_URL"] = "redis://127.0.0.1:1"
+    said = said_by(
+        project,
+        """
+from relier.testing import inline, recorded
+with recorded():
+    ready = tasks.add.enqueue(1, 2).status
+with inline():
+    result = tasks.add.get_result(tasks.add.enqueue(1, b=2).id)
+say(ready=ready, **shown(result))
+""",
+    )
+    assert (said["ready"], said["status"], said["value"], said["args"]) == ("READY", "SUCCESSFUL", 3, [1])

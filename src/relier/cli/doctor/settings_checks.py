@@ -11,7 +11,7 @@ from relier.cli.session import Session
 from relier.errors import ConfigurationError, RelierError
 from relier.redact import check_hook
 from relier.run.checkpoint_files import Named, folder_for
-from relier.settings import Settings, unknown_variables
+from relier.settings import Settings, name_of_setting, unknown_variables
 from relier.store.connect.address import redact
 from relier.submit.client import is_store_chosen
 
@@ -43,10 +43,10 @@ def setting_value(settings: Settings, name: str) -> str:
 
 
 def setting_source(session: Session, name: str) -> str:
-    """Return the option or variable that a setting comes from."""
+    """Return the option, the variable or the setting of a framework's project that a setting comes from."""
     if (name == "redis_url" and session.url is not None) or (name == "namespace" and session.namespace is not None):
         return "--url" if name == "redis_url" else "--namespace"
-    return f"RELIER_{name.upper()}"
+    return name_of_setting(name)
 
 
 def environment() -> Mapping[str, str]:

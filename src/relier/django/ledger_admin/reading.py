@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from relier.cli.namespace_reads import NamespaceReads
 from relier.django.shown import call_text, redacted_text
 from relier.errors import RelierError
 from relier.failure import read_failure
@@ -18,9 +19,8 @@ from relier.states import ENDED, State
 from relier.submit.client import Client, default_client
 
 MOST_SHOWN = 100  # tasks of one state on a page
-MOST_READ = 1_000  # entries of an index that one call reads
+MOST_READ = 1_000  # ended tasks of one state, among which a queue or a reason is looked for
 MOST_INDEXES = 50  # queues, and workers, whose tasks are read
-SPANS_MS = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)  # how far back to look for tasks that have ended
 ORDER = (State.RUNNING, State.QUEUED, State.SCHEDULED, State.DEAD, State.CANCELLED, State.DONE)
 
 
@@ -72,7 +72,7 @@ def recent_tasks(states: Sequence[State], queue: str = "", name: str = "", reaso
 
 def _in_state(client: Client, stats: Stats, state: State, name: str) -> list[Record]:
     if state in ENDED:
-        return _latest(client, stats, state, name)
+        return _latest(client, state, name)
     indexes = {
         State.RUNNING: [("owned", worker.worker_id) for worker in stats.workers if worker.owned],
         State.QUEUED: [("ready", queue.queue) for queue in stats.queues if queue.ready],
@@ -84,23 +84,11 @@ def _in_state(client: Client, stats: Stats, state: State, name: str) -> list[Rec
     return [record for page in pages for record in page.records]
 
 
-def _latest(client: Client, stats: Stats, state: State, name: str) -> list[Record]:
-    """Return the tasks that ended last. The index is in the order of their removal, which `result_ttl` decides.
-
-    Not covered: tasks with a `result_ttl` or `dead_ttl` of their own may be missing if there are many.
-    """
-    settings = client.settings
-    kept_ms = 1000 * (settings.dead_ttl if state is State.DEAD else settings.result_ttl)
-    begins = [f"{round(stats.now_ms + kept_ms - span)} 0" for span in SPANS_MS]
-    found: tuple[Record, ...] = ()
-    for cursor in (*begins, None):
-        page = client.run(client.ledger.list("ended", state.value, cursor=cursor, most=MOST_READ, name=name))
-        if page.cursor is not None and found:  # too many: the latest are those of the shorter span
-            break
-        found = page.records
-        if len(found) >= MOST_SHOWN:
-            break
-    return sorted(found, key=lambda record: record.moved_ms, reverse=True)
+def _latest(client: Client, state: State, name: str) -> list[Record]:
+    """Return the tasks that ended last: those whose records are kept longest."""
+    reads = NamespaceReads(client.sync_store, client.ledger)
+    page = reads.page("ended", state.value, "", MOST_READ, name, newest_first=True)
+    return [entry.record for entry in page.entries if entry.record is not None]
 
 
 def describe(task: Task) -> dict[str, Any]:

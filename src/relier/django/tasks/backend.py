@@ -20,10 +20,10 @@ from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.core import checks
 from django.db import connections, transaction
-from django.db.models import Model
 from django.utils import timezone
 
 from relier import registry
+from relier.codec.foreign import foreign_advice
 from relier.django.management.task_modules import modules_with_tasks
 from relier.django.tasks.body import body_of
 from relier.django.tasks.library import (
@@ -127,7 +127,7 @@ class RelierBackend(BaseTaskBackend):
 
     def _prepared(self, task: Any, args: Any, kwargs: Any) -> tuple[Any, Pushable[Any, Any], tuple[Any, Any, Any]]:
         self.validate_task(task)
-        refuse_models(task, [*args, *kwargs.values()])
+        refuse_foreign(task, [*args, *kwargs.values()])
         about, task_id = about_task(task), new_task_id()
         call = normalize_json(args), normalize_json(kwargs), about
         pushable = self._rl_task(task).with_options(
@@ -193,12 +193,10 @@ def aware(moment: Any) -> Any:
     return timezone.make_aware(moment) if moment is not None and timezone.is_naive(moment) else moment
 
 
-def refuse_models(task: Any, values: list[Any]) -> None:
-    """Refuse instances of models with advice. Django would only say that their type is not supported."""
+def refuse_foreign(task: Any, values: Any) -> None:
+    """Refuse models and the like with advice. Django would only say that their type is not supported."""
     for value in values:
-        if isinstance(value, Model):
-            kind = type(value).__name__
-            raise TypeError(
-                f"Unsupported type: {kind}, a model, as an argument of {task.module_path}; nothing was enqueued; pass "
-                f"its primary key, {kind.lower()}.pk, and fetch the {kind} in the task"
-            )
+        if isinstance(value, dict | list | tuple):
+            refuse_foreign(task, value.values() if isinstance(value, dict) else value)
+        elif advice := foreign_advice(value):
+            raise TypeError(f"Unsupported type in a call of {task.module_path}: {advice}; nothing was enqueued")

@@ -82,7 +82,7 @@ def result_of_record(task: Any, found: Task, client: Client) -> Any:
         "enqueued_at": result.enqueued_at or moment_of(record.spec.at_us // 1000),
         "started_at": moment_of(min(started)) if started else None,
         "last_attempted_at": moment_of(max(started)) if started else None,
-        "finished_at": moment_of(record.moved_ms) if record.state in ENDED else None,
+        "finished_at": moment_of(record.moved_ms or max(started, default=0)) if record.state in ENDED else None,
         "errors": errors_of(found),
         "worker_ids": workers,
         "_return_value": stored["value"] if stored else None,

@@ -30,6 +30,7 @@ BACKEND = {{"BACKEND": "relier.django.tasks.RelierBackend", "QUEUES": ["default"
 TASKS = {{
     "default": BACKEND,
     "again": BACKEND | {{"OPTIONS": {{"retries": 1, "TRANSACTION": "outbox"}}}},
+    "alone": BACKEND | {{"OPTIONS": {{"isolate": True}}}},
     "late": BACKEND | {{"OPTIONS": {{"TRANSACTION": "on_commit"}}}},
 }}
 LIBRARY = {LIBRARY!r}
@@ -61,6 +62,10 @@ def fail_once(context, name):
     if context.attempt == 1:
         raise ValueError("once")
     return [name, len(set(context.task_result.worker_ids))]
+
+@task(backend="alone", takes_context=True)
+async def alone(context, a):
+    return [context.attempt, a]
 
 @task(backend="late")
 def later(a):
@@ -171,6 +176,21 @@ def test_retries_of_the_backend_count_as_attempts(project: DjangoProject) -> Non
     said = said_by(project, "say(**shown(wait(tasks.fail_once.enqueue('ann'))))")
     assert (said["status"], said["attempts"], said["value"]) == ("SUCCESSFUL", 2, ["ann", 1])
     assert said["errors"] == [["ValueError", "ValueError: once"]]
+
+
+def test_another_backend_pushes_but_the_declared_one_decides_how_a_task_runs(project: DjangoProject) -> None:
+    project.start("relier_worker")
+    said = said_by(
+        project,
+        """
+moved = tasks.fail_once.using(backend="default").enqueue("bob")
+again = tasks.fail.using(backend="late").enqueue()
+say(moved=shown(wait(moved)), alone=shown(wait(tasks.alone.enqueue(7))), again=shown(wait(again)))
+""",
+    )
+    assert (said["moved"]["status"], said["moved"]["attempts"]) == ("SUCCESSFUL", 2)
+    assert said["alone"]["value"] == [1, 7]
+    assert (said["again"]["status"], said["again"]["attempts"]) == ("FAILED", 1)
 
 
 def test_a_task_in_a_transaction_waits_for_the_commit(project: DjangoProject) -> None:

@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable
 from functools import partial
 from importlib import import_module
+from inspect import iscoroutinefunction
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -41,7 +42,7 @@ from relier.options import task_options
 from relier.outbox.row import Row
 from relier.outbox.row import body_of as body_of_row
 from relier.submit.client import default_client
-from relier.task import RlTask, rl_task
+from relier.task.decorator import AsyncRlTask, RlTask, SyncRlTask
 from relier.task.pushable import Pushable
 
 TRANSACTION = "TRANSACTION"
@@ -50,6 +51,7 @@ APP = "relier.django"
 HIGHEST_LEVEL = PRIORITIES[-1]  # the ledger's levels go from -9 to 9, Django's priorities from -100 to 100
 
 _known: dict[str, Any] = {}  # by name: Django's task, as it was declared
+_made: dict[tuple[Any, ...], RlTask[Any, Any]] = {}  # Django makes a backend for each thread and asyncio task
 
 
 class RelierBackend(BaseTaskBackend):
@@ -64,7 +66,7 @@ class RelierBackend(BaseTaskBackend):
         super().__init__(alias, params)
         self._rl_options = {name: value for name, value in self.options.items() if name != TRANSACTION}
         self._way = self.options.get(TRANSACTION, "now")
-        self._tasks: dict[str, RlTask[Any, Any]] = {}
+        self._rl_key = repr(sorted(self._rl_options.items()))
 
     def validate_task(self, task: Any) -> None:
         """Check a task, and make it known to this process: a worker finds tasks by the names of their functions."""
@@ -136,12 +138,10 @@ class RelierBackend(BaseTaskBackend):
         return result_of_call(task, task_id, *call, task.queue_name), pushable, call
 
     def _rl_task(self, task: Any) -> RlTask[Any, Any]:
-        name = registry.identity(task.func)
-        made = self._tasks.get(name)
+        key = (task.func, type(self), self._rl_key)
+        made = _made.get(key)
         if made is None:
-            _known.setdefault(name, task)
-            body = body_of(task, type(self), lambda: self._tasks[name])
-            made = self._tasks[name] = rl_task(**self._rl_options)(body)
+            made = _made[key] = new_rl_task(task, type(self), self._rl_options)
         return made
 
     # --- from the ledger to a result ---------------------------------------------------------------------------------
@@ -171,6 +171,21 @@ class RelierBackend(BaseTaskBackend):
                 f"its module"
             )
         return _known[name]
+
+
+def new_rl_task(task: Any, backend: type, given: dict[str, Any]) -> RlTask[Any, Any]:
+    """Return a Relier task for one of Django's. A worker runs it with the options of the backend it is declared with.
+
+    Another backend of the project may push the same function, and leaves the declared one registered.
+    """
+    name = registry.identity(task.func)
+    options = task_options(name, given)
+    kind = AsyncRlTask if iscoroutinefunction(task.func) else SyncRlTask
+    made: RlTask[Any, Any] = kind(body_of(task, backend, options.retries), options)
+    if name not in _known or _known[name].func is not task.func:
+        registry.register(made)
+        _known[name] = task
+    return made
 
 
 def open_transaction() -> str | None:

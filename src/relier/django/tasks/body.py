@@ -16,20 +16,20 @@ from relier.django.tasks.library import TaskContext, TaskError, TaskResultStatus
 from relier.django.tasks.results import moment_of, result_of_call
 from relier.errors import LeaseLostError
 from relier.failure import failure_of
+from relier.options import Retries
 from relier.outbox.inbox.exactly_once import earlier_result
 from relier.run.current import current_context
 from relier.run.threads import StopThread
 from relier.submit.client import default_client
-from relier.task import RlTask
 
 STOPPED = (CancelledError, LeaseLostError, StopThread)  # such an attempt has not finished: the task runs again
 
 
-def body_of(task: Any, backend: type, rl_task: Callable[[], RlTask[Any, Any]]) -> Callable[..., Any]:
+def body_of(task: Any, backend: type, retries: Retries | None) -> Callable[..., Any]:
     """Return what a worker calls, for a Relier task with the name of the function."""
 
     def run(args: list[Any], kwargs: dict[str, Any], about: dict[str, Any]) -> dict[str, Any]:
-        call = RunningCall(task, rl_task(), args, kwargs, about)
+        call = RunningCall(task, retries, args, kwargs, about)
         call.know(call.history_call and default_client().run(call.history_call))
         signals.task_started.send(backend, task_result=call.result)
         try:
@@ -46,7 +46,7 @@ def body_of(task: Any, backend: type, rl_task: Callable[[], RlTask[Any, Any]]) -
         return stored
 
     async def arun(args: list[Any], kwargs: dict[str, Any], about: dict[str, Any]) -> dict[str, Any]:
-        call = RunningCall(task, rl_task(), args, kwargs, about)
+        call = RunningCall(task, retries, args, kwargs, about)
         call.know(call.history_call and await default_client().arun(call.history_call))
         await signals.task_started.asend(backend, task_result=call.result)
         try:
@@ -71,11 +71,11 @@ class RunningCall:
     """One attempt, as the task's context and the receivers of signals see it."""
 
     def __init__(
-        self, task: Any, rl_task: RlTask[Any, Any], args: list[Any], kwargs: dict[str, Any], about: dict[str, Any]
+        self, task: Any, retries: Retries | None, args: list[Any], kwargs: dict[str, Any], about: dict[str, Any]
     ) -> None:
         ctx = current_context()
         assert ctx is not None  # noqa: S101 - only a worker calls bodies
-        self._ctx, self._retries = ctx, rl_task.options.retries
+        self._ctx, self._retries = ctx, retries
         self._started_ms = time.time_ns() // 1_000_000
         self._stored = {"args": args, "kwargs": kwargs, "about": about, "started_ms": self._started_ms}
         started = moment_of(self._started_ms)

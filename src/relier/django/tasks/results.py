@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -44,7 +44,7 @@ def result_of_call(task: Any, task_id: str, args: Any, kwargs: Any, about: dict[
     """Return the result of a task that was just accepted."""
     after = about.get("run_after")
     alias = about.get("backend", task.backend)
-    rebuilt = replace(
+    rebuilt = with_values(
         task,
         priority=about.get("priority", task.priority),
         run_after=after and datetime.fromisoformat(after),
@@ -65,6 +65,14 @@ def result_of_call(task: Any, task_id: str, args: Any, kwargs: Any, about: dict[
         errors=[],
         worker_ids=[],
     )
+
+
+def with_values(task: Any, **values: Any) -> Any:
+    """Return the task as it was enqueued. It is not validated again: QUEUES may have changed since."""
+    rebuilt = object.__new__(type(task))
+    for field in fields(task):
+        object.__setattr__(rebuilt, field.name, values.get(field.name, getattr(task, field.name)))
+    return rebuilt
 
 
 def result_of_record(task: Any, found: Task, client: Client) -> Any:

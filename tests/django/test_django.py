@@ -112,9 +112,9 @@ def test_rolling_back_a_savepoint_removes_its_rows(shop: DjangoShop) -> None:
             with failing(), transaction.atomic():
                 receipt.push_in(None, 4)
                 raise ZeroDivisionError
-        by_hand = transaction.savepoint()
+        by_hand = connection.savepoint()
         receipt.push_in(None, 5)
-        transaction.savepoint_rollback(by_hand)
+        connection.savepoint_rollback(by_hand)
         last = receipt.push_in(None, 6).id
     assert shop.ids() == [outer, inner, last]
 

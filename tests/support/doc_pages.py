@@ -34,7 +34,7 @@ STAYS = {  # what it says when it is ready
     "python manage.py relier_worker": " started: queues=",
     "rl outbox relay": " relay started: ",
     "python manage.py relier_relay": "Relay started: ",
-    "uvicorn": "Application startup complete",
+    "uvicorn": "Uvicorn running on",  # only then does it listen
 }
 CHANGES = re.compile(
     r"rl (dlq replay|dlq discard|tasks cancel|queues pause|queues resume|outbox replay|outbox purge|outbox forget"

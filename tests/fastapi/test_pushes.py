@@ -9,10 +9,12 @@ from typing import Annotated, Any
 import httpx2
 import pytest
 from fastapi import Depends, FastAPI, HTTPException
+from fastapi.testclient import TestClient
 
 from relier import Admit, Client, ConfigurationError, Settings, rl_task, use_client
 from relier.fastapi import DurableTasks, add_exception_handlers, get_client, relier_lifespan
 from relier.submit import client as clients
+from relier.testing import inline, recorded, run_pending, store
 from tests.support.crew import Crew
 from tests.support.servers import Boot
 
@@ -148,3 +150,23 @@ async def test_an_application_starts_while_the_store_is_away(
     server.stop()
     async with relier_lifespan(settings=settings)("app"):
         assert "the store is away, pushes fail until it is back" in caplog.text
+
+
+OWN_SETTINGS = [None, Settings(redis_url="redis://127.0.0.1:1", redis_deadline=1)]
+
+
+@pytest.mark.parametrize("settings", OWN_SETTINGS, ids=["no settings", "settings"])
+def test_an_application_in_a_test_pushes_where_the_test_looks(settings: Settings | None) -> None:
+    web = FastAPI(lifespan=relier_lifespan(settings=settings))
+    web.post("/orders/{email}")(place)
+    with recorded() as pushed, TestClient(web) as client:
+        assert client.post("/orders/ann").json() == {"pushed": False}
+    pushed.assert_pushed(mail, "ann")
+    with inline(), TestClient(web) as client:
+        assert client.post("/orders/ann").status_code == 200
+    with store():
+        with TestClient(web) as client:
+            assert client.post("/orders/ann").status_code == 200
+        assert [(each.name, each.args, each.outcome) for each in run_pending(queues=["default"])] == [
+            ("web.mail", ("ann",), "done")
+        ]

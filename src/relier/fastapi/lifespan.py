@@ -13,7 +13,7 @@ from typing import Any
 
 from relier.errors import ConfigurationError, StoreUnavailableError
 from relier.settings import Settings
-from relier.submit.client import Client, default_client, place_of, use_client
+from relier.submit.client import Client, default_client, has_stand_in, place_of, use_client
 
 log = logging.getLogger("relier.fastapi")
 
@@ -24,13 +24,15 @@ def relier_lifespan(own: Lifespan | None = None, *, settings: Settings | None = 
     """Return a lifespan for FastAPI or Starlette. `own`: the application's own lifespan, entered inside this one.
 
     If the store is away, the application starts all the same: pushes raise until the store is back. A wrong
-    configuration, such as a refused password, ends the start.
+    configuration, such as a refused password, ends the start. In a test with `relier_pushed`, `relier_inline` or
+    `relier_store`, the application pushes there, whatever its settings.
     """
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[Mapping[str, Any]]:
-        if settings is not None:
-            use_client(Client(settings))
+        own_client = None if settings is None or has_stand_in() else Client(settings)
+        if own_client is not None:
+            use_client(own_client)
         client = default_client()
         await _open(client)
         try:
@@ -40,8 +42,9 @@ def relier_lifespan(own: Lifespan | None = None, *, settings: Settings | None = 
                 async with own(app) as state:
                     yield state or {}
         finally:
-            await client.aclose()
-            if settings is not None:
+            if not client.is_stand_in:
+                await client.aclose()
+            if own_client is not None:
                 use_client(None)
 
     return lifespan

@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Coroutine, Sequence
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote
 
 from relier.codec.keyring import Keyring
@@ -35,6 +35,8 @@ class Client:
 
     Both kinds run the same code: `awaiting` and `blocking` (submit/ledger_access.py).
     """
+
+    is_stand_in: ClassVar[bool] = False  # the client of a test, which an application with its own settings keeps
 
     def __init__(self, settings: Settings | None = None) -> None:
         given = settings or get_settings()
@@ -182,6 +184,11 @@ def has_chosen_store() -> bool:
     """
     client = _default
     return is_store_chosen(get_settings.__wrapped__()) if client is None else client.has_chosen_store
+
+
+def has_stand_in() -> bool:
+    """Return whether tasks are pushed through the client of a test."""
+    return _default is not None and _default.is_stand_in
 
 
 def use_client(client: Client | None) -> Client | None:

@@ -82,6 +82,8 @@ class StorelessAccess(LedgerAccess[Any]):
 class StorelessClient(Client):
     """Validate and encode pushes with the settings of the environment, and pass them to a Taker."""
 
+    is_stand_in = True
+
     def __init__(self, taker: Taker) -> None:
         super().__init__()
         self._taker = taker
@@ -94,6 +96,9 @@ class StorelessClient(Client):
     @cached_property
     def blocking(self) -> LedgerAccess[Any]:
         return StorelessAccess(self.namespace, self._taker, blocks=True)
+
+    async def aclose(self) -> None:
+        """Do nothing: nothing was opened."""
 
     def close(self) -> None:
         """Do nothing: nothing was opened."""

@@ -91,6 +91,8 @@ class BlockingTestCalls(BlockingCalls):
 class SimulatedClient(Client):
     """Run the moves of one namespace on a store with a virtual clock."""
 
+    is_stand_in = True
+
     @cached_property
     def scripts(self) -> Scripts:
         return clocked_scripts()

@@ -12,6 +12,7 @@ import pytest
 from relier import INJECTED, ConfigurationError, Depends, TaskContext, rl_task
 from relier.arguments import Arguments
 from relier.arguments.dependencies import Dependencies, overrides
+from relier.testing import context
 
 calls: list[str] = []
 
@@ -204,6 +205,27 @@ def test_a_direct_call_provides_what_is_not_passed() -> None:
     assert asyncio.run(direct_async(ctx, 1, made="mine")) == (ctx, 1, "mine")  # type: ignore[arg-type, call-arg, misc]
     assert direct_sync(1, ctx=ctx) == (ctx, 1, "plain+")
     assert direct_sync(1, "mine", ctx) == (ctx, 1, "mine")
+
+
+def test_a_dependency_that_needs_a_context_says_so_outside_tasks() -> None:
+    def get_state(ctx: TaskContext) -> Any:
+        return ctx.state
+
+    @rl_task(name="dep.state")
+    def task(state: Any = Depends(get_state)) -> Any:
+        return state
+
+    with pytest.raises(TypeError, match=r"get_state needs a context, .*relier.testing.context\(state=…\)"):
+        task()
+    assert task(state=1) == 1
+    with context(state=2):
+        assert task() == 2
+
+    @rl_task(name="dep.passed")
+    def with_context(ctx: TaskContext, state: Any = Depends(get_state)) -> Any:
+        return state
+
+    assert with_context(context(state=3)) == 3  # type: ignore[arg-type]
 
 
 def test_a_direct_call_without_a_context_says_what_to_pass() -> None:

@@ -72,7 +72,7 @@ class Dependencies:
             return self._cache[provider]
         arguments = arguments_of(provider)
         values = {name: await self._provide_on_loop(each) for name, each in arguments.dependencies.items()}
-        args, kwargs = self._with_context(arguments, values)
+        args, kwargs = self._with_context(provider, arguments, values)
         if inspect.isasyncgenfunction(provider) or inspect.isgeneratorfunction(provider):
             value = await self._loop_stack.enter_async_context(_managed(provider, args, kwargs))
         else:
@@ -88,7 +88,7 @@ class Dependencies:
             return self._cache[provider]
         arguments = arguments_of(provider)
         values = {name: self._provide_here(each) for name, each in arguments.dependencies.items()}
-        args, kwargs = self._with_context(arguments, values)
+        args, kwargs = self._with_context(provider, arguments, values)
         if inspect.isgeneratorfunction(provider):
             value = self._thread_stack.enter_context(contextmanager(provider)(*args, **kwargs))
         else:
@@ -97,8 +97,15 @@ class Dependencies:
             self._cache[provider] = value
         return value
 
-    def _with_context(self, arguments: Arguments, values: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _with_context(
+        self, provider: Provider, arguments: Arguments, values: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if arguments.context_parameter is not None:
+            if self._context is None:
+                raise TypeError(
+                    f"the dependency {name_of(provider)} needs a context, and there is none outside a running task; "
+                    f"pass the value of the parameter, or enter `with relier.testing.context(state=…):` in tests"
+                )
             values = {**values, arguments.context_parameter: self._context}
         return arguments.with_injected((), {}, values)
 

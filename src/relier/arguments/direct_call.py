@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from relier.arguments.annotations import is_task_context
 from relier.arguments.dependencies import Dependencies, async_provider, name_of
 from relier.arguments.signature import Arguments
 from relier.errors import ConfigurationError
@@ -31,6 +32,8 @@ def call_directly(arguments: Arguments, fn: Callable[..., Any], args: Args, kwar
         args, kwargs = arguments.with_injected(args, kwargs, fixed)
         return fn(*args, **kwargs)
     on_loop = inspect.iscoroutinefunction(fn)
+    if name in given:  # providers get the context that the caller passed, too
+        context = next(filter(is_task_context, (*args, *kwargs.values())), context)
     provided = Dependencies(arguments, context, on_loop=on_loop, given=given)
     call = (arguments, fn, args, kwargs, fixed, provided)
     return _call_on_loop(*call) if on_loop else _call_here(*call)

@@ -41,7 +41,8 @@ def said_at_start(fleet: Fleet, code: Path, *options: str, **env: str) -> str:
 def test_a_queue_of_a_known_task_that_nobody_serves(patient: Fleet, code: Path) -> None:
     warning = (
         "WARNING relier.worker neither this worker nor another one that is alive serves queue 'mail': tasks pushed to "
-        "it wait (office.send_mail, office.send_letter); add `--queues mail` to a worker"
+        "it wait (office.send_mail, office.send_letter); start this worker with `--queues default,mail`, "
+        "or another one with `--queues mail`"
     )
     assert warning in said_at_start(patient, code)
     assert "serves queue" not in said_at_start(patient, code, "--queues", "default,mail")

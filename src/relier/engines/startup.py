@@ -58,10 +58,11 @@ async def warn_at_start(client: Client, queues: Sequence[str]) -> None:
     for queue, tasks in sorted(_tasks_elsewhere(queues).items()):
         if stats.unattended(queue, client.settings.heartbeat_ttl):
             log.warning(
-                "neither this worker nor another one that is alive serves queue %r: tasks pushed to it wait (%s); add "
-                "`--queues %s` to a worker",
+                "neither this worker nor another one that is alive serves queue %r: tasks pushed to it wait (%s); "
+                "start this worker with `--queues %s`, or another one with `--queues %s`",
                 queue,
                 ", ".join([*tasks[:MOST_NAMES], *(["…"] if len(tasks) > MOST_NAMES else [])]),
+                ",".join([*queues, queue]),
                 queue,
             )
     for queue in queues:

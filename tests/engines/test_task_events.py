@@ -16,7 +16,9 @@ from relier.engines.settler import Settler
 from relier.engines.task_events import TaskEvents
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.ledger.records import Claimed, Submission, new_worker_id
+from relier.logs.record_fields import TASK_FIELDS
 from relier.options import task_options
+from relier.run.current import install_log_fields
 from relier.run.outcome import Done, Failed, HandBack, PutBack
 from relier.settings import Settings
 from relier.store import AsyncStore
@@ -141,6 +143,26 @@ async def test_of_hooks_that_hang_only_so_many_are_kept(caplog: pytest.LogCaptur
     gate.set()
     await asyncio.wait(runner.running)
     assert ran == MOST_WAITING
+
+
+async def test_what_a_hook_logs_names_its_task(caplog: pytest.LogCaptureFixture) -> None:
+    install_log_fields()
+    runner = HookRunner()
+
+    def report(_: TaskEvent) -> None:
+        logging.getLogger("shop").error("in a thread")
+
+    async def areport(_: TaskEvent) -> None:
+        logging.getLogger("shop").error("on the loop")
+
+    runner.start(report, EVENT)
+    runner.start(areport, EVENT)
+    await asyncio.wait(runner.running)
+    logging.getLogger("shop").error("outside")
+    told = {each.message: [getattr(each, name, None) for name in TASK_FIELDS] for each in caplog.records}
+    fields: list[Any] = ["id", "name", 1, "default", "worker"]
+    assert told == {"in a thread": fields, "on the loop": fields, "outside": [None] * 5}
+    runner.close()
 
 
 @pytest.mark.parametrize("option", ["on_start", "on_success", "on_retry", "on_dead", "on_revived"])

@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 from relier import background
 from relier.errors import ConfigurationError
 from relier.failure import message_of
+from relier.logs.record_fields import TASK_FIELDS
 from relier.options import EventHook
 from relier.redact import showing
+from relier.run.current import enter_hook
 from relier.run.threads import Threads
 
 if TYPE_CHECKING:
@@ -103,6 +105,7 @@ class HookRunner:
         running.add_done_callback(self.running.discard)
 
     async def _run(self, hook: EventHook, event: TaskEvent) -> None:
+        enter_hook(**{name: getattr(event, name) for name in TASK_FIELDS})
         async with self._turns:
             try:
                 if inspect.iscoroutinefunction(hook):

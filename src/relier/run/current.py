@@ -14,6 +14,7 @@ from relier.run.context import TaskContext
 from relier.submit.in_task import PushingAttempt, pushing_attempt
 
 _current: ContextVar[TaskContext] = ContextVar("relier_task_context")
+_hook_fields: ContextVar[dict[str, Any] | None] = ContextVar("relier_hook_fields", default=None)
 
 
 def enter_context(ctx: TaskContext) -> None:
@@ -43,14 +44,21 @@ def current_context() -> TaskContext | None:
     return _current.get(None)
 
 
+def enter_hook(**fields: Any) -> None:
+    """Put the fields of an event on every LogRecord that a hook creates, in the current contextvars context."""
+    _hook_fields.set(fields)
+    if "structlog.contextvars" in sys.modules:
+        sys.modules["structlog.contextvars"].bind_contextvars(**fields)
+
+
 def install_log_fields() -> None:
-    """Put task id, name, attempt, queue and worker id on every LogRecord that a task creates in this process."""
+    """Put the fields of the task on every LogRecord that a task or a hook creates in this process."""
     install_record_factory(_log_fields)
 
 
 def _log_fields() -> dict[str, Any] | None:
     ctx = _current.get(None)
-    return None if ctx is None else _log_fields_of(ctx)
+    return _hook_fields.get() if ctx is None else _log_fields_of(ctx)
 
 
 def _log_fields_of(ctx: TaskContext) -> dict[str, Any]:

@@ -57,6 +57,12 @@ async def test_a_blocking_push_passes_through(crew: Crew) -> None:
     assert crew.get(again.id).record.queue == "moved"
 
 
+async def test_a_bulk_of_no_calls_has_no_receipts(crew: Crew) -> None:
+    assert own.push_many([]) == []
+    assert await own.apush_many([]) == []
+    assert seen == [("pm.own", (), False, [])] * 2
+
+
 async def test_an_awaited_push_passes_through_and_may_wait(crew: Crew) -> None:
     use_middleware(push=[waits, moves])
     receipt = await echo.apush(1)

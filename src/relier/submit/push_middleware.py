@@ -75,10 +75,10 @@ async def send_through(middleware: Sequence[PushMiddleware], push: Push, send: S
     for each in reversed(middleware):
         send = partial(each, send)
     receipts = await send(push)
-    if not isinstance(receipts, list) or not receipts:
+    if not isinstance(receipts, list) or (push.calls and not receipts):
         raise ConfigurationError(
             f"the middleware of task {push.task.name} returned {receipts!r:.60} for a push; return what call_next "
-            f"returned, a list of receipts; whether the task was pushed is for the middleware to say"
+            f"returned, a list of receipts. Whether the task was pushed depends on what the middleware did"
         )
     return receipts
 

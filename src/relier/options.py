@@ -55,11 +55,14 @@ class Retries:
             if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
                 raise ConfigurationError(f"{what} must be exception classes, not {given!r:.80}")
             object.__setattr__(self, what, kinds)
-        spans = (self.backoff, self.factor, self.max_backoff, self.jitter)
-        if not is_whole(self.attempts) or not all(is_number(span) and 0 <= span <= LONGEST_S for span in spans):
-            raise ConfigurationError(
-                f"{self!r:.200} is invalid: attempts must be a whole number, the others numbers ≥ 0"
-            )
+        if not is_whole(self.attempts):
+            raise ConfigurationError(f"Retries(attempts={self.attempts!r:.60}) is invalid: attempts is a whole number")
+        for what in ("backoff", "factor", "max_backoff", "jitter"):
+            span = getattr(self, what)
+            if not is_number(span) or not 0 <= span <= LONGEST_S:
+                raise ConfigurationError(
+                    f"Retries({what}={span!r:.60}) is invalid: {what} is a number ≥ 0, and times are in seconds"
+                )
         if self.attempts < 0 or self.factor < 1 or self.jitter > 1:
             raise ConfigurationError(
                 f"{self!r:.200} is invalid: attempts must be at least 0, factor at least 1, and jitter from 0 to 1"

@@ -288,6 +288,14 @@ def test_retries_that_cannot_work_are_refused(wrong: dict[str, Any]) -> None:
         Retries(**wrong)
 
 
+def test_the_field_of_retries_that_cannot_work_is_named() -> None:
+    said = r"Retries\(backoff=datetime.timedelta\(seconds=60\)\) is invalid: backoff is a number ≥ 0, .* in seconds"
+    with pytest.raises(ConfigurationError, match=said):
+        Retries(backoff=timedelta(minutes=1))  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="attempts is a whole number"):
+        Retries(attempts=1.5)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "wrong", [{"max_backoff": -1}, {"backoff": float("nan")}, {"max_backoff": float("inf"), "backoff": 1e300}], ids=str
 )

@@ -44,6 +44,11 @@ async def flaky(ctx: TaskContext, fail: int) -> str:
     return token
 
 
+@rl_task(name="inl.state")
+def read_state(ctx: TaskContext) -> Any:
+    return ctx.state
+
+
 @rl_task(name="inl.parent")
 def parent(n: int) -> int:
     return add.push(n, 1).result() * 2
@@ -152,3 +157,14 @@ def test_dependencies_can_be_replaced_inside_a_block() -> None:
         with override(session, fake):
             assert depends.push().result() == "fake"
         assert depends.push().result() == "real"
+
+
+class TestState:
+    """The fixture of a project provides what its lifespan would."""
+
+    @pytest.fixture
+    def relier_inline_state(self) -> Any:
+        return {"database": "mine"}
+
+    def test_the_fixture_provides_the_state(self, relier_inline: None) -> None:
+        assert read_state.push().result() == {"database": "mine"}

@@ -7,6 +7,7 @@
 
 A project configures them with fixtures of its own, in its conftest.py:
 
+    relier_inline_state    what `ctx.state` is in `relier_inline`
     relier_store_settings  a dict of settings for `relier_store`, such as {"heartbeat_ttl": 30}
     relier_outbox          the outbox; by default the only one of the process, or Django's
     relier_outbox_bind     the engine, session or connection of the tests; by default Django's default database
@@ -35,11 +36,17 @@ def relier_pushed() -> Iterator[RecordedPushes]:
 
 
 @pytest.fixture
-def relier_inline() -> Iterator[None]:
+def relier_inline_state() -> Any:
+    """What `ctx.state` is in `relier_inline`, which enters no lifespan. Override this fixture to provide it."""
+    return None
+
+
+@pytest.fixture
+def relier_inline(relier_inline_state: Any) -> Iterator[None]:
     """Runs every task of the test at its push."""
     from relier.testing.inlining import inline
 
-    with inline():
+    with inline(state=relier_inline_state):
         yield
 
 

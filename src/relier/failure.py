@@ -6,9 +6,10 @@ traceback and arguments before they are truncated, so that no half of a secret r
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import traceback as tracebacks
-from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from relier import codec
 from relier.errors import PayloadEncodingError
 from relier.redact import Show
 
+OUR_CALLS = tuple(os.path.join(os.path.dirname(__file__), each, "") for each in ("run", "arguments"))
 MOST_MESSAGE = 4_000
 MOST_TRACEBACK = 24_000
 MOST_BYTES = 60_000  # of the whole JSON: the ledger would truncate it anywhere beyond that
@@ -102,7 +104,9 @@ def message_of(error: BaseException) -> str:
 
 def _traceback(error: BaseException) -> str:
     try:
-        return _writable("".join(tracebacks.format_exception(type(error), error, _users_part(error.__traceback__))))
+        shown = tracebacks.TracebackException(type(error), error, error.__traceback__, compact=True)
+        shown.stack[:] = _users_part(shown.stack)
+        return _writable("".join(shown.format()))
     except Exception:  # noqa: BLE001
         return ""
 
@@ -111,12 +115,17 @@ def _tail(text: str, most: int) -> str:
     return text if len(text) <= most else "…" + text[-most:]
 
 
-def _users_part(trace: TracebackType | None) -> TracebackType | None:
-    """Return the traceback from the first frame of user code on, without our own frames."""
-    inner = trace
-    while inner is not None and inner.tb_frame.f_globals.get("__name__", "").startswith("relier.run."):
-        inner = inner.tb_next
-    return inner or trace
+def _users_part(frames: list[tracebacks.FrameSummary]) -> list[tracebacks.FrameSummary]:
+    """Return the frames of user code and what follows the last of them, without our own calls of tasks and providers.
+
+    If there is no user code, return all frames.
+    """
+    ours: list[bool] = []
+    for frame in frames:
+        entered = frame.filename == contextlib.__file__ and ours[-1:] == [True]  # a generator that we use
+        ours.append(entered or frame.filename.startswith(OUR_CALLS))
+    last = max((n for n, each in enumerate(ours) if not each), default=-1)
+    return [frame for n, frame in enumerate(frames) if n > last or not ours[n]]
 
 
 def _args(error: BaseException) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import pytest
@@ -157,6 +159,26 @@ def test_dependencies_can_be_replaced_inside_a_block() -> None:
         with override(session, fake):
             assert depends.push().result() == "fake"
         assert depends.push().result() == "real"
+
+
+async def test_a_traceback_shows_the_code_of_the_user_only() -> None:
+    async def around(call_next: Any, ctx: TaskContext) -> Any:
+        return await call_next(ctx)
+
+    def opened() -> Iterator[None]:
+        raise LookupError("no pool")
+        yield
+
+    @rl_task(name="inl.provided", middleware=[around])
+    def provided(value: Any = Depends(opened)) -> None: ...
+
+    with inline(), pytest.raises(LookupError) as caught:
+        await (await provided.apush()).result()
+    (note,) = caught.value.__notes__
+    assert re.findall(r'File ".*?([^/]+)", line \d+, in (\w+)', note) == [
+        ("test_inline.py", "around"),
+        ("test_inline.py", "opened"),
+    ]
 
 
 class TestState:

@@ -228,6 +228,22 @@ def test_a_dependency_that_needs_a_context_says_so_outside_tasks() -> None:
     assert with_context(context(state=3)) == 3  # type: ignore[arg-type]
 
 
+def test_an_annotation_that_cannot_be_read_is_reported() -> None:
+    class Session: ...  # a local class: annotations that name it cannot be resolved, as with `if TYPE_CHECKING:`
+
+    def with_default(session: Annotated[Session, Depends(get_async)] = INJECTED) -> None: ...
+    def without_default(session: Annotated[Session, Depends(get_async)]) -> None: ...
+    def with_nothing(session: Session = INJECTED) -> None: ...
+    def in_the_default(session: Session = Depends(get_async)) -> None: ...
+
+    said = r"fill in the parameter 'session', because .* outside `if TYPE_CHECKING:`"
+    for fn in (with_default, without_default, with_nothing):
+        task = rl_task(name=f"dep.{fn.__name__}")(fn)
+        with pytest.raises(ConfigurationError, match=said):
+            task.arguments.check((), {})
+    rl_task(name="dep.in_the_default")(in_the_default).arguments.check((), {})
+
+
 def test_a_direct_call_without_a_context_says_what_to_pass() -> None:
     with pytest.raises(TypeError, match=r"direct_sync\(\) needs its context 'ctx'.*relier.testing.context\(\)"):
         direct_sync(1)

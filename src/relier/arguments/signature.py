@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from relier.arguments.annotations import hints_of, is_context, is_task_context
-from relier.arguments.depends import Dependency, dependency_in, looks_injected
+from relier.arguments.depends import INJECTED, Dependency, dependency_in, looks_injected
 from relier.arguments.readers import Reader, encode_one, reader_of
 from relier.codec import ENCODER, PLAIN, TAG, decode, encode, pack
-from relier.errors import PayloadEncodingError
+from relier.errors import ConfigurationError, PayloadEncodingError
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -61,7 +61,16 @@ class Arguments:
     def injected(self) -> frozenset[str]:
         """The names of the parameters that callers do not pass: the context and the dependencies."""
         context = () if self.context_parameter is None else (self.context_parameter,)
-        return frozenset((*context, *self.dependencies))
+        found = frozenset((*context, *self.dependencies))
+        for each in self._whole.parameters.values():
+            unread = each.name not in self._hints and looks_injected(each)
+            if each.name not in found and (unread or each.default is INJECTED):
+                raise ConfigurationError(
+                    f"{self._name}(): nothing can fill in the parameter {each.name!r}, because its annotation "
+                    f"{each.annotation!r:.80} names no Depends(…) and no TaskContext that can be read at run time; "
+                    f"import what it names outside `if TYPE_CHECKING:`, or make Depends(…) the default"
+                )
+        return found
 
     @cached_property
     def signature(self) -> inspect.Signature:

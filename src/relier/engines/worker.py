@@ -187,12 +187,13 @@ class Worker:
         queues, place = ",".join(self._queues()), place_of(self._settings)
         concurrency = self._options.concurrency
         log.info("worker %s started: queues=%s concurrency=%d, %s", self.worker_id, queues, concurrency, place)
-        await warn_at_start(self._client, self._queues())
+        warnings = background.start(self._loop, warn_at_start(self._client, self._queues()))
         self._options.on_ready()
         try:
             await self._work_until_stopped()
             return await self._leave()
         finally:
+            warnings.cancel()
             phoenix.end()
             await self._runner.close()
             if sweep is not None:

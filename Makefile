@@ -131,7 +131,7 @@ format: setup          ## Fix style with ruff, as far as it can
 
 types: $(VENV)/.types  ## Check types with mypy (src strictly, tests and bench lightly), and what users' type checkers see
 	$(BIN)/mypy
-	$(BIN)/python -m tests.types.check
+	$(BIN)/python -m tests.public_types.check
 
 layers: setup          ## Check which package imports which
 	$(BIN)/lint-imports

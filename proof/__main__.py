@@ -21,7 +21,7 @@ STORE_SCHEDULES = 1_000
 
 
 def replay(seed: int, profile: str | None, trace: bool) -> int:
-    """One schedule again, with its last events or all of them."""
+    """Run one schedule again, and print its last events or all of them."""
     world = World(seed, profile, trace=trace)
     outcome = run_world(world)
     if trace:
@@ -31,7 +31,7 @@ def replay(seed: int, profile: str | None, trace: bool) -> int:
 
 
 def differential(seeds: int, start: int = 0) -> int:
-    """The same calls on the real scripts; raises at the first difference."""
+    """Run the same calls on the model and on the real scripts. Raise at the first difference."""
     from proof.differential.harness import main
 
     say(f"differential: {main(seeds, start):,} calls compared on model and scripts")
@@ -39,7 +39,7 @@ def differential(seeds: int, start: int = 0) -> int:
 
 
 def ci(jobs: int) -> int:
-    """What every change must pass."""
+    """Run the checks that every change must pass."""
     parts: tuple[Callable[[], int], ...] = (
         lambda: simulate(CI_SCHEDULES, jobs=jobs),
         lambda: exhaustive.main(jobs),
@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """1 where anything was violated."""
+    """Return 1 if anything was violated."""
     args = _parser().parse_args(argv)
     commands: dict[str, Callable[[], int]] = {
         "simulate": lambda: simulate(args.seeds, args.start, args.profile, args.jobs),

@@ -11,10 +11,14 @@ states that are alike but for the values of fences, times and versions are visit
     fault     one of: a reply is lost (the call ran); the store returns to any earlier point of the path
 
 A crash needs no step: a worker that stops is one that takes no more steps. For the end of it, every state of the ledger
-is also tried with both workers stopped for ever: a sweep and a new worker must bring both tasks to an end from there.
+is also tried with both workers stopped forever: a sweep and a new worker must bring both tasks to an end from there.
 
-Not covered: the ledger clock's arithmetic (a lease here runs out by decree), delays, keys, limits, operators, brakes,
-batches, more than one fault on one path, a rollback together with a lost reply. The simulator covers those by chance.
+Some instances limit both tasks to one at a time. In others both are the members of a batch with a callback for each
+way in which it can end.
+
+Not covered: the ledger clock's arithmetic (a lease here runs out by decree), delays, keys, rates, operators, brakes,
+larger workflows, a batch and a rollback, more than one fault on one path, a rollback together with a lost reply. The
+simulator covers those by chance.
 """
 
 from __future__ import annotations
@@ -27,21 +31,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from proof.checker.events import forget_events
 from proof.checker.ghost import Violation
+from proof.checker.outcomes import forget_outcomes
+from proof.exhaustive_timetables import TABLE_INSTANCES, explore_tables
 from proof.model.model import Model
 from proof.simulator.world import BASE_US, ModelBackend, World
+from relier.ledger.batches.membership import BatchHeader
+from relier.ledger.limit_records import LimitNumbers, RunLimit
 from relier.ledger.records import Lease, Submission
 from relier.store.call import Call
+from relier.workflows.plan import BatchNode, compile_workflow
 
 LEASE_MS = 2000
 TASKS = ("s", "t")
+CALLBACKS = {"then": "u", "on_failure": "v"}
 LONG_AGO = -(10**15)
 SWAP = str.maketrans("AB", "BA")
 
 
 class Facts(NamedTuple):
-    """What a step can see of the ledger: all of it but fences as a text, boots apart, and the fence of each running
-    task."""
+    """What a step can see of the ledger: everything except fences, as text; worker ids separately; the fence of each
+    running task."""
 
     tasks: str
     boots: dict[str, str]
@@ -55,7 +66,7 @@ NOTHING = Facts("", {}, {})
 
 
 class Worker(NamedTuple):
-    """What a worker knows: its boot, its leases, those it lost, and whether a claim is unanswered."""
+    """What a worker knows: its worker id, its leases, those it lost, and whether a claim is unanswered."""
 
     name: str
     boots: int = 0
@@ -71,13 +82,13 @@ class Worker(NamedTuple):
         return f"{self.name}{self.boots}"
 
     def gone(self) -> Worker:
-        """Told that it is lost: what it held it may still try to finish, as a zombie."""
+        """Handle `gone`: the worker may still try to finish its tasks, as a zombie."""
         return self._replace(joined=False, waiting=False, held=(), late=self.held or self.late)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`store` and `saved` hold pickled (model, checker's memory); saved is the point a rollback returns to."""
+    """`store` and `saved` hold pickled (model, checker's memory). `saved` is the point to which a rollback returns."""
 
     store: bytes
     workers: tuple[Worker, Worker]
@@ -87,15 +98,24 @@ class Case:
 
 
 class Search:
-    """Breadth first over cases. `slots` is how many tasks each worker may hold."""
+    """Search breadth first over cases. `slots`: how many tasks each worker may hold."""
 
     def __init__(
-        self, model: type[Model] = Model, *, slots: tuple[int, int] = (1, 1), fault: str = "", hand_back: bool = True
+        self,
+        model: type[Model] = Model,
+        *,
+        slots: tuple[int, int] = (1, 1),
+        fault: str = "",
+        hand_back: bool = True,
+        limited: bool = False,
+        batched: bool = False,
     ) -> None:
         self.world = World(0, "calm", ModelBackend(model()))
         self.slots = slots
         self.fault = fault
         self.hand_back = hand_back
+        self.limits = (RunLimit("k", "k", LimitNumbers(1)),) if limited else ()
+        self.batched = batched
         self.states = 0
         self.transitions = 0
         self.settled = 0
@@ -113,8 +133,10 @@ class Search:
         return model  # type: ignore[no-any-return]
 
     def dump(self) -> bytes:
-        """Without what is the same in every case, or what nobody looks at."""
+        """Return the state without parts that are the same in every case, or that nothing reads."""
         model, memory = self.world.backend.model, self.world.checker.memory
+        forget_events(model, memory)
+        forget_outcomes(model, memory)
         for rec in model.tasks.values():
             rec.history = []
         for ghost in memory.ghosts.values():
@@ -125,7 +147,8 @@ class Search:
         return store
 
     def run(self, call: Call[Any]) -> Any:
-        """One call, one microsecond later than any before on any path: fences differ, the ledger clock stands."""
+        """Run one call, a microsecond later than any before on any path: fences differ, and the ledger clock stands
+        still."""
         self.transitions += 1
         self.world.last_us += 1
         time_us = self.world.backend.time_us = self.world.last_us
@@ -135,15 +158,26 @@ class Search:
 
     def begin(self) -> Case:
         self.world.last_us = BASE_US
-        subs = [Submission(id=i, name="work", payload=b"p", max_resurrections=1) for i in TASKS]
-        self.world.subs = {sub.id: sub for sub in subs}
-        self.run(self.world.ledger.submit(subs))
+        subs = [self._task(i) for i in TASKS]
+        self.world.subs |= {sub.id: sub for sub in subs}
+        self.run(self.world.ledger.submit(self._batch(subs) if self.batched else subs))
         return Case(self.dump(), (Worker("A"), Worker("B")), int(bool(self.fault)))
+
+    def _task(self, task_id: str) -> Submission:
+        return Submission(id=task_id, name="work", payload=b"p", max_resurrections=1, limits=self.limits)
+
+    def _batch(self, subs: list[Submission]) -> list[Submission]:
+        """Return the submissions of a batch of these tasks, and its callbacks."""
+        flows = self.world.flows
+        callbacks = tuple((name, flows.task(self._task(task_id))) for name, task_id in CALLBACKS.items())
+        root = BatchNode(tuple(flows.task(sub) for sub in subs), BatchHeader(id="B", collects=True), callbacks)
+        flows.register(root)
+        return compile_workflow(root, LEASE_MS).units[0].submissions()
 
     # --- steps ---------------------------------------------------------------------------------------------------
 
     def steps(self, case: Case) -> Iterator[Case]:
-        """Every case one step further. Its store is the one loaded now; `store` still holds the one before."""
+        """Yield every case one step further. The store loaded now is its own; `store` still holds the one before."""
         yield from self._environment(case)
         for i, worker in enumerate(case.workers):
             for after, unanswered in self._acts(case, worker, self.slots[i]):
@@ -167,7 +201,8 @@ class Search:
             yield replace(case, saved=None, saved_facts=None, faults=0)
 
     def _acts(self, case: Case, worker: Worker, slots: int) -> Iterator[tuple[Worker, int]]:
-        """Each act of a worker, with its answer, and where that is the fault still to come, with it lost."""
+        """Yield each action of a worker with its answer and, if a lost reply is still possible, also without the
+        answer."""
         may_lose = case.faults and self.fault == "lost reply"
         ledger = self.world.ledger
         if not worker.joined:
@@ -221,9 +256,10 @@ class Search:
     # --- when two cases are alike --------------------------------------------------------------------------------
 
     def alike(self, case: Case, model: Model) -> Any:
-        """A case without what decides nothing: times, versions, history, and the value of a fence. A fence is only ever
-        compared with those in workers' hands, and the next one is above all: what counts of a lease is whether it is
-        the current one, here and at the point a rollback returns to. A late one that is neither can only be refused."""
+        """Return a case without parts that decide nothing: times, versions, history, and the values of fences. A fence
+        is only compared with those that workers hold, and the next one is above all of them. So only one thing about a
+        lease matters: whether it is the current one, here and at the point to which a rollback returns. A late lease
+        that is neither can only be refused."""
         now, saved = facts(model), case.saved_facts or NOTHING
         workers = tuple(self._knows(worker, model, now, saved) for worker in case.workers)
         text = f"{now.text('A')}{workers}{case.faults}{saved.text('A')}"
@@ -246,7 +282,8 @@ class Search:
     # --- the end -------------------------------------------------------------------------------------------------
 
     def hope(self, case: Case) -> None:
-        """From here, with everyone stopped for ever: leases run out, a sweep and a new worker end both tasks."""
+        """Check that from here, with everyone stopped forever, leases run out, and a sweep and a new worker end both
+        tasks."""
         ledger, model = self.world.ledger, self.load(case.store)
         shape = facts(model).text("A")
         if shape in self._hopeful:
@@ -258,15 +295,19 @@ class Search:
             ghost.seen = LONG_AGO
         self.run(ledger.revive())
         self.run(ledger.register("Z", LEASE_MS))
-        for claimed in self.run(ledger.claim("Z", 1, ["default"], 9)).tasks:
-            self.run(ledger.commit([(claimed.lease, None, ())]))
+        rounds = len(TASKS) + len(CALLBACKS) if self.batched else len(TASKS)
+        for seq in range(1, 1 + rounds):  # a limit may let only one of them run at a time
+            for claimed in self.run(ledger.claim("Z", seq, ["default"], 9)).tasks:
+                self.run(ledger.commit([(claimed.lease, None, ())]))
         self.run(ledger.retire("Z"))
         self.settled += 1
-        if model.due or model.ready or model.owned or model.boots:
-            raise Violation("everything-ends", f"{model.due} {model.ready} {model.owned} {sorted(model.boots)}")
+        left = (model.due, model.ready, model.owned, model.boots, model.lanes, model.lane_waits, model.slots)
+        stuck = [batch for batch in model.batches.values() if batch.state != "ended"]
+        if any(left) or stuck:
+            raise Violation("everything-ends", f"{left} {stuck}")
 
     def explore(self, most: int = 10**9) -> Violation | None:
-        """Visits everything; the first violation, or None."""
+        """Visit every case. Return the first violation, or None."""
         first = self.begin()
         line = [first]
         seen = {self.alike(first, self.load(first.store))}
@@ -296,18 +337,35 @@ def facts(model: Model) -> Facts:
     ready = model.ready.get("default", {})
     line = sorted(ready, key=lambda i: (ready[i], i))
     fences = {i: rec.fence for i, rec in model.tasks.items() if rec.state == "running"}
-    return Facts(f"{tasks}{line}", {name: str(of) for name, of in boots.items()}, fences)
+    held_back = sorted(model.lanes.items()), sorted((key, sorted(held)) for key, held in model.slots.items())
+    batches = [(batch.state, sorted(batch.fired), sorted(batch.members.items())) for batch in model.batches.values()]
+    return Facts(f"{tasks}{line}{held_back}{batches}", {name: str(of) for name, of in boots.items()}, fences)
 
 
 INSTANCES: dict[str, dict[str, Any]] = {
     "one slot each, a rollback, nothing handed back": {"fault": "rollback", "hand_back": False},
     "one slot each, a lost reply": {"fault": "lost reply"},
     "two slots and one, nothing handed back": {"slots": (2, 1), "hand_back": False},
+    "two slots and one, a limit of one": {"slots": (2, 1), "hand_back": False, "limited": True},
+    "one slot each, a limit of one, a lost reply": {"fault": "lost reply", "limited": True},
+    "one slot each, a limit of one, a rollback, nothing handed back": {
+        "fault": "rollback",
+        "hand_back": False,
+        "limited": True,
+    },
+    "one slot each, a batch, a lost reply, nothing handed back": {
+        "fault": "lost reply",
+        "hand_back": False,
+        "batched": True,
+    },
+    "two slots and one, a batch, nothing handed back": {"slots": (2, 1), "hand_back": False, "batched": True},
 }
 
 
 def explore(name: str) -> tuple[str, bool]:
-    """One instance: what was seen, and whether anything was violated."""
+    """Explore one instance. Return what was seen, and whether anything was violated."""
+    if name in TABLE_INSTANCES:
+        return explore_tables(name)
     began = time.perf_counter()
     search = Search(**INSTANCES[name])
     violation = search.explore()
@@ -317,10 +375,10 @@ def explore(name: str) -> tuple[str, bool]:
 
 
 def main(jobs: int = 2) -> int:
-    """Explores every instance, the longest first, and prints what was seen; the number of violations."""
+    """Explore every instance, the longest first, and print what was seen. Return the number of violations."""
     bad = 0
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        for line, violated in pool.imap_unordered(explore, INSTANCES, chunksize=1):
+        for line, violated in pool.imap_unordered(explore, [*INSTANCES, *TABLE_INSTANCES], chunksize=1):
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
             bad += violated

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from proof.checker.batches import heard_member
 from proof.checker.birth_marks import heard_mark
 from proof.checker.ghost import Violation, holds_key
+from proof.model.state import ITEM
 
 if TYPE_CHECKING:
     from proof.checker.history import History
-
-ITEM = 10
 
 
 def heard_submit(history: History, raw: Any) -> dict[str, str]:
@@ -25,7 +25,10 @@ def heard_submit(history: History, raw: Any) -> dict[str, str]:
         return {}
     heard_mark(history, raw[1].decode())
     said: dict[str, str] = {}
-    for task_id, answer in zip(ids, raw[2:], strict=True):
+    for i, (task_id, answer) in enumerate(zip(ids, raw[2:], strict=True)):
+        entry = str(args[first + ITEM * i + 6])
+        if entry.startswith("member "):
+            heard_member(history, task_id, entry, answer)
         history.offered[task_id] = history.world.subs[task_id]
         if isinstance(answer, bytes):
             said[task_id] = answer.decode()
@@ -47,6 +50,8 @@ def _known(history: History, task_id: str, answer: list[Any], said: dict[str, st
     memory = history.memory
     status, other = answer[0], answer[1]
     ghost = memory.ghosts.get(other)
+    if status == "closed" or (status == "ended" and task_id in history.world.flows.places):
+        return
     if status == "ended":
         if memory.tombs.get(task_id, 0) <= history.time_ms:
             raise Violation("tombstone-holds", f"{task_id} was told ended, it has no tombstone")

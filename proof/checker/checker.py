@@ -17,19 +17,27 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING, Any
 
+from proof.checker.batches import check_batches, settle_batches
+from proof.checker.events import check_events
 from proof.checker.ghost import LIVE, Ghost, Memory, Violation
 from proof.checker.history import History
-from proof.checker.indexes import check_all, check_boots, check_counts, check_expired, check_keys, check_places
+from proof.checker.indexes import check_all, check_counts, check_expired, check_keys, check_places
+from proof.checker.limits import check_limits
+from proof.checker.members import check_boots, jumped
+from proof.checker.outcomes import check_outcomes
 from proof.checker.replies import key_taken
-from proof.model.state import Rec
+from proof.checker.timetable_replies import acknowledge_timetable, timetables_hold
+from proof.model.state import ITEM, Rec
 from relier.ledger.records import Accepted, Recorded, Settled
+from relier.ledger.schedule_records import ScheduleAnswer
 from relier.states import BY_WORD, MOVES
 from relier.store.call import Call, Durability
 
 if TYPE_CHECKING:
     from proof.simulator.world import World
 
-BRINGS_NEW = frozenset({"submit", "replay"})  # and a lock outside tasks: all that a full store may refuse
+# All that a full store may refuse, beside a lock outside tasks and a schedule that is to be active.
+BRINGS_NEW = frozenset({"submit", "replay", "fire", "open_batch"})
 CHANGING = frozenset(MOVES)
 STEP = "step "
 
@@ -40,6 +48,8 @@ class Checker(History):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.durable: dict[tuple[str, str], Durability] = {}  # (accepted, done or "step …", id) -> level
+        self.serial = 0  # of entries of events; never rolled back
+        self.positions: dict[tuple[str, str], int] = {}  # (topic, id of an entry that a reader got) -> its serial
 
     # --- what clients were told ----------------------------------------------------------------------------------
 
@@ -55,6 +65,8 @@ class Checker(History):
                     self.durable["done", task_id] = call.durability
         elif call.script == "step" and isinstance(answer, Recorded) and answer.settled.ok:
             self.durable[f"{STEP}{call.args[3]!s}", str(call.args[1])] = call.durability
+        elif isinstance(answer, ScheduleAnswer):
+            acknowledge_timetable(self, call, answer)
 
     def _accept(self, task_id: str, level: Durability) -> None:
         memory = self.memory
@@ -64,7 +76,9 @@ class Checker(History):
             self.durable["accepted", task_id] = level
 
     def refused_as_full(self, call: Call[Any]) -> None:
-        if call.script not in BRINGS_NEW and not (call.script == "lock" and call.args[4] == "-"):
+        outside = call.script == "lock" and call.args[4] == "-"
+        starts = call.script == "schedule" and call.args[5] == "active"
+        if call.script not in BRINGS_NEW and not outside and not starts:
             raise Violation("settles-when-full", f"{call.script} was refused by a full store")
 
     # --- rollbacks -----------------------------------------------------------------------------------------------
@@ -83,6 +97,7 @@ class Checker(History):
             if ghost is None or not _still(kind, ghost):
                 raise Violation("level-holds", f"{task_id} was {kind} at {level} and is not after the rollback")
         self.durable.update(kept)
+        timetables_hold(self, respected)
         self.effects.clear()  # a record that was lost with the suffix is nobody's fault
         for task_id in list(self.memory.ghosts):
             if task_id in self.exempt:
@@ -91,7 +106,7 @@ class Checker(History):
 
     def wiped(self) -> None:
         """The store was emptied: nothing that it acknowledged is left, and the checker remembers nothing of it."""
-        self.memory, self.durable = Memory(), {}
+        self.memory, self.durable, self.durable_tables = Memory(), {}, {}
 
     def _tick(self, script: str) -> None:
         clock, memory = self.world.backend.model.clock, self.memory
@@ -106,10 +121,15 @@ class Checker(History):
             if replay.args[5]:
                 del self.durable[fact]
 
+    def jumped(self, delta_us: int) -> None:
+        """The store's TIME moved by itself."""
+        jumped(self, delta_us)
+
     def wrecked(self, task_id: str) -> None:
         """Someone removed a record by hand: its id is exempt, and what it counted for is taken out."""
         self.exempt.add(task_id)
         ghost = self.memory.ghosts.pop(task_id, None)
+        self.memory.events.tasks.pop(task_id, None)
         if ghost is not None and ghost.state in LIVE:
             self.memory.entered -= 1
         self.loose = True
@@ -117,6 +137,11 @@ class Checker(History):
     # --- after every call ----------------------------------------------------------------------------------------
 
     def applied(self, call: Call[Any], raw: Any, time_us: int) -> None:
+        self._judge(call, raw, time_us)
+        changes = check_events(self, call, raw)
+        check_outcomes(self, call.script, changes)
+
+    def _judge(self, call: Call[Any], raw: Any, time_us: int) -> None:
         self.time_us, self.time_ms = time_us, time_us // 1000
         script = call.script
         said = self.told(call, raw)
@@ -127,33 +152,46 @@ class Checker(History):
         if script not in CHANGING:
             if script in {"checkpoint", "step", "progress"}:
                 self._notes(call.args[1])
+            elif script == "limit":
+                check_limits(self)
             return
         changed = self._differences(script, said)
         for task_id in self.named:
             self._notes(task_id)
-        if changed:
-            check_places(self, changed)
-            check_keys(self)
-            check_counts(self)
+        self._check_state(script, changed)
+        self._whole(call, raw, said, len(changed))
+
+    def _whole(self, call: Call[Any], raw: Any, said: dict[str, str], changed: int) -> None:
+        """What must hold of the call as a whole."""
+        script = call.script
         if script == "claim":
             self.order_kept(said)
         elif script in {"commit", "bury"} and self.offered:
             self._followed()
         elif script == "promote":
-            check_expired(self, int(call.args[0]), len(changed))
+            check_expired(self, int(call.args[0]), changed)
         elif script == "revive":
             self.thorough(call, raw)
+
+    def _check_state(self, script: str, changed: list[str]) -> None:
+        if changed or script == "reap":
+            check_limits(self)
+        if changed:
+            check_places(self, changed)
+            check_keys(self)
+            check_counts(self)
+        if self.memory.batches or self.due:
+            check_batches(self, script)
 
     def _differences(self, script: str, said: dict[str, str]) -> list[str]:
         """Every record that differs from what we remember, judged; answers their ids."""
         tasks, ghosts = self.world.backend.model.tasks, self.memory.ghosts
-        changed = []
+        changed, new = [], []
         for task_id, rec in tasks.items():
             ghost = ghosts.get(task_id)
             if ghost is None:
                 if task_id not in self.exempt:
-                    self._entered(script, task_id, rec, said)
-                    changed.append(task_id)
+                    new.append((task_id, rec))
             elif (
                 rec.state != ghost.state
                 or rec.version != ghost.version
@@ -165,11 +203,19 @@ class Checker(History):
                 changed.append(task_id)
             elif said.get(task_id, rec.state) != rec.state:
                 raise Violation("said-is-done", f"{script} said {task_id} is {said[task_id]}, it is {rec.state}")
+        if self.memory.batches:
+            settle_batches(self)
+        for task_id, rec in new:
+            self._entered(script, task_id, rec, said)
+            changed.append(task_id)
         if len(ghosts) > len(tasks) or any(task_id not in tasks for task_id in ghosts):
             changed += [task_id for task_id in list(ghosts) if task_id not in tasks and self._vanished(script, task_id)]
         return changed
 
     def _entered(self, script: str, task_id: str, rec: Rec, said: dict[str, str]) -> None:
+        if task_id in self.due:
+            self.due.discard(task_id)
+            self.offered[task_id] = self.world.subs[task_id]
         if (None, BY_WORD[rec.state]) not in MOVES[script].pairs or task_id not in self.offered:
             raise Violation("legal-moves", f"{task_id} appeared as {rec.state} in {script}")
         if script == "submit" and task_id not in said:
@@ -193,7 +239,7 @@ class Checker(History):
 
     def _moved(self, script: str, task_id: str, rec: Rec, ghost: Ghost, said: dict[str, str]) -> None:
         old, new = ghost.state, rec.state
-        same = old == new and script == "cancel" and said.get(task_id) == "running"
+        same = old == new and script in {"cancel", "cancel_batch"} and said.get(task_id) == "running"
         if not same and (BY_WORD[old], BY_WORD[new]) not in MOVES[script].pairs:
             raise Violation("legal-moves", f"{task_id} went from {old} to {new} in {script}")
         if task_id in said:
@@ -264,7 +310,7 @@ def _commit_ids(args: tuple[Any, ...]) -> list[str]:
     ids, a = [], 3
     for _ in range(int(args[2])):
         ids.append(str(args[a]))
-        a += 5 + 10 * int(args[a + 4])
+        a += 5 + ITEM * int(args[a + 4])
     return ids
 
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from proof.checker.timetable_ghost import GhostTimetable
 from relier.ledger.defaults import DEAD_TTL_MS, PRIORITY_STEP_US, RESULT_TTL_MS
+from relier.ledger.limit_records import LimitNumbers
 from relier.ledger.records import Submission
 
 LIVE = frozenset({"scheduled", "queued", "running"})
@@ -50,6 +52,7 @@ class Ghost:
     reason: str = ""
     replayed: str = ""
     keeps: bool = False  # its place, while it is scheduled
+    waits_for_rate: bool = False  # or did when it was last scheduled
     since: dict[str, str] = field(default_factory=dict)  # put back for one reason since then (TIME, ms)
 
     def line_up(self, at_us: int) -> None:
@@ -58,7 +61,7 @@ class Ghost:
     def goes_on_as(self, other: Submission) -> None:
         """Another task under the same id: the key stays, with its time, and so does what tells a repeated push."""
         old = self.sub
-        self.sub = replace(other, key=old.key, key_ttl_ms=old.key_ttl_ms, nonce=old.nonce)
+        self.sub = replace(other, key=old.key, key_ttl_ms=old.key_ttl_ms, nonce=old.nonce, limits=old.limits)
         self.payload = other.payload
 
     def end(self, state: str, now: int) -> None:
@@ -85,6 +88,21 @@ class GhostBoot:
     lost: bool = False
     ran: int = 0
     lanes: dict[str, tuple[int, dict[str, int]]] = field(default_factory=dict)
+    role: str = "worker"
+    order: str = ""  # what it must be told with its next heartbeat
+
+    @property
+    def helps(self) -> bool:
+        return self.role != "worker"
+
+
+@dataclass(slots=True)
+class GhostClock:
+    """What measures the leases of workers, or of helpers."""
+
+    last_tick: int | None = None
+    clamp: int = 0
+    grace: int = 0  # virtual µs until which nobody may be declared lost
 
 
 @dataclass(slots=True)
@@ -100,6 +118,63 @@ class GhostHold:
 
 
 @dataclass(slots=True)
+class GhostStrand:
+    """One member of a batch from its first link on: the link it is at, its outcome, and what that link was given."""
+
+    at: int
+    outcome: str = ""
+    value: bytes = b""
+    given: bytes | None = None
+
+
+@dataclass(slots=True)
+class GhostBatch:
+    """One batch as its history says it must be. Its strands by their names in the schedule's plan (flows.py)."""
+
+    id: str
+    open: bool
+    lease_end: int = 0
+    stopped: bool = False
+    abandoned: bool = False
+    ended: int | None = None
+    fired: set[str] = field(default_factory=set)
+    strands: dict[str, GhostStrand] = field(default_factory=dict)
+
+    def count(self, outcome: str) -> int:
+        return sum(1 for strand in self.strands.values() if strand.outcome == outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenEntry:
+    """One entry of a stream of events, under a number of the checker's own."""
+
+    id: str
+    serial: int
+    last: int
+    changes: int
+
+
+@dataclass(slots=True)
+class EventMemory:
+    """What events told so far."""
+
+    log: dict[str, list[WrittenEntry]] = field(default_factory=dict)  # topic -> all entries, trimmed ones as well
+    trimmed: dict[str, int] = field(default_factory=dict)
+    tasks: dict[str, tuple[str, int, str]] = field(default_factory=dict)  # id -> state, version, owner
+    batches: dict[str, tuple[str, bool, bool]] = field(default_factory=dict)  # id -> state, stopped, abandoned
+    schedules: dict[str, tuple[str, int]] = field(default_factory=dict)  # name -> state, version
+    cluster: dict[tuple[str, str], str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class OutcomeMemory:
+    """What was counted so far."""
+
+    since: dict[str, int] = field(default_factory=dict)  # id -> when it came into its present state (ms)
+    hashes: dict[str, dict[str, int]] = field(default_factory=dict)  # as after the last call
+
+
+@dataclass(slots=True)
 class Memory:
     """All that a rollback of the store takes back from the checker as well."""
 
@@ -111,15 +186,23 @@ class Memory:
     entered: int = 0  # submitted + replayed
     ended: int = 0
     holds: dict[str, GhostHold] = field(default_factory=dict)
+    timetables: dict[str, GhostTimetable] = field(default_factory=dict)  # the schedules of users
+    removed_fired: int = 0  # the latest time that a removed one of these had fired
+    occurrences: set[tuple[str, int]] = field(default_factory=set)  # (timetable, intended time) that ran
     tat: dict[str, int] = field(default_factory=dict)  # limit -> when it is idle (µs)
     admitted: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    limit_set: dict[str, tuple[LimitNumbers, int]] = field(default_factory=dict)  # by an operator, and its version
+    paced: dict[str, int] = field(default_factory=dict)  # limit key -> when its rate is idle (µs)
     ledger_now: int = 0
-    last_tick: int | None = None
-    clamp: int = 0
-    grace: int = 0  # virtual µs until which nobody may be declared lost
+    workers_clock: tuple[int, int, int, int] | None = None  # as the store kept it after the last call
+    clock: GhostClock = field(default_factory=GhostClock)
+    helper_clock: GhostClock = field(default_factory=GhostClock)
     accepted: set[str] = field(default_factory=set)
     born: str = ""  # the birth mark
+    batches: dict[str, GhostBatch] = field(default_factory=dict)
     emptied: bool = False  # somebody came who remembers another mark
+    events: EventMemory = field(default_factory=EventMemory)
+    outcomes: OutcomeMemory = field(default_factory=OutcomeMemory)
 
     def held(self, boot: str) -> list[str]:
         return [i for i, ghost in self.ghosts.items() if ghost.state == "running" and ghost.owner == boot]

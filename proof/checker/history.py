@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from proof.checker import replies
+from proof.checker import limits, replies
+from proof.checker.batches import member_ended, member_entered, member_replayed
 from proof.checker.ghost import LIVE, Ghost, GhostBoot, Memory, Violation
 from proof.model.state import Rec
 from relier.ledger.defaults import MAX_RESURRECTIONS, REVIVED_US
 from relier.ledger.records import Lease, Submission
-from relier.store.call import Call
+from relier.store.call import Call, Durability
 
 if TYPE_CHECKING:
     from proof.simulator.world import World
@@ -31,6 +32,8 @@ class History:
         self.highest: dict[str, int] = {}  # id -> the highest fence ever issued: no rollback takes it back
         self.latest_us = 0
         self.marks: set[str] = set()  # all birth marks there ever were
+        self.table_versions: dict[str, int] = {}  # timetable -> its highest version: no rollback takes it back
+        self.durable_tables: dict[str, tuple[int, Durability]] = {}  # timetable -> version acknowledged, level
         # of the call being judged
         self.args: tuple[Any, ...] = ()
         self.offered: dict[str, Submission | None] = {}
@@ -39,15 +42,19 @@ class History:
         self.fallen: dict[str, GhostBoot] = {}
         self.repeated_claim = False
         self.handed = 0
+        self.paced_before: dict[str, int] = {}  # when each rate was idle before the claim
         self.named: set[str] = set()  # tasks that some end of this call has a part for, taken or not
         self.parts: dict[str, list[tuple[int, str, bytes]]] = {}  # of tasks that enter: size, part, value
         self.joined: set[str] = set()  # tasks that wait no more
+        self.due: set[str] = set()  # tasks that must enter, because a member of a batch ended
+        self.returned: dict[str, bytes] = {}  # what tasks ended with
 
     def told(self, call: Call[Any], raw: Any) -> dict[str, str]:
         """What the reply says has changed: id -> its new state. Every verdict is compared with the history's."""
         self.args = call.args
         self.offered, self.runs, self.claimed, self.fallen = {}, {}, {}, {}
         self.named, self.parts, self.joined = set(), {}, set()
+        self.due, self.returned = set(), {}
         hear = replies.OF.get(call.script)
         return hear(self, raw) if hear else {}
 
@@ -77,50 +84,18 @@ class History:
                 "effects-are-recorded", f"{task_id} ended in {move} under {fence} with an effect unrecorded"
             )
 
-    # --- boots and time ------------------------------------------------------------------------------------------
+    # --- what waits ---------------------------------------------------------------------------------------------
 
-    def tick(self, interval: int | None = None) -> None:
-        """A gap too long for a pause between two ticks begins a grace, in which nobody may be declared lost."""
-        memory = self.memory
-        gap = 0 if memory.last_tick is None else self.time_ms - memory.last_tick
-        if interval is not None and gap > max(memory.clamp, 2 * interval):
-            memory.grace = self.world.now + 2 * memory.clamp * 1000
-        memory.last_tick = self.time_ms
+    def _is_ready(self, task_id: str, ghost: Ghost) -> bool:
+        """Whether it is in its queue, and not behind a limit."""
+        return not ghost.sub.limits or task_id in self.world.backend.model.ready.get(ghost.sub.queue, {})
 
-    def reclamp(self) -> None:
-        if self.memory.boots:
-            self.memory.clamp = (min(boot.lease for boot in self.memory.boots.values()) + 1) // 2
-
-    def jumped(self, delta_us: int) -> None:
-        """The store's TIME moved by itself. What is too far for a pause costs nothing, the rest a clamp at the most."""
-        clamp = self.memory.clamp
-        cost = min(max(delta_us, 0) // 1000 + 1, clamp)
-        if delta_us > 1000 * max(clamp, 2 * self.world.profile.sweep[1]):
-            cost = 0
-        self.memory.grace -= cost * 1000
-        for boot in self.memory.boots.values():
-            boot.credit += cost
-
-    def declare(self, name: str, named: str) -> None:
-        """A boot was declared lost: was it?"""
-        boot = self.memory.boots[name]
-        boot.lost, boot.ran = True, len(self.memory.held(name))
-        if name == named:
-            return
-        silent_for = (self.world.now - boot.seen) // 1000 + boot.credit
-        if silent_for + 2 < boot.lease:
-            raise Violation("live-lease-not-stolen", f"{name} was declared lost after {silent_for} of {boot.lease} ms")
-        if self.world.now + 2000 < self.memory.grace:
-            raise Violation(
-                "grace-after-outage", f"{name} was declared lost {self.world.now} before {self.memory.grace}"
-            )
-        if self.world.profile.flap and self.world.faults.is_healthy(name):
-            raise Violation("healthy-survives-flapping", f"{name} was declared lost after {silent_for} ms")
-
-    def _revived_waiting(self) -> dict[str, int]:
+    def _revived_waiting(self, *, limited: bool = True) -> dict[str, int]:
         waiting: dict[str, int] = {}
-        for ghost in self.memory.ghosts.values():
-            if ghost.state == "queued" and ghost.order <= 0:
+        for task_id, ghost in self.memory.ghosts.items():
+            if ghost.sub.limits and not limited:
+                continue
+            if ghost.state == "queued" and ghost.order <= 0 and self._is_ready(task_id, ghost):
                 waiting[ghost.sub.queue] = waiting.get(ghost.sub.queue, 0) + 1
         return waiting
 
@@ -136,6 +111,7 @@ class History:
         expires = now + sub.expires_in_ms if sub.expires_in_ms else sub.expires_at_ms
         ghost = Ghost(sub, "scheduled" if due > now else "queued", rec.at, 0, due, expires, sub.payload)
         self.memory.entered += 1
+        member_entered(self, task_id)
         if rec.state == "cancelled":
             # Replaced by another one of the same call.
             self.silent("submit", task_id, ghost, "cancelled")
@@ -168,6 +144,7 @@ class History:
         if ghost.state not in LIVE and was in LIVE:
             ghost.end(ghost.state, self.time_ms)
             self.memory.ended += 1
+            member_ended(self, task_id, ghost.state)
 
     def resurrect(self, ghost: Ghost, alone: bool) -> None:
         if ghost.asked:
@@ -196,9 +173,11 @@ class History:
         expired = ghost.fence == 0 and 0 < ghost.expires <= self.time_ms
         if script == "claim" and new == "cancelled" and expired:
             return
+        if script == "claim" and new == "scheduled" and limits.waits_for_a_rate(self, task_id, ghost):
+            return
         if script == "promote" and (expired if new == "cancelled" else ghost.due <= self.time_ms and not expired):
             return
-        if script in {"submit", "commit", "bury"} and new == "cancelled" and ghost.sub.key:
+        if script in {"submit", "commit", "bury", "fire"} and new == "cancelled" and ghost.sub.key:
             heirs = (sub for i, sub in self.offered.items() if sub and i != task_id and sub.key == ghost.sub.key)
             if any(heir.on_conflict == "replace" for heir in heirs):
                 return
@@ -214,9 +193,9 @@ class History:
         if self.repeated_claim:
             return
         ghosts = self.memory.ghosts
+        limits.check_lane_order(self, said)
         taken = {
-            queue: max((ghosts[i].order for i in said if ghosts[i].sub.queue == queue), default=None)
-            for queue in queues
+            queue: max((ghosts[i].order for i in said if _plain_in(ghosts[i], queue)), default=None) for queue in queues
         }
         full = self.handed >= int(want)
         left_before = False
@@ -225,7 +204,16 @@ class History:
                 continue
             if left_before and taken[queue] is not None:
                 raise Violation("queues-in-order", f"claim {lane} {seq} took from {queue} while an earlier queue waits")
-            waiting = [g.order for g in ghosts.values() if g.state == "queued" and g.sub.queue == queue]
+            there = [
+                g
+                for i, g in ghosts.items()
+                if g.state == "queued" and g.sub.queue == queue and i not in self.offered  # not what this claim entered
+            ]
+            if not full and not self.loose:
+                there = [g for g in there if not (g.sub.limits and limits.may_wait(self, g))]
+            else:
+                there = [g for g in there if not g.sub.limits]
+            waiting = [g.order for g in there]
             if waiting and not full:
                 raise Violation(
                     "claims-what-waits", f"a claim of {want} got {len(said)} and left {len(waiting)} in {queue}"
@@ -244,11 +232,12 @@ class History:
                 raise Violation("dead-boot-owns-nothing", f"{name} was removed and holds {memory.held(name)}")
         if self.loose:
             return
-        waiting = self._revived_waiting()
+        waiting, plain = self._revived_waiting(), self._revived_waiting(limited=False)
         for outcome in raw[0]:
             ghost = memory.ghosts[outcome.decode().split()[0]]
-            if ghost.state == "queued" and waiting[ghost.sub.queue] > deepest:
-                raise Violation("brake-holds", f"{waiting[ghost.sub.queue]} revived wait in {ghost.sub.queue}")
+            # A slot that gets free may bring limited tasks in addition.
+            if ghost.state == "queued" and not ghost.sub.limits and plain[ghost.sub.queue] > deepest:
+                raise Violation("brake-holds", f"{plain[ghost.sub.queue]} revived wait in {ghost.sub.queue}")
         looked = len(raw[0]) + int(raw[1])
         named = str(call.args[3])
         for name, boot in memory.boots.items():
@@ -256,6 +245,10 @@ class History:
                 idle = [i for i in memory.held(name) if waiting.get(memory.ghosts[i].sub.queue, 0) < deepest]
                 if idle:
                     raise Violation("sweep-is-thorough", f"{idle} of {name} were left, {looked} of {most} looked at")
+
+
+def _plain_in(ghost: Ghost, queue: str) -> bool:
+    return ghost.sub.queue == queue and not ghost.sub.limits
 
 
 # --- how each move changes a ghost --------------------------------------------------------------------------------
@@ -290,7 +283,7 @@ def _retry(history: History, task_id: str, ghost: Ghost) -> None:
     if len(history.args) > 7 and not ghost.asked:
         ghost.goes_on_as(history.world.others[history.args[7]])
     ghost.state = "scheduled" if delay else "queued"
-    ghost.due, ghost.keeps = history.time_ms + delay, kind == "quiet"
+    ghost.due, ghost.keeps, ghost.waits_for_rate = history.time_ms + delay, kind == "quiet", False
     ghost.line_up(history.time_us)
     _settled(history, "retry", ghost)
 
@@ -345,6 +338,7 @@ def _replay(history: History, task_id: str, ghost: Ghost) -> None:
         ghost.checkpoint, ghost.mark, ghost.steps = None, (0, 0), {}
     ghost.line_up(history.time_us)
     history.memory.entered += 1
+    member_replayed(history, task_id)
 
 
 def _cancel(history: History, task_id: str, ghost: Ghost) -> None:
@@ -363,4 +357,5 @@ _FOLLOW = {
     "promote": _promote,
     "replay": _replay,
     "cancel": _cancel,
+    "cancel_batch": _cancel,
 }

@@ -1,63 +1,19 @@
-"""The invariants of the state itself: places, expiries, keys, counters, members."""
+"""The invariants of the state itself: places, expiries, keys, counters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from proof.checker.ghost import LIVE, Ghost, Violation, key_until
+from proof.checker.limits import check_limits, lane_of
 from proof.checker.lock_replies import check_holds
+from proof.checker.timetable_replies import check_timetables
 from proof.model.model import Model
 from proof.model.state import Rec
-from relier.store.call import Call
 
 if TYPE_CHECKING:
     from proof.checker.checker import Checker
-
-
-def check_boots(checker: Checker, call: Call[Any], raw: Any) -> None:
-    """Boots leave by retire with empty hands, or are declared lost by revive; nothing else changes who is a member."""
-    boots, known = checker.world.backend.model.boots, checker.memory.boots
-    script = call.script
-    if script not in {"revive", "retire", "register"}:
-        if len(boots) != len(known):
-            raise Violation("members-change-by-rule", f"{sorted(boots)} after {script}, not {sorted(known)}")
-        return
-    named = str(call.args[3]) if script == "revive" else ""
-    for name in list(known):
-        boot = boots.get(name)
-        if boot is not None and (boot.lease_end != 0 or known[name].lost):
-            if known[name].lost and boot.lease_end != 0:
-                raise Violation("lost-boots-stay-lost", f"{name} lives again after {script}")
-            continue
-        _left(checker, script, name, named, raw, removed=boot is None)
-    if len(boots) != len(known):
-        raise Violation("members-change-by-rule", f"{sorted(boots)} after {script}, not {sorted(known)}")
-    if not known and len(checker.fallen) > 1:
-        _last_of_all(checker)
-
-
-def _last_of_all(checker: Checker) -> None:
-    """Whoever leaves last leaves its clamp behind, and in which order a sweep removes boots is its own choice."""
-    clock = checker.world.backend.model.clock
-    if clock is not None and clock[2] in {(boot.lease + 1) // 2 for boot in checker.fallen.values()}:
-        checker.memory.clamp = clock[2]
-
-
-def _left(checker: Checker, script: str, name: str, named: str, raw: Any, *, removed: bool) -> None:
-    known = checker.memory.boots
-    if script == "retire" and removed and name == checker.args[0] and raw[0] == b"ok":
-        if checker.memory.held(name):
-            raise Violation("dead-boot-owns-nothing", f"{name} retired and holds {checker.memory.held(name)}")
-        checker.tick()
-    elif script == "revive":
-        if not known[name].lost:
-            checker.declare(name, named)
-    else:
-        raise Violation("members-change-by-rule", f"{name} left in {script}")
-    if removed:
-        checker.fallen[name] = known.pop(name)
-        checker.reclamp()
 
 
 def check_places(checker: Checker, changed: Iterable[str]) -> None:
@@ -70,6 +26,7 @@ def check_places(checker: Checker, changed: Iterable[str]) -> None:
     if not checker.loose:
         indexes = (model.ready, model.owned, model.ended)
         placed = len(model.due) + sum(len(entries) for index in indexes for entries in index.values())
+        placed += sum(len(waits) for waits in model.lane_waits.values())
         if placed != len(model.tasks):
             raise Violation("in-exactly-one-index", f"{placed} places for {len(model.tasks)} records")
         _check_expiring(model, ghosts)
@@ -116,7 +73,8 @@ def _place(model: Model, task_id: str, rec: Rec, ghost: Ghost) -> tuple[float | 
     if rec.state == "scheduled":
         return model.due.get(task_id), ghost.due
     if rec.state == "queued":
-        return model.ready.get(rec.queue, {}).get(task_id), ghost.order
+        waits = model.lane_waits.get(lane_of(ghost), {}) if ghost.sub.limits else {}
+        return model.ready.get(rec.queue, {}).get(task_id, waits.get(task_id)), ghost.order
     if rec.state == "running":
         return model.owned.get(rec.owner, {}).get(task_id), None
     return model.ended.get(rec.state, {}).get(task_id), ghost.eol
@@ -177,4 +135,6 @@ def check_all(checker: Checker) -> None:
     check_places(checker, list(tasks))
     check_keys(checker)
     check_counts(checker)
+    check_limits(checker)
     check_holds(checker)
+    check_timetables(checker)

@@ -6,9 +6,25 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from proof.checker.admission import heard_submit
+from proof.checker.batches import (
+    heard_cancel_batch,
+    heard_extend_batch,
+    heard_open_batch,
+    heard_reap,
+    heard_seal_batch,
+)
 from proof.checker.birth_marks import heard_get, heard_open
 from proof.checker.ghost import Ghost, GhostBoot, Violation, holds_key
+from proof.checker.limits import check_starts, heard_limit
 from proof.checker.lock_replies import heard_holder, heard_lock
+from proof.checker.members import heard_beat, heard_order, heard_register, heard_sweep
+from proof.checker.timetable_replies import (
+    heard_due,
+    heard_fire,
+    heard_schedule,
+    heard_schedules,
+    heard_unschedule,
+)
 from proof.model.state import ITEM
 
 if TYPE_CHECKING:
@@ -98,12 +114,14 @@ def _bring(history: History, said: Said, task_id: str, brought: tuple[int, str, 
 def _commit(history: History, raw: Any) -> Said:
     args, said, a = history.args, dict[str, str](), 3
     for answer in raw:
-        task_id, fence, _, value, n = args[a : a + 5]
+        task_id, fence, has, value, n = args[a : a + 5]
         verdict = "ok" if answer == b"ok" else answer[0].decode()
         mine = judge(history, task_id, "commit", int(fence), args[1], verdict)
         if mine:
             said[task_id] = "done"
             history.runs[task_id] = (value,)
+            if has == "1":
+                history.returned[task_id] = value
         _follow(history, said, a + 5, n, value, ok=_ends(history, task_id, verdict, mine))
         a += 5 + ITEM * n
     return said
@@ -151,6 +169,10 @@ def _claim(history: History, raw: Any) -> Said:
         raise Violation("lost-boots-stay-lost", f"a claim of {name} was told {status}")
     if boot is None or boot.lost:
         return {}
+    if boot.helps != (status == "role"):
+        raise Violation("only-workers-claim", f"a claim of {name}, a {boot.role}, was told {status}")
+    if boot.helps:
+        return {}
     last, before = boot.lanes.get(lane, (0, {}))
     if status == "old" or seq < last:
         if status != "old" or seq >= last:
@@ -175,6 +197,7 @@ def _taken(history: History, boot: GhostBoot, got: dict[str, Any], queues: list[
             _handed_over(history, task_id, item, queues)
     if got:
         boot.lanes[lane] = (seq, dict(history.claimed))
+    check_starts(history, dict.fromkeys(history.claimed, "running"))
     return dict.fromkeys(history.claimed, "running")
 
 
@@ -208,43 +231,11 @@ def _handed_over(history: History, task_id: str, item: Any, queues: list[str]) -
     history.claimed[task_id] = fence
 
 
-# --- boots ---------------------------------------------------------------------------------------------------------
-
-
-def _register(history: History, raw: Any) -> Said:
-    name, lease, _ = history.args
-    history.tick()
-    boot = history.memory.boots.get(name)
-    if (boot is not None and boot.lost) != (raw == b"gone"):
-        raise Violation("lost-boots-stay-lost", f"register of {name} was told {raw}")
-    if boot is None:
-        history.memory.boots[name] = GhostBoot(lease, history.world.now)
-    elif not boot.lost:
-        boot.lease, boot.seen, boot.credit = lease, history.world.now, 0
-    history.reclamp()
-    return {}
-
-
-def _beat(history: History, raw: Any) -> Said:
-    name = history.args[0]
-    history.tick(int(history.args[1]) // 4)
-    boot = history.memory.boots.get(name)
-    if boot is None or boot.lost:
-        if raw[0] != b"gone":
-            raise Violation("lost-boots-stay-lost", f"a beat of {name} was accepted")
-        return {}
-    if raw[0] != b"ok":
-        raise Violation("live-lease-not-stolen", f"a beat of {name}, which nobody declared lost, was refused")
-    boot.seen, boot.credit = history.world.now, 0
-    ghosts = history.memory.ghosts
-    asked = {f"{i} {ghosts[i].fence}" for i in history.memory.held(name) if ghosts[i].asked}
-    if not history.loose and asked != {item.decode() for item in raw[2]}:
-        raise Violation("cancel-reaches-its-owner", f"{name} was asked {raw[2]}, not {asked}")
-    return {}
+# --- sweeps --------------------------------------------------------------------------------------------------------
 
 
 def _revive(history: History, raw: Any) -> Said:
-    history.tick(None if history.args[3] else int(history.args[2]))
+    heard_sweep(history)
     outcomes = (outcome.decode().rsplit(" ", 1) for outcome in raw[0])
     return {outcome[0]: outcome[1] for outcome in outcomes}
 
@@ -316,8 +307,9 @@ OF: dict[str, Callable[[History, Any], Said]] = {
     "step": _step,
     "progress": _progress,
     "claim": _claim,
-    "register": _register,
-    "beat": _beat,
+    "register": heard_register,
+    "beat": heard_beat,
+    "order": heard_order,
     "revive": _revive,
     "owned": _owned,
     "cancel": lambda history, raw: _operate(history, raw, "cancel"),
@@ -325,6 +317,17 @@ OF: dict[str, Callable[[History, Any], Said]] = {
     "replay": _replay,
     "pause": lambda history, raw: _pause(history, raw, True),
     "resume": lambda history, raw: _pause(history, raw, False),
+    "limit": heard_limit,
+    "promote": heard_due,
+    "schedule": heard_schedule,
+    "fire": heard_fire,
+    "unschedule": heard_unschedule,
+    "schedules": heard_schedules,
+    "reap": heard_reap,
+    "open_batch": heard_open_batch,
+    "extend_batch": heard_extend_batch,
+    "seal_batch": heard_seal_batch,
+    "cancel_batch": heard_cancel_batch,
     "lock": heard_lock,
     "renew": lambda history, raw: heard_holder(history, raw, "renew"),
     "conclude": lambda history, raw: heard_holder(history, raw, "conclude"),

@@ -1,26 +1,34 @@
-"""Calls without sense: every move with arguments from a small pool, right and wrong ones, old and new.
+"""Random calls: every move with arguments from a small pool, valid and invalid, current and outdated.
 
-No actor's logic stands behind them, so they reach corners that orderly workers never do. `calls` looks at the model to
-find ids, fences and versions that exist, as often as it makes up others.
+The calls follow no actor's logic, so they reach cases that well-behaved workers never do. `calls` looks at the model to
+find ids, fences and versions that exist, and makes up others as often.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from msgspec.structs import replace
 
+from proof.differential.fuzz_events import EventFuzzer
+from proof.differential.fuzz_members import MemberFuzzer
+from proof.differential.fuzz_outcomes import OutcomeFuzzer
+from proof.differential.fuzz_repair import RepairFuzzer
+from proof.differential.fuzz_timetables import TimetableFuzzer
 from proof.model.model import Model
+from proof.simulator.damage import Damage
 from relier.ledger.ledger import Ledger
-from relier.ledger.records import Admission, Join, Lease, Limit, Submission, short_key
+from relier.ledger.limit_records import LimitNumbers, RunLimit
+from relier.ledger.records import Admission, AdmissionLimit, Join, Lease, Submission, short_key
 from relier.settings import Settings
 from relier.store.call import Call, Durability
 
 IDS = [f"t{n}" for n in range(8)]
 MEMBERS = [f"m{n}" for n in range(40)]
 PLAIN = [f"p{n}" for n in range(6)]
+LIMITED = [f"x{n}" for n in range(30)]
 JOINS = ["t0", "j0", "j1", "j2", "j3"]
 BOOTS = [f"b{n}" for n in range(4)]
 QUEUES = ["alpha", "beta"]
@@ -42,7 +50,7 @@ class Fuzzer:
 
     def submission(self, task_id: str = "") -> Submission:
         rng = self.rng
-        if rng.random() < 0.4:  # nothing but what every task has: the scripts' shortest paths
+        if rng.random() < 0.4:  # nothing but what every task has: the scripts' shortcuts
             plain = rng.randbytes(rng.choice([0, 3, 2000]))
             return Submission(id=task_id or rng.choice(IDS), name="app.plain", payload=plain, queue=rng.choice(QUEUES))
         on_lost: Literal["retry", "bury", "hold"] = rng.choice(["retry", "retry", "retry", "bury", "hold"])
@@ -64,10 +72,23 @@ class Fuzzer:
             dead_ttl_ms=rng.choice([None, 1_000]),
             tomb_ttl_ms=rng.choice([None, None, 5_000]),
             durability=rng.choice(list(Durability)),
+            limits=self.some_limits() if rng.random() < 0.1 else (),
         )
 
+    def some_limits(self) -> tuple[RunLimit, ...]:
+        """Return one or two limits, on a few keys, with numbers that are often reached."""
+        rng = self.rng
+        numbers = [
+            LimitNumbers(1),
+            LimitNumbers(2),
+            LimitNumbers(0, 700_000, 700_000),
+            LimitNumbers(2, 400_000, 800_000),
+        ]
+        keys = rng.sample(["tenant:1", "tenant:2", "api"], rng.choice([1, 1, 2]))
+        return tuple(RunLimit(key.partition(":")[0], key, rng.choice(numbers)) for key in keys)
+
     def lease(self) -> Lease:
-        """Mostly the lease of something that runs; else an old, a foreign or a made-up one."""
+        """Return a lease: mostly that of a running attempt, otherwise an old, a foreign or a made-up one."""
         rng = self.rng
         running = [(i, rec) for i, rec in self.model.tasks.items() if rec.state == "running"]
         pool = running if running and rng.random() < 0.8 else list(self.model.tasks.items())
@@ -83,15 +104,15 @@ class Fuzzer:
         return [first, *(lease for lease in (self.lease() for _ in range(3)) if lease.worker_id == first.worker_id)]
 
     def some_id(self, state: str = "") -> tuple[str, int]:
-        """An id, mostly of a task in that state, and mostly its version."""
+        """Return an id, mostly of a task in that state, and mostly its version."""
         ids = [i for i, rec in self.model.tasks.items() if rec.state == state]
         task_id = self.rng.choice(ids if ids and self.rng.random() < 0.7 else list(self.model.tasks) or IDS)
         rec = self.model.tasks.get(task_id)
         return task_id, (rec.version if rec else 1) + self.rng.choice([0, 0, 0, 0, 1, -1])
 
     def submit(self) -> Call[Any]:
-        rng, limit = self.rng, Limit.per_window("l", 4, 2_000)
-        if rng.random() < 0.1:  # one plain task, which has a way of its own through the script
+        rng, limit = self.rng, AdmissionLimit.per_window("l", 4, 2_000)
+        if rng.random() < 0.1:  # one plain task, for which the script has a shortcut
             plain = Submission(id=rng.choice(IDS), name="plain", payload=b"plain")
             return self.ledger.submit([plain], Admission((limit.weighing(2),), rng.choice([0, 0, 3])))
         limits = (limit,) if rng.random() < 0.2 else ()
@@ -136,7 +157,7 @@ class Fuzzer:
         return [self.join() if rng.random() < 0.5 else self.submission() for _ in range(rng.choice([0, 0, 2]))]
 
     def join(self) -> Submission:
-        """A part for a task that waits for some, or for one that never did. Its deadline may be over."""
+        """Return a part for a task that waits for parts, or for one that never did. Its deadline may have passed."""
         rng = self.rng
         task_id = rng.choice(JOINS) if rng.random() < 0.9 else self.some_id("dead")[0]
         plain = replace(self.submission(task_id), key="", nonce="", queue=rng.choice([*QUEUES, "joins"]))
@@ -204,7 +225,8 @@ class Fuzzer:
         return self.ledger.owned(self.rng.choice(BOOTS))
 
     def holder(self) -> Lease | str:
-        """Mostly an attempt, often another one of a task that holds a lock; else somebody outside any."""
+        """Return a holder: mostly an attempt, often another attempt of a task that holds a lock, otherwise a process
+        outside tasks."""
         rng = self.rng
         held = [hold for hold in self.model.holds.values() if hold.task_id != "-"]
         if held and rng.random() < 0.4:
@@ -229,49 +251,85 @@ class Fuzzer:
         return self.ledger.unlock(*self.some_hold())
 
     def some_hold(self) -> tuple[str, str]:
-        """A key, and mostly the token that holds it."""
+        """Return a key, and mostly the token that holds it."""
         key = self.rng.choice(LOCKS)
         hold = self.model.holds.get(short_key(key))
         return key, hold.token if hold is not None and self.rng.random() < 0.6 else self.rng.choice(TOKENS)
 
     def members(self) -> Call[Any]:
-        """Plain tasks, mostly new: whatever follows needs something to follow from."""
+        """Return plain tasks, mostly new ones, so that follow-ups have something to follow."""
         fresh = [task_id for task_id in MEMBERS if task_id not in self.model.tasks] or MEMBERS
         some = self.rng.sample(fresh, min(3, len(fresh)))
         return self.ledger.submit([Submission(id=i, name="app.part", payload=b"", queue=QUEUES[0]) for i in some])
 
     def take(self) -> Call[Any]:
-        """A claim that mostly gets something."""
+        """Make a claim that mostly gets something."""
         return self.ledger.claim(*self.turn(), QUEUES, 3, rung=False)
 
     def turn(self) -> tuple[str, int]:
-        """A boot that is alive, if one is, and the number of its next claim."""
+        """Return a live worker id, if there is one, and the number of its next claim."""
         boot = self.rng.choice([name for name, boot in self.model.boots.items() if boot.lease_end] or BOOTS)
         lanes = self.model.boots[boot].lanes.values() if boot in self.model.boots else ()
         return boot, 1 + max((seq for seq, _ in lanes), default=0)
 
     def offer(self) -> Call[Any]:
-        """One plain task under a limit that is often reached."""
+        """Submit one plain task under a limit that is often reached, or to a queue that is often full."""
+        if self.rng.random() < 0.2:
+            deep = Submission(id=self.rng.choice(PLAIN), name="plain", payload=b"plain", queue="limited")
+            return self.ledger.submit([deep], Admission(max_depth=self.rng.choice([2, 5])))
         plain = Submission(id=self.rng.choice(PLAIN), name="plain", payload=b"plain", queue="plain")
-        return self.ledger.submit([plain], Admission((Limit.per_window("plain", 3, 2_000),)))
+        return self.ledger.submit([plain], Admission((AdmissionLimit.per_window("plain", 3, 2_000),)))
 
     def grab(self) -> Call[Any]:
-        """A claim of one from one queue."""
+        """Claim one task from one queue."""
         return self.ledger.claim(*self.turn(), ["plain"], 1, rung=False)
 
     def bring(self) -> Call[Any]:
-        """The end of something that runs brings a part."""
+        """End a running task, which delivers a part."""
         lease, joins = self.lease(), [self.join() for _ in range(self.rng.choice([1, 1, 2]))]
         if self.rng.random() < 0.4:
             return self.ledger.bury(lease, "ValueError", "{}", joins, self.rng.randbytes(2))
         return self.ledger.commit([(lease, self.rng.choice([None, self.rng.randbytes(2)]), joins)])
 
+    def crowd(self) -> Call[Any]:
+        """Submit limited tasks, mostly new ones."""
+        rng = self.rng
+        fresh = [task_id for task_id in LIMITED if task_id not in self.model.tasks] or LIMITED
+        made = [self.submission(task_id) for task_id in rng.sample(fresh, min(4, len(fresh)))]
+        queue = rng.choice(["limited", "limited", "other"])
+        subs = [replace(sub, queue=queue, key="", limits=self.some_limits()) for sub in made]
+        return self.ledger.submit(subs)
+
+    def admit(self) -> Call[Any]:
+        """Claim from the queues of limited tasks."""
+        return self.ledger.claim(*self.turn(), ["limited", "other"], self.rng.choice([1, 3, 9]), rung=False)
+
+    def limit(self) -> Call[Any]:
+        name = self.rng.choice(["tenant", "tenant:1", "api"])
+        version = self.model.limits.get(name, (0, 0, 0, 0))[3] + self.rng.choice([0, 0, 0, 1])
+        return self.ledger.limit(name, version, self.rng.choice([None, LimitNumbers(1), LimitNumbers(5)]))
+
+    def limits(self) -> Call[Any]:
+        return self.ledger.limits()
+
+    def lanes(self) -> Call[Any]:
+        return self.ledger.lanes(self.rng.choice(["", "limited", "other"]))
+
+    def drop(self) -> Call[Any]:
+        """Cancel a task that waits behind a limit, as an operator."""
+        waiting = [
+            i for i, rec in self.model.tasks.items() if "l" in rec.flags and rec.state in {"queued", "scheduled"}
+        ]
+        task_id = self.rng.choice(waiting or list(self.model.tasks) or IDS)
+        rec = self.model.tasks.get(task_id)
+        return self.ledger.cancel(task_id, rec.version if rec else 1)
+
     def stop(self) -> Call[Any]:
-        """A person wants something that runs to end."""
+        """Ask a running task to end, as an operator."""
         return self.ledger.cancel(*self.some_id("running"))
 
     def again(self) -> Call[Any]:
-        """Something sent before, once more: a lost reply, or a request that arrives late."""
+        """Send an earlier call again: its reply was lost, or the request arrives late."""
         return self.rng.choice(self.kept) if self.kept else self.get()
 
     def pick(self) -> Call[Any]:
@@ -305,19 +363,59 @@ class Fuzzer:
         moves = (self.offer, self.offer, self.grab, self.commit, self.discard, self.again)
         return self.keep(self.rng.choice(moves)())
 
+    def pick_limited(self) -> Call[Any]:
+        often = (self.crowd, self.admit, self.admit, self.commit, self.commit, self.promote)
+        reads = (self.limits, self.lanes)
+        seldom = (self.limit, *reads, self.drop, self.release, self.retry, self.bury, self.reap, self.again)
+        return self.keep(self.rng.choice(often if self.rng.random() < 0.7 else seldom)())
+
     def keep(self, call: Call[Any]) -> Call[Any]:
         self.kept = [*self.kept[-20:], call]
         return call
 
 
-def calls(rng: random.Random, model: Model, steps: int) -> Iterator[Call[Any] | None]:
-    """A stream of calls, the model's time moving on between them; None: the store gets full, or empty again.
+class PicksBatches(Protocol):
+    """Return a stream of calls on batches. It is in fuzz_batches.py, which builds on this file."""
 
-    Locks and tasks do not meet, but for boots and leases, so locks are a second stream beside the first; the third
-    brings enough that ends well for something to follow from it, the fourth goes the scripts' shortest ways.
+    rng: random.Random
+
+    def __init__(self, rng: random.Random, model: Model) -> None: ...
+    def pick_batch(self) -> Call[Any]: ...
+
+
+def calls(
+    rng: random.Random, model: Model, steps: int, of_batches: type[PicksBatches] | None = None
+) -> Iterator[Call[Any] | Damage | None]:
+    """Yield a stream of calls, while the model's time moves between them. None: the store becomes full, or has room
+    again. A damage is done by hand, and the next call repairs it.
+
+    Locks and tasks share only worker ids and leases, so locks are a second stream. The third stream makes enough tasks
+    succeed for follow-ups, the fourth takes the scripts' shortcuts, the fifth fills the limits, the sixth is users'
+    schedules, the seventh nodes of several roles, the eighth reads events, the ninth is workflows, and the tenth
+    damages keys and repairs them.
     """
     fuzzer, locks = Fuzzer(rng, model), Fuzzer(random.Random(rng.random()), model)
     parts, plain = Fuzzer(random.Random(rng.random()), model), Fuzzer(random.Random(rng.random()), model)
+    limited = Fuzzer(random.Random(rng.random()), model)
+    tables = TimetableFuzzer(random.Random(rng.random()), model)
+    nodes = MemberFuzzer(random.Random(rng.random()), model)
+    streams: list[tuple[float, random.Random, Callable[[], Call[Any]]]] = [
+        (0.25, locks.rng, locks.pick_lock),
+        (0.4, parts.rng, parts.pick_part),
+        (0.3, plain.rng, plain.pick_plain),
+        (0.5, limited.rng, limited.pick_limited),
+        (0.4, tables.rng, tables.pick),
+        (0.4, nodes.rng, nodes.pick),
+    ]
+    word = rng.random()
+    events = EventFuzzer(random.Random(f"events {word}"), model)
+    streams.append((0.4, events.rng, events.pick))
+    outcomes = OutcomeFuzzer(random.Random(f"outcomes {word}"), model)
+    streams.append((0.1, outcomes.rng, outcomes.pick))
+    if of_batches:
+        batches = of_batches(random.Random(rng.random()), model)
+        streams.append((0.6, batches.rng, batches.pick_batch))
+    repairs = RepairFuzzer(random.Random(f"repairs {rng.random()}"), model)
     yield fuzzer.ledger.open(fresh="first")
     for boot in BOOTS[:2]:
         yield fuzzer.ledger.register(boot, LEASE_MS)
@@ -326,11 +424,10 @@ def calls(rng: random.Random, model: Model, steps: int) -> Iterator[Call[Any] | 
         if rng.random() < 0.02:
             yield None
         yield fuzzer.pick()
-        if locks.rng.random() < 0.3:
-            yield locks.pick_lock()
-        while parts.rng.random() < 0.4:
-            yield parts.pick_part()
-        while plain.rng.random() < 0.3:
-            yield plain.pick_plain()
+        for chance, rng_of, pick in streams:
+            while rng_of.random() < chance:
+                yield pick()
+        if repairs.rng.random() < 0.2:
+            yield from repairs.pick()
     for remembered in ("", model.born, "before", "long-before"):
         yield fuzzer.ledger.open(remembered, "later")

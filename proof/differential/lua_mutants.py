@@ -1,37 +1,18 @@
 """Seeded bugs in the real scripts, as data: in `file`, `old` becomes `new`. The differential harness must notice each.
 
-`text_of` builds the file with the bug in it, for `load_scripts(**{keyword: text})`; one that no longer fits is refused.
+`text_of` returns the file with the bug, for `load_scripts(**{keyword: text})`. It refuses a bug whose `old` text no
+longer exists.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-
-import relier.ledger.ledger
-
-LUA = Path(relier.ledger.ledger.__file__).parent / "lua"
-
-
-@dataclass(frozen=True, slots=True)
-class LuaMutant:
-    """One bug. `file` is the script's name without its ending, `lib/<name>` for a library."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-
-    @property
-    def keyword(self) -> str:
-        return self.file.replace("/", "__")
-
-    def text_of(self) -> str:
-        text = (LUA / f"{self.file}.lua").read_text(encoding="utf-8")
-        if self.old not in text:
-            raise LookupError(f"{self.file}.lua does not hold {self.old!r} any more: mutant {self.name} needs another")
-        return text.replace(self.old, self.new, 1)
-
+from proof.differential.lua_batch_mutants import BATCH_MUTANTS
+from proof.differential.lua_event_mutants import EVENT_MUTANTS
+from proof.differential.lua_member_mutants import MEMBER_MUTANTS
+from proof.differential.lua_mutant import LuaMutant
+from proof.differential.lua_mutants_timetables import TIMETABLE_MUTANTS
+from proof.differential.lua_outcome_mutants import OUTCOME_MUTANTS
+from proof.differential.lua_repair_mutants import REPAIR_MUTANTS
 
 LUA_MUTANTS: tuple[LuaMutant, ...] = (
     LuaMutant(
@@ -74,8 +55,8 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
     LuaMutant("expires_not_listed", "lib/enter", "redis.call('ZADD', EXPIRING, expires, id)", ""),
     LuaMutant("begun_stays_listed", "claim", "redis.call('ZREM', EXPIRING, id)", ""),
     LuaMutant("ended_stays_listed", "lib/loose_ends", "redis.call('ZREM', EXPIRING, id)", ""),
-    LuaMutant("expired_stays_queued", "promote", "redis.call('ZREM', READY .. r.queue, id)", ""),
-    LuaMutant("expired_stays_due", "promote", "    redis.call('ZREM', DUE, id)\n    finish", "    finish"),
+    LuaMutant("waiting_stays_queued", "lib/place", "redis.call('ZREM', READY .. r.queue, id)", ""),
+    LuaMutant("expired_stays_due", "promote", "    redis.call('ZREM', DUE, id)\n    displace", "    displace"),
     LuaMutant(
         "late_entry_ends_anything", "promote", "or r.state == 'scheduled') and expired(r)", "or r.state == 'running')"
     ),
@@ -93,7 +74,7 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
     LuaMutant("own_pauses_begin_a_grace", "lib/clock", "gap > 2 * interval", "gap > clamp"),
     LuaMutant("slow_sweeper_stands_still", "lib/clock", "t = t + clamp", "t = t + 0"),
     LuaMutant("long_lease_hurries", "lib/clock", "elseif sweeps then", "elseif interval then"),
-    LuaMutant("beats_begin_no_grace", "beat", "tick(math.floor(ARGV[2] / 4))", "tick()"),
+    LuaMutant("beats_begin_no_grace", "beat", "or tick(interval)", "or tick()"),
     LuaMutant("newcomer_begins_a_grace", "register", "tick()", "tick(0)"),
     LuaMutant("supervisor_begins_a_grace", "revive", "sweeps and tonumber(ARGV[3])", "tonumber(ARGV[3])"),
     LuaMutant(
@@ -164,9 +145,7 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
     LuaMutant("short_submit_over_a_limit", "lib/submit_one", "if wait > 0 then", "if false then"),
     LuaMutant("short_refusal_of_what_is_here", "lib/submit_one", "redis.call('EXISTS', TASK .. id) == 0", "true"),
     LuaMutant("short_refusal_too_short", "lib/submit_one", "string.format('%.0f', wait)", "'1'"),
-    LuaMutant(
-        "short_submit_over_the_depth", "lib/submit_one", "redis.call('ZCARD', index) < tonumber(ARGV[2])", "true"
-    ),
+    LuaMutant("short_submit_over_the_depth", "lib/submit_one", "if ARGV[2] ~= '0' then plain", "if false then plain"),
     LuaMutant("bury_drops_its_follow_ups", "bury", "if ARGV[a + 5] ~= '0' then", "if false then"),
     LuaMutant(
         "repeated_bury_follows",
@@ -201,7 +180,7 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
     LuaMutant("joined_too_early", "lib/join", ">= tonumber(size) then", ">= tonumber(size) - 1 then"),
     LuaMutant("complete_join_waits", "lib/join", ">= tonumber(size) then", "> tonumber(size) then"),
     LuaMutant("complete_join_stays_due", "lib/join", "redis.call('ZREM', DUE, id)", "redis.call('ZREM', DUE, '')"),
-    LuaMutant("complete_join_rings_nobody", "lib/join", "    ring(r.queue)\n", ""),
+    LuaMutant("complete_join_rings_nobody", "lib/place", "    ring(r.queue)\n", ""),
     LuaMutant("part_for_the_done", "lib/join", "r.state == 'done' or r.state == 'cancelled'", "r.state == 'cancelled'"),
     LuaMutant(
         "part_counted_twice",
@@ -240,6 +219,26 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
     LuaMutant("conclude_refused_when_full", "conclude", "redis.call('PERSIST', key)", ""),
     LuaMutant("concludes_twice", "conclude", "if hold.state == 'done' then return 'repeat' end", ""),
     LuaMutant("unlock_takes_a_result", "unlock", "if hold.state ~= 'held' then return 'stale' end", ""),
+    LuaMutant("one_slot_too_many", "lib/lanes", ".key) >= limit.most end", ".key) > limit.most end"),
+    LuaMutant("slots_leak", "lib/lease", "free_slots(id)", ""),
+    LuaMutant("set_limit_ignored", "lib/lanes", "if most then limit.most", "if false then limit.most"),
+    LuaMutant("name_before_key", "lib/lanes", "set[2 * i - 1] or set[2 * i]", "set[2 * i] or set[2 * i - 1]"),
+    LuaMutant("freed_slot_wakes_nobody", "lib/lanes", "== 1 then wake(limit.key) end", "== 1 then end"),
+    LuaMutant("nothing_passed_on", "lib/admit", "pass_on(limits, queue, key)", ""),
+    LuaMutant("no_successor", "lib/admit", "  succeed(lane, queue)\n", ""),
+    LuaMutant("starts_are_free", "lib/admit", "  count_start(limits)\n", ""),
+    LuaMutant("rate_wakes_nobody", "lib/admit", "if limit.interval > 0 then wake_one(limit.key, queue) end", ""),
+    LuaMutant("burst_too_long", "lib/pace", "+ limit.interval - limit.tolerance", "- limit.tolerance"),
+    LuaMutant("never_overtakes", "lib/lanes", "elseif place and score < tonumber(place) then", "elseif false then"),
+    LuaMutant("pacer_stays", "lib/lanes", "redis.call('HDEL', PACERS, field)", ""),
+    LuaMutant("lane_not_left", "lib/place", "leave_lane(id, r)", ""),
+    LuaMutant("end_not_counted", "lib/loose_ends", "count_limited(id, -1)", ""),
+    LuaMutant("depth_without_lanes", "lib/submit_one", " + (redis.call('HGET', WAITING, ARGV[item + 1]) or 0)", ""),
+    LuaMutant("taken_in_bulk", "claim", "(i == 1 or not one_by_one)", "true"),
+    LuaMutant("lifted_rate_waits", "limit", "if head then hasten(head) else", "if head then else"),
+    LuaMutant("raised_wakes_nobody", "limit", "do tidy_lane(lane) end", "do end"),
+    LuaMutant("lanes_of_all_queues", "lanes", "if ARGV[1] == '' or", "if true or"),
+    LuaMutant("lanes_by_their_oldest", "lanes", "LANE .. lane, -1, -1", "LANE .. lane, 0, 0"),
     LuaMutant("born_at_every_open", "open", "redis.call('HSETNX', META, 'born'", "redis.call('HSET', META, 'born'"),
     LuaMutant("newcomers_remember", "open", "ARGV[3] ~= '' and ", ""),
     LuaMutant("same_mark_noted", "open", "ARGV[3] ~= born and ", ""),
@@ -247,4 +246,12 @@ LUA_MUTANTS: tuple[LuaMutant, ...] = (
     LuaMutant("submit_without_mark", "submit", "redis.call('HGET', META, 'born') or ''", "''"),
     LuaMutant("short_submit_without_mark", "lib/submit_one", "redis.call('HGET', META, 'born') or ''", "''"),
     LuaMutant("missing_without_mark", "get", "ask('HGET', META, 'born') or ''", "''"),
+    *(LuaMutant(*each) for each in TIMETABLE_MUTANTS),
+    *BATCH_MUTANTS,
+    *MEMBER_MUTANTS,
+    *REPAIR_MUTANTS,
+    *(LuaMutant(*each) for each in EVENT_MUTANTS),
+    *(LuaMutant(*each) for each in OUTCOME_MUTANTS),
 )
+
+__all__ = ["LUA_MUTANTS", "LuaMutant"]

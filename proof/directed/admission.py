@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from proof.directed.stage import Stage
-from relier.ledger.records import Admission, Limit
+from relier.ledger.records import Admission, AdmissionLimit
 from relier.store.call import result_or_error
 
 
 def tombstone(stage: Stage) -> None:
-    """An outbox row sent again after its record was discarded: its tombstone answers."""
+    """An outbox row is sent again after its record was discarded: the tombstone answers."""
     ledger = stage.ledger
     sub = stage.submission("t", tomb_ttl_ms=60_000)
     stage.run(ledger.register("A", 2000))
@@ -22,8 +22,9 @@ def tombstone(stage: Stage) -> None:
 
 
 def burst(stage: Stage) -> None:
-    """A limit of four: four pass, their repeats cost nothing, the fifth is refused, one more passes a while later."""
-    admission = Admission((Limit.per_window("l", 4, 2000),))
+    """A limit of four: four tasks pass, their repeats cost nothing, the fifth is refused, and one more passes a while
+    later."""
+    admission = Admission((AdmissionLimit.per_window("l", 4, 2000),))
     for n in range(1, 6):
         call = stage.ledger.submit([stage.submission(f"t{n}")], admission)
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""Schedules of what follows from an end: follow-up tasks, joins, tasks that continue as another task."""
+"""Schedules of what follows the end of a task: follow-ups, joins, and tasks that continue as another task."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from relier.ledger.records import Admission
 
 
 def follow_up_twice(stage: Stage) -> None:
-    """Two tasks name the same follow-up: the second finds it there."""
+    """Two tasks name the same follow-up: the second finds that it exists."""
     ledger = stage.ledger
     follow_up = stage.submission("f")
     stage.run(ledger.register("A", 2000))
@@ -33,7 +33,8 @@ def follow_up_after_reap(stage: Stage) -> None:
 
 
 def bury_repeated(stage: Stage) -> None:
-    """A burial is repeated after its follow-up ran, ended and was reaped: it must not run again, nor may a zombie's."""
+    """A burial is repeated after its follow-up ran, ended and was reaped: the follow-up must not run again. A zombie's
+    burial must not submit it either."""
     ledger = stage.ledger
     follow_up = stage.submission("f", result_ttl_ms=100)
     stage.run(ledger.register("A", 2000))
@@ -51,8 +52,8 @@ def bury_repeated(stage: Stage) -> None:
 
 
 def goes_on_as_another(stage: Stage) -> None:
-    """A task goes on as another one, in another queue, and holds what it held: its key, its bytes, its place in time.
-    The repeat of the retry changes nothing; one that was asked to cancel does not go on at all."""
+    """A task continues as another one, in another queue, and keeps its key, its bytes and its place in time. Repeating
+    the retry changes nothing. A task that was asked to cancel does not continue."""
     ledger = stage.ledger
     stage.run(ledger.register("A", 2000))
     sub = stage.submission("t", key="k", key_ttl_ms=5000, expires_in_ms=90_000)
@@ -74,8 +75,8 @@ def goes_on_as_another(stage: Stage) -> None:
 
 
 def joined_by_three(stage: Stage) -> None:
-    """Three ends, one of them a burial, bring their parts; a zombie and two repeats bring none. The third queues it.
-    Then a member that was replayed has a part for what is done."""
+    """Three tasks end, one of them by a burial, and deliver their parts. A zombie and two repeats deliver none. The
+    third part queues the join. Then a replayed member delivers a part to a join that is done."""
     ledger = stage.ledger
     stage.run(ledger.register("A", 2000))
     parts = stage.joins(3, "012", queue="b", priority=1)
@@ -95,8 +96,8 @@ def joined_by_three(stage: Stage) -> None:
 
 
 def joined_too_late(stage: Stage) -> None:
-    """Its deadline comes before its last part: it runs with what it has, and takes parts while it runs and when it is
-    dead. A replay sees them all."""
+    """The deadline comes before the last part: the join runs with the parts it has, and accepts parts while it runs and
+    after it is dead. A replay sees all of them."""
     ledger = stage.ledger
     stage.run(ledger.register("A", 20_000))
     parts = stage.joins(3, "012", delay_ms=1000, queue="b")
@@ -114,7 +115,7 @@ def joined_too_late(stage: Stage) -> None:
 
 
 def joined_again(stage: Stage) -> None:
-    """A member that was replayed brings its part once more: still one part, and its value is the later one."""
+    """A replayed member delivers its part again: there is still one part, with the later value."""
     ledger = stage.ledger
     stage.run(ledger.register("A", 2000))
     (part,) = stage.joins(2, "0")

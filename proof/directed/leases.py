@@ -8,8 +8,8 @@ from relier.store.call import Durability
 
 
 def same_fence_twice(stage: Stage) -> None:
-    """A failover loses a claim and lands on a host whose clock is behind by exactly that much: two boots hold the task
-    under one fence, one of them in good faith. Only the owner can tell them apart."""
+    """A failover loses a claim and moves to a host whose clock is behind by exactly that much: two workers hold the
+    task under the same fence, one of them rightly. Only the worker id tells them apart."""
     world, ledger = stage.world, stage.ledger
     stage.run(ledger.register("A", 2000), ledger.register("B", 2000))
     stage.push(stage.submission("t"))
@@ -26,7 +26,7 @@ def same_fence_twice(stage: Stage) -> None:
 
 
 def own_zombie(stage: Stage) -> None:
-    """A boot hands a task back and claims it again; then its first attempt, which nobody could stop, finishes."""
+    """A worker hands a task back and claims it again. Then its first attempt, which could not be stopped, finishes."""
     ledger = stage.ledger
     stage.run(ledger.register("A", 2000))
     stage.push(stage.submission("t"))
@@ -40,8 +40,8 @@ def own_zombie(stage: Stage) -> None:
 
 
 def lost_acts(stage: Stage) -> None:
-    """A frozen worker wakes after it was declared lost and before it was swept out: beat, claim and register, whatever
-    comes first, are all told gone."""
+    """A frozen worker wakes up after it was declared lost, but before it was swept. Heartbeat, claim and register are
+    all answered with `gone`, in any order."""
     ledger, boots = stage.ledger, stage.world.checker.memory.boots
     stage.run(ledger.register("A", 2000))
     stage.push(stage.submission("t"), stage.submission("u"))
@@ -56,7 +56,7 @@ def lost_acts(stage: Stage) -> None:
 
 def outage(stage: Stage) -> None:
     """Nobody reaches the store for five leases. The sweeper is back first, the healthy worker within a quarter of a
-    lease: it must still be a member, and its task its own."""
+    lease: it must still be registered, and hold its task."""
     ledger = stage.ledger
     stage.run(ledger.register("A", 2000))
     stage.push(stage.submission("t"))
@@ -71,8 +71,9 @@ def outage(stage: Stage) -> None:
 
 
 def rare_sweeps(stage: Stage) -> None:
-    """A worker is dead, a sweep comes every 14 s, and between two sweeps come others that cannot tell an outage from
-    that pause: one with a longer lease, which beats, and one that dies at each start. The dead one is found."""
+    """A worker is dead, and sweeps come every 14 s. Between two sweeps other workers call, which cannot tell an outage
+    from that pause: one with a longer lease sends heartbeats, and one dies at each start. The dead worker is still
+    found."""
     ledger, boots = stage.ledger, stage.world.checker.memory.boots
     stage.run(ledger.register("A", 2000), ledger.register("B", 60_000))
     stage.push(stage.submission("t"))
@@ -89,7 +90,7 @@ def rare_sweeps(stage: Stage) -> None:
 
 
 def _lose_host(stage: Stage, boot: str, *company: str) -> None:
-    """A boot takes what there is, and dies with its host."""
+    """Let a worker claim everything, and die with its host."""
     ledger = stage.ledger
     stage.run(ledger.register(boot, 2000))
     taken = {lease.task_id for lease in stage.claim(boot, 1, want=9)}
@@ -99,8 +100,8 @@ def _lose_host(stage: Stage, boot: str, *company: str) -> None:
 
 
 def hosts_die(stage: Stage) -> None:
-    """Hosts die under a task that does no harm, as often as it may be scared. Then it fails by itself, which wipes that
-    out, and they go on dying: once too often, and it is dead of it, and may be replayed."""
+    """Hosts die under a harmless task, as often as it may be a suspect. Then it fails by itself, which resets the
+    count, and hosts go on dying until it is dead, and may be replayed."""
     ledger, tasks = stage.ledger, ("t", "u")
     stage.run(ledger.register("Z", 60_000))
     stage.push(stage.submission("t", max_resurrections=1), stage.submission("u", max_resurrections=9))
@@ -112,15 +113,15 @@ def hosts_die(stage: Stage) -> None:
         _lose_host(stage, f"B{n}", *tasks)
     dead = stage.world.backend.model.tasks["t"]
     if dead.state != "dead":
-        raise Violation("everything-ends", f"t is {dead.state} after {dead.more} and goes round for ever")
+        raise Violation("everything-ends", f"t is {dead.state} after {dead.more} and goes round forever")
     stage.run(ledger.replay("t", dead.version, "again"))
     for n in range(4):
         _lose_host(stage, f"C{n}", *tasks)
 
 
 def suspect_convicts_itself(stage: Stage) -> None:
-    """Two suspects in one worker, each in its process. The worker testifies the death of one, which counts; then it
-    dies itself, which does not; and the death of a boot that ran nothing else does again."""
+    """Two suspects run in one worker, each in its own process. The worker reports the death of one process, which
+    counts. Then the worker dies, which does not count. The death of a worker that ran nothing else does."""
     ledger = stage.ledger
     stage.run(ledger.register("Z", 60_000))
     stage.push(stage.submission("t", max_resurrections=1), stage.submission("u"))
@@ -136,7 +137,7 @@ def suspect_convicts_itself(stage: Stage) -> None:
 
 
 def emptied(stage: Stage) -> None:
-    """The store is emptied under a worker that runs a task: what comes of it is refused, and the mark is another."""
+    """The store is emptied while a worker runs a task: its outcome is refused, and the birth mark is another."""
     world, ledger = stage.world, stage.ledger
     early = ledger.open()
     mark = stage.run(early)

@@ -7,7 +7,8 @@ from relier.store.call import result_or_error
 
 
 def lock_of_the_lost(stage: Stage) -> None:
-    """A worker dies under a lock: the next one has it at once. What wakes up of it can take none, nor end that one."""
+    """A worker dies while it holds a lock: the next one gets it at once. If the dead worker wakes up, it can neither
+    take a lock nor end that one."""
     ledger = stage.ledger
     stage.run(ledger.register("A", 2000), ledger.register("B", 2000))
     stage.push(stage.submission("t"), stage.submission("u"), stage.submission("v"))
@@ -25,8 +26,8 @@ def lock_of_the_lost(stage: Stage) -> None:
 
 
 def lock_of_an_earlier_attempt(stage: Stage) -> None:
-    """A boot hands a task back under its lock and claims it again: the lock is the later attempt's, at once and alone.
-    Another task of the same boot waits."""
+    """A worker hands a task back while it holds a lock, and claims it again: the later attempt holds the lock at once,
+    and alone. Another task of the same worker waits."""
     ledger = stage.ledger
     stage.run(ledger.register("A", 2000))
     stage.push(stage.submission("t"), stage.submission("u"))
@@ -39,7 +40,7 @@ def lock_of_an_earlier_attempt(stage: Stage) -> None:
 
 
 def lock_repeated(stage: Stage) -> None:
-    """Every call of a lock's life arrives once more, and much later again."""
+    """Every call in the life of a lock is repeated at once, and again much later."""
     ledger = stage.ledger
     take, go_on = ledger.lock("k", "one", 1000, "web"), ledger.renew("k", "one", 1000)
     done = ledger.conclude("k", "one", 1000, b"r")

@@ -25,14 +25,14 @@ class Stage:
         return sub
 
     def joins(self, size: int, parts: str, task_id: str = "j", **more: Any) -> list[Submission]:
-        """The same join once for every part, each letter one."""
+        """Return the same join once for every part; each letter is a part."""
         sub = self.submission(task_id, **{"delay_ms": 60_000, **more})
         return [replace(sub, join=Join(size, part)) for part in parts]
 
     def other(self, task_id: str, **more: Any) -> Submission:
-        """What a task goes on as."""
+        """Return the task as which another one continues."""
         sub = Submission(id=task_id, **{"name": "other", "payload": b"o", **more})
-        self.world.others[sub.args()[-1]] = sub
+        self.world.others[sub.tail()] = sub
         return sub
 
     def run(self, *calls: Call[Any]) -> Any:

@@ -12,8 +12,8 @@ from typing import Any
 
 from proof.model.locks import Locks
 from proof.model.operators import Operate
+from proof.model.repair import Repairing
 from proof.model.state import ITEM, Boot, Item, Rec
-from proof.model.sweep import Sweeping
 from relier.store.call import Call
 
 __all__ = ["Boot", "Model", "Rec"]
@@ -21,7 +21,7 @@ __all__ = ["Boot", "Model", "Rec"]
 MOST_PUT_AWAY = 200
 
 
-class Model(Operate, Sweeping, Locks):
+class Model(Operate, Repairing, Locks):
     """The moves. Times in ms; `time_us` is the store's TIME, set from outside."""
 
     def copy(self) -> Model:
@@ -34,7 +34,12 @@ class Model(Operate, Sweeping, Locks):
 
     def run(self, call: Call[Any]) -> Any:
         """The raw reply the call's script would give now."""
-        return getattr(self, f"_{call.script}")([_word(arg) for arg in call.args])
+        self.opening, self.told, self.told_news, self.counted = False, [], {}, []
+        answer = getattr(self, f"_{call.script}")([_word(arg) for arg in call.args])
+        self.end_members()
+        self.write_outcomes()
+        self.publish_all(call.script)
+        return answer
 
     def _open(self, args: list[bytes]) -> Any:
         layout, fresh, remembered = (arg.decode() for arg in args)
@@ -46,39 +51,6 @@ class Model(Operate, Sweeping, Locks):
             self.emptied = f"{self.now} {remembered}"
             self.count("emptied")
         return [self.layout.encode(), self.born.encode()]
-
-    def _register(self, args: list[bytes]) -> Any:
-        name, lease = args[0].decode(), int(args[1])
-        t, _ = self.tick()
-        known = self.boots.get(name)
-        if known and known.lease_end == 0:
-            return b"gone"
-        if known:
-            known.lease_end, known.lease, known.registered = t + lease, lease, self.now
-        else:
-            self.boots[name] = Boot(t + lease, lease, self.now)
-        self.reclamp()
-        return b"ok"
-
-    def _beat(self, args: list[bytes]) -> Any:
-        name, lease = args[0].decode(), int(args[1])
-        t, _ = self.tick(lease // 4)
-        boot = self.boots.get(name)
-        if boot is None or boot.lease_end == 0:
-            return [b"gone"]
-        boot.lease_end = t + lease
-        asked = sorted(f"{task_id} {fence}".encode() for task_id, fence in boot.asked)
-        return [b"ok", len(self.owned.get(name, {})), asked]
-
-    def _retire(self, args: list[bytes]) -> Any:
-        name = args[0].decode()
-        boot = self.boots.get(name)
-        if boot is None or boot.lease_end == 0:
-            return [b"gone"]
-        if self.owned.get(name):
-            return [b"busy", len(self.owned[name])]
-        self.remove_boot(name)
-        return [b"ok"]
 
     def _submit(self, args: list[bytes]) -> Any:
         max_depth, max_bytes, extra, n_limits = (int(arg) for arg in args[1:5])
@@ -94,13 +66,18 @@ class Model(Operate, Sweeping, Locks):
         if refused:
             return refused
         self.need_memory()
-        for i in fresh:
+        guarded = bool(n_limits or max_depth or max_bytes)
+        for i in sorted(fresh, key=lambda i: self.enters_late(items[i], guarded)):
             answers[i] = self.enter(items[i], i + 1, max_bytes > 0)
         for i in twins:
             answers[i] = self.look(items[i]) or self.enter(items[i], i + 1, max_bytes > 0)
         self.rates.update(arrivals)
         self.ring_lined_up()
         return [b"ok", born, *answers]
+
+    def enters_late(self, item: Item, guarded: bool) -> bool:
+        """An item that must be looked up enters after those that need not be: those of a new id, without any guard."""
+        return guarded or item.key != "" or item.id in self.tombs or item.on_conflict.startswith("member")
 
     def sort_out(self, items: list[Item], answers: list[Any]) -> tuple[list[int], list[int]]:
         """Which items are new, and which come twice; the others get their answer."""
@@ -124,6 +101,8 @@ class Model(Operate, Sweeping, Locks):
         boot = self.boots.get(name)
         if boot is None or boot.lease_end == 0:
             return [b"gone"]
+        if boot.role != "worker":
+            return [b"role", boot.role.encode()]
         last, before = boot.lanes.get(lane, (0, []))
         if lane in boot.lanes and seq < last:
             return [b"old"]
@@ -159,17 +138,22 @@ class Model(Operate, Sweeping, Locks):
             task_id = min(index, key=lambda i: (index[i], i))
             rec = self.tasks.get(task_id)
             if rec is not None and rec.state == "queued" and not self.expired(rec):
-                size = len(rec.text())
+                size, order = len(rec.text()), index[task_id]
                 if size > room and taken:
                     return True, room
-                room -= size
                 self.drop(self.ready, queue, task_id)
+                if "l" in rec.flags:
+                    aside += [task_id, task_id]
+                    if not self.admit(task_id, rec, order, max(rec.fence + 1, self.time_us)):
+                        continue
+                room -= size
                 self.start(boot, task_id, rec)
                 taken.append((task_id, rec.fence))
                 continue
             self.drop(self.ready, queue, task_id)
             aside.append(task_id)
             if rec is not None and rec.state == "queued":
+                self.displace(task_id, rec)
                 self.finish(task_id, rec, "cancelled", reason="expired")
             else:
                 self.count("strays")
@@ -179,7 +163,8 @@ class Model(Operate, Sweeping, Locks):
         self.waits_no_more(task_id, rec)
         rec.fence = max(rec.fence + 1, self.time_us)
         rec.owner, rec.attempt = boot, rec.attempt + 1
-        self.moved(rec, "running")
+        self.count_wait(rec)
+        self.moved(task_id, rec, "running")
         self.owned.setdefault(boot, {})[task_id] = self.now
 
     def hand_over(self, task_id: str, rec: Rec) -> list[Any]:
@@ -308,7 +293,7 @@ class Model(Operate, Sweeping, Locks):
         if "c" in rec.flags:
             return self.requeue(task_id, rec, 0)
         (rec.mark if keeps else rec.unmark)("p")
-        self.moved(rec, "scheduled")
+        self.moved(task_id, rec, "scheduled")
         rec.owner = "-"
         self.due[task_id] = self.now + delay
         return "scheduled"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from proof.model.shared import Pieces
+from proof.model.batches import Batching
 from proof.model.state import Rec
 
 
-class Operate(Pieces):
+class Operate(Batching):
     """replay, cancel, discard, pause, resume; get, owned."""
 
     # --- 5 operate -----------------------------------------------------------------------------------------------
@@ -30,15 +30,17 @@ class Operate(Pieces):
         if fresh:
             rec.checkpoint, rec.steps = None, {}
             rec.more.pop("checkpoint", None)
-        self.moved(rec, "queued")
+        self.moved(task_id, rec, "queued")
         for name in ("reason", "retries", "deaths", "scares", "since", "locked_since", "settled"):
             rec.more.pop(name, None)
         rec.more["replayed"] = nonce
         self.drop(self.ended, "dead", task_id)
         if "key" in rec.more:
             self.idem[rec.more["key"]] = (task_id, None)
-        self.line_up(task_id, rec, self.time_us)
-        self.ring(rec.queue)
+        if "b" in rec.flags:
+            self.rejoin(task_id, rec)
+        self.count_limited(rec, 1)
+        self.place(task_id, rec, self.time_us)
         self.count("replayed")
         if rec.held is not None:
             self.count("bytes", rec.held)
@@ -67,16 +69,7 @@ class Operate(Pieces):
             return _operated("conflict", rec)
         if rec.state in {"done", "dead"}:
             return _operated("illegal", rec)
-        if rec.state == "running":
-            rec.mark("c")
-            rec.version += 1
-            if rec.owner in self.boots:
-                self.boots[rec.owner].asked.add((task_id, rec.fence))
-            return _operated("asked", rec)
-        self.due.pop(task_id, None)
-        self.drop(self.ready, rec.queue, task_id)
-        self.finish(task_id, rec, "cancelled", reason="cancelled")
-        return _operated("ok", rec)
+        return _operated(self.stop_task(task_id, rec), rec)
 
     def _discard(self, args: list[bytes]) -> Any:
         task_id, version = args[0].decode(), int(args[1])
@@ -99,6 +92,7 @@ class Operate(Pieces):
         if seen != version:
             return [b"conflict", str(int(paused)).encode(), str(seen).encode()]
         self.pauses[queue] = (pause, seen + 1)
+        self.news("cluster", "paused" if pause else "resumed", queue, "", "", "", seen + 1, "")
         if pause:
             self.queues.add(queue)
         else:

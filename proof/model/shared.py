@@ -1,10 +1,13 @@
-"""The parts that the model's moves share: the clock, the ends of a record, requeueing, entering, admission."""
+"""The parts that the model's moves share: the ends of a record, requeueing, entering, admission."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from proof.model.state import Item, Namespace, Rec
+from proof.model.lanes import Lanes
+from proof.model.members import Members
+from proof.model.outcomes import Counting
+from proof.model.state import Item, Rec
 from relier.errors import StoreFullError
 from relier.ledger.defaults import (
     DEAD_TTL_MS,
@@ -16,39 +19,8 @@ from relier.ledger.defaults import (
 )
 
 
-class Pieces(Namespace):
+class Pieces(Lanes, Members, Counting):
     """A namespace, and what moves do to it bit by bit."""
-
-    @property
-    def now(self) -> int:
-        return self.time_us // 1000
-
-    # --- time and members ----------------------------------------------------------------------------------------
-
-    def read_clock(self, interval: int | None = None, *, sweeps: bool = False) -> tuple[int, int, int]:
-        """The ledger clock now: (time, end of grace, clamp)."""
-        t, last, clamp, grace = self.clock or (1, self.now, 0, 0)
-        gap = self.now - last
-        if gap <= clamp:
-            return t + max(0, gap), grace, clamp
-        if interval is not None and gap > 2 * interval:
-            return t, t + 2 * clamp, clamp
-        return (t + clamp if sweeps else t), grace, clamp
-
-    def tick(self, interval: int | None = None, *, sweeps: bool = False) -> tuple[int, int]:
-        """The clock, moved on, and up to when a lease that ended is over for sure: in a grace, none is."""
-        t, grace, clamp = self.read_clock(interval, sweeps=sweeps)
-        self.clock = (t, self.now, clamp, grace)
-        return t, 0 if t < grace else t
-
-    def reclamp(self) -> None:
-        t, grace, clamp = self.read_clock()
-        shortest = min((boot.lease for boot in self.boots.values()), default=None)
-        self.clock = (t, self.now, clamp if shortest is None else (shortest + 1) // 2, grace)
-
-    def remove_boot(self, boot: str) -> None:
-        del self.boots[boot]
-        self.reclamp()
 
     def expired(self, rec: Rec) -> bool:
         """It is too late for it to begin; one that a worker had goes on, however late."""
@@ -64,8 +36,9 @@ class Pieces(Namespace):
             self.bells.add(queue)
             self.queues.add(queue)
 
-    def moved(self, rec: Rec, state: str) -> None:
-        rec.state, rec.version, rec.moved = state, rec.version + 1, self.now
+    def moved(self, task_id: str, rec: Rec, state: str, why: str = "") -> None:
+        was, rec.state, rec.version, rec.moved = rec.state, state, rec.version + 1, self.now
+        self.tell(task_id, rec, was, state, why)
 
     def note(self, rec: Rec, **fields: object) -> None:
         rec.mark("m")
@@ -100,7 +73,8 @@ class Pieces(Namespace):
             self.note(rec, reason=reason)
         ttl = RESULT_TTL_MS if rec.result_ttl is None else rec.result_ttl
         ttl = max(ttl, self.close_key(task_id, rec, state))
-        self.moved(rec, state)
+        self.count_end(rec, state, reason)
+        self.moved(task_id, rec, state, reason)
         rec.checkpoint, rec.steps, rec.body, rec.expiry = None, {}, value or b"", True
         if value is not None:
             rec.mark("y")
@@ -109,7 +83,8 @@ class Pieces(Namespace):
     def finish_dead(self, task_id: str, rec: Rec, reason: str, lost: str | None = None) -> None:
         self.close_key(task_id, rec, "dead", lost)
         self.note(rec, reason=reason)
-        self.moved(rec, "dead")
+        self.count_end(rec, "dead")
+        self.moved(task_id, rec, "dead", reason)
         rec.expiry = lost != "hold"
         ttl = DEAD_TTL_MS if rec.dead_ttl is None else rec.dead_ttl
         self.settle_end(task_id, rec, float("inf") if lost == "hold" else self.now + ttl)
@@ -117,8 +92,11 @@ class Pieces(Namespace):
     def settle_end(self, task_id: str, rec: Rec, eol: float) -> None:
         self.ended.setdefault(rec.state, {})[task_id] = eol
         self.count(rec.state)
+        if "b" in rec.flags:
+            self.parted.append((task_id, rec.state, rec.body if "y" in rec.flags else None, rec.more["batch"]))
         if rec.held is not None:
             self.count("bytes", -rec.held)
+        self.count_limited(rec, -1)
         self.waits_no_more(task_id, rec)
 
     def waits_no_more(self, task_id: str, rec: Rec) -> None:
@@ -132,20 +110,34 @@ class Pieces(Namespace):
             del self.idem[key]
         self.drop(self.ended, rec.state, task_id)
         del self.tasks[task_id]
+        self.tell(task_id, rec, rec.state, "-")
         if rec.tomb_ttl is not None:
             self.tombs[task_id] = (self.now + rec.tomb_ttl, rec.state)
 
     def line_up(self, task_id: str, rec: Rec, at_us: int) -> None:
         self.ready.setdefault(rec.queue, {})[task_id] = at_us - rec.priority * PRIORITY_STEP_US
 
+    def place(self, task_id: str, rec: Rec, at_us: int) -> None:
+        """A task goes to its queue, or behind the limits that hold it back."""
+        if "l" in rec.flags:
+            self.enter_lane(task_id, rec, at_us - rec.priority * PRIORITY_STEP_US)
+        else:
+            self.line_up(task_id, rec, at_us)
+            self.ring(rec.queue)
+
+    def displace(self, task_id: str, rec: Rec) -> None:
+        """A waiting task leaves its queue."""
+        self.drop(self.ready, rec.queue, task_id)
+        self.due.pop(task_id, None)
+        self.leave_lane(task_id, rec)
+
     def requeue(self, task_id: str, rec: Rec, at_us: int) -> str:
         if "c" in rec.flags:
             self.finish(task_id, rec, "cancelled", reason="cancelled")
             return "cancelled"
-        self.moved(rec, "queued")
+        self.moved(task_id, rec, "queued")
         rec.owner = "-"
-        self.line_up(task_id, rec, at_us)
-        self.ring(rec.queue)
+        self.place(task_id, rec, at_us)
         return "queued"
 
     def resurrect(self, task_id: str, rec: Rec, alone: bool, cause: str) -> str:
@@ -181,6 +173,8 @@ class Pieces(Namespace):
         self.drop(self.owned, rec.owner, task_id)
         if "c" in rec.flags and rec.owner in self.boots:
             self.boots[rec.owner].asked.discard((task_id, rec.fence))
+        if "l" in rec.flags:
+            self.free_slots(task_id, rec)
 
     def drop(self, index: dict[str, dict[str, Any]], of: str, task_id: str) -> None:
         """Out of an index; an empty index is none."""
@@ -211,6 +205,19 @@ class Pieces(Namespace):
             self.count("refused")
         return "stale"
 
+    def stop_task(self, task_id: str, rec: Rec) -> str:
+        """A waiting task ends, a running one is asked to."""
+        if rec.state == "running":
+            rec.mark("c")
+            rec.version += 1
+            self.tell(task_id, rec, "running", "running", "cancel_requested")
+            if rec.owner in self.boots:
+                self.boots[rec.owner].asked.add((task_id, rec.fence))
+            return "asked"
+        self.displace(task_id, rec)
+        self.finish(task_id, rec, "cancelled", reason="cancelled")
+        return "ok"
+
     # --- 1 enter -------------------------------------------------------------------------------------------------
 
     def look(self, item: Item) -> list[Any] | None:
@@ -222,6 +229,8 @@ class Pieces(Namespace):
         until, state = self.tombs.get(item.id, (0, ""))
         if until > self.now:
             return [b"ended", item.id.encode(), state.encode(), b"0"]
+        if item.on_conflict.startswith("member "):
+            return self.refuses(item.id, item.on_conflict)
         other = self.holder(item.key) if item.key else None
         if other and not (item.on_conflict == "replace" and self.tasks[other].state in {"queued", "scheduled"}):
             return [b"duplicate", other.encode(), self.tasks[other].state.encode(), self.tasks[other].version]
@@ -231,20 +240,25 @@ class Pieces(Namespace):
         rec = item.record(self.time_us + nth, self.now, charged)
         self.tasks[item.id] = rec
         self.tombs.pop(item.id, None)
+        eta = item.absolute(item.eta, self.now)
+        self.tell(item.id, rec, "-", "scheduled" if eta > self.now else "queued")
+        if "batch" in rec.more:
+            self.enlist(item, rec)
         if item.key:
             other = self.holder(item.key)
             if other and other != item.id:
                 old = self.tasks[other]
-                self.drop(self.ready, old.queue, other)
-                self.due.pop(other, None)
+                self.displace(other, old)
                 self.finish(other, old, "cancelled", reason="replaced")
             self.idem[item.key] = (item.id, None)
         if rec.expires is not None:
             self.expiring[item.id] = rec.expires
-        eta = item.absolute(item.eta, self.now)
+        self.count_limited(rec, 1)
         if eta > self.now:
             rec.state = "scheduled"
             self.due[item.id] = eta
+        elif "l" in rec.flags:
+            self.place(item.id, rec, rec.at)
         else:
             first = not self.ready.get(item.queue)
             self.line_up(item.id, rec, rec.at)
@@ -254,6 +268,12 @@ class Pieces(Namespace):
         if charged:
             self.count("bytes", len(item.tail))
         return rec.state.encode()
+
+    def refuses(self, task_id: str, words: str) -> list[Any] | None:
+        raise NotImplementedError  # of a batch: see batches.py
+
+    def enlist(self, item: Item, rec: Rec) -> None:
+        raise NotImplementedError
 
     def bring(self, task_id: str, size: int, part: str, value: bytes) -> None:
         """A part for a task that waits for so many: with the last of them it is queued."""
@@ -271,9 +291,8 @@ class Pieces(Namespace):
     def complete(self, task_id: str, rec: Rec) -> None:
         """All parts are there."""
         self.due.pop(task_id, None)
-        self.moved(rec, "queued")
-        self.line_up(task_id, rec, self.time_us)
-        self.ring(rec.queue)
+        self.moved(task_id, rec, "queued")
+        self.place(task_id, rec, self.time_us)
 
     def replace(self, rec: Rec, tail: bytes) -> None:
         """The record goes on as another task, under the key it has."""
@@ -295,7 +314,7 @@ class Pieces(Namespace):
         """Admission: a refusal, or the new arrival times."""
         depth: dict[str, int] = {}
         for item in items if max_depth else ():
-            depth[item.queue] = depth.get(item.queue, len(self.ready.get(item.queue, {}))) + 1
+            depth[item.queue] = depth.get(item.queue, self.depth(item.queue)) + 1
             if depth[item.queue] > max_depth:
                 return [b"refused", f"depth:{item.queue}".encode(), b"0"], {}
         if max_bytes and self.counts.get("bytes", 0) + sum(len(item.tail) for item in items) > max_bytes:
@@ -312,6 +331,10 @@ class Pieces(Namespace):
                 return [b"refused", name, str(arrival - int(tolerance) - self.time_us).encode()], {}
             arrivals[name.decode()] = arrival
         return None, arrivals
+
+    def depth(self, queue: str) -> int:
+        held_back = sum(len(waits) for lane, waits in self.lane_waits.items() if lane.partition(" ")[2] == queue)
+        return len(self.ready.get(queue, {})) + held_back
 
     def need_memory(self) -> None:
         """A script whose first write needs memory is refused by a full store, before it changed anything."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-ITEM = 10  # arguments per submission
+from proof.model.packed import unpack
+
+ITEM = 11  # arguments per submission
 
 
 @dataclass(slots=True)
@@ -85,13 +88,23 @@ class Item:
     nonce: str
     options: bool
     tail: bytes
+    extra: tuple[str, ...]  # flags, field, value, …
+    opens: list[list[bytes]]  # headers of the batches that it creates
 
     @classmethod
     def read(cls, args: list[bytes], a: int) -> Item:
-        task_id, queue, priority, eta, expires, key, on_conflict, nonce, options, tail = args[a : a + ITEM]
+        task_id, queue, priority, eta, expires, key, on_conflict, nonce, options, tail, extra = args[a : a + ITEM]
         words = (key.decode(), on_conflict.decode(), nonce.decode())
         return cls(
-            task_id.decode(), queue.decode(), int(priority), int(eta), int(expires), *words, options == b"1", tail
+            task_id.decode(),
+            queue.decode(),
+            int(priority),
+            int(eta),
+            int(expires),
+            *words,
+            options == b"1",
+            tail,
+            *_unpack(extra),
         )
 
     @staticmethod
@@ -111,8 +124,71 @@ class Item:
         rec.expires = self.absolute(self.expires, now) if self.expires else None
         rec.held = len(self.tail) if charged else None
         rec.more = {name: value for name, value in (("key", self.key), ("nonce", self.nonce)) if value}
-        rec.flags = ("m" if rec.more else "") + ("o" if charged or self.expires or self.options else "")
+        rec.more.update(zip(self.extra[1::2], self.extra[2::2], strict=True))
+        rec.flags = (
+            ("m" if rec.more else "")
+            + "".join(self.extra[:1])
+            + ("o" if charged or self.expires or self.options else "")
+        )
         return rec
+
+
+def _unpack(extra: bytes) -> tuple[tuple[str, ...], list[list[bytes]]]:
+    """Flags and fields, and apart from them the headers of new batches."""
+    words = unpack(extra) if extra else []
+    opens = words[-1] if words and isinstance(words[-1], list) else []
+    return tuple(word.decode() for word in (words[:-2] if opens else words)), opens
+
+
+@dataclass(slots=True)
+class BatchRec:
+    """One batch, with its members by score, its plans and its results."""
+
+    id: str
+    state: str
+    collects: str
+    name: str
+    parent: str
+    root: str
+    created: int
+    lease: str
+    result_ttl: str
+    dead_ttl: str
+    plans: dict[str, bytes] = field(default_factory=dict)
+    ended: int = 0
+    stopped: bool = False
+    abandoned: bool = False
+    fired: str = ""
+    failed: str = ""
+    counts: dict[str, int] = field(default_factory=dict)
+    callbacks: dict[str, str] = field(default_factory=dict)
+    members: dict[str, int] = field(default_factory=dict)
+    results: dict[str, bytes] = field(default_factory=dict)
+
+    def count(self, name: str) -> int:
+        return self.counts.get(name, 0)
+
+    def add(self, name: str, n: int = 1) -> None:
+        self.counts[name] = self.count(name) + n
+
+    def fields(self) -> dict[bytes, bytes]:
+        """The hash as the store keeps it."""
+        words: dict[str, object] = {
+            "state": self.state,
+            "collects": self.collects,
+            "name": self.name,
+            "root": self.root,
+            "created": self.created,
+            "lease": self.lease,
+            "result_ttl": self.result_ttl,
+            "dead_ttl": self.dead_ttl,
+            **self.counts,
+            **{f"{name}_id": task_id for name, task_id in self.callbacks.items()},
+        }
+        given = {"parent": self.parent, "fired": self.fired, "failed": self.failed, "ended": self.ended or ""}
+        given |= {"stopped": "1" if self.stopped else "", "abandoned": "1" if self.abandoned else ""}
+        words |= {name: word for name, word in given.items() if word}
+        return {name.encode(): str(word).encode() for name, word in words.items()}
 
 
 @dataclass(slots=True)
@@ -131,15 +207,20 @@ class Sweep:
 
 @dataclass(slots=True)
 class Boot:
-    """One registered start of one worker. `lanes`: lane -> (seq, [(id, fence), …]) of its last claim."""
+    """One registered start of one node. `lanes`: lane -> (seq, [(id, fence), …]) of a worker's last claim."""
 
     lease_end: int  # on the ledger clock; 0 = declared lost
     lease: int
     registered: int
+    role: str = "worker"
+    helper_end: int = 0  # on the helpers' clock, for all other roles
+    order: str = ""  # version and desired state
+    report: str = ""
     lanes: dict[str, tuple[int, list[tuple[str, int]]]] = field(default_factory=dict)
     asked: set[tuple[str, int]] = field(default_factory=set)
     ran: int = 0
     cause: str = ""
+    bare: bool = False  # only known as the owner of a task: not registered, and lost
 
 
 @dataclass(slots=True)
@@ -160,6 +241,59 @@ class Hold:
         return f"{state} {self.until} {self.token} {self.owner} {self.task_id} {self.fence}\n".encode() + self.result
 
 
+class TaskChange(NamedTuple):
+    """One change of a task, as an event tells it. '-': no state, before it enters and after it is removed."""
+
+    id: str
+    was: str
+    state: str
+    version: int
+    attempt: int
+    fence: int
+    worker: str
+    queue: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a stream of events. `last` is the number of its last change."""
+
+    last: int
+    us: int
+    move: str
+    rows: tuple[Any, ...]
+
+    @property
+    def id(self) -> str:
+        return f"{self.last}-{self.us}"
+
+    @property
+    def first(self) -> int:
+        return self.last - len(self.rows) + 1
+
+
+@dataclass(slots=True)
+class Timetable:
+    """One schedule of a user. `next` is None unless it is active; `fires` are its last firings, newest first."""
+
+    version: int
+    state: str
+    group: str
+    origin: str
+    definition: bytes
+    next: int | None = None
+    last: str = ""
+    fired: int = 0
+    fires: list[list[str]] = field(default_factory=list)
+
+    @staticmethod
+    def shown(fire: list[str]) -> bytes:
+        """A firing as the store keeps it."""
+        return json.dumps(fire, separators=(",", ":")).encode()
+
+
 @dataclass(slots=True)
 class Namespace:
     """All that a namespace holds. Times in ms; `time_us` is the store's TIME, set from outside."""
@@ -168,6 +302,7 @@ class Namespace:
     full: bool = False  # a full store: writes that need memory are refused as the first write of a script
     layout: str | None = None
     born: str = ""  # the birth mark
+    removed_fired: int = 0  # the latest time that a timetable which is now removed had fired
     emptied: str = ""  # when somebody came who remembers another mark, and which
     tasks: dict[str, Rec] = field(default_factory=dict)
     due: dict[str, int] = field(default_factory=dict)
@@ -179,6 +314,7 @@ class Namespace:
     idem: dict[str, tuple[str, int | None]] = field(default_factory=dict)  # key -> (id, until)
     rates: dict[str, int] = field(default_factory=dict)
     holds: dict[str, Hold] = field(default_factory=dict)  # the locks of user code
+    timetables: dict[str, Timetable] = field(default_factory=dict)  # the schedules of users
     tombs: dict[str, tuple[int, str]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     queues: set[str] = field(default_factory=set)
@@ -186,5 +322,34 @@ class Namespace:
     pauses: dict[str, tuple[bool, int]] = field(default_factory=dict)
     bells: set[str] = field(default_factory=set)
     clock: tuple[int, int, int, int] | None = None  # now, last TIME, clamp, end of grace
+    helper_clock: tuple[int, int, int, int] | None = None  # the same, for the leases of helpers
+    # limits at run time; a lane is `<keys> <queue>`
+    lanes: dict[str, str] = field(default_factory=dict)  # lane -> +head or -key
+    lane_waits: dict[str, dict[str, int]] = field(default_factory=dict)  # lane -> id -> order
+    sleepers: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)  # (key, queue) -> lane -> order
+    pacers: dict[tuple[str, str], str] = field(default_factory=dict)  # (key, queue) -> id that waits in due for a rate
+    slots: dict[str, dict[str, int]] = field(default_factory=dict)  # key -> running id -> fence
+    paces: dict[str, int] = field(default_factory=dict)  # key -> when its rate is idle (µs)
+    limited: dict[str, int] = field(default_factory=dict)  # key -> live tasks
+    limits: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)  # what an operator set, and its version
     lined_up: set[str] = field(default_factory=set)  # queues to ring at the end of a script
+    batches: dict[str, BatchRec] = field(default_factory=dict)
+    batch_index: dict[str, float] = field(default_factory=dict)  # outermost batch -> when a sweep must act
+    opening: bool = False  # the running submit creates batches
+    parted: list[tuple[str, str, bytes | None, str]] = field(
+        default_factory=list
+    )  # members that the running move ended
+    going_on: str = ""  # the place of a member that goes on
+    streams: dict[str, list[Entry]] = field(default_factory=dict)  # topic of events -> its entries
+    event_numbers: dict[str, int] = field(default_factory=dict)
+    watched: bool = False  # a reader of events left its mark
+    told: list[TaskChange] = field(default_factory=list)  # changes of tasks in the running call
+    told_news: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)  # of other topics
+    outcomes: dict[str, dict[str, int]] = field(default_factory=dict)  # minute or hour -> field -> count
+    counted: list[tuple[str, str]] = field(default_factory=list)  # outcomes of the running call
     answers: list[Any] = field(default_factory=list)  # what a settling script has answered so far
+    # repair
+    repair_turn: tuple[str, int] = ("0", 0)  # the shared cursor, and when the last turn was
+    repaired: dict[str, int] = field(default_factory=dict)  # by the running reconcile
+    long_bells: set[str] = field(default_factory=set)  # that somebody rang by hand
+    leftovers: dict[tuple[str, str], str] = field(default_factory=dict)  # (kind, of) of keys that belong to nothing

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from proof.model.shared import Pieces
+from proof.model.batches import Batching
 from proof.model.state import Boot, Sweep
+from proof.model.timetables import Timetables
 
 MOST_BOOTS = 100
 
 
-class Sweeping(Pieces):
+class Sweeping(Timetables, Batching):
     """Moves that anyone may make, as often as they like."""
 
     def _revive(self, args: list[bytes]) -> Any:
@@ -22,14 +23,15 @@ class Sweeping(Pieces):
             args[4].decode(),
         )
         _, till = self.tick() if named else self.tick(interval, sweeps=True)
+        sweep = Sweep(most, deepest, cause)
         lost = [named] if named in self.boots else []
         if not named:
+            self.remove_helpers(interval, sweep)
             expired = {name: boot.lease_end for name, boot in self.boots.items() if boot.lease_end <= till}
             lost = sorted(expired, key=lambda name: (expired[name], name))
-        sweep = Sweep(most, deepest, cause)
         sweep.pending = max(0, len(lost) - MOST_BOOTS)
         first = self.now % (sweep.pending + 1)
-        lost = lost[first : first + MOST_BOOTS]
+        lost = [name for name in lost[first : first + MOST_BOOTS] if named or self.boots[name].role == "worker"]
         for i in range(len(lost)):
             if sweep.looked < most:
                 self.sweep_boot(lost[(self.now + i + 1) % len(lost)], sweep)
@@ -37,10 +39,26 @@ class Sweeping(Pieces):
                 sweep.pending += 1
         return [sweep.outcomes, sweep.deferred, sweep.removed, sweep.pending]
 
+    def remove_helpers(self, interval: int, sweep: Sweep) -> None:
+        """Helpers own nothing: one whose lease ran out on their clock only leaves."""
+        if self.helper_clock is None:
+            return
+        _, till = self.tick_helpers(interval, sweeps=True)
+        over = sorted(
+            (boot.helper_end, name)
+            for name, boot in self.boots.items()
+            if boot.role != "worker" and boot.helper_end <= till
+        )
+        for _, name in over[:MOST_BOOTS]:
+            self.news("cluster", "lost", name, "", "", "", "", sweep.cause)
+            self.remove_boot(name)
+            sweep.removed += 1
+
     def sweep_boot(self, name: str, sweep: Sweep) -> None:
         boot = self.boots[name]
         if boot.lease_end != 0:
             boot.lease_end, boot.ran, boot.cause = 0, len(self.owned.get(name, {})), sweep.cause
+            self.news("cluster", "lost", name, "", "", "", "", sweep.cause)
         owned = self.owned.get(name, {})
         for task_id in sorted(owned, key=lambda i: (owned[i], i))[: sweep.most - sweep.looked]:
             self.rescue(name, boot, task_id, sweep)
@@ -61,7 +79,7 @@ class Sweeping(Pieces):
             sweep.deferred += 1
         else:
             self.leave(task_id, rec)
-            state = self.resurrect(task_id, rec, boot.ran == 1, boot.cause)
+            state = self.resurrect(task_id, rec, boot.ran == 1, sweep.cause if boot.bare else boot.cause)
             sweep.outcomes.append(f"{task_id} {state}".encode())
 
     def revived_in(self, queue: str) -> int:
@@ -76,16 +94,19 @@ class Sweeping(Pieces):
             if rec is None or rec.state != "scheduled":
                 self.count("strays")
             elif self.expired(rec):
+                self.displace(task_id, rec)
                 self.finish(task_id, rec, "cancelled", reason="expired")
             else:
-                self.moved(rec, "queued")
-                self.line_up(task_id, rec, rec.at if "p" in rec.flags else at * 1000)
+                self.moved(task_id, rec, "queued")
+                self.place(task_id, rec, rec.at if "p" in rec.flags else at * 1000)
                 rec.unmark("p")
-                self.ring(rec.queue)
                 promoted += 1
         self.expire(int(args[0]) - len(due))
-        times = [*self.due.values(), *self.expiring.values()]
-        return [promoted, str(min(times)).encode() if times else b"", self.now]
+        self.end_members()
+        timetables, ahead = self.due_timetables(args[2].decode(), int(args[1]))
+        times = [*self.due.values(), *self.expiring.values()] if int(args[0]) else []
+        times += [] if ahead is None else [ahead]
+        return [promoted, str(min(times)).encode() if times else b"", self.now, *timetables]
 
     def expire(self, most: int) -> None:
         """What waits for its first attempt past its time ends, wherever it waits."""
@@ -94,8 +115,7 @@ class Sweeping(Pieces):
             rec = self.tasks.get(task_id)
             del self.expiring[task_id]
             if rec is not None and rec.state in {"queued", "scheduled"} and self.expired(rec):
-                self.drop(self.ready, rec.queue, task_id)
-                self.due.pop(task_id, None)
+                self.displace(task_id, rec)
                 self.finish(task_id, rec, "cancelled", reason="expired")
 
     def _reap(self, args: list[bytes]) -> Any:
@@ -114,14 +134,16 @@ class Sweeping(Pieces):
                 removed += 1
         for queue in sorted(self.queues):
             self.tidy(queue, int(args[1]))
-        return removed
+        self.tidy_lanes()
+        return removed + self.tidy_batches(most - removed)
 
     def tidy(self, queue: str, unused: int) -> None:
         """A queue that was empty and not paused for long leaves, with its bell and its pause version."""
-        if self.ready.get(queue) or self.pauses.get(queue, (False, 0))[0]:
+        if self.depth(queue) or self.pauses.get(queue, (False, 0))[0]:
             self.idle.pop(queue, None)
         elif self.now - self.idle.setdefault(queue, self.now) >= unused:
             self.queues.discard(queue)
             self.bells.discard(queue)
+            self.long_bells.discard(queue)
             self.pauses.pop(queue, None)
             del self.idle[queue]

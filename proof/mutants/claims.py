@@ -1,6 +1,6 @@
 """Seeded bugs in claims, sweeps and admission."""
 
-# ruff: noqa: ARG002 - a bug is often an argument that is not looked at
+# ruff: noqa: ARG002 - a bug is often an unused argument
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class BegunExpires(Model):
 @_bug("in a queue that nobody claims from, nothing expires", "mixed", "operators")
 class UnservedNeverExpires(Model):
     def expire(self, most: int) -> None:
-        """Leaves it to claims."""
+        """Bug: leaves expired tasks to claims."""
 
 
 @_bug("the sweep cancels what has begun", "mixed", "crowd")
@@ -191,7 +191,7 @@ class SuspectConvictedByItsWorker(Model):
         boot.ran = ran
 
 
-@_bug("scares have no limit, so a task that takes its worker along goes round for ever", "poison", "hosts_die")
+@_bug("scares have no limit, so a task that takes its worker along goes round forever", "poison", "hosts_die")
 class ScaresUnlimited(Model):
     def most_scares(self, most_deaths: int) -> int:
         return 10**9

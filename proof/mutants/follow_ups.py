@@ -1,4 +1,4 @@
-"""Seeded bugs in what follows from an end: follow-ups of a burial, joins, tasks that go on as others."""
+"""Seeded bugs in what follows the end of a task: follow-ups of a burial, joins, tasks that continue as others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _bug = partial(register, MUTANTS)
 
 
 def _items(args: list[bytes]) -> list[Item]:
-    """The follow-ups of a burial, or of the first task of a commit: both stand there."""
+    """Return the follow-ups of a burial, or of the first task of a commit. Both are at the same place."""
     return [Item.read(args, 8 + ITEM * i) for i in range(int(args[7]))]
 
 
@@ -126,7 +126,7 @@ class JoinedTooEarly(Model):
 @_bug("a complete join waits for its deadline", "joins")
 class CompleteJoinWaits(Model):
     def complete(self, task_id: str, rec: Rec) -> None:
-        """Does not look."""
+        """Bug: does not check."""
 
 
 @_bug("a complete join stands last in its queue", "joins")

@@ -1,8 +1,8 @@
-"""Seeded bugs in the model, each of which some check must catch: what the checks are worth is what they catch.
+"""Seeded bugs in the model, each of which some check must catch. They show how good the checks are.
 
-A mutant is a `Model`, or a `Worker`, with a few lines changed. `hunt` runs it through schedules of its profiles
-until an invariant breaks; corners that random schedules seldom reach have directed ones (proof/directed). A mutant that
-survives means that an invariant is missing. differential/lua_mutants.py holds the same for the real scripts.
+A mutant is a `Model`, or a `Worker`, with a few lines changed. `hunt` runs it through schedules of its profiles until
+an invariant is violated. Cases that random schedules rarely reach have directed schedules (proof/directed). If a mutant
+survives, an invariant is missing. differential/lua_mutants.py does the same for the real scripts.
 """
 
 from __future__ import annotations
@@ -12,23 +12,37 @@ import sys
 from dataclasses import dataclass
 
 from proof.directed.schedules import SCHEDULES
+from proof.mutants.batches import MUTANTS as BATCHES
 from proof.mutants.birth_marks import MUTANTS as BIRTHS
 from proof.mutants.claims import MUTANTS as WORKING
 from proof.mutants.clock import MUTANTS as TICKING
+from proof.mutants.events import MUTANTS as TELLING
 from proof.mutants.follow_ups import MUTANTS as FOLLOWING
+from proof.mutants.limits import MUTANTS as LIMITING
 from proof.mutants.locks import MUTANTS as LOCKING
+from proof.mutants.members import MUTANTS as JOINING
+from proof.mutants.outcomes import MUTANTS as COUNTING
+from proof.mutants.repair import MUTANTS as REPAIRING
 from proof.mutants.settling import MUTANTS as SETTLING
+from proof.mutants.timetables import MUTANTS as TIMETABLES
 from proof.mutants.workers import MUTANTS as BEATING
 from proof.simulator.simulate import ModelBackend, run_schedule
 from proof.simulator.world import World
 
-MUTANTS = (*TICKING, *WORKING, *SETTLING, *FOLLOWING, *LOCKING, *BEATING, *BIRTHS)
+MUTANTS = (
+    *(*TICKING, *WORKING, *SETTLING, *FOLLOWING, *LIMITING, *LOCKING, *BEATING, *BIRTHS, *TIMETABLES),
+    *BATCHES,
+    *JOINING,
+    *TELLING,
+    *REPAIRING,
+    *COUNTING,
+)
 SEEDS = 3000
 
 
 @dataclass(frozen=True, slots=True)
 class Caught:
-    """How a mutant fell. `by` is empty where it survived."""
+    """How a mutant was caught. `by` is empty if it survived."""
 
     mutant: str
     by: str
@@ -37,7 +51,8 @@ class Caught:
 
 
 def hunt(index: int, seeds: int = SEEDS) -> Caught:
-    """Schedules of its profiles in turn, until one finds it; directed ones first, they are few."""
+    """Run the schedules of its profiles in turn, until one catches it. The directed ones come first, because they are
+    few."""
     mutant = MUTANTS[index]
     for name, schedule in SCHEDULES.items():
         world = World(0, "calm", ModelBackend(mutant.model()))
@@ -61,7 +76,7 @@ def hunt_all(jobs: int = 2) -> list[Caught]:
 
 
 def main(jobs: int = 2) -> int:
-    """Prints who fell to what; the number of survivors."""
+    """Print which check caught which mutant. Return the number of survivors."""
     results = hunt_all(jobs)
     about = {mutant.name: mutant.about for mutant in MUTANTS}
     for caught in results:

@@ -1,6 +1,6 @@
 """Seeded bugs in the locks of user code."""
 
-# ruff: noqa: ARG002 - a bug is often an argument that is not looked at
+# ruff: noqa: ARG002 - a bug is often an unused argument
 
 from __future__ import annotations
 

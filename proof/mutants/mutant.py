@@ -1,4 +1,4 @@
-"""One seeded bug: a model, or a worker, that differs from the right one in a few lines."""
+"""One seeded bug: a model, or a worker, that differs from the correct one in a few lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from proof.simulator.actors import Worker
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`profiles`: where schedules are likely to meet it; names of directed schedules count too."""
+    """`profiles`: the profiles, or the directed schedules, that are likely to find it."""
 
     name: str
     about: str
@@ -21,7 +21,7 @@ class Mutant:
 
 
 def register(into: list[Mutant], about: str, *profiles: str) -> Callable[[type[Model]], type[Model]]:
-    """Declares a mutant; its class's name becomes its own."""
+    """Register a mutant under the name of its class."""
 
     def declare(model: type[Model]) -> type[Model]:
         into.append(Mutant(model.__name__, about, model, profiles or ("mixed",)))
@@ -31,7 +31,7 @@ def register(into: list[Mutant], about: str, *profiles: str) -> Callable[[type[M
 
 
 def register_worker(into: list[Mutant], about: str, *profiles: str) -> Callable[[type[Worker]], type[Worker]]:
-    """Declares a worker with a bug, on the right model."""
+    """Register a worker with a bug, on the correct model."""
 
     def declare(worker: type[Worker]) -> type[Worker]:
         into.append(Mutant(worker.__name__, about, Model, profiles, worker))

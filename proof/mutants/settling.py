@@ -1,6 +1,6 @@
-"""Seeded bugs in settling, keys, notes and operators' moves."""
+"""Seeded bugs in settling, idempotency keys, checkpoints and steps, and operators' moves."""
 
-# ruff: noqa: ARG002 - a bug is often an argument that is not looked at
+# ruff: noqa: ARG002 - a bug is often an unused argument
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from proof.model.model import Model
-from proof.model.state import Item, Rec
+from proof.model.state import ITEM, Item, Rec
 from proof.mutants.mutant import Mutant, register
 
 MUTANTS: list[Mutant] = []
@@ -343,11 +343,11 @@ class RepeatFollows(Model):
     def _commit(self, args: list[bytes]) -> Any:
         answer = super()._commit(args)
         if answer[0] != b"ok" and answer[0][0] == b"repeat":
-            self.follow([Item.read(args, 8 + 10 * i) for i in range(int(args[7]))], args[6])
+            self.follow([Item.read(args, 8 + ITEM * i) for i in range(int(args[7]))], args[6])
         return answer
 
 
 @_bug("follow-ups are dropped", "calm")
 class FollowUpsDropped(Model):
     def follow(self, items: list[Item], value: bytes) -> None:
-        """Enters none."""
+        """Bug: submits no follow-ups."""

@@ -1,4 +1,4 @@
-"""Seeded bugs in workers: how they beat, and what they make of a refusal."""
+"""Seeded bugs in workers: how they send heartbeats, and how they react to a refusal."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Who acts: producers, workers, sweepers, operators. Each is a generator on a node of the world (see world.py).
+"""The actors: producers, workers, sweepers, operators. Each is a generator on a node of the world (see world.py).
 
-A worker is two threads: `beats`, which goes on whatever the tasks do, and the loop that claims; each claimed task (or
-pair, committed in one call) runs as its own process. The rules: suspect is not lost; a lost boot's attempts are dropped
-and the worker registers under a new id; a re-sent claim keeps its seq; what the ledger says it owns and it does not run
-is released by fence once it was seen twice with no claim under way.
+A worker is two threads: `beats`, which continues whatever the tasks do, and the loop that claims. Each claimed task (or
+pair, committed in one call) runs as its own process. The rules: suspect is not lost; the attempts of a lost worker id
+are dropped, and the worker registers under a new id; a re-sent claim keeps its seq; a task that the ledger says the
+worker owns, but that it does not run, is released by fence once it was seen twice with no claim in flight.
 """
 
 from __future__ import annotations
@@ -13,14 +13,26 @@ from typing import Any
 
 from proof.simulator.lock_users import under_lock
 from proof.simulator.tasks import Tasks
+from proof.simulator.workflow_users import add_members
 from proof.simulator.world import LOST, MS, SECOND, Node, Steps, World, ask, is_open
 from relier.errors import RelierError
-from relier.ledger.records import Accepted, Admission, Beat, Claim, Claimed, ClaimStatus, Lease, Limit
+from relier.ledger.limit_records import LimitNumbers
+from relier.ledger.nodes import Orders
+from relier.ledger.records import (
+    Accepted,
+    Admission,
+    AdmissionLimit,
+    Beat,
+    Claim,
+    Claimed,
+    ClaimStatus,
+    Lease,
+)
 from relier.store.call import Call
 
 
 def producer(world: World, tasks: Tasks, n: int) -> Steps:
-    """Pushes n tasks, some together, and pushes the same ids again where it does not know."""
+    """Push n tasks, some together, and push the same ids again if the answer was lost."""
     rng, p = world.rng, world.profile
     world.pushing += 1
     while n > 0:
@@ -40,14 +52,18 @@ def _admission(world: World) -> Admission:
     rng = world.rng
     kind = rng.randrange(3)
     if kind == 0:
-        return Admission((Limit.per_window("l", 4, 2000), Limit.per_window("m", 8, 1000, 2))[: rng.randint(1, 2)])
+        return Admission(
+            (AdmissionLimit.per_window("l", 4, 2000), AdmissionLimit.per_window("m", 8, 1000, 2))[: rng.randint(1, 2)]
+        )
     if kind == 1:
         return Admission(max_depth=rng.randint(1, 4))
-    return Admission((Limit.per_window("l", 4, 2000),) if rng.random() < 0.3 else (), max_bytes=rng.randint(40, 400))
+    return Admission(
+        (AdmissionLimit.per_window("l", 4, 2000),) if rng.random() < 0.3 else (), max_bytes=rng.randint(40, 400)
+    )
 
 
 class Worker:
-    """One worker program on one node: boots one after another until it is killed or drained."""
+    """One worker program on one node: it uses one worker id after another until it is killed or drained."""
 
     def __init__(self, world: World, tasks: Tasks, name: str) -> None:
         self.world = world
@@ -69,6 +85,7 @@ class Worker:
         self.running: dict[str, Lease] = {}
         self.cancelled: set[Lease] = set()
         self.strangers: dict[str, str] = {}
+        self.orders: Orders | None = None
 
     # --- the loop ------------------------------------------------------------------------------------------------
 
@@ -78,13 +95,13 @@ class Worker:
             self.boots += 1
             self.boot = f"{self.name}.{self.boots}"
             self.running, self.strangers, self.cancelled = {}, {}, set()
-            if world.profile.wipe:  # the others' seeds need not draw for what never happens to them
+            if world.profile.wipe:  # other profiles do not draw, so their seeds keep their histories
                 opened = yield from ask(world.ledger.open(self.born, self.boot), 3)
                 self.born = opened if isinstance(opened, str) else self.born
             joined: Any = LOST
             while joined is LOST or isinstance(joined, RelierError):
                 sent = world.now
-                joined = yield from ask(world.ledger.register(self.boot, self.lease), 3)
+                joined = yield from ask(world.ledger.register(self.boot, self.lease, orders=self.orders), 3)
             if not joined:
                 continue
             self.gone, self.trusted_until = False, sent + (self.lease - 200) * MS
@@ -119,12 +136,12 @@ class Worker:
                 world.spawn(self.node, self.attempt(claimed))
 
     def lose(self) -> None:
-        """The store said gone: what ran is dropped, and the loop begins a new boot."""
+        """Handle `gone`: drop the running attempts, and let the loop begin under a new worker id."""
         self.gone = True
         self.running = {}
 
     def leave(self) -> Steps:
-        """Drains: waits for none, hands everything back, retires."""
+        """Drain: wait for no task, hand all of them back, and retire."""
         world = self.world
         for _ in range(20):
             if world.rng.random() < 0.3:
@@ -159,6 +176,7 @@ class Worker:
             if isinstance(answer, Beat):
                 self.trusted_until = sent + (self.lease - 200) * MS
                 self.cancelled |= {Lease(i, fence, boot) for i, fence in answer.asked}
+                self.orders = answer.orders or self.orders
                 n += 1
                 if n % 3 == 0 or answer.owned > len(self.running):
                     yield from self.compare(boot)
@@ -168,11 +186,11 @@ class Worker:
 
     @property
     def retry_pause(self) -> int:
-        """Between a heartbeat that failed and the next (µs): soon, as in store/heartbeat.py."""
+        """Return the time between a failed heartbeat and the next (µs): short, as in store/connect/heartbeat.py."""
         return self.lease * MS // 16
 
     def compare(self, boot: str) -> Steps:
-        """What the ledger says we own, beside what we run."""
+        """Compare the tasks that the ledger says this worker owns with those that it runs."""
         claiming = self.claiming
         held = yield self.world.ledger.owned(boot)
         if not isinstance(held, dict) or self.boot != boot or claiming or self.claiming:
@@ -189,13 +207,13 @@ class Worker:
         return self.boot == lease.worker_id and not self.gone and self.running.get(lease.task_id) == lease
 
     def attempt(self, claimed: Claimed) -> Steps:
-        """One task: some work, some notes, one end."""
+        """Run one attempt: some work, some checkpoints and steps, one outcome."""
         world, rng, lease = self.world, self.world.rng, claimed.lease
         poison = lease.task_id in self.tasks.poison
         for seq in range(1, rng.choice((2, 2, 3, 4))):
             yield int(rng.expovariate(1 / (500 * MS))) + 1
             if not self.mine(lease):
-                # A thread that does not look at ctx.lost writes on: the ledger must refuse it.
+                # A thread that does not check ctx.lost keeps writing: the ledger must refuse it.
                 if rng.random() < 0.5:
                     yield from ask(world.ledger.commit([(lease, b"late", self.tasks.following(lease.task_id))]), 1)
                 return
@@ -209,6 +227,8 @@ class Worker:
                 yield from self.write(lease, seq)
             if world.profile.locked and rng.random() < world.profile.locked:
                 yield from under_lock(world, lease)
+            if world.profile.flows[1] and rng.random() < 0.1:
+                yield from add_members(world, world.faults.flows, lease)
         yield from self.finish([lease], self.end(lease))
 
     def write(self, lease: Lease, seq: int) -> Steps:
@@ -225,7 +245,8 @@ class Worker:
             yield from ask(call, 2)
 
     def record(self, lease: Lease, call: Call[Any]) -> Steps:
-        """Its effect has happened: that is told until it is answered, through whatever outage (run/channel.py)."""
+        """Record an effect that has happened. Repeat the call until it is answered, through any outage
+        (run/channel.py)."""
         checker = self.world.checker
         checker.effect(lease)
         while self.mine(lease):
@@ -233,13 +254,13 @@ class Worker:
             if not self.again(answer):
                 return
             yield 100 * MS
-        checker.excuse(lease)  # it is lost, or handed back: whoever runs it next finds no record, and does it again
+        checker.excuse(lease)  # it is lost, or handed back: the next attempt finds no record, and repeats the step
 
     def again(self, answer: Any) -> bool:
         return is_open(answer)
 
     def die(self, claimed: Claimed) -> Steps:
-        """A poison task takes its process with it: a suspect its own, others and hogs the whole worker."""
+        """Let a poison task kill its process: a suspect its own process, others and hogs the whole worker."""
         if claimed.alone and claimed.lease.task_id not in self.tasks.hogs:
             yield from self.finish([claimed.lease], self.world.ledger.forfeit(claimed.lease, "exit 139"))
         else:
@@ -268,7 +289,7 @@ class Worker:
         return world.ledger.forfeit(lease, "killed")
 
     def together(self, batch: Sequence[Claimed]) -> Steps:
-        """Tasks that end at the same time are committed in one call."""
+        """Commit tasks that end at the same time in one call."""
         world = self.world
         yield int(world.rng.expovariate(1 / (500 * MS))) + 1
         leases = [claimed.lease for claimed in batch if self.mine(claimed.lease)]
@@ -286,13 +307,13 @@ class Worker:
             if self.mine(lease):
                 del self.running[lease.task_id]
         if call.script != "commit" and self.world.rng.random() < 0.15:
-            # A thread that nobody could stop: it finishes what is not its own any more.
+            # A thread that could not be stopped: it finishes a task that it no longer holds.
             yield self.world.rng.randint(1, 1500) * MS
             yield self.world.ledger.commit([(leases[0], b"late", self.tasks.following(leases[0].task_id))])
 
 
 def sweeper(world: World) -> Steps:
-    """Sweeps for ever: nobody leads, all may."""
+    """Sweep forever. There is no leader: any worker may sweep."""
     rng = world.rng
     interval = rng.randint(*world.profile.sweep)
     braked = rng.random() < world.profile.brake
@@ -308,7 +329,7 @@ def sweeper(world: World) -> Steps:
 
 
 def operator(world: World, tasks: Tasks, name: str) -> Steps:
-    """A person: looks, thinks, acts on what they saw, sometimes late and sometimes twice."""
+    """A person who reads, thinks, and acts on what they saw, sometimes late and sometimes twice."""
     rng = world.rng
     n = 0
     while not world.healed:
@@ -319,6 +340,11 @@ def operator(world: World, tasks: Tasks, name: str) -> Steps:
             paused, version = world.backend.model.pauses.get(queue, (False, 0))
             move = world.ledger.resume if paused else world.ledger.pause
             yield from ask(move(queue, version), 2)
+            continue
+        if world.profile.held_back and rng.random() < 0.2:
+            limit = rng.choice(("t", "t1", "r"))
+            version = world.backend.model.limits.get(limit, (0, 0, 0, 0))[3]
+            yield from ask(world.ledger.limit(limit, version, rng.choice((None, LimitNumbers(1), LimitNumbers(4)))), 2)
             continue
         if not world.subs:
             continue

@@ -1,28 +1,37 @@
-"""The fate of a schedule: what is killed, frozen, cut off, filled and rolled back, and when; then how all is healed."""
+"""The faults of a schedule: what is killed, frozen, cut off, filled and rolled back, and when; then how everything is
+repaired."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from proof.simulator.actors import Worker, operator, producer, sweeper
+from proof.simulator.damage import damage_and_repair
+from proof.simulator.event_readers import event_reader
+from proof.simulator.helpers import Helper, commander
 from proof.simulator.lock_users import locker
 from proof.simulator.tasks import Tasks
+from proof.simulator.timekeepers import Timekeepers
+from proof.simulator.workflow_users import Workflows, canceller, workflow
 from proof.simulator.world import MS, SECOND, Node, Steps, World, ask
 from relier.store.call import Durability
 
 
 class Faults:
-    """Owns the cast of a schedule and does things to it."""
+    """Hold the actors of a schedule, and inject faults."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.tasks = Tasks(world)
+        self.flows = Workflows(world, self.tasks)
         self.workers: list[Worker] = []
         self.sweepers: list[Node] = []
         self.crews = 0
         self.closed = False
         self.flaps: int | None = None  # how often the store goes down and comes back from now on
         self.operators: list[Node] = []
+        self.keepers: Timekeepers | None = None
+        self.helpers: list[Helper] = []
 
     # --- the cast ------------------------------------------------------------------------------------------------
 
@@ -39,10 +48,39 @@ class Faults:
         for i in range(rng.randint(*p.operators)):
             self.operators.append(Node(f"op{i}"))
             world.spawn(self.operators[-1], operator(world, self.tasks, f"op{i}"))
-        if p.lockers[1]:  # a draw for nothing would make other profiles' seeds other histories
-            for i in range(rng.randint(*p.lockers)):
-                world.spawn(Node(f"web{i}"), locker(world, f"web{i}"))
+        self._begin_special()
         world.after(rng.randint(1, SECOND), self.tick)
+
+    def _begin_special(self) -> None:
+        """Start actors that only some profiles have. An unneeded random draw would change the histories of other
+        profiles' seeds."""
+        world, rng, p = self.world, self.world.rng, self.world.profile
+        if p.flows[1]:
+            self._begin_workflows()
+        for i in range(rng.randint(*p.lockers) if p.lockers[1] else 0):
+            world.spawn(Node(f"web{i}"), locker(world, f"web{i}"))
+        for i in range(rng.randint(*p.readers) if p.readers[1] else 0):
+            world.spawn(Node(f"reader{i}"), event_reader(world))
+        if p.keepers[1]:
+            self.keepers = Timekeepers(world, self.tasks.queues)
+            self.keepers.begin()
+        if p.helpers[1]:
+            self._begin_helpers()
+
+    def _begin_helpers(self) -> None:
+        world, rng = self.world, self.world.rng
+        for _ in range(rng.randint(*world.profile.helpers)):
+            self.join_helper(rng.randint(0, 300) * MS)
+        self.operators.append(Node("commander"))
+        world.spawn(self.operators[-1], commander(world))
+
+    def _begin_workflows(self) -> None:
+        world, rng = self.world, self.world.rng
+        for _ in range(rng.randint(*world.profile.flows)):
+            world.spawn(Node("producer"), workflow(world, self.flows))
+        self.operators.append(Node("canceller"))
+        if rng.random() < 0.4:
+            world.spawn(self.operators[-1], canceller(world))
 
     def hire(self, delay_us: int = 0) -> Worker:
         self.crews += 1
@@ -52,6 +90,12 @@ class Faults:
         self.world.spawn(worker.node, worker.main(), delay_us)
         return worker
 
+    def join_helper(self, delay_us: int = 0) -> None:
+        helper = Helper(self.world, f"h{len(self.helpers) + 1}")
+        helper.leaving = self.closed
+        self.helpers.append(helper)
+        self.world.spawn(helper.node, helper.main(), delay_us)
+
     def sweep(self) -> None:
         node = Node("sweeper")
         self.sweepers.append(node)
@@ -60,7 +104,7 @@ class Faults:
     # --- what happens to it --------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Twice a second or so: perhaps something."""
+        """Perhaps inject a fault. Called about twice a second."""
         world, rng, p = self.world, self.world.rng, self.world.profile
         if world.healed:
             return
@@ -76,6 +120,8 @@ class Faults:
             (p.wipe, self._wipe),
             (p.crowd, self._crowd),
             (p.flap, self._flap),
+            (p.harm, self._harm_keeper),
+            (p.damage, self._damage),
         )
         for chance, happen in happenings:
             if chance and rng.random() < chance:
@@ -86,8 +132,23 @@ class Faults:
         alive = [worker for worker in self.workers if not worker.node.dead]
         return self.world.rng.choice(alive) if alive else None
 
+    def _harm_helper(self) -> None:
+        """Kill a helper, or let it retire, and start another; or freeze it for a while."""
+        rng, alive = self.world.rng, [helper for helper in self.helpers if not helper.node.dead and not helper.leaving]
+        if not alive:
+            return
+        helper, kind = rng.choice(alive), rng.random()
+        if kind < 0.3:
+            helper.node.frozen_until = self.world.now + rng.randint(100, 6000) * MS
+            return
+        helper.node.dead, helper.leaving = kind < 0.7, True
+        self.join_helper(rng.randint(0, 2000) * MS)
+
     def _kill_one(self) -> None:
         rng = self.world.rng
+        if self.helpers and rng.random() < 0.5:
+            self._harm_helper()
+            return
         if rng.random() < 0.15 and self.sweepers:
             rng.choice(self.sweepers).dead = True
             self.sweep()
@@ -99,7 +160,7 @@ class Faults:
                 self.kill(worker)
 
     def kill(self, worker: Worker) -> None:
-        """A process is gone with all it knew; perhaps its supervisor saw it. Another one is started."""
+        """Kill a process, which forgets everything. Perhaps its supervisor notices. Start another process."""
         world, rng = self.world, self.world.rng
         if worker.node.dead:
             return
@@ -135,7 +196,7 @@ class Faults:
         self.world.note("JUMP", delta)
 
     def _stall(self) -> None:
-        """Replication, or the disk, stands still; later it catches up or the store falls back to this point."""
+        """Stop replication, or the disk, for a while. Later it catches up, or the store falls back to this point."""
         world, rng = self.world, self.world.rng
         if world.stalled is not None:
             return
@@ -178,8 +239,13 @@ class Faults:
             world.checker.wrecked(task_id)
             world.note("WRECK", task_id)
 
+    def _damage(self) -> None:
+        """Damage something by hand, or nothing, and let a worker repair the namespace at once."""
+        if not self.world.backend.full and self.world.stalled is None:
+            damage_and_repair(self.world)
+
     def _wipe(self) -> None:
-        """Someone empties the store under all who use it. They go on with what they know."""
+        """Empty the store while all actors use it. They continue with what they know."""
         self.world.backend.wipe()
         self.world.checker.wiped()
         self.world.note("WIPED")
@@ -193,29 +259,35 @@ class Faults:
             self._go_down()
 
     def _go_down(self) -> None:
-        """Away, or refusing everything, for less than half the shortest lease: the ledger's clock counts it in full.
-        Then up for at least as long as a heartbeat that times out and the next one take."""
+        """Make the store unreachable, or let it refuse everything: for less than half the shortest lease, which the
+        ledger's clock counts in full, or for longer than the leases of helpers, which their clock does not count.
+        Afterwards keep it up for at least as long as a heartbeat that times out and the next one take."""
         world, rng = self.world, self.world.rng
         if world.healed or not self.flaps:
             self.flaps = None
             return
         self.flaps -= 1
-        down = rng.randint(100, 600) * MS
+        down = rng.randint(*world.profile.downs) * MS
         if rng.random() < 0.6:
             world.outage_until = world.now + down
         else:
             world.refuses_until = world.now + down
         world.note("FLAP", down)
-        world.after(down + rng.randint(480, 900) * MS, self._go_down)
+        world.after(down + rng.randint(*world.profile.ups) * MS, self._go_down)
+
+    def _harm_keeper(self) -> None:
+        if self.keepers is not None:
+            self.keepers.harm_one()
 
     def is_healthy(self, boot: str) -> bool:
-        """Whether a worker runs under this boot that nothing happened to."""
-        return any(w.boot == boot and not w.gone and not w.node.dead for w in self.workers)
+        """Return whether a node runs under this id and has met no fault."""
+        nodes: tuple[Worker | Helper, ...] = (*self.workers, *self.helpers)
+        return any(node.boot == boot and not node.gone and not node.node.dead for node in nodes)
 
     # --- the end of the faults -----------------------------------------------------------------------------------
 
     def heal(self) -> None:
-        """From now on messages arrive, clocks run, and nobody dies but by poison."""
+        """End the faults: from now on messages arrive, clocks run, and only poison kills processes."""
         world = self.world
         world.healed = True
         world.outage_until = world.refuses_until = 0
@@ -227,14 +299,18 @@ class Faults:
         for worker in self.workers:
             worker.node.cut_until = 0
             worker.node.frozen_until = min(worker.node.frozen_until, world.now)
+        for helper in self.helpers:
+            helper.node.frozen_until = min(helper.node.frozen_until, world.now)
         if all(worker.node.dead or worker.draining for worker in self.workers):
             self.hire()
         if all(node.dead for node in self.sweepers):
             self.sweep()
         world.spawn(Node("operator"), self._resume_all())
+        if self.keepers is not None:
+            self.keepers.heal()
 
     def _resume_all(self) -> Steps:
-        """Whoever paused a queue lets it go on; looks again while late messages may still pause one."""
+        """Resume all paused queues, and repeat that while late messages may still pause one."""
         world = self.world
         for _ in range(5):
             for queue, (paused, version) in sorted(world.backend.model.pauses.items()):
@@ -243,7 +319,9 @@ class Faults:
             yield SECOND
 
     def close(self) -> None:
-        """Nothing is left to do: workers drain, also those started from now on."""
+        """Let workers drain, including those started from now on, because nothing is left to do."""
         self.closed = True
         for worker in self.workers:
             worker.draining = True
+        for helper in self.helpers:
+            helper.leaving = True

@@ -1,4 +1,5 @@
-"""User code under locks, inside tasks and outside: it asks, works, renews, ends; it may be late, or be cut short."""
+"""User code under locks, inside tasks and outside: it takes a lock, works, renews, ends. It may be late, or be
+interrupted."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ KEYS = "gh"
 
 
 def under_lock(world: World, holder: Lease | str) -> Steps:
-    """One block of code under one of few keys, by a token of its own."""
+    """Run one block of code under one of a few keys, with its own token."""
     rng, ledger = world.rng, world.ledger
     key, token, hold_ms = rng.choice(KEYS), f"{world.steps}.{rng.randrange(10**9)}", rng.choice((600, 2500))
     answer = yield from ask(ledger.lock(key, token, hold_ms, holder), rng.randint(1, 4))
@@ -32,7 +33,7 @@ def under_lock(world: World, holder: Lease | str) -> Steps:
 
 
 def locker(world: World, name: str) -> Steps:
-    """A process that is no worker: a web server, a script."""
+    """A process that is not a worker: a web server, a script."""
     while not world.healed:
         yield int(world.rng.expovariate(1 / (600 * MS))) + 1
         yield from under_lock(world, name)

@@ -1,4 +1,5 @@
-"""What kind of trouble a schedule sees. A seed chooses the profile by its remainder, so a range of seeds covers all."""
+"""The kinds of faults that a schedule sees. A seed chooses the profile by its remainder, so a range of seeds covers
+all."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Chances are per message, per task or per tick of the fate that rules over a schedule (every half second)."""
+    """Probabilities are per message, per task, or per tick of the faults (every half second)."""
 
     name: str
     tasks: Span = (2, 6)
@@ -36,7 +37,10 @@ class Profile:
     wreck: float = 0.0
     wipe: float = 0.0
     crowd: float = 0.0
-    flap: float = 0.0  # and then no healthy worker may be lost
+    damage: float = 0.0  # by hand, and repaired at once
+    flap: float = 0.0  # and then no healthy node may be lost
+    downs: Span = (100, 600)  # ms that a flapping store is away
+    ups: Span = (480, 900)  # and is there again: at least a heartbeat that times out, and the next one
     leaps: tuple[int, ...] = (50, 500, 2000, 20_000)  # of the store's TIME, ms
     # per task
     keyed: float = 0.25
@@ -49,10 +53,19 @@ class Profile:
     strong: float = 0.3
     short: float = 0.1
     joined: float = 0.0  # brings a part to a task that waits for some
+    held_back: float = 0.0  # is limited at run time
     replaced: float = 0.0  # goes on as another task when it is retried
+    flows: Span = (0, 0)  # workflows
     # of user code's locks: per step of an attempt, and processes outside tasks
     locked: float = 0.0
     lockers: Span = (0, 0)
+    # of users' schedules: who fires them, and per tick what happens to one of those
+    keepers: Span = (0, 0)
+    harm: float = 0.0
+    # nodes of other roles than worker
+    helpers: Span = (0, 0)
+    helper_leases: tuple[int, ...] = (1600, 2000, 3000)  # ms
+    readers: Span = (0, 0)  # of events
     # the rest
     operators: Span = (0, 1)
     brake: float = 0.15
@@ -61,7 +74,7 @@ class Profile:
 
 
 PROFILES: tuple[Profile, ...] = (
-    Profile("mixed", jump=0.02, stall=0.03, fill=0.02, wreck=0.002, joined=0.2, replaced=0.2),
+    Profile("mixed", jump=0.02, stall=0.03, fill=0.02, wreck=0.002, joined=0.2, replaced=0.2, held_back=0.15),
     Profile("calm", lost=0, unanswered=0, late=0, twice=0, kill=0, freeze=0, cut=0, outage=0, poison=0, brake=0),
     Profile("crash", kill=0.2, supervised=0.5, tasks=(3, 8), poison=0),
     Profile("zombie", freeze=0.2, kill=0.02, workers=(2, 3), poison=0),
@@ -104,8 +117,122 @@ PROFILES: tuple[Profile, ...] = (
         tasks=(4, 9),
         poison=0.02,
     ),
-    Profile("wiped", wipe=0.12, kill=0.04, tasks=(4, 9), poison=0.02, locked=0.1, late=0.06, twice=0.05),
+    Profile(
+        "limits",
+        held_back=0.85,
+        tasks=(5, 12),
+        slots=(2, 5),
+        queues=(1, 2),
+        kill=0.12,
+        freeze=0.08,
+        jump=0.03,
+        stall=0.05,
+        fill=0.03,
+        wreck=0.004,
+        expiring=0.15,
+        replaced=0.2,
+        operators=(1, 2),
+        poison=0.03,
+    ),
+    Profile(
+        "timetables",
+        keepers=(2, 4),
+        harm=0.3,
+        unanswered=0.06,
+        late=0.08,
+        twice=0.05,
+        jump=0.05,
+        stall=0.08,
+        fill=0.04,
+        tasks=(1, 3),
+        poison=0.02,
+        short=0.3,
+    ),
+    Profile(
+        "wiped", wipe=0.12, keepers=(1, 2), kill=0.04, tasks=(4, 9), poison=0.02, locked=0.1, late=0.06, twice=0.05
+    ),
     Profile("crowd", tasks=(10, 16), slots=(3, 6), queues=(1, 2), crowd=0.1, limited=0.3, poison=0.02),
+    Profile(
+        "workflows",
+        flows=(1, 3),
+        tasks=(0, 2),
+        unanswered=0.05,
+        late=0.05,
+        twice=0.04,
+        kill=0.08,
+        stall=0.05,
+        jump=0.02,
+        fill=0.03,
+        short=0.3,
+        delayed=0.1,
+        operators=(1, 2),
+    ),
+    Profile(
+        "members",
+        helpers=(1, 4),
+        leases=(1600, 8000, 20_000),
+        jump=0.05,
+        stall=0.06,
+        fill=0.04,
+        kill=0.12,
+        outage=0.08,
+        sweep=(250, 1500),
+        tasks=(1, 3),
+        poison=0,
+    ),
+    # Outages longer than any helper's lease, and far shorter than the workers': all are alive, and none may be lost.
+    Profile(
+        "outages",
+        flap=0.5,
+        downs=(200, 7000),
+        ups=(2300, 3500),
+        helpers=(2, 4),
+        leases=(16_000, 30_000),
+        kill=0,
+        lost=0,
+        unanswered=0,
+        late=0,
+        twice=0,
+        freeze=0,
+        cut=0,
+        outage=0,
+        poison=0,
+        tasks=(0, 2),
+        seconds=(8, 20),
+    ),
+    Profile(
+        "readers",
+        readers=(1, 3),
+        tasks=(4, 9),
+        keepers=(1, 2),
+        stall=0.15,
+        wipe=0.04,
+        jump=0.03,
+        fill=0.03,
+        kill=0.08,
+        wreck=0.004,
+        held_back=0.15,
+        joined=0.1,
+        operators=(1, 2),
+        poison=0.03,
+    ),
+    Profile(
+        "damage",
+        damage=0.9,
+        flows=(0, 2),
+        held_back=0.4,
+        tasks=(4, 9),
+        slots=(2, 4),
+        queues=(1, 2),
+        locked=0.1,
+        kill=0.08,
+        jump=0.02,
+        fill=0.02,
+        short=0.2,
+        joined=0.1,
+        operators=(0, 2),
+        poison=0.02,
+    ),
     Profile("flapping", flap=0.4, refused=0.04, kill=0.02, lost=0, late=0, freeze=0, cut=0, outage=0, poison=0),
 )
 BY_NAME = {profile.name: profile for profile in PROFILES}

@@ -1,4 +1,4 @@
-"""Many schedules on all cores. Not in __main__: the processes that do the work must be able to import it."""
+"""Run many schedules on all cores. Not in __main__, because the worker processes must be able to import it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def say(line: str) -> None:
 
 
 def _chunk(profile: str | None, start: int, n: int) -> tuple[int, list[Outcome]]:
-    """Some schedules in a row: how many calls they made, and those that broke something."""
+    """Run some consecutive schedules. Return how many calls they made, and those with a violation."""
     steps, bad = 0, []
     for seed in range(start, start + n):
         outcome = run_schedule(seed, profile)
@@ -30,7 +30,7 @@ def _chunk(profile: str | None, start: int, n: int) -> tuple[int, list[Outcome]]
 
 
 def simulate(seeds: int, start: int = 0, profile: str | None = None, jobs: int = 2) -> int:
-    """Runs schedules on all cores; prints the figures and the first violations; the number of them."""
+    """Run schedules on all cores. Print the figures and the first violations. Return the number of violations."""
     began = time.perf_counter()
     runs = [(first, min(CHUNK, start + seeds - first)) for first in range(start, start + seeds, CHUNK)]
     steps, bad, done = 0, list[Outcome](), 0

@@ -1,10 +1,14 @@
-"""One schedule from its seed: faults, healing, liveness, and the namespace swept to nothing."""
+"""Run one schedule from its seed: faults, repair, a check that everything ends, and a sweep until the namespace is
+empty."""
 
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
+from proof.checker.batches import check_none_is_stuck
 from proof.checker.ghost import LIVE, Violation
 from proof.checker.indexes import check_all
 from proof.model.model import Model
@@ -20,13 +24,13 @@ DRAIN_S = 40
 AGES = 40 * 86_400 * SECOND
 
 
-# What a broken script or reply looks like from here.
+# The errors that a broken script or reply causes.
 STUMBLES = (KeyError, ValueError, TypeError, AttributeError, IndexError, RelierError)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a schedule came to. `violation` is empty where every invariant held."""
+    """The outcome of a schedule. `violation` is empty if every invariant held."""
 
     seed: int
     profile: str
@@ -67,9 +71,11 @@ def _live(world: World) -> None:
     check_all(world.checker)
     faults.heal()
     # Delays are on TIME: where TIME was set back they last that much longer.
-    until = world.now + SETTLE_S * SECOND + world.foremost - world.skew
+    settle_s = SETTLE_S * (4 if world.profile.flows[1] else 1)  # links run one after the other
+    until = world.now + settle_s * SECOND + world.foremost - world.skew
     if not world.run_until(until, lambda: _settled(world)):
-        raise Violation("everything-ends", f"after {SETTLE_S} s without faults: {_unsettled(world)}")
+        check_none_is_stuck(world.checker)
+        raise Violation("everything-ends", f"after {settle_s} s without faults: {_unsettled(world)}")
     faults.close()
     if not world.run_until(world.now + DRAIN_S * SECOND, lambda: not world.backend.model.boots):
         raise Violation("no-boot-is-left", f"{sorted(world.backend.model.boots)}")
@@ -78,8 +84,9 @@ def _live(world: World) -> None:
 
 
 def _settled(world: World) -> bool:
-    busy = world.in_flight or world.pushing
-    return not busy and all(ghost.state not in LIVE for ghost in world.checker.memory.ghosts.values())
+    busy, memory = world.in_flight or world.pushing, world.checker.memory
+    ended = all(ghost.state not in LIVE for ghost in memory.ghosts.values())
+    return not busy and ended and all(batch.ended is not None for batch in memory.batches.values())
 
 
 def _unsettled(world: World) -> str:
@@ -88,7 +95,7 @@ def _unsettled(world: World) -> str:
 
 
 def _reap(world: World) -> None:
-    """At the end of all lives the namespace is empty: what is held for a person is discarded, the rest is reaped."""
+    """Discard tasks that are held for a person, reap the rest, and check that the namespace is empty."""
     model = world.backend.model
     world.now += AGES
     for task_id, rec in list(model.tasks.items()):
@@ -104,10 +111,26 @@ def _reap(world: World) -> None:
 
 
 def _left(model: Model, now: int) -> str:
-    named = (("tasks", model.tasks), ("due", model.due), ("ready", model.ready), ("owned", model.owned))
-    holds = [key for key, hold in model.holds.items() if hold.until > now]
-    rest = (("ended", model.ended), ("boots", model.boots), ("idem", model.idem), ("holds", holds))
-    return ", ".join(f"{name} {sorted(left)}" for name, left in (*named, *rest) if left)
+    named: dict[str, Iterable[Any]] = {
+        "tasks": model.tasks,
+        "due": model.due,
+        "ready": model.ready,
+        "owned": model.owned,
+        "ended": model.ended,
+        "boots": model.boots,
+        "idem": model.idem,
+        "holds": [key for key, hold in model.holds.items() if hold.until > now],
+        "lanes": model.lanes,
+        "lane_waits": model.lane_waits,
+        "sleepers": model.sleepers,
+        "pacers": model.pacers,
+        "slots": model.slots,
+        "limited": model.limited,
+        "timetables": model.timetables,
+        "batches": model.batches,
+        "batch index": model.batch_index,
+    }
+    return ", ".join(f"{name} {sorted(left)}" for name, left in named.items() if left)
 
 
 __all__ = ["ModelBackend", "Outcome", "run_schedule", "run_world"]

@@ -1,4 +1,4 @@
-"""The tasks of a schedule: submissions of every kind, what follows from each, and what it goes on as."""
+"""The tasks of a schedule: submissions of every kind, what follows each, and the task as which it continues."""
 
 from __future__ import annotations
 
@@ -7,41 +7,49 @@ from typing import Any
 from msgspec.structs import replace
 
 from proof.simulator.world import World
+from relier.ledger.limit_records import LimitNumbers, RunLimit
 from relier.ledger.records import Join, Submission
 from relier.store.call import Durability
 
 QUEUES = ("a", "b", "c")
+LIMITS = {
+    "t1": LimitNumbers(1),
+    "t2": LimitNumbers(2),
+    "r": LimitNumbers(0, 400_000, 400_000),
+    "s": LimitNumbers(1, 300_000, 600_000),
+}
 
 
 class Tasks:
-    """Makes submissions of every kind, and knows the fate of each: what becomes of an attempt is drawn once it runs."""
+    """Make submissions of every kind, and know their fates. The outcome of an attempt is drawn when it runs."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.queues = QUEUES[: world.rng.randint(*world.profile.queues)]
         self.poison: set[str] = set()
-        self.hogs: set[str] = set()  # poison that takes its worker along, isolated as it may be
+        self.hogs: set[str] = set()  # poison that kills its worker although it is isolated
         self.n = 0
         self.parts: dict[str, Submission] = {}  # task -> the join it brings its part to
-        self.open: list[Submission] = []  # parts of the last join that nobody brings yet
+        self.open: list[Submission] = []  # parts of the latest join that no task delivers yet
 
     def make(self, task_id: str = "") -> Submission:
         self.n += 1
         task_id = task_id or f"t{self.n}"
-        more = self._when() | self._ends(task_id) | self._kept()
+        more = self._when() | self._ends(task_id) | self._kept() | self._limits()
         queue = self.world.rng.choice(self.queues)
         sub = Submission(id=task_id, name="work", payload=b"p%d" % self.n, queue=queue, **more)
         self.world.subs[task_id] = sub
         if self.world.profile.joined and self.world.rng.random() < self.world.profile.joined:
             part = self._part()
-            if task_id == f"{part.id}f":  # what follows from a join cannot be a part of it: the two would never end
+            if task_id == f"{part.id}f":  # a follow-up of a join cannot be a part of it: the two would never end
                 self.open.append(part)
             else:
                 self.parts[task_id] = part
         return sub
 
     def _part(self) -> Submission:
-        """One part of a join: of the last one, until as many as it waits for, or one more or less, are brought."""
+        """Return one part of the latest join, until as many parts as it waits for, or one more or less, are
+        assigned."""
         rng = self.world.rng
         if not self.open:
             size = rng.randint(1, 3)
@@ -54,7 +62,7 @@ class Tasks:
         return self.open.pop()
 
     def other(self, task_id: str) -> Submission | None:
-        """Perhaps something else for a task to go on as."""
+        """Perhaps return another task as which a task continues."""
         rng, p = self.world.rng, self.world.profile
         if not p.replaced or rng.random() >= p.replaced:
             return None
@@ -71,7 +79,7 @@ class Tasks:
             queue=rng.choice(self.queues),
             **more,
         )
-        self.world.others[sub.args()[-1]] = sub
+        self.world.others[sub.tail()] = sub
         return sub
 
     def _when(self) -> dict[str, Any]:
@@ -105,6 +113,16 @@ class Tasks:
             more["max_resurrections"] = rng.randint(0, 2)
         return more
 
+    def _limits(self) -> dict[str, Any]:
+        """Perhaps return one or two limits, mostly with the same numbers for the same key."""
+        rng, p = self.world.rng, self.world.profile
+        if not p.held_back or rng.random() >= p.held_back:
+            return {}
+        keys = rng.sample(sorted(LIMITS), rng.choice((1, 1, 2)))
+        numbers = [LIMITS[key] if rng.random() < 0.9 else LimitNumbers(3) for key in keys]
+        limits = (RunLimit(key[0], key, n) for key, n in zip(keys, numbers, strict=True))
+        return {"limits": tuple(limits)}
+
     def _kept(self) -> dict[str, Any]:
         rng, p = self.world.rng, self.world.profile
         more: dict[str, Any] = {}
@@ -120,7 +138,7 @@ class Tasks:
         return more
 
     def following(self, task_id: str) -> list[Submission]:
-        """What follows from a task: the same ids whoever commits it."""
+        """Return what follows a task: the same ids, whoever commits it."""
         follow_id = f"{task_id}f"
         brought = [self.parts[task_id]] if task_id in self.parts else []
         if follow_id in self.world.subs:

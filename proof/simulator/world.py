@@ -23,13 +23,14 @@ import heapq
 import pickle
 import random
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from proof.checker.checker import Checker
 from proof.checker.ghost import Violation
 from proof.model.model import Model
+from proof.simulator.flows import Flows
 from proof.simulator.profiles import Profile, profile_of
 from relier.errors import IndeterminateError, RelierError, StoreFullError, StoreNotReadyError
 from relier.ledger.ledger import Ledger
@@ -39,6 +40,7 @@ from relier.store.call import Arg, Call, Durability, result_or_error
 
 if TYPE_CHECKING:
     from proof.simulator.actors import Worker
+    from proof.simulator.damage import Damage
     from proof.simulator.faults import Faults
 
 BASE_US = 1_700_000_000_000_000
@@ -59,12 +61,12 @@ _PENDING = _Lost()
 
 
 def is_open(answer: Any) -> bool:
-    """Whether a client that must not give up asks again: nobody answered, or "not now" was the answer."""
+    """Return whether a client that must not give up asks again: there was no answer, or the answer was "not now"."""
     return answer is LOST or isinstance(answer, IndeterminateError | StoreFullError | StoreNotReadyError)
 
 
 def ask(call: Call[Any], tries: int, pause_us: int = 100 * MS) -> Generator[Any, Any, Any]:
-    """Sends a call again until it is answered, as a client does that knows every call is safe to repeat."""
+    """Send a call again until it is answered, like a client that knows that every call is safe to repeat."""
     answer: Any = LOST
     for _ in range(tries):
         answer = yield call
@@ -76,14 +78,28 @@ def ask(call: Call[Any], tries: int, pause_us: int = 100 * MS) -> Generator[Any,
 
 # A second run of the same call, at once, must change nothing. Not so a sweep: a second one does the next batch.
 REPEATABLE = frozenset(
-    {"submit", "register", "beat", "retire", "claim", "checkpoint", "step", "commit", "retry", "release", "bury"}
+    {
+        "submit",
+        "register",
+        "beat",
+        "retire",
+        "order",
+        "claim",
+        "checkpoint",
+        "step",
+        "commit",
+        "retry",
+        "release",
+        "bury",
+    }
     | {"forfeit", "replay", "cancel", "discard", "pause", "resume", "open", "get", "owned"}
-    | {"lock", "renew", "conclude", "unlock"}
+    | {"lock", "renew", "conclude", "unlock", "limit", "schedule", "fire", "unschedule", "schedules"}
+    | {"open_batch", "seal_batch"}
 )
 
 
 class Backend(Protocol):
-    """The store: one namespace, its TIME set from outside. `model` is what the checker looks at."""
+    """The store: one namespace, with a TIME that is set from outside. `model` is what the checker examines."""
 
     time_us: int
     full: bool
@@ -95,6 +111,7 @@ class Backend(Protocol):
     def restore(self, snapshot: object) -> None: ...
     def wreck(self, task_id: str) -> None: ...
     def wipe(self) -> None: ...
+    def damage(self, damage: Damage) -> None: ...
 
 
 class ModelBackend:
@@ -130,16 +147,20 @@ class ModelBackend:
         self.model = pickle.loads(snapshot)  # noqa: S301 - our own
 
     def wreck(self, task_id: str) -> None:
-        """Someone removes the record by hand; its index entry stays."""
+        """Remove a record by hand. Its index entry stays."""
         self.model.tasks.pop(task_id, None)
 
     def wipe(self) -> None:
-        """Someone empties the store."""
+        """Empty the store."""
         self.model = self.model.empty()
+
+    def damage(self, damage: Damage) -> None:
+        """Change keys by hand, as the damage says."""
+        damage.wound(self.model)
 
 
 class Node:
-    """Where processes live: one operating system process of a worker, a producer, a sweeper, an operator."""
+    """A place for processes: one operating system process of a worker, a producer, a sweeper or an operator."""
 
     __slots__ = ("cut_until", "dead", "frozen_until", "name")
 
@@ -175,6 +196,7 @@ class World:
         self.faults: Faults
         self.hires: type[Worker] | None = None  # a worker with a bug instead of the right one
         self.subs: dict[str, Submission] = {}
+        self.flows = Flows(self.subs)
         self.others: dict[Arg, Submission] = {}  # what tasks go on as, by how it travels
         self.checker = Checker(self)
         self.now = 0
@@ -200,7 +222,7 @@ class World:
         self._n += 1
         heapq.heappush(self._heap, (self.now + delay_us, self._n, act, args))
 
-    def spawn(self, node: Node, steps: Steps, delay_us: int = 0) -> None:
+    def spawn(self, node: Node, steps: Steps | Coroutine[Any, Any, None], delay_us: int = 0) -> None:
         self.after(delay_us, self._resume, node, steps, None)
 
     def _resume(self, node: Node, steps: Steps, value: Any) -> None:
@@ -222,7 +244,7 @@ class World:
                 return
 
     def run_until(self, until: int, stop: Callable[[], bool] | None = None) -> bool:
-        """Lets events happen. False: the time came before `stop` held."""
+        """Let events happen. Return False if the time is over before `stop` holds."""
         heap = self._heap
         while heap and heap[0][0] <= until:
             if stop is not None and stop():
@@ -261,7 +283,7 @@ class World:
         return _PENDING
 
     def _refuses(self) -> bool:
-        chance = self.profile.refused  # a draw for nothing would make other profiles' seeds other histories
+        chance = self.profile.refused  # an unneeded draw would change the histories of other profiles' seeds
         return bool(chance) and not self.healed and self.rng.random() < chance
 
     def _delay(self, delay: int, *message: Any) -> None:
@@ -273,7 +295,7 @@ class World:
         return _PENDING
 
     def _arrive(self, call: Call[Any], node: Node | None = None, steps: Steps | None = None) -> None:
-        """A late message; with a sender it still answers somebody."""
+        """Deliver a late message. If it has a sender, the sender still gets an answer."""
         self.in_flight -= 1
         reached = self.now >= self.outage_until
         answer = self._answer(call, self.apply(call), told=node is not None) if reached else LOST
@@ -293,7 +315,8 @@ class World:
     # --- the store -----------------------------------------------------------------------------------------------
 
     def time_us(self) -> int:
-        """The store's TIME. It moves by a microsecond a call, so that calls of one moment are told apart."""
+        """Return the store's TIME. It advances by a microsecond per call, so that calls of one moment can be told
+        apart."""
         time_us = BASE_US + self.now + self.skew
         if time_us <= self.last_us < time_us + 1000:
             time_us = self.last_us + 1
@@ -301,7 +324,7 @@ class World:
         return time_us
 
     def apply(self, call: Call[Any]) -> Any:
-        """Runs a call and checks what it did; a store's refusal comes back as a value."""
+        """Run a call and check its effect. If the store refuses it, return the error as a value."""
         self.steps += 1
         time_us = self.backend.time_us = self.time_us()
         try:
@@ -324,11 +347,11 @@ class World:
             raise Violation("repeat-changes-nothing", f"{call.script} {call.args} answered {raw}, then {again}")
 
     def note(self, *what: object) -> None:
-        """A fault, for the trace."""
+        """Record a fault in the trace."""
         self.events.append((self.steps, self.now, *what))
 
     def history(self) -> list[str]:
-        """What happened, a line an event; all of it where the world traces, else the end."""
+        """Return the events, one per line: all of them if the world traces, otherwise the last ones."""
         return [_show(event) for event in self.events]
 
     def explain(self, violation: Violation) -> str:
@@ -341,8 +364,19 @@ class World:
 def _image(model: Model) -> Any:
     counts = {name: n for name, n in model.counts.items() if name != "refused"}
     parts = (model.tasks, model.due, model.ready, model.owned, model.ended, model.boots, model.idem, model.rates)
-    marks = (model.tombs, model.pauses, model.holds, model.born, model.emptied)
-    return pickle.loads(pickle.dumps((parts, marks, model.clock, counts)))  # noqa: S301 - our own
+    marks = (
+        model.tombs,
+        model.pauses,
+        model.holds,
+        model.timetables,
+        model.removed_fired,
+        model.born,
+        model.emptied,
+        model.batches,
+        model.streams,
+    )
+    held_back = (model.lanes, model.lane_waits, model.sleepers, model.pacers, model.slots, model.paces, model.limited)
+    return pickle.loads(pickle.dumps((parts, marks, held_back, model.clock, model.helper_clock, counts)))  # noqa: S301 - our own
 
 
 def _show(event: tuple[Any, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Seeded bugs in the store layer and in who calls it: single names of the code, replaced while a schedule runs."""
+"""Seeded bugs in the store layer and its callers: single names of the code, replaced while a schedule runs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class NeverLoads(batch.RequestBatch):
 
 def _breaker_for_beats(settings: Settings, lease: float) -> Settings:
     own = heartbeat_settings(settings, lease)
-    return own.model_copy(update={"redis_breaker_failures": 2, "redis_breaker_cooldown": 2.5})
+    return own.replace(redis_breaker_failures=2, redis_breaker_cooldown=2.5)
 
 
 heartbeat_settings = heartbeat.heartbeat_settings
@@ -63,7 +63,7 @@ NOT_NOW_IS_FINAL = {**replies.MEANINGS, "LOADING": (replies.Judgement.REFUSED, S
 
 @dataclass(frozen=True, slots=True)
 class StoreMutant:
-    """`owner.name` is `value` while it lives."""
+    """While the mutant is active, `owner.name` is `value`."""
 
     about: str
     owner: Any
@@ -98,7 +98,7 @@ STORE_MUTANTS = (
 
 
 def hunt(mutant: StoreMutant, seeds: int = SEEDS) -> Caught:
-    """Schedules one after the other, until one finds it."""
+    """Run one schedule after another, until one catches the mutant."""
     with mutant.alive():
         for seed in range(seeds):
             violation = run_store_schedule(seed)
@@ -108,7 +108,7 @@ def hunt(mutant: StoreMutant, seeds: int = SEEDS) -> Caught:
 
 
 def main() -> int:
-    """Print who fell to what, and return the number of survivors."""
+    """Print which check caught which mutant, and return the number of survivors."""
     results = [hunt(mutant) for mutant in STORE_MUTANTS]
     for caught in results:
         sys.stdout.write(f"  {caught.invariant or 'SURVIVED':32} {caught.by:16} {caught.mutant}\n")

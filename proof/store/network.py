@@ -1,11 +1,11 @@
-"""A server and its network as the store layer sees them, on virtual time: what runs above them is the real thing.
+"""A simulated server and network on virtual time. The store layer that runs on top is the real one.
 
-Server    runs scripts by their SHA1 and forgets them when it restarts, or when somebody flushes them. Its weather says
-          when it is down (connections are refused, and those there were are gone), frozen (what it was sent runs when
-          it thaws), or answers "not now" without having run anything
+Server    runs scripts by their SHA1, and forgets them when it restarts or somebody flushes them. Its spells say when
+          it is down (connections are refused, and open ones are lost), frozen (requests run when it continues), or
+          answers "not now" without having run anything
 Wire      the store's contract with the outside world (store/wire.py). It loses replies, and counts how often
 
-Waiting costs nothing: the loop's clock jumps to the next timer. A seed is a history.
+Waiting takes no real time: the loop's clock jumps to the next timer. The same seed gives the same history.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NOT_NOW = (
 
 
 class _Selector(selectors.SelectSelector):
-    """Never waits: it moves the clock on by what it was told to wait."""
+    """A selector that never waits: it advances the clock by the time it should wait."""
 
     loop: VirtualLoop
 
@@ -48,13 +48,13 @@ class _Selector(selectors.SelectSelector):
         ready = super().select(0)
         if not ready:
             if timeout is None:
-                raise RuntimeError("everybody waits for ever")
+                raise RuntimeError("everybody waits forever")
             self.loop.now += max(0.0, timeout)
         return ready
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time passes only while everybody waits."""
+    """An event loop whose time passes only while everything waits."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -108,7 +108,7 @@ class Server:
 
     @property
     def life(self) -> int:
-        """Which of its lives this is: a connection of an earlier one is gone, and so are its scripts."""
+        """Return the number of restarts so far: connections and scripts of an earlier life are gone."""
         life = sum(spell.what == DOWN and spell.begins <= self._loop.now for spell in self.weather)
         if life != self._life:
             self._life, self._scripts = life, set()
@@ -198,7 +198,7 @@ class SimulatedConnection:
 
 
 class SimulatedSlots:
-    """As many connections as anybody wants."""
+    """Allow any number of connections."""
 
     def __init__(self, size: int) -> None:
         del size
@@ -211,11 +211,11 @@ class SimulatedSlots:
         return True
 
     def release(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no slot is held."""
 
 
 class SimulatedWire:
-    """The way of one client to the server. `lost` counts requests that may have run without an answer."""
+    """One client's connection to the server. `lost` counts requests that may have run without an answer."""
 
     slots = SimulatedSlots
 

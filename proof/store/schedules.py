@@ -1,8 +1,9 @@
 """Schedules of the store layer: the real Core, the real retries of a running task and the real pace of heartbeats, over
 a server that flaps, forgets its scripts and answers "not now" (network.py).
 
-A caller waits until the deadline of a call and no longer; a step tells what it did until it is answered; a heart beats.
-What must hold is in the names of the violations. Mutants are single names of the code replaced while a schedule runs.
+A caller waits until the deadline of its call, and no longer; a step repeats its record until it is answered; heartbeats
+are sent. The names of the violations say what must hold. Mutants are single names of the code, replaced while a
+schedule runs.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from proof.simulator.schedules import say
 from proof.store.network import DOWN, FROZEN, NOT_NOW, Server, SimulatedWire, Spell, VirtualLoop, run_virtually
 from relier.errors import RelierError, StoreUnavailableError
 from relier.ledger.ledger import load_scripts
-from relier.run.channel import atell
+from relier.run.channel import arun_until_answered
 from relier.settings import Settings
 from relier.store import core as core_module
 from relier.store.batch import request_of
@@ -34,14 +35,14 @@ from relier.store.master_lookup import MasterLookup
 HORIZON_S = 40.0
 LEASE_S = 2.4  # twice as long as a flapping store is down: the ledger's clock counts that in full
 SETTINGS = Settings(redis_url="redis://127.0.0.1:1", namespace="proof", heartbeat_ttl=LEASE_S)
-ENDED_S = 2.2  # an outage that ended so long before a call's deadline is no reason for it to fail
+ENDED_S = 2.2  # a call must not fail because of an outage that ended this long before its deadline
 QUIET = ("relier.run", "relier.store")
 SCRIPTS = load_scripts()
 
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """What a schedule sees."""
+    """The faults of a schedule."""
 
     spells: list[Spell]
     noise: float  # the chance that a reply is lost
@@ -61,7 +62,7 @@ def weather_of(rng: random.Random, *, flapping: bool) -> Weather:
 
 
 class Actor:
-    """One process: its own connections, its own breaker."""
+    """One process, with its own connections and its own breaker."""
 
     def __init__(
         self, name: str, loop: VirtualLoop, rng: random.Random, server: Server, noise: float, settings: Settings
@@ -84,7 +85,7 @@ class Actor:
         return Call(script, "rl:{proof}:", (f"{self.name}.{self._calls}",), bytes)
 
     async def run(self, *calls: Call[bytes]) -> list[bytes | RelierError]:
-        """Send them together; what came of each. What must hold of every call is checked here."""
+        """Send the calls together, and return the result of each. The rules for every call are checked here."""
         began, lost = self.loop.now, self.wire.lost
         requests = [request_of(call, SCRIPTS) for call in calls]
         await self.core.run_batch(self.core.batch(requests))
@@ -121,7 +122,7 @@ class Actor:
             await self.wire.sleep(self.rng.expovariate(2))
 
     async def record_steps(self) -> None:
-        """Whatever happens: what was done is recorded, and the task does not fail."""
+        """Record steps: whatever happens, a step that was done is recorded, and the task does not fail."""
 
         async def run(call: Call[bytes]) -> bytes:
             (answer,) = await self.run(call)
@@ -131,13 +132,13 @@ class Actor:
 
         while self.loop.now < HORIZON_S:
             try:
-                await atell(run, self.call(), lambda: False, "a step")
+                await arun_until_answered(run, self.call(), lambda: False, "a step")
             except RelierError as error:
                 raise Violation("steps-wait-through-outages", repr(error)) from error
             await self.wire.sleep(self.rng.expovariate(1))
 
     async def beat(self) -> None:
-        """At the pace of engines/heartbeat.py; a lease never runs out between two beats that ran."""
+        """Send heartbeats at the pace of engines/heartbeat.py. No lease may run out between two heartbeats that ran."""
         beaten = self.loop.now
         while self.loop.now < HORIZON_S:
             call, sent = self.call(), self.loop.now
@@ -155,13 +156,13 @@ class Actor:
 
 
 def run_store_schedule(seed: int) -> Violation | None:
-    """Return what was violated, if anything. Half of the schedules flap, and their hearts must not lose a lease."""
+    """Return what was violated, if anything. In half of the schedules the store flaps, and no lease may be lost."""
     rng, flapping = random.Random(f"store {seed}"), seed % 2 == 0
     weather = weather_of(rng, flapping=flapping)
 
     async def main(loop: VirtualLoop) -> None:
         server = Server(loop, rng, weather.spells, weather.forgets)
-        settings = SETTINGS.model_copy(update={"redis_retries": weather.retries})
+        settings = SETTINGS.replace(redis_retries=weather.retries)
         actors = [Actor(name, loop, rng, server, weather.noise, settings) for name in ("caller", "step")]
         beating = heartbeat.heartbeat_settings(settings, LEASE_S)
         heart = Actor("heart", loop, rng, server, weather.noise, beating)
@@ -187,7 +188,7 @@ def run_store_schedule(seed: int) -> Violation | None:
 
 @contextmanager
 def _quiet(seed: int) -> Iterator[None]:
-    """Without thousands of log lines; the store draws its pauses from the module's own dice."""
+    """Silence thousands of log lines, and let the store draw its pauses from a seeded generator."""
     state, levels = random.getstate(), {name: logging.getLogger(name).level for name in QUIET}
     random.seed(seed)
     for name in QUIET:

@@ -1,4 +1,4 @@
-"""The ledger's scripts on a real server, with a clock that moves only by hand."""
+"""The ledger's scripts on a real server, with a clock that only the test moves."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from relier.ledger.events.writing import EventWriting
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
@@ -21,14 +22,14 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="session")
 def scripts() -> Scripts:
-    """The ledger's scripts as they are: on the server's own TIME."""
-    return load_scripts()
+    """The ledger's scripts on the server's own TIME. They write events, so that every test runs with them."""
+    return load_scripts(EventWriting("always"))
 
 
 @pytest.fixture(scope="session")
 def clocked_scripts() -> Scripts:
     """The ledger's scripts on a time that the test sets."""
-    return store_clock.clocked_scripts()
+    return load_scripts(EventWriting("always"), lib__time=store_clock.TIME_LIBRARY)
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def ledger(settings: Settings) -> Ledger:
 
 @pytest.fixture
 def worlds(settings: Settings, clocked_scripts: Scripts, scripts: Scripts) -> Iterator[NewWorld]:
-    """worlds() -> a namespace of its own with a clock to set, as many as one likes. Each is audited at the end.
+    """Create namespaces: worlds() -> a new namespace with a clock to set. Each is audited at the end.
 
     worlds(server): on that server. worlds(clocked=False): on the server's own TIME. worlds(redis_…=…): other settings.
     """
@@ -48,7 +49,7 @@ def worlds(settings: Settings, clocked_scripts: Scripts, scripts: Scripts) -> It
         changed = {"namespace": f"{settings.namespace}-{next(_numbers)}"} | changed
         if server is not None:
             changed = {"redis_url": server.tcp_url} | changed
-        own = settings.model_copy(update=changed)
+        own = settings.replace(**changed)
         made.append(World(SyncStore(own, clocked_scripts if clocked else scripts), own, clocked))
         return made[-1]
 
@@ -65,7 +66,7 @@ def worlds(settings: Settings, clocked_scripts: Scripts, scripts: Scripts) -> It
 
 @pytest.fixture
 def clocked(worlds: NewWorld) -> World:
-    """One namespace with a clock to set and a boot named `boot` with a lease of 5 s."""
+    """One namespace with a clock to set, and a worker with the id `boot` and a lease of 5 s."""
     world = worlds()
     world.join()
     return world

@@ -1,4 +1,4 @@
-"""Admission: limits, depth and bytes, and the order in which a submit is judged."""
+"""Admission: limits, depth and bytes, and the order in which a submit is checked."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from relier.errors import AdmissionRejectedError, InvalidSubmissionError
-from relier.ledger.records import Admission, Limit
+from relier.ledger.records import Admission, AdmissionLimit
 from tests.support.ledger_world import World
 
 SECOND_US = 1_000_000
 
 
-def limited(*limits: Limit, **more: int) -> Admission:
+def limited(*limits: AdmissionLimit, **more: int) -> Admission:
     return Admission(limits, **more)
 
 
@@ -28,7 +28,7 @@ def admitted(world: World, admission: Admission, n: int = 1, **fields: Any) -> b
 
 
 def test_a_limit_admits_exactly_its_number(clocked: World) -> None:
-    ten = limited(Limit.per_window("l", 10, 60_000))
+    ten = limited(AdmissionLimit.per_window("l", 10, 60_000))
     assert [admitted(clocked, ten) for _ in range(12)] == [True] * 10 + [False] * 2
     clocked.advance(5999)
     assert not admitted(clocked, ten)
@@ -39,7 +39,7 @@ def test_a_limit_admits_exactly_its_number(clocked: World) -> None:
 
 
 def test_a_refused_submit_changes_nothing_and_says_when_to_return(clocked: World) -> None:
-    ten = limited(Limit.per_window("mails", 10, 60_000))
+    ten = limited(AdmissionLimit.per_window("mails", 10, 60_000))
     assert admitted(clocked, ten, 7)
     with clocked.unchanged(), pytest.raises(AdmissionRejectedError, match="'mails'") as refused:
         clocked.submit(*[clocked.new() for _ in range(5)], admission=ten)
@@ -51,7 +51,7 @@ def test_a_refused_submit_changes_nothing_and_says_when_to_return(clocked: World
 
 
 def test_a_batch_is_admitted_as_a_whole(clocked: World) -> None:
-    ten = limited(Limit.per_window("l", 10, 60_000))
+    ten = limited(AdmissionLimit.per_window("l", 10, 60_000))
     assert admitted(clocked, ten, 6)
     assert not admitted(clocked, ten, 5)
     assert clocked.counts()["submitted"] == 6
@@ -59,7 +59,7 @@ def test_a_batch_is_admitted_as_a_whole(clocked: World) -> None:
 
 
 def test_the_limit_that_refuses_leaves_the_others_uncharged(clocked: World) -> None:
-    wide, narrow = Limit.per_window("wide", 100, 60_000), Limit.per_window("narrow", 1, 60_000)
+    wide, narrow = AdmissionLimit.per_window("wide", 100, 60_000), AdmissionLimit.per_window("narrow", 1, 60_000)
     assert admitted(clocked, limited(wide, narrow))
     before = clocked.command("GET", clocked.key("rate", "wide"))
     assert not admitted(clocked, limited(wide, narrow))
@@ -67,15 +67,15 @@ def test_the_limit_that_refuses_leaves_the_others_uncharged(clocked: World) -> N
 
 
 def test_weights_and_extra_cost(clocked: World) -> None:
-    heavy = limited(Limit.per_window("l", 10, 60_000, weight=3), extra=1)
+    heavy = limited(AdmissionLimit.per_window("l", 10, 60_000, weight=3), extra=1)
     assert admitted(clocked, heavy, 2)  # 7
     assert not admitted(clocked, heavy)  # 4
-    assert admitted(clocked, limited(Limit.per_window("l", 10, 60_000), extra=2))  # 3
-    assert not admitted(clocked, limited(Limit.per_window("l", 10, 60_000)))
+    assert admitted(clocked, limited(AdmissionLimit.per_window("l", 10, 60_000), extra=2))  # 3
+    assert not admitted(clocked, limited(AdmissionLimit.per_window("l", 10, 60_000)))
 
 
 def test_a_batch_that_never_fits_is_the_callers_mistake(clocked: World) -> None:
-    ten = limited(Limit.per_window("l", 10, 60_000))
+    ten = limited(AdmissionLimit.per_window("l", 10, 60_000))
     with pytest.raises(InvalidSubmissionError, match="never fit into limit 'l'"):
         clocked.submit(*[clocked.new() for _ in range(11)], admission=ten)
 
@@ -83,7 +83,7 @@ def test_a_batch_that_never_fits_is_the_callers_mistake(clocked: World) -> None:
 @pytest.mark.parametrize("limit", [0, -1, 60_000_001])
 def test_a_limit_must_be_possible(limit: int) -> None:
     with pytest.raises(InvalidSubmissionError):
-        Limit.per_window("l", limit, 60_000)
+        AdmissionLimit.per_window("l", limit, 60_000)
 
 
 def test_depth_counts_what_waits_in_each_queue(clocked: World) -> None:
@@ -127,7 +127,7 @@ def test_a_replay_counts_its_bytes_again(clocked: World) -> None:
 
 
 def test_id_then_idempotency_then_admission(clocked: World) -> None:
-    one = limited(Limit.per_window("l", 1, 60_000))
+    one = limited(AdmissionLimit.per_window("l", 1, 60_000))
     first = clocked.new(key="k")
     clocked.submit(first, admission=one)
     with clocked.unchanged():
@@ -139,7 +139,7 @@ def test_id_then_idempotency_then_admission(clocked: World) -> None:
 
 
 def test_only_the_new_tasks_of_a_batch_are_charged(clocked: World) -> None:
-    two = limited(Limit.per_window("l", 2, 60_000))
+    two = limited(AdmissionLimit.per_window("l", 2, 60_000))
     first = clocked.new()
     clocked.submit(first, admission=two)
     answers = clocked.submit(first, clocked.new(), admission=two)
@@ -148,7 +148,7 @@ def test_only_the_new_tasks_of_a_batch_are_charged(clocked: World) -> None:
 
 
 def test_a_refused_batch_is_refused_with_its_known_ids(clocked: World) -> None:
-    two = limited(Limit.per_window("l", 2, 60_000))
+    two = limited(AdmissionLimit.per_window("l", 2, 60_000))
     first = clocked.new()
     clocked.submit(first, clocked.new(), admission=two)
     with clocked.unchanged(), pytest.raises(AdmissionRejectedError):
@@ -156,7 +156,7 @@ def test_a_refused_batch_is_refused_with_its_known_ids(clocked: World) -> None:
 
 
 def test_equal_tasks_in_a_limited_batch_are_charged_once(clocked: World) -> None:
-    two = limited(Limit.per_window("l", 2, 60_000), max_depth=10, max_bytes=10_000)
+    two = limited(AdmissionLimit.per_window("l", 2, 60_000), max_depth=10, max_bytes=10_000)
     twin = clocked.new(id="twin")
     answers = clocked.submit(twin, twin, admission=two)
     assert [answer.status for answer in answers] == ["new", "exists"]
@@ -165,7 +165,7 @@ def test_equal_tasks_in_a_limited_batch_are_charged_once(clocked: World) -> None
 
 
 def test_revive_replay_and_follow_ups_are_exempt(clocked: World) -> None:
-    one = limited(Limit.per_window("l", 1, 60_000), max_depth=1)
+    one = limited(AdmissionLimit.per_window("l", 1, 60_000), max_depth=1)
     clocked.submit(clocked.new(), admission=one)
     (claimed,) = clocked.claim()
     clocked.push()
@@ -181,10 +181,10 @@ def test_revive_replay_and_follow_ups_are_exempt(clocked: World) -> None:
 
 @pytest.mark.parametrize("jump", [-3_600_000, 3_600_000])
 def test_a_limit_survives_a_jump_of_time(clocked: World, jump: int) -> None:
-    ten = limited(Limit.per_window("l", 10, 60_000))
+    ten = limited(AdmissionLimit.per_window("l", 10, 60_000))
     assert admitted(clocked, ten, 10)
     clocked.advance(jump)
-    admitted(clocked, ten, 1)  # whoever asks first finds the limit ahead of time, and sets it right
+    admitted(clocked, ten, 1)  # the first caller finds the limit ahead of TIME, and corrects it
     clocked.advance(60_000)
     assert admitted(clocked, ten, 10), "one window later at the latest it admits again"
 
@@ -198,10 +198,10 @@ def test_a_limit_survives_a_jump_of_time(clocked: World, jump: int) -> None:
 def test_no_window_ever_sees_more_than_limit_and_burst(
     worlds: Any, limit: int, window: int, steps: list[tuple[int, int]]
 ) -> None:
-    """In any window, wherever it begins, at most `limit` (refilled) + `limit` (the burst) come in; and a submit that
-    is refused is admitted after the time it was told, if nobody else comes first."""
+    """In any window, wherever it begins, at most `limit` (refilled) + `limit` (the burst) tasks are admitted. A refused
+    submit is admitted after the time in its answer, if no other task comes first."""
     world: World = worlds()
-    admission = limited(Limit.per_window("l", limit, window))
+    admission = limited(AdmissionLimit.per_window("l", limit, window))
     came: list[tuple[int, int]] = []
     for wait, wanted in steps:
         n = min(wanted, limit)
@@ -221,9 +221,10 @@ def test_no_window_ever_sees_more_than_limit_and_burst(
 
 
 def test_a_limit_is_kept_until_it_is_idle_and_half_a_minute_longer(worlds: Any) -> None:
-    """Single submits push the limit on in place, and its expiry only now and then: it never falls behind."""
+    """Single submits update the limit in place, and extend its expiry only now and then. The expiry is never too
+    early."""
     world: World = worlds()
-    admission = limited(Limit.per_window("l", 720, 3_600_000))
+    admission = limited(AdmissionLimit.per_window("l", 720, 3_600_000))
     for _ in range(60):
         world.submit(world.new(), admission=admission)
         ahead_ms = (int(world.command("GET", world.key("rate", "l"))) - world.now_us) // 1000

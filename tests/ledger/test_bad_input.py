@@ -1,4 +1,4 @@
-"""What callers and servers may get wrong: refused in the caller's face, with a message that says what to do."""
+"""Wrong input from callers and servers: it is refused with a message that says what to do."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ JOIN = Submission(id="j", name="n", payload=b"", delay_ms=1, join=Join(2, "0"))
 
 @pytest.fixture
 def offline() -> Ledger:
-    """A ledger without a store: what it refuses never leaves the process."""
+    """A ledger without a store: input that it refuses never leaves the process."""
     return Ledger(Settings(redis_url="redis://127.0.0.1:1"))
 
 
@@ -221,7 +221,7 @@ def test_unusual_texts_are_stored_unchanged(clocked: World, text: str) -> None:
 
 @pytest.mark.parametrize("text", ["\udc80 \ud83d", "\x00\x01\x7f\u2028", '"\\/', "x" * 1_000_000])
 def test_any_error_text_can_be_stored(clocked: World, text: str) -> None:
-    """What an exception said decides nothing, so nothing it says may keep its task from being settled."""
+    """The text of an exception decides nothing, so no text may prevent its task from being settled."""
     ledger = clocked.ledger
     for settle in (
         lambda lease: ledger.retry(lease, 0, text),
@@ -255,7 +255,7 @@ def test_the_largest_names_fit(clocked: World) -> None:
     "field", ["key_ttl_ms", "result_ttl_ms", "dead_ttl_ms", "tomb_ttl_ms", "delay_ms", "expires_in_ms"]
 )
 def test_the_largest_times_fit(clocked: World, field: str) -> None:
-    """2**53 ms are 285,000 years: no script stumbles over them halfway."""
+    """2**53 ms are 285,000 years. No script fails on such a time halfway."""
     task = clocked.push(key="k", **{field: 2**53})
     if field == "delay_ms":
         clocked.cancel(task)
@@ -312,7 +312,7 @@ def test_a_replica_refuses_the_call_as_a_whole(boot: Boot, worlds: Any, flavour:
 
 def test_a_silent_server(settings: Settings, scripts: Scripts) -> None:
     with Puppet(lambda _: None) as silent:
-        own = settings.model_copy(update={"redis_url": silent.url, **SHORT})
+        own = settings.replace(redis_url=silent.url, **SHORT)
         with SyncStore(own, scripts) as store, pytest.raises(RedisConnectionError):
             store.run(Ledger(own).stats())
 
@@ -333,6 +333,10 @@ CALLS: dict[str, Callable[[Ledger], Call[Any]]] = {
     "get": lambda ledger: ledger.get("t"),
     "steps": lambda ledger: ledger.steps("t"),
     "stats": lambda ledger: ledger.stats(),
+    "schedule": lambda ledger: ledger.schedule("s", "0", b"{}", 1),
+    "fire": lambda ledger: ledger.fire("s", "1", 1, 2, []),
+    "unschedule": lambda ledger: ledger.unschedule("s", "1"),
+    "schedules": lambda ledger: ledger.schedules(),
 }
 
 
@@ -345,9 +349,9 @@ CALLS: dict[str, Callable[[Ledger], Call[Any]]] = {
 def test_an_answer_that_makes_no_sense(
     server: Server, settings: Settings, scripts: Scripts, move: str, reply: bytes
 ) -> None:
-    """RESP, but not what the script returns: a typed error, for nobody knows what to make of it."""
+    """The reply is valid RESP, but not one that the script returns: the caller gets a typed error."""
     with Proxy(server.port) as proxy:
-        own = settings.model_copy(update={"redis_url": proxy.url, **SHORT})
+        own = settings.replace(redis_url=proxy.url, **SHORT)
         ledger = Ledger(own)
         with SyncStore(own, scripts) as store:
             store.run(ledger.open())
@@ -357,7 +361,7 @@ def test_an_answer_that_makes_no_sense(
 
 
 def test_a_lost_reply_is_asked_for_again(server: Server, worlds: Any) -> None:
-    """Every script is safe to repeat, so the store sends the call again and the caller sees one clean answer."""
+    """Every script is safe to repeat, so the store sends the call again, and the caller gets one answer."""
     with Proxy(server.port) as proxy:
         world: World = worlds(redis_url=proxy.url)
         world.join()
@@ -383,7 +387,7 @@ def test_a_lost_reply_is_asked_for_again(server: Server, worlds: Any) -> None:
         assert losing(world.ledger.commit([(claimed.lease, b"1", [world.new()])]))[0].ok
         assert world.counts() == {"submitted": 2, "done": 1}
         world.audit()
-        world.sound = False  # at the end of the test its way to the server is gone
+        world.sound = False  # at the end of the test its connection to the server is gone
 
 
 def test_errors_of_the_store_have_one_root() -> None:

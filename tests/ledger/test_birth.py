@@ -1,4 +1,4 @@
-"""The birth mark of a namespace: made once, kept with the data, and another one in a store that was emptied."""
+"""The birth mark of a namespace: created once, kept with the data, and different in a store that was emptied."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def meta(world: World) -> dict[bytes, bytes]:
 
 @pytest.fixture
 def clocked(clocked: World) -> World:
-    """Nobody has opened it yet, as after a FLUSHALL."""
+    """A namespace that nobody has opened yet, as after a FLUSHALL."""
     clocked.command("DEL", keys.spell(clocked.ledger.prefix, "meta"))
     return clocked
 

@@ -1,4 +1,5 @@
-"""Records that something else broke, at every move: a verdict or a typed error, nothing half done, nobody's loss."""
+"""Records that another program damaged, at every move: a verdict or a typed error, nothing half done, no other task
+affected."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def spoil(world: World, task: str, text: str | bytes, side: str = "task") -> Non
 
 
 def usurp(world: World, task: str, kind: str, side: str = "task") -> None:
-    """Another type of key stands where the record, or something of it, should be."""
+    """Replace the record, or a key next to it, by a key of another type."""
     world.sound = False
     command, *rest = OTHER_TYPES[kind]
     world.command("DEL", world.key(side, task))
@@ -52,7 +53,8 @@ def usurp(world: World, task: str, kind: str, side: str = "task") -> None:
 
 
 def assert_dead_letter(world: World, task: str, text: str | bytes) -> None:
-    """A person sees it: listed among the dead, with a reason, a history, and the bytes that were found."""
+    """Check that a person sees the task: it is listed as dead, with a reason, a history, and the bytes that were
+    found."""
     (record,) = world.run(world.ledger.list("ended", "dead")).records
     assert (record.id, record.reason) == (task, "corrupt_record")
     found = world.get(task)
@@ -107,7 +109,7 @@ READABLE = ("line 1 not padded", "line 1 too wide", "an unknown state", "a versi
 
 @pytest.mark.parametrize("what", READABLE)
 def test_a_broken_record_releases_its_counters(clocked: World, what: str) -> None:
-    """The bytes it held and its idempotency key, where its second line can still be read."""
+    """These are the bytes that it held and its idempotency key, if its second line can still be read."""
     guard = Admission(max_bytes=100_000)
     clocked.submit(clocked.new(id="t", key="k", key_ttl_ms=DAY), admission=guard)
     held = clocked.get("t").record.spec.held
@@ -158,7 +160,7 @@ def test_a_broken_record_releases_only_valid_numbers(clocked: World, number: str
 
 
 def refused(world: World, call: Any) -> str:
-    """How a move is refused: its verdict or its error."""
+    """Return how a move is refused: its verdict or its error."""
     try:
         answer = world.run(call)
     except LedgerError as error:
@@ -205,7 +207,7 @@ def test_marks_and_operators_leave_a_broken_record_unchanged(clocked: World, tex
 @every_text
 @pytest.mark.parametrize("move", SETTLING)
 def test_settling_a_broken_record_buries_it(clocked: World, text: str, move: str) -> None:
-    """Its owner is the last who comes by, so it ends here and a person sees it."""
+    """Its owner is the last worker that sees the record, so it ends here as a dead letter."""
     lease = clocked.start()
     spoil(clocked, lease.task_id, text)
     assert refused(clocked, moves_on(clocked, lease)[move]) == "corrupt"
@@ -256,7 +258,7 @@ def test_every_move_on_a_record_that_is_gone(clocked: World, how: str) -> None:
 
 @pytest.mark.parametrize("what", ["deleted", "emptied", *OTHER_TYPES])
 def test_an_index_entry_without_a_record_is_a_stray(clocked: World, what: str) -> None:
-    """Nothing to run, nothing to bury: claim, promote and revive drop the entry, count it and go on."""
+    """There is nothing to run or to bury: claim, promote and revive remove the entry, count it and continue."""
     ready, due, running = clocked.push(queue="a"), clocked.push(delay_ms=1), clocked.start().task_id
     sound = clocked.push(queue="a")
     for task in (ready, due, running):
@@ -290,7 +292,7 @@ def test_a_resent_claim_skips_a_record_whose_key_was_overwritten(clocked: World,
     "move", ["commit", "retry", "release", "bury", "forfeit", "revive", "checkpoint", "step", "progress"]
 )
 def test_an_overwritten_side_key_stops_no_move_halfway(clocked: World, side: str, move: str) -> None:
-    """The record decides; what stands beside it may be lost, but the task is not."""
+    """The record decides. Data beside it may be lost, but not the task."""
     lease = clocked.start(key="k")
     clocked.run(clocked.ledger.checkpoint(lease, 1, b"half"))
     clocked.run(clocked.ledger.step(lease, "pay", b"1"))
@@ -423,7 +425,7 @@ def test_operators_get_advice_about_a_broken_record(clocked: World) -> None:
 
 @pytest.mark.parametrize("side", ["more", "history", "checkpoint", "steps"])
 def test_a_side_key_of_another_type_hides_nothing_else(clocked: World, side: str) -> None:
-    """`get` and `list` read past it: one such key must not hide a page of dead letters."""
+    """`get` and `list` skip such a key: it must not hide a page of dead letters."""
     clocked.join()
     lease = clocked.start()
     clocked.bury(lease)

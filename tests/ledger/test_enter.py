@@ -1,4 +1,4 @@
-"""How tasks enter: submit, its receipts, and their place in line."""
+"""How tasks enter: submit, its answers, and their order in the queue."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_a_submit_takes_a_bounded_number(clocked: World, n: int) -> None:
 
 @pytest.mark.anyio
 async def test_both_stores_run_the_same_calls(store: AsyncStore, sync_store: SyncStore, ledger: Ledger) -> None:
-    """One life of one task, each move on the other store than the one before, on the server's own TIME."""
+    """The moves of one task alternate between the two stores, on the server's own TIME."""
     await store.run(ledger.open())
     task = Submission(id="a", name="n", payload=b"{}")
     assert sync_store.run(ledger.submit([task]))[0].status == "new"

@@ -1,4 +1,4 @@
-"""`expires`: a task that has not begun by then is cancelled, whoever serves its queue, or nobody."""
+"""`expires`: a task that has not begun by then is cancelled, whether or not any worker serves its queue."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_task_expires_in_a_paused_queue(clocked: World) -> None:
 
 
 def test_a_task_expires_before_it_is_due(clocked: World) -> None:
-    """It could not begin in time: it need not wait for its eta to end."""
+    """The task could not begin in time, so it ends without waiting for its eta."""
     task = clocked.push(delay_ms=DAY, expires_in_ms=1000)
     clocked.advance(1000)
     promote(clocked)
@@ -119,8 +119,8 @@ def test_a_task_that_no_longer_waits_leaves_the_expiry_index(clocked: World, how
 
 
 def test_entries_of_an_older_release(clocked: World) -> None:
-    """An older worker claims and an older client pushes without the index: stale entries go in time, and a task that
-    has none expires where it is claimed or comes due."""
+    """Older workers claim, and older clients push, without the index. Stale entries are removed in time, and a task
+    without an entry expires when it is claimed or becomes due."""
     lease, unlisted = clocked.start(), clocked.push(queue="other", expires_in_ms=1000)
     for task in (lease.task_id, "never was"):
         clocked.command("ZADD", clocked.key("expiring"), clocked.now + 1000, task)

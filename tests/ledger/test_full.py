@@ -1,4 +1,5 @@
-"""A store at its memory limit: whoever works can finish and make room; only what brings new data is refused."""
+"""A store at its memory limit: workers can finish their tasks and free memory; only calls that bring new data are
+refused."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from relier.errors import StoreFullError
-from relier.ledger.records import Admission, Join, Lease, Limit
+from relier.ledger.records import Admission, AdmissionLimit, Join, Lease
 from relier.states import State
 from relier.store import Durability
 from tests.support.ledger_world import DAY, World
@@ -20,7 +21,7 @@ LIMIT = 100_000  # bytes: below what a server needs for itself, so it stays full
 
 
 class FullWorld:
-    """A world on a server of its own, and the way to fill that up."""
+    """A namespace on its own server, and a way to fill that server."""
 
     def __init__(self, world: World, server: Server) -> None:
         self.world = world
@@ -28,7 +29,7 @@ class FullWorld:
 
     @contextmanager
     def full(self) -> Iterator[World]:
-        """The server is over its limit inside, at the beginning and at the end."""
+        """Keep the server over its memory limit inside the block, from its beginning to its end."""
         self.server.command("CONFIG", "SET", "maxmemory", LIMIT)
         self._assert_full()
         yield self.world
@@ -153,7 +154,7 @@ def test_new_data_is_refused_whole_on_a_full_store(small: FullWorld) -> None:
     world.bury(dead)
     version = world.version(dead.task_id)
     kept = world.push(key="taken")
-    limited = Admission((Limit.per_window("l", 10, 60_000),), max_depth=100, max_bytes=10_000)
+    limited = Admission((AdmissionLimit.per_window("l", 10, 60_000),), max_depth=100, max_bytes=10_000)
     refused = [
         world.ledger.submit([world.new()]),
         world.ledger.submit([world.new(), world.new(key="k", nonce="n"), world.new(delay_ms=5)]),
@@ -171,7 +172,8 @@ def test_new_data_is_refused_whole_on_a_full_store(small: FullWorld) -> None:
 
 
 def test_a_running_task_continues_on_a_full_store(small: FullWorld) -> None:
-    """Whatever a task writes on its way to its end: without it the task could not end and make room."""
+    """This covers everything that a running task writes: without these writes the task could not end and free
+    memory."""
     world, ledger = small.world, small.world.ledger
     lease, again = world.start(), world.start()
     world.run(ledger.step(again, "paid", b"1"))

@@ -1,4 +1,4 @@
-"""What an end hands on: follow-ups of a burial, and a task that goes on as another one."""
+"""What follows the end of an attempt: follow-ups of a burial, and a task that continues as another task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Idempotency keys: who holds one, for how long, and who frees it."""
+"""Idempotency keys: which task holds one, for how long, and what frees it."""
 
 from __future__ import annotations
 

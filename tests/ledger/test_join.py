@@ -1,4 +1,5 @@
-"""Tasks that wait for parts: each end that names one leaves its part, and the last one queues it."""
+"""Tasks that wait for parts: each task that names the join delivers its part when it ends, and the last part queues the
+join."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ every_end = pytest.mark.parametrize("end", ENDS)
 
 
 def part_of(world: World, part: str, size: int = 3, **fields: Any) -> list[Submission]:
-    """The join `j`, as the end that brings `part` names it."""
+    """Return the join `j`, as the task that delivers `part` names it."""
     return [world.new(**{"id": "j", "queue": "joins", "delay_ms": HOUR, **fields}, join=Join(size, part))]
 
 
@@ -171,7 +172,7 @@ def test_a_dead_join_accepts_parts_and_a_replay_sees_them_all(clocked: World) ->
 
 
 def test_the_parts_of_a_dead_join_expire_with_it(clocked: World) -> None:
-    """One that was dead before it had any: its steps are new, and get the end its record has."""
+    """A join that died before it had any parts: its steps are new, and expire with its record."""
     lease = clocked.start(id="j", queue="joins", dead_ttl_ms=DAY)
     clocked.bury(lease)
     bring(clocked, "0")

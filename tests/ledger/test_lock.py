@@ -1,4 +1,4 @@
-"""Locks of user code: who gets one, how long it holds, what ends it, and that nobody touches another's."""
+"""Locks of user code: who gets one, how long it lasts, what ends it, and that nobody can end another holder's lock."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_renewing_restarts_the_time_of_a_lock(clocked: World) -> None:
 
 @pytest.mark.parametrize("late", [renew, conclude, unlock])
 def test_a_late_holder_is_accepted_if_nobody_took_the_lock(clocked: World, late: object) -> None:
-    """It did the work, and nobody else began it: its result is worth keeping."""
+    """It did the work, and nobody else has begun it, so its result is kept."""
     take(clocked, "one")
     clocked.advance(10 * HOLD)
     assert late(clocked, "one") == "ok"  # type: ignore[operator]
@@ -112,7 +112,7 @@ def test_calls_on_a_missing_lock_change_nothing(clocked: World) -> None:
 
 
 def test_every_lock_call_may_be_repeated(clocked: World) -> None:
-    """A client re-sends what it saw no answer to; a network brings what it had kept back."""
+    """A client sends a call again if it got no answer, and a network may deliver a call late."""
     assert take(clocked, "one") == CLAIMED
     clocked.advance(1000)
     with clocked.unchanged():
@@ -162,7 +162,7 @@ def test_a_lock_ends_with_its_worker(clocked: World) -> None:
 
 
 def test_a_lock_ends_when_its_worker_is_declared_lost(clocked: World) -> None:
-    """Declared, not yet swept: its tasks wait behind a brake, its locks do not."""
+    """The worker is declared lost but not swept yet: its tasks wait behind a brake, but its locks are free."""
     leases = [clocked.start(), clocked.start()]
     take(clocked, "one", leases[0])
     clocked.revive(most=1, worker_id="boot")

@@ -1,4 +1,4 @@
-"""Each script can be read alone: a name in it is declared there, or by a library that its own header names."""
+"""Each script can be read by itself: every name in it is declared there, or by a library that its header names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from luaparser import ast, astnodes
 import relier.ledger
 from relier.cli.namespace_reads import load_read_scripts
 from relier.ledger import defaults, keys
+from relier.ledger.events.writing import EventWriting
 from relier.ledger.ledger import load_scripts
+from relier.ledger.outcomes.writing import OutcomeCounting
 from relier.store.scripts import DIRECTIVE
 
 SOURCE = Path(relier.ledger.__file__ or "").parents[1]
@@ -22,12 +24,27 @@ FILES = {
     for folder in (SOURCE / "ledger" / "lua", SOURCE / "cli" / "lua")
     for path in sorted(folder.rglob("*.lua"))
 }
-LANGUAGE = {"redis", "cjson", "string", "table", "math", "type", "tonumber", "tostring", "ipairs", "pairs", "unpack"}
-GIVEN = LANGUAGE | {"KEYS", "ARGV", "P"} | keys.SPELLED.keys() | defaults.SPELLED.keys()
+LANGUAGE = {
+    "redis",
+    "cjson",
+    "cmsgpack",
+    "string",
+    "table",
+    "math",
+    "type",
+    "tonumber",
+    "tostring",
+    "ipairs",
+    "pairs",
+    "unpack",
+    "pcall",
+}
+GIVEN = LANGUAGE | {"KEYS", "ARGV", "P", "SCRIPT"} | keys.SPELLED.keys() | defaults.SPELLED.keys()
+GIVEN |= EventWriting().spelled().keys() | OutcomeCounting().spelled().keys()
 
 
 class Names:
-    """What a file declares at its top, and which names it uses without having declared them."""
+    """The names that a file declares at its top level, and those that it uses without declaring them."""
 
     def __init__(self, text: str) -> None:
         self.free: set[str] = set()
@@ -98,7 +115,7 @@ class Names:
 
 @cache
 def names_of(name: str) -> Names:
-    """Of one file. Parsing all of them takes seconds, which collecting the tests shall not cost."""
+    """Return the names of one file. Parsing all files takes seconds, so this is not done while tests are collected."""
     return Names(FILES[name])
 
 

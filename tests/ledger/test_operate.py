@@ -1,4 +1,4 @@
-"""A person's moves: replay, cancel, discard, pause and resume."""
+"""The moves of operators: replay, cancel, discard, pause and resume."""
 
 from __future__ import annotations
 

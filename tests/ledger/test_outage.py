@@ -1,4 +1,4 @@
-"""The store stands still, or its TIME jumps: no healthy worker is declared dead for it, and a dead one still is."""
+"""The store freezes, or its TIME jumps: no healthy worker is declared dead because of that, and a dead one still is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BEAT = LEASE // 4
 
 
 def crew(world: World, n: int = 3) -> list[str]:
-    """Workers with a task each."""
+    """Register workers, each with a task."""
     boots = [world.join(f"worker{k}", LEASE) for k in range(n)]
     for boot in boots:
         world.start(boot, queue=boot)
@@ -26,7 +26,7 @@ def crew(world: World, n: int = 3) -> list[str]:
 
 
 def live(world: World, boots: list[str], ms: int) -> int:
-    """Everyone beats and sweeps for a while. How many tasks were revived."""
+    """Let all workers send heartbeats and sweep for a while. Return how many tasks were revived."""
     revived = 0
     for step in range(0, ms, 250):
         world.advance(250)
@@ -119,7 +119,8 @@ def test_when_all_workers_are_dead_a_sweeper_alone_finds_them(worlds: Any) -> No
 
 
 def test_a_slow_sweeper_declares_no_worker_with_a_short_lease_lost(worlds: Any) -> None:
-    """A sweep every 2 s, leases of 1 s, an outage of 1.9 s: the workers beat before and after it."""
+    """Sweeps come every 2 s, leases last 1 s, and the outage lasts 1.9 s. The workers send heartbeats before and after
+    it."""
     world: World = worlds()
     world.join("quick", 1000)
     world.start("quick")
@@ -144,7 +145,8 @@ def test_a_slow_sweeper_alone_finds_an_expired_short_lease(worlds: Any) -> None:
 
 
 def test_heartbeats_of_a_long_lease_do_not_hide_a_dead_worker(worlds: Any) -> None:
-    """A short lease is over, a long one beats every 15 s, and between two beats there is one sweep."""
+    """The short lease has run out. The worker with the long lease sends a heartbeat every 15 s, with one sweep in
+    between."""
     world: World = worlds()
     world.join("short", 1000)
     world.join("long", 60_000)
@@ -159,7 +161,8 @@ def test_heartbeats_of_a_long_lease_do_not_hide_a_dead_worker(worlds: Any) -> No
 
 
 def test_an_outage_first_noticed_by_a_long_lease_does_not_shorten_a_short_one(worlds: Any) -> None:
-    """To the one with the long lease 10 s are no outage. The one with the short lease has what was left of its own."""
+    """For the worker with the long lease, 10 s are no outage. The one with the short lease keeps what was left of its
+    lease."""
     world: World = worlds()
     world.join("short", 1000)
     world.join("long", 60_000)
@@ -177,7 +180,7 @@ def test_an_outage_first_noticed_by_a_long_lease_does_not_shorten_a_short_one(wo
 
 @pytest.mark.parametrize("comes", ["worker", "supervisor"])
 def test_workers_that_come_and_go_do_not_hide_a_dead_worker(worlds: Any, comes: str) -> None:
-    """A worker that dies right after its start is started every 10 s, and a sweep comes every 14 s."""
+    """A worker that dies right after its start is started every 10 s, and sweeps come every 14 s."""
     world: World = worlds()
     world.join("dead", LEASE)
     world.start("dead")
@@ -203,7 +206,7 @@ def test_the_shortest_lease_expires(worlds: Any) -> None:
 
 @pytest.mark.parametrize("jump", [2000, HOUR])
 def test_a_clock_jump_does_not_shorten_a_long_lease_beside_a_short_one(worlds: Any, jump: int) -> None:
-    """A supervisor's sweep sees the jump first; the long lease is then counted in full."""
+    """A supervisor's sweep is the first call after the jump. The long lease is then counted in full."""
     world: World = worlds()
     world.join("short", 1600)
     world.join("long", 3000)
@@ -217,7 +220,8 @@ def test_a_clock_jump_does_not_shorten_a_long_lease_beside_a_short_one(worlds: A
 
 
 def test_a_frozen_store_for_real(boot: Boot, worlds: Any, flavour: str) -> None:
-    """Leases of 300 ms on the server's own TIME, frozen for a second: 0 revivals; then one worker stops for real."""
+    """Leases last 300 ms on the server's own TIME. The server is frozen for a second: 0 revivals. Then one worker
+    really stops."""
     server = boot(flavour=flavour)
     world: World = worlds(server, clocked=False, redis_deadline=10.0, redis_read_timeout=5.0, redis_retries=20)
     lease = 300

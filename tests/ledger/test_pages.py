@@ -1,4 +1,4 @@
-"""What does not fit into one answer is read in pages, and all of it arrives."""
+"""Data that does not fit into one answer is read in pages, and all of it arrives."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fill(world: World, task: str, parts: int = PARTS, size: int = 1) -> None:
 
 
 def rest_of(world: World, task: str, steps: dict[str, bytes], left: str) -> tuple[dict[str, bytes], int]:
-    """All steps, and how many more calls they took."""
+    """Return all steps, and how many further calls that took."""
     calls = 0
     while left:
         more, left = world.run(world.ledger.steps(task, left))
@@ -90,7 +90,7 @@ async def test_a_task_whose_steps_cannot_be_read_is_handed_back(
     await store.command("EVAL", FILL, 1, ledger.prefix, "t", PARTS, 1)
     claim = await store.run(ledger.claim("boot", 1, ["default"], 10))
     released: list[Lease] = []
-    away = settings.model_copy(update={"redis_url": f"redis://127.0.0.1:{free_port()}", "redis_deadline": 0.2})
+    away = settings.replace(redis_url=f"redis://127.0.0.1:{free_port()}", redis_deadline=0.2)
     async with AsyncStore(away, load_scripts()) as nowhere:
         assert [claimed async for claimed in with_all_steps(claim.tasks, nowhere, ledger, released.extend)] == []
     assert released == [claim.tasks[0].lease]
@@ -108,7 +108,7 @@ def test_all_tasks_of_a_worker_are_read_in_pages(clocked: World) -> None:
 
 
 def test_a_page_begins_where_a_removed_entry_was(clocked: World) -> None:
-    """However many share its score."""
+    """This does not depend on how many entries share its score."""
     ids = sorted(f"t{n:03}" for n in range(300))
     for chunk in Ledger.chunks(clocked.new(id=i, eta_ms=clocked.now + 9000) for i in ids):
         clocked.submit(*chunk)

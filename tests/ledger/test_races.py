@@ -1,4 +1,4 @@
-"""The races of designs that look first and act later: each test makes exactly those calls in exactly that order."""
+"""Races in designs that check first and act later: each test makes exactly those calls, in exactly that order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from relier.ledger.ledger import Ledger
-from relier.ledger.records import Admission, ClaimStatus, Limit, Submission
+from relier.ledger.records import Admission, AdmissionLimit, ClaimStatus, Submission
 from relier.states import State
 from relier.store import AsyncStore
 from tests.support.ledger_world import HOUR, World
@@ -24,7 +24,7 @@ def test_two_claims_of_one_task(clocked: World) -> None:
 
 
 def test_many_claims_at_once_share_nothing(worlds: Any) -> None:
-    """Threads, for real: every task goes to one boot."""
+    """Real threads claim at once: every task goes to one worker id."""
     world: World = worlds(clocked=False)
     boots = [world.join(f"b{n}") for n in range(8)]
     tasks = [world.push() for _ in range(60)]
@@ -47,7 +47,7 @@ def test_many_claims_at_once_share_nothing(worlds: Any) -> None:
 
 @pytest.mark.parametrize("same_boot", [True, False])
 def test_a_stale_release_does_not_free_a_newer_owner(clocked: World, same_boot: bool) -> None:
-    """The owner pauses before it releases; meanwhile the task was handed on."""
+    """The owner pauses before it releases the task. Meanwhile, the task has got another owner."""
     old = clocked.start()
     clocked.run(clocked.ledger.forfeit(old, "presumed dead")) if same_boot else clocked.lose()
     new_boot = clocked.join("boot" if same_boot else "next")
@@ -70,7 +70,8 @@ def test_a_stale_end_does_not_free_a_newer_holders_key(clocked: World) -> None:
 
 @pytest.mark.parametrize("end", ["commit", "bury", "cancel"])
 def test_ending_a_task_leaves_a_key_that_another_task_took(clocked: World, end: str) -> None:
-    """The holder's record could not be read for a moment, so another task took the key; then it was mended."""
+    """The holder's record could not be read for a moment, so another task took the key. Then the record was
+    repaired."""
     old = clocked.start(key="k", key_ttl_ms=HOUR)
     record = clocked.command("GET", clocked.key("task", old.task_id))
     clocked.command("SET", clocked.key("task", old.task_id), "broken")
@@ -120,7 +121,8 @@ def test_a_supervisor_and_a_sweeper_revive_once(clocked: World) -> None:
 
 
 def test_a_zombie_between_its_last_check_and_its_write(clocked: World) -> None:
-    """It beats, and is told that all is well; then it is frozen past its lease; then it writes."""
+    """The worker sends a heartbeat, which is answered with ok. Then it is frozen for longer than its lease. Then it
+    writes."""
     zombie = clocked.start()
     assert clocked.beat().alive
     clocked.lose()
@@ -157,7 +159,8 @@ def test_a_commit_just_before_the_sweep_counts(clocked: World) -> None:
 
 
 def test_a_commit_of_a_lost_worker_whose_task_still_waits(clocked: World) -> None:
-    """Braked: the boot is declared lost, but no other attempt exists, so the work need not be thrown away."""
+    """A brake holds back the sweep: the worker is declared lost, but there is no other attempt, so its result is still
+    accepted."""
     lease = clocked.start()
     clocked.revive(worker_id="boot", deepest=0)
     assert clocked.commit(lease).verdict == "ok"
@@ -166,8 +169,13 @@ def test_a_commit_of_a_lost_worker_whose_task_still_waits(clocked: World) -> Non
 
 
 def test_every_limit_has_an_expiry_from_its_first_use(clocked: World) -> None:
-    """A counter made by one call and given its end by the next would stay for ever if the caller died between."""
-    limits = (Limit.per_window("a", 5, 1000), Limit.per_window("b", 100, 60_000), Limit("c", 1_000_000, 5_000_000, 2))
+    """If one call created a counter and the next one set its expiry, the counter would stay forever if the caller died
+    in between."""
+    limits = (
+        AdmissionLimit.per_window("a", 5, 1000),
+        AdmissionLimit.per_window("b", 100, 60_000),
+        AdmissionLimit("c", 1_000_000, 5_000_000, 2),
+    )
     clocked.submit(clocked.new(), clocked.new(), admission=Admission(limits))
     for limit in limits:
         assert 0 < clocked.pttl("rate", limit.name) < 10 * 60_000
@@ -207,7 +215,7 @@ def test_a_claim_that_arrives_after_a_newer_one(clocked: World) -> None:
 
 
 def test_a_claim_that_arrives_after_newer_empty_ones_is_found_and_handed_back(clocked: World) -> None:
-    """Empty claims leave no trace, so this one does take; whoever compares owned with running hands it back."""
+    """Empty claims leave no trace, so this late claim does take a task. The check for orphaned claims hands it back."""
     for seq in (1, 2):
         assert clocked.run(clocked.ledger.claim("boot", seq, ["default"], 1)).tasks == ()
     task = clocked.push()
@@ -226,8 +234,8 @@ def test_a_duplicate_register_while_the_lost_worker_still_owns_tasks(clocked: Wo
 
 
 def test_a_duplicate_register_after_the_lost_worker_was_removed(clocked: World) -> None:
-    """It makes a boot nobody is: it holds nothing, the next sweep past its lease takes it away, and its tasks' old
-    attempts stay stale."""
+    """This registers a worker id that no process uses. It holds nothing, the next sweep after its lease removes it, and
+    earlier attempts of its tasks stay stale."""
     lease = clocked.start()
     clocked.lose()
     clocked.run(clocked.ledger.register("boot", 5000))
@@ -247,7 +255,7 @@ def test_a_heartbeat_of_a_worker_declared_lost(clocked: World) -> None:
 
 
 def test_a_repeated_push_after_its_record_was_reaped(clocked: World) -> None:
-    """Without a tombstone an id may come back once its record is gone; with one it may not."""
+    """Without a tombstone, an id may be used again once its record is gone; with a tombstone it may not."""
     for tomb, status in ((None, "new"), (100 * HOUR, "ended")):
         lease = clocked.start(tomb_ttl_ms=tomb)
         clocked.commit(lease)
@@ -258,7 +266,7 @@ def test_a_repeated_push_after_its_record_was_reaped(clocked: World) -> None:
 
 @pytest.mark.anyio
 async def test_one_task_for_many_tasks_of_one_loop(store: AsyncStore, ledger: Ledger) -> None:
-    """The same over the async store, where calls of one turn share a pipeline."""
+    """The same over the async store, which sends the calls of one turn of the loop in one pipeline."""
     await store.run(ledger.register("boot", 5000))
     pushes = [ledger.submit([Submission(id=f"t{n}", name="n", payload=b"", key="k")]) for n in range(20)]
     answers = await asyncio.gather(*(store.run(push) for push in pushes))

@@ -1,4 +1,4 @@
-"""The owner's moves: commit, retry, release, bury, forfeit, and their answers ok, repeat, stale, missing."""
+"""The moves of a task's owner: commit, retry, release, bury, forfeit, and their answers ok, repeat, stale, missing."""
 
 from __future__ import annotations
 
@@ -262,7 +262,8 @@ def test_a_forfeited_task_that_may_not_be_retried_is_dead(clocked: World, on_los
 
 
 def test_settling_a_cancelled_request(clocked: World) -> None:
-    """Asked to cancel, an attempt may still end the task itself; what would run again is cancelled instead."""
+    """An attempt that was asked to cancel may still end its task itself. A task that would run again is cancelled
+    instead."""
     ends = {"commit": "done", "bury": "dead"}
     for move in MOVES:
         lease = clocked.start()
@@ -285,7 +286,7 @@ def claimed_ids(world: World) -> list[str]:
 
 
 def test_a_task_for_which_there_was_no_room_keeps_its_place(clocked: World) -> None:
-    """However often it is refused: what was pushed later does not overtake it."""
+    """However often it is refused, tasks that were pushed later do not overtake it."""
     lease = clocked.start()
     for _ in range(3):
         later = clocked.push()
@@ -316,7 +317,7 @@ def test_any_other_retry_takes_the_place_of_the_time_it_is_due(clocked: World, h
 
 
 def test_a_quiet_retry_without_a_delay_goes_to_the_end(clocked: World) -> None:
-    """Else a task that is rejected at once would be claimed for ever before all others."""
+    """Otherwise a task that is rejected at once would be claimed again and again before all others."""
     lease = clocked.start()
     later = clocked.push()
     clocked.advance(1)

@@ -1,4 +1,4 @@
-"""A plain task alone takes a short way through submit, claim and commit. It must lead where the long way leads."""
+"""A single plain task takes a shortcut through submit, claim and commit. The result must be the same as without it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from relier.ledger.records import Admission, ClaimStatus, Lease
 from relier.states import State
 from tests.support.ledger_world import World
 
-LONG = Admission(max_depth=1_000_000)  # a guard nobody meets: the long way of a submit
+LONG = Admission(max_depth=1_000_000)  # a limit that is never reached: this submit does not take the shortcut
 
 
 def both(worlds: Any, short: Callable[[World], Any], long: Callable[[World], Any]) -> None:
-    """Two worlds at one time: all keys equal at the end."""
+    """Two namespaces at the same time. At the end, all their keys must be equal."""
     ways = []
     for way in (short, long):
         world: World = worlds()

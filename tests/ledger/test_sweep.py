@@ -14,7 +14,7 @@ LEASE = 5000
 
 
 def let_run_out(world: World, ms: int = LEASE) -> None:
-    """Time passes in steps a ledger clock follows, while a sweeper ticks it."""
+    """Let time pass in steps that the ledger clock follows, while a sweeper moves that clock."""
     for _ in range(ms // 1000):
         world.advance(1000)
         world.revive(most=0)
@@ -145,7 +145,7 @@ def test_a_first_shared_death_counts_against_no_task(clocked: World) -> None:
 
 
 def scared(clocked: World, times: int) -> tuple[Claimed, ...]:
-    """All that wait, after so many workers died under them, in the hands of one more."""
+    """Return the waiting tasks, claimed once more after `times` workers died while they ran them."""
     for _ in range(times):
         clocked.claim(clocked.join("victim"))
         clocked.lose("victim")
@@ -162,7 +162,7 @@ def test_after_two_shared_deaths_a_task_runs_alone_and_its_own_death_counts(cloc
 
 
 def test_the_death_of_its_worker_does_not_count_against_a_suspect(clocked: World) -> None:
-    """It waited there for a process of its own, or had one; the host died under everybody."""
+    """The task waited there for an isolated process, or had one, when the host died."""
     clocked.push(max_resurrections=1)
     clocked.push(max_resurrections=1)
     claims = scared(clocked, 4)
@@ -178,7 +178,8 @@ def test_the_death_of_its_worker_does_not_count_against_a_suspect(clocked: World
 def test_a_task_whose_workers_keep_dying_becomes_a_dead_letter(
     clocked: World, options: dict[str, Any], most: int
 ) -> None:
-    """It takes the worker along though it is isolated. There is always somebody beside it, so nobody is convicted."""
+    """It kills its worker although it is isolated. There are always other tasks in the worker, so no death counts
+    against it."""
     task = clocked.push(**options)
     clocked.push(max_resurrections=99)
     scared(clocked, most)
@@ -193,7 +194,8 @@ def test_a_task_whose_workers_keep_dying_becomes_a_dead_letter(
 
 @pytest.mark.parametrize(("how", "left"), [("failure", 0), ("putback", 2), ("quiet", 2), ("release", 2)])
 def test_a_failure_of_the_task_resets_its_shared_deaths(clocked: World, how: str, left: int) -> None:
-    """Its worker outlived it. What was handed back may not have run. A suspect stays one: it had no company."""
+    """The failure shows that the worker survived the task. A task that was handed back may not have run at all. A
+    suspect stays a suspect."""
     clocked.push()
     clocked.push()
     lease = scared(clocked, 2)[0].lease
@@ -337,7 +339,7 @@ def test_reap_takes_no_more_than_its_batch(clocked: World) -> None:
 
 @pytest.mark.parametrize("end", ["done", "dead", "cancelled"])
 def test_an_id_that_must_be_remembered_outlives_its_record_without_a_sweep(clocked: World, end: str) -> None:
-    """Nobody may be there to write the tombstone before the record expires."""
+    """The record may expire before any sweep could write the tombstone."""
     lease = clocked.start(tomb_ttl_ms=7 * DAY, result_ttl_ms=1000, dead_ttl_ms=1000)
     if end == "done":
         clocked.commit(lease)

@@ -1,4 +1,4 @@
-"""Queues that nobody uses leave no trace, and come back with the next task."""
+"""Queues that nobody uses leave no data, and come back with the next task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def queues(world: World) -> set[str]:
 
 
 def traces(world: World) -> set[str]:
-    """Keys and entries that name a queue."""
+    """Return the keys and entries that name a queue."""
     books = world.dump()
     found = {name for name in books if name.startswith(("q:", "b:"))}
     for name in ("queues", "idle", "pauses"):
@@ -29,7 +29,7 @@ def traces(world: World) -> set[str]:
 
 
 def unused(world: World, ms: int = HOUR) -> None:
-    """Looked at, and that much later once more."""
+    """Sweep twice, that far apart, with no use of the queue in between."""
     reap(world)
     world.advance(ms)
     reap(world)
@@ -130,6 +130,6 @@ def test_stats_of_many_queues_and_workers_come_in_pages(clocked: World) -> None:
     whole = read_stats(clocked.store.run, clocked.ledger)
     assert whole.pages > 1
     assert {queue.queue: queue.ready for queue in whole.queues} == dict.fromkeys(names, 1)
-    assert {worker.worker_id for worker in whole.workers} == {"boot", *(f"boot{n}" for n in range(300))}
-    assert list(whole.workers) == sorted(whole.workers, key=lambda worker: (worker.lease_left_ms, worker.worker_id))
+    assert {worker.node_id for worker in whole.workers} == {"boot", *(f"boot{n}" for n in range(300))}
+    assert list(whole.workers) == sorted(whole.workers, key=lambda worker: (worker.lease_left_ms, worker.node_id))
     assert len(whole.queues) == 700, "each once"

@@ -1,4 +1,4 @@
-"""The rules that reviews paid for, one by one."""
+"""Rules that were learned from reviews, one test each."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Boot = Callable[..., Server]
 
 
 def changes(server: Server) -> int:
-    """Grows with every write that replicas and the append-only file get to see."""
+    """Return a number that grows with every write that replicas and the append-only file receive."""
     return int(server.info("persistence")["rdb_changes_since_last_save"])
 
 
 def unconfirmed(call: Call[Any]) -> Call[Any]:
-    """A call whose script is told to be durable, while the store waits for nothing."""
+    """Return a call whose script must write durably, while the store waits for no confirmation."""
     return replace(call, durability=Durability.MEMORY)
 
 
@@ -118,7 +118,7 @@ def test_a_replayed_record_does_not_expire(clocked: World, fresh: bool, payload:
 
 
 def neighbours(world: World) -> tuple[Lease, Lease]:
-    """Two attempts of one task whose fences differ in the last of sixteen digits, the second one running."""
+    """Create two attempts of one task whose fences differ in the last of sixteen digits. The second one runs."""
     first = world.start()
     world.release(first)
     (claimed,) = world.claim()
@@ -165,7 +165,8 @@ def test_adjacent_fences_in_lists_and_requests(clocked: World) -> None:
 
 
 def test_a_resent_claim_does_not_return_a_task_with_an_adjacent_fence(clocked: World) -> None:
-    """Claimed in lane a, released, claimed anew by the same boot in lane b: lane a's claim has nothing any more."""
+    """Claimed in lane a, released, and claimed again by the same worker in lane b: the claim of lane a no longer
+    returns it."""
     clocked.push()
     (first,) = clocked.run(clocked.ledger.claim("boot", 1, ["default"], 1, lane="a")).tasks
     clocked.release(first.lease)
@@ -241,7 +242,7 @@ def test_a_task_claimed_1_ms_before_its_expiry_runs(clocked: World) -> None:
 
 @pytest.mark.parametrize("came", ["retried", "released", "revived", "replayed"])
 def test_a_task_that_has_begun_continues_past_its_expiry(clocked: World, came: str) -> None:
-    """To cancel it would lose what it did, and what a person replays."""
+    """Cancelling it would lose its checkpoint, and would undo the replay of a dead letter."""
     lease = clocked.start(expires_in_ms=1000, payload=b"precious")
     clocked.run(clocked.ledger.checkpoint(lease, 1, b"half"))
     moves: dict[str, Callable[[], Any]] = {
@@ -259,7 +260,7 @@ def test_a_task_that_has_begun_continues_past_its_expiry(clocked: World, came: s
 
 
 def test_expired_tasks_do_not_delay_those_behind_them(clocked: World) -> None:
-    """A claim that put away all it may rings for itself, though no ring was taken for it."""
+    """A claim that has cancelled as many as it may rings the bell for the next claim, even if no bell woke it."""
     for _ in range(3):
         clocked.submit(*[clocked.new(expires_in_ms=1) for _ in range(100)])
     clocked.advance(10)
@@ -304,8 +305,8 @@ def test_put_backs_use_up_no_attempt_and_record_the_first_time(clocked: World) -
 
 
 def test_each_put_back_limit_has_its_own_start_time(clocked: World) -> None:
-    """A task that workers of an older release put back for long has all the time there is when it meets a lock, and the
-    other way round: each time begins with the first put-back of an unbroken row."""
+    """A task that older workers have put back for long still has its full time when it meets a lock, and vice versa:
+    each limit counts from the first put-back of an unbroken series."""
     lease, times = clocked.start(), []
     for how in ({"putback": True}, {"locked": True}, {"locked": True}, {"quiet": True}, {"putback": True}, {}):
         clocked.retry(lease, **how)

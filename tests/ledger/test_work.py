@@ -1,4 +1,4 @@
-"""Workers: registering, beating, claiming, and what an attempt leaves behind while it runs."""
+"""Workers: registering, heartbeats, claims, and the data that an attempt writes while it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker itself: each hand-made violation is called by its name."""
+"""The checker itself: each violation that a test constructs is reported under its name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from relier.store.call import Durability
 
 @pytest.fixture
 def stage() -> Stage:
-    """A boot that runs `t` (keyed), while `u` waits."""
+    """Create a worker that runs `t`, which has a key, while `u` waits."""
     stage = Stage(World(0, "calm"))
     stage.run(stage.ledger.register("A", 2000))
     stage.push(stage.submission("t", key="k"), stage.submission("u"))
@@ -139,7 +139,7 @@ def test_a_rollback_may_not_lose_what_was_confirmed(stage: Stage, move: str) -> 
 
 
 class Stumbles(Model):
-    """A script that breaks halfway."""
+    """A script that fails halfway."""
 
     def _promote(self, args: list[bytes]) -> Any:
         raise KeyError(str(args))

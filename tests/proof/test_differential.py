@@ -1,4 +1,4 @@
-"""The scripts do what the model does; a script with a bug in it does not, and that is noticed."""
+"""The scripts do what the model does. A script with a seeded bug does not, and the difference is noticed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from proof.differential.harness import DifferenceError, RealStore, fuzz, schedule
+from proof.differential.harness import DifferenceError, RealStore, fuzz, proof_scripts, schedule
 from proof.differential.lua_mutants import LUA_MUTANTS, LuaMutant
 from relier.errors import RelierError
 from relier.ledger import keys
-from relier.ledger.ledger import load_scripts
 from relier.settings import Settings
 from relier.store import SyncStore
-from relier.testing.virtual.store_clock import TIME_LIBRARY
 from tests.support.servers import Server
 
 SEEDS = 15
@@ -24,7 +22,7 @@ MOST_SEEDS = 400
 @contextmanager
 def real_on(server: Server, **replaced: str) -> Iterator[RealStore]:
     settings = Settings(redis_url=server.url, namespace="differential", redis_allow_eviction=True)
-    with SyncStore(settings, load_scripts(lib__time=TIME_LIBRARY, **replaced)) as store:
+    with SyncStore(settings, proof_scripts(**replaced)) as store:
         yield RealStore(store, keys.prefix("differential"))
 
 
@@ -36,6 +34,8 @@ def test_scripts_and_model_give_the_same_answers(server: Server, start: int) -> 
             fuzz(seed, real)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # for a bug that few seeds find, hundreds of seeds are tried
 @pytest.mark.parametrize("mutant", LUA_MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_bug_in_a_script_is_noticed(server: Server, mutant: LuaMutant) -> None:
     with real_on(server, **{mutant.keyword: mutant.text_of()}) as real:
@@ -43,6 +43,6 @@ def test_a_bug_in_a_script_is_noticed(server: Server, mutant: LuaMutant) -> None
             try:
                 fuzz(seed, real)
                 schedule(seed, real)
-            except (DifferenceError, RelierError):
+            except (DifferenceError, RelierError, ValueError):  # ValueError: an entry of events that cannot be read
                 return
     pytest.fail(f"nobody noticed {mutant.name}: an answer or a key is not compared")

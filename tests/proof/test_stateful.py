@@ -1,6 +1,6 @@
-"""A Hypothesis state machine over the real scripts: any move at any time, the model beside it, equal at every step.
+"""A Hypothesis state machine over the real scripts: any move at any time, compared with the model after every step.
 
-What it finds, it shrinks: the shortest list of calls on which scripts and model part ways.
+Hypothesis shrinks a failure to the shortest list of calls on which scripts and model differ.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from proof.differential.fuzz import BOOTS, LEASE_MS, Fuzzer
-from proof.differential.harness import RealStore, Twin
+from proof.differential.harness import RealStore, Twin, proof_scripts
 from proof.model.model import Model
 from relier.errors import StoreFullError
 from relier.ledger import keys
 from relier.settings import Settings
 from relier.store import SyncStore
 from relier.store.call import Call
-from relier.testing.virtual.store_clock import clocked_scripts
 from tests.support.servers import Server
 
 MOVES = [
@@ -70,7 +69,7 @@ def machine_on(real: RealStore) -> type[RuleBasedStateMachine]:
 
 def test_any_sequence_of_moves_leaves_scripts_and_model_equal(server: Server, pytestconfig: object) -> None:
     config = Settings(redis_url=server.url, namespace="differential")
-    with SyncStore(config, clocked_scripts()) as store:
+    with SyncStore(config, proof_scripts()) as store:
         run_state_machine_as_test(
             machine_on(RealStore(store, keys.prefix("differential"))),
             settings=settings(

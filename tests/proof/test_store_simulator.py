@@ -1,4 +1,4 @@
-"""Schedules of the store layer hold, and seeded bugs are caught."""
+"""Schedules of the store layer violate nothing, and seeded bugs are caught."""
 
 from __future__ import annotations
 

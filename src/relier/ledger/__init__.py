@@ -9,10 +9,10 @@ record is described at the top of lua/lib/layout.lua, the keys in keys.py.
 from relier.ledger.ledger import Ledger, load_scripts
 from relier.ledger.records import (
     Admission,
+    AdmissionLimit,
     Claimed,
     Join,
     Lease,
-    Limit,
     Record,
     Settled,
     Submission,
@@ -24,11 +24,11 @@ from relier.ledger.records import (
 
 __all__ = [
     "Admission",
+    "AdmissionLimit",
     "Claimed",
     "Join",
     "Lease",
     "Ledger",
-    "Limit",
     "Record",
     "Settled",
     "Submission",

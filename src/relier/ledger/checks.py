@@ -8,12 +8,14 @@ from relier.errors import InvalidSubmissionError, PayloadTooLargeError
 from relier.store.call import Durability
 
 if TYPE_CHECKING:
-    from relier.ledger.records import Lease, Limit, Submission
+    from relier.ledger.records import AdmissionLimit, Lease, Submission
 
 MAX_NAME_BYTES = 512
 PRIORITIES = range(-9, 10)
 MAX_PARTS = 1_000_000
 MAX_PART_BYTES = 64
+MAX_LIMITS = 5
+MAX_LIMIT_BYTES = 128
 
 
 def encoded_size(value: object) -> int:
@@ -80,6 +82,19 @@ def check_submission(task: Submission, max_payload_bytes: int, *, joins: bool = 
         raise InvalidSubmissionError(f"key and nonce must be text, not {task.key!r:.60} and {task.nonce!r:.60}")
     if not isinstance(task.durability, Durability):
         raise InvalidSubmissionError(f"durability must be a Durability, not {task.durability!r:.60}")
+    if task.member is not None:
+        check_member(task)
+    if task.limits:
+        check_limits(task)
+    _check_times(task)
+    if task.on_lost not in {"retry", "bury", "hold"} or task.on_conflict not in {"return", "replace"}:
+        raise InvalidSubmissionError(
+            f"on_lost must be retry, bury or hold, and on_conflict return or replace, not {task.on_lost!r:.40} "
+            f"and {task.on_conflict!r:.40}"
+        )
+
+
+def _check_times(task: Submission) -> None:
     for what in ("eta_ms", "delay_ms", "expires_at_ms", "expires_in_ms", "key_ttl_ms"):
         check_number(what, getattr(task, what))
     for what in ("max_resurrections", "result_ttl_ms", "dead_ttl_ms"):
@@ -87,10 +102,35 @@ def check_submission(task: Submission, max_payload_bytes: int, *, joins: bool = 
             check_number(what, getattr(task, what))
     if task.tomb_ttl_ms is not None:
         check_number("tomb_ttl_ms", task.tomb_ttl_ms, 1)
-    if task.on_lost not in {"retry", "bury", "hold"} or task.on_conflict not in {"return", "replace"}:
+
+
+def check_limits(task: Submission) -> None:
+    """Check the limits of a task at run time."""
+    keys = [limit.key for limit in task.limits]
+    if len(keys) > MAX_LIMITS:
         raise InvalidSubmissionError(
-            f"on_lost must be retry, bury or hold, and on_conflict return or replace, not {task.on_lost!r:.40} "
-            f"and {task.on_conflict!r:.40}"
+            f"task {task.id} has {len(keys)} limits, but at most {MAX_LIMITS} are allowed; nothing was written"
+        )
+    if len(set(keys)) < len(keys):
+        raise InvalidSubmissionError(
+            f"two limits of task {task.id} have the same key ({', '.join(keys)}); nothing was written; begin their "
+            f"templates with different words"
+        )
+    for limit in task.limits:
+        for what, text in (("the name", limit.name), ("the key", limit.key)):
+            check_word(f"{what} of a limit", text, MAX_LIMIT_BYTES)
+        if "," in limit.key:
+            raise InvalidSubmissionError(f"the key of a limit cannot contain a comma: {limit.key!r:.60}")
+        for what in ("concurrency", "interval_us", "tolerance_us"):
+            check_number(f"{what} of limit {limit.key}", getattr(limit.numbers, what))
+
+
+def check_member(task: Submission) -> None:
+    """Check a task that belongs to a batch. It can have no key, because the batch identifies it by its id alone."""
+    check_word("the batch id", getattr(task.member, "batch", None))
+    if task.key or task.nonce or task.join is not None:
+        raise InvalidSubmissionError(
+            f"task {task.id} is a member of a batch, so it can have neither key nor nonce nor join; nothing was written"
         )
 
 
@@ -113,7 +153,8 @@ def check_replacement(lease: Lease, task: Submission, max_payload_bytes: int) ->
     check_submission(task, max_payload_bytes)
     if task.id != lease.task_id:
         raise InvalidSubmissionError(
-            f"task {lease.task_id} cannot be replaced by a task with another id, {task.id!r:.60}; nothing was written"
+            f"task {lease.task_id} cannot be replaced by a task with a different id, {task.id!r:.60}; nothing was "
+            f"written"
         )
     for what in ("key", "nonce", "eta_ms", "delay_ms", "expires_at_ms", "expires_in_ms"):
         if getattr(task, what):
@@ -123,7 +164,7 @@ def check_replacement(lease: Lease, task: Submission, max_payload_bytes: int) ->
             )
 
 
-def check_fits(limit: Limit, tasks: int, extra: int) -> None:
+def check_fits(limit: AdmissionLimit, tasks: int, extra: int) -> None:
     """Refuse a call that a limit can never admit: waiting would not help."""
     check_name("the name of a limit", limit.name)
     for what, lowest in (("interval_us", 1), ("tolerance_us", 1), ("weight", 0)):

@@ -5,8 +5,9 @@
 Every move is safe to repeat: a second run of the same call changes nothing and returns the same answer, so a caller
 that got no reply sends it again. Finishing moves take a `Lease`; an attempt that lost its lease gets `stale`.
 
-Moves of workers are in moves/worker.py; moves of sweeps and operators, and locks, in moves/operator.py. Submitting and
-reading are here.
+Moves of nodes are in moves/node.py; those of workers in moves/worker.py; moves of sweeps and operators, and locks, in
+moves/operator.py; repairs in moves/repair.py; limits at run time in moves/limit.py; schedules in moves/schedule.py;
+batches in moves/batch.py; events in moves/event.py; outcomes in moves/outcome.py. Submitting and reading are here.
 """
 
 from __future__ import annotations
@@ -18,32 +19,65 @@ from pathlib import Path
 from relier.errors import InvalidSubmissionError, PushIndeterminate
 from relier.ledger import defaults, keys, replies
 from relier.ledger.checks import check_fits, check_number, check_submission, check_word
+from relier.ledger.events.writing import EventWriting
 from relier.ledger.moves.base import durability_flag
+from relier.ledger.moves.batch import BatchMoves
+from relier.ledger.moves.event import EventMoves
+from relier.ledger.moves.limit import LimitMoves
+from relier.ledger.moves.node import NodeMoves
 from relier.ledger.moves.operator import OperatorMoves
+from relier.ledger.moves.outcome import OutcomeMoves
+from relier.ledger.moves.repair import RepairMoves
+from relier.ledger.moves.schedule import ScheduleMoves
 from relier.ledger.moves.worker import WorkerMoves
+from relier.ledger.outcomes.writing import OutcomeCounting
 from relier.ledger.records import Accepted, Admission, Page, Submission, Task, new_mark
 from relier.ledger.stats import Stats
+from relier.settings import Settings
 from relier.store.call import Arg, Call, Durability
 from relier.store.scripts import Scripts
 
 CHUNK_TASKS = 100
 CHUNK_BYTES = 1024 * 1024
 OWNED_PAGE = 1000  # as in owned.lua
+INDEXES = ("due", "ready", "lane", "owned", "ended")
 
 
-def load_scripts(**replaced: str) -> Scripts:
-    """Load all scripts of the ledger. `replaced` substitutes some: relier.proof runs them with its own clock."""
+LUA = Path(__file__).parent / "lua"
+
+
+def load_scripts(
+    writing: EventWriting | None = None, counting: OutcomeCounting | None = None, /, **replaced: str
+) -> Scripts:
+    """Load all scripts of the ledger. `writing`: which events they write. `counting`: whether they count outcomes.
+    `replaced` substitutes some scripts: the proof runs them with its own clock."""
     swaps = {name.replace("__", "/"): source for name, source in replaced.items()}
-    return Scripts(Path(__file__).parent / "lua", keys.SPELLED | defaults.SPELLED, replace=swaps)
+    chosen = (writing or EventWriting()).spelled() | (counting or OutcomeCounting()).spelled()
+    return Scripts(LUA, keys.SPELLED | defaults.SPELLED | chosen, replace=swaps)
 
 
-class Ledger(WorkerMoves, OperatorMoves):
+def scripts_of(settings: Settings) -> Scripts:
+    """Load the scripts as the settings say."""
+    return load_scripts(EventWriting(settings.events, settings.events_keep), OutcomeCounting(settings.slo == "on"))
+
+
+class Ledger(
+    WorkerMoves,
+    NodeMoves,
+    OperatorMoves,
+    RepairMoves,
+    LimitMoves,
+    ScheduleMoves,
+    BatchMoves,
+    EventMoves,
+    OutcomeMoves,
+):
     """The moves of one namespace."""
 
     def open(self, remembered: str = "", fresh: str = "") -> Call[str]:
         """Mark an empty namespace with this layout and a birth mark. Return the mark.
 
-        Raises LayoutError if the namespace has another layout. `remembered`: the mark that the caller knows. If the
+        Raises LayoutError if the namespace has a different layout. `remembered`: the mark that the caller knows. If the
         marks differ, the store was emptied or replaced, and the script records that for `rl doctor`. `fresh`: the
         beginning of a new mark, random by default.
         """
@@ -101,7 +135,7 @@ class Ledger(WorkerMoves, OperatorMoves):
         """Read one task completely. Raises TaskNotFoundError or CorruptRecordError.
 
         `born`: the birth mark under which the task was accepted, if known. Raises StoreEmptiedError if the task is gone
-        and the store has another mark.
+        and the store has a different mark.
         """
         check_word("the task id", task_id)
         return self._call("get", [task_id], partial(replies.task, task_id, born))
@@ -117,9 +151,12 @@ class Ledger(WorkerMoves, OperatorMoves):
     def list(
         self, index: str, of: str = "", *, cursor: str | None = None, most: int = 100, name: str = ""
     ) -> Call[Page]:
-        """Read one page of an index: due, ready (of a queue), owned (of a worker) or ended (of a state)."""
-        if index not in {"due", "ready", "owned", "ended"}:
-            raise InvalidSubmissionError(f"unknown index {index!r}; use 'due', 'ready', 'owned' or 'ended'")
+        """Read one page of an index: due, ready (of a queue), lane, owned (of a worker) or ended (of a state).
+
+        A page has LIST_PAGE records at the most, so that no read blocks the store for long: follow its cursor.
+        """
+        if index not in INDEXES:
+            raise InvalidSubmissionError(f"unknown index {index!r}; use one of {', '.join(INDEXES)}")
         check_number("most", most, 1, 1000)
         return self._call("list", [index, of, cursor or "", most, name], replies.page)
 
@@ -128,9 +165,9 @@ class Ledger(WorkerMoves, OperatorMoves):
         return self._call("owned", [worker_id, first], replies.owned)
 
     def stats(self, cursor: str = "") -> Call[Stats]:
-        """Read counters, queues and workers at one moment. This is one page; `read_stats` reads all."""
-        queues, _, workers = (cursor or "0 0").partition(" ")
-        return self._call("stats", [queues, workers], replies.stats)
+        """Read counters, queues and nodes at one moment. This is one page; `read_stats` reads all."""
+        queues, _, nodes = (cursor or "0 0").partition(" ")
+        return self._call("stats", [queues, nodes], replies.stats)
 
     def ring_outbox(self) -> Call[None]:
         """Wake a relay after rows were committed to an outbox."""

@@ -12,15 +12,20 @@ import secrets
 import time
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 
+from relier.ledger.batches.membership import Member, entry_word, packed_extra
 from relier.ledger.checks import check_number
+from relier.ledger.limit_records import RunLimit
+from relier.ledger.nodes import Orders
+from relier.ledger.schedule_records import DueSchedule
 from relier.states import State
 from relier.store.call import Arg, Durability
 
 DEFAULT_OPTIONS = "- - - - - - -"
+TAIL = 9  # as in lib/item.lua
 
 
 def new_task_id() -> str:
@@ -43,14 +48,15 @@ def new_mark() -> str:
 
 
 class Join(msgspec.Struct, frozen=True):
-    """What a follow-up waits for: `size` parts. The task that submits it brings the part named `part`."""
+    """What a follow-up waits for: `size` parts. The task that submits it delivers the part named `part`."""
 
     size: int
     part: str
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """One task to accept. `key` is its idempotency key; `nonce` distinguishes two pushes of the same id.
+    """One task to accept. `key` is its idempotency key; `nonce` distinguishes two pushes of the same id. `member`: its
+    place in a batch.
 
     `join`: for follow-ups only. Such a task waits for its parts, at most until its eta, and finds them in its steps.
     `tomb_ttl_ms`: how long the ledger remembers the id after the record has expired. Without it, the same id could run
@@ -77,6 +83,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     tomb_ttl_ms: int | None = None
     durability: Durability = Durability.MEMORY
     join: Join | None = None
+    limits: tuple[RunLimit, ...] = ()
+    member: Member | None = None
 
     def options(self) -> str:
         """Return the end of line 2 of the record: the options that differ from the defaults."""
@@ -101,11 +109,20 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
             -self.delay_ms if self.delay_ms else self.eta_ms,
             -self.expires_in_ms if self.expires_in_ms else self.expires_at_ms,
             short_key(self.key),
-            self.on_conflict if self.join is None else f"join {self.join.size} {self.join.part}",
+            entry_word(self.on_conflict, self.join, self.member),
             self.nonce,
             "" if options == DEFAULT_OPTIONS else "1",
             f"{self.priority} {options}\n{self.queue}\n{self.name}\n".encode() + self.payload,
+            self.extra(),
         )
+
+    def extra(self) -> bytes:
+        """Return the flags of the record and the fields stored alongside it, packed, or nothing if there are none."""
+        return packed_extra(self.limits, self.member)
+
+    def tail(self) -> bytes:
+        """Return the record from the priority on."""
+        return cast(bytes, self.args()[TAIL])
 
 
 def short_key(key: str) -> str:
@@ -114,7 +131,7 @@ def short_key(key: str) -> str:
     return key if len(encoded) <= 64 else hashlib.sha256(encoded).hexdigest()
 
 
-class Limit(msgspec.Struct, frozen=True):
+class AdmissionLimit(msgspec.Struct, frozen=True):
     """An admission limit as a leaky bucket: one task per `interval_us`, with a burst of `tolerance_us` worth of tasks.
 
     `weight`: the cost of one task; 0 if the call as a whole has a cost (`of`).
@@ -126,24 +143,24 @@ class Limit(msgspec.Struct, frozen=True):
     weight: int = 1
 
     @classmethod
-    def per_window(cls, name: str, limit: int, window_ms: int, weight: int = 1) -> Limit:
+    def per_window(cls, name: str, limit: int, window_ms: int, weight: int = 1) -> AdmissionLimit:
         """Return a limit of `limit` tasks at once, refilled over the window."""
         check_number("the limit", limit, 1, window_ms * 1000)
         interval = window_ms * 1000 // limit
         return cls(name, interval, interval * limit, weight)
 
-    def weighing(self, weight: int) -> Limit:
-        return self if weight == self.weight else Limit(self.name, self.interval_us, self.tolerance_us, weight)
+    def weighing(self, weight: int) -> AdmissionLimit:
+        return self if weight == self.weight else AdmissionLimit(self.name, self.interval_us, self.tolerance_us, weight)
 
-    def of(self, cost: int) -> Limit:
+    def of(self, cost: int) -> AdmissionLimit:
         """Return this limit for a call that costs `cost` as a whole, for an Admission with `extra` 1."""
-        return Limit(self.name, self.interval_us * cost, self.tolerance_us, 0)
+        return AdmissionLimit(self.name, self.interval_us * cost, self.tolerance_us, 0)
 
 
 class Admission(msgspec.Struct, frozen=True):
     """The limits of a submit: rates, queue depth and payload bytes. `extra` is charged on top."""
 
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[AdmissionLimit, ...] = ()
     max_depth: int = 0
     max_bytes: int = 0
     extra: int = 0
@@ -153,11 +170,11 @@ class Accepted(msgspec.Struct, frozen=True):
     """The answer to one submission.
 
     `status`: new, exists (same id), duplicate (same key; `id` is the other task's), ended (the id ran long ago and left
-    a tombstone) or corrupt (another program wrote to the record's key: not accepted). `born`: the birth mark of the
-    namespace that accepted it.
+    a tombstone), corrupt (another program wrote to the record's key: not accepted) or closed (its batch takes no more
+    tasks: not accepted). `born`: the birth mark of the namespace that accepted it.
     """
 
-    status: Literal["new", "exists", "duplicate", "ended", "corrupt"]
+    status: Literal["new", "exists", "duplicate", "ended", "corrupt", "closed"]
     id: str
     state: State | None
     version: int
@@ -257,6 +274,7 @@ class Claimed(msgspec.Struct, frozen=True):
     revision: int = 0
     locked_since_ms: int = 0
     steps_left: str = ""
+    given: bytes = b""  # its first argument as JSON, if another task of its workflow brought it
 
     @property
     def alone(self) -> bool:
@@ -312,11 +330,13 @@ class Operated(msgspec.Struct, frozen=True):
 
 
 class Beat(msgspec.Struct, frozen=True):
-    """`alive` is False if the worker was declared lost. `asked`: attempts (id, fence) to cancel."""
+    """`alive` is False if the node was declared lost. `asked`: attempts (id, fence) to cancel. `orders`: the desired
+    state of the node, None if nobody has set one."""
 
     alive: bool
     owned: int = 0
     asked: tuple[tuple[str, str], ...] = ()
+    orders: Orders | None = None
 
 
 class Swept(msgspec.Struct, frozen=True):
@@ -348,15 +368,17 @@ class Locked(msgspec.Struct, frozen=True):
 
 
 class Promoted(msgspec.Struct, frozen=True):
-    """The answer to promote. `next_due_ms`: when the next task is due or expires."""
+    """The answer to promote. `next_due_ms`: when the next task or schedule is due, or a task expires. `schedules`: the
+    schedules of the group that are due now."""
 
     count: int
     next_due_ms: int | None
     now_ms: int = 0
+    schedules: tuple[DueSchedule, ...] = ()
 
     @property
     def next_in_s(self) -> float | None:
-        """Seconds until the next task is due, or None if none is scheduled."""
+        """Seconds until the next task or schedule is due, or None if there is none."""
         return None if self.next_due_ms is None else max(0, self.next_due_ms - self.now_ms) / 1000
 
 

@@ -1,4 +1,4 @@
-"""Parse the raw reply of each script into a value, or raise the error it stands for."""
+"""Parse the raw reply of each script into a value, or raise the error that it reports."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from relier.errors import (
     VersionConflictError,
 )
 from relier.ledger.keys import LAYOUT
+from relier.ledger.lanes import Lane, LanePage
+from relier.ledger.limit_records import LimitChange, LimitedKey, LimitNumbers, LimitPage
+from relier.ledger.nodes import NodeStats, read_orders
 from relier.ledger.records import (
     Accepted,
     Beat,
@@ -39,7 +42,9 @@ from relier.ledger.records import (
     Task,
     Verdict,
 )
-from relier.ledger.stats import QueueStats, Stats, WorkerStats
+from relier.ledger.schedule_records import DueSchedule
+from relier.ledger.stats import QueueStats, Stats
+from relier.monitoring.admission import refusals
 from relier.states import BY_WORD, State
 from relier.store.call import Durability
 
@@ -50,7 +55,7 @@ CORRUPT = "its record cannot be read: another program wrote to its key; inspect 
 
 
 def opened(namespace: str, raw: Any) -> str:
-    """Return the birth mark. Raise LayoutError if the namespace has another layout."""
+    """Return the birth mark. Raise LayoutError if the namespace has a different layout."""
     layout, born = map(text, raw)
     if layout != LAYOUT:
         raise LayoutError(
@@ -75,6 +80,7 @@ def registered(raw: Any) -> bool:
 def accepted(ids: list[str], raw: Any) -> list[Accepted]:
     if raw[0] == b"refused":
         limit, retry_after = text(raw[1]), number(raw[2]) / 1_000_000
+        refusals["rate" if retry_after else "full"] += 1
         if retry_after == 0:
             message = f"admission limit {limit!r} is reached; nothing was accepted; wait until workers catch up"
             raise AdmissionRejectedError(limit, 1.0, message)
@@ -94,7 +100,7 @@ def beat(raw: Any) -> Beat:
     if word(raw[0], "ok", "gone") == "gone":
         return Beat(alive=False)
     asked = tuple((words[0], words[1]) for words in (text(item).split() for item in raw[2]))
-    return Beat(True, int(raw[1]), asked)
+    return Beat(True, int(raw[1]), asked, read_orders(text(raw[3])) if len(raw) > 3 else None)
 
 
 def retired(raw: Any) -> int:
@@ -102,6 +108,11 @@ def retired(raw: Any) -> int:
 
 
 def claim(worker_id: str, raw: Any) -> Claim:
+    if raw[0] == b"role":
+        raise IllegalMoveError(
+            f"node {worker_id} cannot claim tasks: it is registered as {text(raw[1])}, and only workers own tasks; "
+            f"register a worker"
+        )
     status = ClaimStatus(text(raw[0]))
     if status is not ClaimStatus.OK:
         return Claim(status, 0, ())
@@ -144,8 +155,8 @@ def locked(worker_id: str, raw: Any) -> Locked:
     state = word(raw[0], *LockState, "gone")
     if state == "gone":
         raise LeaseLostError(
-            f"worker {worker_id} got no lock: it was declared lost and its locks no longer count; nothing was written; "
-            f"stop here, because another attempt may be running"
+            f"worker {worker_id} got no lock: it was declared lost, and its locks are no longer valid; nothing was "
+            f"written; stop here, because another attempt may be running"
         )
     if state == LockState.IN_FLIGHT:
         return Locked(LockState.IN_FLIGHT, int(raw[1]), text(raw[2]), "" if raw[3] == b"-" else text(raw[3]))
@@ -164,8 +175,9 @@ def swept(raw: Any) -> Swept:
 def promoted(raw: Any) -> Promoted:
     if not isinstance(raw, list):
         raise TypeError("a list was expected")
-    count, due, now = raw
-    return Promoted(int(count), int(float(due)) if due else None, int(now))
+    count, due, now, *schedules = raw
+    found = tuple(DueSchedule(text(name), text(version), int(at), body) for name, version, at, body in schedules)
+    return Promoted(int(count), int(float(due)) if due else None, int(now), found)
 
 
 def reaped(raw: Any) -> int:
@@ -219,6 +231,40 @@ def steps(raw: Any) -> tuple[dict[str, bytes], str]:
     return dict(pairs(found)), str(int(left)) if left else ""
 
 
+def limit_change(name: str, raw: Any) -> LimitChange:
+    verdict, version = word(raw[0], "ok", "repeat", "conflict"), int(raw[1])
+    if verdict == "conflict":
+        raise VersionConflictError(
+            f"limit {name} was not changed: it changed since it was read (now version {version}); read it again"
+        )
+    return LimitChange(verdict, version, text(raw[2]))
+
+
+def limit_page(raw: Any) -> LimitPage:
+    keys = tuple(
+        LimitedKey(text(key), int(n), int(run), _numbers(said), text(name)) for key, n, run, said, name in raw[2]
+    )
+    chosen = {name: (_numbers(said), int(said.split()[3])) for name, said in pairs(raw[3])}
+    left = f"{text(raw[1])} {text(raw[4])}" if raw[1] or raw[4] else ""
+    return LimitPage(int(raw[0]), left, keys, {name: (n, v) for name, (n, v) in chosen.items() if n})
+
+
+def lane_page(raw: Any) -> LanePage:
+    return LanePage(text(raw[0]), tuple(_lane(*row) for row in raw[1:]))
+
+
+def _lane(name: Any, state: Any, waiting: Any, last_score: Any) -> Lane:
+    said = text(state)
+    if said[:1] not in {"+", "-"}:
+        raise ValueError("the state of a lane begins with + or -")
+    head, asleep_on = (said[1:], "") if said[0] == "+" else ("", said[1:])
+    return Lane(text(name), head, asleep_on, int(waiting), text(last_score))
+
+
+def _numbers(said: bytes) -> LimitNumbers | None:
+    return LimitNumbers(*(int(number) for number in said.split()[:3])) if said else None
+
+
 def _words(flat: Any) -> dict[str, str]:
     return {name: text(value) for name, value in pairs(flat)}
 
@@ -240,20 +286,21 @@ def stats(raw: Any) -> Stats:
         {name: int(value) for name, value in pairs(raw[1])},
         tuple(_queue(*line) for line in raw[2]),
         int(raw[3]),
-        tuple(_worker(*line) for line in raw[4]),
+        tuple(_node(*line) for line in raw[4]),
         {"done": int(raw[5][0]), "dead": int(raw[5][1]), "cancelled": int(raw[5][2])},
         f"{text(raw[6])} {text(raw[7])}".rstrip(" ") if raw[6] or raw[7] else "",
     )
 
 
-def _queue(queue: Any, ready: int, revived: int, oldest: Any, paused: Any, version: Any) -> QueueStats:
-    return QueueStats(text(queue), ready, revived, int(oldest) if oldest else None, paused == b"1", int(version))
+def _queue(queue: Any, ready: int, revived: int, oldest: Any, paused: Any, version: Any, held_back: Any) -> QueueStats:
+    since = int(oldest) if oldest else None
+    return QueueStats(text(queue), ready, revived, since, paused == b"1", int(version), int(held_back))
 
 
-def _worker(
-    worker_id: Any, left: Any, held: int, about: Any, beat_ms: Any, polled: Any, registered: Any
-) -> WorkerStats:
-    return WorkerStats(text(worker_id), int(left), held, text(about), number(beat_ms), text(polled), number(registered))
+def _node(node_id: Any, left: Any, held: int, about: Any, beat_ms: Any, *more: Any) -> NodeStats:
+    polled, registered, role, report, orders = more
+    times = number(beat_ms), text(polled), number(registered)
+    return NodeStats(text(node_id), int(left), held, text(about), *times, text(role), text(report), text(orders))
 
 
 # --- fields ------------------------------------------------------------------------------------------------------

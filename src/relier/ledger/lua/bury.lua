@@ -1,6 +1,6 @@
 -- Ends the task as dead, with a reason and a description of the failure, and enters its follow-up tasks. The payload is kept
 -- for a replay.
--- ARGV: boot, 1, id, fence, reason, detail, part (see lib/join.lua),
+-- ARGV: boot (worker id), 1, id, fence, reason, detail, part (see lib/join.lua),
 --       n follow-ups, then per follow-up: see lib/item.lua
 -- returns: {{verdict, state, fence}}
 -- A follow-up that already exists is left alone; one that joins gets the part. Admission limits do not apply to follow-ups.

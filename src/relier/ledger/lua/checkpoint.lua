@@ -1,6 +1,6 @@
 -- Saves an attempt's checkpoint. `seq` grows within an attempt, so an older checkpoint that arrives late never replaces a
 -- newer one.
--- ARGV: boot, id, fence, seq, value, durable ('1' or '')
+-- ARGV: boot (worker id), id, fence, seq, value, durable ('1' or '')
 -- returns: {verdict, state, fence}
 -- use: record close notes lease
 local id, fence, seq = ARGV[2], ARGV[3], tonumber(ARGV[4])
@@ -15,7 +15,7 @@ if said == 'ok' then
       touch()
     end
   else
-    redis.call('HDEL', META, 'full')   -- a full store accepts this command, and then the writes after it
+    redis.call('HDEL', META, 'full')   -- even a full store accepts this write, and then those after it
     redis.call('SET', CHECKPOINT .. id, ARGV[5])
     mark(r, 'k')
     note(id, r, 'checkpoint', fence .. ':' .. ARGV[4])

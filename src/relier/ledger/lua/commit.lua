@@ -1,13 +1,17 @@
--- Ends tasks as done, each with its result and its follow-up tasks. Only the owner can, under the current fence.
--- ARGV: durable ('1' or ''), boot, n, then per task: id, fence, has result ('1' or ''), result,
+-- Ends tasks as done, each with its result and its follow-up tasks. Only the owner may do so, under the current fence.
+-- ARGV: durable ('1' or ''), boot (worker id), n, then per task: id, fence, has result ('1' or ''), result,
 --       n follow-ups, then per follow-up: see lib/item.lua
--- returns: per task 'ok', or {verdict, state, fence}: repeat | stale | missing | corrupt, and what the record says now
+-- returns: per task 'ok', or {verdict, state, fence}: repeat | stale | missing | corrupt, and the current values of the record
 -- A follow-up that already exists is left alone; one that joins gets the result as its part (see lib/join.lua). Admission
 -- limits do not apply to follow-ups.
--- use: commit_plain
+-- use: tell outcomes commit_plain
 local boot, n = ARGV[2], tonumber(ARGV[3])
 local answers, a = commit_plain(boot, n, 4)
-if #answers == n then return answers end
+if #answers == n then
+  if counting then write_outcomes() end
+  if telling then publish_all() end
+  return answers
+end
 
 -- here: item record close lease finish follow
 local idle = #answers == 0

@@ -1,6 +1,6 @@
--- Removes an ended record before its retention is over, for a person.
+-- Removes an ended record before its retention is over, at an operator's request.
 -- ARGV: id, version seen
--- returns: {verdict, state, version}   verdict: ok | missing | corrupt | conflict | illegal (it still lives)
+-- returns: {verdict, state, version}   verdict: ok | missing | corrupt | conflict | illegal (the task has not ended)
 -- use: record close remove
 local id, version = ARGV[1], ARGV[2]
 local r = read(id)

@@ -1,8 +1,8 @@
--- Reads one task completely, as of one moment.
+-- Reads everything about one task, as of one moment.
 -- ARGV: id
--- returns: {record or tombstone ('' none), {field, value, …}, checkpoint, {step, value, …}, {history, …}, where the rest of the steps begins
---           (false: none is left; see steps.lua)} | {'corrupt'}
---          where there is no record, the namespace's birth mark ('' none) follows
+-- returns: {record or tombstone ('' none), {field, value, …}, checkpoint, {step, value, …}, {history, …}, the cursor for further steps
+--           (false: there are none; see steps.lua)} | {'corrupt'}
+--          if there is no record, the namespace's birth mark ('' none) follows
 -- A side key of an unexpected type counts as missing.
 -- use: record step_page
 local id = ARGV[1]

@@ -1,9 +1,9 @@
--- Takes a lock for user code, unless another holds it or the guarded work is already done. A mark counts until its time is
--- up. A mark that a task took stops counting as soon as its worker's boot is lost, or for a later attempt of the same task.
--- ARGV: key, token, how long it counts without being renewed (ms), owner (its boot inside a task, else a place), task id,
+-- Takes a lock for user code, unless another caller holds it or the guarded work is already done. The mark of a lock is valid
+-- until it expires. If a task took it, it is also invalid once its worker is lost, and for a later attempt of that task.
+-- ARGV: key, token, how long it is valid unless renewed (ms), owner (the worker id inside a task, else host and process), task id,
 --       fence ('-' and '-' outside a task)
--- returns: {'claimed'}, also to a repeat | {'in_flight', ms left, owner, task id} | {'completed', result}
---          {'gone'} the boot that asks is lost: its mark would hold nobody off
+-- returns: {'claimed'}, also for a repeated call | {'in_flight', ms left, owner, task id} | {'completed', result}
+--          {'gone'} the caller's worker is lost, so its mark would not keep others out
 -- use: time hold
 local key, token, owner, task, fence = LOCK .. ARGV[1], ARGV[2], ARGV[4], ARGV[5], ARGV[6]
 
@@ -23,7 +23,7 @@ if hold.state and hold.till > now then
     return {'in_flight', hold.till - now, hold.owner, hold.task}
   end
 end
--- A full store accepts this command, and then the writes after it, so that a running task can continue. A lock outside tasks
+-- Even a full store accepts this write, and then those after it, so that a running task can continue. A lock outside tasks
 -- is refused like a push.
 if task ~= '-' then redis.call('HDEL', META, 'full') end
 write_hold(key, 'held', tonumber(ARGV[3]), token, owner .. ' ' .. task .. ' ' .. fence, '')

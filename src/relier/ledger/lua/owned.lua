@@ -1,5 +1,5 @@
--- Lists the tasks that a boot owns according to the ledger, by time of claim, up to 1,000 per call.
--- ARGV: boot, rank of the first
+-- Lists the tasks that a worker owns according to the ledger, by time of claim, up to 1,000 per call.
+-- ARGV: boot (worker id), rank of the first
 -- returns: {id, fence, id, fence, …}
 -- use: record
 local held, first = {}, tonumber(ARGV[2])

@@ -1,6 +1,6 @@
--- Hands tasks back unfinished, at once and without using up an attempt, on shutdown or if a claimed task never started. They
--- return to the place in the queue that their age gives them.
--- ARGV: boot, n, then per task: id, fence
+-- Returns unfinished tasks to their queues at once, without using up an attempt: on shutdown, or if a claimed task never started.
+-- Their place in the queue depends on their age.
+-- ARGV: boot (worker id), n, then per task: id, fence
 -- returns: {{verdict, state, fence}, …}
 -- use: close requeue settle
 return settle('release', 2, function(id, r)

@@ -1,7 +1,7 @@
--- Runs a dead task again, for a person, as it was or with another payload. Its counters are reset; its history stays.
+-- Runs a dead task again at an operator's request, unchanged or with a new payload. Its counters are reset; its history stays.
 -- ARGV: id, version seen, nonce, has payload ('1' or ''), payload, fresh ('1': forget checkpoint and steps)
 -- returns: {verdict, state, version}   verdict: ok | repeat | missing | corrupt | conflict | illegal | key_taken
--- use: time record spec close order notes key
+-- use: time record spec tell close order notes key place
 local id, version, nonce, edited, fresh = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1', ARGV[6] == '1'
 local r = read(id)
 local key = r.state and noted(id, r, 'key')
@@ -26,6 +26,7 @@ r.flags = string.gsub(r.flags, fresh and '[acks]' or '[ac]', '')
 step_version(r)
 -- Written as a whole, which removes the expiry: the record of a live task has none.
 redis.call('SET', TASK .. id, head(r) .. body)
+if telling then tell_record(id, r) end
 beside('HSET', MORE .. id, 'replayed', nonce)
 redis.call('HDEL', MORE .. id, 'reason', 'retries', 'deaths', 'scares', 'since', 'locked_since', 'settled')
 if edited then redis.call('HINCRBY', MORE .. id, 'revision', 1) end
@@ -36,8 +37,15 @@ end
 for _, kind in ipairs({MORE, HISTORY, CHECKPOINT, STEPS}) do redis.call('PERSIST', kind .. id) end
 redis.call('ZREM', ENDED .. 'dead', id)
 if key then redis.call('SET', IDEM .. key, id) end
-redis.call('ZADD', READY .. r.queue, order(now_us, r.priority), id)
-ring(r.queue)
+if has(r, 'b') then
+  -- here: rejoin
+  rejoin(id)
+end
+if has(r, 'l') then
+  -- here: lanes
+  count_limited(id, 1)
+end
+place(id, r, order(now_us, r.priority))
 count('replayed')
 if r.held then count('bytes', r.held) end
 close()

@@ -1,9 +1,9 @@
 -- Runs a task again after a delay, unchanged or as another task, because its attempt failed or this worker cannot run it.
--- ARGV: boot, 1, id, fence, delay (ms), kind ('failure' | 'putback' | 'locked' | 'quiet'), detail,
---       and where it goes on as another task: the tail of that (see lib/item.lua)
---   failure counts as a retry. putback (this worker cannot run it) and locked (it met a lock that another holds) use up no
+-- ARGV: boot (worker id), 1, id, fence, delay (ms), kind ('failure' | 'putback' | 'locked' | 'quiet'), detail,
+--       and, if it continues as another task, that task's tail (see lib/item.lua)
+--   failure counts as a retry. putback (this worker cannot run it) and locked (another caller holds a lock) use up no
 --   attempt, and each remembers when an unbroken series of its kind began. quiet uses up no attempt and adds no line to the
---   history: nothing is wrong, there was only no room. After a delay the task returns to its place in the queue
+--   history: nothing failed, there was just no room. After a delay the task returns to its place in the queue
 -- returns: {{verdict, state, fence}}
 -- use: time record close log requeue settle
 return settle('retry', 5, function(id, r, a)

@@ -5,7 +5,7 @@
 --       n items, then per item: see lib/item.lua
 -- returns: {'ok', the namespace's birth mark ('' none), per item: the state of a new task, or {status, id, state, version}}
 --                   status: new (a repeat of this push) | exists | duplicate | ended | corrupt
---          {'refused', limit, retry after (µs, 0 = unknown)}; an error where the state of a limit cannot be read
+--          {'refused', limit, retry after (µs, 0 = unknown)}; or an error if the state of a limit cannot be read
 -- The checks run in this order: id, idempotency, admission. Only new tasks count towards limits, so a repeat costs nothing.
 -- use: submit_one
 local answer = submit_one()
@@ -24,7 +24,7 @@ for i = 1, tonumber(ARGV[first - 1]) do
     twins[#twins + 1] = {i + 2, a}
   else
     -- Without limits and without a key there is nothing to check first: the write itself shows whether the id is new.
-    answers[i + 2] = not guarded and key == '' and enter(a, i, false)
+    answers[i + 2] = not guarded and key == '' and string.sub(ARGV[a + 6], 1, 6) ~= 'member' and enter(a, i, false)
     if answers[i + 2] then
       idle = false
     else
@@ -50,7 +50,7 @@ if guarded and #fresh > 0 then
       local depth = {}
       for _, item in ipairs(fresh) do
         local queue = ARGV[item[2] + 1]
-        depth[queue] = (depth[queue] or redis.call('ZCARD', READY .. queue)) + 1
+        depth[queue] = (depth[queue] or redis.call('ZCARD', READY .. queue) + (redis.call('HGET', WAITING, queue) or 0)) + 1
         if depth[queue] > most then return {'refused', 'depth:' .. queue, '0'} end
       end
     end

@@ -1,6 +1,6 @@
 -- Releases a lock for its holder, without a result. A result that is already there stays.
 -- ARGV: key, token
--- returns: ok | stale (another holds it, or it has its result) | missing
+-- returns: ok | stale (another caller holds it, or it already has a result) | missing
 -- use: hold
 local key = LOCK .. ARGV[1]
 local said, hold = own_hold(key, ARGV[2])

@@ -13,7 +13,7 @@ MAX_DETAIL_BYTES = 64 * 1024
 
 
 class MoveBase:
-    """What the moves of one namespace share: its key prefix and its limits."""
+    """The state that the moves of one namespace share: its key prefix and its limits."""
 
     def __init__(self, settings: Settings) -> None:
         self.prefix = keys.prefix(settings.namespace, settings.key_prefix)
@@ -27,7 +27,7 @@ class MoveBase:
 
 
 def plain(text: str) -> bytes:
-    """Encode text for people: never fails, and truncates very long text."""
+    """Encode text that people read. Never fails; truncates very long text."""
     return text.encode("utf-8", "backslashreplace")[:MAX_DETAIL_BYTES].decode("utf-8", "ignore").encode()
 
 

@@ -8,6 +8,7 @@ from relier.ledger import replies
 from relier.ledger.checks import check_bytes, check_key, check_name, check_number, check_word
 from relier.ledger.moves.base import MoveBase, plain
 from relier.ledger.records import Lease, Locked, Operated, Promoted, Swept, Verdict, short_key
+from relier.ledger.schedule_records import NATIVE
 from relier.store.call import Arg, Call
 
 SWEEP_TASKS = 100
@@ -29,9 +30,10 @@ class OperatorMoves(MoveBase):
             "revive", [min(most, SWEEP_TASKS), deepest, interval_ms, worker_id, plain(cause)], replies.swept
         )
 
-    def promote(self, most: int = SWEEP_TASKS) -> Call[Promoted]:
-        """Move due tasks into their queues, and cancel tasks past `expires` that never ran."""
-        return self._call("promote", [min(most, SWEEP_TASKS)], replies.promoted)
+    def promote(self, most: int = SWEEP_TASKS, *, skip_schedules: int = 0, group: str = NATIVE) -> Call[Promoted]:
+        """Move due tasks into their queues, and cancel tasks past `expires` that never ran. Find due schedules of a
+        group, after the first `skip_schedules`, which the caller cannot fire. With `most` 0, only find schedules."""
+        return self._call("promote", [min(most, SWEEP_TASKS), skip_schedules, group], replies.promoted)
 
     def reap(self, most: int = SWEEP_TASKS, *, unused_ms: int = UNUSED_MS) -> Call[int]:
         """Remove expired records, and queues that were empty for `unused_ms`."""
@@ -86,7 +88,7 @@ class OperatorMoves(MoveBase):
         return self._call("lock", args, partial(replies.locked, lease.worker_id))
 
     def renew(self, key: str, token: str, hold_ms: int) -> Call[Verdict]:
-        """Extend a lock. `stale`: another holds it; `missing`: nobody does."""
+        """Extend a lock. `stale`: another caller holds it; `missing`: nobody does."""
         check_number("hold_ms", hold_ms, 1)
         return self._call("renew", [*_named(key, token), hold_ms], replies.verdict)
 

@@ -1,4 +1,4 @@
-"""The moves of a worker: register, send heartbeats, claim tasks, record progress and settle attempts."""
+"""The moves of a worker: claim tasks, record progress and settle attempts."""
 
 from __future__ import annotations
 
@@ -16,30 +16,15 @@ from relier.ledger.checks import (
     check_word,
 )
 from relier.ledger.moves.base import MoveBase, durability_flag, plain
-from relier.ledger.records import Beat, Claim, Lease, Recorded, Settled, Submission
+from relier.ledger.records import Claim, Lease, Recorded, Settled, Submission
 from relier.store.call import Arg, Call, Durability
 
 COMMIT_TASKS = 1000
-COMMIT_ATTEMPTS = 500
+COMMIT_ATTEMPTS = 250
 CLAIM_BYTES = 4 * 1024 * 1024
 
 
 class WorkerMoves(MoveBase):
-    def register(self, worker_id: str, lease_ms: int, about: str = "{}") -> Call[bool]:
-        """Register a worker. Returns False if it was declared lost before: start over with a new id."""
-        check_word("the worker id", worker_id, 24)
-        check_number("lease_ms", lease_ms, 1)
-        return self._call("register", [worker_id, lease_ms, plain(about)], replies.registered)
-
-    def beat(self, worker_id: str, lease_ms: int, polled: str = "") -> Call[Beat]:
-        """Send one heartbeat for all tasks of a worker."""
-        check_number("lease_ms", lease_ms, 1)
-        return self._call("beat", [worker_id, lease_ms, polled], replies.beat)
-
-    def retire(self, worker_id: str) -> Call[int]:
-        """Unregister a worker. Returns how many tasks it still holds; above 0 it stays registered."""
-        return self._call("retire", [worker_id], replies.retired)
-
     def claim(
         self,
         worker_id: str,
@@ -140,7 +125,7 @@ class WorkerMoves(MoveBase):
         args: list[Arg] = [delay_ms, kind, plain(detail)]
         if replace is not None:
             check_replacement(lease, replace, self._max_bytes)
-            args.append(replace.args()[-1])
+            args.append(replace.tail())
         return self._settle("retry", lease, *args)
 
     def release(self, leases: Sequence[Lease]) -> Call[list[Settled]]:

@@ -1,5 +1,7 @@
--- Collects what a script writes once, at its end: counters, ended records, rings of doorbells.
-local tally, rung, ends = {}, {}, {}
+-- Collects what a script writes once, at its end: counters, ended records, rings of doorbells, follow-ups of ended members,
+-- outcomes, and events.
+-- use: tell outcomes
+local tally, rung, ends, parted = {}, {}, {}, {}
 
 local function count(field, n) tally[field] = (tally[field] or 0) + (n or 1) end
 
@@ -14,6 +16,9 @@ local function end_later(state, eol, id)
   rows[#rows + 1] = id
 end
 
+-- Notes the end of a task that is a member of a batch.
+local function part(id, state, value) parted[#parted + 1] = {id, state, value} end
+
 -- Adds many rows, in parts that fit into one call.
 local function zadd(key, rows)
   local added = 0
@@ -22,6 +27,10 @@ local function zadd(key, rows)
 end
 
 local function close()
+  if parted[1] then
+    -- here: workflow
+    end_members(parted)
+  end
   for state, rows in pairs(ends) do zadd(ENDED .. state, rows) end
   for field, n in pairs(tally) do redis.call('HINCRBY', COUNTS, field, n) end
   for queue in pairs(rung) do
@@ -30,4 +39,6 @@ local function close()
       redis.call('SADD', QUEUES, queue)
     end
   end
+  if counting then write_outcomes() end
+  if telling then publish_all() end
 end

@@ -1,6 +1,7 @@
 -- Enters tasks into the ledger, by submit or as follow-ups of a commit or a bury.
--- use: time layout item record close order
+-- use: time layout item record tell close order
 local lined_up = {}
+local flow = {opened = {}}   -- batches that this call creates, and the place of the member that a new task follows
 
 -- Returns the answer for an item that already exists, or nil for a new one. Writes nothing.
 local function look(a)
@@ -13,6 +14,10 @@ local function look(a)
     end
     if r.corrupt or not r.till then return {'corrupt', id, '', '0'} end
     if r.till > now then return {'ended', id, r.last, '0'} end
+  end
+  if string.sub(ARGV[a + 6], 1, 7) == 'member ' then
+    -- here: batch
+    return refuses(id, ARGV[a + 6], flow.opened)
   end
   if key ~= '' then
     -- here: key
@@ -27,7 +32,7 @@ end
 local function line_up()
   for queue, rows in pairs(lined_up) do
     local index = READY .. queue
-    -- The doorbell rang for tasks that already wait, so it rings only if the queue was empty.
+    -- If tasks already wait, the doorbell has rung for them. So ring only if the queue was empty.
     if zadd(index, rows) == redis.call('ZCARD', index) then ring(queue) end
   end
   lined_up = {}
@@ -35,14 +40,14 @@ end
 
 -- Stores the idempotency key and the nonce. A queued or scheduled holder of the key is cancelled as replaced.
 local function take_more(id, key, nonce)
-  -- here: key spec notes finish_why
+  -- here: key spec notes finish_why place
   local other, r
   if key ~= '' then other, r = holder(key) end
   if other then
     line_up()
     with_spec(r)
-    redis.call('ZREM', READY .. r.queue, other)
     redis.call('ZREM', DUE, other)
+    displace(other, r)
     finish_cancelled(other, r, 'replaced')
   end
   if key ~= '' then
@@ -61,7 +66,8 @@ local function enter(a, nth, charged, looked)
   if ARGV[a + 3] ~= '0' then eta = tonumber(ARGV[a + 3]) end
   if eta < 0 then eta = now - eta end
   if ARGV[a + 4] ~= '0' then expires = string.gsub(ARGV[a + 4], '^-%d+$', function(ms) return digits(now - ms) end) end
-  if key ~= '' or nonce ~= '' then flags = 'm' end
+  local extra = ARGV[a + EXTRA] ~= '' and cmsgpack.unpack(ARGV[a + EXTRA])
+  if extra then flags = 'm' .. extra[1] elseif key ~= '' or nonce ~= '' then flags = 'm' end
   if charged or expires ~= '-' or ARGV[a + 8] == '1' then flags = flags .. 'o' end
   local state = eta > now and 'scheduled' or 'queued'
   local line = first_line(state, 1, 0, '-', 0, flags == '' and '-' or flags, 0)
@@ -73,11 +79,25 @@ local function enter(a, nth, charged, looked)
     if not written or written.err and redis.call('EXISTS', TASK .. id) == 1 then return nil end
     if written.err then redis.call('SET', TASK .. id, text, 'NX') end   -- raises the error: the store is full
   end
+  if telling then tell(id, '-', state, 1, 0, '0', '-', place_of(tail, 1)) end
+  if extra then
+    if string.find(extra[1], 'b', 1, true) then
+      -- here: batch
+      enlist(id, extra, flow.place)
+    end
+    -- here: notes
+    beside('HSET', MORE .. id, unpack(extra, 2))
+  end
   if key ~= '' or nonce ~= '' then take_more(id, key, nonce) end
   if expires ~= '-' then redis.call('ZADD', EXPIRING, expires, id) end
+  if extra and string.find(extra[1], 'l', 1, true) then
+    -- here: lanes
+    count_limited(id, 1)
+    if state == 'queued' then enter_lane(id, parse(text), order(at, ARGV[a + 2])) end
+  end
   if state == 'scheduled' then
     redis.call('ZADD', DUE, eta, id)
-  else
+  elseif not string.find(flags, 'l', 1, true) then
     local rows = lined_up[queue] or {}
     lined_up[queue] = rows
     rows[#rows + 1] = order(at, ARGV[a + 2])

@@ -1,15 +1,15 @@
 -- Reads and writes the mark of a lock that user code takes. The mark is one string:
 --   <state> <until> <token> <owner> <task> <fence>\n<result>
--- state: `held` while its owner works, `done` once there is a result. until: when the mark stops counting (TIME, ms). The key
+-- state: `held` while its owner works, `done` once there is a result. until: when the mark expires (TIME, ms). The key
 -- expires later: an hour later for `held`, because the owner may report its result only after an outage, and a minute later for
--- `done`. token: identifies the call that took the lock. owner: the boot if a task took it, otherwise a place that people can
--- find. task, fence: the attempt, or '-' outside a task.
+-- `done`. token: identifies the call that took the lock. owner: the worker id if a task took it, otherwise a host and process, for
+-- people. task, fence: the attempt, or '-' outside a task.
 -- A key in any other form holds no lock.
 -- use: time
 local HOLD = '^(%l+) (%d+) (%S+) ((%S+) (%S+) (%S+))\n()'
 
 local function read_hold(text)
-  if type(text) ~= 'string' then return {} end   -- no key, or one of another type
+  if type(text) ~= 'string' then return {} end   -- no key, or one of the wrong type
   local state, till, token, holder, owner, task, fence, body = string.match(text, HOLD)
   return {state = state, till = tonumber(till), token = token, holder = holder, owner = owner, task = task,
     fence = tonumber(fence), body = body}
@@ -20,7 +20,7 @@ local function write_hold(key, state, ms, token, holder, result)
     'PX', string.format('%.0f', ms + (state == 'done' and LINGER or BACKSTOP)))
 end
 
--- Returns whether a mark belongs to the caller's token, and the mark. A mark whose time is up still belongs to its token until
+-- Returns whether a mark belongs to the caller's token, and the mark. An expired mark still belongs to its token until
 -- another call takes the lock.
 local function own_hold(key, token)
   local hold = read_hold(redis.pcall('GETRANGE', key, 0, HEAD_BYTES))

@@ -1,8 +1,8 @@
--- Adds a part to a task that waits for parts: an item whose on_conflict says `join <size> <part>`. The first task that names it
--- enters it, scheduled at its eta, which is its deadline. Each task stores its part among the joining task's steps, under the
--- part's name. Once it has `size` parts, it is queued at once. A running or dead task still takes parts, so that a replay sees
+-- Adds a part to a joining task, which waits for parts: an item whose on_conflict says `join <size> <part>`. The first task that names
+-- the joining task enters it, scheduled at its eta, which is its deadline. Each task stores its part among the joining task's steps,
+-- under the part's name. Once the joining task has `size` parts, it is queued at once. A running or dead task still takes parts, so that a replay sees
 -- all of them. A task that is done, cancelled, missing or broken takes none: steps never exist without their record.
--- use: time record spec close order notes enter
+-- use: time record spec order notes enter place
 local function join(a, nth, value)
   local id = ARGV[a]
   local size, part = string.match(ARGV[a + 6], '^join (%d+) (%S+)$')
@@ -17,8 +17,7 @@ local function join(a, nth, value)
     redis.call('ZREM', DUE, id)
     r.state = 'queued'
     save(id, r)
-    redis.call('ZADD', READY .. r.queue, order(now_us, r.priority), id)
-    ring(r.queue)
+    place(id, r, order(now_us, r.priority))
   elseif first then
     redis.call('SETRANGE', TASK .. id, 0, core(r))
   end

@@ -1,5 +1,5 @@
--- Returns the live holder of an idempotency key: its id and record, or nil. A mark whose time is up, or whose record is gone,
--- does not count.
+-- Returns the live holder of an idempotency key: its id and record, or nil. A mark that has expired, or whose record is gone,
+-- is ignored.
 -- use: time record
 local function holder(key)
   local id, till = string.match(ask('GET', IDEM .. key) or '', '^(%S+) ?(%d*)$')

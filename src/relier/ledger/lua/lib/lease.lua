@@ -9,12 +9,12 @@ local function verdict(id, r, move, fence, boot)
   elseif has(r, 'm') and ask('HGET', MORE .. id, 'settled') == move .. ':' .. fence then
     return 'repeat'
   end
-  redis.call('HDEL', COUNTS, 'full')   -- a full store accepts this command, and then the writes after it: a zombie is always refused
+  redis.call('HDEL', COUNTS, 'full')   -- even a full store accepts this write, and then those after it: a zombie is always refused
   if move ~= 'progress' then count('refused') end   -- a late progress report is not a zombie's result
   return 'stale'
 end
 
--- Settles a record that is gone or broken: its owner no longer holds it, and what is left of the record is buried.
+-- Settles a record that is gone or broken: takes it from its owner, and buries what is left of the record.
 local function let_go(id, r, boot)
   if redis.call('ZREM', OWNED .. boot, id) == 1 then
     -- here: corrupt
@@ -27,4 +27,8 @@ end
 local function leave(id, r)
   redis.call('ZREM', OWNED .. r.owner, id)
   if has(r, 'c') then redis.call('SREM', ASKED .. r.owner, id .. ' ' .. r.fence) end
+  if has(r, 'l') then
+    -- here: lanes
+    free_slots(id)
+  end
 end

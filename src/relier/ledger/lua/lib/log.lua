@@ -1,4 +1,4 @@
--- Adds one line to a task's history: what ended an attempt, other than a commit, and when the attempt had begun (`moved`). All
+-- Adds one line to a task's history: the move, other than a commit, that ended an attempt, and when the attempt began (`moved`). All
 -- values are strings, so that nothing is rounded. The caller saves the record afterwards, because the flag may be new.
 -- use: time record notes
 local function log(id, r, move, detail)

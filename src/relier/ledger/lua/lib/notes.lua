@@ -1,5 +1,5 @@
--- Changes a record: its flags, its line 1 in place, and the rarely needed fields beside it.
--- use: record
+-- Changes a record: its flags, its line 1 in place, and the rarely needed fields stored alongside it.
+-- use: record tell
 local function mark(r, flag)
   if r.flags == '-' then r.flags = flag
   elseif not has(r, flag) then r.flags = r.flags .. flag end
@@ -13,6 +13,7 @@ end
 local function save(id, r)
   step_version(r)
   redis.call('SETRANGE', TASK .. id, 0, core(r))
+  if telling then tell_record(id, r) end
 end
 
 -- Writes a side key of a record. A key of the wrong type, which something else wrote there, is removed first, so that no move

@@ -10,10 +10,10 @@ local function parse(text)
     return {corrupt = text ~= '' and not till and 'text' or nil, till = tonumber(till), last = last}
   end
   return {state = state, version = version, fence = fence, owner = owner, attempt = attempt, flags = flags, moved = moved,
-    text = text, body = body}
+    text = text, body = body, was = state, worker = owner}
 end
 
--- Reads without failing on a key of another type; false if there is no value.
+-- Reads a key without failing if its type is wrong. Returns false if there is no value.
 local function ask(...)
   local answer = redis.pcall(...)
   if type(answer) == 'table' and answer.err then return false end

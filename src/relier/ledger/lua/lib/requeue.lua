@@ -1,6 +1,6 @@
--- Returns a task to its queue, or to the schedule. A task that a person asked to cancel ends here instead. Both functions return
+-- Returns a task to its queue, or to the schedule. A task whose cancellation was requested ends here instead. Both functions return
 -- the task's new state.
--- use: record spec close order notes finish_why
+-- use: record spec order notes finish_why place
 local function requeue(id, r, at_us)
   if has(r, 'c') then
     finish_cancelled(id, r, 'cancelled')
@@ -9,12 +9,11 @@ local function requeue(id, r, at_us)
   with_spec(r)
   r.state, r.owner = 'queued', '-'
   save(id, r)
-  redis.call('ZADD', READY .. r.queue, order(at_us or r.at, r.priority), id)
-  ring(r.queue)
+  place(id, r, order(at_us or r.at, r.priority))
   return 'queued'
 end
 
--- `keeps`: once due, the task returns to the place that its age gives it, not to the place of the time at which it was due.
+-- `keeps`: once due, the task is ordered by its age, not by the time at which it was due.
 local function reschedule(id, r, due_ms, keeps)
   if has(r, 'c') then
     finish_cancelled(id, r, 'cancelled')

@@ -1,7 +1,7 @@
 -- Revives or ends a task whose process is gone. `alone`: the dead process ran only this task, so the death counts against it.
 -- Any other death is a scare, which proves nothing. After the first scare the task runs as before. From the second on it is a
--- suspect and runs alone in its own process, where it either ends or shows that it is at fault. Scares since an attempt last
--- failed by itself have a limit too: a task that brings down its worker or host in spite of isolation must come to an end. The
+-- suspect and runs alone in its own process, where it either ends or shows that it is at fault. The number
+-- of scares since an attempt last failed by itself is limited, too: a task that kills its worker or host despite isolation must end. The
 -- caller has already removed the task from its owner.
 -- use: record spec close notes finish_why log requeue
 local function resurrect(id, r, alone, cause)

@@ -1,6 +1,7 @@
--- Frames retry, release, bury and forfeit. ARGV: boot, n, then n runs of `width` values that begin with id, fence.
+-- Implements the common part of retry, release, bury and forfeit. ARGV: boot (worker id), n, then
+-- n runs of `width` values that begin with id, fence.
 -- `act(id, r, a)` makes the move for the run at ARGV[a] and returns the task's new state. The answer has per task:
--- {verdict, state, fence}, the last two as the record has them now.
+-- {verdict, state, fence}, the last two from the current record.
 -- use: record close notes lease
 local function settle(move, width, act)
   local answers = {}

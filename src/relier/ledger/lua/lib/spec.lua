@@ -1,4 +1,4 @@
--- Reads what the submission said into the record, on demand. An option left at its default is nil.
+-- Parses the options of the submission into the record table, on demand. An option left at its default is nil.
 local SPEC = '\n(%d+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)\n([^\n]+)\n([^\n]+)\n'
 local function with_spec(r)
   if r.at then return r end

@@ -3,11 +3,11 @@
 -- use: record
 local function step_room() return {rows = 1000, bytes = 1048576} end
 
--- returns: {step, value, …}, and false at the end or the cursor to go on from. A step may come twice.
-local function step_page(id, cursor, room)
+-- returns: {field, value, …}, and the next cursor (false at the end). A field may appear twice.
+local function hash_page(key, cursor, room)
   local found = {}
   while room.rows > 0 and room.bytes > 0 do
-    local page = ask('HSCAN', STEPS .. id, cursor, 'COUNT', 10)
+    local page = ask('HSCAN', key, cursor, 'COUNT', 10)
     if not page then return found, false end
     for _, word in ipairs(page[2]) do
       found[#found + 1] = word
@@ -19,3 +19,5 @@ local function step_page(id, cursor, room)
   end
   return found, cursor
 end
+
+local function step_page(id, cursor, room) return hash_page(STEPS .. id, cursor, room) end

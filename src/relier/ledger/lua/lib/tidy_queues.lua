@@ -3,12 +3,12 @@
 -- cursor for the next call.
 -- use: time
 local function tidy_queues(unused)
-  redis.call('HDEL', META, 'full')   -- a full store accepts this command, and then the writes after it
+  redis.call('HDEL', META, 'full')   -- even a full store accepts this write, and then those after it
   local page = redis.call('SSCAN', QUEUES, redis.call('HGET', META, 'tidied') or '0', 'COUNT', 100)
   redis.call('HSET', META, 'tidied', page[1])
   for _, queue in ipairs(page[2]) do
     local since = redis.call('ZSCORE', IDLE, queue)
-    if redis.call('EXISTS', READY .. queue) == 1 or string.sub(redis.call('HGET', PAUSES, queue) or '', 1, 1) == '1' then
+    if redis.call('EXISTS', READY .. queue) == 1 or redis.call('HEXISTS', WAITING, queue) == 1 or string.sub(redis.call('HGET', PAUSES, queue) or '', 1, 1) == '1' then
       if since then redis.call('ZREM', IDLE, queue) end
     elseif not since then
       redis.call('ZADD', IDLE, now, queue)

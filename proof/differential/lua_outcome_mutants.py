@@ -1,0 +1,53 @@
+"""Seeded bugs in how scripts count and read outcomes, as data: (name, file, old, new)."""
+
+from __future__ import annotations
+
+OUTCOME_MUTANTS: tuple[tuple[str, str, str, str], ...] = (
+    ("short_commit_uncounted", "lib/commit_plain", "if counting then count_outcome(", "if false then count_outcome("),
+    ("short_commit_unwritten_count", "commit", "if counting then write_outcomes() end", ""),
+    ("short_claim_uncounted", "lib/claim_one", "        count_wait(moved, text)\n", ""),
+    ("short_claim_unwritten_count", "lib/claim_one", "        write_outcomes()\n", ""),
+    ("plain_claim_uncounted", "claim", "if counting then count_wait(moved, text) end", ""),
+    ("claim_uncounted", "claim", "if counting then count_wait(r.moved, text) end", ""),
+    ("end_uncounted", "lib/finish", "if counting then count_outcome(", "if false then count_outcome("),
+    ("burial_uncounted", "lib/finish_why", "if counting then count_outcome(", "if false then count_outcome("),
+    ("expired_as_cancelled", "lib/finish", "r.why == 'expired' and r.why or state", "state"),
+    ("waiting_end_has_a_run", "lib/finish", "r.state == 'running' and r.moved, r.text", "r.moved, r.text"),
+    ("outcomes_unwritten", "lib/close", "if counting then write_outcomes() end", ""),
+    (
+        "outcomes_written_twice",
+        "lib/close",
+        "if counting then write_outcomes() end",
+        "if counting then write_outcomes() write_outcomes() end",
+    ),
+    ("batch_counts_as_one", "lib/outcomes", "(tally[place] or 0) + 1", "1"),
+    (
+        "kinds_share_a_first_line",
+        "lib/outcomes",
+        "local known = heads[what] or {}",
+        "local known = heads[1] or {} heads[1] = known",
+    ),
+    ("bucket_of_two", "lib/outcomes", "first < 51 and 2", "first < 52 and 2"),
+    ("bucket_of_five", "lib/outcomes", "first < 53 and 1", "first < 54 and 1"),
+    ("bucket_of_one", "lib/outcomes", "first < 50 and 3", "first < 49 and 3"),
+    ("zero_in_the_first_bucket", "lib/outcomes", "if ms < 1 then return 0 end", "if ms < 1 then return 1 end"),
+    ("wait_since_accepted", "lib/outcomes", "moved ~= '0' and moved or ", ""),
+    ("wait_in_microseconds", "lib/outcomes", "WIDTH + 2, WIDTH + 14)", "WIDTH + 2, WIDTH + 17)"),
+    ("full_hash_grows", "lib/outcomes", "elseif fields > OUTCOME_FIELDS then", "elseif false then"),
+    (
+        "full_hash_too_early",
+        "lib/outcomes",
+        "elseif fields > OUTCOME_FIELDS then",
+        "elseif fields >= OUTCOME_FIELDS then",
+    ),
+    ("full_hash_counts_twice", "lib/outcomes", "      redis.call('HDEL', key, field)\n", ""),
+    ("full_hash_forgets", "lib/outcomes", "      redis.call('HINCRBY', key, head .. '\\n\\n', n)\n", ""),
+    ("outcomes_without_an_end", "lib/outcomes", "redis.call('PEXPIRE', key, kept)", ""),
+    ("minutes_uncounted", "lib/outcomes", "      add(minute, MINUTES_KEPT, row[1], row[2])\n", ""),
+    ("hours_uncounted", "lib/outcomes", "      add(hour, HOURS_KEPT, row[1], row[2])\n", ""),
+    ("minutes_of_half", "lib/outcomes", "math.floor(now / MINUTE)", "math.floor(now / 30000)"),
+    ("reads_one_too_few", "outcomes", "last - ARGV[2]), last do", "last - ARGV[2] + 1), last do"),
+    ("reads_without_the_present", "outcomes", "last - ARGV[2]), last do", "last - ARGV[2]), last - 1 do"),
+    ("reads_from_the_beginning", "outcomes", "tonumber(ARGV[3]) or 0", "0"),
+    ("hours_read_as_minutes", "outcomes", "ARGV[1] == 'm' and MINUTE or HOUR", "MINUTE"),
+)

@@ -1,0 +1,76 @@
+"""The values that readers of events get, all frozen. No event carries a payload or a result."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Literal, get_args
+
+import msgspec
+
+Topic = Literal["tasks", "batches", "schedules", "cluster"]
+TOPICS: tuple[Topic, ...] = get_args(Topic)
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One change, as the script that made it reported it.
+
+    `kind` is what happened: for a task its new state, `cancel_requested` or `removed`. `id` is what changed: a task, a
+    batch, a schedule by its name, a worker, a queue or a limit. Pass `cursor` as `since` to continue after this event.
+    """
+
+    topic: Topic
+    kind: str
+    id: str
+    move: str  # the move of the ledger that made the change
+    at_us: int  # the store's clock
+    number: int  # changes are numbered per topic, without gaps
+    cursor: str
+    name: str = ""  # of the task or the batch; for a firing, the id of its task
+    queue: str = ""
+    old_state: str = ""  # empty: it is new
+    new_state: str = ""  # empty: it is removed
+    version: int = 0
+    attempt: int = 0
+    fence: str = ""
+    worker_id: str = ""  # of the attempt that begins or ends
+    reason: str = ""
+
+    @property
+    def at(self) -> datetime:
+        """When the change was made, by the store's clock."""
+        return datetime.fromtimestamp(self.at_us / 1e6, UTC)
+
+
+class Missed(msgspec.Struct, frozen=True, kw_only=True):
+    """Some events of a topic cannot be delivered: read the state of what you follow, then continue.
+
+    `count`: how many changes, None if unknown. `why`: `trimmed` (they were older than what is kept), `replaced` (the
+    store was emptied or rolled back) or `unwatched` (no reader had left its mark, so they were not written).
+    """
+
+    topic: Topic
+    why: Literal["trimmed", "replaced", "unwatched"]
+    cursor: str
+    count: int | None = None
+
+
+class EventEntry(msgspec.Struct, frozen=True):
+    """One entry of a stream: the changes of one call."""
+
+    id: str
+    move: str
+    changes: tuple[Event, ...]
+
+    @property
+    def first(self) -> int:
+        """The number of its first change."""
+        return int(self.id.partition("-")[0]) - len(self.changes) + 1
+
+
+class EventPage(msgspec.Struct, frozen=True):
+    """Entries that a reader gets at once. `missed`: there are changes before them that cannot be delivered."""
+
+    position: str
+    entries: tuple[EventEntry, ...] = ()
+    missed: bool = False
+    count: int | None = None

@@ -1,0 +1,1 @@
+"""Outcomes: how tasks end, and how long they wait and run (lua/lib/outcomes.lua)."""

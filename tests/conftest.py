@@ -1,6 +1,6 @@
-"""Fixtures for everyone: one real server per session, a namespace per test, and both stores on it.
+"""Shared fixtures: one real server per session, a namespace per test, and both stores on it.
 
-Async tests: mark them `anyio`. Tests of other packages override `scripts`.
+Mark async tests with `anyio`. Tests of other packages override `scripts`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from relier import trace as traces
+from relier.run.application import middleware
 from relier.settings import Settings
 from relier.store import AsyncStore, Scripts, SyncStore
+from relier.submit import push_middleware
 from tests.support import PYTHONPATH
 from tests.support.servers import FLAVOURS, Boot, Server
 
@@ -24,8 +27,8 @@ os.environ["PYTHONPATH"] = PYTHONPATH  # of the processes that tests start
 
 
 def hear_signals() -> None:
-    """What a shell starts with `&` in a script, and what some CI runners start, has SIGINT ignored, and so has all that
-    it starts: tests that send signals need what a terminal gives."""
+    """Shells ignore SIGINT for commands that a script starts with `&`, and so do some CI runners. All their child
+    processes inherit that. Tests that send signals need the default."""
     defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
     for number, default in defaults.items():
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -55,6 +58,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("flavour", flavours, indirect=True, scope="session")
 
 
+@pytest.fixture(autouse=True)
+def _only_its_own_middleware() -> Iterator[None]:
+    """Remove the middleware and the tracing that a test, or a module it imported, added for all tasks."""
+    run, push, spans = list(middleware._for_all_tasks), list(push_middleware._for_all_tasks), traces.spans
+    yield
+    middleware._for_all_tasks[:], push_middleware._for_all_tasks[:], traces.spans = run, push, spans
+
+
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
@@ -62,14 +73,15 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 def flavour(request: pytest.FixtureRequest) -> str:
-    """Which server: the embedded one, or with --matrix each in turn."""
+    """The server to test with: the embedded one or, with --matrix, each in turn."""
     name: str = request.param
     return name
 
 
 @pytest.fixture(scope="session")
 def server(flavour: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The session's server. Tests share it and keep to their namespace; who needs another boots one."""
+    """The session's server. Tests share it, and each uses its own namespace. A test that needs another server boots
+    one."""
     running = Server(tmp_path_factory.mktemp("srv"), flavour)
     running.start()
     yield running
@@ -78,7 +90,7 @@ def server(flavour: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 @pytest.fixture
 def boot(tmp_path: Path) -> Iterator[Boot]:
-    """Starts servers of one's own: boot(flavour=…, config={…}, sentinel="…", start=True). All end with the test."""
+    """Start servers for one test: boot(flavour=…, config={…}, sentinel="…", start=True). All end with the test."""
     running: list[Server] = []
 
     def start_one(

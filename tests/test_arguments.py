@@ -1,4 +1,4 @@
-"""A call's arguments and its result, by the function's own signature and annotations."""
+"""The arguments and the result of a call, encoded by the function's signature and annotations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # The class is known by its name and module: arguments.py stands below the package that holds it.
 TaskContext = type("TaskContext", (), {"__module__": "relier.run.context"})
 OtherContext = type("TaskContext", (), {"__module__": "shop.context"})
-# A busy machine is no failure.
+# A busy machine must not fail these tests.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -206,7 +206,7 @@ NewItem = NewType("NewItem", Item)
 
 
 def through(fn: Any, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What the worker gets: encoded by one process's view of the function, decoded by another's."""
+    """Return what the worker gets: encoded by one process's version of the function, decoded by another's."""
     return Arguments.of(fn).decode(Arguments.of(fn).encode(args, kwargs))
 
 
@@ -639,7 +639,7 @@ def test_each_argument_is_named_in_its_refusal() -> None:
 
 
 def test_an_argument_that_does_not_fit_on_the_worker_is_named() -> None:
-    """Its code may be another than the caller's."""
+    """The worker's code may differ from the caller's."""
     body = b'[[{"price":1}],{}]'
     with pytest.raises(
         PayloadEncodingError, match=r"^argument 'order' does not fit tests.test_arguments.Item: Object missing"
@@ -658,7 +658,7 @@ def test_an_argument_that_does_not_fit_on_the_worker_is_named() -> None:
 # --- hints and results -------------------------------------------------------------------------------------------
 
 
-def forward(later: Later, never: Unknown, item: list[Item]) -> Later:  # a hint that fails takes no other with it
+def forward(later: Later, never: Unknown, item: list[Item]) -> Later:  # an annotation that fails does not affect others
     raise NotImplementedError
 
 
@@ -690,7 +690,7 @@ def test_callables_without_hints_work() -> None:
 
 
 class Alias:
-    """Like `type X = …` of Python 3.12: looked at late, and it may name itself."""
+    """Like `type X = …` of Python 3.12: evaluated late, and it may refer to itself."""
 
     @property
     def __value__(self) -> Any:

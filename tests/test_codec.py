@@ -1,4 +1,5 @@
-"""Values as JSON: what comes out equals what went in, by type too; what cannot is refused with its place."""
+"""Values as JSON: a decoded value equals the original, including its type. Other values are refused, and the error
+names the place."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from relier.codec import MAX_DEPTH, decode, encode, pack
 from relier.errors import PayloadEncodingError
 
-# A busy machine is no failure.
+# A busy machine must not fail these tests.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -126,7 +127,7 @@ VALUES = st.recursive(
 
 
 def spelled(value: Any) -> Any:
-    """A value as something that is equal only for the same types, digits, zones, folds and order."""
+    """Return a form of the value that is equal only for the same types, digits, zones, folds and order."""
     kind = type(value).__qualname__
     match value:
         case Enum():
@@ -238,7 +239,7 @@ def test_values_without_tags_are_not_copied(value: Any) -> None:
     ],
 )
 def test_the_encoded_format_is_stable(value: Any, raw: str) -> None:
-    """Records outlive releases: what is written today must be read by every later version."""
+    """Records outlive releases: every later version must read what is written today."""
     assert encode(value).decode() == raw
     assert spelled(decode(raw.encode())) == spelled(value)
 
@@ -287,7 +288,7 @@ class Pytz(tzinfo):
 
 
 def keyless_zone() -> ZoneInfo:
-    """A zone read from a file: here the shortest one that says UTC."""
+    """A zone read from a file: here the shortest file that says UTC."""
     counts = struct.pack(">6l", 0, 0, 0, 0, 1, 4)
     return ZoneInfo.from_file(io.BytesIO(b"TZif" + bytes(16) + counts + bytes(6) + b"UTC\0"))
 
@@ -355,7 +356,7 @@ def test_values_that_cannot_be_encoded_are_refused_with_place_and_advice(value: 
 
 
 def of_library(name: str, base: type = object) -> type:
-    """Return a class with the full name of a library's class: the library need not be installed."""
+    """Return a class with the full name of a library's class, so that the library need not be installed."""
     module, _, short = name.rpartition(".")
     return type(short, (base,), {"__module__": module})
 
@@ -365,11 +366,11 @@ def of_library(name: str, base: type = object) -> type:
     [
         (
             type("int64", (of_library("numpy.generic"),), {"__module__": "numpy"}),
-            "the value → [0]: numpy.int64 is a numpy scalar and would come back as another type: pass value.item()",
+            "the value → [0]: numpy.int64 is a numpy scalar and would come back as a different type: pass value.item()",
         ),
         (
             type("float64", (of_library("numpy.generic"), float), {"__module__": "numpy"}),
-            "numpy.float64 is a numpy scalar and would come back as another type: pass value.item()",
+            "numpy.float64 is a numpy scalar and would come back as a different type: pass value.item()",
         ),
         (of_library("numpy.ndarray"), "numpy.ndarray cannot be encoded: pass value.tolist()"),
         (of_library("pandas._libs.tslibs.timestamps.Timestamp", datetime), "pass plain values, such as value.to_pydat"),

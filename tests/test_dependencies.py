@@ -74,7 +74,7 @@ def in_thread(a: int, made: Generated, awaited: str = Depends(get_async)) -> Any
 
 
 async def run(fn: Any, *args: Any, **kwargs: Any) -> Any:
-    """Call a function as a worker does: what needs the loop on the loop, the rest where a `def` runs."""
+    """Call a function as a worker does: on the loop what needs the loop, the rest where a `def` runs."""
     arguments = Arguments.of(fn)
     is_async = asyncio.iscoroutinefunction(fn)
     async with Dependencies(arguments, "ctx", on_loop=is_async) as provided:
@@ -157,7 +157,7 @@ def second(value: Any = Depends(first)) -> None: ...
 
 def test_dependencies_that_need_each_other_are_refused() -> None:
     overrides[first] = second
-    with pytest.raises(ConfigurationError, match="second → second need each other; break the circle"):
+    with pytest.raises(ConfigurationError, match="second → second need each other; break the cycle"):
         asyncio.run(run(in_thread_of(second)))
 
 

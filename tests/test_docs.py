@@ -1,16 +1,34 @@
-"""What the documents show, runs."""
+"""The examples in the documentation run, and do what the pages show."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from relier import (
+    AsyncSchedules,
+    Limit,
+    OpenBatch,
+    OwnBatch,
+    ScheduleFiring,
+    ScheduleInfo,
+    Schedules,
+    SyncWorkflowReceipt,
+    TaskReceipt,
+    WorkflowProgress,
+    WorkflowReceipt,
+    batch,
+    schedule,
+)
+from relier.schedules.spec import ScheduleOptions
 from tests.support.doc_pages import BLOCK, Terminal, steps_of
 
 ROOT = Path(__file__).parent.parent
@@ -28,7 +46,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 @pytest.mark.timeout(300)  # dozens of commands, each a process of its own
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_shows_what_happens(page: Path, terminal: Terminal) -> None:
-    """Its files are written, its commands typed, on an embedded store and with a real worker."""
+    """The page's files are written and its commands are run, on an embedded store and with a real worker."""
     terminal.run(page)
 
 
@@ -60,6 +78,43 @@ def test_the_reference_matches_the_code() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("page", "described"),
+    [
+        ("tasks", TaskReceipt),
+        ("schedules", Schedules),
+        ("schedules", AsyncSchedules),
+        ("schedules", ScheduleInfo),
+        ("schedules", ScheduleFiring),
+        ("schedules", schedule),
+        ("workflows", batch),
+        ("workflows", WorkflowReceipt),
+        ("workflows", SyncWorkflowReceipt),
+        ("workflows", WorkflowProgress),
+        ("workflows", OpenBatch),
+        ("workflows", OwnBatch),
+        ("limits", Limit),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_the_reference_names_everything_public(page: str, described: Any) -> None:
+    text = (ROOT / "docs" / "reference" / f"{page}.md").read_text()
+    missing = [name for name in public_names(described) if not re.search(rf"`(?:await )?{name}\b", text)]
+    assert missing == []
+
+
+def public_names(described: Any) -> list[str]:
+    """Return the public members of a class, or the options of a function or of a class that users create."""
+    if described is schedule:
+        return list(ScheduleOptions.__annotations__)
+    if inspect.isclass(described) and described is not Limit:
+        owners = described.__mro__[:-1]
+        members = {name for owner in owners for name in (*vars(owner), *inspect.get_annotations(owner))}
+        set_in_init = set(re.findall(r"^        self\.([a-z]\w*) =", inspect.getsource(described), re.MULTILINE))
+        return sorted(name for name in members | set_in_init if not name.startswith("_"))
+    return [name for name in inspect.signature(described).parameters if name != "members"]
+
+
 def test_the_demo_loses_nothing(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "demo"],
@@ -85,6 +140,6 @@ def test_links_in_documents_lead_somewhere() -> None:
 
 
 def anchors_of(page: Path) -> set[str]:
-    """The headings of a page as a browser addresses them."""
+    """Return the anchors of a page's headings."""
     titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}

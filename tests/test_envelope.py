@@ -1,5 +1,5 @@
-"""What travels as a payload: any JSON parser reads it; anything else is a PayloadIntegrityError that says what.
-With keys it is signed for one task, and its body is encrypted."""
+"""Envelopes: any JSON parser reads them; anything else raises a PayloadIntegrityError that says what is wrong. With
+keys, an envelope is signed for one task, and its body is encrypted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from relier.envelope import Envelope, _signed, open_envelope, reseal, seal
 from relier.errors import PayloadEncodingError, PayloadIntegrityError
 from tests.support.keyrings import everything_said, key, keyring, leaks
 
-# A busy machine is no failure.
+# A busy machine must not fail these tests.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 BODY = b'[["cus_1",5000],{}]'
 SUM = f"sha256:{hashlib.sha256(BODY).hexdigest()}"
@@ -38,7 +38,7 @@ def an_envelope(**changes: Any) -> bytes:
 
 
 def test_the_format_is_stable() -> None:
-    """Records outlive releases: what is written today must be read by every later version."""
+    """Records outlive releases: every later version must read what is written today."""
     assert seal(BODY, schema_version=2, pushed_ms=1794720833000).decode() == (
         f'{{"v":1,"schema":2,"at":1794720833000,"sum":"{SUM}","body":[["cus_1",5000],{{}}]}}'
     )
@@ -144,7 +144,7 @@ def opened(raw: bytes, keys: Keyring, task_id: str = ID, name: str = NAME) -> En
 
 
 def refusal(raw: bytes, keys: Keyring, task_id: str = ID, name: str = NAME) -> str:
-    """Why it is refused. Whatever it says or holds, it is no key, and not the signature that would have been right."""
+    """Return why the payload is refused. The error must contain neither a key nor the correct signature."""
     with pytest.raises(PayloadIntegrityError) as refused:
         opened(raw, keys, task_id, name)
     said = list(everything_said(refused.value))
@@ -157,7 +157,7 @@ SIGNATURE = "4475c1326a645eae04e8def61f4378d16118c1661a1200934fe7c477a25033da"
 
 
 def test_the_format_with_a_signature_is_stable() -> None:
-    """Records outlive releases; and a producer in another language may want to sign."""
+    """Records outlive releases, and a producer in another language may want to sign."""
     message = f"relier envelope 1\n32:{ID}11:{NAME}2:{AT}:11:00-ab-cd-01".encode() + BODY
     assert hmac.digest(key("s1"), message, "sha256").hex() == SIGNATURE
     assert sealed(SIGNING).decode() == (
@@ -249,7 +249,7 @@ def test_an_encrypted_body_copied_to_another_task_is_refused() -> None:
     ids=str,
 )
 def test_an_altered_field_with_a_fitting_sum_is_refused(keys: Keyring, changed: dict[str, Any]) -> None:
-    """What somebody with the store's password could write: everything but the signature."""
+    """Someone with the store's password can write everything except for the signature."""
     signature = json.loads(sealed(keys))["sig"]
     forged = sealed(NO_KEYS, **changed).replace(b'"body":', f'"sig":"{signature}","body":'.encode())
     assert open_envelope(forged)
@@ -268,7 +268,7 @@ def test_without_signing_keys_only_the_checksum_is_checked() -> None:
 
 
 def test_plain_payloads_are_read_when_encryption_keys_are_set() -> None:
-    """So that keys can be introduced while tasks wait."""
+    """So keys can be introduced while tasks wait."""
     assert opened(sealed(NO_KEYS), ENCRYPTING).body == BODY
     assert opened(sealed(SIGNING), BOTH).body == BODY
 

@@ -57,7 +57,7 @@ def test_no_folder_is_large() -> None:
 
 
 def test_no_class_overrides_a_private_method_of_another_package() -> None:
-    """Composition instead: a private method may change without a look at other packages."""
+    """Use composition instead: a private method may change without regard to other packages."""
     methods: dict[str, tuple[str, set[str]]] = {}
     classes = [(path, node) for path, module in modules().items() for node in _classes_in(module)]
     for path, node in classes:

@@ -1,11 +1,13 @@
-"""Keys are read once, used by their order, named by their id, and never shown."""
+"""Keys are read once, used in their order, named by their id, and never shown."""
 
 from __future__ import annotations
 
+import json
 import logging
 import pickle
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -127,8 +129,8 @@ def test_settings_and_keyrings_do_not_show_keys() -> None:
     given_ = Settings(signing_keys=entry("s1"), encryption_keys=entry("e1"))
     client = Client(given_)
     keys = client.keyring
-    shown = [f(each) for f in (repr, str, ascii) for each in (given_, given_.model_dump(), keys, client, vars(client))]
-    shown += [given_.model_dump_json(), repr([getattr(keys, name) for name in Keyring.__slots__])]
+    shown = [f(each) for f in (repr, str, ascii) for each in (given_, asdict(given_), keys, client, vars(client))]
+    shown += [json.dumps(asdict(given_), default=str), repr([getattr(keys, name) for name in Keyring.__slots__])]
     assert not leaks(shown, key("s1"), key("e1"))
 
 
@@ -147,7 +149,7 @@ def test_settings_that_do_not_fit_show_no_keys(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_search_for_keys_finds_keys() -> None:
-    """Else the tests above would say nothing."""
+    """Otherwise the tests above would prove nothing."""
     for spelled in spellings(key("s1")):
         assert leaks([f"a text with {spelled} in it"], key("s1"))
 
@@ -175,7 +177,7 @@ def test_the_first_key_signs_and_all_verify() -> None:
 
 
 def test_the_signature_is_plain_hmac() -> None:
-    """Records outlive releases; and others may want to check it."""
+    """Records outlive releases, and other programs may want to check the signature."""
     import hmac
 
     assert keyring("k1").sign(b"m") == f"hmac-sha256:k1:{hmac.digest(key('k1'), b'm', 'sha256').hex()}"
@@ -210,7 +212,7 @@ def test_a_wrong_signature_is_refused_and_the_right_one_is_never_shown(message: 
 
 def test_the_same_id_with_another_key_does_not_fit() -> None:
     ours, theirs = Settings(signing_keys=entry("k1")), Settings(signing_keys=entry("k1", seed="other"))
-    assert "another key under this id" in Keyring.of(ours).distrust(b"m", Keyring.of(theirs).sign(b"m"))
+    assert "a different key under this id" in Keyring.of(ours).distrust(b"m", Keyring.of(theirs).sign(b"m"))
 
 
 # --- encryption --------------------------------------------------------------------------------------------------
@@ -236,7 +238,7 @@ def test_values_stored_before_there_were_keys_are_read(raw: bytes, before: Keyri
 
 
 def test_the_format_of_a_wrapped_value_is_stable() -> None:
-    """Records outlive releases: what is written today must be read by every later version."""
+    """Records outlive releases: every later version must read what is written today."""
     sealed = bytes.fromhex("000102030405060708090a0be396dc65f4e0cbf3749c88d9cf1634c85febfff68e9a")
     stored = b"\0rl:aes:k1:" + sealed
     assert keyring(encryption="k1").unwrap(stored, ID, "result") == b'"paid"'
@@ -269,13 +271,13 @@ def test_a_value_moved_elsewhere_is_refused(task_id: str, what: str) -> None:
 
 def test_the_same_id_with_another_key_decrypts_nothing() -> None:
     ours, theirs = (Keyring.of(Settings(encryption_keys=entry("k1", seed=seed))) for seed in ("k1", "other"))
-    with pytest.raises(PayloadIntegrityError, match="another key under this id") as refused:
+    with pytest.raises(PayloadIntegrityError, match="a different key under this id") as refused:
         ours.unwrap(theirs.wrap(b"paid", ID, "result"), ID, "result")
     assert not leaks(list(everything_said(refused.value)), key("k1"), key("other"))
 
 
 def refused_or_itself(keys: Keyring, raw: bytes) -> bool:
-    """Damaged in its head a value looks like one from before there were keys: then it is no JSON."""
+    """A value whose beginning is damaged looks as if it was stored before there were keys. Then it is not JSON."""
     try:
         return keys.unwrap(raw, ID, "result") == raw and not raw.startswith(HEAD)
     except PayloadIntegrityError:

@@ -1,4 +1,4 @@
-"""Keys from push to result, on a real server: what is not ours never runs, what is ours cannot be read in the store."""
+"""Keys from push to result, on a real server: forged tasks never run, and our values cannot be read in the store."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Make = Callable[..., Client]
 
 @pytest.fixture
 async def make(settings: Settings) -> AsyncIterator[Make]:
-    """Clients of one namespace, with other keys: make(signing="a,b", encryption="c"). The last one made pushes."""
+    """Create clients of one namespace with different keys: make(signing="a,b", encryption="c"). The last one pushes."""
     made: list[Client] = []
 
     def one(signing: str = "", encryption: str = "", **other: Any) -> Client:
@@ -44,7 +44,7 @@ async def make(settings: Settings) -> AsyncIterator[Make]:
             "signing_keys": keys_setting(*signing.split(",")) if signing else "",
             "encryption_keys": keys_setting(*encryption.split(",")) if encryption else "",
         }
-        known = settings.model_dump(include={"redis_url", "namespace"})
+        known = {"redis_url": settings.redis_url, "namespace": settings.namespace}
         made.append(Client(Settings(**known | update | other)))
         use_client(made[-1])
         return made[-1]
@@ -71,7 +71,7 @@ async def working(client: Client) -> AsyncIterator[None]:
 
 
 def stored(server: Server, client: Client) -> bytes:
-    """Every byte the namespace holds, but for the indexes, which hold ids."""
+    """Return every byte that the namespace holds, except for the indexes, which hold ids."""
     reads = {"string": ("GET",), "hash": ("HGETALL",), "list": ("LRANGE", 0, -1)}
     found = b""
     for name in server.command("KEYS", f"{client.ledger.prefix}*"):
@@ -83,7 +83,7 @@ def stored(server: Server, client: Client) -> bytes:
 
 
 def rewrite(server: Server, client: Client, task_id: str, change: Callable[[bytes], bytes]) -> bytes:
-    """Change a payload behind everybody's back. The new one."""
+    """Change a stored payload directly in the store. Return the new one."""
     key = keys.spell(client.ledger.prefix, "task", task_id)
     *lines, payload = server.command("GET", key).split(b"\n", 4)
     server.command("SET", key, b"\n".join([*lines, change(payload)]))
@@ -91,7 +91,7 @@ def rewrite(server: Server, client: Client, task_id: str, change: Callable[[byte
 
 
 async def dead(client: Client, task_id: str) -> Task:
-    """The dead letter, once there is one."""
+    """Return the dead letter, once there is one."""
     async with asyncio.timeout(20):
         while True:
             task = await client.arun(client.ledger.get(task_id))
@@ -101,7 +101,7 @@ async def dead(client: Client, task_id: str) -> Task:
 
 
 async def submit(client: Client, payload: bytes, name: str = "tests.support.jobs.keyring.charge") -> str:
-    """What anybody with the store's password can do."""
+    """Submit a task, as anybody with the store's password can."""
     task_id = new_task_id()
     await client.arun(client.ledger.submit([Submission(id=task_id, name=name, payload=payload)]))
     return task_id
@@ -170,7 +170,7 @@ async def forge_other_id(client: Client, server: Server) -> tuple[str, bytes]:
 
 
 async def forge_other_name(client: Client, server: Server) -> tuple[str, bytes]:
-    """A charge becomes a refund: the name stands in the record, outside the envelope."""
+    """Turn a charge into a refund: the task's name is in the record, outside the envelope."""
     receipt = await jobs.charge.apush(CARD, 5000)
     key = keys.spell(client.ledger.prefix, "task", receipt.id)
     record = server.command("GET", key)
@@ -244,7 +244,7 @@ async def test_keys_are_introduced_and_changed_while_tasks_wait(make: Make) -> N
 
 
 async def test_signed_tasks_run_where_there_are_no_keys_yet(make: Make) -> None:
-    """The first step of introducing a signature: producers sign, workers do not look yet."""
+    """The first step of introducing signatures: producers sign, and workers do not check yet."""
     make("s1")
     receipt = await jobs.charge.apush("signed", 1)
     async with working(make()):
@@ -343,7 +343,7 @@ def files_in(folder: Path) -> list[bytes]:
 
 
 def zlib_opened(raw: bytes) -> bytes:
-    """What could be read of compressed parts."""
+    """Return everything that can be decompressed, wherever it begins."""
     found = b""
     for at in range(len(raw)):
         if raw[at] == 0x78:
@@ -381,7 +381,7 @@ async def test_a_value_of_another_task_is_refused(make: Make, server: Server, ki
 
 
 async def test_an_isolated_process_gets_the_keys_of_its_worker(make: Make, server: Server) -> None:
-    """They are in the settings of this client alone, not in the environment."""
+    """The keys are in the settings of this client only, not in the environment."""
     client = make("s1", "e1")
     receipt, failing = await jobs.apart.apush(CARD), await jobs.apart_declined.apush("none")
     async with working(client):

@@ -1,4 +1,4 @@
-"""The public API: every name it lists is there, for those who run it and for those who check types."""
+"""The public API: every name that it lists exists, at run time and for type checkers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people may see: the application's hook decides, and one that fails hides."""
+"""What people may see: the application's hook decides, and if the hook fails, the value is hidden."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CARD = "4111-1111-1111-1111"
 
 
 def mask(_task_name: str, value: Any) -> Any:
-    """What an application might write."""
+    """A hook as an application might write it."""
     if isinstance(value, str):
         return re.sub(r"\d{4}-\d{4}-\d{4}-\d{4}", "(card)", value)
     if isinstance(value, list | tuple):
@@ -106,7 +106,7 @@ def test_an_invalid_hook_is_refused_at_start(path: str, message: str) -> None:
 
 @pytest.mark.parametrize("path", ["mask", "shop.privacy", ":mask", "shop:", "shop privacy:mask", "shop:mask()"])
 def test_an_invalid_address_is_refused_with_the_settings(path: str) -> None:
-    with pytest.raises(ValueError, match="redact"):
+    with pytest.raises(ConfigurationError, match="invalid settings: redact: must be text that matches"):
         Settings(redact=path)
 
 

@@ -1,4 +1,4 @@
-"""Run with the wheel installed in an empty environment, away from the sources: the first job works."""
+"""Check that the first job works with the wheel installed in an empty environment, away from the sources."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class AttemptSubtask(asyncio.Task[T]):
 
 
 def start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Start a task of our own.
+    """Start an asyncio task that belongs to Relier, not to an attempt.
 
     On a loop that runs attempts, the task gets the context in which the loop's worker was started, not that of an
     attempt: a connection that an attempt happened to open must not keep that attempt alive.
@@ -82,7 +82,7 @@ def hide_task(task: asyncio.Task[T]) -> asyncio.Task[T]:
 def run_attempts_on(loop: asyncio.AbstractEventLoop) -> None:
     """Prepare a loop that will run attempts: hide our own tasks, and note which attempt starts which other task.
 
-    On a loop that already has a task factory, the note is not possible.
+    On a loop that already has a task factory, nothing can be noted.
     """
     _contexts[loop] = copy_context()
     if loop.get_task_factory() is None:

@@ -3,14 +3,16 @@
     {"v":1,"schema":2,"at":1794720833000,"trace":"00-…","sum":"sha256:…","body":[["cus_1",5000],{}]}
 
 `v` is the version of this format, `schema` the version of the task's arguments, `at` the time of the push and `trace`
-the caller's trace, omitted if empty. The checksum covers the bytes of `body` exactly as they appear here.
+the caller's trace, omitted if empty. A task of a workflow also has `flow`, after `at`: `<batch> <input>`, its batch and
+where it finds its first argument (workflows/inputs.py), each `-` if there is none. The checksum covers the bytes of
+`body` exactly as they appear here.
 
 If the namespace has keys (keyring.py), the envelope is signed and its body encrypted:
 
     …,"sum":"sha256:…","sig":"hmac-sha256:<key id>:<hex>","body":"aes-gcm:<key id>:<base64 of nonce, ciphertext, tag>"}
 
-The signature covers the task's id and name, `schema`, `at`, `trace` and the body as it appears here. A reader without
-keys verifies only the checksum.
+The signature covers the task's id and name, `schema`, `at`, `trace`, `flow` and the body as it appears here. A reader
+without keys verifies only the checksum.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ class Envelope(msgspec.Struct, frozen=True):
     pushed_ms: int
     trace: str
     body: bytes
+    flow: str = ""
 
 
 class _Wire(msgspec.Struct, frozen=True):
@@ -45,6 +48,7 @@ class _Wire(msgspec.Struct, frozen=True):
     body: msgspec.Raw
     trace: str = ""
     sig: str = ""
+    flow: str = ""
 
 
 class _Version(msgspec.Struct, frozen=True):
@@ -66,18 +70,20 @@ def seal(
     task_id: str = "",
     name: str = "",
     keyring: Keyring = NO_KEYS,
+    flow: str = "",
 ) -> bytes:
     """Return an envelope around `body`, a call as JSON.
 
     The JSON is put together by hand, so that the checksum covers exactly the bytes of the body. With keys, the envelope
     is valid only for the task with this id and name.
     """
-    carried = f'"trace":{encode(trace, "the trace").decode()},' if trace else ""
+    carried = f'"flow":{encode(flow, "the batch").decode()},' if flow else ""
+    carried += f'"trace":{encode(trace, "the trace").decode()},' if trace else ""
     signed = ""
     if keyring.encrypts:
         body = _encrypted(body, task_id, keyring)
     if keyring.signs:
-        signed = f'"sig":"{keyring.sign(_signed(task_id, name, schema_version, pushed_ms, trace, body))}",'
+        signed = f'"sig":"{keyring.sign(_signed(task_id, name, schema_version, pushed_ms, trace, body, flow))}",'
     head = f'{{"v":{VERSION},"schema":{schema_version},"at":{pushed_ms},{carried}'
     return f'{head}"sum":"sha256:{sha256(body).hexdigest()}",{signed}"body":'.encode() + body + b"}"
 
@@ -92,7 +98,7 @@ def reseal(
     schema_version: int | None = None,
     pushed_ms: int = 0,
 ) -> bytes:
-    """Return an envelope for the same task with another body, to replay a dead letter.
+    """Return an envelope for the same task with a new body, to replay a dead letter.
 
     The new envelope keeps the other fields of the old one. If the old envelope cannot be trusted or read, raise
     PayloadIntegrityError, unless the schema version of the new body is given. In that case, nothing of the old envelope
@@ -112,6 +118,7 @@ def reseal(
         task_id=task_id,
         name=name,
         keyring=keyring,
+        flow=old.flow,
     )
 
 
@@ -136,17 +143,29 @@ def open_envelope(raw: bytes, *, task_id: str = "", name: str = "", keyring: Key
             f"the push; {_KEPT}"
         )
     if keyring.signs:
-        trouble = keyring.distrust(_signed(task_id, name, wire.schema, wire.at, wire.trace, body), wire.sig)
+        trouble = keyring.distrust(_signed(task_id, name, wire.schema, wire.at, wire.trace, body, wire.flow), wire.sig)
         if trouble:
             raise PayloadIntegrityError(f"the payload {trouble}; {_KEPT}")
     if body.startswith(ENCRYPTED):
         body = _decrypted(body, task_id, keyring)
-    return Envelope(wire.schema, wire.at, wire.trace, body)
+    return Envelope(wire.schema, wire.at, wire.trace, body, wire.flow)
 
 
-def _signed(task_id: str, name: str, schema: int, at: int, trace: str, body: bytes) -> bytes:
-    """Return the bytes to sign. Lengths precede texts, so different envelopes never give the same bytes."""
+def flow_of(raw: bytes) -> str:
+    """Return the `flow` of an envelope that may not be trusted yet, or nothing. This is cheap if there is none."""
+    if raw.find(b'"flow":', 0, 80) < 0:
+        return ""
+    try:
+        return _WIRE.decode(raw).flow
+    except _UNREADABLE:
+        return ""
+
+
+def _signed(task_id: str, name: str, schema: int, at: int, trace: str, body: bytes, flow: str = "") -> bytes:
+    """Return the bytes to sign. Each text is preceded by its length, so different envelopes never give the same
+    bytes."""
     head = f"relier envelope {VERSION}\n{len(task_id)}:{task_id}{len(name)}:{name}{schema}:{at}:{len(trace)}:{trace}"
+    head += f"{len(flow)}:{flow}" if flow else ""
     return head.encode("utf-8", "surrogatepass") + body
 
 
@@ -168,7 +187,7 @@ _KEPT = "the task was not run, and its bytes are kept; inspect them, then push i
 
 
 def _unreadable(raw: bytes, error: Exception) -> str:
-    """Return why the bytes cannot be read. A newer format may have other fields, which is then the reason."""
+    """Return why the bytes cannot be read. The reason may be a newer format with other fields."""
     try:
         version = _VERSION.decode(raw).v
     except _UNREADABLE:

@@ -3,11 +3,12 @@
 RelierError
 ├── ConfigurationError              settings, URL or server are unusable; raised at start
 │   ├── OutboxDatabaseError         the database of an outbox refuses a relay: credentials, rights, tables
-│   └── LayoutError                 the namespace was written in another layout
+│   ├── ScheduleDefinitionError     a schedule's times, options or arguments are invalid
+│   └── LayoutError                 the namespace was written in a different layout
 ├── StoreError                      the store failed; no call was applied in part
 │   ├── StoreUnavailableError       an outage; the same call may succeed later
 │   │   ├── RedisConnectionError    no answer within the deadline; the call may or may not have run
-│   │   │   └── StoreNotReadyError  the store was not ready until the deadline; the call did not run
+│   │   │   └── StoreNotReadyError  the store did not become ready in time; the call did not run
 │   │   ├── StoreFullError          OOM: the store is at maxmemory
 │   │   ├── StoreDiskError          MISCONF: the store cannot persist
 │   │   ├── StoreReadOnlyError      only a replica answers
@@ -33,15 +34,23 @@ RelierError
 ├── OutsideTransactionError         push_in: no transaction is open for the row
 ├── ExactlyOnceError                ctx.exactly_once: the block's mark and effects did not commit together
 ├── PartialPushError                push_many: some tasks were accepted; `outcomes` lists them
+├── BackupError                     a backup could not be made; earlier ones are untouched
+├── RestoreRefusedError             a backup was not restored; the data folder is untouched
 ├── WorkerInitializationError       a worker could not start: its modules, queues or store
 ├── HardTimeoutError                the task exceeded its hard timeout
 ├── ResultTimeoutError              the task had not ended when `result(timeout=…)` gave up
 ├── TaskDeadError                   result(): the task is dead; carries reason, message and traceback
 │   └── MaxResurrectionsExceededError   too many processes died while they ran it
 ├── TaskCancelledError              result(): the task was cancelled
+│   └── WorkflowCancelledError      result(): the workflow was cancelled as a whole
+├── WorkflowFailedError             result(): a task of the workflow failed; carries its id
 └── LedgerError                     the ledger refused a move
     ├── TaskNotFoundError           no record with this id
     │   └── StoreEmptiedError       the task was accepted, then the store was emptied or replaced
+    ├── ScheduleNotFoundError       no schedule with this name
+    ├── ScheduleConflictError       another origin declared the schedule, or it changed while it was edited
+    ├── BatchNotFoundError          no batch with this id
+    ├── BatchClosedError            the batch takes no more tasks: sealed, ended, cancelled or abandoned
     ├── LeaseLostError              the attempt no longer holds its task, or a lock was lost
     ├── IllegalMoveError            the record's state does not allow the move
     ├── VersionConflictError        the record changed since it was read
@@ -63,11 +72,15 @@ class ConfigurationError(RelierError):
 
 
 class LayoutError(ConfigurationError):
-    """The namespace holds data in another layout. Nothing was written."""
+    """The namespace holds data in a different layout. Nothing was written."""
 
 
 class OutboxDatabaseError(ConfigurationError):
     """The database of an outbox refuses a relay: wrong credentials, missing rights, or no such database or table."""
+
+
+class ScheduleDefinitionError(ConfigurationError, ValueError):
+    """The definition of a schedule is invalid, or this process cannot read the stored definition."""
 
 
 class StoreError(RelierError):
@@ -94,8 +107,8 @@ class RedisConnectionError(StoreUnavailableError):
 
 
 class StoreNotReadyError(RedisConnectionError):
-    """The store was not ready until the deadline: it was loading data, failing over, waiting for replicas, moving a
-    slot or busy. The call did not run."""
+    """The store did not become ready before the deadline: it was loading data, failing over, waiting for replicas,
+    moving a slot or busy. The call did not run."""
 
 
 class StoreSetupError(StoreUnavailableError, ConfigurationError):
@@ -171,7 +184,7 @@ class IdempotencyInFlightError(RelierError):
 
 class TaskInFlightError(IdempotencyInFlightError):
     """A task with the same idempotency key has not ended, and the pushed task has `on_duplicate="raise"`. A task that
-    lets this error escape fails. It is not put back, as it is for a lock conflict, because it may have had effects."""
+    lets this error escape fails. Unlike after a lock conflict, it is not put back, because it may have had effects."""
 
 
 class DuplicateTaskError(RelierError):
@@ -232,7 +245,7 @@ class OutsideTransactionError(RelierError):
 
 class ExactlyOnceError(RelierError):
     """The mark and the effects of a `ctx.exactly_once` block did not commit together. If `final` is true, the mark may
-    exist and another attempt would be skipped, so a person has to check what the task did."""
+    exist and another attempt would be skipped, so an operator has to check what the task did."""
 
     def __init__(self, message: str, *, final: bool = False) -> None:
         super().__init__(message)
@@ -257,6 +270,14 @@ class PartialPushError(RelierError):
         return tuple(self.outcomes)
 
 
+class BackupError(RelierError):
+    """A backup could not be made. Earlier backups are untouched."""
+
+
+class RestoreRefusedError(RelierError):
+    """A backup was not restored: it is damaged, or the store is in use. The data folder is untouched."""
+
+
 class WorkerInitializationError(RelierError):
     """A worker could not start. No task was claimed."""
 
@@ -266,7 +287,7 @@ class HardTimeoutError(RelierError, TimeoutError):
 
 
 class ResultTimeoutError(RelierError, TimeoutError):
-    """The task did not end within the given time. It continues; ask again."""
+    """The task did not end within the given time. It continues; wait for it again."""
 
 
 class TaskDeadError(RelierError):
@@ -292,6 +313,20 @@ class TaskCancelledError(RelierError):
     """The task was cancelled, on request or because it expired before it could start."""
 
 
+class WorkflowCancelledError(TaskCancelledError):
+    """The workflow was cancelled."""
+
+
+class WorkflowFailedError(RelierError):
+    """A workflow did not succeed. `task_id` is the first task that failed, and `__cause__` is that task's error.
+    If the producer stopped before it had added all tasks, the workflow was abandoned, and `task_id` is empty."""
+
+    def __init__(self, workflow_id: str, message: str, task_id: str = "") -> None:
+        super().__init__(message)
+        self.workflow_id = workflow_id
+        self.task_id = task_id
+
+
 class LedgerError(RelierError):
     """The ledger refused a move. Nothing changed."""
 
@@ -303,6 +338,22 @@ class TaskNotFoundError(LedgerError):
 class StoreEmptiedError(TaskNotFoundError):
     """The task was accepted, but the store was emptied or replaced since then: its birth mark has changed. The task is
     lost unless a backup or an outbox has it."""
+
+
+class ScheduleNotFoundError(LedgerError):
+    """There is no schedule with this name."""
+
+
+class ScheduleConflictError(LedgerError):
+    """The schedule is declared in code, or it changed while it was edited. Nothing was written."""
+
+
+class BatchNotFoundError(LedgerError):
+    """There is no batch with this id: it never existed, or its retention has ended."""
+
+
+class BatchClosedError(LedgerError):
+    """The batch takes no more tasks: it was sealed, has ended, was cancelled, or was abandoned by its producer."""
 
 
 class LeaseLostError(LedgerError):

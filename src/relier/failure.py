@@ -70,7 +70,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def redacted(failure: Failure, show: Show | None) -> Failure:
-    """Return the failure with everything the hook hides removed."""
+    """Return the failure without the values that the hook hides."""
     if show is None:
         return failure
     message, traceback = _as_text(show(failure.message)), _as_text(show(failure.traceback))
@@ -116,7 +116,7 @@ def _tail(text: str, most: int) -> str:
 
 
 def _users_part(frames: list[tracebacks.FrameSummary]) -> list[tracebacks.FrameSummary]:
-    """Return the frames of user code and what follows the last of them, without our own calls of tasks and providers.
+    """Return the frames of user code and all frames after them, without our own calls of tasks and providers.
 
     If there is no user code, return all frames.
     """
@@ -161,7 +161,7 @@ def _writable(text: str) -> str:
 
 
 def how_it_ended(code: int) -> str:
-    """Return an exit code in words, for dead letters."""
+    """Describe an exit code in words, for dead letters."""
     if code >= 0:
         return f"its process exited with code {code}"
     try:

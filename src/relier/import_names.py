@@ -28,7 +28,7 @@ def import_name(file: Path) -> tuple[Path, str]:
 
 @lru_cache(maxsize=4)
 def name_of_main(main: ModuleType) -> str:
-    """Return the name by which others import the module `__main__`: that name itself if they cannot."""
+    """Return the name by which others import the module `__main__`, or `__main__` if they cannot."""
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name != "__main__":
         return str(spec.name)

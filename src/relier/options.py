@@ -12,11 +12,13 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from relier.errors import ConfigurationError, InvalidSubmissionError
-from relier.ledger.checks import PRIORITIES, check_name
+from relier.ledger.checks import MAX_LIMITS, PRIORITIES, check_name
+from relier.limits import Limit
 from relier.store.call import Durability
 
 if TYPE_CHECKING:
     from relier.engines.task_events import TaskEvent
+    from relier.schedules.timings import Timing
 
 OnLost = Literal["retry", "bury", "hold"]
 OnDuplicate = Literal["return", "raise", "replace"]
@@ -56,12 +58,14 @@ class Retries:
                 raise ConfigurationError(f"{what} must be exception classes, not {given!r:.80}")
             object.__setattr__(self, what, kinds)
         if not is_whole(self.attempts):
-            raise ConfigurationError(f"Retries(attempts={self.attempts!r:.60}) is invalid: attempts is a whole number")
+            raise ConfigurationError(
+                f"Retries(attempts={self.attempts!r:.60}) is invalid: attempts must be a whole number"
+            )
         for what in ("backoff", "factor", "max_backoff", "jitter"):
             span = getattr(self, what)
             if not is_number(span) or not 0 <= span <= LONGEST_S:
                 raise ConfigurationError(
-                    f"Retries({what}={span!r:.60}) is invalid: {what} is a number ≥ 0, and times are in seconds"
+                    f"Retries({what}={span!r:.60}) is invalid: {what} must be a number ≥ 0; times are in seconds"
                 )
         if self.attempts < 0 or self.factor < 1 or self.jitter > 1:
             raise ConfigurationError(
@@ -134,6 +138,7 @@ class TaskOptions:
     schema_version: int = 1
     admission: tuple[Admit, ...] = ()
     admission_weight: int = 1
+    limits: tuple[Limit, ...] = ()
     idempotent: bool = False
     idempotency_key: str | Callable[..., str] | None = None
     idempotency_ttl: float = 3600.0
@@ -145,6 +150,7 @@ class TaskOptions:
     on_retry: EventHook | None = None
     on_dead: EventHook | None = None
     on_revived: EventHook | None = None
+    schedule: Any = None  # a cron expression, Cron(…), Every(…) or At(…): schedules/spec.py reads it
 
     def __post_init__(self) -> None:
         check_name("the name of a task", self.name)
@@ -158,14 +164,27 @@ class TaskOptions:
             span = getattr(self, what)
             if span is not None:
                 object.__setattr__(self, what, seconds_of(what, span))
-        object.__setattr__(self, "admission", self._limits(self.admission))
+        object.__setattr__(self, "admission", self._admits(self.admission))
+        object.__setattr__(self, "limits", self._limits(self.limits))
         for what in ("middleware", "push_middleware"):
             object.__setattr__(self, what, self._functions(what, getattr(self, what)))
         self._check_types()
         self._check_ranges()
         self._check_guards()
 
-    def _limits(self, given: Any) -> tuple[Admit, ...]:
+    def _limits(self, given: Any) -> tuple[Limit, ...]:
+        limits = tuple(given) if isinstance(given, tuple | list) else () if given is None else (given,)
+        if not all(isinstance(one, Limit) for one in limits):
+            raise self._wrong(f"limits must be Limit(…) or several of them, not {given!r:.60}")
+        shared = [one.per for one in limits]
+        if len(limits) > MAX_LIMITS or len(set(shared)) < len(shared):
+            raise self._wrong(
+                f"a task has at most {MAX_LIMITS} limits, each with a different `per`; put concurrency and rate of the "
+                f"same key into one Limit(…)"
+            )
+        return limits
+
+    def _admits(self, given: Any) -> tuple[Admit, ...]:
         each = given if isinstance(given, tuple | list) else () if given is None else (given,)
         limits = tuple(Admit(one) if isinstance(one, str) else one for one in each)
         if not all(isinstance(one, Admit) for one in limits):
@@ -248,6 +267,7 @@ class GivenTaskOptions(TypedDict, total=False):
     schema_version: int
     admission: str | Admit | Sequence[str | Admit]
     admission_weight: int
+    limits: Limit | Sequence[Limit]
     idempotent: bool
     idempotency_key: str | Callable[..., str] | None
     idempotency_ttl: Span
@@ -259,6 +279,7 @@ class GivenTaskOptions(TypedDict, total=False):
     on_retry: EventHook | None
     on_dead: EventHook | None
     on_revived: EventHook | None
+    schedule: Timing | str | timedelta | None
 
 
 def task_options(name: str, given: Mapping[str, Any]) -> TaskOptions:
@@ -340,7 +361,7 @@ def seconds_of(what: str, span: Span) -> float:
     seconds = span.total_seconds() if isinstance(span, timedelta) else span
     if not is_number(seconds) or not 0 <= seconds <= LONGEST_S:
         raise InvalidSubmissionError(
-            f"{what} must be seconds from 0 to {LONGEST_S:.0f} or a timedelta, not {span!r:.60}"
+            f"{what} must be a number of seconds from 0 to {LONGEST_S:.0f} or a timedelta, not {span!r:.60}"
         )
     return float(seconds)
 
@@ -352,7 +373,7 @@ def milliseconds(what: str, span: Span) -> int:
 def timestamp_ms(what: str, moment: datetime) -> int:
     if not isinstance(moment, datetime) or moment.tzinfo is None:
         raise InvalidSubmissionError(
-            f"{what} must be a datetime with a time zone, not {moment!r:.60}: without one it means another moment on "
-            f"another machine; use datetime.now(UTC) + timedelta(…), or delay"
+            f"{what} must be a datetime with a time zone, not {moment!r:.60}: without a zone it means a different "
+            f"moment on each machine; use datetime.now(UTC) + timedelta(…), or delay"
         )
     return max(1, round(1000 * moment.timestamp()))

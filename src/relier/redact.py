@@ -53,5 +53,7 @@ def check_hook(settings: Settings) -> None:
 def _hook(path: str) -> Hook:
     found = imported(path, "RELIER_REDACT")
     if not callable(found) or inspect.iscoroutinefunction(found):
-        raise ConfigurationError(f"RELIER_REDACT={path}: it must be a plain function of a task's name and a value")
+        raise ConfigurationError(
+            f"RELIER_REDACT={path}: it must be a plain function that takes a task's name and a value"
+        )
     return found  # type: ignore[no-any-return]

@@ -41,7 +41,7 @@ def register(task: RlTask[Any, Any]) -> None:
 def _why_unimportable(fn: Any) -> str:
     """Return why another process that imports the function's module does not find the task; empty if it does.
 
-    A function inside another one is found if the module calls that one while it is imported, as it does now.
+    A nested function is found if the module calls the function around it during its import, as it does now.
     """
     if fn.__module__ == "__main__" and name_of_main(sys.modules["__main__"]) == "__main__":
         return "a notebook or an interactive session"

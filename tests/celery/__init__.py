@@ -1,1 +1,2 @@
-"""What is inside the Celery engine, and what only a Celery worker can do. What it owes as an engine: conformance/."""
+"""Tests of the Celery engine's own parts, and of behaviour that only a Celery worker has. For the rest, see
+conformance/."""

@@ -1,4 +1,4 @@
-"""An adopted app on a broker of its own: one real worker, and this process as its producer."""
+"""An adopted app with its own broker: one real worker, and this process as the producer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All of these run on every version of Celery. Those with a real worker are slow."""
+    """Run all of these tests on every version of Celery, and mark those with a real worker as slow."""
     for item in items:
         if item.path.parent == HERE:
             item.add_marker(pytest.mark.smoke)
@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Shop:
-    """The worker of `celery_shop_app.py`, the fleet it belongs to, and the broker it listens to."""
+    """The worker of `celery_shop_app.py`, its fleet, and its broker."""
 
     def __init__(self, server: Server, namespace: str, folder: Path, broker: Server) -> None:
         settings = Settings(redis_url=server.url, namespace=namespace, heartbeat_ttl=5)
@@ -51,13 +51,13 @@ class Shop:
         return member
 
     def run(self, code: str) -> str:
-        """In a process of its own, as an app knows one broker: what it printed."""
+        """Run code in its own process, because an app has only one broker. Return what the process printed."""
         member = self.fleet.python("-c", f"from tests.support.celery_shop_app import *\n{code}", cwd=HERE, **self.env)
         assert member.wait(60) == 0, member.said()
         return member.said()
 
     def plain(self, code: str) -> str:
-        """By a producer that does not have Relier."""
+        """Send from a producer without Relier."""
         member = self.fleet.python(
             "-c", f"from tests.support.celery_shop_app import *\n{code}", cwd=HERE, **self.env, SHOP_PLAIN="1"
         )

@@ -1,4 +1,4 @@
-"""A task that is sent to every worker stays Celery's own: in the ledger one id is one task, and runs once."""
+"""A task that is sent to every worker stays with Celery, because in the ledger one id is one task and runs once."""
 
 from __future__ import annotations
 

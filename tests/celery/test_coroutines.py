@@ -34,7 +34,7 @@ def test_autoretry_waits_for_what_the_coroutine_raises(shop: Shop) -> None:
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_tasks_sent_by_a_coroutine_have_it_as_parent(shop: Shop, pool: tuple[str, ...]) -> None:
-    """Also from coroutines that it starts itself; and the current task is the one that runs."""
+    """This includes coroutines that it starts itself. `current_task` is the task that runs."""
     shop.worker(*pool)
     ids = shop.run("for i in range(20): print(order_packed.delay().id)").split()
     wait_until(lambda: len(shop.printed()) == 2 * len(ids), 30, "all boxes")

@@ -1,4 +1,4 @@
-"""eventlet replaces the modules that wait for sockets. Its workers, and producers that it has patched, must work."""
+"""eventlet replaces the modules that wait for sockets. Workers and producers that it has patched must still work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.celery.conftest import HERE, Shop
 
-# Looked for, not imported: it warns of every fork of the process that has imported it.
+# Found, not imported: once imported, it warns about every fork of the process.
 pytestmark = pytest.mark.skipif(find_spec("eventlet") is None, reason="eventlet is not installed")
 
 PATCHED = "import eventlet; eventlet.monkey_patch()\nfrom tests.support.celery_shop_app import *\n"

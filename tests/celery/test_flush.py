@@ -1,4 +1,5 @@
-"""Celery's pool forgets what no process has said to have begun: what one was given is heard of first."""
+"""When Celery's pool is flushed, it forgets tasks that no process has confirmed. Relier waits for the confirmations
+first."""
 
 from __future__ import annotations
 
@@ -38,5 +39,5 @@ os._exit(0)
     ids=["ours", "as Celery has it"],
 )
 def test_flush_waits_for_the_reports_of_a_busy_process(shop: Shop, hears: str, told: int) -> None:
-    """That it has begun, and that it has ended."""
+    """Both reports count: that the task has started, and that it has ended."""
     assert f"told {told} times" in shop.run(POOL.format(hears=hears))

@@ -1,4 +1,5 @@
-"""A frozen broker accepts connections and answers nothing. Adopted tasks do not notice: the ledger is elsewhere."""
+"""A frozen broker accepts connections and never answers. Adopted tasks are not affected, because the ledger is
+elsewhere."""
 
 from __future__ import annotations
 
@@ -11,13 +12,13 @@ from tests.celery.conftest import Shop
 from tests.support.fleet import Member, wait_until
 from tests.support.servers import Server
 
-FROZEN_S = 20.0  # longer than the intervals of all that Celery's main thread does with its broker by a timer
+FROZEN_S = 20.0  # longer than all intervals at which Celery's main thread calls its broker
 SOON_S = 3.0
 
 
 @pytest.fixture
 def frozen(broker: Server):
-    """What freezes the broker; it thaws at the end."""
+    """Return a function that freezes the broker. The broker continues when the test ends."""
     yield broker.freeze
     broker.thaw()
 

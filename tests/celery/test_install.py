@@ -1,4 +1,4 @@
-"""What `install` makes of an app, whatever the app was before."""
+"""What `install` changes in an app, depending on how the app was configured before."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from relier.submit.client import place_of
 from tests.support.servers import Server
 
 Make = Callable[..., Any]
-BROKER = "redis://127.0.0.1:1"  # nobody asks it
+BROKER = "redis://127.0.0.1:1"  # never contacted
 
 
 @pytest.fixture
 def make(settings: Settings) -> Iterator[Make]:
-    """An adopted app. `before`: what is done to it before."""
+    """Return an adopted app. `before`: called with the app before `install`."""
     apps = []
 
     def app_of(broker: Any = BROKER, before: Callable[[Any], Any] = id, **options: Any) -> Any:
@@ -45,22 +45,22 @@ def make(settings: Settings) -> Iterator[Make]:
 
 @pytest.fixture
 def no_store(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """An environment that names no store, and no client that was made before."""
+    """Set an environment that names no store, and forget any client made before."""
     monkeypatch.delenv("RELIER_REDIS_URL", raising=False)
     use_client(None)
     return monkeypatch
 
 
-@pytest.mark.parametrize("settings", [None, Settings.model_construct()], ids=["environment", "settings"])
+@pytest.mark.parametrize("make", [lambda: None, Settings], ids=["environment", "settings"])
 def test_the_embedded_store_is_refused_unless_it_is_written_out(
-    no_store: pytest.MonkeyPatch, settings: Settings | None
+    no_store: pytest.MonkeyPatch, make: Callable[[], Settings | None]
 ) -> None:
-    """A producer without the variable would start a store of its own, and no worker would find its tasks."""
-    app = celery.Celery("shop", broker=BROKER, set_as_current=False)
+    """Otherwise a producer without the variable would start its own store, in which no worker finds its tasks."""
+    app, settings = celery.Celery("shop", broker=BROKER, set_as_current=False), make()
     with pytest.raises(ConfigurationError) as refused:
         install(app, adopt=True, settings=settings)
     assert str(refused.value) == (
-        "install was refused: RELIER_REDIS_URL is not set, so this process would start an embedded store of its own, "
+        "install was refused: RELIER_REDIS_URL is not set, so this process would start its own embedded store, "
         "in which no worker finds its tasks; set RELIER_REDIS_URL to one store for producers and workers, or pass "
         "settings=Settings(redis_url=…); for a store in the project's folder, write RELIER_REDIS_URL=embedded://"
     )
@@ -112,7 +112,7 @@ def test_every_message_has_the_priority_that_kombu_would_set(make: Make, broker:
 
 
 def test_a_ledger_that_is_away_is_an_operational_error(settings: Settings) -> None:
-    away = settings.model_copy(update={"redis_url": "redis://127.0.0.1:1", "redis_deadline": 0.5})
+    away = settings.replace(redis_url="redis://127.0.0.1:1", redis_deadline=0.5)
     app = install(celery.Celery("shop", broker=BROKER, set_as_current=False), adopt=True, settings=away)
     try:
         for call in (lambda: app.send_task("shop.sell"), lambda: app.control.revoke("some")):

@@ -1,4 +1,4 @@
-"""Jobs between the ledger's loop and Celery's main thread: each is taken once, and comes to one end."""
+"""Jobs between the ledger's loop and Celery's main thread: each is taken once, and has one outcome."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_billiards_description_of_an_exit_is_translated(text: str, means: 
 
 
 async def test_the_main_thread_is_unresponsive_until_it_takes_a_job() -> None:
-    """Also once its jobs were taken back: else it would get the next ones, and the next."""
+    """This is still true after its jobs were taken back. Otherwise it would get more jobs that it does not take."""
     jobs, job = Jobs(), job_of()
     assert not jobs.unresponsive_for(0)
     jobs.give(job)

@@ -1,4 +1,4 @@
-"""What a chord's join makes of its parts, beside a result backend that counts, is away, or has forgotten."""
+"""How a chord's join handles its parts, with a result backend that has counters, is away, or has lost its data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def pack(*parts: Any) -> None:
 
 @pytest.fixture
 def make(settings: Settings) -> Iterator[Make]:
-    """An adopted app with this result backend."""
+    """Return an adopted app with this result backend."""
     apps = []
 
     def app_of(backend: str) -> Any:
@@ -51,7 +51,7 @@ def make(settings: Settings) -> Iterator[Make]:
 
 
 def frozen(app: Any, *, nested: bool) -> tuple[Any, Any]:
-    """The header's result and the body of a chord that was sent."""
+    """Return the header's result and the body of a chord that was sent."""
     one = app.tasks["shop.pack"].s
     members = [one(1), chain(one(2), group(one(3), one(4)))] if nested else [one(1), one(2)]
     sent = chord(members, one(), app=app).apply_async()
@@ -59,7 +59,7 @@ def frozen(app: Any, *, nested: bool) -> tuple[Any, Any]:
 
 
 def body_of(app: Any, header: Any) -> dict[str, Any]:
-    """As a member's message has it."""
+    """Return the body as it is in a member's message."""
     client = adoption_of(app).client
     message = message_in(client.run(client.ledger.get(header.results[0].id)), client.keyring)
     body: dict[str, Any] = chord_of(message, ["json"])

@@ -1,4 +1,4 @@
-"""Tasks whose workers died too often, or that a person cancelled: whoever waits for them hears of it."""
+"""Tasks whose workers died too often, or that somebody cancelled: everything that waits for them is notified."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def backend(shop: Shop) -> None:
 
 
 def die(shop: Shop, times: int, together: int = 1) -> list[str]:
-    """Workers take so many each, and die. What became of them at last."""
+    """Let `times` workers, one after the other, claim the tasks and die. Return the final states of the tasks."""
     store, ledger = shop.fleet.store, shop.fleet.ledger
     for _ in range(times):
         boot = f"dies{next(_boots)}"

@@ -1,4 +1,4 @@
-"""Options of adopted tasks, and settings of the fleet that are for them, too."""
+"""Options of adopted tasks, and settings of the fleet that also apply to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`app.control.purge()`: what waits in the app's queues does not run any more, wherever it waits."""
+"""`app.control.purge()`: tasks that wait in the app's queues no longer run, wherever they wait."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sell(what: Any) -> None:
 
 @pytest.fixture
 def app(settings: Settings, broker: Server, request: pytest.FixtureRequest) -> Iterator[Any]:
-    """An app with two queues, adopted as the test wants it."""
+    """Return an app with two queues, adopted as the test needs it."""
     made = celery.Celery("shop", broker=f"{broker.tcp_url}/0", backend="cache+memory://", set_as_current=False)
     made.conf.update(task_queues=[Queue("celery"), Queue("parcels")], task_create_missing_queues=True)
     made.task(name="shop.sell")(sell)

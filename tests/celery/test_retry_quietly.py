@@ -1,4 +1,5 @@
-"""`self.retry(throw=False)`: the run goes on to its end, and what follows from it is sent though it is not the last."""
+"""`self.retry(throw=False)`: the run continues to its end, and its callbacks are sent although it is not the last
+run."""
 
 from __future__ import annotations
 
@@ -38,8 +39,8 @@ def app(shop: Shop) -> Iterator[Any]:
 
 @pytest.mark.parametrize("size", [10, 700_000])
 def test_tasks_sent_before_a_process_died_are_not_sent_again(shop: Shop, app: Any, size: int) -> None:
-    """It died after that, and before its worker was told of the retry. Callbacks have other ids each time; one that has
-    no room in a message of ours is the exception."""
+    """The process died before its worker knew about the retry, so the task runs again. A callback has a new id in each
+    run, but the id of its batch stays the same. A callback that is too large for a batch is sent again."""
     adoption = adoption_of(app)
     again = internal_message("tests.support.celery_shop_app.ask_twice", "asked", (), None, None)
     again.headers["retries"] = 1

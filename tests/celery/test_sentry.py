@@ -1,4 +1,4 @@
-"""Sentry's Celery integration sees adopted tasks as it sees others."""
+"""Sentry's Celery integration sees adopted tasks in the same way as other tasks."""
 
 from __future__ import annotations
 

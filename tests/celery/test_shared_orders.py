@@ -1,4 +1,4 @@
-"""What a worker shows its pool processes."""
+"""The memory that a worker shares with its pool processes."""
 
 from __future__ import annotations
 

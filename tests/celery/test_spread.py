@@ -1,4 +1,4 @@
-"""More follow-ups than one commit takes enter all the same, all or none."""
+"""If there are more follow-ups than one commit takes, all of them still enter together, or none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from relier.store.call import Durability
 
 
 class OfTest:
-    """As much of an adoption as it takes."""
+    """The parts of an adoption that these tests need."""
 
     def __init__(self, settings: Settings) -> None:
         self.client = SimpleNamespace(settings=settings, keyring=NO_KEYS)
@@ -38,7 +38,7 @@ def collected(tasks: list[Submission]) -> Collector:
 
 
 def unpacked(tasks: tuple[Submission, ...]) -> list[Submission]:
-    """What comes out when every spread has run."""
+    """Return all tasks, once every `relier.spread` has run."""
     found: list[Submission] = []
     for each in tasks:
         if each.name != SPREAD_TASK:

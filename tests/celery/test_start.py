@@ -22,7 +22,7 @@ def store(boot: Boot) -> Server:
 
 @pytest.fixture
 def shop(store: Server, namespace: str, tmp_path: Path, broker: Server) -> Iterator[Shop]:
-    """A shop whose ledger is on a store of its own."""
+    """A shop whose ledger has its own store."""
     made = Shop(store, namespace, tmp_path / "shop", broker)
     try:
         yield made

@@ -1,4 +1,4 @@
-"""Messages nobody can read: the worker goes on, and each is a dead letter with its bytes."""
+"""Unreadable messages: the worker continues, and each message becomes a dead letter with its bytes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_message_of_a_task_unknown_here_waits_for_a_worker_that_knows_it(shop:
 
 
 def letters(shop: Shop) -> dict[str, dict[str, Any]]:
-    """reason -> what is in the letter; each reason once."""
+    """Return reason -> content of the letter. Each reason must occur once."""
     code, told = shop.rl("dlq", "--json")
     assert code == 0
     found = {}

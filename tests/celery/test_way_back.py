@@ -1,4 +1,4 @@
-"""`rl celery drain`: what waits in the ledger becomes plain messages, which a plain worker runs."""
+"""`rl celery drain`: tasks that wait in the ledger become plain messages, which a plain worker runs."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def test_a_worker_that_starts_after_a_drain_says_that_its_queue_is_paused(shop: 
     shop.run("sell.delay('tea')")
     assert shop.rl("celery", "drain", "-A", "tests.support.celery_shop_app")[0] == 0
     said = shop.worker("-P", "solo").said()
-    assert "queue 'celery' is paused, as `rl queues pause` and `rl celery drain` leave it: its tasks wait; " in said
+    assert "queue 'celery' is paused (by `rl queues pause` or `rl celery drain`): its tasks wait; " in said
     _, told = shop.rl("doctor")
     assert "Queue 'celery' is paused; 0 tasks wait in it." in told
-    assert "`rl celery drain` leave it so. To continue: `rl queues resume celery`." in told
+    assert "`rl celery drain` pause queues. To continue: `rl queues resume celery`." in told
 
 
 def test_a_worker_says_that_it_does_not_serve_the_queue_of_an_rl_task(shop: Shop) -> None:
-    """Celery's own tasks go where Celery routes them."""
+    """There is no such warning for Celery's own tasks, because Celery routes them."""
     said = shop.worker("-P", "solo").said()
     (warning,) = [line for line in said.splitlines() if "serves queue" in line]
     assert "serves queue 'later': tasks pushed to it wait (tests.support.celery_shop_app.count_stock); " in warning

@@ -51,7 +51,7 @@ or a checkout: git clone --branch v{celery.__version__} https://github.com/celer
 
 @dataclass(frozen=True)
 class Documented:
-    """A test that may fail on adopted apps. `test` is its name, without its parameters; `why`, the reason."""
+    """A test that may fail on adopted apps. `test`: its name, without parameters. `why`: the reason."""
 
     test: str
     why: str
@@ -62,7 +62,7 @@ def documented() -> list[Documented]:
 
 
 def reason_of(test: str, known: Iterable[Documented]) -> str | None:
-    """Why a test may fail, if it may: by its whole name, or by that without parameters."""
+    """Return why a test may fail, or None. The test is found by its full name, or by its name without parameters."""
     return next((each.why for each in known if each.test in (test, test.partition("[")[0])), None)
 
 
@@ -70,7 +70,7 @@ def reason_of(test: str, known: Iterable[Documented]) -> str | None:
 
 
 def copy_tests(source: Path, folder: Path) -> None:
-    """Only the tests are taken, so that they import the Celery that is installed."""
+    """Copy only the tests, so that they import the installed Celery."""
     if source.is_dir():
         shutil.copytree(source / "t", folder / "t")
         return
@@ -82,7 +82,7 @@ def copy_tests(source: Path, folder: Path) -> None:
 
 
 def version_in(source: Path) -> str:
-    """The version that the source is of, as its package says."""
+    """Return the version of the source, as its package states it."""
     if source.is_dir():
         text = (source / "celery" / "__init__.py").read_text()
     else:
@@ -98,7 +98,7 @@ def version_in(source: Path) -> str:
 
 @contextmanager
 def servers(folder: Path) -> Iterator[dict[str, str]]:
-    """Broker and result backend on one server, the ledger on another: the environment that leads to them."""
+    """Start a server for broker and result backend, and another for the ledger. Return the environment for both."""
     broker, ledger = Server(folder / "broker"), Server(folder / "ledger")
     try:
         broker.start()
@@ -117,7 +117,7 @@ def servers(folder: Path) -> Iterator[dict[str, str]]:
 
 
 class Run:
-    """Celery's tests, plain or adopted. `outcomes`: test -> passed, failed, skipped or not run."""
+    """One run of Celery's tests, plain or adopted. `outcomes`: test -> passed, failed, skipped or not run."""
 
     def __init__(self, name: str, folder: Path, selection: Sequence[str]) -> None:
         self.name = name
@@ -135,7 +135,8 @@ class Run:
                 self.outcomes |= self._pytest(tests, env, attempt)
 
     def expected(self) -> set[str]:
-        """The tests that may fail here: many of them wait for minutes until they do."""
+        """Return the tests that may fail here. They are left out, because many of them wait for minutes before they
+        fail."""
         known = documented() if self.name == "adopted" else []
         return {test for test in self.failed() if reason_of(test, known) is not None}
 
@@ -161,7 +162,7 @@ class Run:
 
 
 def run_whole(command: Sequence[str], **options: Any) -> None:
-    """Run a command. When it ends, or this process is told to, so does all that the command has started."""
+    """Run a command. When it ends, or this process is told to stop, end everything that the command has started."""
     process = subprocess.Popen(command, start_new_session=True, **options)
     try:
         process.wait()
@@ -172,8 +173,8 @@ def run_whole(command: Sequence[str], **options: Any) -> None:
 
 
 def read_report(report: Path) -> Iterator[tuple[str, str]]:
-    """Test by test: a test that fails in its setup, or after its end, has failed. A file that cannot be imported was
-    not run."""
+    """Return the outcome of each test. A test that fails in its setup or its teardown has failed. The tests of a file
+    that cannot be imported were not run."""
     seen: dict[str, str] = {}
     for case in ElementTree.parse(report).iter("testcase"):
         file, name = case.get("file", ""), case.get("name", "")
@@ -192,7 +193,7 @@ def read_report(report: Path) -> Iterator[tuple[str, str]]:
 
 
 def compare(plain: Run, adopted: Run, known: Sequence[Documented]) -> int:
-    """Print what differs. The exit code: 1 where something differs that is not documented."""
+    """Print the differences. Return the exit code: 1 if a difference is not documented."""
     for run in (plain, adopted):
         counts = ", ".join(f"{len(run.ended(how))} {how}" for how in ("passed", "failed", "skipped"))
         print(f"{run.name}: {counts}; not run: {', '.join(sorted(run.ended('not run'))) or 'none'}")
@@ -218,7 +219,7 @@ def main() -> int:
     if not where or not Path(where).exists():
         print(HOW_TO_GET_IT if not where else f"CELERY_SOURCE names {where}, which does not exist", file=sys.stderr)
         return 2
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the started processes are ended, too
     source = Path(where).resolve()
     print(f"tests of Celery {version_in(source)}, on Celery {celery.__version__}")
     with tempfile.TemporaryDirectory() as place:

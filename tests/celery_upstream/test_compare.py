@@ -1,4 +1,4 @@
-"""The comparison with plain Celery: what it reads from reports, and how it judges differences."""
+"""The comparison with plain Celery: how it reads reports, and how it judges differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rl` on a real server: a namespace with tasks in every state, and a way to run commands on it."""
+"""`rl` on a real server: a namespace with tasks in every state, and a fixture that runs commands on it."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def scripts() -> Scripts:
 
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands read RELIER_*: those of whoever runs the tests shall not matter."""
+    """Commands read RELIER_*. Remove the variables of the environment in which the tests run."""
     for name in [name for name in os.environ if name.upper().startswith("RELIER_")]:
         monkeypatch.delenv(name)
 
 
 @pytest.fixture
 def desk(settings: Settings, sync_store: SyncStore) -> Iterator[Desk]:
-    """An empty namespace of one's own, and the ledger's moves in short form."""
+    """An empty namespace for one test, with short forms of the ledger's moves."""
     yield Desk(sync_store, settings)
     sync_store.command("EVAL", CLEAR, 1, Desk.prefix_of(settings))
 
 
 @pytest.fixture
 def run(settings: Settings) -> Run:
-    """run("tasks", "--state", "dead") -> what `rl` printed, and its exit code."""
+    """Run a command: run("tasks", "--state", "dead") -> what `rl` printed, and its exit code."""
 
     def invoke(*args: str, **how: Any) -> Result:
         options = ["--url", settings.redis_url, "--namespace", settings.namespace]
@@ -52,7 +52,7 @@ def run(settings: Settings) -> Run:
 
 @pytest.fixture
 def run_json(run: Run) -> RunJson:
-    """The JSON document a command printed, and nothing else; its exit code must be `code`."""
+    """Return the JSON document that a command printed. It must print nothing else, and exit with `code`."""
 
     def invoke(*args: str, code: int = 0, **how: Any) -> Any:
         result = run(*args, "--json", **how)

@@ -1,4 +1,4 @@
-"""rl audit: what is sound stays unblamed, also while it changes; every kind of damage is found."""
+"""rl audit: a sound namespace has no findings, even while it changes; every kind of damage is found."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from relier.cli.audit import audit, auditor, chord_rules, rules
+from relier.cli.audit import audit, auditor, chord_rules, rules, schedule_rules
 from relier.cli.audit.findings import AuditReport
 from relier.codec import encode
 from relier.envelope import seal
 from relier.ledger.ledger import load_scripts
-from relier.ledger.records import Admission, Join, Limit, Submission, new_task_id
+from relier.ledger.moves.repair import Subject
+from relier.ledger.nodes import Role
+from relier.ledger.records import Admission, AdmissionLimit, Join, Submission, new_task_id
+from relier.ledger.schedule_records import ScheduleState
 from relier.settings import Settings
 from relier.store import SyncStore
 from tests.support.cli_desk import Desk, Run, RunJson
@@ -26,7 +29,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def look(desk: Desk, between: Callable[[], object] = lambda: None) -> AuditReport:
-    """An audit without its pauses. `between` happens in each of them."""
+    """Run an audit without its pauses. `between` is called in place of each pause."""
     return audit(desk.store, desk.ledger, sleep=lambda _: between() and None)
 
 
@@ -35,7 +38,7 @@ def kinds(report: AuditReport) -> set[str]:
 
 
 def furnish(desk: Desk) -> dict[str, str]:
-    """A bit of everything a namespace can hold."""
+    """Fill a namespace with a bit of everything that it can hold."""
     ids = desk.one_of_each()
     ids["held"] = desk.start(on_lost="hold", queue="held").task_id
     desk.run(desk.ledger.revive(worker_id=desk.boot, cause="killed"))
@@ -52,12 +55,27 @@ def furnish(desk: Desk) -> dict[str, str]:
     desk.run(desk.ledger.discard(tomb, desk.version(tomb)))
     ids["tomb"] = tomb
     limited = Submission(id=new_task_id(), name="shop.charge", payload=b"1")
-    desk.run(desk.ledger.submit([limited], Admission((Limit.per_window("all", 10, 1000),), max_bytes=10_000)))
+    desk.run(desk.ledger.submit([limited], Admission((AdmissionLimit.per_window("all", 10, 1000),), max_bytes=10_000)))
     replayed = desk.dead(queue="again")
     desk.replay(replayed)
     run = desk.dead(queue="w")
     desk.run(desk.ledger.discard(run, desk.version(run)))
+    plan(desk)
     return ids
+
+
+def plan(desk: Desk, name: str = "nightly") -> None:
+    """Create schedules in every state, one of which has fired."""
+    ledger = desk.ledger
+    now = desk.run(ledger.schedules()).now_ms
+    for state in (ScheduleState.PAUSED, ScheduleState.DISABLED, ScheduleState.ENDED):
+        desk.run(ledger.schedule(f"{name} {state}", "0", b"{}", None, state=state, group="celery"))
+    at = now + 100
+    version = desk.run(ledger.schedule(name, "0", b"{}", at)).version
+    while desk.run(ledger.schedules()).now_ms < at:
+        pass
+    task = Submission(id=new_task_id(), name="shop.charge", payload=b"1")
+    assert desk.run(ledger.fire(name, version, at, at + 86_400_000, [(at, task)])).verdict == "ok"
 
 
 # --- nothing is wrong --------------------------------------------------------------------------------------------
@@ -81,6 +99,7 @@ def test_a_namespace_with_everything_is_sound(desk: Desk, run: Run, run_json: Ru
     assert answer["ok"] is True
     assert answer.keys() == {
         "ok", "namespace", "keys", "records", "entries", "overdue", "books", "findings", "untold", "seconds",
+        "repaired",
     }  # fmt: skip
     assert sum(answer["records"].values()) == answer["keys"]["task"]
 
@@ -115,7 +134,7 @@ def test_an_audit_writes_nothing(desk: Desk, run: Run) -> None:
 
 
 def test_a_namespace_that_changes_all_the_while(desk: Desk, settings: Settings) -> None:
-    """A worker beside it pushes, runs, fails, replays and retires as fast as it can."""
+    """Meanwhile, a worker pushes, runs, fails, replays and retires as fast as it can."""
     furnish(desk)
     enough, rounds, trouble = threading.Event(), [0], []
 
@@ -154,7 +173,7 @@ def test_a_namespace_that_changes_all_the_while(desk: Desk, settings: Settings) 
 
 
 def waiting_join(desk: Desk, group: str = "g1") -> str:
-    """A chord's join that has got one part of two, looked for the other, and waits on."""
+    """Create a chord's join that has received one part of two, has checked for the other, and keeps waiting."""
     join = Submission(
         id=f"{group}.chord", name="relier.chord", payload=message({}), queue="joins", delay_ms=60_000, join=Join(1, "a")
     )
@@ -164,8 +183,18 @@ def waiting_join(desk: Desk, group: str = "g1") -> str:
 
 
 def message(headers: dict[str, object], body: bytes | str = "[[], {}, {}]") -> bytes:
-    """The payload of a Celery task."""
+    """Return the payload of a Celery task."""
     return seal(encode([[{"headers": headers, "body": body}], {}]), schema_version=1, pushed_ms=1)
+
+
+def helper_without_lease(desk: Desk) -> None:
+    desk.run(desk.ledger.register("relay-1", 600_000, "{}", Role.RELAY))
+    desk.command("ZREM", desk.key("helper_leases"), "relay-1")
+
+
+def test_helpers_are_sound(desk: Desk, run: Run) -> None:
+    desk.run(desk.ledger.register("relay-1", 600_000, "{}", Role.RELAY))
+    assert run("audit").exit_code == 0
 
 
 Damage = Callable[[Desk, dict[str, str]], object]
@@ -243,6 +272,10 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
     ),
     "a used key that does not": ("key_without_expiry", lambda d, _: d.command("PERSIST", d.key("idem", "order-2"))),
     "a limit's mark that does not": ("rate_without_expiry", lambda d, _: d.command("PERSIST", d.key("rate", "all"))),
+    "statistics that do not": (
+        "statistics_without_expiry",
+        lambda d, _: d.command("PERSIST", next(iter(d.command("KEYS", d.key("outcomes", "h*"))))),
+    ),
     "a history of nobody": ("side_without_record", lambda d, _: d.command("RPUSH", d.key("history", "ghost"), "x")),
     "more of nobody": ("side_without_record", lambda d, _: d.command("HSET", d.key("more", "ghost"), "x", "x")),
     "a checkpoint of nobody": ("side_without_record", lambda d, _: d.command("SET", d.key("checkpoint", "ghost"), "x")),
@@ -261,6 +294,8 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
     ),
     "requests to nobody": ("worker_key_without_boot", lambda d, _: d.command("SADD", d.key("asked", "x"), "a 1")),
     "a lease of nobody": ("lease_without_boot", lambda d, _: d.command("ZADD", d.key("leases"), 5000, "x")),
+    "a helper's lease of nobody": ("lease_without_boot", lambda d, _: d.command("ZADD", d.key("helpers"), 5000, "x")),
+    "a helper without its lease": ("boot_incomplete", lambda d, _: helper_without_lease(d)),
     "a boot without its key": ("boot_incomplete", lambda d, _: d.command("DEL", d.key("worker", d.boot))),
     "a boot without its lease": ("boot_incomplete", lambda d, _: d.command("ZREM", d.key("leases"), d.boot)),
     "a queue nobody lists": ("queue_unknown", lambda d, _: d.command("SREM", d.key("queues"), "mail")),
@@ -278,6 +313,38 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
         ),
     ),
     "a chord that nobody completes": ("join_without_members", lambda d, _: waiting_join(d)),
+    "a schedule in no index": (
+        "schedule_in_no_index",
+        lambda d, _: d.command("ZREM", d.key("schedules", "native"), "nightly"),
+    ),
+    "an active schedule without a time": (
+        "schedule_in_no_index",
+        lambda d, _: d.command("ZADD", d.key("schedules", "native"), "+inf", "nightly"),
+    ),
+    "a paused schedule in no index": (
+        "schedule_in_no_index",
+        lambda d, _: d.command("ZREM", d.key("schedules", "celery"), "nightly paused"),
+    ),
+    "a schedule without its record": (
+        "schedule_entry_without_record",
+        lambda d, _: d.command("DEL", d.key("schedule", "nightly")),
+    ),
+    "a schedule in two groups": (
+        "schedule_entry_without_record",
+        lambda d, _: d.command("ZADD", d.key("schedules", "celery"), 1, "nightly"),
+    ),
+    "a history without its schedule": (
+        "history_without_schedule",
+        lambda d, _: d.command("RPUSH", d.key("fires", "ghost"), "x"),
+    ),
+    "a schedule that cannot be read": (
+        "schedule_unreadable",
+        lambda d, _: d.command("HDEL", d.key("schedule", "nightly"), "version"),
+    ),
+    "a schedule that expires": (
+        "live_with_expiry",
+        lambda d, _: d.command("PEXPIRE", d.key("schedule", "nightly"), 10**7),
+    ),
     "a task nobody submitted": ("books", lambda d, _: d.command("HINCRBY", d.key("counts"), "submitted", -1)),
 }
 
@@ -299,9 +366,19 @@ def test_damage_is_found(desk: Desk, run: Run, name: str) -> None:
     assert any(finding.kind == kind and finding.problem[:40] in result.stdout for finding in report.findings)
 
 
+def test_the_output_says_that_workers_repair_and_what_they_repaired(desk: Desk, run: Run) -> None:
+    task = desk.push(queue="repaired")
+    desk.command("ZREM", desk.key("ready", "repaired"), task)
+    assert "Running workers repair most of these within seconds" in run("audit").stdout
+    desk.run(desk.ledger.reconcile([Subject("task", task.encode())], "0", "0"))
+    result = run("audit")
+    assert result.exit_code == 0
+    assert "Workers have repaired 1 damaged key so far: queued 1." in result.stdout
+
+
 def test_every_kind_of_finding_is_covered_by_a_test() -> None:
     source = Path(rules.__file__).read_text()
-    source += Path(chord_rules.__file__).read_text()
+    source += Path(chord_rules.__file__).read_text() + Path(schedule_rules.__file__).read_text()
     told = set(re.findall(r'(?:finding|Finding|_left_over|_must_expire)\(\s*(?:seen,\s*)?"(\w+)"', source))
     assert told == {kind for kind, _ in DAMAGES.values()}
 
@@ -340,7 +417,7 @@ def test_a_chord_younger_than_an_hour_is_no_finding(desk: Desk) -> None:
 
 
 def test_the_advice_repairs_the_finding(desk: Desk) -> None:
-    """A boot that is not registered and holds a task: declared lost, as the finding says, its task comes back."""
+    """An unregistered worker id holds a task. Once it is declared lost, as the finding advises, the task comes back."""
     task = desk.start().task_id
     desk.command("ZREM", desk.key("boots"), desk.boot)
     desk.command("ZREM", desk.key("leases"), desk.boot)
@@ -349,6 +426,16 @@ def test_the_advice_repairs_the_finding(desk: Desk) -> None:
     desk.command("ZADD", desk.key("boots"), 0, desk.boot)
     desk.run(desk.ledger.revive())
     assert desk.get(task).record.state == "queued"
+    assert look(desk).ok
+
+
+def test_pausing_and_resuming_repairs_a_schedule_in_no_index(desk: Desk, run: Run) -> None:
+    added = run("schedules", "add", "often", "tests.support.jobs.common.quick", "--every", "60")
+    assert added.exit_code == 0, added.output
+    desk.command("ZREM", desk.key("schedules", "native"), "often")
+    assert kinds(look(desk)) == {"schedule_in_no_index"}
+    for act in ("pause", "resume"):
+        assert run("schedules", act, "often").exit_code == 0
     assert look(desk).ok
 
 
@@ -368,7 +455,7 @@ def test_a_problem_that_disappears_on_recheck_is_no_finding(desk: Desk) -> None:
 
 
 def test_a_problem_that_changes_on_each_check_is_no_finding(desk: Desk) -> None:
-    """A task that is being moved about all the while: caught in the act twice, in different places."""
+    """The task changes all the time, so two checks find it in different places."""
     task = desk.push()
     desk.command("PEXPIRE", desk.key("task", task), 10**7)
 
@@ -408,7 +495,7 @@ def test_expired_records_that_are_not_reaped_are_a_note(desk: Desk, run: Run) ->
 
 
 def test_a_prefix_with_special_characters_of_scan(settings: Settings, scripts: object) -> None:
-    odd = settings.model_copy(update={"key_prefix": "a*[b]?\\"})
+    odd = settings.replace(key_prefix="a*[b]?\\")
     with SyncStore(odd, load_scripts()) as store:
         desk = Desk(store, odd)
         desk.push()

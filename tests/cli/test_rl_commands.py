@@ -24,7 +24,8 @@ from tests.support.cli_desk import Desk, Run, RunJson, failure
 PUBLIC = [
     "tasks list", "tasks inspect", "tasks inflight", "tasks cancel", "tasks top", "dlq list", "dlq show", "dlq replay",
     "dlq edit", "dlq discard", "workers status", "workers drain", "admission status", "admission reset", "config show",
-    "config validate", "queues list", "queues pause", "queues resume",
+    "config validate", "queues list", "queues pause", "queues resume", "schedules list", "schedules next",
+    "schedules history", "schedules pause", "schedules resume", "schedules run", "schedules remove", "schedules add",
 ]  # fmt: skip
 
 
@@ -40,7 +41,7 @@ def test_the_names_of_public_documents_work(name: str) -> None:
     told = CliRunner().invoke(rl, [*name.split(), "--help"])
     assert told.exit_code == 0
     assert all(option in told.output for option in ("--json", "--url", "--namespace"))
-    changes = name.split()[1] in ("cancel", "replay", "edit", "discard", "drain", "reset", "pause", "resume")
+    changes = name.split()[1] in ("cancel", "replay", "edit", "discard", "drain", "reset", "pause", "resume", "remove")
     assert ("--dry-run" in told.output) == changes
 
 
@@ -54,6 +55,8 @@ def test_the_names_of_public_documents_work(name: str) -> None:
         ("dlq --reason KeyError", "dlq list --reason KeyError"),
         ("workers list", "workers status"),
         ("queues", "queues list"),
+        ("schedules", "schedules list"),
+        ("schedules ls", "schedules list"),
         ("admission", "admission status"),
         ("config", "config show"),
     ],
@@ -250,7 +253,7 @@ def test_dry_runs_change_nothing(desk: Desk, run: Run, run_json: RunJson) -> Non
 
 
 def editor_that(tmp_path: Path, code: str) -> dict[str, str]:
-    """Return the environment of an editor that changes the text of a file by Python code."""
+    """Return the environment of an editor that changes the text of a file with Python code."""
     script = tmp_path / "edit.py"
     script.write_text(f"import sys\nfile = open(sys.argv[1], 'r+')\ntext = file.read()\n{code}\n")
     return {"VISUAL": f"{sys.executable} {script}"}

@@ -1,20 +1,23 @@
-"""rl doctor: what is well, what wants a look, what is wrong, and what to do."""
+"""rl doctor: what is fine, what needs attention, what is wrong, and what to do."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from relier.cli.doctor import ledger_checks, server_checks, settings_checks
 from relier.cli.doctor.check_result import CheckResult, ok
 from relier.cli.main import rl
+from relier.cli.node_view import WorkerView
 from relier.cli.session import Session
-from relier.cli.worker_view import WorkerView
-from relier.ledger.stats import QueueStats, Stats, WorkerStats
+from relier.ledger.nodes import NodeStats
+from relier.ledger.stats import QueueStats, Stats
 from relier.settings import Settings
 from relier.store.connect.probe import Capabilities
 from tests.support.cli_desk import Desk, Run, RunJson
@@ -24,7 +27,7 @@ SOUND = Capabilities(True, True, True, True, True, "master", True, "everysec", F
 
 
 def levels(answer: Mapping[str, list[dict[str, str]]]) -> dict[str, str]:
-    """check -> its worst level."""
+    """Return check -> its worst level."""
     order = ("ok", "warn", "bad")
     found: dict[str, str] = {}
     for check in answer["checks"]:
@@ -73,7 +76,7 @@ def test_every_problem_comes_with_advice(desk: Desk, run: Run, run_json: RunJson
     assert "✗ 1 task waits in queue 'mail', and no worker serves it." in result.stdout
     assert "    Start a worker for that queue." in result.stdout
     assert "! Queue 'slow' is paused; 1 task waits in it." in result.stdout
-    assert "`rl celery drain` leave it so. To continue: `rl queues resume slow`." in result.stdout
+    assert "`rl celery drain` pause queues. To continue: `rl queues resume slow`." in result.stdout
     assert "! 1 dead letter.\n    List them with `rl dlq`" in result.stdout
 
 
@@ -186,10 +189,8 @@ def test_settings_are_shown_with_their_source() -> None:
     ],
 )
 def test_durability(durability: str, replicas: int, pinned: int | None, changed: dict[str, object], level: str) -> None:
-    from dataclasses import replace
-
     settings = Settings(durability=durability, redis_replicas=pinned)  # type: ignore[arg-type]
-    found = replace(SOUND, **changed)  # type: ignore[arg-type]
+    found = dataclasses.replace(SOUND, **changed)  # type: ignore[arg-type]
     info = {"connected_slaves": str(replicas)}
     assert [v.level for v in server_checks.check_durability(settings, info, found)] == [level]
 
@@ -208,20 +209,18 @@ def test_a_disk_that_fails() -> None:
 
 
 def test_a_replica() -> None:
-    from dataclasses import replace
-
-    verdicts = list(server_checks.check_server({"redis_version": "7.2.4"}, replace(SOUND, role="slave")))
+    verdicts = list(server_checks.check_server({"redis_version": "7.2.4"}, dataclasses.replace(SOUND, role="slave")))
     assert only(verdicts, "bad") == ["Redis 7.2.4 is a replica."]
 
 
-def stats_of(*workers: WorkerStats, queues: tuple[QueueStats, ...] = ()) -> Stats:
+def stats_of(*workers: NodeStats, queues: tuple[QueueStats, ...] = ()) -> Stats:
     ended = {"done": 0, "dead": 0, "cancelled": 0}
-    return Stats(now_ms=10_000_000, counts={}, queues=queues, scheduled=0, workers=workers, ended=ended)
+    return Stats(now_ms=10_000_000, counts={}, queues=queues, scheduled=0, nodes=workers, ended=ended)
 
 
 def test_lost_workers_are_reported() -> None:
-    gone = WorkerStats("gone", -5, 3, "{}", 9_000_000, "", 1)
-    alive = WorkerStats("alive", 4000, 0, "{}", 9_999_000, "", 1)
+    gone = NodeStats("gone", -5, 3, "{}", 9_000_000, "", 1)
+    alive = NodeStats("alive", 4000, 0, "{}", 9_999_000, "", 1)
     for workers, level in (((gone,), "bad"), ((gone, alive), "warn")):
         stats = stats_of(*workers)
         verdicts = list(ledger_checks.check_workers(stats, WorkerView(stats, 5.0)))
@@ -230,7 +229,7 @@ def test_lost_workers_are_reported() -> None:
 
 @pytest.mark.parametrize(("owned", "told"), [(0, 1), (2, 0)])
 def test_a_worker_that_does_not_claim_is_reported(owned: int, told: int) -> None:
-    boot = WorkerStats("deaf", 4000, owned, '{"concurrency": 2}', 9_999_000, "9000000", 1)
+    boot = NodeStats("deaf", 4000, owned, '{"concurrency": 2}', 9_999_000, "9000000", 1)
     stats = stats_of(boot)
     says = only(list(ledger_checks.check_workers(stats, WorkerView(stats, 5.0))), "warn")
     assert len(says) == told
@@ -242,7 +241,7 @@ def test_a_worker_that_does_not_claim_is_reported(owned: int, told: int) -> None
 
 def test_tasks_that_wait_for_long() -> None:
     queue = QueueStats("default", 3, 0, 9_000_000, False, 0)
-    stats = stats_of(WorkerStats("b", 4000, 0, "{}", 9_999_000, "", 1), queues=(queue,))
+    stats = stats_of(NodeStats("b", 4000, 0, "{}", 9_999_000, "", 1), queues=(queue,))
     says = only(list(ledger_checks.check_queues(stats, WorkerView(stats, 5.0))), "warn")
     assert says == ["The oldest waiting task was queued 16 min ago (queue 'default')."]
 
@@ -275,7 +274,7 @@ def test_an_emptied_store_is_an_error_for_a_day_and_then_a_warning(desk: Desk, r
     ],
 )
 def test_a_store_that_answers_but_takes_no_writes(boot: Boot, refuse: list[str], says: str) -> None:
-    """Workers and pushes wait; a doctor that only reads would find nothing wrong."""
+    """Workers and pushes wait. A doctor that only reads would find nothing wrong."""
     server = boot()
     server.command(*refuse)
     run = CliRunner(env={"RELIER_REDIS_DEADLINE": "0.5"})
@@ -294,7 +293,7 @@ def test_a_user_who_may_write_only_in_scripts_is_fine(boot: Boot) -> None:
 
 
 def test_a_store_that_nobody_chose_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A producer and a worker in different folders have different ones."""
+    """With the default, a producer and a worker in different folders use different stores."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".git").mkdir()
     place = f"The store is namespace 'default' at embedded://{tmp_path}/.relier"
@@ -302,3 +301,51 @@ def test_a_store_that_nobody_chose_is_said(monkeypatch: pytest.MonkeyPatch, tmp_
     assert told == ok("store", f"{place}, the default because RELIER_REDIS_URL is not set.")
     told = list(settings_checks.check_settings(Session("embedded://"), {}))[1]
     assert told == ok("store", f"{place}.")
+
+
+# --- what production should not have -------------------------------------------------------------------------------
+
+
+def test_an_aof_that_is_never_synced_is_a_warning() -> None:
+    never = dataclasses.replace(SOUND, appendfsync="no")
+    (found,) = server_checks.check_persistence({}, never)
+    assert (found.level, "up to half a minute of work" in found.says) == ("warn", True)
+    assert "appendfsync everysec" in found.advice
+
+
+@pytest.mark.parametrize(
+    ("info", "says"),
+    [
+        ({"used_memory": "900", "total_system_memory": "1000"}, "without memory, the system kills the store"),
+        ({"used_memory": "10", "maxmemory": "500"}, "the store is full before that limit refuses a push"),
+    ],
+)
+def test_memory_limits_that_do_not_protect(info: dict[str, str], says: str) -> None:
+    found = list(server_checks.check_memory(info, SOUND, Settings(admission_max_bytes=1000)))
+    assert [says in one.says for one in found if one.level == "warn"] == [True]
+
+
+def test_a_certificate_that_nobody_verifies() -> None:
+    trusting = Settings(redis_url="rediss://host:6380/0?ssl_cert_reqs=none")
+    (found,) = settings_checks.check_tls(trusting)
+    assert "(ssl_cert_reqs=none)" in found.says
+    assert not list(settings_checks.check_tls(Settings(redis_url="rediss://host:6380/0")))
+
+
+def test_a_worker_whose_clock_is_ahead() -> None:
+    ahead = NodeStats("ahead", 4000, 0, '{"host": "a"}', 9_999_000, "10009000", 1)
+    right = NodeStats("right", 4000, 0, '{"host": "b"}', 9_999_000, "9998000", 1)
+    found = list(ledger_checks.check_worker_clocks(WorkerView(stats_of(ahead, right), 5)))
+    assert [one.says for one in found] == [
+        "The clock of worker ahead on a is at least 10 s ahead of the store's clock."
+    ]
+
+
+def test_an_embedded_store_that_has_served_for_a_day() -> None:
+    now = 200_000_000
+    worker = NodeStats("w", 4000, 0, "{}", now, "", now - 100_000_000)
+    stats = msgspec.structs.replace(stats_of(worker), now_ms=now)
+    view = WorkerView(stats, 5)
+    (found,) = ledger_checks.check_embedded(Settings(redis_url="embedded://"), stats, view)
+    assert found.level == "warn"
+    assert not list(ledger_checks.check_embedded(Settings(redis_url="redis://host"), stats, view))

@@ -1,4 +1,4 @@
-"""`rl` where the namespace has keys, and where not everything may be shown."""
+"""`rl` in a namespace with keys, and with values that must not be shown."""
 
 from __future__ import annotations
 

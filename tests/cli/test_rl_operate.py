@@ -1,22 +1,12 @@
-"""rl workers, rl admission, rl config: what an operator looks at and changes."""
+"""rl workers, rl admission, rl config: the commands with which an operator inspects and changes things."""
 
 from __future__ import annotations
-
-import os
-import platform
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from relier.cli.find.worker_processes import start_time_ms
 from relier.cli.main import rl
-from relier.engines.supervisor import REPORT_FD
-from relier.ledger.records import Admission, Limit, Submission, new_task_id
+from relier.ledger.records import Admission, AdmissionLimit, Submission, new_task_id
 from relier.settings import Settings
 from tests.support.cli_desk import Desk, Run, RunJson
 from tests.support.terminals import in_terminal
@@ -39,75 +29,36 @@ def test_workers_by_health_queue_and_host(desk: Desk, run: Run, run_json: RunJso
     assert run("workers", "--host", "web9").stdout.startswith("No such workers in ")
 
 
-@pytest.fixture
-def process() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that waits until it is told to stop."""
-    started = subprocess.Popen(
-        [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={name: value for name, value in os.environ.items() if name != REPORT_FD},
-    )
-    assert started.stdout is not None
-    started.stdout.readline()
-    yield started
-    started.kill()
-    started.communicate()
-
-
-def here(**about: Any) -> dict[str, Any]:
-    return {"host": platform.node(), "queues": ["default"], **about}
-
-
-def test_a_worker_on_this_host_is_told_to_stop(
-    desk: Desk, run: Run, run_json: RunJson, process: subprocess.Popen[bytes]
-) -> None:
-    worker = desk.join(**here(pid=process.pid))
+def test_a_worker_anywhere_is_told_to_stop(desk: Desk, run: Run, run_json: RunJson) -> None:
+    worker = desk.join(host="elsewhere", pid=1, queues=["default"])
     assert run("workers", "drain", worker, "--dry-run").stdout == (
         f"{worker} would be told to stop; it runs 0 tasks.\n"
     )
-    assert process.poll() is None
+    assert desk.run(desk.ledger.beat(worker, 600_000)).orders is None
     (row,) = run_json("workers", "drain", worker[:-2])["workers"]
     assert (row["worker"], row["outcome"], row["error"]) == (worker, "told to stop", None)
-    assert process.wait(30) == -signal.SIGTERM
+    assert desk.run(desk.ledger.beat(worker, 600_000)).orders.stopping
 
 
-@pytest.mark.parametrize(
-    ("about", "says"),
-    [
-        ({"host": "elsewhere", "pid": 1}, "it runs on host elsewhere, and this is "),
-        ({}, "it did not report its host and process"),
-        ({"host": platform.node(), "pid": 2**22 + 1}, "there is no process 4194305 of it here"),
-    ],
-)
-def test_a_worker_that_cannot_be_reached_from_here(desk: Desk, run: Run, about: dict[str, Any], says: str) -> None:
-    worker = desk.join(**about)
+def test_a_lost_worker_is_not_told_to_stop(desk: Desk, run: Run) -> None:
+    worker = desk.join(host="elsewhere", pid=1)
+    desk.command("ZADD", desk.key("boots"), 0, worker)
     result = run("workers", "drain", worker)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith(f"rl: {worker} was not drained: {says}")
+    assert result.stderr.startswith(f"rl: {worker} was not drained: it is lost; a sweep returns its tasks")
 
 
-def test_a_process_that_took_over_the_number_of_a_worker(
-    desk: Desk, run: Run, process: subprocess.Popen[bytes]
-) -> None:
-    worker = desk.join(**here(pid=process.pid))
-    desk.command("HSET", desk.key("worker", worker), "registered", 1)
-    assert "there is no process" in run("workers", "drain", worker).stderr
-    assert process.poll() is None
+def test_a_worker_of_a_release_without_orders(desk: Desk, run: Run) -> None:
+    desk.command("HDEL", desk.key("worker", desk.boot), "role")
+    assert "it runs a release that takes no orders" in run("workers", "drain", desk.boot).stderr
 
 
 def test_a_supervised_worker_is_left_alone(desk: Desk, run: Run) -> None:
-    code = "import sys; print(flush=True); sys.stdin.read()"
-    env = os.environ | {REPORT_FD: "9"}
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        worker = desk.join(**here(pid=process.pid))
-        assert f"stop all its workers with `kill {os.getpid()}`" in run("workers", "drain", worker).stderr
-        assert process.poll() is None
-        process.kill()
+    worker = desk.join(host="web7", pid=12, queues=["default"], supervisor=11)
+    told = run("workers", "drain", worker).stderr
+    assert "its supervisor, process 11, would start it again; drain it, or stop all" in told
+    assert "`kill 11` on host web7" in told
+    assert run("nodes", "drain", worker).exit_code == 0
 
 
 def test_which_workers_to_drain(desk: Desk, run: Run) -> None:
@@ -118,18 +69,11 @@ def test_which_workers_to_drain(desk: Desk, run: Run) -> None:
     assert "add --yes" in run("workers", "drain", "--all").stderr
     assert "no worker id begins with 'xyz'" in run("workers", "drain", "xyz").stderr
     assert run("workers", "drain", "web9").stderr.splitlines() == [
-        "rl: 2 workers begin with 'web9'; give more of the id:",
+        "rl: 2 workers begin with 'web9'; give more characters of the id:",
         "  web9.1.0",
         "  web9.1.1",
     ]
     assert run("workers", "drain", "--queue", "none", "--yes").stdout.startswith("No such workers in ")
-
-
-def test_when_a_process_started() -> None:
-    started = start_time_ms(os.getpid())
-    assert started is not None
-    assert started <= 1000 * os.stat(f"/proc/{os.getpid()}").st_ctime + 60_000
-    assert start_time_ms(2**22 + 1) is None
 
 
 # --- rl admission ------------------------------------------------------------------------------------------------
@@ -137,7 +81,7 @@ def test_when_a_process_started() -> None:
 
 def take(desk: Desk, name: str, *, tasks: int = 1) -> None:
     """Push tasks that count towards a limit of 10 a minute."""
-    limit = Admission((Limit.per_window(name, 10, 60_000),))
+    limit = Admission((AdmissionLimit.per_window(name, 10, 60_000),))
     pushed = [Submission(id=new_task_id(), name="shop.charge", payload=b"{}") for _ in range(tasks)]
     desk.run(desk.ledger.submit(pushed, limit))
 

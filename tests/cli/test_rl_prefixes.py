@@ -1,4 +1,4 @@
-"""Ids and names in short form: the beginning of an id, the last part of a name."""
+"""Short ids and names: the beginning of an id, the last part of a name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_an_ambiguous_beginning_lists_the_candidates(desk: Desk, run: Run, run_j
     result = run("why", A[:8])
     assert (result.exit_code, result.stdout) == (1, "")
     first, *candidates = result.stderr.splitlines()
-    assert first == f"rl: 2 tasks begin with {A[:8]!r}; give more of the id:"
+    assert first == f"rl: 2 tasks begin with {A[:8]!r}; give more characters of the id:"
     assert [line.split() for line in candidates] == [
         [A[:19], "queued", "shop.charge"],
         [B[:19], "queued", "mail.send"],
@@ -108,7 +108,7 @@ def test_a_short_name_for_two_tasks_changes_neither(desk: Desk, run: Run, verb: 
     result = run("dlq", verb, "--name", "send", "--yes")
     assert result.exit_code == 2
     assert result.stderr.splitlines() == [
-        "rl: --name send stands for 2 tasks; nothing was changed; give the whole name:",
+        "rl: --name send matches 2 tasks; nothing was changed; give the whole name:",
         "  mail.send",
         "  shop.send",
     ]

@@ -10,8 +10,9 @@ import click
 import pytest
 
 from relier.cli import output, table
-from relier.cli.worker_view import WorkerView
-from relier.ledger.stats import Stats, WorkerStats
+from relier.cli.node_view import WorkerView
+from relier.ledger.nodes import NodeStats
+from relier.ledger.stats import Stats
 from relier.states import State
 from tests.support.cli_desk import Desk, Run, RunJson
 
@@ -185,8 +186,8 @@ def test_workers(desk: Desk, run: Run, run_json: RunJson) -> None:
     assert "1/4" in shown
 
 
-def stats_of(*workers: WorkerStats) -> Stats:
-    return Stats(now_ms=1_000_000, counts={}, queues=(), scheduled=0, workers=workers, ended={})
+def stats_of(*workers: NodeStats) -> Stats:
+    return Stats(now_ms=1_000_000, counts={}, queues=(), scheduled=0, nodes=workers, ended={})
 
 
 @pytest.mark.parametrize(
@@ -201,13 +202,13 @@ def stats_of(*workers: WorkerStats) -> Stats:
     ],
 )
 def test_a_worker_is_judged_by_its_lease_and_its_last_heartbeat(left_ms: int, quiet_ms: int, health: str) -> None:
-    boot = WorkerStats("b", left_ms, 0, "{}", 1_000_000 - quiet_ms, "", 1)
+    boot = NodeStats("b", left_ms, 0, "{}", 1_000_000 - quiet_ms, "", 1)
     assert WorkerView(stats_of(boot), 5.0).all[0].health == health
 
 
 def test_the_workers_of_a_queue_are_listed() -> None:
-    def boot(about: object) -> WorkerStats:
-        return WorkerStats("b", 4000, 0, json.dumps(about), 999_000, "", 1)
+    def boot(about: object) -> NodeStats:
+        return NodeStats("b", 4000, 0, json.dumps(about), 999_000, "", 1)
 
     mail = boot({"queues": ["mail"]})
     assert WorkerView(stats_of(), 5.0).unattended("default")
@@ -225,7 +226,7 @@ ID = "01a1ddd643527871a4736346a795673b"
 
 @pytest.mark.parametrize("width", [42, 66, 86, 200])
 def test_a_table_fits_the_terminal(width: int) -> None:
-    """Names and states stay whole: other texts are cut, columns are left out, and last a name is folded."""
+    """Names and states are never cut. Other texts are cut, columns are left out, and only then is a name folded."""
     screen = io.StringIO()
     row = (ID, "shop.charge_the_customer", "dead", "06:31:25", "something long " * 9)
     headers = ("ID", "NAME", "STATE", "WHEN", "MESSAGE")

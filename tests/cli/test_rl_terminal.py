@@ -19,7 +19,7 @@ def where(settings: Settings) -> list[str]:
 
 @pytest.fixture
 def busy_desk(desk: Desk) -> dict[str, str]:
-    """A task in each state, and some with long names, long reasons and long messages: state or kind -> id."""
+    """Create a task in each state, some with long names, reasons and messages. Return state or kind -> id."""
     ids = desk.one_of_each()
     desk.join(host="a-host-with-a-rather-long-name", pid=123456, queues=["default", "mail", "reports"], concurrency=100)
     detail = failure("the provider answered 503 Service Unavailable three times in a row")
@@ -36,7 +36,7 @@ def test_no_line_is_longer_than_the_terminal(busy_desk: dict[str, str], where: l
 
 
 def cells(screen: str, task_id: str) -> dict[str, str]:
-    """Return header -> cell of one task's row. A cell that continues on the next line is put together."""
+    """Return header -> cell of one task's row. A cell that continues on the next line is joined."""
     headers, *lines = unstyled(screen).splitlines()
     starts = {header: headers.index(header) for header in headers.split()}
     first = next(n for n, line in enumerate(lines) if task_id.startswith(line.split()[0]))

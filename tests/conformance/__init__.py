@@ -1,4 +1,4 @@
-"""The behaviours every engine owes its users, written once and run over each engine in `ENGINES`.
+"""The behaviours that every engine must have, written once and run on each engine in `ENGINES`.
 
-A behaviour knows the public API, the ledger and processes; nothing of what is inside an engine.
+A test of a behaviour uses the public API, the ledger and processes, but nothing that is internal to an engine.
 """

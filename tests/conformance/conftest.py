@@ -14,7 +14,7 @@ from tests.support.conformance.engine import ENGINES, Engine, Native
 from tests.support.conformance.stage import Stage
 from tests.support.servers import Server
 
-# Quick for tests: a sweep every 50 ms, a cancel heard within a second. Long enough a lease for a busy machine.
+# Quick for tests: a sweep every 50 ms, and a cancellation within a second. The lease is long enough for a busy machine.
 QUICK: dict[str, Any] = {"heartbeat_ttl": 3, "resurrection_check_interval": 0.05}
 HERE = Path(__file__).parent
 QUEUES = ("default", "other", "held")
@@ -22,9 +22,9 @@ QUEUES = ("default", "other", "held")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Native runs every behaviour, prefork the core, the other pools nothing; with --engines all of them all.
+    """The native engine runs every behaviour, prefork the core, other pools none; with --engines, all of them run all.
 
-    Behaviours of a Celery worker are slow.
+    Behaviours of a Celery worker are marked as slow.
     """
     for item in items:
         if item.path.parent == HERE and _engine_of(item) != Native.name:
@@ -56,7 +56,8 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 @pytest.fixture(scope="session")
 def common(engine: Engine, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """One namespace with one worker that many behaviours share: what they do there must not disturb the others."""
+    """A namespace with one worker, which many tests share. A test must not do anything there that disturbs the
+    others."""
     settings = Settings(redis_url=server.url, namespace=f"common-{engine.name}", **QUICK)
     stage = Stage(engine, settings, tmp_path_factory.mktemp("common"))
     worker = stage.start_worker(queues=QUEUES)
@@ -70,21 +71,21 @@ def common(engine: Engine, server: Server, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def shared(common: Stage, tmp_path: Path) -> Iterator[Stage]:
-    """The common namespace with its worker, and a folder of one's own."""
+    """The shared namespace with its worker, and a folder for this test alone."""
     (worker,) = common.workers
     assert worker.running, "a behaviour before this one ended the common worker"
     stage = Stage(common.engine, common.settings, tmp_path, common.client)
     use_client(common.client)
     yield stage
     use_client(None)
-    stage.go()  # whatever still waits
+    stage.go()  # end everything that still waits
     stage.let_go("held")
 
 
 @pytest.fixture
 def stage(engine: Engine, settings: Settings, tmp_path: Path) -> Iterator[Stage]:
-    """A namespace of one's own, without workers: start_worker() starts some."""
-    own = Stage(engine, settings.model_copy(update=QUICK), tmp_path)
+    """A namespace for this test alone, without workers. `start_worker()` starts some."""
+    own = Stage(engine, settings.replace(**QUICK), tmp_path)
     use_client(own.client)
     yield own
     use_client(None)
@@ -95,7 +96,7 @@ def stage(engine: Engine, settings: Settings, tmp_path: Path) -> Iterator[Stage]
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Any:
-    """A failure shows what the workers said."""
+    """Show the log of the workers with a failure."""
     report = yield
     if report.failed:
         for name in ("stage", "common"):

@@ -1,4 +1,4 @@
-"""A person ends a task, in whatever state it is."""
+"""Cancelling a task, in whatever state it is."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_running_task_that_is_cancelled_is_stopped(shared: Stage, kind: str) -
 
 
 def test_a_task_waiting_for_an_isolated_process_can_be_cancelled(shared: Stage) -> None:
-    """It is claimed, but waits for others: nobody must wait for those to cancel it."""
+    """The task is claimed, but waits for a free process. Its cancellation must not wait for that."""
     processes = shared.engine.alone
     before = tasks.wait_alone.push_many([(shared.place,)] * processes)
     shared.wait_for_notes("runs", processes)
@@ -70,7 +70,7 @@ async def test_an_awaited_receipt_cancels_in_the_same_way(shared: Stage) -> None
 
 
 def test_a_task_that_finishes_all_the_same_is_done(shared: Stage) -> None:
-    """A cancel is a request: who returns a result first has ended first."""
+    """A cancellation is a request. If the task returns a result first, the result counts."""
     receipt = tasks.finishes_when_stopped.push(shared.place)
     shared.wait_for_notes("runs")
     receipt.cancel()
@@ -115,7 +115,7 @@ def test_a_task_that_has_ended_cannot_be_cancelled(shared: Stage) -> None:
 
 
 def test_a_cancel_applies_only_to_the_attempt_that_was_running(shared: Stage) -> None:
-    """A request that an earlier attempt was asked, and that is heard late, does not hit the one that runs now."""
+    """A late request that was meant for an earlier attempt does not cancel the current one."""
     receipt = tasks.fails_then_waits.push(shared.place)
     first, _ = shared.wait_for_notes("runs", 2)
     record = shared.record(receipt)
@@ -131,7 +131,7 @@ def test_a_cancel_applies_only_to_the_attempt_that_was_running(shared: Stage) ->
 
 
 def test_a_task_that_was_asked_to_end_and_died_of_something_else_can_be_replayed(shared: Stage) -> None:
-    """The request ended with the attempt."""
+    """The request to cancel ended with the attempt."""
     receipt = tasks.answers_nonsense_when_stopped.push(shared.place)
     shared.wait_for_notes("runs")
     receipt.cancel()

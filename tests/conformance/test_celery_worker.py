@@ -1,4 +1,5 @@
-"""What only a Celery worker can do, and must not cost a task: recycled and growing pools, limits, adopted tasks."""
+"""Features that only a Celery worker has, and that must not cost a task: recycled and growing pools, limits, adopted
+tasks."""
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ def test_celery_logs_the_events_of_adopted_tasks_and_hooks_get_them_too(stage: S
 
 
 def test_an_adopted_task_that_forks_and_returns_in_both_processes(stage: Stage, producer: Any) -> None:
-    """The copy would answer for the process of the pool it was forked from, over the same pipe."""
+    """The forked copy would report for the pool process that it was forked from, over the same pipe."""
     worker = stage.start_worker()
     sent = [send(producer, "fork_by_celery", stage.place) for _ in range(3)]
     assert [stage.wait_for_end(one).result for one in sent] == [b"true"] * 3

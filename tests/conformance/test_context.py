@@ -1,4 +1,4 @@
-"""What a task may know of itself."""
+"""What a task can know about itself."""
 
 from __future__ import annotations
 

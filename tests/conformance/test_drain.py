@@ -1,4 +1,4 @@
-"""A worker that is told to stop: it finishes what it can, hands back the rest, and burns nobody's attempt."""
+"""A worker that is told to stop finishes what it can, hands back the rest, and uses up no attempt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_worker_told_to_stop_lets_running_tasks_finish_and_leaves_clean(stage:
     stage.go()
     assert worker.exit_code() == stage.engine.clean
     assert [stage.record(one).state.value for one in receipts] == ["done"] * len(receipts)
-    assert later.state() is TaskState.QUEUED  # it took nothing new
+    assert later.state() is TaskState.QUEUED  # it claimed nothing new
     assert stage.boots() == set()
     assert stage.notes("stopped") == []
 
@@ -47,7 +47,7 @@ def test_an_idle_worker_told_to_stop_leaves_at_once(stage: Stage) -> None:
 
 @pytest.mark.core
 def test_a_task_that_does_not_finish_in_time_is_handed_back_and_runs_elsewhere(stage: Stage) -> None:
-    """Without burning an attempt, whatever way it ran."""
+    """This uses up no attempt, wherever the task ran."""
     stage.needs(at_once=len(tasks.WAITS))
     worker = stage.start_worker(graceful_shutdown_timeout=0.1)
     receipts = [task.push(stage.place) for task in tasks.WAITS.values()]

@@ -22,12 +22,12 @@ def start(stage: Stage, **settings: Any) -> Worker:
 
 
 def events(stage: Stage, name: str, count: int) -> list[dict[str, Any]]:
-    """What the hooks noted, once there is as much."""
+    """Return the lines that the hooks noted, once there are `count`."""
     return [json.loads(line) for line in stage.wait_for_notes(name, count)]
 
 
 def lines(worker: Worker, text: str, count: int = 1) -> list[str]:
-    """The lines of the worker's log that contain the text, once there are as many."""
+    """Return the lines of the worker's log that contain the text, once there are `count`."""
 
     def found() -> list[str]:
         return [line for line in worker.log.read_text(errors="replace").splitlines() if text in line]

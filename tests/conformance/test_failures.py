@@ -1,4 +1,4 @@
-"""A task that fails is a dead letter with everything one needs, or is tried again as it asked."""
+"""A task that fails becomes a dead letter with all its details, or is retried according to its options."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_retry_waits_as_long_as_its_backoff_says(shared: Stage) -> None:
         waiting = shared.wait_for_state(receipt, TaskState.SCHEDULED)
         due = float(shared.command("ZSCORE", shared.key("due"), receipt.id))
         assert due - waiting.record.moved_ms == wait_ms
-        shared.command("ZADD", shared.key("due"), 1, receipt.id)  # the time passes
+        shared.command("ZADD", shared.key("due"), 1, receipt.id)  # let the time pass
         shared.wait_for_notes("runs", waiting.record.attempt + 1)
     assert shared.wait_for_death(receipt).record.attempt == 3
 
@@ -232,7 +232,8 @@ def test_the_soft_timeout_of_a_task_whose_process_still_starts_is_not_lost(stage
 
 
 def test_waiting_for_an_isolated_process_does_not_count_as_running(shared: Stage) -> None:
-    """More isolated tasks than processes: the time in line does not count towards a timeout."""
+    """There are more isolated tasks than processes: the time in which a task waits does not count towards its
+    timeout."""
     processes = shared.engine.alone
     before = tasks.wait_alone.push_many([(shared.place,)] * (processes + 1))
     shared.wait_for_notes("runs", processes)

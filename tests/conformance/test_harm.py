@@ -1,4 +1,5 @@
-"""A task's code that harms others: its neighbours and its worker go on. And steps of branches, which nobody orders."""
+"""Tasks whose code harms other tasks or their worker: both continue. And steps in branches, whose order is not
+fixed."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def test_a_task_that_cancels_all_asyncio_tasks_harms_no_other_task_and_no_worker
 @pytest.mark.core
 @pytest.mark.parametrize("job", [tasks.fork_on_the_loop, tasks.fork_in_a_thread], ids=["async", "def"])
 def test_a_task_that_forks_and_returns_in_both_processes(stage: Stage, job: Any) -> None:
-    """The copy ends: what it would tell is told by the process it was forked from."""
+    """The forked copy ends. The process that it was forked from reports the outcome."""
     worker = stage.start_worker()
     assert [job.push(stage.place).result(PATIENCE_S) for _ in range(3)] == [True] * 3
     assert len(stage.notes("forked")) == 6
@@ -39,7 +40,7 @@ def test_a_task_that_forks_and_returns_in_both_processes(stage: Stage, job: Any)
 
 
 def test_a_task_that_changes_the_folder(stage: Stage) -> None:
-    """Isolated processes start where the worker did."""
+    """Isolated processes start in the folder in which the worker was started."""
     stage.start_worker()
     receipts = [tasks.change_folder.push(stage.place) for _ in range(5)]
     assert [receipt.result(PATIENCE_S) for receipt in receipts] == [stage.place] * 5

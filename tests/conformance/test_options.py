@@ -1,4 +1,4 @@
-"""What one push says on top of its arguments."""
+"""Options of a single push."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes in comes out, through a real worker, of the same type."""
+"""Values that pass through a real worker come back equal and of the same type."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ VALUES: dict[str, Any] = {
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal, and of equal types all through."""
+    """Return whether two values are equal, and of the same types at every level."""
     if type(one) is not type(other):
         return False
     if isinstance(one, list | tuple):
@@ -134,7 +134,7 @@ def test_an_argument_over_the_limit_is_refused_and_nothing_is_written(stage: Sta
 
 
 def rewrite(stage: Stage, task_id: str, change: Callable[[bytes], bytes]) -> bytes:
-    """Change a payload behind everybody's back; the new one."""
+    """Change a stored payload directly in the store. Return the new one."""
     key = stage.key("task", task_id)
     record = stage.command("GET", key)
     *lines, payload = record.split(b"\n", 4)
@@ -166,7 +166,7 @@ def test_a_payload_that_was_tampered_with_never_runs_and_its_bytes_are_kept(shar
 
 
 def test_arguments_the_task_does_not_take_are_a_dead_letter(shared: Stage) -> None:
-    """The envelope is sound, but other code wrote it."""
+    """The envelope is valid, but other code wrote it."""
     shared.hold("held")
     receipt = tasks.point_of.with_options(queue="held").push(Point(1, datetime.now(UTC)))
     rewrite(shared, receipt.id, lambda _: seal(b'[["no point"],{}]', schema_version=1, pushed_ms=1))
@@ -175,7 +175,7 @@ def test_arguments_the_task_does_not_take_are_a_dead_letter(shared: Stage) -> No
 
 
 def test_settings_of_a_client_hold_for_its_pushes(stage: Stage) -> None:
-    small = Client(stage.settings.model_copy(update={"max_payload_bytes": 300}))
+    small = Client(stage.settings.replace(max_payload_bytes=300))
     use_client(small)
     with pytest.raises(PayloadTooLargeError, match="RELIER_MAX_PAYLOAD_BYTES"):
         tasks.echo.push("x" * 300)

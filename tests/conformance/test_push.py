@@ -1,4 +1,4 @@
-"""A push becomes a record, a run and a result."""
+"""A push becomes a record, runs, and has a result."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_task_can_wait_for_what_it_pushed(shared: Stage, task: RlTask[[int], i
 
 
 def test_many_threads_can_push_at_once(stage: Stage) -> None:
-    """From the first push on, over connections they share."""
+    """They share connections, from the first push on."""
     with ThreadPoolExecutor(16) as pool:
         receipts = [*pool.map(lambda number: tasks.add.push(number), range(200))]
     assert len({receipt.id for receipt in receipts}) == 200
@@ -151,7 +151,7 @@ def test_many_threads_can_push_at_once(stage: Stage) -> None:
 
 
 def test_apush_works_in_one_loop_after_another(shared: Stage) -> None:
-    """As where a sync framework calls asyncio.run in each request."""
+    """As in a sync framework that calls asyncio.run in each request."""
 
     async def call(number: int) -> int:
         return await (await tasks.aadd.apush(number)).result(timeout=PATIENCE_S)
@@ -206,7 +206,7 @@ def test_the_receipt_of_an_fsync_push_has_its_durability(shared: Stage) -> None:
 
 
 def test_an_idle_worker_starts_a_task_at_once(shared: Stage) -> None:
-    """Not at its next poll: the bell wakes it."""
+    """The bell wakes the worker, so it does not wait for its next poll."""
     begun = []
     for _ in range(5):
         pushed = time.time()

@@ -1,4 +1,4 @@
-"""A task for other code than a worker's goes back to where that code finds it."""
+"""A task that this worker's code cannot run returns to its queue, where a worker with other code finds it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.conformance.stage import PATIENCE_S, Receipt, Stage
 
 
 def wait_until_put_back(stage: Stage, receipt: Receipt, why: str = "UnknownTaskError") -> None:
-    """Not lost, no attempt burnt, and it says why."""
+    """Wait until the task is put back: not lost, no attempt used up, and with a reason."""
     task = stage.wait_for_state(receipt, TaskState.SCHEDULED)
     assert task.record.attempt == 0
     (entry,) = task.history

@@ -1,4 +1,5 @@
-"""A Celery worker on RabbitMQ. The broker carries Celery's own traffic only: what is ours must not care how it does."""
+"""A Celery worker on RabbitMQ. The broker carries only Celery's own messages, so its state must not affect our
+tasks."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def engine(rabbit: Rabbit) -> Engine:
 
 @pytest.fixture
 def producer(stage: Stage, rabbit: Rabbit) -> Iterator[Any]:
-    """A process that sends by Celery: an app of its own, without the tasks' code."""
+    """Return a process that sends tasks with Celery, from an app without the tasks' code."""
     app = celery.Celery("producer", broker=rabbit.url, set_as_current=False)
     install(app, adopt=["conformance.*"], settings=stage.settings)
     use_client(stage.client)
@@ -48,7 +49,7 @@ def receipt_of(sent: Any) -> SyncTaskReceipt[Any]:
 
 
 def both_wait(stage: Stage, producer: Any) -> list[SyncTaskReceipt[Any]]:
-    """One of ours and an adopted one."""
+    """Push an `@rl_task` and an adopted task, and let both wait."""
     sent = producer.send_task("conformance.wait_by_celery", (stage.place,), queue="default")
     return [tasks.wait.push(stage.place), receipt_of(sent)]
 

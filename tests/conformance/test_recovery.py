@@ -1,4 +1,4 @@
-"""Workers that die, freeze, or lose their store; and the tasks that were on them."""
+"""Workers that die, freeze or lose their store, and the tasks that they ran."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_tasks_of_a_killed_worker_run_again_on_another(stage: Stage) -> None
 
 
 def test_a_task_that_may_not_be_retried_when_lost_is_a_dead_letter(stage: Stage) -> None:
-    """on_lost = bury has an end, on_lost = hold waits for a person for ever."""
+    """With on_lost="bury" the task ends; with on_lost="hold" it waits until a person replays it."""
     stage.needs(at_once=2)
     victim = stage.start_worker(heartbeat_ttl=SHORT)
     buried, held = tasks.wait_or_be_buried.push(stage.place), tasks.wait_or_be_held.push(stage.place)
@@ -120,7 +120,7 @@ def test_a_worker_declared_lost_continues_under_a_new_worker_id(stage: Stage) ->
     stage.sweep_until(lambda: {one.state() for one in receipts} == {TaskState.QUEUED}, "its tasks are returned")
     worker.thaw()
     runs = stage.wait_for_notes("runs", 4)
-    assert len(stage.wait_for_notes("stopped", 2)) == 2  # the lost attempts are cancelled, not only told
+    assert len(stage.wait_for_notes("stopped", 2)) == 2  # the lost attempts are cancelled, not just refused
     stage.go()
     assert [one.result(PATIENCE_S) for one in receipts] == ["attempt 2"] * 2
     assert old not in stage.boots()
@@ -131,9 +131,9 @@ def test_a_worker_declared_lost_continues_under_a_new_worker_id(stage: Stage) ->
 
 @pytest.fixture
 def own_store(engine: Engine, stage: Stage, boot: Boot) -> Iterator[tuple[Stage, Server]]:
-    """A stage on a server that may be killed and frozen."""
+    """A stage on its own server, which the test may kill and freeze."""
     server = boot()
-    own = Stage(engine, stage.settings.model_copy(update={"redis_url": server.url}), stage.folder)
+    own = Stage(engine, stage.settings.replace(redis_url=server.url), stage.folder)
     use_client(own.client)
     yield own, server
     stage.workers += own.workers  # for the report, and the end
@@ -161,7 +161,7 @@ def test_everything_ends_though_the_store_is_killed_in_the_middle(own_store: tup
 
 
 def test_a_store_that_does_not_answer_makes_a_worker_suspect_and_not_lost(own_store: tuple[Stage, Server]) -> None:
-    """Its task is warned by ctx.guard(), runs on, and commits when the store is back."""
+    """ctx.guard() warns the task. The task continues, and commits when the store is back."""
     stage, server = own_store
     stage.needs(at_once=2)
     stage.start_worker(heartbeat_ttl=SHORT)
@@ -178,7 +178,7 @@ def test_a_store_that_does_not_answer_makes_a_worker_suspect_and_not_lost(own_st
 @pytest.mark.slow
 @pytest.mark.core
 def test_a_store_that_flaps_makes_no_worker_lost(own_store: tuple[Stage, Server]) -> None:
-    """Down and up again, a quarter of a lease each; another worker sweeps."""
+    """The store goes down and up again, for a quarter of a lease each time, while another worker sweeps."""
     stage, server = own_store
     stage.needs(at_once=len(tasks.WAITS))
     stage.start_worker()
@@ -202,7 +202,7 @@ def test_a_store_that_flaps_makes_no_worker_lost(own_store: tuple[Stage, Server]
 def test_leaving_takes_ten_seconds_after_the_grace_though_the_store_is_frozen(
     own_store: tuple[Stage, Server], server: Server
 ) -> None:
-    """The broker, where there is one, is another server: what it does to Celery is not ours."""
+    """The broker, if there is one, is on another server: its effects on Celery are not tested here."""
     stage, frozen = own_store
     broker = {"CONFORMANCE_BROKER": f"redis://127.0.0.1:{server.port}/15"}
     worker = stage.start_worker(env=broker, graceful_shutdown_timeout=1)

@@ -1,4 +1,4 @@
-"""What a receipt knows, now and from its id alone."""
+"""What a receipt knows, right after the push and from its id alone."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def test_a_receipt_of_an_unknown_task_raises(stage: Stage) -> None:
 
 @pytest.mark.anyio
 async def test_a_result_can_be_awaited_before_its_task_is_in_the_ledger(shared: Stage) -> None:
-    """As that of a task on its way out of an outbox."""
+    """As for a task that is still in an outbox."""
     task_id = f"{shared.settings.namespace}-comes-later"
     result = asyncio.create_task(tasks.aadd.receipt(task_id).result(timeout=PATIENCE_S))
     blocking = asyncio.create_task(asyncio.to_thread(tasks.aadd.sync_receipt(task_id).result, PATIENCE_S))
-    await tasks.aadd.receipt(task_id).state()  # they have looked
+    await tasks.aadd.receipt(task_id).state()  # both have polled
     await tasks.aadd.with_options(task_id=task_id).apush(2, 3)
     assert (await result, await blocking) == (5, 5)
 
@@ -79,7 +79,9 @@ def test_a_task_past_its_retention_is_reported_as_expired(shared: Stage) -> None
     wait_until(gone, PATIENCE_S, "the record is removed")
     with pytest.raises(TaskNotFoundError):
         receipt.result()
-    assert tasks.forgotten.sync_receipt(receipt.id).state() is TaskState.NOT_FOUND  # only the pusher knows that it was
+    assert (
+        tasks.forgotten.sync_receipt(receipt.id).state() is TaskState.NOT_FOUND
+    )  # only the pusher knows that it existed
 
 
 def test_receipts_are_rebuilt_from_ids(shared: Stage) -> None:

@@ -1,4 +1,5 @@
-"""The outbox of a Django project, on each database: what `atomic` commits is sent, what it rolls back never was."""
+"""The outbox of a Django project, on each database: tasks pushed in an `atomic` block are sent if and only if it
+commits."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import os
 import re
 import signal
 import socket
+import sys
 import threading
 import uuid
 from collections.abc import Iterator
@@ -50,7 +52,7 @@ from tests.support.outbox_shop import Scripted, failing, receipt, unique
 
 @pytest.fixture
 def project(database: Database, client: Client) -> Iterator[DjangoShop]:
-    """Two databases of one kind, without tables."""
+    """A project with two databases of the same kind, without tables."""
     second = database.server.fresh()
     with DjangoShop(client, default=database.url, second=second.url) as made:
         yield made
@@ -160,7 +162,7 @@ def test_times_are_the_databases(shop: DjangoShop) -> None:
 
 
 def test_async_code_writes_on_the_connection_of_the_surrounding_transaction(shop: DjangoShop) -> None:
-    """As in an async view that Django's handler runs under ATOMIC_REQUESTS, and in a task of asyncio's own."""
+    """As in an async view that Django runs under ATOMIC_REQUESTS, and in an asyncio task that the view starts."""
     made: list[str] = []
 
     async def view(order: int) -> None:
@@ -198,7 +200,7 @@ def test_strict_refuses_what_would_commit_by_itself(shop: DjangoShop) -> None:
 
 
 def test_strict_refuses_a_push_after_sqlite_has_ended_the_transaction(sqlite: Database, client: Client) -> None:
-    """Each statement commits by itself from then on, and the end of `atomic` cannot undo it."""
+    """From then on, each statement commits on its own, and the end of `atomic` cannot undo it."""
     with DjangoShop(client, default=sqlite.url) as shop:
         shop.make_tables()
         Order.objects.create(id=0)
@@ -229,13 +231,13 @@ def test_an_invalid_database_is_refused(shop: DjangoShop) -> None:
         with pytest.raises(ConfigurationError, match="alias of a Django database"):
             receipt.push_in(Order(id=1), 1)
         other = connections["default"].copy()
-        with pytest.raises(ConfigurationError, match="another thread's"):
+        with pytest.raises(ConfigurationError, match="belongs to another thread"):
             receipt.push_in(other, 1)
     assert shop.ids() == []
 
 
 def test_a_commit_rings_once(shop: DjangoShop) -> None:
-    """However many rows, and also if the savepoint with the first of them is rolled back."""
+    """This does not depend on the number of rows, nor on whether the savepoint with the first row is rolled back."""
 
     def planned() -> int:
         return len(connection.run_on_commit)
@@ -259,7 +261,7 @@ def test_a_commit_rings_once(shop: DjangoShop) -> None:
 
 @override_settings(RELIER_OUTBOX_WAKE=True)
 def test_a_doorbell_ring_that_fails_does_not_affect_the_commit(shop: DjangoShop, client: Client) -> None:
-    use_client(Client(client.settings.model_copy(update={"redis_url": "redis://127.0.0.1:1/0", "redis_deadline": 0.1})))
+    use_client(Client(client.settings.replace(redis_url="redis://127.0.0.1:1/0", redis_deadline=0.1)))
     place(1)
     use_client(client)
     place(2)
@@ -341,7 +343,7 @@ def test_a_relay_survives_a_lost_connection(shop: DjangoShop, database: Database
 
 
 def test_a_connection_is_kept_between_polls(shop: DjangoShop) -> None:
-    """CONN_MAX_AGE is 0 by default, and made for requests."""
+    """CONN_MAX_AGE is 0 by default, which is meant for requests."""
     database, seen = DjangoDatabase(), set()
     for _ in range(3):
         with database.begin() as tx:
@@ -363,7 +365,7 @@ def test_on_mysql_a_relay_reads_what_is_committed(mariadb: Database, client: Cli
 
 
 def test_on_postgresql_a_relay_has_an_isolation_level_of_its_own(postgres: Database, client: Client) -> None:
-    """Also where the server has another for those who set none."""
+    """This holds even if the server has another default level."""
     postgres.server.execute(f"ALTER DATABASE {postgres.name} SET default_transaction_isolation = 'serializable'")
     with DjangoShop(client, default=postgres.url) as shop:
         shop.make_tables()
@@ -377,7 +379,7 @@ def test_statements_are_translated() -> None:
 
 @pytest.mark.parametrize("command", ["relier_relay", "celery_outbox_relay"])
 def test_the_command_sends_until_it_is_told_to_stop(shop: DjangoShop, command: str, tmp_path) -> None:
-    """A signal comes once the task is there: the relay closes its row, and leaves."""
+    """The signal arrives once the task exists. The relay closes the row, and ends."""
     one = place(1)
     alive, said = tmp_path / "alive", io.StringIO()
 
@@ -486,7 +488,7 @@ def test_the_migrations_match_the_models(shop: DjangoShop) -> None:
 
 
 def test_the_tables_are_those_of_sqlalchemy(shop: DjangoShop, database: Database) -> None:
-    """A relay of either reads what the other has written."""
+    """A relay of either kind can read rows that the other kind has written."""
     metadata, engine = MetaData(), create_engine(database.url)
     theirs = SqlAlchemyOutbox(metadata, wake=False)
     try:
@@ -513,7 +515,7 @@ def test_an_inbox_mark_is_there_once(shop: DjangoShop) -> None:
 
 
 def once(alias: str | None, order: int) -> dict[str, int]:
-    """What a task does that pays an order."""
+    """The body of a task that pays an order."""
     marked = ExactlyOnce(
         alias, f"pay {order}", 0, lambda value: json.dumps(value).encode(), lambda raw: json.loads(raw)
     )
@@ -554,6 +556,11 @@ def test_missing_tables_are_a_warning_until_migrations_have_run(project: DjangoS
     assert "'default': relier_outbox: it does not exist; relier_inbox" in found("default")["relier.W002"]
     project.make_tables()
     assert found("default", "second") == {}
+
+
+def test_migrate_does_not_ask_for_itself(project: DjangoShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["manage.py", "migrate"])
+    assert found("default") == {}
 
 
 def test_tables_that_do_not_fit_are_explained(shop: DjangoShop) -> None:
@@ -604,13 +611,13 @@ LIST = "/admin/relier/outboxrow/"
 
 
 def hide(task_name: str, value: object) -> object:
-    """The hook of the tests: numbers may be seen."""
+    """The redaction hook of these tests. It shows only numbers."""
     return json.loads(re.sub(r"secret", "•••", json.dumps(value)))
 
 
 @pytest.fixture
 def office(project: DjangoShop) -> Browser:
-    """Somebody who may do everything, at a desk."""
+    """A logged-in user with all permissions."""
     call_command("migrate", database="default", verbosity=0)
     call_command("migrate", "relier", database="second", verbosity=0)
     return somebody("boss", is_superuser=True)
@@ -669,7 +676,7 @@ def test_a_row_is_shown_redacted(project: DjangoShop, office: Browser, client: C
     assert "ValueError: no <secret>" in told
     assert "<secret>" not in page.content.decode()
     assert 'name="_save"' not in told
-    use_client(Client(client.settings.model_copy(update={"redact": "tests.django.test_django:hide"})))
+    use_client(Client(client.settings.replace(redact="tests.django.test_django:hide")))
     told = html.unescape(office.get(f"{LIST}{row.id}/change/").content.decode())
     assert "secret" not in told
     assert '"<•••>"' in told
@@ -715,7 +722,7 @@ def test_rows_cannot_be_edited_and_replay_needs_a_permission(project: DjangoShop
 
 
 def test_many_large_rows_at_once(shop: DjangoShop) -> None:
-    """MySQL takes statements of 64 MiB, MariaDB of 16 MiB."""
+    """MySQL accepts statements of up to 64 MiB, MariaDB of up to 16 MiB."""
     rows = [NewRow(f"{number:032x}", "ledger", "n", "q", "", b"x" * 1_000_000) for number in range(40)]
     with transaction.atomic():
         outbox.write(None, rows)

@@ -1,4 +1,4 @@
-"""Tasks and dead letters in the admin: read from the ledger, replayed and discarded after a confirmation."""
+"""Tasks and dead letters in the admin: read from the ledger, and replayed or discarded after a confirmation."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_permissions_are_those_of_the_admin(
 
 
 def test_an_unreachable_ledger_is_reported_on_the_page(shop: DjangoShop, boss: Browser) -> None:
-    away = shop.client.settings.model_copy(update={"redis_url": "redis://127.0.0.1:1", "redis_deadline": 0.2})
+    away = shop.client.settings.replace(redis_url="redis://127.0.0.1:1", redis_deadline=0.2)
     use_client(Client(away))
     assert "The ledger cannot be read" in text(boss, TASKS)
 

@@ -1,4 +1,4 @@
-"""`manage.py relier_relay --no-ledger`: rows go to Celery's broker, and no store is asked or started."""
+"""`manage.py relier_relay --no-ledger`: rows go to Celery's broker, and no store is used or started."""
 
 from __future__ import annotations
 

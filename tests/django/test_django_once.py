@@ -1,4 +1,4 @@
-"""`ctx.exactly_once` in Django: no attempt is done without its effect, and no two tasks share a mark."""
+"""`ctx.exactly_once` in Django: no attempt succeeds without its effect, and no two tasks share a mark."""
 
 from __future__ import annotations
 

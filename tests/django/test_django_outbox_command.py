@@ -75,7 +75,7 @@ def test_marks_are_forgotten(shop: DjangoShop) -> None:
     with connections["default"].cursor() as cursor:
         cursor.execute("INSERT INTO relier_inbox (task_id, revision, created_at) VALUES ('a', 1, 0)")
     assert document("forget", "--older-than", "90d") == {"removed": 1}
-    with pytest.raises(CommandError, match="an age is a number and a unit"):
+    with pytest.raises(CommandError, match="an age must be a number and a unit"):
         run("forget", "--older-than", "week")
 
 

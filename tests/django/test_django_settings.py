@@ -1,4 +1,4 @@
-"""settings.RELIER: used in Django's processes, weaker than the environment, and checked."""
+"""settings.RELIER: Django's processes use it, the environment overrides it, and it is checked."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ def test_code_wins_over_both() -> None:
         ({"RELIER_NAMESPACE": "a"}, "did you mean 'NAMESPACE'?"),
         ({"BROKER": "a"}, "see docs/reference/settings.md for the names"),
         ({"NAMESPACE": "a", "namespace": "b"}, "has the setting 'NAMESPACE' twice; remove one"),
-        ({"CONCURRENCY": "many"}, "settings.RELIER['CONCURRENCY']: Input should be a valid integer"),
+        (
+            {"CONCURRENCY": "many"},
+            "settings.RELIER['CONCURRENCY']: must be a whole number, at least 1 and at most 100,000",
+        ),
         ("redis://db:1", "settings.RELIER must be a dict such as {'REDIS_URL': …}, not 'redis://db:1'"),
     ],
 )
@@ -66,5 +69,7 @@ def test_a_wrong_variable_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("RELIER_CONCURRENCY", "many")
     with override_settings(RELIER={"CONCURRENCY": 7}):
         assert name_of_setting("concurrency") == "RELIER_CONCURRENCY"
-        with pytest.raises(ConfigurationError, match="RELIER_CONCURRENCY: Input should be a valid integer"):
+        with pytest.raises(
+            ConfigurationError, match="RELIER_CONCURRENCY: must be a whole number, at least 1 and at most 100,000"
+        ):
             get_settings()

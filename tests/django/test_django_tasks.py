@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -254,6 +257,12 @@ say(model=model, found=found)
     assert "is now, on_commit, outbox, not 'soon'" in said["found"]["TRANSACTION"][0]
 
 
+def test_a_worker_warns_about_queues_of_tasks_that_nobody_serves(project: DjangoProject) -> None:
+    project.start("relier_worker")
+    project.wait_for("neither this worker nor any other live worker serves queue 'mail'")
+    assert "start this worker with `--queues default,mail`" in project.log
+
+
 def test_a_worker_that_is_stopped_leaves_no_task_unfinished(project: DjangoProject) -> None:
     worker = project.start("relier_worker")
     said_by(project, "say(**shown(wait(tasks.add.enqueue(1, 2))))")
@@ -276,3 +285,51 @@ say(ready=ready, **shown(result))
 """,
     )
     assert (said["ready"], said["status"], said["value"], said["args"]) == ("READY", "SUCCESSFUL", 3, [1])
+
+
+KIT = """
+from django.test import TestCase
+from orders.tasks import about, add, fail_once, mail
+from relier.testing import open_outbox, recorded, run_pending, store
+
+class Kit(TestCase):
+    def test_pushes_are_compared_with_the_arguments_of_the_function(self):
+        with recorded() as pushed:
+            add.enqueue(1, b=2)
+            about.enqueue("word")
+            mail.using(queue_name="mail").enqueue("ann")
+        (call,) = pushed.assert_pushed(add, 1, 2)
+        self.assertEqual((call.args, call.kwargs), ((1,), {"b": 2}))
+        pushed.assert_pushed(about, word="word")
+        pushed.assert_pushed(mail, "ann", queue="mail")
+        pushed.assert_not_pushed(fail_once)
+        with self.assertRaisesRegex(AssertionError, r"orders.tasks.add\\(1, b=2\\) to queue default"):
+            pushed.assert_pushed(add, 1, 3)
+
+    def test_rows_are_read_and_run_as_calls_of_the_function(self):
+        with open_outbox() as rows:
+            fail_once.enqueue("ann")  # its backend says TRANSACTION: outbox
+            (call,) = rows.assert_sent(fail_once, "ann")
+            self.assertEqual((call.args, call.kwargs), (("ann",), {}))
+            (call,) = rows.drain()
+            with self.assertRaisesRegex(ValueError, "once"):
+                call.run()
+
+    def test_attempts_show_the_call_and_the_value(self):
+        with store():
+            add.enqueue(1, b=2)
+            mail.enqueue("bob")
+            ran = run_pending()
+        self.assertEqual([(one.args, one.kwargs, one.result) for one in ran],
+                         [((1,), {"b": 2}, 3), (("bob",), {}, {"to": "bob"})])
+"""
+
+
+def test_the_testing_kit_shows_tasks_as_they_were_written(project: DjangoProject) -> None:
+    (project.site / "orders" / "tests.py").write_text(KIT)
+    (project.site / "orders" / "__init__.py").touch()
+    command = [sys.executable, "-W", "error", "manage.py", "test", "orders"]
+    run = partial(subprocess.run, capture_output=True, text=True, timeout=90)
+    done = run(command, cwd=project.site, env=project.environment)
+    assert "Ran 3 tests" in done.stderr, done.stderr
+    assert done.returncode == 0, done.stderr

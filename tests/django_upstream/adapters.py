@@ -1,4 +1,4 @@
-"""Backends that look to the upstream tests like Django's own: `dummy` only enqueues, `immediate` waits for the end."""
+"""Backends that look like Django's own to the upstream tests: `dummy` only enqueues, `immediate` waits for the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.worker_thread import PATIENCE_S, WorkerThread
 
 
 class DummyBackend(RelierBackend):
-    """Enqueues. `results` is what Django's dummy backend has: what was enqueued so far."""
+    """Only enqueue. `results`, as in Django's dummy backend: the tasks enqueued so far."""
 
     results: list[Any] = []  # noqa: RUF012 - one list, as the tests expect
 
@@ -35,7 +35,7 @@ class DummyBackend(RelierBackend):
 
 
 class ImmediateBackend(RelierBackend):
-    """Enqueues, and returns once a worker in this process has run the task."""
+    """Enqueue, and return once a worker in this process has run the task."""
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         with_worker()
@@ -56,7 +56,7 @@ def finished(result: Any) -> Any:
 
 
 def with_worker() -> None:
-    """Start a worker on the namespace of this process, unless it has one."""
+    """Start a worker on the namespace of this process, unless it already has one."""
     settings = default_client().settings
     if settings.namespace not in _workers:
         _workers[settings.namespace] = WorkerThread(settings).start()

@@ -49,7 +49,7 @@ def with_our_backends(text: str) -> str:
 
 
 def package_of(folder: Path) -> str:
-    """Return the package the copied tests are in. `tests` is ours, so django-tasks' own gets another name."""
+    """Return the package that the copied tests are in. `tests` is ours, so that of django-tasks gets another name."""
     return "upstream" if folder.name == "tests" else folder.name
 
 
@@ -77,7 +77,7 @@ def run(folder: Path, package: str, words: list[str]) -> int:
 
 
 def short_name(test: unittest.TestCase) -> str:
-    """Return `Class.test`, also of a subtest."""
+    """Return `Class.test`, also for a subtest."""
     words = test.id().split()[0].split(".")
     return ".".join(words[-2:])
 

@@ -1,4 +1,4 @@
-"""Fleets on the session's server: `fleet` with the lease of a test's choice, audited at the end."""
+"""Fleets on the session's server: `fleet` with the lease that a test chooses, audited at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NewFleet = Callable[..., Fleet]
 
 @pytest.fixture
 def fleets(server: Server, namespace: str, tmp_path: Path) -> Iterator[NewFleet]:
-    """fleets(lease=60, server=…): workers on that lease and server."""
+    """Start fleets: fleets(lease=60, server=…) gives workers with that lease, on that server."""
     made: list[Fleet] = []
 
     def new_fleet(lease: float = 1.0, on: Server | None = None) -> Fleet:
@@ -35,11 +35,11 @@ def fleets(server: Server, namespace: str, tmp_path: Path) -> Iterator[NewFleet]
 
 @pytest.fixture
 def patient(fleets: NewFleet) -> Fleet:
-    """A lease of a minute: what comes back sooner did not wait for it."""
+    """A fleet with a lease of a minute: a task that comes back sooner did not wait for the lease."""
     return fleets(60)
 
 
 @pytest.fixture
 def fleet(fleets: NewFleet) -> Fleet:
-    """A lease of a second."""
+    """A fleet with a lease of a second."""
     return fleets(1)

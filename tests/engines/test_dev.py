@@ -1,4 +1,4 @@
-"""`rl dev`: an embedded store and a worker that starts over when the code changes."""
+"""`rl dev`: an embedded store, and a worker that restarts when the code changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def answer():
 
 @rl_task(name="dev_tasks.answer")
 def answer() -> int:
-    """What the producer knows of it."""
+    """Stand for the task in the producer, which does not have its code."""
     raise NotImplementedError
 
 
@@ -32,14 +32,14 @@ def test_the_worker_restarts_when_a_file_changes(patient: Fleet, tmp_path: Path)
     member.wait_said(" started: queues=")
     assert answer.push().result(20) == 1
     code.write_text(TASK.format(value=22))
-    member.wait_said("code changed: the worker starts again")
+    member.wait_said("code changed: restarting the worker")
     member.wait_said(" started: queues=", 2)
     assert answer.push().result(20) == 22
     assert member.terminate(10) == 0
 
 
 def test_the_worker_uses_and_logs_the_store_and_namespace_given_to_rl(patient: Fleet, tmp_path: Path) -> None:
-    """Options before the command hold for the worker it starts. A password is not shown."""
+    """Options before the command apply to the worker that it starts. Passwords are hidden."""
     code = tmp_path / "code" / "dev_tasks.py"
     code.parent.mkdir()
     code.write_text(TASK.format(value=1))
@@ -64,9 +64,9 @@ def test_the_worker_waits_for_a_change_after_a_failed_import(patient: Fleet, tmp
     code.parent.mkdir()
     code.write_text(before)
     member = patient.start("dev", "dev_tasks", cwd=code.parent)
-    waits = "the worker cannot start with this code; correct it: saving the file starts the worker again"
+    waits = "the worker cannot start with this code; correct it; saving the file restarts the worker"
     member.wait_said(waits)
-    patient.let_pass(1)  # for what must not happen: another start of the same code
+    patient.let_pass(1)  # to check that the same code is not started again
     assert len(member.started()) == 1
     code.write_text("this is (no Python either")
     assert "SyntaxError" in member.wait_said(waits, 2)

@@ -1,4 +1,4 @@
-"""SIGTERM: stop claiming, let tasks finish, hand back the rest without burning an attempt; whatever the moment."""
+"""SIGTERM at any moment: stop claiming, let tasks finish, and hand back the rest without using up an attempt."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ TROUBLE = ("tests.support.jobs.common", "tests.support.jobs.trouble")
 
 @pytest.mark.slow
 def test_sigterm_at_20_random_moments(patient: Fleet) -> None:
-    """Under load, with a lease of a minute: what is not handed back at once would be missing at the end. A task that
-    was handed back runs again as the attempt it was."""
+    """This happens under load, with a lease of a minute: a task that is not handed back at once would be missing at the
+    end. A task that was handed back runs again with the same attempt number."""
     ids: list[str] = []
     dice = random.Random(3)
     for _ in range(20):
@@ -70,7 +70,7 @@ def test_tasks_that_do_not_finish_in_time_are_handed_back(patient: Fleet) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("frozen", [True, False], ids=["frozen", "gone"])
 def test_a_worker_stops_in_time_while_the_store_does_not_answer(boot: Boot, fleets: NewFleet, frozen: bool) -> None:
-    """A worker that cannot tell anyone leaves nevertheless, within its time and a few seconds."""
+    """The worker cannot report anything, but still ends within the grace period and a few seconds."""
     server = boot()
     fleet = fleets(2, on=server)
     member = fleet.worker(RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="1")
@@ -91,7 +91,7 @@ def test_a_worker_stops_in_time_while_the_store_does_not_answer(boot: Boot, flee
 def test_leaving_has_ten_seconds_after_the_grace_whatever_the_store_does(
     boot: Boot, fleets: NewFleet, arguments: tuple[str, ...]
 ) -> None:
-    """A claim, a result that is to be told, a lock and a task that does not finish meet a frozen store."""
+    """A claim, an unconfirmed result, a lock and a task that does not finish all meet a frozen store."""
     server = boot()
     fleet = fleets(5, on=server)
     member = fleet.worker(*arguments, modules=TROUBLE, RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="4")
@@ -123,7 +123,7 @@ def test_an_idle_worker_stops_in_time_while_the_store_is_frozen(boot: Boot, flee
 
 
 def test_a_lost_attempt_is_interrupted_once_and_may_clean_up(fleet: Fleet) -> None:
-    """A person cancels: the task is stopped once, not at every beat, so that what it does to clean up is finished."""
+    """A cancelled task is interrupted once, not at every heartbeat, so that it can finish its cleanup."""
     fleet.worker(modules=TROUBLE)
     receipt = trouble.clean_up.push()
     fleet.wait_diary("begin", 1)
@@ -135,7 +135,8 @@ def test_a_lost_attempt_is_interrupted_once_and_may_clean_up(fleet: Fleet) -> No
 
 @pytest.mark.slow
 def test_a_task_that_is_buried_meanwhile_is_not_waited_for(patient: Fleet) -> None:
-    """It swallows its hard timeout of 0.5 s. Ten seconds later it is buried, and nothing is left to wait for."""
+    """The task ignores its hard timeout of 0.5 s. Ten seconds later it is buried, and there is nothing left to wait
+    for."""
     member = patient.worker(modules=TROUBLE)
     task_id = trouble.swallow.push().id
     patient.wait_diary("begin", 1)
@@ -146,7 +147,7 @@ def test_a_task_that_is_buried_meanwhile_is_not_waited_for(patient: Fleet) -> No
 
 
 def test_an_attempt_handed_back_while_it_runs_is_notified(patient: Fleet) -> None:
-    """A thread in a call that nothing interrupts: the task runs elsewhere now, and guard() must know."""
+    """Its thread is in a call that cannot be interrupted. The task runs elsewhere by then, so guard() must raise."""
     member = patient.worker(modules=TROUBLE, RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="0.1")
     task_id = trouble.deaf.push().id
     patient.wait_diary("begin", 1)
@@ -157,7 +158,7 @@ def test_an_attempt_handed_back_while_it_runs_is_notified(patient: Fleet) -> Non
 
 @pytest.mark.parametrize("arguments", [(), ("--processes", "1")], ids=["alone", "supervised"])
 def test_a_blocked_loop_does_not_hold_up_the_exit(patient: Fleet, arguments: tuple[str, ...]) -> None:
-    """It hears no signal. The task that blocks it and the one beside it are handed back all the same."""
+    """The loop cannot handle the signal. The task that blocks it and the other task are still handed back."""
     member = patient.worker(*arguments, RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="1")
     ids = [jobs.hold.push("go").id, jobs.block.push("go").id]
     patient.wait_diary("begin", 2)
@@ -176,7 +177,7 @@ def test_a_second_sigint_reaches_a_blocked_loop(patient: Fleet) -> None:
     task_id = jobs.block.push("go").id
     patient.wait_diary("begin", 1)
     member.signal(signal.SIGINT)
-    patient.let_pass(0.5)  # else the two may be one
+    patient.let_pass(0.5)  # otherwise two signals may count as one
     member.signal(signal.SIGINT)
     assert member.wait(25) == 3
     assert patient.get(task_id).record.state is State.QUEUED
@@ -184,7 +185,7 @@ def test_a_second_sigint_reaches_a_blocked_loop(patient: Fleet) -> None:
 
 @pytest.mark.slow
 def test_a_child_that_ignores_signals_is_killed_and_its_tasks_are_returned(patient: Fleet) -> None:
-    """Its GIL is held: not even its heart can see that it is time to leave."""
+    """A task holds the child's GIL, so not even its heartbeat thread notices that it must end."""
     member = patient.worker("--processes", "1", modules=TROUBLE, RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="0.1")
     task_id = trouble.hold_gil_idle.push(120).id
     patient.wait_diary("begin", 1)

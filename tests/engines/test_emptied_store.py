@@ -1,4 +1,4 @@
-"""The store is emptied under running workers: they say so once, and go on."""
+"""The store is emptied while workers run: they log it once, and continue."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_workers_log_once_that_the_store_was_emptied_and_continue(boot: Boot, fl
 
 
 def test_late_results_are_refused_with_one_log_line(boot: Boot, fleets: NewFleet) -> None:
-    """With a lease of a minute the worker notices late: its tasks end before."""
+    """The lease is a minute, so the worker notices only after its tasks have ended."""
     server = boot()
     fleet = fleets(60, on=server)
     member = fleet.worker()

@@ -26,10 +26,10 @@ TOUCHY = {"RELIER_REDIS_RETRIES": "1", "RELIER_REDIS_BREAKER_FAILURES": "2", "RE
 
 
 def flap(fleet: Fleet, server: Server, times: int) -> None:
-    """Kill the server and start it again, `times` times; it forgets its connections and scripts, but no data.
+    """Kill the server and start it again, `times` times. It loses its connections and scripts, but no data.
 
-    Each time it is down when a heartbeat is due at the regular pace: the first is due a quarter of a lease after one
-    that was seen here.
+    Each time it is down when a regular heartbeat is due: the first time, a quarter of a lease after an observed
+    heartbeat.
     """
     seen = beats(fleet)
     wait_until(lambda: beats(fleet) != seen)
@@ -66,7 +66,7 @@ def test_workers_keep_their_leases_and_their_tasks(boot: Boot, fleets: NewFleet)
 
 
 def test_a_supervisor_keeps_the_lease_of_a_child_that_computes(boot: Boot, fleets: NewFleet) -> None:
-    """The child's own heart cannot run: its GIL is held for longer than three leases."""
+    """The child's own heartbeat thread cannot run: a task holds the GIL for longer than three leases."""
     server = boot()
     fleet = fleets(LEASE_S, on=server)
     fleet.worker("--processes", "1", "--queues", "default", modules=TROUBLE, **TOUCHY)
@@ -80,7 +80,7 @@ def test_a_supervisor_keeps_the_lease_of_a_child_that_computes(boot: Boot, fleet
 
 
 def test_a_worker_registers_although_its_first_calls_are_lost(server: Server, settings: Settings) -> None:
-    """A heartbeat waits briefly for its answer. Registering is tried for as long as any call."""
+    """A heartbeat waits only briefly for its answer. Registering is retried for as long as any call."""
     client = Client(settings)
     client.open()
     with Proxy(server.port) as proxy:
@@ -94,11 +94,11 @@ def test_a_worker_registers_although_its_first_calls_are_lost(server: Server, se
             return "silent" if len(asked) < 4 else None
 
         proxy.disturb = disturb
-        reached = settings.model_copy(update={"redis_url": proxy.url, "heartbeat_ttl": 1.0, "redis_retries": 0})
+        reached = settings.replace(redis_url=proxy.url, heartbeat_ttl=1.0, redis_retries=0)
         liveness = Liveness()
         heart = HeartbeatThread(reached, client.scripts, liveness, "{}", lambda _: None, lambda: None)
         heart.join_namespace()
-        assert liveness.worker_id in {worker.worker_id for worker in client.run(client.ledger.stats()).workers}
+        assert liveness.worker_id in {worker.node_id for worker in client.run(client.ledger.stats()).workers}
         heart.end()
         heart.join(10)
     client.close()

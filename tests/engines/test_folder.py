@@ -1,5 +1,5 @@
-"""A task that changes the folder and environment of its process: what starts or opens later does so where the worker
-did."""
+"""A task changes the folder and environment of its process: processes and files that are opened later still use those
+of the worker's start."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.jobs import harm
 
 @pytest.fixture
 def files(patient: Fleet) -> tuple[str, ...]:
-    """Modules named as files of the folder a worker is started in."""
+    """Modules that are named as files in the folder in which a worker is started."""
     for folder in ("tests", "tests/support", "tests/support/jobs"):
         (patient.folder / folder).mkdir()
         shutil.copy(ROOT / folder / "__init__.py", patient.folder / folder)
@@ -59,7 +59,7 @@ def test_a_worker_whose_folder_was_removed_restarts_elsewhere(patient: Fleet, tm
     member.wait_said(" started: queues=")
     (tmp_path / "gone").rmdir()
     assert harm.change_folder.push(str(tmp_path)).result(10) == str(tmp_path)
-    member.wait_said("the worker cannot start again in its original folder")
+    member.wait_said("the worker cannot restart in its original folder")
     member.wait_said(" started: queues=", 2)
 
 
@@ -80,7 +80,7 @@ def test_checkpoints_in_a_relative_folder(fleet: Fleet, elsewhere: str) -> None:
 
 
 def test_the_embedded_store_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that is opened after the folder was changed is the one of the folder the client was made in."""
+    """A store that is opened after the change is still that of the folder in which the client was created."""
     (tmp_path / "shop" / "below").mkdir(parents=True)
     (tmp_path / "shop" / "pyproject.toml").touch()
     (tmp_path / "other" / ".git").mkdir(parents=True)
@@ -97,7 +97,7 @@ def test_the_embedded_store_of_the_project(tmp_path: Path, monkeypatch: pytest.M
 def test_a_push_that_opens_the_embedded_store_after_the_folder_was_changed(
     tmp_path: Path, fleet: Fleet, elsewhere: str
 ) -> None:
-    """The worker's own loop has a connection by then, blocking callers have none."""
+    """By then the worker's loop has a connection, but blocking callers have none."""
     project = tmp_path / "shop"
     project.mkdir()
     (project / "pyproject.toml").touch()

@@ -1,4 +1,5 @@
-"""A task that still runs ten seconds after its hard timeout is buried, its process recycled; its neighbours go on."""
+"""A task that still runs ten seconds after its hard timeout is buried, and its process is recycled. Other tasks
+continue."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ CULPRITS = (trouble.swallow, trouble.block_overdue, trouble.block_thread_overdue
 
 
 class Scene:
-    """One culprit beside five neighbours on a worker of its own. Its lease is a minute: nothing here waits for it."""
+    """One task that does not end, next to five others on their own worker. The lease is a minute, so nothing here waits
+    for it."""
 
     def __init__(self, fleet: Fleet, culprit: Any, processes: tuple[str, ...]) -> None:
         self.fleet = fleet
@@ -47,7 +49,8 @@ class Scene:
 
 @pytest.mark.slow
 def test_a_task_that_does_not_end_is_buried_and_its_process_recycled(fleets: NewFleet) -> None:
-    """It swallows the cancel, blocks the loop, or blocks its thread; alone or under a supervisor. Six at once."""
+    """The task swallows the cancellation, blocks the loop or blocks its thread; with and without a supervisor. All six
+    cases run at once."""
     cast = [(culprit, processes) for culprit in CULPRITS for processes in ((), ("--processes", "1"))]
     scenes = [Scene(fleets(60), culprit, processes) for culprit, processes in cast]
     for scene in scenes:

@@ -1,4 +1,4 @@
-"""A task's code that harms others: its neighbours and its worker go on, and it can be ended."""
+"""Tasks whose code harms other tasks or their worker: both continue, and the task can be stopped."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def test_a_task_that_stops_the_loop(patient: Fleet, job: Any) -> None:
     ids=lambda job: job.fn.__name__,
 )
 def test_a_task_that_forks_and_returns_in_both_processes(patient: Fleet, job: Any) -> None:
-    """The copy ends where the task's code ends, or waits: it runs nobody's tasks and takes nobody's answers."""
+    """The copy ends where the task's code ends or awaits. It runs no other tasks, and reads no replies meant for the
+    worker."""
     member = patient.worker(modules=MODULES)
     beside = [jobs.hold.push("go").id for _ in range(5)]
     patient.wait_diary("begin", 5)
@@ -77,7 +78,7 @@ def test_a_task_that_forks_and_returns_in_both_processes(patient: Fleet, job: An
     assert ended == ({(State.DEAD, None)} if raised else {(State.DONE, b"true")})
     assert len(patient.diary("forked")) == 6, "in both processes"
     assert len(patient.diary("waited")) == (3 if job is harm.fork_and_wait else 0), "a copy does not wait"
-    member.wait_said("returned from the task's code as well", 3)
+    member.wait_said("also returned from the task's code", 3)
     patient.open_gate("go")
     patient.wait_done(beside)
     assert len(patient.diary("end")) == 5
@@ -89,8 +90,8 @@ def test_a_task_that_forks_and_returns_in_both_processes(patient: Fleet, job: An
 def test_a_task_that_ignores_signals_does_not_make_its_worker_ignore_them(patient: Fleet) -> None:
     member = patient.worker(modules=MODULES)
     patient.wait_done([harm.ignore.push().id])
-    member.wait_said("a task replaced the handler of SIGTERM; the worker installed its own again")
-    member.wait_said("a task replaced the handler of SIGINT; the worker installed its own again")
+    member.wait_said("a task replaced the handler of SIGTERM; the worker has reinstalled its own")
+    member.wait_said("a task replaced the handler of SIGINT; the worker has reinstalled its own")
     assert member.terminate(20) == 0
 
 

@@ -1,4 +1,4 @@
-"""When the heartbeat thread calls its worker's event loop blocked."""
+"""When the heartbeat thread considers its worker's event loop blocked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.fleet import wait_until
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def test_an_idle_loop_is_told_from_one_that_runs_code(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    """As the heartbeat thread sees its worker's loop, which may be late without being blocked."""
+    """The heartbeat thread must distinguish the two: a loop may be late without being blocked."""
     loop, thread_id, go_on = new_loop(), [0], threading.Event()
     running, done = threading.Event(), asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Processes that inherit an ignored signal, as `rl worker &` in a script, or what a careless parent starts."""
+"""Processes that inherit an ignored signal, as with `rl worker &` in a script."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ignores(pid: int, number: signal.Signals) -> bool:
 
 @every
 def test_an_ignored_sigint_stays_ignored(patient: Fleet, command: tuple[str, ...]) -> None:
-    """A Ctrl-C in the terminal of the script that started it is meant for others; SIGTERM is not."""
+    """Ctrl-C in the terminal of the script is meant for other processes; SIGTERM is not."""
     member = start(patient, signal.SIGINT, *command)
     pids = list(member.session())
     assert all(ignores(pid, signal.SIGINT) for pid in pids)

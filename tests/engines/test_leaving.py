@@ -1,4 +1,5 @@
-"""The time a worker has to leave, on a clock moved by hand; and what the sample unit allows it."""
+"""The time that a worker has to shut down, on a clock that the test moves; and the time that the sample systemd unit
+allows."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ PRODUCTION = Path(__file__).parents[2] / "docs" / "how-to" / "production.md"
 
 
 class Hands:
-    """A clock that moves only by hand."""
+    """A clock that moves only when the test moves it."""
 
     def __init__(self) -> None:
         self.now = 1000.0

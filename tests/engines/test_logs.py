@@ -1,4 +1,4 @@
-"""What `rl worker` logs: format, level, the application's own configuration, the task on every line."""
+"""The log of `rl worker`: format, level, the application's own configuration, and the task on every line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MODULE = "tests.support.jobs.logging_app"
 
 
 def objects(member: Member) -> list[dict[str, Any]]:
-    """The lines of a log, each of which must be a JSON object, except for what hooks print."""
+    """Return the lines of a log. Each must be a JSON object, except for lines that hooks print."""
     return [json.loads(line) for line in member.said().splitlines() if not line.startswith("HOOK ")]
 
 
@@ -67,7 +67,8 @@ def test_on_a_console_the_task_follows_what_it_logs(patient: Fleet) -> None:
 
 
 def test_the_configuration_of_the_application_wins(patient: Fleet) -> None:
-    """It configures logging on import, in the worker and in isolated processes: ours adds nothing to that."""
+    """The application configures logging on import, in the worker and in isolated processes. Relier changes nothing
+    about it."""
     member = patient.start("worker", MODULE, LOGGING_APP="basic", RELIER_LOG_FORMAT="json", RELIER_LOG_LEVEL="error")
     ids = [app.send.push().id, app.send_alone.push().id]
     patient.wait_done(ids)
@@ -118,7 +119,7 @@ def test_events_show_only_what_the_redaction_hook_lets_through(patient: Fleet) -
 
 
 def test_a_supervised_sibling_reports_the_tasks_of_a_dead_process(patient: Fleet) -> None:
-    """The supervisor revives them at once, and knows no hooks."""
+    """The supervisor revives the tasks at once, but does not know the hooks."""
     member = patient.worker("--processes", "2", modules=[MODULE])
     receipt = app.hold.push("go")
     (begun,) = patient.wait_diary("begin", 1)

@@ -1,4 +1,4 @@
-"""Innocents survive poison: a task that takes its process down ends as a dead letter, and takes nobody with it."""
+"""A task that kills its process becomes a dead letter, and the tasks that run beside it survive."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_fifty_healthy_tasks_survive_beside_a_poison_task(patient: Fleet) -> Non
 
 @pytest.mark.slow
 def test_healthy_suspects_keep_their_full_time_limit(patient: Fleet) -> None:
-    """Suspects wait for one of a few processes of their own; that wait is not theirs to answer for: each has a hard
-    timeout of 6 s and takes 0.5 s, but all of them one by one take far longer."""
+    """Suspects wait for one of a few isolated processes, and that wait does not count. Each has a hard timeout of 6 s
+    and takes 0.5 s, but all of them one after the other take far longer."""
     patient.worker("--processes", "1", "--isolated", "1", modules=TROUBLE)
     culprit = trouble.poison.push().id
     ids: list[str] = []
@@ -60,8 +60,8 @@ def test_healthy_suspects_keep_their_full_time_limit(patient: Fleet) -> None:
 
 
 def test_the_death_of_its_worker_does_not_count_against_a_waiting_suspect(patient: Fleet) -> None:
-    """Both became suspects when their worker was killed twice; since then one runs alone and the other waits for that
-    process, and each time it is the worker that is killed. Both may survive one death that is theirs."""
+    """Both became suspects when their worker was killed twice. Since then one runs in isolation and the other waits for
+    the process, and each time the worker is killed. Both may survive one death that counts."""
     member = patient.worker("--processes", "1", "--isolated", "1", modules=TROUBLE)
     runs, waits = (trouble.frail.push().id for _ in range(2))
     for kills, (begun, suspects) in enumerate([(2, 0), (4, 0), (5, 2), (6, 4)]):
@@ -77,8 +77,8 @@ def test_the_death_of_its_worker_does_not_count_against_a_waiting_suspect(patien
 
 
 def test_a_task_that_always_kills_its_worker_becomes_a_dead_letter(patient: Fleet) -> None:
-    """It is isolated, and never the only one in its worker, so that no death is its own; but three are too many. The
-    one that was beside it each time is a suspect by then, and nothing worse."""
+    """The task is isolated, but never the only one in its worker, so no death counts against it. After three of them it
+    is dead all the same. The task that was beside it each time is a suspect by then, but lives."""
     patient.worker("--processes", "1", modules=TROUBLE)
     beside = trouble.innocent.push().id
     patient.wait_diary("begin", 1)
@@ -96,21 +96,21 @@ def test_a_task_that_always_kills_its_worker_becomes_a_dead_letter(patient: Flee
 
 @pytest.mark.slow
 def test_isolated_tasks_that_wait_for_a_process_keep_their_time(patient: Fleet) -> None:
-    """Twelve of 1 s each, one at a time, each with a hard timeout of 8 s."""
+    """Twelve tasks of 1 s each run one after the other, each with a hard timeout of 8 s."""
     patient.worker("--isolated", "1", modules=TROUBLE)
     ids = [trouble.punctual_isolated.push().id for _ in range(12)]
     patient.wait_done(ids, 60)
 
 
 def test_the_start_of_an_isolated_process_does_not_count_for_its_task(patient: Fleet) -> None:
-    """The module takes 3 s to be imported there; the task has 2 s and needs none."""
+    """The import of the module takes 3 s there. The task's timeout is 2 s, and it takes no time itself."""
     patient.worker(modules=("tests.support.jobs.slow_import",))
     patient.wait_done([slow.brief.push().id], 60)
 
 
 @pytest.mark.slow
 def test_isolated_tasks_are_shared_among_workers(patient: Fleet) -> None:
-    """What finds no free process here is better off with another worker, and does not hold up the plain ones."""
+    """A task that finds no free process goes to another worker, and does not delay tasks that need none."""
     patient.worker("--isolated", "2", "--concurrency", "16")
     ids = [jobs.hold_isolated.push("go").id for _ in range(32)]
     patient.wait_diary("begin", 2)

@@ -1,4 +1,5 @@
-"""Recycling by task count or memory drains first: nothing is lost, no attempt is burnt, and work goes on."""
+"""Recycling by task count or memory drains the worker first: no task is lost, no attempt is used up, and work
+continues."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def test_a_worker_is_recycled_after_max_tasks(patient: Fleet, processes: tuple[s
 
 
 def test_max_tasks_may_be_lower_than_the_concurrency(patient: Fleet) -> None:
-    """All of them are taken at once: more than the count were started before the first one ended."""
+    """All tasks are claimed at once, so more than that number had started before the first one ended."""
     member = patient.worker("--max-tasks", "5", "--concurrency", "100")
     ids = [jobs.hold.push("go").id for _ in range(50)]
     patient.wait_diary("begin", 50)
@@ -69,7 +70,7 @@ def test_a_worker_is_recycled_above_max_rss(patient: Fleet, processes: tuple[str
 
 
 def test_sigterm_during_recycling_stops_the_worker(patient: Fleet) -> None:
-    """It waits for a task that still runs; then it leaves for good."""
+    """The worker waits for a task that still runs, then ends for good."""
     member = patient.worker("--max-tasks", "2")
     held = jobs.hold.push("go").id
     patient.wait_diary("begin", 1)
@@ -88,7 +89,7 @@ def test_sigterm_during_recycling_stops_the_worker(patient: Fleet) -> None:
 def test_a_worker_does_not_restart_before_the_store_has_its_results(
     boot: Boot, fleets: NewFleet, processes: tuple[str, ...]
 ) -> None:
-    """The store is away for longer than a worker that is told to leave would wait."""
+    """The store is away for longer than a worker that shuts down would wait."""
     server = boot()
     fleet = fleets(60, on=server)
     member = fleet.worker("--max-tasks", "1", *processes, RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="0")
@@ -107,7 +108,7 @@ def test_a_worker_does_not_restart_before_the_store_has_its_results(
 
 
 def test_a_limit_that_no_worker_can_keep_is_refused(patient: Fleet) -> None:
-    """Or it would start over for ever, and run nothing."""
+    """Otherwise the worker would restart forever, and run nothing."""
     member = patient.start("worker", "tests.support.jobs.common", "--max-rss-mb", "10")
     assert member.wait(20) in (1, 2)
     assert "--max-rss-mb" in member.said()

@@ -1,4 +1,4 @@
-"""`rl resurrector` sweeps alone; brakes hold a sweep, and it says so."""
+"""`rl resurrector` sweeps without a worker. Brakes limit a sweep, which is logged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_resurrector_cancels_expired_tasks_in_unserved_queues(fleet: Fleet) 
 
 
 def test_a_limited_sweep_is_logged_and_revives_every_task_in_the_end(fleet: Fleet) -> None:
-    """No more than three revived tasks wait in a queue at a time. It says so once per backlog, not at every sweep."""
+    """At most three revived tasks wait in a queue at a time. This is logged once per backlog, not in every sweep."""
     worker = fleet.worker("--no-sweep")
     ids = [jobs.hold.push("go").id for _ in range(20)]
     fleet.wait_diary("begin", 20)

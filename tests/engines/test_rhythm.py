@@ -1,4 +1,4 @@
-"""How often a sweep says it comes."""
+"""The sweep interval that a node reports."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""FACTS.md, "What happens to a task today": every row that concerns running and recovery, with real processes and
-signals. Each test is named after its row; what others lose there, we keep."""
+"""FACTS.md, "What happens to a task today": every row about running and recovery, with real processes and signals. Each
+test is named after its row and says what other systems do; Relier must not lose the task."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from relier.ledger import keys
 from relier.ledger.records import Claimed, Lease, Submission, new_task_id
 from relier.options import TaskOptions
 from relier.run.outcome import PutBack, plan_of
+from relier.settings import DEFAULTS
 from relier.states import State
 from tests.support import PYTHONPATH
 from tests.support.fleet import LEASE_S, Fleet, Member, wait_until
@@ -31,7 +32,7 @@ def began(fleet: Fleet, task_id: str) -> int:
 
 
 def orphans(fleet: Fleet, member: Member, count: int = TASKS) -> list[str]:
-    """So many tasks that run on this member; then it is killed, with everything below it."""
+    """Start `count` tasks on this member, then kill it with all its processes."""
     ids = [jobs.hold.push("go").id for _ in range(count)]
     fleet.wait_diary("begin", count)
     member.kill_all()
@@ -52,11 +53,13 @@ def test_kill_9_of_the_worker_group_12_tasks(fleet: Fleet, processes: tuple[str,
 
 @pytest.mark.slow
 def test_pop_to_unacked_is_two_round_trips(fleet: Fleet) -> None:
-    """Celery: 70 messages gone in 200 kills of a busy consumer. Here a claim is one script: 10 kills, nothing gone."""
+    """Celery: 70 messages lost in 200 kills of a busy consumer. Here a claim is one script: 10 kills, nothing lost."""
     ids: list[str] = []
     for _ in range(10):
         before = len(fleet.diary("begin"))
-        ids += [receipt.id for receipt in jobs.quick.push_many([()] * 300)]  # however fast it is, there is work
+        ids += [
+            receipt.id for receipt in jobs.quick.push_many([()] * 300)
+        ]  # however fast the worker is, there are tasks left
         member = fleet.worker("--concurrency", "20")
         wait_until(lambda before=before: len(fleet.diary("begin")) > before, what="a busy worker")
         member.kill_all()
@@ -67,7 +70,7 @@ def test_pop_to_unacked_is_two_round_trips(fleet: Fleet) -> None:
 
 def test_child_oom_killed(fleet: Fleet) -> None:
     """Celery: acked and lost, or an endless loop; public relier: 19 runs in 60 s, never dead-lettered. Here it dies as
-    often as it may (max_resurrections=2), and ends as a dead letter that tells of every death."""
+    often as it may (max_resurrections=2), and becomes a dead letter that lists every death."""
     fleet.worker("--processes", "1")
     (task,) = fleet.wait_ended([jobs.suicide.push().id], 40)
     assert (task.record.state, task.record.reason) == (State.DEAD, "max_resurrections_exceeded")
@@ -79,7 +82,7 @@ def test_child_oom_killed(fleet: Fleet) -> None:
 
 
 def test_isolated_child_oom_killed(fleet: Fleet) -> None:
-    """The same in a process of its own, which its worker survives: one run and max_resurrections (5) more."""
+    """The same in an isolated process, which the worker survives: one run, and max_resurrections (5) more."""
     member = fleet.worker()
     (task,) = fleet.wait_ended([jobs.suicide_isolated.push().id], 60)
     assert (task.record.state, task.record.reason) == (State.DEAD, "max_resurrections_exceeded")
@@ -102,8 +105,8 @@ def test_task_longer_than_visibility_timeout(fleet: Fleet, job: Any) -> None:
 
 
 def test_first_run_zombie_commits_late(fleet: Fleet) -> None:
-    """Public relier accepts it: its fence exists only after the first resurrection. Here it is refused, and told so,
-    while the second attempt runs; the second one's result stands."""
+    """Public relier accepts the late commit: its fence exists only after the first resurrection. Here the commit is
+    refused while the second attempt runs, and the second attempt's result stands."""
     zombie = fleet.worker()
     ids = [jobs.stubborn.push("go").id for _ in range(TASKS)]
     fleet.wait_diary("begin", TASKS)
@@ -123,8 +126,8 @@ def test_first_run_zombie_commits_late(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("skew", [1.0, -1.0, 3600.0])
 def test_1_s_clock_skew_between_worker_and_scanner(fleet: Fleet, skew: float) -> None:
-    """Public relier: 18 of 24 orphans never resurrected. Here the store's clock decides, so an hour does not matter
-    either: neither for orphans, nor for a delay, nor for the lease of those who live."""
+    """Public relier: 18 of 24 orphans never resurrected. Here the store's clock decides, so not even an hour matters:
+    neither for orphans, nor for a delay, nor for the leases of live workers."""
     ids = orphans(fleet, fleet.worker(**wrong_clock(fleet, skew)))
     fleet.open_gate("go")
     fleet.worker(**wrong_clock(fleet, -skew))
@@ -137,7 +140,8 @@ def test_1_s_clock_skew_between_worker_and_scanner(fleet: Fleet, skew: float) ->
 
 
 def wrong_clock(fleet: Fleet, skew: float) -> dict[str, str]:
-    """The environment of a process whose clock (not the monotonic one) is wrong by so much."""
+    """Return the environment of a process whose wall clock is wrong by this much. Its monotonic clock is not
+    affected."""
     folder = fleet.folder / f"skew{skew:g}"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(
@@ -148,8 +152,8 @@ def wrong_clock(fleet: Fleet, skew: float) -> dict[str, str]:
 
 
 def test_fleet_down_for_over_180_s(fleet: Fleet) -> None:
-    """Public relier: 3 of 12 stuck, all 12 results read SUCCESS. Nothing here depends on how long nobody was there:
-    scaled down to four leases, in which all keep their state."""
+    """Public relier: 3 of 12 stuck, all 12 results read SUCCESS. Here it does not matter how long no worker runs. The
+    test takes only four leases, in which all tasks keep their state."""
     ids = orphans(fleet, fleet.worker("--processes", "2"))
     fleet.let_pass(4 * LEASE_S)
     assert {fleet.get(task_id).record.state for task_id in ids} == {State.RUNNING}
@@ -160,7 +164,7 @@ def test_fleet_down_for_over_180_s(fleet: Fleet) -> None:
 
 
 def test_scanner_dies_after_taking_the_lease(fleet: Fleet) -> None:
-    """Public relier: recovery after 197 s. Here scanning takes no lease: another goes on where it stopped, at once."""
+    """Public relier: recovery after 197 s. Here a sweep needs no lease: another worker continues at once."""
     crawling = {"RELIER_RESURRECTION_BATCH_SIZE": "1", "RELIER_RESURRECTION_REQUEUE_DELAY": "0.1"}
     ids = orphans(fleet, fleet.worker("--no-sweep"), 60)
     scanner = fleet.start("resurrector", **crawling)
@@ -202,24 +206,24 @@ def test_same_function_name_in_two_modules(fleet: Fleet) -> None:
 
 
 def test_runs_over_300_s_without_a_hard_timeout(fleet: Fleet) -> None:
-    """Public relier: FAILURE, nothing in the dead letters. There is no limit here that nobody set; that a run may
-    outlast every lease is the subject of test_task_longer_than_visibility_timeout."""
+    """Public relier: FAILURE, nothing in the dead letters. Here there is no time limit unless one is set.
+    test_task_longer_than_visibility_timeout shows that a run may outlast its lease."""
     assert (TaskOptions("t").hard_timeout, TaskOptions("t").soft_timeout) == (None, None)
     assert (jobs.hold.options.hard_timeout, jobs.hold.options.soft_timeout) == (None, None)
-    limits = [name for name in type(fleet.settings).model_fields if "timeout" in name and not name.startswith("redis_")]
+    limits = [name for name in DEFAULTS if "timeout" in name and not name.startswith("redis_")]
     assert limits == ["graceful_shutdown_timeout"], "no setting ends a task either, but for a worker that leaves"
 
 
 def claimed_of(fleet: Fleet, task_id: str) -> Claimed:
-    """A task as a worker would get it."""
+    """Return a task as a worker would claim it."""
     task = fleet.get(task_id)
     assert task.payload is not None
     return Claimed(Lease(task_id, "1", "nobody"), task.record, task.payload)
 
 
 def test_unknown_task_name(fleet: Fleet) -> None:
-    """Celery: dropped with a log line; public relier: FAILURE, not dead-lettered. Here it waits for a worker that knows
-    it, without burning an attempt, for ten minutes; then it is a dead letter."""
+    """Celery: dropped with a log line; public relier: FAILURE, not dead-lettered. Here the task waits up to ten minutes
+    for a worker that knows it, and uses up no attempt; then it becomes a dead letter."""
     waits, ends = new_task_id(), new_task_id()
     pushed = [Submission(id=task_id, name="shop.nowhere", payload=b"{}") for task_id in (waits, ends)]
     fleet.store.run(fleet.ledger.submit(pushed))
@@ -252,7 +256,7 @@ def test_unknown_task_name(fleet: Fleet) -> None:
 def test_unknown_task_name_is_put_back_with_growing_delays(
     fleet: Fleet, waited_ms: int, move: str, delay_ms: int | None
 ) -> None:
-    """1 → 30 s between two looks, and the limit is a time: ten minutes since it was first put back."""
+    """The delay grows from 1 s to 30 s. The limit is a time: ten minutes after the first put-back."""
     since, error = 1_800_000_000_000, UnknownTaskError("no such task")
     claimed = claimed_of(fleet, jobs.quick.push().id)
     claimed = Claimed(claimed.lease, claimed.record, claimed.payload, since_ms=since if waited_ms else 0)
@@ -264,7 +268,8 @@ def test_unknown_task_name_is_put_back_with_growing_delays(
 
 
 def test_checksum_failure(fleet: Fleet) -> None:
-    """Public relier: the payload is destroyed. Here it never runs, and the dead letter holds the bytes as they were."""
+    """Public relier: the payload is destroyed. Here the task never runs, and the dead letter holds the original
+    bytes."""
     pushed = jobs.quick.with_options(delay=3600).push()
     good = fleet.get(pushed.id).payload
     assert good is not None
@@ -307,8 +312,8 @@ def test_a_process_that_stood_still_has_not_blocked_its_loop(patient: Fleet, loo
 
 
 def test_async_task_blocks_the_loop_25_s(fleet: Fleet) -> None:
-    """Public relier: runs twice. Here the beat has its own thread: blocked for three leases, it runs once, and the log
-    names the guilty line."""
+    """Public relier: runs twice. Here heartbeats have their own thread: although blocked for three leases, the task
+    runs once, and the log names the line that blocked the loop."""
     member = fleet.worker()
     fleet.worker("--queues", "other")
     ids = [jobs.block.push("go").id]

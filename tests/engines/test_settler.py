@@ -1,4 +1,4 @@
-"""What is told of attempts: one that cannot be committed takes nobody with it."""
+"""Reports about attempts: one that cannot be committed does not affect the others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_result_that_cannot_be_stored_becomes_a_dead_letter_and_the_rest_of_the_batch_commits(
     settings: Settings,
 ) -> None:
-    client = Client(settings.model_copy(update={"max_payload_bytes": 1000}))
+    client = Client(settings.replace(max_payload_bytes=1000))
     ledger, boot = client.ledger, new_worker_id()
     async with AsyncStore(client.settings, load_scripts()) as store:
         await store.run(ledger.open())

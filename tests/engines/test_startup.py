@@ -1,4 +1,4 @@
-"""What a worker warns about when it starts: what would keep tasks waiting unnoticed."""
+"""Warnings of a worker at its start, about things that would keep tasks waiting unnoticed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def code(tmp_path: Path) -> Path:
 
 
 def said_at_start(fleet: Fleet, code: Path, *options: str, **env: str) -> str:
-    """The log of a worker from its start to its end."""
+    """Return the log of a worker from its start to its end."""
     member = fleet.start("worker", "office", *options, cwd=code, **env)
     member.wait_said(" started: queues=")
     assert member.terminate(20) == 0
@@ -40,7 +40,7 @@ def said_at_start(fleet: Fleet, code: Path, *options: str, **env: str) -> str:
 
 def test_a_queue_of_a_known_task_that_nobody_serves(patient: Fleet, code: Path) -> None:
     warning = (
-        "WARNING relier.worker neither this worker nor another one that is alive serves queue 'mail': tasks pushed to "
+        "WARNING relier.worker neither this worker nor any other live worker serves queue 'mail': tasks pushed to "
         "it wait (office.send_mail, office.send_letter); start this worker with `--queues default,mail`, "
         "or another one with `--queues mail`"
     )
@@ -64,7 +64,7 @@ def test_a_variable_that_no_setting_reads(patient: Fleet, code: Path) -> None:
 def test_a_queue_that_is_paused(patient: Fleet, code: Path) -> None:
     patient.store.run(patient.ledger.pause("default", 0))
     warning = (
-        "WARNING relier.worker queue 'default' is paused, as `rl queues pause` and `rl celery drain` leave it: its "
+        "WARNING relier.worker queue 'default' is paused (by `rl queues pause` or `rl celery drain`): its "
         "tasks wait; resume it with `rl queues resume default`"
     )
     assert warning in said_at_start(patient, code)

@@ -1,4 +1,4 @@
-"""The store is away for a while: healthy workers keep their processes, their boots and their work."""
+"""The store is away for a while: healthy workers keep their processes, their worker ids and their tasks."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ AWAY_S = 13.0
 
 @pytest.mark.slow
 def test_a_supervisor_does_not_kill_children_that_only_miss_the_store(boot: Boot, fleets: NewFleet) -> None:
-    """When they last beat, a task with a hard timeout of 1 s ran; it ended well long ago."""
+    """At their last heartbeat, a task with a hard timeout of 1 s was running. It succeeded long ago."""
     server = boot()
     fleet = fleets(2, on=server)
     member = fleet.worker("--processes", "1", modules=TROUBLE)
     held = [jobs.hold.push("go").id for _ in range(5)]
     brief = [trouble.brief.push("brief").id for _ in range(5)]
     fleet.wait_diary("begin", 10)
-    fleet.let_pass(0.5)  # a beat tells of them
+    fleet.let_pass(0.5)  # reported with a heartbeat
     server.freeze()
     fleet.open_gate("brief")
     frozen = time.monotonic()
@@ -43,7 +43,7 @@ def test_a_supervisor_does_not_kill_children_that_only_miss_the_store(boot: Boot
 
 
 def test_a_lone_worker_keeps_its_tasks(boot: Boot, fleets: NewFleet) -> None:
-    """Away for four leases: a grace of one lease follows, in which nobody is declared dead."""
+    """The store is away for four leases. Afterwards, no worker is declared dead for one more lease."""
     server = boot()
     fleet = fleets(1, on=server)
     member = fleet.worker()
@@ -56,7 +56,7 @@ def test_a_lone_worker_keeps_its_tasks(boot: Boot, fleets: NewFleet) -> None:
     server.thaw()
     fleet.let_pass(2)
     said = member.wait_said("store reachable again, claiming resumed")
-    assert said.count("store unreachable for nearly a lease") == 1  # not a line for every beat
+    assert said.count("store unreachable for nearly a lease") == 1  # not one line per heartbeat
     fleet.open_gate("go")
     tasks = fleet.wait_done(held, 30)
     assert [task.result for task in tasks] == [b"1"] * 10
@@ -76,7 +76,7 @@ def test_a_worker_that_starts_first_waits_for_the_store(boot: Boot, fleets: NewF
     assert " started: queues" not in said
     server.start()
     member.wait_said(" started: queues")
-    assert member.said().count("store unreachable") == 1  # not a line for every attempt
+    assert member.said().count("store unreachable") == 1  # not one line per attempt
     assert jobs.echo.push(5).result(20) == 5
     assert member.terminate() == 0
 
@@ -105,7 +105,8 @@ def test_a_store_that_refuses_a_worker_ends_it_at_once(boot: Boot, fleets: NewFl
 
 @pytest.mark.slow
 def test_a_host_that_stood_still(fleets: NewFleet) -> None:
-    """Supervisor and child are frozen together, for longer than ten seconds past a hard timeout. Nobody is to blame."""
+    """Supervisor and child are frozen together, until more than ten seconds past a hard timeout. This counts against
+    neither."""
     fleet = fleets(60)
     member = fleet.worker("--processes", "1", modules=TROUBLE)
     held = [jobs.hold.push("go").id for _ in range(5)]
@@ -127,7 +128,7 @@ def test_a_host_that_stood_still(fleets: NewFleet) -> None:
 
 
 def test_the_heartbeat_thread_continues_after_an_error(fleets: NewFleet) -> None:
-    """Telling who blocks the loop fails; the beat must not end with it."""
+    """Finding out what blocks the loop fails. Heartbeats must continue."""
     fleet = fleets(1)
     folder = fleet.folder / "stumble"
     folder.mkdir()
@@ -147,7 +148,8 @@ def test_the_heartbeat_thread_continues_after_an_error(fleets: NewFleet) -> None
 
 
 def test_guard_does_not_trust_a_later_worker_id(fleets: NewFleet) -> None:
-    """The loop is blocked, so nobody told the task that it is lost; its worker was registered anew meanwhile."""
+    """The loop is blocked, so the task was not told that it is lost. Meanwhile its worker has registered under a new
+    id."""
     fleet = fleets(1)
     zombie = fleet.worker(modules=TROUBLE)
     task_id = trouble.guarded.push().id
@@ -180,7 +182,7 @@ REFUSALS = {
 
 @pytest.mark.parametrize("change", REFUSALS)
 def test_a_store_that_turns_a_worker_away_is_an_outage(boot: Boot, fleets: NewFleet, change: str) -> None:
-    """Somebody changes an ACL, the password or the eviction policy while tasks run: no worker leaves for that."""
+    """Somebody changes an ACL, the password or the eviction policy while tasks run. No worker ends because of that."""
     server = boot()
     fleet = fleets(2, on=server)
     member = fleet.worker()
@@ -201,7 +203,7 @@ def test_a_store_that_turns_a_worker_away_is_an_outage(boot: Boot, fleets: NewFl
 
 
 def test_an_outage_is_no_part_of_a_tasks_time(boot: Boot, fleets: NewFleet) -> None:
-    """The effect happened; its record waits for the store, for longer than the hard timeout."""
+    """The effect has happened. Its record waits for the store for longer than the hard timeout."""
     server = boot()
     fleet = fleets(2, on=server)
     member = fleet.worker(modules=("tests.support.jobs.common", "tests.support.jobs.store_away"))
@@ -226,7 +228,7 @@ def test_an_endless_task_that_always_asks_the_store_is_stopped(fleets: NewFleet)
 
 
 def test_a_push_inside_a_task_waits_for_the_store(boot: Boot, fleets: NewFleet) -> None:
-    """For longer than a push outside a task would: it is made once, and the task is not the one to fail."""
+    """It waits longer than a push outside a task would. The task is pushed once, and the pushing task does not fail."""
     server = boot()
     fleet = fleets(2, on=server)
     member = fleet.worker(

@@ -1,4 +1,5 @@
-"""`--processes N`: a parent that sees a child die, returns its tasks at once, and knows a busy one from a dead one."""
+"""`--processes N`: a parent that notices the death of a child, returns its tasks at once, and can tell a busy child
+from a dead one."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ def test_a_module_that_cannot_be_imported_stops_the_supervisor_at_once(patient: 
 def test_a_module_that_can_no_longer_be_imported_is_retried_with_growing_delays(
     patient: Fleet, broken: str, told: str
 ) -> None:
-    """Half a deployment: the code on disk is broken for a while."""
+    """As in an incomplete deployment: the code on disk is broken for a while."""
     code = patient.folder / "deployed.py"
     code.write_text("from tests.support.jobs import common\n")
     member = patient.worker("--processes", "1", modules=("deployed",))
@@ -72,7 +73,7 @@ def test_a_module_that_can_no_longer_be_imported_is_retried_with_growing_delays(
     pauses = [b - a for a, b in pairwise(datetime.fromisoformat(start) for start in starts)]
     assert pauses[2] >= timedelta(seconds=1)
     assert pauses[3] >= timedelta(seconds=2)
-    assert f"is gone: its process exited with {told}" in member.said()
+    assert f"died: its process exited with {told}" in member.said()
     code.write_text("from tests.support.jobs import common\n")
     member.wait_said(" started: queues=", 2, 30)
     patient.wait_done([jobs.quick.push().id])
@@ -132,7 +133,7 @@ def test_a_killed_supervisor_makes_its_children_drain(patient: Fleet) -> None:
 
 
 def test_a_supervisor_killed_while_its_children_import(patient: Fleet) -> None:
-    """They cannot have asked the kernel yet to be told."""
+    """The children have not yet asked the kernel to signal them when their parent dies."""
     member = patient.start("worker", "tests.support.jobs.slow_import", "--processes", "2", FLEET_IMPORT_S="2")
     member.wait_said("worker process pid=", 2)
     member.signal(signal.SIGKILL)
@@ -142,7 +143,7 @@ def test_a_supervisor_killed_while_its_children_import(patient: Fleet) -> None:
 
 
 def test_a_process_that_a_task_left_behind_does_not_hold_up_the_supervisor(patient: Fleet) -> None:
-    """The pipe to the supervisor is still open in it when the child is dead."""
+    """That process still holds the pipe to the supervisor open when the child is dead."""
     member = patient.worker("--processes", "1", modules=TROUBLE)
     task_id = trouble.fork_and_stay.push("go").id
     (line,) = patient.wait_diary("begin", 1)
@@ -154,7 +155,7 @@ def test_a_process_that_a_task_left_behind_does_not_hold_up_the_supervisor(patie
 
 
 def test_sigterm_at_any_moment_of_the_start(patient: Fleet) -> None:
-    """Children that are being started meanwhile are told, too."""
+    """Children that are just being started are told to stop, too."""
     for n in range(12):
         member = patient.start("worker", "tests.support.jobs.common", "--processes", "4")
         wait_until(lambda member=member, n=n: len(member.session()) > 1 + n // 3, what="some processes")
@@ -169,7 +170,7 @@ def test_a_second_sigint_leaves_now(patient: Fleet) -> None:
         ids = [jobs.hold.push("go").id for _ in range(10)]
         patient.wait_diary("begin", before + 10)
         member.signal(signal.SIGINT)
-        member.wait_said("is told to stop", 2)
+        member.wait_said("stopping worker process", 2)
         member.signal(signal.SIGINT)
         assert member.wait(10) == 3
         assert {patient.get(task_id).record.attempt for task_id in ids} == {0}, "no attempt is burnt"

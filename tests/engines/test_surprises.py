@@ -1,4 +1,4 @@
-"""Whatever a task does, it comes to an end that is told, and its worker goes on."""
+"""Whatever a task does, it ends with an outcome that is reported, and its worker continues."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DEATHS = [
 
 
 def test_every_way_to_fail_is_a_dead_letter(patient: Fleet) -> None:
-    """And the worker runs on: the same boot takes the next task."""
+    """The worker continues: the same worker id claims the next task."""
     member = patient.worker(modules=("tests.support.jobs.common", "tests.support.jobs.surprises"))
     ids = [job.push().id for job, _ in DEATHS]
     tasks = patient.wait_ended(ids, 20)
@@ -44,7 +44,7 @@ def test_every_way_to_fail_is_a_dead_letter(patient: Fleet) -> None:
 
 
 def test_an_argument_that_exits_is_a_dead_letter(patient: Fleet) -> None:
-    """And no worker ends, nor a task beside it."""
+    """Neither the worker nor any other task ends."""
     member = patient.worker(modules=("tests.support.jobs.common", "tests.support.jobs.surprises"))
     beside = jobs.hold.push("go")
     patient.wait_diary("begin", 1)
@@ -68,7 +68,7 @@ def test_a_hook_that_exits_changes_nothing(patient: Fleet, job: Any) -> None:
 
 @pytest.mark.parametrize("job", [surprises.end_children, surprises.end_children_alone], ids=["here", "isolated"])
 def test_a_task_ends_the_processes_it_started_and_not_its_worker(patient: Fleet, job: Any) -> None:
-    """A forked one has inherited how its worker listens to signals."""
+    """A forked process inherits its worker's signal handling."""
     member = patient.worker(modules=("tests.support.jobs.common", "tests.support.jobs.surprises"))
     assert job.push().result(40) == [-signal.SIGTERM, -signal.SIGTERM]
     assert jobs.echo.push("next").result(10) == "next"
@@ -86,7 +86,7 @@ def test_a_task_that_exits_its_process_ends_as_a_dead_letter(patient: Fleet) -> 
 
 
 def test_an_isolated_process_that_cannot_be_started(patient: Fleet) -> None:
-    """No files left: the task is put back, and runs when there are again."""
+    """There are no file descriptors left: the task is put back, and runs when there are some."""
     member = worker_without_files(patient)
     receipt = surprises.alone.push()
     wait_until(lambda: receipt.info().record.state is State.SCHEDULED, what="a put back task")
@@ -97,7 +97,7 @@ def test_an_isolated_process_that_cannot_be_started(patient: Fleet) -> None:
 
 
 def test_a_task_is_cancelled_while_its_process_starts(fleet: Fleet) -> None:
-    """It hangs in an import: what a module connects to is away."""
+    """The process hangs in an import, because a server that a module connects to is away."""
     member = fleet.worker(
         modules=("tests.support.jobs.common", "tests.support.jobs.slow_import"), FLEET_ISOLATED_IMPORT_S="3600"
     )
@@ -118,7 +118,7 @@ def test_an_isolated_process_logs_at_the_level_of_its_worker(patient: Fleet, lev
 
 
 def worker_without_files(fleet: Fleet) -> Member:
-    """It can open a connection or two, but has not enough left for another process."""
+    """Return a worker that can open a few connections, but has too few file descriptors left to start a process."""
     member = fleet.worker(modules=("tests.support.jobs.common", "tests.support.jobs.surprises"))
     jobs.echo.push("all connections are open").result(10)
     opened = {int(name) for name in os.listdir(f"/proc/{member.pid}/fd")}
@@ -127,7 +127,7 @@ def worker_without_files(fleet: Fleet) -> Member:
 
 
 def allow_files(member: Member, count: int) -> None:
-    """How many files its process may have open from now on."""
+    """Set the number of files that its process may have open from now on."""
     _, most = resource.prlimit(member.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(member.pid, resource.RLIMIT_NOFILE, (count, most))
 
@@ -139,7 +139,7 @@ def test_threads_left_behind_by_a_task_do_not_delay_the_exit(patient: Fleet) -> 
 
 
 def test_an_isolated_task_is_not_put_back_for_ever(patient: Fleet) -> None:
-    """Ten minutes are the limit here, too: then it is a dead letter."""
+    """The limit of ten minutes applies here, too: then the task becomes a dead letter."""
     worker_without_files(patient)
     receipt = surprises.alone.push()
     wait_until(lambda: receipt.info().record.state is State.SCHEDULED, what="a put back task")

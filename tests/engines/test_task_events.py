@@ -1,10 +1,12 @@
-"""When an event of a task is emitted, and to whom."""
+"""When an event of a task is emitted, and who gets it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,7 +32,7 @@ EVENT = TaskEvent("dead", "id", "name", "default", 1, "worker", reason="ValueErr
 
 @pytest.fixture
 def heard() -> Iterator[list[TaskEvent]]:
-    """The events of all tasks, as a hook for each kind gets them."""
+    """Return the events of all tasks, as hooks of each kind receive them."""
     events: list[TaskEvent] = []
 
     async def hear(event: TaskEvent) -> None:
@@ -43,7 +45,7 @@ def heard() -> Iterator[list[TaskEvent]]:
 
 
 class Desk:
-    """Three claimed tasks, a settler for them, and whoever takes them over."""
+    """Claimed tasks, a settler that reports their outcomes, and the events that it emits."""
 
     def __init__(self, store: AsyncStore, ledger: Ledger, claimed: list[Claimed]) -> None:
         self.store = store
@@ -59,7 +61,7 @@ class Desk:
 
 @pytest.fixture
 async def desk(settings: Settings) -> AsyncIterator[Desk]:
-    client = Client(settings.model_copy(update={"max_payload_bytes": 1000}))
+    client = Client(settings.replace(max_payload_bytes=1000))
     ledger, worker_id = client.ledger, new_worker_id()
     async with AsyncStore(client.settings, load_scripts()) as store:
         await store.run(ledger.open())
@@ -118,13 +120,13 @@ async def test_swept_tasks_are_named_from_their_records(
 async def test_who_listens_is_known_without_a_call(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "relier.task"):
         desk.events.refresh()
-        assert (desk.events.hears_started, desk.events.hears_succeeded) == (False, False)
+        assert (desk.events.wants_started, desk.events.wants_succeeded) == (False, False)
         desk.settler.settle(desk.claimed[0], Done(b"1"))
         assert desk.settler._drafts == {}
         await desk.finish()
     with caplog.at_level(logging.INFO, "relier.task"):
         desk.events.refresh()
-        assert (desk.events.hears_started, desk.events.hears_succeeded) == (True, True)
+        assert (desk.events.wants_started, desk.events.wants_succeeded) == (True, True)
 
 
 async def test_of_hooks_that_hang_only_so_many_are_kept(caplog: pytest.LogCaptureFixture) -> None:
@@ -143,6 +145,27 @@ async def test_of_hooks_that_hang_only_so_many_are_kept(caplog: pytest.LogCaptur
     gate.set()
     await asyncio.wait(runner.running)
     assert ran == MOST_WAITING
+
+
+async def test_the_hooks_of_a_task_are_called_in_the_order_of_its_events() -> None:
+    runner, gate = HookRunner(), threading.Event()
+    called: list[str] = []
+
+    def slow(event: TaskEvent) -> None:
+        gate.wait(20)
+        called.append(event.kind)
+
+    def quick(event: TaskEvent) -> None:
+        called.append(f"{event.task_id} {event.kind}")
+        if event.task_id == "other":
+            gate.set()
+
+    runner.start(slow, replace(EVENT, kind="retried"))
+    runner.start(quick, EVENT)
+    runner.start(quick, replace(EVENT, task_id="other"))
+    await asyncio.wait(runner.running)
+    assert called == ["other dead", "retried", "id dead"]
+    runner.close()
 
 
 async def test_what_a_hook_logs_names_its_task(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,10 +1,9 @@
-"""The FastAPI shop: its own tests pass, and all of it together serves a page that works."""
+"""The FastAPI shop: its own tests pass, and its processes together serve a page that works in a real browser."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import urllib.request
@@ -13,46 +12,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from selenium import webdriver
 
-from tests.support import PYTHONPATH, ROOT
-from tests.support.servers import free_port, wait_until
+from tests.support import PYTHONPATH
+from tests.support.example_shops import EXAMPLES, ShopPage, environment, open_shop
+from tests.support.servers import wait_until
 
-SHOP = ROOT / "examples" / "fastapi_shop"
-
-
-def environment(**more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("RELIER_")}
-    return kept | {"PYTHONPATH": f"{SHOP}{os.pathsep}{PYTHONPATH}", **more}
+pytestmark = pytest.mark.slow
+SHOP = EXAMPLES / "fastapi_shop"
 
 
-@pytest.mark.slow
 def test_its_own_tests_pass(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", str(SHOP / "tests")]
-    told = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=110)
+    env = environment(PYTHONPATH=f"{SHOP}{os.pathsep}{PYTHONPATH}")
+    told = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=110)
     assert "5 passed" in told.stdout, told.stdout + told.stderr
 
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[str]:
-    port = str(free_port())
-    env = environment(PORT=port, SHOP_FOLDER=str(tmp_path))
-    with (tmp_path / "log").open("w") as log:
-        running = subprocess.Popen([sys.executable, str(SHOP / "run.py")], env=env, stdout=log, stderr=log)
-    try:
-        url = f"http://127.0.0.1:{port}"
-        wait_until(lambda: answers(url) or running.poll() is not None, 60, "the shop is open")
-        assert running.poll() is None, (tmp_path / "log").read_text()
+    with open_shop("fastapi_shop", tmp_path) as url:
         yield url
-    finally:
-        running.send_signal(signal.SIGTERM)
-        running.wait(60)
-
-
-def answers(url: str) -> bool:
-    try:
-        return ask(url, raw=True).startswith(b"<!doctype html>")
-    except OSError:
-        return False
 
 
 def ask(url: str, body: Any = None, *, method: str = "", raw: bool = False) -> Any:
@@ -63,7 +43,6 @@ def ask(url: str, body: Any = None, *, method: str = "", raw: bool = False) -> A
         return answer.read() if raw else json.load(answer)
 
 
-@pytest.mark.slow
 def test_an_order_is_paid_and_a_report_is_made(shop: str) -> None:
     order = ask(f"{shop}/orders", {"item": "tea", "cents": 450})
     wait_until(lambda: ask(f"{shop}/orders")[0]["paid"], 30, "the order is paid")
@@ -73,3 +52,38 @@ def test_an_order_is_paid_and_a_report_is_made(shop: str) -> None:
     assert '"progress":{"done":' in told
     assert told.rstrip().splitlines()[-2] == "event: end"
     assert ask(f"{shop}/tasks/{report['task']}/result")["result"] == {"orders": 1, "cents": 450}
+
+
+def test_the_page_shows_orders_and_their_payments(browser: webdriver.Chrome, shop: str) -> None:
+    page = ShopPage(browser, shop)
+    page.order()
+    page.wait_for("Order 1 is paid.", "message")
+    page.wait_for("1 tea 4.50 paid", "orders")
+    page.order(card="declined")
+    page.wait_for("Order 2 was not paid: Declined.", "message")
+    page.click("Be somebody else")
+    page.wait_for("bob", "customer")
+    page.order()
+    page.wait_for("3 tea 4.50 paid", "orders")
+    assert page.text("orders") == "3 tea 4.50 paid"
+
+
+def test_the_page_follows_a_report_by_server_sent_events(browser: webdriver.Chrome, shop: str) -> None:
+    page = ShopPage(browser, shop)
+    page.start_report()
+    page.wait_for("0 orders, 0.00 in all", "result")
+    *progress, (_, end) = page.seen()
+    bars = [bar for bar, _ in progress]
+    assert len(set(bars)) >= 2, progress  # a busy machine may miss some
+    assert (bars, end) == (sorted(bars), "0 orders, 0.00 in all")
+    assert all(words == f"page {round(bar * 20)}" for bar, words in progress)
+    (events,) = page.requests("/events")  # one stream brought it all, and no status was polled
+    assert page.requests("/tasks/") == [events, events.replace("/events", "/result")]
+
+
+def test_a_page_that_is_loaded_again_follows_the_report_that_runs(browser: webdriver.Chrome, shop: str) -> None:
+    page = ShopPage(browser, shop)
+    page.start_report()
+    page.wait_for("page ", "result")
+    browser.refresh()
+    page.wait_for("0 orders, 0.00 in all", "result")

@@ -1,4 +1,4 @@
-"""Pushing from an application: its lifespan, its background tasks, and what clients get when a push fails."""
+"""Pushing from an application: its lifespan, its background tasks, and the answers to clients when a push fails."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ async def test_an_application_starts_while_the_store_is_away(
     server, settings = quick_settings
     server.stop()
     async with relier_lifespan(settings=settings)("app"):
-        assert "the store is away, pushes fail until it is back" in caplog.text
+        assert "the store is unreachable, pushes fail until it is back" in caplog.text
 
 
 OWN_SETTINGS = [None, Settings(redis_url="redis://127.0.0.1:1", redis_deadline=1)]

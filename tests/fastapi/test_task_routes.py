@@ -1,18 +1,20 @@
-"""The routes for tasks, in FastAPI and in Starlette: who may ask what, and what the answers are."""
+"""The routes for tasks, in FastAPI and in Starlette: who may use them, and what they answer."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 import httpx2
 import pytest
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from starlette.applications import Starlette
 
-from relier import ConfigurationError, TaskContext, rl_task
-from relier.fastapi import anyone, new_owned_id, owner_in, task_router, task_routes
+from relier import ConfigurationError, TaskContext, TaskReceipt, rl_task
+from relier.fastapi import anyone, new_owned_id, owner_in, receipt_for, task_router, task_routes
 from tests.support.crew import Crew, until
 
 pytestmark = pytest.mark.anyio
@@ -23,6 +25,15 @@ async def report(ctx: TaskContext, pages: int) -> dict[str, Any]:
     for page in range(pages + 1):
         ctx.progress(page, pages, f"page {page}")
     return {"pages": pages, "at": datetime(2030, 1, 1, tzinfo=UTC)}
+
+
+progress_seen = threading.Event()
+
+
+@rl_task(name="web.held_report")
+def held_report(ctx: TaskContext) -> None:
+    ctx.progress(3, 3, "page 3")
+    progress_seen.wait(20)
 
 
 @rl_task(name="web.fails")
@@ -40,6 +51,14 @@ async def current_user_async(request: Request) -> str | None:
 
 fast = FastAPI()
 fast.include_router(task_router(may_use=owner_in(current_user_async)))
+ReportReceipt = Annotated[TaskReceipt[dict[str, Any]], Depends(receipt_for(report, may_use=owner_in(current_user)))]
+
+
+@fast.get("/reports/{task_id}")
+async def read_report(receipt: ReportReceipt) -> dict[str, Any]:
+    return {"state": await receipt.state(), "pages": (await receipt.result(timeout=20))["pages"]}
+
+
 APPS: dict[str, Any] = {"fastapi": fast, "starlette": Starlette(routes=task_routes(may_use=owner_in(current_user)))}
 
 
@@ -96,9 +115,13 @@ async def test_nobody_reads_cancels_or_follows_the_task_of_another(crew: Crew, w
 
 
 async def test_progress_is_followed_to_the_end(crew: Crew, web: httpx2.AsyncClient) -> None:
-    receipt = await report.with_options(task_id=new_owned_id("ann")).apush(3)
-    async with crew.working():
-        answer = await web.get(f"/tasks/{receipt.id}/events")
+    progress_seen.clear()
+    receipt = await held_report.with_options(task_id=new_owned_id("ann")).apush()
+    async with crew.working(), asyncio.TaskGroup() as group:
+        following = group.create_task(web.get(f"/tasks/{receipt.id}/events"))
+        await until(lambda: crew.get(receipt.id).record.progress)
+        progress_seen.set()
+    answer = following.result()
     assert answer.headers["content-type"].startswith("text/event-stream")
     events = [
         (block.splitlines()[0].removeprefix("event: "), json.loads(block.splitlines()[1].removeprefix("data: ")))
@@ -108,14 +131,28 @@ async def test_progress_is_followed_to_the_end(crew: Crew, web: httpx2.AsyncClie
     name, last = events[-1]
     assert (name, last["state"]) == ("end", "done")
     assert all(name == "progress" for name, _ in events[:-1])
-    assert last["progress"] == {"done": 3.0, "total": 3.0, "note": "page 3"} or "progress" not in last
+    assert last["progress"] == {"done": 3.0, "total": 3.0, "note": "page 3"}
+
+
+async def test_an_endpoint_gets_the_receipt_of_its_owner(crew: Crew) -> None:
+    receipt = await report.with_options(task_id=new_owned_id("ann")).apush(3)
+    async with crew.working():
+        await receipt.result(timeout=20)
+    transport = httpx2.ASGITransport(app=fast)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://shop") as web:
+        own = await web.get(f"/reports/{receipt.id}", headers={"x-user": "ann"})
+        other = await web.get(f"/reports/{receipt.id}", headers={"x-user": "bob"})
+    assert (own.status_code, own.json()) == (200, {"state": "done", "pages": 3})
+    assert (other.status_code, other.json()) == (404, {"detail": "There is no such task."})
+    (parameter,) = fast.openapi()["paths"]["/reports/{task_id}"]["get"]["parameters"]
+    assert (parameter["name"], parameter["in"]) == ("task_id", "path")
 
 
 def test_the_routes_need_to_know_who_may_use_a_task() -> None:
     wrong: Any = None
-    with pytest.raises(ConfigurationError, match="may_use is a function of a request and a task id"):
+    with pytest.raises(ConfigurationError, match="may_use must be a function of a request and a task id"):
         task_router(may_use=wrong)
-    with pytest.raises(ConfigurationError, match="begins with a slash"):
+    with pytest.raises(ConfigurationError, match="must begin with a slash"):
         task_routes(may_use=anyone, prefix="jobs/")
     assert task_routes(may_use=anyone, prefix="/jobs")[0].path == "/jobs/{task_id}"
 

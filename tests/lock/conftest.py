@@ -1,4 +1,5 @@
-"""`idempotency_lock` on a real server: a namespace per test, and each behaviour both blocking and on a loop."""
+"""`idempotency_lock` on a real server: a namespace per test, and each behaviour in blocking code and on an event
+loop."""
 
 from __future__ import annotations
 
@@ -15,14 +16,14 @@ from tests.support.locking import Enter
 
 @pytest.fixture
 def changed() -> dict[str, Any]:
-    """Settings that differ; override it."""
+    """The settings that differ from the defaults. Override this fixture."""
     return {}
 
 
 @pytest.fixture
 async def client(settings: Settings, changed: dict[str, Any]) -> AsyncIterator[Client]:
-    """The client that locks go through."""
-    own = Client(settings.model_copy(update=changed))
+    """The client that locks use."""
+    own = Client(settings.replace(**changed))
     use_client(own)
     yield own
     use_client(None)
@@ -37,7 +38,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def enter(client: Client, kind: str) -> Enter:
-    """enter(key, ttl): the block of one lock, as either kind of code writes it."""
+    """Enter a lock: enter(key, ttl) is the block of one lock, in blocking code or on an event loop."""
 
     @contextlib.asynccontextmanager
     async def block(key: str = "k", ttl: float = 3600) -> AsyncIterator[IdempotencyLock]:

@@ -1,4 +1,4 @@
-"""One block, one key: who runs it, what is kept of it, and what every way out of it means."""
+"""One block, one key: who runs it, what is kept of it, and what each way of leaving it means."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CROWD = 50
 
 
 async def run_once(enter: Enter, key: str = "k", ttl: float = 3600, result: Any = "done") -> tuple[bool, Any]:
-    """The block as the documents show it: whether it was executed already, and what came of it."""
+    """Run the block as the documentation shows it. Return whether it had been executed already, and its result."""
     async with enter(key, ttl) as lock:
         if lock.already_executed:
             return True, lock.cached_result
@@ -210,7 +210,7 @@ async def test_a_cancelled_block_frees_its_key(client: Client) -> None:
 
 
 async def test_a_block_cancelled_as_it_ends_is_done(client: Client) -> None:
-    """The work was done: the cancel comes too late to undo that, and is still told."""
+    """The work was done, so the cancellation comes too late to undo it, but is still raised."""
 
     async def block() -> None:
         async with idempotency_lock("k") as lock:

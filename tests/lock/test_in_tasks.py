@@ -1,4 +1,4 @@
-"""Locks in the bodies of tasks that workers run: put back while another works on the key, taken over after a death."""
+"""Locks in tasks: the task is put back while another caller holds the key, and takes the key over after a death."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def changed() -> dict[str, Any]:
 
 @pytest.fixture
 async def work(client: Client, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
-    """work(): a worker in this process, until the test ends."""
+    """Start a worker in this process: work(). It runs until the test ends."""
     monkeypatch.setenv("PYTHONPATH", PYTHONPATH)  # of isolated processes
     running: list[tuple[Worker, asyncio.Task[int]]] = []
 
@@ -111,7 +111,7 @@ async def test_a_task_put_back_ten_times_becomes_a_dead_letter(
 
 
 def claimed(waited_ms: int | None) -> Claimed:
-    """A task in the hands of a worker that was first put back so long before it was claimed; None: never."""
+    """Return a claimed task whose first put-back was this long before its claim; None: it was never put back."""
     ledger_now = 1_800_000_000_000
     record: Any = type("Record", (), {"moved_ms": ledger_now})()
     since = 0 if waited_ms is None else ledger_now - waited_ms
@@ -147,7 +147,7 @@ def test_a_locked_task_is_buried_after_fifty_seconds(settings: Settings, waited:
 
 
 def test_ten_times_at_the_most(settings: Settings) -> None:
-    """Each run comes five seconds after the one before, or later."""
+    """Each run comes at least five seconds after the one before."""
     for late in (0, 1, 700, 20_000):
         waited, times = None, 0
         while in_flight_delay_ms(claimed(waited)) is not None:
@@ -199,7 +199,7 @@ async def worker_process(settings: Settings) -> AsyncIterator[subprocess.Popen[b
 
 
 async def test_a_killed_worker_frees_its_key_with_its_tasks(client: Client, work: Start, tmp_path: Path) -> None:
-    """Its mark would hold for two minutes; the task runs again as soon as its worker is declared lost."""
+    """Its mark would last for two minutes. The task runs again as soon as its worker is declared lost."""
     entered = tmp_path / "entered"
     async with worker_process(client.settings) as process:
         receipt = await lock_jobs.charge_slowly.apush("order", str(entered))

@@ -1,4 +1,4 @@
-"""The results of locks where the namespace has encryption keys."""
+"""The results of locks in a namespace with encryption keys."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ Make = Callable[..., Client]
 
 @pytest.fixture
 async def make(settings: Settings) -> AsyncIterator[Make]:
-    """Clients of one namespace with these encryption keys, the first in use. The last one made locks."""
+    """Create clients of one namespace with these encryption keys, the first of which is in use. Locks use the last
+    client."""
     made: list[Client] = []
 
     def one(*ids: str, **other: Any) -> Client:
-        known = settings.model_dump(include={"redis_url", "namespace"})
+        known = {"redis_url": settings.redis_url, "namespace": settings.namespace}
         made.append(Client(Settings(**known | {"encryption_keys": keys_setting(*ids) if ids else ""} | other)))
         use_client(made[-1])
         return made[-1]

@@ -1,4 +1,4 @@
-"""Every call of a lock is sent again when its reply is lost, and the second run changes nothing."""
+"""A call of a lock is sent again if its reply is lost, and the second run changes nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCRIPTS = ["lock", "renew", "conclude", "unlock"]
 
 
 class Losing:
-    """Runs each request of one script and loses the first replies to it."""
+    """Run each request of one script, and lose the first replies to it."""
 
     def __init__(self, sha: str, times: int) -> None:
         self._sha = sha.encode()
@@ -45,7 +45,7 @@ def proxy(server: Server) -> Iterator[Proxy]:
 
 @pytest.fixture
 async def lossy(client: Client, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Client]:
-    own = Client(client.settings.model_copy(update={"redis_url": proxy.url}))
+    own = Client(client.settings.replace(redis_url=proxy.url))
     with idempotency_lock("warm"):  # every script is known to the server
         pass
     monkeypatch.setattr("relier.lock.blocks.default_client", lambda: own)

@@ -1,4 +1,4 @@
-"""The page about locks: its files are written, its commands typed, and what they print is what it shows."""
+"""The page about locks: its files are written, its commands are run, and their output is compared with the page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE
 
 
 def typed(console: str) -> list[tuple[str, str]]:
-    """Each command of a block with what it must print."""
+    """Return each command of a block with its expected output."""
     parts = re.split(r"^\$ ", console, flags=re.MULTILINE)[1:]
     return [(command, said) for command, _, said in (part.partition("\n") for part in parts)]
 

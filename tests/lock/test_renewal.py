@@ -1,4 +1,5 @@
-"""A key in flight is bounded, renewed while its block runs, and free when its holder can renew it no longer."""
+"""The mark of a lock has a time limit, is renewed while its block runs, and expires when its holder can no longer renew
+it."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from tests.support.servers import Server
 from tests.support.wire import Proxy
 
 pytestmark = pytest.mark.anyio
-SHORT_S = 0.9  # three times as long as a busy machine may stand still
+SHORT_S = 0.9  # three times as long as a busy machine may pause
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def changed() -> dict[str, Any]:
 
 
 def until(client: Client, key: str = "k") -> int:
-    """When the mark stops counting (ms)."""
+    """Return when the mark expires (ms)."""
     return int((mark(client, key) or b"held 0 ").split()[1])
 
 
@@ -48,7 +49,7 @@ async def test_a_block_longer_than_its_mark_keeps_its_key(client: Client, enter:
 
 
 async def test_renewing_ends_with_the_block(client: Client, enter: Enter, caplog: pytest.LogCaptureFixture) -> None:
-    """Also where a renewal was under way as the block ended: it finds the result, and that is no loss."""
+    """Even if a renewal was in flight when the block ended: it finds the result, which does not count as a loss."""
     for n in range(30):
         async with enter(f"k{n}") as lock:
             first = until(client, f"k{n}")
@@ -106,7 +107,7 @@ async def test_one_thread_renews_all_locks_of_a_process(client: Client) -> None:
 
 
 async def test_locks_held_elsewhere_do_not_wake_the_thread(client: Client) -> None:
-    """A block that is over before its first renewal costs no switch of threads."""
+    """A block that ends before its first renewal does not wake the thread."""
     renewer = ThreadRenewals()
     woken = 0
 
@@ -142,10 +143,10 @@ async def test_a_renewal_that_fails_is_tried_again_sooner(client: Client) -> Non
 
 @pytest.fixture
 async def cut(server: Server, client: Client, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A proxy between locks and the store, and short deadlines."""
+    """A proxy between the locks and the store, and short deadlines."""
     with Proxy(server.port) as proxy:
         reached = {"redis_url": proxy.url, "redis_deadline": 0.4, "redis_read_timeout": 0.2, "redis_retries": 1}
-        own = Client(client.settings.model_copy(update=reached))
+        own = Client(client.settings.replace(**reached))
         monkeypatch.setattr("relier.lock.blocks.default_client", lambda: own)
         yield proxy
         proxy.disturb = lambda _: None
@@ -158,7 +159,7 @@ async def test_renewals_outlast_a_store_out_of_reach(
     async with enter() as lock:
         cut.disturb = lambda _: "lose"
         cut.drop_all()
-        await eventually(lambda: "could not be renewed and is tried again" in caplog.text)
+        await eventually(lambda: "could not be renewed, will retry" in caplog.text)
         cut.disturb = lambda _: None
         first = until(client)
         await eventually(lambda: until(client) > first)
@@ -170,10 +171,10 @@ async def test_renewals_outlast_a_store_out_of_reach(
 async def test_renewals_pass_a_breaker_that_other_calls_have_opened(
     client: Client, enter: Enter, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are told apart from other calls, whose failures must not cost a block its key."""
+    """Renewals are separate from other calls, whose failures must not cost a block its key."""
     with Proxy(server.port) as proxy:
         touchy = {"redis_retries": 0, "redis_breaker_failures": 1, "redis_breaker_cooldown": 3600.0}
-        own = Client(client.settings.model_copy(update={"redis_url": proxy.url, **touchy}))
+        own = Client(client.settings.replace(redis_url=proxy.url, **touchy))
         monkeypatch.setattr("relier.lock.blocks.default_client", lambda: own)
 
         async def block() -> None:
@@ -187,7 +188,7 @@ async def test_renewals_pass_a_breaker_that_other_calls_have_opened(
                 first = until(client)
                 await eventually(lambda: until(client) > first + 1000 * SHORT_S, 10)
                 assert not lock.lost
-                raise ValueError("renewed")  # other calls are refused still: what it came to could not be told
+                raise ValueError("renewed")  # other calls are still refused, so the outcome could not be reported
 
         with pytest.raises(ValueError, match="renewed"):
             await block()
@@ -197,7 +198,7 @@ async def test_renewals_pass_a_breaker_that_other_calls_have_opened(
 async def test_the_end_of_a_block_is_reported_through_an_outage(
     client: Client, enter: Enter, cut: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Longer than a deadline: else the next caller would run it again."""
+    """This takes longer than a deadline. If it gave up, the next caller would run the block again."""
 
     async def block() -> None:
         async with enter() as lock:
@@ -212,7 +213,7 @@ async def test_the_end_of_a_block_is_reported_through_an_outage(
 
 
 async def test_a_task_keeps_reporting_done_after_its_mark_expired(client: Client, enter: Enter, cut: Proxy) -> None:
-    """It hears whether anybody came meanwhile, and does not have to guess."""
+    """The store's answer says whether another caller took the lock meanwhile."""
     back: list[float] = []
 
     def silent(_: bytes) -> str | None:
@@ -269,7 +270,7 @@ async def test_a_key_that_cannot_be_freed_hides_no_exception(
 
     with pytest.raises(ValueError, match="my own"):
         await block()
-    assert "could not be freed and stays in flight for 0.9 s" in caplog.text
+    assert "could not be released and stays in flight for 0.9 s" in caplog.text
 
 
 # --- forks ---------------------------------------------------------------------------------------------------------

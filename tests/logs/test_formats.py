@@ -23,7 +23,8 @@ FIELDS = {"task_id": "0123456789abcdef", "task_name": "shop.send", "attempt": 2,
 
 @pytest.fixture
 def fields() -> Iterator[dict[str, Any]]:
-    """The fields of the task that runs, put on every record by our factory around the present one."""
+    """Install the record factory around the current one. Return the fields of the running task, which the test may
+    set."""
     present, running = logging.getLogRecordFactory(), dict(FIELDS)
     logging.setLogRecordFactory(RecordFactory(logging.LogRecord, lambda: running or None))
     yield running
@@ -40,7 +41,7 @@ class Kept(logging.Handler):
 
 
 def logged(message: str, *args: Any, **more: Any) -> logging.LogRecord:
-    """The record that a handler gets of one call."""
+    """Return the record that a handler gets for one log call."""
     kept, log = Kept(), logging.Logger("shop.mail")
     log.addHandler(kept)
     log.warning(message, *args, **more)
@@ -96,7 +97,7 @@ def test_a_line_of_the_console_ends_with_the_task_before_the_traceback(fields: d
 
 
 def test_a_record_with_fields_is_a_record_like_any_other(fields: dict[str, Any]) -> None:
-    """Queues copy records, other processes get them pickled, and formats read their dict."""
+    """Queues copy records, other processes receive pickled ones, and formatters read their dict."""
     assert fields
     record = logged("hm", extra={"attempt": "mine"})
     for each in (record, copy.copy(record), pickle.loads(pickle.dumps(record))):
@@ -148,3 +149,24 @@ def test_logging_starts_only_where_nobody_has_configured_it() -> None:
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)
+
+
+def test_a_line_that_a_logger_writes_to_stderr_itself_is_not_written_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    root, chatty = logging.getLogger(), logging.getLogger("tests.chatty")
+    handlers, level = root.handlers[:], root.level
+    chatty.addHandler(own := logging.StreamHandler(sys.stderr))
+    own.setLevel("INFO")
+    try:
+        root.handlers[:] = []
+        start_logging("debug")
+        logging.getLogger("tests.chatty.child").info("once")
+        logging.getLogger("tests.chatty.child").debug("below its level")
+        logging.getLogger("tests.quiet").info("elsewhere")
+    finally:
+        chatty.handlers.remove(own)
+        root.handlers[:] = handlers
+        root.setLevel(level)
+    first, second, third = capsys.readouterr().err.splitlines()
+    assert first == "once"
+    assert second.endswith("tests.chatty.child below its level")
+    assert third.endswith("tests.quiet elsewhere")

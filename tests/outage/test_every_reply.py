@@ -1,5 +1,5 @@
-"""Every error reply of the store, given to everyone who calls it: what says "not now" is waited for, and only what can
-never succeed is final."""
+"""Every error reply of the store, to every caller: a reply that means "not now" is waited for, and only a reply that
+can never succeed is final."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def hold() -> None:
 
 
 class Repeats(logging.Handler):
-    """Ends the outage once somebody has said that a call failed and will be repeated."""
+    """End the outage once a caller has logged that a call failed and will be repeated."""
 
     def __init__(self, refusing: Refusing) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ async def client(through: Settings) -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def observer(settings: Settings) -> AsyncIterator[Client]:
-    """A client whose calls nobody refuses."""
+    """A client whose calls are not refused."""
     own = Client(settings)
     yield own
     await own.aclose()
@@ -113,7 +113,7 @@ def test_every_code_of_the_table_has_a_reply() -> None:
 
 
 async def push_through(other: Client, task: Any, *args: Any, instead_of: Client) -> Any:
-    """Push by a client with ordinary deadlines: those of the one under test are too short for a busy machine."""
+    """Push with a client with ordinary deadlines: those of the client under test are too short for a busy machine."""
     use_client(other)
     receipt = await task.apush(*args)
     use_client(instead_of)
@@ -138,7 +138,7 @@ async def run_until_ended(client: Client, observer: Client, task_id: str) -> Any
 async def test_a_running_task_outlives_what_passes(
     client: Client, observer: Client, refusing: Refusing, repeats: Repeats, code: str, place: str
 ) -> None:
-    """Beats, claims and sweeps are refused as well, for longer than a call's deadline."""
+    """Heartbeats, claims and sweeps are refused as well, for longer than a call's deadline."""
     trouble[place] = lambda: refusing.begin(code)
     receipt = await push_through(observer, pay, "7", instead_of=client)
     task = await run_until_ended(client, observer, receipt.id)
@@ -200,7 +200,7 @@ def refused_by_push() -> Any:
 
 
 async def test_a_push_never_meets_forgotten_scripts(through: Settings, refusing: Refusing) -> None:
-    patient = Client(through.model_copy(update={"redis_deadline": 10.0}))
+    patient = Client(through.replace(redis_deadline=10.0))
     use_client(patient)
     refusing.begin("NOSCRIPT")
     assert (await plain.apush(1)).id
@@ -213,8 +213,9 @@ async def test_a_push_never_meets_forgotten_scripts(through: Settings, refusing:
 async def test_heartbeats_continue_whatever_error_the_store_replies(
     through: Settings, observer: Client, refusing: Refusing, code: str
 ) -> None:
-    """Only the ledger's own word that a worker is gone makes it lost. Forgotten scripts it does not even notice."""
-    quick = Client(through.model_copy(update={"heartbeat_ttl": 1.0}))
+    """A worker is lost only if the ledger itself says that it is gone. If the server forgets its scripts, the worker
+    does not notice."""
+    quick = Client(through.replace(heartbeat_ttl=1.0))
     worker = Worker(quick, WorkerOptions(sweep=False))
     receipt = await push_through(observer, hold, instead_of=quick)
     running = asyncio.create_task(worker.run())

@@ -1,4 +1,4 @@
-"""A caller that waits for a result waits through an outage, for the time it gave, and says at the end what it knows."""
+"""A caller that waits for a result keeps waiting through an outage, up to its timeout, and then says what it knows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Wait = Callable[[Client, str, float | None], Coroutine[Any, Any, Any]]
 
 @pytest.fixture(params=["async", "sync"])
 def wait(request: pytest.FixtureRequest) -> Wait:
-    """Wait for a result by id, awaited or blocking."""
+    """Wait for a result by id, awaiting or blocking."""
 
     async def awaited(client: Client, task_id: str, timeout: float | None) -> Any:  # noqa: ASYNC109
         return await TaskReceipt(task_id, client=client).result(timeout)
@@ -50,14 +50,14 @@ def wait(request: pytest.FixtureRequest) -> Wait:
 
 
 class Noticed(logging.Handler):
-    """Set once a waiting caller has said that the store is away."""
+    """An event that is set once a waiting caller has logged that the store is away."""
 
     def __init__(self) -> None:
         super().__init__()
         self.event = threading.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if "store away, still waiting for a result" in record.getMessage():
+        if "store unreachable, still waiting for a result" in record.getMessage():
             self.event.set()
 
 
@@ -77,7 +77,7 @@ def own_server(boot: Boot) -> Server:
 
 @pytest.fixture
 async def client(own_server: Server, namespace: str) -> AsyncIterator[Client]:
-    """On a server of its own, with a breaker that opens soon."""
+    """A client on its own server, with a breaker that opens soon."""
     settings = Settings(
         redis_url=own_server.tcp_url,
         namespace=namespace,
@@ -133,7 +133,9 @@ async def test_a_wait_that_times_out_in_an_outage_explains_why(own_server: Serve
     receipt = await answer.apush()
     own_server.freeze()
     began = time.monotonic()
-    with pytest.raises(ResultTimeoutError, match=r"outcome of task .* is not known .* the store is away .*ask again"):
+    with pytest.raises(
+        ResultTimeoutError, match=r"outcome of task .* is not known .* the store is unreachable .*try again"
+    ):
         await wait(client, receipt.id, 0.6)
     assert time.monotonic() - began < 5
     own_server.thaw()
@@ -150,13 +152,13 @@ async def test_a_store_that_refuses_this_client_from_the_start_raises_at_once(bo
 async def test_a_caller_that_never_reached_the_store_waits_no_longer_than_its_timeout(
     own_server: Server, namespace: str, wait: Wait
 ) -> None:
-    """The namespace has to be opened first: that is a part of the time."""
+    """The namespace has to be opened first, and the timeout includes that."""
     client = Client(
         Settings(redis_url=own_server.tcp_url, namespace=namespace, redis_deadline=30, redis_read_timeout=30)
     )
     own_server.freeze()
     began = time.monotonic()
-    with pytest.raises(ResultTimeoutError, match="the store is away"):
+    with pytest.raises(ResultTimeoutError, match="the store is unreachable"):
         await wait(client, "01", 0.6)
     assert time.monotonic() - began < 15
     own_server.thaw()

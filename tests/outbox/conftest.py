@@ -1,4 +1,4 @@
-"""A shop with an outbox, and a desk where attempts are run by hand, on each database in turn."""
+"""A shop with an outbox, and a desk that runs attempts by hand, on each database in turn."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pg_shop(postgres: Database, client: Client) -> Iterator[Shop]:
 
 @pytest.fixture
 async def desk(database: Database, client: Client) -> AsyncIterator[Desk]:
-    """Where attempts are run by hand, on each database in turn."""
+    """A desk that runs attempts by hand, on each database in turn."""
     engine = where["engine"] = engine_of(database.url)
     metadata.create_all(engine)
     yield Desk(client, engine)

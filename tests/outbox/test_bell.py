@@ -9,7 +9,7 @@ from relier.outbox.wake.doorbell import Doorbell
 
 
 def test_a_ring_starts_no_store_of_the_projects_own(tmp_path: Path) -> None:
-    """Who sends by a broker has none, and a web process would start one in its folder."""
+    """An application that sends through a broker has no store, and a web process would start one in its folder."""
     folder = tmp_path / "store"
     client = Client(Settings(redis_url=f"embedded://{folder}"))
     Doorbell(lambda: client)._ring_now()

@@ -1,4 +1,4 @@
-"""Sessions that know their databases by `binds` alone."""
+"""Sessions that know their databases only by `binds`."""
 
 from __future__ import annotations
 
@@ -92,6 +92,6 @@ def test_an_effect_and_its_mark_go_to_the_same_database(database: Database) -> N
         pay()
     assert found.value.value == "paid"
     assert (count(engine, paid), count(engine, marks)) == (1, 1)
-    with Session() as session, pytest.raises(ConfigurationError, match="bound to no database"):
+    with Session() as session, pytest.raises(ConfigurationError, match="not bound to a database"):
         ExactlyOnce(session, "t1", 0, str.encode, bytes.decode).__enter__()  # type: ignore[arg-type]
     engine.dispose()

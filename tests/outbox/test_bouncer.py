@@ -1,4 +1,4 @@
-"""Through PgBouncer in transaction mode, where the next transaction may be on another connection of the server."""
+"""Through PgBouncer in transaction mode, where each transaction may use a different connection to the server."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def bouncer(postgres_server: Postgres) -> Iterator[PgBouncer]:
 
 @pytest.fixture
 def bounced(bouncer: PgBouncer, postgres: Database) -> Database:
-    """With two connections to the server, each of which knows the statements of the other's clients only."""
+    """A PgBouncer with two connections to the server, each with its own prepared statements."""
     fresh = bouncer.behind(postgres)
     address = fresh.url.replace("+psycopg", "")
     with psycopg.connect(address) as one, psycopg.connect(address) as other:
@@ -103,7 +103,7 @@ def test_a_relay_has_no_failed_pass(pg_shop: Shop, bounced: Database, caplog: py
 def test_prepared_statements_behind_a_pooler_cause_a_warning(
     pg_shop: Shop, bounced: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of the user's own, whose options are the user's."""
+    """The application's own engine keeps the application's options, so Relier only warns."""
     caplog.set_level(logging.WARNING, "relier.outbox")
     engines = [create_engine(bounced.url, connect_args={"prepare_threshold": 0}) for _ in range(2)]
     relays = [Relay(EngineDatabase(one), [Scripted(Sent())], RelayOptions(idle_time=0.001)) for one in engines]

@@ -1,4 +1,4 @@
-"""Celery inside transactions: what plain Celery would have sent is what is sent, if and when they commit."""
+"""Celery inside transactions: the same messages are sent as by plain Celery, if and when the transaction commits."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def plain_app(server: Server, name: str) -> Celery:
 
 
 def plain(*args: Any, **kwargs: Any) -> None:
-    """Never run: its messages are looked at."""
+    """Never run: only its messages are examined."""
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def signature(app: Celery, call: Call, **more: Any) -> Any:
 
 
 def received(app: Celery) -> list[Any]:
-    """Every message of every queue, taken off it."""
+    """Remove all messages from all queues, and return them."""
     found = []
     with app.connection_for_read() as connection:
         for queue in app.amqp.queues.values():
@@ -101,7 +101,7 @@ def received(app: Celery) -> list[Any]:
 
 
 def wire(queue: str, message: Any) -> dict[str, Any]:
-    """What of a message a worker could see."""
+    """Return the parts of a message that a worker can see."""
     properties = {name: value for name, value in message.properties.items() if name != "delivery_tag"}
     info = {name: value for name, value in (message.delivery_info or {}).items() if name != "delivery_tag"}
     return {
@@ -170,7 +170,7 @@ def test_canvas_in_a_transaction(pg_shop: Shop, app: Celery) -> None:
 
 
 def ends(app: Celery, shop: Shop) -> list[str]:
-    """Tasks that end inside a transaction: what they write when they run."""
+    """Register tasks that end inside a transaction. Return what they write when they run."""
     ran: list[str] = []
 
     @app.task(name="shop.note")
@@ -195,7 +195,8 @@ def ends(app: Celery, shop: Shop) -> list[str]:
 
 
 def test_the_next_run_of_a_task_does_not_depend_on_the_transaction_it_ends(pg_shop: Shop, app: Celery) -> None:
-    """`retry` and `replace` raise: what they sent would be rolled back, and the task lost."""
+    """`retry` and `replace` raise. If their message were part of the transaction, it would be rolled back and the task
+    lost."""
     app.conf.update(worker_hijack_root_logger=False, result_backend="cache+memory://")
     send_through(app, pg_shop.outbox)
     ran = ends(app, pg_shop)
@@ -229,7 +230,7 @@ def test_a_broker_that_is_away_is_an_outage_and_a_bad_row_is_not(pg_shop: Shop, 
 
 
 def claimed(shop: Shop, app: Celery, count: int, **options: Any) -> list[Row]:
-    """Rows of so many messages, as a relay has them."""
+    """Return the rows of `count` messages, as a relay claims them."""
     send_through(app, shop.outbox)
     with Session(shop.engine) as session, session.begin(), shop.outbox.using(session):
         for n in range(count):
@@ -239,7 +240,7 @@ def claimed(shop: Shop, app: Celery, count: int, **options: Any) -> list[Row]:
 
 
 def reads(app: Celery) -> int:
-    """How often the broker has read from its clients."""
+    """Return how often the broker has read from its clients."""
     with app.connection_for_read() as connection:
         return int(connection.default_channel.client.info("stats")["total_reads_processed"])
 
@@ -256,7 +257,7 @@ def test_messages_for_a_redis_broker_are_sent_in_one_pipeline(pg_shop: Shop, app
 
 
 def test_one_message_that_cannot_be_sent_does_not_delay_the_others(pg_shop: Shop, app: Celery) -> None:
-    """Neither one that the broker refuses, nor one that cannot be read."""
+    """This covers a message that the broker refuses, and one that cannot be read."""
     rows = [*claimed(pg_shop, app, 2), *claimed(pg_shop, app, 1, queue="slow"), *claimed(pg_shop, app, 2)]
     rows.insert(2, Row(9, "x", CELERY, "n", "q", b"garbage", 0, 1, 0))
     with app.connection_for_write() as connection:

@@ -1,4 +1,4 @@
-"""A broker that does not answer: what it has not confirmed is not sent, and the relay does not wait for it for ever."""
+"""A broker that does not answer: unconfirmed messages do not count as sent, and the relay does not wait forever."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Kept:
 
 
 def row_of(app: Celery) -> Row:
-    """A message of the app's, which had a connection before any target was made: health checks, other tasks."""
+    """Return a message of the app, which had a connection before the target was made: health checks, other tasks."""
     with app.producer_pool.acquire(block=True) as producer:
         producer.connection.ensure_connection(max_retries=1)
     kept = Kept()
@@ -50,7 +50,7 @@ def row_of(app: Celery) -> Row:
 
 
 def check_send_timeout(shop: Shop, url: str, freeze: Callable[[], None], thaw: Callable[[], None]) -> None:
-    """A publish as a whole takes no longer, however many calls to the broker it is made of."""
+    """Check that a whole publish stays within the timeout, however many calls to the broker it makes."""
     app = Celery("frozen", broker=url, set_as_current=False)
     row = row_of(app)
     new = NewRow(row.task_id, row.kind, row.name, row.queue, "", row.body)
@@ -111,7 +111,7 @@ def running_rabbit() -> Iterator[Rabbit]:
 @pytest.mark.engines
 @pytest.mark.xdist_group("rabbitmq")
 def test_rabbitmq_that_freezes_is_an_outage(sqlite: Database, client: Client) -> None:
-    """Without a confirm whatever the socket took would be sent."""
+    """Without confirmations, every message that the socket accepts would count as sent."""
     with running_rabbit() as node:
         if not node.own:
             pytest.skip("the node is not ours to freeze")

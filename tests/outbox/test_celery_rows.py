@@ -1,4 +1,5 @@
-"""Celery's messages inside transactions, for an app without the ledger: what plain Celery would have sent is sent."""
+"""Celery's messages inside transactions, for an app without the ledger: the same messages are sent as by plain
+Celery."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def app_of(serializer: str) -> Any:
 
 
 def received(app: Any) -> list[Any]:
-    """What stands in the queue, as a worker would get it."""
+    """Return the messages in the queue, as a worker would receive them."""
     found = []
     with app.connection_for_read() as connection, connection.SimpleQueue("celery") as queue:
         while queue.qsize():

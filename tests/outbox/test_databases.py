@@ -1,4 +1,4 @@
-"""The servers that the outbox is tested on are what its tests take them for."""
+"""The servers that the outbox is tested on have the properties that its tests assume."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ rows = Table("rows", MetaData(), Column("id", Integer, primary_key=True), Column
 
 @pytest.fixture(params=["postgres", "mariadb", "mysql"])
 def served(request: pytest.FixtureRequest) -> Database:
-    """A database with a server."""
+    """A database that has a server."""
     one: Database = request.getfixturevalue(request.param)
     return one
 

@@ -1,4 +1,4 @@
-"""A database may end a transaction by itself, and say so in an error that code inside the block can catch."""
+"""A database may end a transaction by itself, and report that in an error which code inside the block can catch."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def touch(where: Any, row: int) -> None:
 
 @pytest.mark.parametrize("inside", [True, False])
 def test_a_deadlock_that_is_caught(database: Database, engine: Engine, inside: bool) -> None:
-    """MySQL undoes the whole transaction of the smaller one, with the mark: the rest would be committed without it."""
+    """MySQL rolls back the whole smaller transaction, including the mark. The rest would be committed without it."""
     if database.kind != "mysql":
         pytest.skip("SQLite has one writer at a time, PostgreSQL takes no statement after it")
     locked, done = threading.Event(), threading.Event()
@@ -110,7 +110,7 @@ def test_a_deadlock_that_is_caught(database: Database, engine: Engine, inside: b
 @pytest.mark.parametrize("inside", [True, False])
 @pytest.mark.parametrize("kind", [Session, Engine.connect])
 def test_an_error_that_is_caught_on_postgresql(postgres: Database, inside: bool, kind: Any) -> None:
-    """It takes no other statement, and a commit, which does not fail, is a rollback."""
+    """PostgreSQL accepts no further statement, and a commit becomes a rollback without an error."""
     engine, blocks = engine_of(postgres.url), Blocks()
     metadata.create_all(engine)
 
@@ -190,7 +190,7 @@ def test_a_transaction_rolled_back_by_raw_sql_in_django(database: Database, clie
 
 
 def test_a_deadlock_that_djangos_caller_catches(database: Database, client: Client) -> None:
-    """As if it were one: the whole transaction is undone, and Django is not told."""
+    """MySQL rolls back the whole transaction, and Django does not notice."""
     blocks = Blocks()
     with DjangoShop(client, default=database.url) as shop:
         shop.make_tables()

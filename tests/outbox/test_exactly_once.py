@@ -1,4 +1,4 @@
-"""No attempt is done without its effect, no two tasks share a mark, and attempts that clash are put back."""
+"""No attempt succeeds without its effect, no two tasks share a mark, and attempts that conflict are put back."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def rolls_an_outer_savepoint_back(ctx: TaskContext) -> str:
 
 
 def rolls_back_around_open_savepoints(ctx: TaskContext) -> str:
-    """The inner one is still open when the one around the block is rolled back."""
+    """The inner savepoint is still open when the one around the block is rolled back."""
     with where["engine"].begin() as connection:
         outer = connection.begin_nested()
         with ctx.exactly_once(connection):
@@ -199,7 +199,7 @@ async def test_a_block_that_the_caller_commits_is_done(desk: Desk, body: Any) ->
 
 
 def catches(ctx: TaskContext) -> str:
-    """The block raises, and the caller's transaction goes on."""
+    """The block raises, and the caller's transaction continues."""
     with Session(where["engine"]) as session, session.begin(), failing(), ctx.exactly_once(session):
         pays(session)
         raise ZeroDivisionError
@@ -249,7 +249,7 @@ async def test_a_block_that_the_next_attempt_would_skip_becomes_a_dead_letter(
 
 
 def swallows(ctx: TaskContext) -> str:
-    """A failed flush ends the transaction, and with it the mark."""
+    """A failed flush ends the transaction, and the mark with it."""
     with Session(where["engine"]) as session, ctx.exactly_once(session):
         try:
             session.execute(insert(paid).values(id=1, order_no=1))
@@ -312,7 +312,7 @@ async def test_tasks_with_similar_ids_have_marks_of_their_own(desk: Desk, ids: t
 
 
 async def test_marks_of_the_previous_release_are_found(desk: Desk) -> None:
-    """They have the id itself, whatever it is."""
+    """Such marks contain the id itself, whatever it is."""
     with desk.engine.begin() as connection:
         for task_id in ("invoice:7", "0a" * 16):
             connection.execute(insert(marks).values(task_id=task_id, revision=0, created_at=5, result=b'"paid"'))
@@ -343,7 +343,8 @@ def isolated(database: Database, level: str) -> Any:
 async def test_attempts_that_wait_for_one_mark_do_not_fail(
     desk: Desk, database: Database, level: str, first: str
 ) -> None:
-    """The first one holds the mark while two wait for it. Whatever it does, they skip, run, or are put back."""
+    """The first attempt holds the mark while two others wait for it. Depending on its outcome, they skip, run, or are
+    put back."""
     if database.kind == "sqlite":
         pytest.skip("one writer at a time: the others wait for the whole database")
     engine = isolated(database, level)
@@ -382,7 +383,7 @@ async def test_attempts_that_wait_for_one_mark_do_not_fail(
 
 
 def waiting(desk: Desk, database: Database, count: int) -> None:
-    """Returns when so many attempts wait for the mark."""
+    """Return when `count` attempts wait for the mark."""
     if database.kind == "postgresql":
         sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
     else:
@@ -396,7 +397,7 @@ def waiting(desk: Desk, database: Database, count: int) -> None:
 
 
 async def test_a_snapshot_older_than_the_mark_puts_the_task_back(desk: Desk, database: Database) -> None:
-    """In a transaction of the caller's only the caller can begin again."""
+    """In a transaction of the caller's, only the caller can begin again."""
     if database.kind != "postgresql":
         pytest.skip("the others look at the newest version of a row that they lock")
     engine = isolated(database, "REPEATABLE READ")

@@ -1,4 +1,4 @@
-"""One relay process for several databases, tables and schemas; one that fails does not stop the others."""
+"""One relay process for several databases, tables and schemas. One relay that fails does not stop the others."""
 
 from __future__ import annotations
 
@@ -6,33 +6,47 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
 from django.conf import settings
 from django.core.management import CommandError, call_command, load_command_class
-from django.db import transaction
-from sqlalchemy import MetaData, create_engine, func, select, text
+from django.db import connections, transaction
+from sqlalchemy import MetaData, create_engine, event, func, select, text
 from sqlalchemy.schema import CreateSchema
 
 from relier import Client
-from relier.cli.commands.relay import relay as relay_command
+from relier.cli.commands.outbox.relay import relay as relay_command
 from relier.cli.main import rl
-from relier.django.database import notice_connector
+from relier.django.database import DjangoDatabase, notice_connector
+from relier.outbox.publish.target import Sent
 from relier.outbox.push import forget_outbox
+from relier.outbox.relay import database_health
+from relier.outbox.relay.batch import ClaimedBatch
+from relier.outbox.relay.database_health import DatabaseState
+from relier.outbox.relay.fleet import Fleet, RelayTable
+from relier.outbox.relay.metrics import RelayCollector
+from relier.outbox.relay.options import RelayOptions
+from relier.outbox.relay.relay import Relay
+from relier.outbox.sqlalchemy.engines import EngineDatabase, database_of
 from relier.outbox.sqlalchemy.outbox import Outbox
 from relier.settings import environment
-from tests.support.databases import Database, SQLite
-from tests.support.django_shop import DjangoShop
-from tests.support.outbox_shop import Shop, receipt
+from tests.support import django_shop
+from tests.support.databases import USER, Database, SQLite
+from tests.support.django_shop import DjangoShop, entry_of
+from tests.support.outbox_shop import Shop, Takes, receipt
+from tests.support.probing import reasons
 from tests.support.servers import free_port, wait_until
 
 
@@ -78,6 +92,7 @@ def test_several_databases_of_which_one_is_down(tmp_path: Path, client: Client, 
                 f'relier_outbox_database_state{{database="{named[missing.name]}",table="relier_outbox"}} 2.0' in shown
             )
             assert sign.exists()
+            assert reasons(port) == reasons(port, "/livez") == [], "two of three relays send rows"
             Shop(missing.url, client).__exit__()  # its table is there now
             told = end(process)
     assert f"({named[missing.name]}, table relier_outbox) refuses this relay" in told
@@ -135,6 +150,7 @@ def test_schemas_of_tenants(postgres: Database, client: Client) -> None:
     [
         (["--table", "a.b", "--schema", "c"], "--table a.b already includes a schema"),
         (["--table", "a", "--table", "a"], "table a of sqlite:// is given twice"),
+        (["--table", "a", "--table", "A"], "table A of sqlite:// is given twice"),
         (["--table", "a", "--table", "b"], "no such table: a"),
     ],
 )
@@ -150,6 +166,71 @@ def test_a_table_that_is_given_with_and_without_its_schema(shop: Shop, database:
     told = CliRunner().invoke(rl, ["outbox", "relay", "--database", database.url, *tables])
     assert told.exit_code == 2, told.output
     assert f"is given twice, as relier_outbox and as {schema}.relier_outbox" in told.stderr
+
+
+def test_databases_whose_urls_differ_only_in_what_is_hidden(postgres: Database, client: Client) -> None:
+    client.open()
+    other = postgres.server.fresh()
+    port = postgres.server.port
+    urls = [
+        f"postgresql+psycopg:///?dbname={name}&host=127.0.0.1&port={port}&user={USER}"
+        for name in (postgres.name, other.name)
+    ]
+    with Shop(postgres.url, client) as one, Shop(other.url, client) as two:
+        one.place(1)
+        two.place(2)
+        options = [arg for url in urls for arg in ("--database", url)]
+        with relays(client, *options) as process:
+            wait_until(lambda: one.count() + two.count() == 0, 30)
+            told = end(process)
+    other.give_back()
+    hidden = "postgresql+psycopg:///?dbname=***&host=***&port=***&user=***"
+    assert f"database={hidden}\n" in told
+    assert f"database={hidden} (2)\n" in told
+
+
+@pytest.fixture(params=["psycopg", "asyncpg"])
+def silent(request: pytest.FixtureRequest) -> Iterator[tuple[str, Any]]:
+    """A server that accepts connections and never answers: its URL, and the database of a relay."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"postgresql+{request.param}://somebody@127.0.0.1:{server.getsockname()[1]}/shop"
+        database = database_of(url)
+        yield url, database
+        database.close()  # no caller waits for an answer here
+    wait_until(lambda: "relier-asks" not in {thread.name for thread in threading.enumerate()}, 30)
+    database.close()
+
+
+def test_a_database_that_does_not_answer_at_the_start(
+    shop: Shop, silent: tuple[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(database_health, "SILENT_S", 0.1)
+    url, database = silent
+    places = [
+        RelayTable(url, database, "relier_outbox"),
+        RelayTable("answers", EngineDatabase(shop.engine), "relier_outbox"),
+    ]
+    fleet = Fleet(places, RelayOptions(), [Takes(Sent())], None)
+    fleet.check()
+    shop.place(1)
+    assert fleet.relays[1].drain() == 1
+    assert f"database ({url}, table relier_outbox) is unreachable: error=no answer for 0.1 s" in caplog.text
+
+
+def test_a_database_that_no_longer_answers_is_away(silent: tuple[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    now = 100.0
+    connecting = threading.Event()
+    database = silent[1]
+    engine = getattr(database._engine, "sync_engine", database._engine)
+    event.listen(engine, "do_connect", lambda *_: connecting.set())
+    relay = Relay(database, [Takes(Sent())], clock=lambda: now)
+    turn = [ClaimedBatch(relay.relay_id)]
+    threading.Thread(target=relay.turn, args=turn, name="relier-asks", daemon=True).start()
+    assert connecting.wait(30)
+    now += database_health.SILENT_S
+    (state,) = (one for one in RelayCollector(relay).collect() if one.name == "relier_outbox_database_state")
+    assert [sample.value for sample in state.samples] == [DatabaseState.AWAY]
+    assert "database is unreachable: error=no answer for" in caplog.text
 
 
 # --- Django ----------------------------------------------------------------------------------------------------------
@@ -201,6 +282,36 @@ def test_djangos_commits_wake_relays_that_listen(
             with transaction.atomic():
                 receipt.push_in("default", 1)
             assert len(list(listening.notifies(timeout=30, stop_after=1))) == 1
+
+
+@pytest.fixture
+def pooled(postgres: Database, client: Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[DjangoShop]:
+    """A project whose pool has one connection."""
+    pool = {"OPTIONS": {"pool": {"min_size": 1, "max_size": 1, "timeout": 5}}}
+    monkeypatch.setattr(django_shop, "entry_of", lambda url: {**entry_of(url), **pool})
+    with DjangoShop(client, default=postgres.url) as shop:
+        yield shop.make_tables()
+        connections["default"].close_pool()
+
+
+def test_relays_of_one_process_take_turns_with_a_pool(pooled: DjangoShop) -> None:
+    connections["default"].close()
+    both_have_asked = threading.Barrier(2)
+
+    def ask() -> None:
+        with DjangoDatabase("default").begin() as tx:
+            tx.run("SELECT 1", {})
+        both_have_asked.wait(30)
+
+    with ThreadPoolExecutor(2) as threads:
+        for one in [threads.submit(ask) for _ in range(2)]:
+            one.result()
+
+
+def test_listening_takes_no_connection_of_a_pool(pooled: DjangoShop) -> None:
+    with notice_connector("default")():
+        assert pooled.ids() == []
+    assert pooled.ids() == []
 
 
 def test_listening_is_for_postgresql(sqlite: Database, client: Client) -> None:

@@ -1,4 +1,5 @@
-"""Effects and the mark that a task ran commit together: a second attempt, a zombie and a replay find it, and skip."""
+"""A task's effects and the mark that it ran commit together. A second attempt, a zombie and a replay find the mark, and
+skip."""
 
 from __future__ import annotations
 
@@ -96,7 +97,7 @@ async def test_an_edited_replay_runs_as_a_new_revision_and_a_plain_replay_skips(
 
 
 def last_mark(desk: Desk, claimed: Claimed) -> bool:
-    """Whether this attempt would run."""
+    """Return whether this attempt would run."""
     ctx = TaskContext(claimed, desk.line)
     with Session(desk.engine) as session, ctx.exactly_once(session):
         return True
@@ -104,7 +105,7 @@ def last_mark(desk: Desk, claimed: Claimed) -> bool:
 
 
 async def test_an_attempt_waits_for_another_that_runs_the_block(desk: Desk, database: Database) -> None:
-    """A zombie and its heir: whoever commits first has done it, the other skips."""
+    """A zombie and the attempt that replaced it: the first to commit has done the work, and the other skips."""
     if database.kind == "sqlite":
         pytest.skip("one writer at a time: the other would wait for the whole database")
     desk.push(pay, 7)
@@ -176,7 +177,7 @@ async def test_marks_are_purged_by_their_age(desk: Desk) -> None:
 
 
 async def test_results_are_encrypted_where_there_are_keys(desk: Desk, settings: Settings) -> None:
-    keys = settings.model_copy(update={"encryption_keys": type(settings.encryption_keys)("a:" + "A" * 43 + "=")})
+    keys = settings.replace(encryption_keys="a:" + "A" * 43 + "=")
     client = Client(keys)
     sealed = Desk(client, desk.engine)
     desk.push(pay, 7)
@@ -194,7 +195,7 @@ async def test_results_are_encrypted_where_there_are_keys(desk: Desk, settings: 
 
 
 def test_a_session_of_several_databases_must_say_which(sqlite: Database) -> None:
-    """Or the mark is in one of them, and the effect in another."""
+    """Otherwise the mark could be in one database, and the effect in another."""
     main, other = engine_of(sqlite.url), engine_of(sqlite.server.fresh().url)
     for engine in (main, other):
         metadata.create_all(engine)

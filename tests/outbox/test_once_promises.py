@@ -1,4 +1,5 @@
-"""Whatever ends a transaction, an attempt is not done without its effect, and one that is skipped is done."""
+"""Whatever ends a transaction, an attempt does not succeed without its effect, and an attempt that is skipped is
+done."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def nested(callers: bool, ctx: TaskContext) -> str:
 
 @pytest.mark.parametrize("callers", [True, False])
 async def test_a_block_inside_a_block_is_refused(desk: Desk, callers: bool) -> None:
-    """It would find the mark of the one around it, and end the task as if an earlier attempt had committed."""
+    """The inner block would find the mark of the outer one, and end the task as if an earlier attempt had committed."""
     desk.push(nested, callers)
     outcome = await desk.run(desk.claim())
     assert isinstance(outcome, Failed)
@@ -63,7 +64,7 @@ async def beside(ctx: TaskContext) -> str:
 
 
 async def test_a_block_beside_a_block_is_refused(desk: Desk, async_engine: AsyncEngine) -> None:
-    """It would wait for the mark of the other one, and then end the task without its own effect."""
+    """The second block would wait for the mark of the first, and then end the task without its own effect."""
     desk.push(beside)
     outcome = await desk.run(desk.claim())
     assert isinstance(outcome, Failed)
@@ -92,7 +93,7 @@ async def grouped(ctx: TaskContext) -> str:
 
 
 async def test_an_attempt_that_is_skipped_inside_a_task_group_is_done(desk: Desk, async_engine: AsyncEngine) -> None:
-    """A TaskGroup wraps what its tasks raise."""
+    """A TaskGroup wraps exceptions that its tasks raise."""
     desk.push(grouped)
     claimed = desk.claim()
     assert await desk.run(claimed) == Done(b'"paid"')
@@ -102,7 +103,7 @@ async def test_an_attempt_that_is_skipped_inside_a_task_group_is_done(desk: Desk
 
 @rl_task(name="promises.lost")
 def loses_its_commit(by_session: bool, ctx: TaskContext) -> str:
-    """The commit fails, after SQLAlchemy has reported it, and the task catches the error."""
+    """The commit fails after SQLAlchemy has reported it, and the task catches the error."""
     database: Database = where["database"]
     with Session(where["engine"]) if by_session else where["engine"].connect() as callers:
         callers.execute(select(func.count()).select_from(paid))
@@ -212,7 +213,7 @@ def has_a_careless_listener(ctx: TaskContext) -> str:
 
 @pytest.mark.usefixtures("postgres_only")
 async def test_an_error_that_a_listener_of_the_commit_catches(desk: Desk) -> None:
-    """PostgreSQL then rolls back where it is told to commit, and says nothing."""
+    """PostgreSQL then turns the commit into a rollback, without an error."""
     desk.push(has_a_careless_listener)
     outcome = await desk.run(desk.claim())
     assert isinstance(outcome, Failed)
@@ -232,7 +233,8 @@ def rolls_back(is_connection: bool, ctx: TaskContext) -> str:
 
 @pytest.mark.parametrize("is_connection", [True, False])
 async def test_sqlite_without_listeners(desk: Desk, database: Database, is_connection: bool) -> None:
-    """Python's driver does not begin for a savepoint, whose release would then be a commit."""
+    """Python's driver does not begin a transaction for a savepoint, so the release of the savepoint would be a
+    commit."""
     if database.kind != "sqlite":
         pytest.skip("SQLite's driver alone")
     where["plain"] = create_engine(database.url)

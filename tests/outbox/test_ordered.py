@@ -1,4 +1,5 @@
-"""Rows of one order key: in their order, in whole batches, whatever fails, whoever dies, however many relays run."""
+"""Rows with the same order key are sent in order and in whole batches, whatever fails, and with any number of
+relays."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from tests.support.outbox_shop import Shop, Takes, row
 
 
 def statements_of(engine: Engine) -> list[str]:
-    """Every statement that it executes from now on."""
+    """Record every statement that the engine executes from now on."""
     seen: list[str] = []
 
     def executed(_: Any, __: Any, sql: str, *___: Any) -> None:
@@ -31,7 +32,7 @@ def statements_of(engine: Engine) -> list[str]:
 
 @pytest.mark.parametrize("keys", [1, 10])
 def test_few_keys_go_out_in_whole_batches(shop: Shop, keys: int) -> None:
-    """In order, and in as many passes as without any order."""
+    """They are sent in order, and in as many passes as without order keys."""
     rows = [row(f"k{n % keys}") for n in range(1000)]
     shop.write(*rows)
     target = Takes(SENT)
@@ -52,7 +53,7 @@ def keyed(name: str, key: str, task_id: str = "") -> NewRow:
 
 
 class Ledger(LedgerTarget):
-    """The ledger, and the order in which rows got there."""
+    """The ledger, and the order in which it received rows."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
@@ -71,7 +72,7 @@ def in_order(sent: Sequence[str], rows: Sequence[NewRow], key: str) -> bool:
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_row_that_fails_holds_back_only_its_key(pg_shop: Shop, threads: int) -> None:
-    """In the middle of a batch that goes in one script, and with several threads."""
+    """The row is in the middle of a batch that one script submits. Several threads publish."""
     rows = [keyed("n", f"k{n % 3}", "bad id" if n == 30 else "") for n in range(99)]
     pg_shop.write(*rows)
     target = Ledger(Client(pg_shop.client.settings))
@@ -102,7 +103,7 @@ def test_two_relays_never_share_a_key(shop: Shop) -> None:
 
 
 def test_rows_of_a_key_that_a_dead_relay_holds_go_out_first(shop: Shop) -> None:
-    """It had sent some of them, nobody knows which."""
+    """The dead relay had sent some of them, but it is unknown which."""
     rows = [row("k") for _ in range(50)]
     shop.write(*rows)
     gone, other = shop.relay(Takes(SENT), ordered=True, batch_size=20), shop.relay(Takes(SENT), ordered=True)
@@ -115,7 +116,7 @@ def test_rows_of_a_key_that_a_dead_relay_holds_go_out_first(shop: Shop) -> None:
 
 
 def test_a_key_that_waits_does_not_slow_down_the_others(shop: Shop) -> None:
-    """However many rows wait behind its first."""
+    """This does not depend on how many rows wait behind its first row."""
     shop.write(*(row("slow") for _ in range(500)))
     table = shop.outbox.table
     with shop.engine.begin() as connection:
@@ -131,7 +132,7 @@ def test_a_key_that_waits_does_not_slow_down_the_others(shop: Shop) -> None:
 
 
 def test_a_first_row_that_is_due_after_all_others_goes_out_first(shop: Shop) -> None:
-    """It was tried before, say: a batch of rows behind it is due earlier."""
+    """For example, because it was tried before. The rows behind it are due earlier."""
     rows = [row("k") for _ in range(60)]
     shop.write(*rows)
     table = shop.outbox.table
@@ -145,7 +146,7 @@ def test_a_first_row_that_is_due_after_all_others_goes_out_first(shop: Shop) -> 
 
 
 def test_a_claim_on_mariadb_reads_the_first_rows_of_a_key_alone(mariadb: Database, client: Client) -> None:
-    """Not the whole key for each row."""
+    """The claim does not read the whole key for each row."""
     handlers = "'Handler_read_next', 'Handler_read_prev', 'Handler_read_rnd_next'"
 
     def rows_read() -> int:
@@ -160,7 +161,8 @@ def test_a_claim_on_mariadb_reads_the_first_rows_of_a_key_alone(mariadb: Databas
 
 
 def test_a_row_refused_by_a_limit_does_not_overtake_a_row_of_its_key(shop: Shop) -> None:
-    """A relay has no room for the first row of the key, which is put off in the table; it has for the second."""
+    """A relay has no room in memory for the first row of the key, which is deferred in the table, but has room for the
+    second."""
     rows = [keyed(f"task{n}", "") for n in range(MOST_GROUPS)]
     first, second = keyed("no room", "k"), keyed("task0", "k")
     shop.write(*rows, first, second)
@@ -178,7 +180,7 @@ def test_a_row_refused_by_a_limit_does_not_overtake_a_row_of_its_key(shop: Shop)
 
 
 def test_rows_of_a_key_that_wait_for_different_times_stay_in_order(shop: Shop) -> None:
-    """Rows of one task wait together, for as long as the first of them was told to."""
+    """Rows of one task wait together, for as long as the first of them was told to wait."""
     early, first, second = keyed("a", ""), keyed("b", "k"), keyed("a", "k")
     shop.write(early, first, second)
     now = 1000.0
@@ -198,7 +200,8 @@ def test_rows_of_a_key_that_wait_for_different_times_stay_in_order(shop: Shop) -
 @pytest.mark.parametrize("other", ["K", "ḱ", "k "])
 @pytest.mark.parametrize("many", [1, 500])
 def test_keys_that_are_alike_are_different_keys(shop: Shop, other: str, many: int) -> None:
-    """MySQL takes them for the same. The first of the one key waits, and all behind it; the other key continues."""
+    """MySQL considers such keys equal. The first row of one key waits with all rows behind it; the other key
+    continues."""
     waiting, going = [row("k") for _ in range(many)], [row(other) for _ in range(3)]
     shop.write(*waiting)
     table = shop.outbox.table

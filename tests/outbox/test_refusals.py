@@ -1,4 +1,5 @@
-"""A database that refuses a relay: a typed error at the start; later no sign of life, and a log that repeats it."""
+"""A database that refuses a relay: a typed error at the start; later, the liveness file is not touched, and the log
+repeats the error."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def served(request: pytest.FixtureRequest) -> Database:
 
 @pytest.fixture
 def clerk(served: Database, client: Client) -> Iterator[Shop]:
-    """A shop whose relay is a user that may log in, and nothing else yet."""
+    """A shop whose relay is a database user that may log in, and nothing else yet."""
     run = served.server.execute
     with Shop(served.url, client) as shop:
         run(f"CREATE USER {USER}@'%' IDENTIFIED BY 'right'" if is_mariadb(served) else f"CREATE ROLE {USER} LOGIN")
@@ -165,6 +166,6 @@ def state_in(collected: RelayCollector) -> float:
     ],
 )
 def test_refusals_of_a_connection_are_recognised(said: str, refused: bool) -> None:
-    """libpq gives no code where a connection was not made."""
+    """libpq gives no code if no connection was made."""
     assert (refusal_in(OSError(said)) is not None) is refused
     assert re.match("connection|FATAL", said)

@@ -1,4 +1,5 @@
-"""Committed rows become tasks: once each, whatever is away, whoever dies, and whatever one of them holds."""
+"""Committed rows become tasks: once each, whatever is unreachable, whichever relay dies, and whatever a row
+contains."""
 
 from __future__ import annotations
 
@@ -16,12 +17,13 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from relier import Client, ConfigurationError, Settings
 from relier.errors import RedisConnectionError, TaskNotFoundError
 from relier.ledger.pages import read_stats
-from relier.ledger.records import Admission, Limit, Submission, new_task_id
+from relier.ledger.records import Admission, AdmissionLimit, Submission, new_task_id
 from relier.outbox.publish.target import SENT, Deferred, LedgerTarget, Outage, SendFailed
 from relier.outbox.relay.batch import ClaimedBatch
 from relier.outbox.relay.membership import Membership
 from relier.outbox.relay.options import LARGEST_BATCH, RelayOptions
-from relier.outbox.relay.relay import Relay, relay_to_ledger
+from relier.outbox.relay.relay import Relay
+from relier.outbox.relay.to_ledger import relay_to_ledger
 from relier.outbox.row import TOMB_MS, NewRow, new_row
 from relier.outbox.sqlalchemy.engines import AsyncEngineDatabase, EngineDatabase, database_of, notice_connector
 from relier.outbox.table.statements import DeadRowFilter, LiveRelays, OutboxTable
@@ -44,7 +46,7 @@ class Clock:
 
 
 def due_now(shop: Shop) -> None:
-    """Time passes: whatever was put off is due."""
+    """Make all deferred rows due, as if time had passed."""
     shop.change(due_at=0)
 
 
@@ -57,7 +59,7 @@ def test_committed_rows_become_records_under_their_ids(shop: Shop) -> None:
 
 
 def test_a_row_that_is_sent_again_is_no_second_task(shop: Shop) -> None:
-    """Also long after the task has ended, and was discarded."""
+    """This also holds long after the task has ended and was discarded."""
     (one,) = shop.place(1)
     (row,) = shop.rows()
     shop.relay().drain()
@@ -134,8 +136,8 @@ def test_backoff_doubles_up_to_its_limit(shop: Shop) -> None:
 
 
 def test_an_admission_refusal_defers_by_its_retry_after(shop: Shop) -> None:
-    """It is neither a failure nor an outage."""
-    admission = Admission((Limit.per_window("l", 3, 60_000),))
+    """A refusal is neither a failure nor an outage."""
+    admission = Admission((AdmissionLimit.per_window("l", 3, 60_000),))
     tasks = [Submission(id=new_task_id(), name="shop.receipt", payload=b"x") for _ in range(5)]
     shop.write(*(new_row(task, admission) for task in tasks))
     relay = shop.relay()
@@ -193,7 +195,7 @@ def test_a_row_that_alone_fails_in_outages_is_poison(shop: Shop) -> None:
 
 def test_a_store_that_is_away_is_an_outage(pg_shop: Shop, settings: Settings) -> None:
     ids = pg_shop.place(*range(150))
-    dead = settings.model_copy(update={"redis_url": "redis://127.0.0.1:1", "redis_deadline": 0.2})
+    dead = settings.replace(redis_url="redis://127.0.0.1:1", redis_deadline=0.2)
     away = pg_shop.relay(LedgerTarget(Client(dead)))
     assert away.drain() == 0
     assert away.counts.outages == 150
@@ -204,7 +206,7 @@ def test_a_store_that_is_away_is_an_outage(pg_shop: Shop, settings: Settings) ->
 
 
 def test_a_lease_that_was_lost_closes_nothing(shop: Shop) -> None:
-    """A relay that stood still: another took its rows meanwhile."""
+    """The relay was frozen. Meanwhile, another relay claimed its rows."""
     shop.place(1, 2)
     slow, quick = shop.relay(Scripted(SENT)), shop.relay(Scripted(POISON))
     batch = slow._exchange(ClaimedBatch(slow.relay_id), 10)
@@ -220,7 +222,7 @@ def test_a_lease_that_was_lost_closes_nothing(shop: Shop) -> None:
 
 
 def test_rows_of_a_relay_that_is_gone_are_free(shop: Shop) -> None:
-    """By the members of the ledger; without them by the stale timeout, which the tests above use."""
+    """The ledger's members show that it is gone. Without them, the stale timeout decides, which the tests above use."""
     shop.place(1)
     gone = shop.relay(Scripted(SENT))
     assert len(gone._exchange(ClaimedBatch(gone.relay_id), 10).rows) == 1
@@ -234,7 +236,7 @@ def test_rows_of_a_relay_that_is_gone_are_free(shop: Shop) -> None:
 
 
 def test_a_claim_whose_answer_was_lost_is_made_again(shop: Shop) -> None:
-    """The database has the lease, the relay does not know: it finds its rows at the next claim."""
+    """The database has stored the lease, but the relay does not know. It finds its rows with the next claim."""
     shop.place(1, 2)
     relay = shop.relay(Scripted(SENT))
     assert len(relay._exchange(ClaimedBatch(relay.relay_id), 10).rows) == 2
@@ -282,8 +284,8 @@ def test_relays_see_each_other_as_members(client: Client) -> None:
 
 
 def test_relays_of_another_ledger_do_not_count_as_dead(shop: Shop, boot: Boot, settings: Settings) -> None:
-    """As where each host has an embedded store of its own: what does not beat there may live."""
-    ledgers = [Client(settings.model_copy(update={"redis_url": boot().url})) for _ in range(2)]
+    """For example, each host has its own embedded store. A relay without a heartbeat there may still be alive."""
+    ledgers = [Client(settings.replace(redis_url=boot().url)) for _ in range(2)]
     here, neighbour, elsewhere = (
         Membership(ledgers[n].settings, ledgers[n].scripts, lambda: {"table": "relier_outbox"}) for n in (0, 0, 1)
     )
@@ -327,7 +329,7 @@ def test_an_outage_of_the_ledger_and_its_end_are_reported_once(
 ) -> None:
     caplog.set_level(logging.INFO, "relier.outbox")
     server = boot()
-    client = Client(settings.model_copy(update={"redis_url": server.url, "heartbeat_ttl": 0.4}))
+    client = Client(settings.replace(redis_url=server.url, heartbeat_ttl=0.4))
     client.open()
     client.close()
     one = Membership(client.settings, client.scripts, dict)
@@ -336,7 +338,7 @@ def test_an_outage_of_the_ledger_and_its_end_are_reported_once(
     one._turn()
     one._turn()
     (told,) = caplog.records
-    assert (told.levelname, told.message.startswith("ledger away: ")) == ("WARNING", True)
+    assert (told.levelname, told.message.startswith("ledger unreachable: ")) == ("WARNING", True)
     server.start()
     wait_until(lambda: one._turn() or len(caplog.records) > 1)
     assert "ledger available again" in caplog.text
@@ -351,7 +353,7 @@ def test_a_member_is_back_with_the_store_whatever_breaker_there_is(
     caplog.set_level(logging.INFO, "relier.outbox")
     server = boot()
     touchy = {"redis_breaker_failures": 1, "redis_breaker_cooldown": 3600.0, "redis_retries": 0}
-    client = Client(settings.model_copy(update={"redis_url": server.url, **touchy}))
+    client = Client(settings.replace(redis_url=server.url, **touchy))
     client.open()
     client.close()
     one = Membership(client.settings, client.scripts, dict)
@@ -435,7 +437,7 @@ def test_deferred_rows_and_a_refusal_without_a_time(shop: Shop) -> None:
 
 
 def test_depth_counts_rows_and_does_not_guess_from_their_ids(shop: Shop) -> None:
-    """A dead row of long ago stands far below those of today."""
+    """An old dead row has an id far below those of current rows."""
     shop.place(1)
     shop.change(dead=1, id=1)
     shop.place(2)
@@ -498,7 +500,7 @@ def test_a_relay_wakes_when_rows_commit(shop: Shop) -> None:
 
 
 def test_postgresql_wakes_a_relay_itself(postgres: Database, client: Client) -> None:
-    """Without a ledger: NOTIFY is part of the transaction, and is told when that commits."""
+    """Without a ledger: NOTIFY is part of the transaction, and PostgreSQL sends it at the commit."""
     with Shop(postgres.url, client) as shop:
         shop.outbox._notify = True
         target = Scripted(SENT, expect=3)
@@ -546,7 +548,7 @@ def test_a_database_that_goes_away_loses_nothing(
     assert again is done
     relay.turn(again)
     away, back = (record.message for record in caplog.records)
-    assert away.startswith("database is away: error=")
+    assert away.startswith("database is unreachable: error=")
     assert "SELECT" not in away
     assert "\n" not in away
     assert back == "database is available again"
@@ -615,7 +617,7 @@ def test_an_async_database_rolls_back(sqlite: Database) -> None:
 
 
 def test_an_async_engine_is_reached_as_its_owner_reaches_it(sqlite: Database) -> None:
-    """What its URL does not tell: how it connects, and what is done to each connection."""
+    """This includes what the URL does not contain: how the engine connects, and how it prepares each connection."""
     path = sqlite.url.partition("///")[2]
     engine = create_async_engine("sqlite+aiosqlite://", async_creator=lambda: aiosqlite.connect(path))
     event.listen(engine.sync_engine, "connect", lambda one, _: one.execute("PRAGMA cache_size = 77"))

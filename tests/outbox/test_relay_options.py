@@ -1,4 +1,4 @@
-"""Options and settings that are no times are refused where they are given."""
+"""Options and settings that are not valid times are refused where they are given."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from pydantic import ValidationError
 
 from relier.cli.main import rl
 from relier.errors import ConfigurationError
@@ -29,7 +28,9 @@ def test_an_option_that_is_no_time_is_refused(name: str, value: float) -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_setting_that_is_no_time_is_refused(value: float) -> None:
-    with pytest.raises(ValidationError, match=r"finite number|greater than"):
+    with pytest.raises(
+        ConfigurationError, match=r"heartbeat_ttl: must be a finite number, greater than 0; correct the code"
+    ):
         Settings(heartbeat_ttl=value)
 
 
@@ -54,7 +55,7 @@ def test_no_command_takes_what_is_no_number(command: list[str], given: str) -> N
 
 @pytest.mark.parametrize("age", ["²d", "9999999999999999999d", "-1d", "1.5d", "nan", "d", ""])
 def test_an_invalid_age_is_refused(age: str) -> None:
-    with pytest.raises(ConfigurationError, match="an age is a number and a unit"):
+    with pytest.raises(ConfigurationError, match="an age must be a number and a unit"):
         age_of(age)
 
 

@@ -1,5 +1,5 @@
-"""No row holds up others by what its error says or by a name that is like theirs, dies because it was given back, or
-goes with another one's id."""
+"""No row delays others because of its error text or a similar name, dies because it was released, or is sent under
+another row's id."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_an_error_is_stored_whatever_its_text(shop: Shop, words: str, final: boo
 def test_an_error_that_the_tables_character_set_does_not_have(
     request: pytest.FixtureRequest, client: Client, kind: str
 ) -> None:
-    """Databases that were made years ago."""
+    """As in databases that were created years ago."""
     database: Database = request.getfixturevalue(kind)
     database.server.execute(f"ALTER DATABASE {database.name} CHARACTER SET latin1")
     with Shop(database.url, client) as shop:
@@ -48,7 +48,7 @@ def test_an_error_that_the_tables_character_set_does_not_have(
 
 @pytest.mark.parametrize("outcome", [None, HELD, Deferred(0.001)])
 def test_an_old_row_that_was_given_back_untried_is_sent(shop: Shop, outcome: Outcome | None) -> None:
-    """As at a shutdown, or where a limit has refused it: it cannot have run."""
+    """As at a shutdown, or when a limit refused it: the task cannot have run."""
     (task_id,) = shop.place(1)
     shop.change(created_at=0)
     leaving = shop.relay(Takes(SENT))
@@ -87,7 +87,7 @@ def test_a_shutdown_before_anything_was_sent_does_not_count(shop: Shop) -> None:
 
 @pytest.mark.parametrize("other", ["Order-A", "ördér-a"])
 def test_an_id_selects_only_the_row_with_exactly_that_id(shop: Shop, other: str) -> None:
-    """MySQL takes such ids for the same."""
+    """MySQL considers such ids equal."""
     with shop.session() as session, session.begin():
         for task_id in ("order-a", other):
             receipt.with_options(task_id=task_id).push_in(session, 1)
@@ -123,7 +123,7 @@ def named(name: str, queue: str = "q") -> NewRow:
 
 @pytest.mark.parametrize("others", [("shop.Pack", "q"), ("shop.päck", "q"), ("shop.pack ", "q"), ("shop.pack", "Q")])
 def test_a_limit_holds_up_no_task_of_a_similar_name(shop: Shop, others: tuple[str, str]) -> None:
-    """MySQL takes such names for the same."""
+    """MySQL considers such names equal."""
     shop.write(named("shop.pack"))
     target = Takes(lambda one: Deferred(3600) if (one.name, one.queue) == ("shop.pack", "q") else SENT)
     relay = shop.relay(target)
@@ -134,7 +134,7 @@ def test_a_limit_holds_up_no_task_of_a_similar_name(shop: Shop, others: tuple[st
 
 
 class Away:
-    """A relay whose target has gone while a limit holds back rows. Its clock and its sleeps are the test's."""
+    """A relay whose target is unreachable while a limit holds back rows. The test controls its clock and its sleeps."""
 
     def __init__(self, shop: Shop) -> None:
         self.now, self.slept = 1000.0, list[float]()
@@ -162,7 +162,7 @@ class Away:
 
 @pytest.mark.parametrize("only_refused", [True, False])
 def test_one_row_tries_whether_the_target_is_back(shop: Shop, only_refused: bool) -> None:
-    """Not all rows whose limit would admit them by now."""
+    """Only one row is tried, not all rows that their limit would admit by now."""
     away = Away(shop)
     if only_refused:
         with shop.engine.begin() as connection:
@@ -182,7 +182,7 @@ def test_one_row_tries_whether_the_target_is_back(shop: Shop, only_refused: bool
 
 
 def test_a_relay_sleeps_while_its_target_is_away(shop: Shop) -> None:
-    """Although the time of rows that a limit refused has come."""
+    """This holds although the limit would admit the refused rows by now."""
     away = Away(shop)
     away.now += 6
     assert away.turn(3) == 0
@@ -190,7 +190,7 @@ def test_a_relay_sleeps_while_its_target_is_away(shop: Shop) -> None:
 
 
 def test_a_late_commit_waits_for_one_pause_at_most() -> None:
-    """A claim that was woken in between does not put off the next full one."""
+    """A claim that was woken in between does not delay the next full one."""
     now = 0.0
     cursor = ClaimCursor(lambda: now, longest=1.0)
     assert cursor.after(["ledger"]) is None

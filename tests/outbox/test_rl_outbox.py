@@ -1,4 +1,4 @@
-"""rl outbox: the relay as a process, and what people do with the dead."""
+"""rl outbox: the relay as a process, and the commands for dead rows."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_the_beginning_of_an_id_is_enough(shop: Shop) -> None:
     assert json.loads(run(shop, "dead", first[:-4], "--json").output)["rows"][0]["task_id"] == first
     ambiguous = run(shop, "purge", first[:4], "--yes")
     assert ambiguous.exit_code == 1
-    assert f"2 dead rows begin with {first[:4]!r}; give more of the id:" in ambiguous.stderr
+    assert f"2 dead rows begin with {first[:4]!r}; give more characters of the id:" in ambiguous.stderr
     assert first in ambiguous.stderr
     assert "1 dead row replayed." in run(shop, "replay", second[:-4], "--yes").output
     assert shop.count() == 2
@@ -134,7 +134,7 @@ def test_the_url_of_a_hosting_provider_works(pg_shop: Shop) -> None:
 
 
 def test_ages_and_databases_that_cannot_be_understood(pg_shop: Shop) -> None:
-    assert "an age is a number" in run(pg_shop, "purge", "--older-than", "week").output
+    assert "an age must be a number" in run(pg_shop, "purge", "--older-than", "week").output
     told = CliRunner().invoke(rl, ["outbox", "stats", "--database", "nonsense"])
     assert told.exit_code == 2
     assert "--database cannot be used" in told.output
@@ -215,7 +215,9 @@ def test_a_relay_as_a_process(shop: Shop, tmp_path: Path) -> None:
             wait_until(lambda: shop.count() == 0, 30)
             assert shop.accepted() == 250
             assert sign.exists()
-            assert "relier_outbox_published_total 250.0" in scrape(port)
+            page = scrape(port)
+            assert "\nrl_outbox_published_total 250.0" in page
+            assert "\nrelier_outbox_published_total 250.0" in page, "the former name, for one release"
             stats = json.loads(run(shop, "stats", "--json").output)
             assert len(stats["relays"]) == 1
         finally:
@@ -236,7 +238,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 @pytest.mark.parametrize("ignored", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_a_relay_that_inherits_an_ignored_signal(shop: Shop, ignored: signal.Signals) -> None:
-    """SIGINT stays ignored, as for what a script starts with `&`. SIGTERM is always heard."""
+    """SIGINT stays ignored, as for commands that a script starts with `&`. SIGTERM always works."""
     shop.client.open()
     command = [sys.executable, "-c", IGNORING, str(int(ignored)), sys.executable, "-m", "relier.cli", "outbox", "relay"]
     command += ["--database", shop.engine.url.render_as_string(hide_password=False)]

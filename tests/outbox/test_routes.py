@@ -1,4 +1,5 @@
-"""Several targets of one relay: what is away costs its own rows nothing, and the rows of another nothing either."""
+"""Several targets of one relay: a target that is away charges no retries to its own rows, and does not delay other
+rows."""
 
 from __future__ import annotations
 
@@ -83,7 +84,7 @@ def test_a_target_that_is_away_does_not_hold_up_the_others(shop: Shop) -> None:
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_batch_continues_with_the_rows_of_a_target_that_answers(shop: Shop, threads: int) -> None:
-    """They were claimed together, and the breaker opens between them."""
+    """The rows were claimed together, and the breaker opens between them."""
     for order in range(10):
         send_mail(shop)
         shop.place(order)
@@ -95,7 +96,7 @@ def test_a_batch_continues_with_the_rows_of_a_target_that_answers(shop: Shop, th
 
 
 def test_a_row_is_charged_one_retry_each_time_others_are_sent(shop: Shop) -> None:
-    """Not for a long outage, after the target has once been away for it alone."""
+    """During a long outage, a row is not charged again just because it was at fault once."""
     clock = Clock()
     unlucky = shop.place(0)[0]
     shop.place(1)

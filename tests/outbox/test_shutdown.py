@@ -1,4 +1,4 @@
-"""From SIGTERM to the end a relay takes no longer than --shutdown-timeout, whatever hangs."""
+"""From SIGTERM to its end, a relay takes no longer than --shutdown-timeout, whatever hangs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def relay_process(shop: Shop, *options: str, cwd: Path | None = None) -> Iterato
 
 
 def end(process: subprocess.Popen[str]) -> str:
-    """Ask it to end; it must be in time. What it said."""
+    """Ask the process to end, and check that it ends in time. Return its log."""
     asked = time.monotonic()
     process.send_signal(signal.SIGTERM)
     told = process.communicate(timeout=90)[1]
@@ -73,7 +73,7 @@ class Kept:
 
 
 def celery_row(task_id: str) -> NewRow:
-    """A message of a Celery app's, as a row."""
+    """Return a message of a Celery app, as a row."""
     app, kept = Celery("frozen", broker="memory://", set_as_current=False), Kept()
     send_through(app, kept).send_task("shop.plain", task_id=task_id)
     return kept.rows[-1]
@@ -100,14 +100,14 @@ def test_a_frozen_broker_does_not_hold_up_the_end(sqlite_shop: Shop, boot: Boot,
             sqlite_shop.write(*(celery_row(f"row-{n}") for n in range(4 * REDIS_CHUNK_SIZE)))
             wait_until(lambda: sqlite_shop.rows()[0].leased_by, 30)
             sign.unlink()
-            wait_until(sign.exists, 30)  # it publishes, and looks around meanwhile
+            wait_until(sign.exists, 30)  # it publishes, and checks for signals meanwhile
             told = end(process)
         finally:
             broker.thaw()
     assert process.returncode == 0, told
     assert "publishes did not end in time" in told
     held = sum(row.leased_by != "" for row in sqlite_shop.rows())
-    assert 1 <= held <= int(threads) * REDIS_CHUNK_SIZE  # what was not begun is given back
+    assert 1 <= held <= int(threads) * REDIS_CHUNK_SIZE  # rows that were not begun are released
 
 
 @pytest.mark.engines
@@ -133,7 +133,7 @@ def test_a_frozen_rabbitmq_does_not_hold_up_the_end(sqlite_shop: Shop, tmp_path:
 
 def test_a_frozen_ledger_does_not_hold_up_the_end(sqlite: Database, boot: Boot, settings: Settings) -> None:
     server = boot()
-    client = Client(settings.model_copy(update={"redis_url": server.url}))
+    client = Client(settings.replace(redis_url=server.url))
     with Shop(sqlite.url, client) as shop, relay_process(shop) as process:
         shop.place(1)
         wait_until(lambda: shop.count() == 0, 30)

@@ -1,4 +1,4 @@
-"""The engine that docs/how-to/outbox.md makes for SQLite: whoever writes waits for its turn, and no one is refused."""
+"""The engine that docs/how-to/outbox.md creates for SQLite: writers wait for their turn, and none is refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "outbox.md"
 
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The module that the page shows first."""
+    """The first module that the page shows."""
     step = next(step for step in steps_of(PAGE) if step.file == "shop.py")
     file = tmp_path / "shop_of_the_page.py"
     file.write_text(step.lines[0])
@@ -44,7 +44,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def place(page: Any, order: int) -> None:
-    """Reads before it writes, which is what SQLite refuses where the transaction did not begin as a writer's."""
+    """Read before writing. SQLite refuses the write if the transaction did not begin as a write transaction."""
     with Session(page.engine) as session, session.begin():
         session.execute(select(func.count()).select_from(page.Order)).scalar_one()
         session.add(page.Order(id=order))

@@ -1,4 +1,5 @@
-"""Tables that have to be quoted work wherever their names are written; others are refused where they are named."""
+"""Tables whose names must be quoted work in every statement. Names that are not supported are refused where they are
+given."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ NAMES = ["relier_outbox", "Shop_Outbox", "shop outbox", "order", "shop-outbox$1"
 
 @pytest.fixture(params=NAMES)
 def named(request: pytest.FixtureRequest, database: Database, client: Client) -> Iterator[tuple[Shop, str]]:
-    """A shop whose outbox has that name."""
+    """A shop whose outbox table has that name."""
     with Shop(database.url, client) as shop:
         schema = {"mysql": database.name, "sqlite": "main"}.get(database.kind, "Branch 7")
         name = request.param.format(schema=schema)

@@ -1,4 +1,4 @@
-"""Random programs on a session: the rows in the outbox are those of the committed orders, in the order of pushes."""
+"""Random programs on a session: the outbox contains the rows of the committed orders, in the order of pushes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ENDS = st.sampled_from(["commit", "rollback", "close", "forget"])
 
 
 class Program:
-    """Runs steps on one session. `joined`: the session is part of a transaction of its connection."""
+    """Run steps on one session. `joined`: the session is part of a transaction of its connection."""
 
     def __init__(self, shop: Shop, session: Session, numbers: Iterator[int], *, joined: bool) -> None:
         self.shop = shop
@@ -93,7 +93,7 @@ class Program:
         self.session.flush()
 
     def get_or_create(self) -> None:
-        """The savepoint is left by the error of its flush."""
+        """The error of the flush ends the savepoint."""
         with contextlib.suppress(IntegrityError), self.session.begin_nested():
             self.place()
             self.collide()
@@ -112,7 +112,7 @@ class Program:
         self.undo() if self.savepoints else self.rollback()
 
     def commit(self) -> None:
-        """Of the whole; the session's own commit releases savepoints that are open."""
+        """Commit everything. The session's own commit releases open savepoints."""
         self.session.commit()
         self.savepoints.clear()
 
@@ -135,7 +135,7 @@ class Program:
 
 @pytest.fixture
 def world(shop: Shop) -> Callable[[], None]:
-    """Empties the shop, but for one order."""
+    """Empty the shop, except for one order."""
 
     def start() -> None:
         with shop.engine.begin() as connection:
@@ -178,8 +178,8 @@ def joined(connection: Connection, mode: Any, *, nested: bool) -> Session:
 
 
 def run_joined(program: Program, connection: Connection, steps: list[str], ends: list[str]) -> None:
-    """`ends`: of the session and of the connection, in the order they come in. A step may be one that SQLAlchemy
-    refuses, as the transaction it means has ended; then the rest of the program is left out."""
+    """`ends`: the ends of the session and the connection, in order. SQLAlchemy may refuse a step because its
+    transaction has ended; then the rest of the program is skipped."""
     with contextlib.suppress(InvalidRequestError):
         program.run(steps, "forget")
     for end in ends:
@@ -209,7 +209,7 @@ def test_rows_of_sessions_that_joined_a_transaction(shop: Shop, world: Callable[
 
 
 def test_rows_of_async_sessions(shop: Shop, database: Database, world: Callable[[], None]) -> None:
-    """The same programs, by an async driver."""
+    """The same programs, with an async driver."""
     engine = create_async_engine(database.async_url)
     listen_to_sqlite(engine.sync_engine)
 
@@ -252,7 +252,8 @@ def test_a_connection_that_commits_while_its_session_is_open(shop: Shop) -> None
 
 @pytest.mark.anyio
 async def test_an_async_session_that_joined_a_transaction(shop: Shop, database: Database) -> None:
-    """`await` inserts at once. What is pushed without it waits for the commit of the session or of the connection."""
+    """With `await`, rows are inserted at once. Without it, they wait for the commit of the session or the
+    connection."""
     engine = create_async_engine(database.async_url)
     async with engine.connect() as connection, connection.begin():
         session = AsyncSession(bind=connection)

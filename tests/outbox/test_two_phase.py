@@ -25,7 +25,7 @@ class PreparingPostgres(Postgres):
 
 @pytest.fixture(scope="module")
 def preparing_postgres() -> Iterator[PreparingPostgres]:
-    """PostgreSQL prepares no transaction unless it is told how many."""
+    """PostgreSQL prepares transactions only if it is configured to."""
     server = PreparingPostgres()
     try:
         yield server.start()
@@ -96,7 +96,7 @@ def test_a_block_commits_in_two_phases(engine: Engine, callers: bool) -> None:
 
 @pytest.mark.parametrize("prepares", [False, True])
 def test_a_transaction_that_ended_without_the_driver(engine: Engine, prepares: bool) -> None:
-    """What is prepared is another transaction, without the mark."""
+    """The prepared transaction is another one, without the mark."""
     if engine.dialect.name != "postgresql":
         pytest.skip("MySQL and MariaDB accept no such statement inside an XA transaction")
     blocks = Blocks()

@@ -1,4 +1,4 @@
-"""Rows that no relay takes are told of; dead rows go when they were kept for long enough."""
+"""Rows that no relay claims are reported. Dead rows are deleted after their retention."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEFT = NewRow("left", "celery", "shop.mail", "mails", "", b"x")
 
 
 def leave_rows(shop: Shop) -> None:
-    """Celery rows that nobody takes, for an hour."""
+    """Insert Celery rows that no relay has claimed for an hour."""
     shop.write(LEFT, LEFT)
     shop.change(created_at=shop.outbox.table.c.created_at - HOUR_MS)
 

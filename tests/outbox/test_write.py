@@ -1,4 +1,4 @@
-"""A push inside a transaction exists exactly when the transaction commits."""
+"""A push inside a transaction takes effect if and only if the transaction commits."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_rows_pushed_by_a_flush_during_the_commit_are_written(shop: Shop) -> Non
 
 @pytest.mark.parametrize("well", [True, False])
 def test_rows_pushed_by_a_listener_after_its_own_savepoint_are_written(shop: Shop, well: bool) -> None:
-    """The savepoint ends in the middle of the commit, which goes on."""
+    """The savepoint ends during the commit, which continues."""
 
     def audit(session: Session) -> None:
         if session.in_nested_transaction():
@@ -144,7 +144,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_push_after_the_last_commit_is_reported_when_the_session_is_closed(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is dropped, as what `session.add` was given is; but somebody holds its receipt."""
+    """The row is dropped, like objects of `session.add`, but the caller has its receipt."""
     with shop.session() as session:
         first = shop.outbox.add(session, receipt, 1).id
         session.commit()
@@ -224,7 +224,8 @@ def test_connections_write_at_once(shop: Shop) -> None:
 
 
 def test_using_raises_if_the_code_inside_did_not_see_the_session(shop: Shop) -> None:
-    """As a dependency of FastAPI that is no coroutine: it begins and ends in contexts of a thread pool."""
+    """For example, a dependency of FastAPI that is not a coroutine: it begins and ends in different contexts of a
+    thread pool."""
     with shop.session() as session:
         using = shop.outbox.using(session)
         contextvars.copy_context().run(using.__enter__)
@@ -322,14 +323,14 @@ async def test_strict_sees_an_engine_that_commits_by_itself(shop: Shop, database
 
 
 def commits_by_itself(database: Database) -> dict[str, Any]:
-    """The option of the driver that makes it commit each statement."""
+    """The driver's option that commits each statement."""
     if database.kind == "sqlite" and sys.version_info < (3, 12):
         pytest.skip("Python's driver of SQLite has the option since 3.12")
     return {"connect_args": {"autocommit": True}}
 
 
 def test_autocommit_known_only_to_the_connection_is_refused_at_the_commit(shop: Shop, database: Database) -> None:
-    """At the push the session has no connection yet, and a push does not ask for one."""
+    """At the push, the session has no connection yet, and a push does not open one."""
     engine = create_engine(database.url, **commits_by_itself(database))
     with Session(engine) as session:
         receipt.push_in(session, 1)
@@ -356,7 +357,8 @@ async def test_autocommit_known_only_to_an_async_connection_is_refused(shop: Sho
 
 
 def test_strict_accepts_the_drivers_own_transactions(shop: Shop, database: Database) -> None:
-    """SQLite's begins at the first write. A connection that has not begun does so by itself, and waits for a commit."""
+    """SQLite's transaction begins at the first write. A connection without a transaction begins one by itself, and
+    waits for a commit."""
     engine = create_engine(database.url)
     for one in (engine, shop.engine):
         with one.connect() as connection:
@@ -393,7 +395,7 @@ def test_arguments_that_cannot_be_encoded_are_refused_at_the_push(shop: Shop) ->
 
 @pytest.mark.parametrize(("option", "most"), [("task_id", 64), ("queue", 255)])
 def test_values_too_long_for_the_table_are_refused_at_the_push(shop: Shop, option: str, most: int) -> None:
-    """Not by the database, when all the rest is committed."""
+    """Otherwise the database would refuse them at the commit, together with everything else."""
     with shop.session() as session, session.begin():
         session.add(shop.order(id=1))
         receipt.with_options(**{option: "x" * most}).push_in(session, 1)  # type: ignore[arg-type]
@@ -455,7 +457,7 @@ def test_push_in_refuses_to_choose_between_two_outboxes(shop: Shop) -> None:
 
 
 def test_half_of_each_page_is_left_free_on_postgres(pg_shop: Shop) -> None:
-    """With every version of SQLAlchemy: claims need the room."""
+    """This holds for every version of SQLAlchemy. Claims need the room."""
     with pg_shop.engine.connect() as connection:
         found = connection.exec_driver_sql("SELECT reloptions FROM pg_class WHERE relname = 'relier_outbox'")
         assert found.scalar_one() == ["fillfactor=50"]

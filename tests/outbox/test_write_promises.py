@@ -1,7 +1,8 @@
-"""Rows belong to the transaction they were pushed in, also where the session does not see how it ends."""
+"""Rows belong to the transaction they were pushed in, even if the session does not see how it ends."""
 
 from __future__ import annotations
 
+import gc
 import threading
 from typing import Any
 
@@ -12,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from relier import Client
-from relier.errors import InvalidSubmissionError
+from relier.errors import ConfigurationError, InvalidSubmissionError
 from relier.outbox.row import AT_ONCE, NewRow, inserts_of
 from tests.support.databases import Database, MariaDB
 from tests.support.outbox_shop import Shop, receipt
@@ -27,7 +28,7 @@ def orders(shop: Shop) -> int:
 
 
 def order(shop: Shop, session: Session, number: int) -> str:
-    """One that is flushed, and its task."""
+    """Add and flush an order, and push its task."""
     session.add(shop.order(id=number))
     session.flush()
     return shop.outbox.add(session, receipt, number).id
@@ -47,7 +48,7 @@ def test_rolling_back_a_savepoint_of_the_connection_removes_its_rows(shop: Shop)
 
 
 def test_rolling_back_a_savepoint_of_the_connection_keeps_rows_added_before_it(shop: Shop) -> None:
-    """Although a savepoint of the session, inside it, makes the session insert what it has gathered."""
+    """A savepoint of the session, inside that of the connection, makes the session insert its pending rows."""
     with shop.session() as session, session.begin():
         kept = order(shop, session, 1)
         savepoint = session.connection().begin_nested()
@@ -74,6 +75,35 @@ async def test_a_savepoint_of_an_async_sessions_connection(shop: Shop, database:
     await engine.dispose()
 
 
+@pytest.mark.anyio
+async def test_a_push_that_must_be_awaited_inside_a_savepoint_of_the_connection(shop: Shop, database: Database) -> None:
+    """`.delay()` cannot be awaited, and the session does not see the end of the savepoint."""
+    if database.kind == "sqlite":
+        pytest.skip("it needs the listeners for savepoints")
+    engine = create_async_engine(database.async_url)
+    async with AsyncSession(engine) as session, session.begin():
+        savepoint = await (await session.connection()).begin_nested()
+        with pytest.raises(ConfigurationError, match=r"use `await task\.apush_in"):
+            receipt.push_in(session, 1)
+        await savepoint.rollback()
+        kept = receipt.push_in(session, 2).id
+    assert [row.task_id for row in shop.rows()] == [kept]
+    await engine.dispose()
+
+
+def test_a_session_that_nobody_closes_gives_its_connection_back(sqlite: Database, client: Client) -> None:
+    """As without a push, when the garbage collector finds it."""
+
+    def forget_a_session() -> None:
+        session = shop.session()
+        order(shop, session, 1)
+
+    with Shop(sqlite.url, client) as shop:
+        forget_a_session()
+        gc.collect()
+        assert shop.engine.pool.checkedout() == 0  # type: ignore[attr-defined]
+
+
 def test_a_commit_of_the_sessions_connection_includes_the_rows(shop: Shop) -> None:
     with shop.session() as session:
         kept = order(shop, session, 1)
@@ -83,7 +113,7 @@ def test_a_commit_of_the_sessions_connection_includes_the_rows(shop: Shop) -> No
 
 
 def undone_in(caplog: pytest.LogCaptureFixture) -> str:
-    """The one warning."""
+    """Return the only warning."""
     (warning,) = [one.getMessage() for one in caplog.records if one.name == "relier.outbox"]
     assert "rolled it back" in warning
     return warning
@@ -93,8 +123,8 @@ def undone_in(caplog: pytest.LogCaptureFixture) -> str:
 def test_rows_of_a_transaction_that_mysql_has_undone(
     shop: Shop, database: Database, caplog: pytest.LogCaptureFixture, savepoints: str
 ) -> None:
-    """After a deadlock the next statement begins another transaction, which code that catches the error commits. Rows
-    that were inserted before it, for a savepoint, are undone as well."""
+    """After a deadlock, the next statement begins another transaction. Code that catches the error commits that one.
+    Rows that were inserted earlier, for a savepoint, are rolled back as well."""
     if database.kind != "mysql":
         pytest.skip("SQLite has one writer at a time, PostgreSQL takes no statement after it")
     with shop.engine.begin() as connection:
@@ -138,7 +168,7 @@ def test_rows_of_a_transaction_that_mysql_has_undone(
 
 @pytest.mark.databases
 def test_rows_of_a_transaction_that_a_timeout_has_undone(client: Client, caplog: pytest.LogCaptureFixture) -> None:
-    """MySQL and MariaDB undo the statement alone, unless they are set to undo everything."""
+    """MySQL and MariaDB roll back only the statement, unless they are configured to roll back everything."""
 
     class Strict(MariaDB):
         def command(self) -> list[str]:
@@ -185,7 +215,7 @@ def test_rows_of_a_transaction_that_sqlite_has_undone(
 def test_an_error_that_undoes_its_statement_alone_drops_no_row(
     sqlite: Database, client: Client, caplog: pytest.LogCaptureFixture, listeners: bool
 ) -> None:
-    """Before the first write, Python's driver has not begun."""
+    """Before the first write, Python's driver has not begun a transaction."""
     with Shop(sqlite.url, client) as shop:
         shop.place(0)
         engine = shop.engine if listeners else create_engine(sqlite.url)
@@ -200,7 +230,7 @@ def test_an_error_that_undoes_its_statement_alone_drops_no_row(
 
 
 def test_many_large_pushes_in_one_transaction(shop: Shop) -> None:
-    """MySQL takes statements of 64 MiB, MariaDB of 16 MiB."""
+    """MySQL accepts statements of up to 64 MiB, MariaDB of up to 16 MiB."""
     with shop.session() as session, session.begin():
         ids = [receipt.push_in(session, number, "x" * MB).id for number in range(40)]
     assert [row.task_id for row in shop.rows()] == ids

@@ -1,4 +1,5 @@
-"""What an editor knows of tasks, pushes and receipts. `make types` checks this file with mypy --strict and pyright."""
+"""The types that an editor sees for tasks, pushes and receipts. `make types` checks this file with mypy --strict and
+pyright."""
 
 from __future__ import annotations
 
@@ -23,6 +24,10 @@ from relier import (
     TaskEvent,
     TaskReceipt,
     TaskState,
+    WorkflowReceipt,
+    batch,
+    chain,
+    group,
     lifespan,
     rl_task,
     task_context,
@@ -183,3 +188,24 @@ async def tests_of_tasks() -> None:
 use_middleware(run=[timed], push=[stamped])
 takes_any_task(charge, everything)
 takes_any_task(resize, everything.with_options(delay=1))
+
+
+@rl_task
+def count(numbers: dict[str, int], factor: int = 1) -> int:
+    return len(numbers) * factor
+
+
+@rl_task
+def add_up(numbers: list[int]) -> float:
+    return sum(numbers)
+
+
+async def workflows() -> None:
+    one = await chain(charge.s("a", 5), count.s(factor=2)).apush()
+    assert_type(one, WorkflowReceipt[int])
+    assert_type(await one.result(5), int)
+    many = group(count.s(2), count.s(factor=3))
+    assert_type(await (await many.apush()).result(), list[int])
+    assert_type(await (await chain(charge.s("a"), many, add_up.s()).apush()).result(), float)
+    assert_type(await (await batch([count.si({}), add_up.si([])], then=add_up.si([])).apush()).result(), None)
+    assert_type((await one.progress()).done, int)

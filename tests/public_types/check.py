@@ -1,4 +1,4 @@
-"""Check what type checkers know of the public API: `make types`.
+"""Check how type checkers see the public API: `make types`.
 
 assert_types.py has no errors; type_errors.py has an error on each line marked `# wrong`, and no others. Both are
 checked by mypy --strict and by pyright's checker (basedpyright, which brings its own Node.js).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relier import Retries, TaskContext, TaskEvent, rl_task, use_hooks
+from relier import Retries, TaskContext, TaskEvent, chain, rl_task, use_hooks
 
 
 @rl_task
@@ -57,3 +57,14 @@ def of_an_event(event: TaskEvent) -> None:
 
 
 use_hooks(on_died=of_an_event)  # wrong
+
+
+@rl_task
+def double(number: int, times: int = 2) -> int:
+    return number * times
+
+
+double.si("one")  # wrong
+double.s(1, 2, 3)  # wrong
+double.s(times="two")  # wrong
+chain(double)  # wrong

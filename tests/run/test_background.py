@@ -1,4 +1,4 @@
-"""Tasks of ours on a worker's loop are started where they are hidden from the code of attempts."""
+"""Relier's own asyncio tasks on a worker's loop are hidden from the code of attempts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OTHERS = {"background.py", "outbox/relay/relay.py"}  # where it is done; a proce
 
 
 def test_no_other_module_starts_asyncio_tasks() -> None:
-    """One that is seen can be cancelled by any task: the worker would end with it."""
+    """Any task could cancel an asyncio task that it sees, and the worker would end with it."""
     found = [
         f"{file.relative_to(SOURCE)}:{node.lineno}"
         for file in sorted(SOURCE.rglob("*.py"))
@@ -32,7 +32,7 @@ def test_no_other_module_starts_asyncio_tasks() -> None:
 
 @pytest.mark.anyio
 async def test_on_loops_that_run_no_attempts_nothing_is_hidden() -> None:
-    """An application's own loop: whoever ends it must find our tasks, and cancel them."""
+    """On an application's own loop, the code that shuts the loop down must find our tasks, and cancel them."""
     gate = asyncio.Event()
     task = background.start(asyncio.get_running_loop(), gate.wait())
     assert task in asyncio.all_tasks()
@@ -54,7 +54,8 @@ def test_tasks_left_at_the_end_are_cancelled() -> None:
 
 
 def test_our_tasks_run_in_the_context_their_worker_was_started_in() -> None:
-    """What an application sets before its worker starts, such as the precision of decimals, holds in its tasks."""
+    """Settings that an application makes before its worker starts, such as the precision of decimals, apply in its
+    tasks."""
 
     async def main() -> int:
         background.run_attempts_on(asyncio.get_running_loop())

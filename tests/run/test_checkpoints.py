@@ -1,4 +1,4 @@
-"""Checkpoints: where they are kept, who finds them, who is refused, and what is tidied up."""
+"""Checkpoints: where they are kept, who finds them, which writes are refused, and what is cleaned up."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.anyio
 LARGE = 300 * 1024
 Do = Callable[[TaskContext], Any]
 
-# What the tasks below do: each test brings its own.
+# The body of the tasks below: each test sets its own.
 script: dict[str, Do] = {}
 
 
@@ -64,14 +64,14 @@ def work_sync(what: str, ctx: TaskContext) -> Any:
 
 
 def noise(size: int) -> str:
-    """Text that cannot be compressed much."""
+    """Return text that can hardly be compressed."""
     return random.Random(size).randbytes(size).hex()
 
 
 @pytest.fixture
 async def filed(settings: Settings, tmp_path: Path) -> AsyncIterator[Crew]:
-    """With a folder for large checkpoints."""
-    one = Crew(settings.model_copy(update=QUICK | {"checkpoint_dir": str(tmp_path / "kept")}))
+    """A crew with a folder for large checkpoints."""
+    one = Crew(settings.replace(**QUICK | {"checkpoint_dir": str(tmp_path / "kept")}))
     yield one
     await one.aclose()
 
@@ -86,7 +86,7 @@ def files(crew: Crew) -> list[str]:
 
 
 async def run(crew: Crew, do: Do, task: Any = work) -> Any:
-    """Run `do` as a task of its own, here and now; what came of it."""
+    """Run `do` as a task, here and now. Return its outcome."""
     script["now"] = do
     task.push("now")
     return await crew.execute(crew.begin())
@@ -216,7 +216,8 @@ async def test_a_folder_that_cannot_be_written(crew: Crew, tmp_path: Path, place
 
 
 def test_a_folder_that_is_full(tmp_path: Path) -> None:
-    """In a process of its own, whose files may not grow beyond a limit: a write fails halfway, as on a full disk."""
+    """The test runs in its own process, whose files may not grow beyond a limit: a write fails halfway, as on a full
+    disk."""
     done = subprocess.run(
         [sys.executable, "-c", FULL, str(tmp_path / "kept")], capture_output=True, text=True, timeout=60
     )
@@ -410,14 +411,15 @@ async def test_a_zombie_is_refused(filed: Crew, task: Any) -> None:
 
 
 async def test_a_checkpoint_whose_answer_was_lost_keeps_its_file(filed: Crew, server: Server) -> None:
-    """It was applied, its worker declared lost before it could tell again: that is refused, and the record stands."""
+    """The checkpoint was applied, but the worker was declared lost before it could repeat the call. The repeat is
+    refused, and the record keeps the checkpoint."""
     boot = filed.join()
 
     async def keep(ctx: TaskContext) -> Any:
         await ctx.set_partial([1, noise(LARGE)])
 
     def lose(request: bytes) -> str | None:
-        """The first answer to a checkpoint never comes, and who asks again is too late."""
+        """Lose the first answer to a checkpoint, so that the repeated call comes too late."""
         if told not in request:
             return None
         seen.append(1)
@@ -440,7 +442,7 @@ async def test_a_checkpoint_whose_answer_was_lost_keeps_its_file(filed: Crew, se
 
 
 async def test_an_attempt_that_is_suspect_hands_back(crew: Crew) -> None:
-    """An outage is no failure: nothing is burnt, and the next attempt does it."""
+    """An outage is not a failure: no attempt is used up, and the next attempt does the work."""
 
     async def careful(ctx: TaskContext) -> Any:
         ctx.guard()
@@ -474,10 +476,10 @@ async def test_several_at_once_end_with_the_last(filed: Crew) -> None:
 
 
 async def test_an_outage_is_waited_out(boot: Boot, settings: Settings) -> None:
-    """A task does not fail, and forgets nothing, because the store was away."""
+    """The task neither fails nor loses its checkpoint because the store was away."""
     server = boot()
     patience = {"redis_deadline": 0.3, "redis_read_timeout": 0.2, "redis_breaker_cooldown": 0.1}
-    crew = Crew(settings.model_copy(update=QUICK | patience | {"redis_url": server.url}))
+    crew = Crew(settings.replace(**QUICK | patience | {"redis_url": server.url}))
 
     async def keep(ctx: TaskContext) -> Any:
         await ctx.set_partial(1)
@@ -496,7 +498,7 @@ async def test_an_outage_is_waited_out(boot: Boot, settings: Settings) -> None:
 
 @contextlib.asynccontextmanager
 async def no_thread_free() -> AsyncIterator[None]:
-    """All the threads that asyncio.to_thread has are busy."""
+    """Keep all threads of asyncio.to_thread busy."""
     end, begun = threading.Event(), threading.Semaphore(0)
 
     def occupy() -> None:
@@ -553,7 +555,7 @@ async def tidy(crew: Crew, times: int = 1) -> int:
 
 
 async def kept_by(crew: Crew, end: str) -> tuple[str, Lease]:
-    """A task with a large checkpoint, in that state. The name of its file."""
+    """Create a task with a large checkpoint, in that state. Return the name of its file."""
 
     async def keep(ctx: TaskContext) -> Any:
         await ctx.set_partial(noise(LARGE))
@@ -637,9 +639,9 @@ async def test_young_files_are_kept(filed: Crew) -> None:
 
 
 async def test_files_of_another_ledger_are_kept(filed: Crew) -> None:
-    """Staging and production may share a bucket; who tidies up knows the tasks of one namespace only."""
+    """Staging and production may share a bucket. The cleanup knows the tasks of one namespace only."""
     name, _ = await kept_by(filed, "dead")
-    stranger = filed.client.settings.model_copy(update={"namespace": f"{filed.client.settings.namespace}-b"})
+    stranger = filed.client.settings.replace(namespace=f"{filed.client.settings.namespace}-b")
     other = Crew(stranger)
     await kept_by(other, "dead")
     for crew in (filed, other):
@@ -650,7 +652,7 @@ async def test_files_of_another_ledger_are_kept(filed: Crew) -> None:
 
 
 async def test_two_stores_that_share_a_bucket_and_a_namespace_keep_each_others_files(filed: Crew, boot: Boot) -> None:
-    other = Crew(filed.client.settings.model_copy(update={"redis_url": boot().url}))
+    other = Crew(filed.client.settings.replace(redis_url=boot().url))
     for crew in (filed, other):
         use_client(crew.client)
         for end in ("dead", "gone"):
@@ -665,7 +667,7 @@ async def test_two_stores_that_share_a_bucket_and_a_namespace_keep_each_others_f
 
 
 async def test_files_written_before_the_store_was_emptied_are_kept(filed: Crew) -> None:
-    """A backup that is restored brings back their records, and the mark."""
+    """If a backup is restored, their records come back, and so does the birth mark."""
     await kept_by(filed, "dead")
     filed.sound = False
     filed.command("EVAL", "for _, k in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do redis.call('DEL', k) end", 0,
@@ -675,7 +677,8 @@ async def test_files_written_before_the_store_was_emptied_are_kept(filed: Crew) 
 
 
 async def old_file(crew: Crew, end: str) -> tuple[str, Lease]:
-    """A task whose large checkpoint the release before birth marks wrote: as a file of no store."""
+    """Create a task whose large checkpoint was written by the release before birth marks, in a file that names no
+    store."""
     work.push("now")
     boot = crew.join()
     lease = crew.begin(boot).lease
@@ -718,7 +721,7 @@ async def test_a_file_of_the_previous_release_is_removed_when_its_task_is_done(f
 
 
 async def test_a_file_of_the_previous_release_that_another_store_may_own_is_kept(filed: Crew) -> None:
-    """It names no store: that there is no record of it here proves nothing, nor does a task of the same id."""
+    """The file names no store. So a missing record proves nothing, and neither does a task with the same id."""
     folder = folder_for(filed.client.settings)
     assert folder is not None
     _, lease = await kept_by(filed, "done")
@@ -729,7 +732,7 @@ async def test_a_file_of_the_previous_release_that_another_store_may_own_is_kept
 
 
 async def test_many_files_that_are_needed_do_not_hide_the_others(filed: Crew) -> None:
-    """It looks at two hundred at a time, and goes on where it stopped."""
+    """Each cleanup checks two hundred files, and continues where the last one stopped."""
     name, lease = await kept_by(filed, "running")
     folder = folder_for(filed.client.settings)
     assert folder is not None

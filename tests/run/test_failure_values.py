@@ -1,4 +1,4 @@
-"""An exception as a dead letter keeps it, and back."""
+"""An exception as a dead letter stores it, and rebuilt from there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relier.ledger.moves.base import plain
 
 
 class OrderError(Exception):
-    """Takes more than a message."""
+    """An exception that takes more than a message."""
 
     def __init__(self, order: int, price: Decimal) -> None:
         super().__init__(order, price)
@@ -31,7 +31,7 @@ class UnspeakableError(Exception):
 
 
 class PickyError(Exception):
-    """What it was made with is not what it keeps."""
+    """An exception whose `args` differ from its constructor's arguments."""
 
     def __init__(self, *, code: int) -> None:
         super().__init__(f"code {code}")
@@ -42,7 +42,7 @@ def throw(error: BaseException) -> None:
 
 
 def raised(error: BaseException) -> BaseException:
-    """With a traceback."""
+    """Return the exception with a traceback."""
     with pytest.raises(type(error)) as caught:
         throw(error)
     return caught.value
@@ -54,7 +54,7 @@ def there_and_back(error: BaseException) -> Failure:
 
 @pytest.mark.parametrize("letter", ["日", "\0", "a", "\ud800"])
 def test_a_long_failure_fits_into_the_ledger_whatever_its_characters(letter: str) -> None:
-    """It is written as JSON, which nobody could read if it was cut."""
+    """It is stored as JSON, which could not be read if it were truncated."""
     told = write_failure(failure_of(raised(ValueError(letter * 40_000))))
     assert plain(told) == told.encode()
     assert read_failure(told).kind == "builtins:ValueError"
@@ -137,7 +137,7 @@ def test_arguments_that_cannot_be_encoded_leave_the_message() -> None:
 
 
 class Unbound:
-    """Cannot be looked at, as a proxy outside of its request."""
+    """An object that raises when it is inspected, like a proxy outside its request."""
 
     @property
     def __class__(self) -> type:

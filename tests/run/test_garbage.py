@@ -1,4 +1,4 @@
-"""An attempt that has ended is freed at once: cycles for the garbage collector made a worker a third slower."""
+"""An attempt that has ended is freed at once. Reference cycles made a worker a third slower."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 @dataclass
 class Order:
-    """An argument: its attempt keeps it alive."""
+    """An argument, which its attempt keeps alive."""
 
     number: int
 

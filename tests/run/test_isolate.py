@@ -1,4 +1,4 @@
-"""Processes of their own, as their parent sees them."""
+"""Isolated processes, as their parent sees them."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_a_process_that_dies_is_reported_with_its_cause(
 async def test_a_death_is_noticed_while_a_subprocess_of_the_task_survives(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It holds the connection open."""
+    """The subprocess holds the connection open."""
     child = await start_child(settings, monkeypatch)
     try:
         async with asyncio.timeout(20):
@@ -159,7 +159,7 @@ async def test_a_process_that_hangs_while_it_imports_is_given_up(
 
 
 def isolated_children() -> set[str]:
-    """Of this process, as the system knows them."""
+    """Return the isolated children of this process, as the system lists them."""
     found = set()
     for folder in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
@@ -173,7 +173,7 @@ def isolated_children() -> set[str]:
 async def test_a_start_that_is_given_up_leaves_no_process_behind(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when the attempt it was started for is cancelled meanwhile."""
+    """As when the attempt that needed the process is cancelled meanwhile."""
     before = isolated_children()
     starting = asyncio.create_task(start_child(settings, monkeypatch))
     async with asyncio.timeout(20):
@@ -189,7 +189,7 @@ async def test_a_start_that_is_given_up_leaves_no_process_behind(
 async def test_a_backlog_without_free_processes_returns_with_growing_delays(
     client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until a process is idle: then it would be missed."""
+    """The delay grows until a process is idle, because an idle process should not have to wait for tasks."""
     monkeypatch.setattr("relier.run.isolated.processes.GROW_S", 0)
     monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
     isolates = IsolatedProcesses(("tests.support.conformance.tasks",), 1, settings)

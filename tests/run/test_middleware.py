@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
 from relier import ConfigurationError, Depends, TaskContext, rl_task, use_middleware
-from relier.run.application import middleware
 from relier.run.outcome import Done, Failed
 from tests.support.crew import Crew
 
@@ -20,11 +18,8 @@ tenant: ContextVar[str] = ContextVar("tenant", default="")
 
 
 @pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
+def _fresh() -> None:
     seen.clear()
-    before = list(middleware._for_all_tasks)
-    yield
-    middleware._for_all_tasks[:] = before
 
 
 async def outer(call_next: Any, ctx: TaskContext) -> Any:

@@ -1,4 +1,4 @@
-"""Rolling deploys: payloads that older code pushed, payloads for newer code, and what a deploy could not run."""
+"""Rolling deploys: payloads that older code pushed, payloads for newer code, and tasks that a deploy could not run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def with_currency(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def of_version(task: RlTask[Any, Any], version: int) -> RlTask[Any, Any]:
-    """The task as code of that version would push it."""
+    """Push the task as code of that version would."""
     return RlTask(lambda *args, **kwargs: None, TaskOptions(name=task.name, schema_version=version))
 
 
@@ -108,8 +108,8 @@ async def test_a_task_pushed_by_other_code_says_so_and_how_to_replay_it(crew: Cr
         failure = read_failure(dead.history[-1].detail)
         assert (dead.record.reason, ran) == ("TypeError", [])
         assert failure.message.endswith(
-            f"missing a required argument: 'cents': the task was pushed by other code, with another signature; replay "
-            f"it with arguments that fit: `rl dlq replay {receipt.id} --payload FILE`; for the next change, use "
+            f"missing a required argument: 'cents': the task was pushed by other code, with a different signature; "
+            f"replay it with arguments that fit: `rl dlq replay {receipt.id} --payload FILE`; for the next change, use "
             f"schema_version and a migration"
         )
         fits = reseal(dead.payload or b"", b'[["ann"], {"cents": 500}]', receipt.id, "resigned", NO_KEYS)
@@ -119,7 +119,7 @@ async def test_a_task_pushed_by_other_code_says_so_and_how_to_replay_it(crew: Cr
 
 
 async def test_a_task_pushed_by_other_code_is_retried_if_its_options_say_so(crew: Crew) -> None:
-    """During a deploy the next attempt may meet a worker with the other code."""
+    """During a deploy, the next attempt may run on a worker with the other code."""
 
     @rl_task(name="retried", retries=Retries(attempts=2, backoff=0, jitter=0))
     def retried(customer: str) -> None: ...
@@ -159,7 +159,7 @@ async def test_a_missing_migration_makes_a_dead_letter_with_the_original_payload
 
 
 def raises(payload: dict[str, Any]) -> dict[str, Any]:
-    payload["args"].clear()  # what it did to its copy must not matter
+    payload["args"].clear()  # changes to its copy must not matter
     raise KeyError("euros")
 
 
@@ -229,7 +229,7 @@ async def test_versions_that_never_were(crew: Crew, version: int) -> None:
 
 @pytest.mark.parametrize("version", [0, 3, 4, -1, True, "1", 1.0, None])
 async def test_a_migration_must_start_from_an_older_version(version: Any) -> None:
-    """And always to the next one, so that there can be no loop."""
+    """A migration always leads to the next version, so that there can be no loop."""
     with pytest.raises(ConfigurationError, match="from_version must be from 1 to 2"):
         charge.migration(from_version=version)
 
@@ -301,7 +301,7 @@ async def test_an_unknown_task_is_buried_after_ten_minutes_without_a_worker(crew
 
 
 def rl(settings: Settings, *arguments: str, code: int) -> str:
-    """`rl …` in a process of its own: it imports modules."""
+    """Run `rl …` in its own process, because it imports modules."""
     done = subprocess.run(
         [sys.executable, "-m", "relier.cli", *arguments],
         env=environment(settings),
@@ -317,7 +317,7 @@ def rl(settings: Settings, *arguments: str, code: int) -> str:
 async def test_rl_schema_check_lists_what_a_deploy_could_not_run(crew: Crew, settings: Settings) -> None:
     from tests.support.jobs import schema_versions as deployed
 
-    own = settings.model_copy(update=QUICK)
+    own = settings.replace(**QUICK)
     assert "All 0 waiting, running and dead tasks" in rl(
         own, "schema", "check", "tests.support.jobs.schema_versions", code=0
     )
@@ -350,7 +350,9 @@ async def test_rl_schema_check_lists_what_a_deploy_could_not_run(crew: Crew, set
     text = rl(own, "schema", "check", "tests.support.jobs.schema_versions", code=1)
     assert "5 of 8 tasks could not run with this code." in text
     assert fine[0] not in text
-    RlTask(lambda: None, TaskOptions(name="schema_versions.plain")).push()  # by who imports the file otherwise
+    RlTask(
+        lambda: None, TaskOptions(name="schema_versions.plain")
+    ).push()  # by the process that imports the file otherwise
     text = rl(own, "schema", "check", "tests.support.jobs.schema_versions", code=1)
     assert "no such task in these modules; did you mean tests.support.jobs.schema_versions.plain?" in text
 
@@ -365,5 +367,5 @@ async def test_rl_schema_check_changes_nothing(crew: Crew, settings: Settings) -
 
     of_version(deployed.gappy, 1).push(1)
     before = crew.command("DUMP", keys.spell(crew.ledger.prefix, "counts"))
-    rl(settings.model_copy(update=QUICK), "schema", "check", "tests.support.jobs.schema_versions", code=1)
+    rl(settings.replace(**QUICK), "schema", "check", "tests.support.jobs.schema_versions", code=1)
     assert crew.command("DUMP", keys.spell(crew.ledger.prefix, "counts")) == before

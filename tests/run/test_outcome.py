@@ -1,4 +1,4 @@
-"""What came of an attempt decides the one move that tells the ledger."""
+"""The outcome of an attempt decides the one move that reports it to the ledger."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_the_failure_reported_by_an_isolated_process_is_the_reason() -> None:
 
 @pytest.mark.parametrize("name", ["", "two\nlines", "x" * 600], ids=["none", "lines", "long"])
 def test_an_exception_class_of_any_name_can_be_buried(name: str) -> None:
-    """A class made at run time may be called anything; the dead letter must be written all the same."""
+    """A class made at run time may have any name, and the dead letter must still be written."""
     error: BaseException = type(name, (Exception,), {})("hm")
     assert settle(Failed(error)).script == "bury"
 
@@ -176,7 +176,7 @@ def ordered() -> Order: ...  # type: ignore[empty-body]
 
 
 class Unbound:
-    """Cannot be looked at, as a proxy outside of its request."""
+    """An object that raises when it is inspected, like a proxy outside its request."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -196,7 +196,7 @@ class Unbound:
     ids=["half a model", "proxy", "exit"],
 )
 def test_a_result_that_raises_during_encoding_is_a_final_failure(task: Any, value: Any, why: str) -> None:
-    """The task is finished: to put it back would run it again."""
+    """The task has finished. If it were put back, it would run again."""
     outcome = returned(task, value, 100)
     assert isinstance(outcome, Failed)
     assert outcome.final

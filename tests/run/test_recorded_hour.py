@@ -1,4 +1,5 @@
-"""An hour of arrivals, recorded and looked at through every window: no ten seconds let in more than limit and burst."""
+"""An hour of recorded arrivals, checked in every window: in no ten seconds are more tasks admitted than limit and burst
+allow."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from relier import AdmissionRejectedError, Settings
 from relier.ledger import Ledger
 from relier.ledger.ledger import load_scripts
-from relier.ledger.records import Admission, Limit, Submission
+from relier.ledger.records import Admission, AdmissionLimit, Submission
 from relier.store import SyncStore
 
 WINDOW_US, HOUR_US, EPOCH_US = 10_000_000, 3_600_000_000, 1_800_000_000_000_000
@@ -25,7 +26,8 @@ _numbers = itertools.count()
 
 
 def arrivals(rng: random.Random, per_second: float, shape: str) -> Iterator[int]:
-    """Times of an hour (µs): evenly at random, in bursts, or just before and after the edges of the windows."""
+    """Return arrival times within an hour (µs): evenly at random, in bursts, or just before and after the edges of
+    windows."""
     at = 0.0
     while at < HOUR_US:
         if shape == "bursts" and rng.random() < 0.02:
@@ -50,8 +52,8 @@ def most_in_a_window(came: list[tuple[int, int]]) -> int:
     return most
 
 
-def let_in(times: list[int], weights: list[int], bucket: Limit) -> list[tuple[int, int]]:
-    """What a leaky bucket lets in: it drains one task every interval, and holds a tolerance's worth."""
+def let_in(times: list[int], weights: list[int], bucket: AdmissionLimit) -> list[tuple[int, int]]:
+    """Return what a leaky bucket admits: it drains one task per interval, and holds as many as the tolerance allows."""
     came, idle_at = [], 0
     for at, weight in zip(times, weights, strict=True):
         after = max(idle_at, at) + weight * bucket.interval_us
@@ -76,8 +78,8 @@ def test_any_window_of_a_recorded_hour(
     weights = [min(weight, limit) for weight in weights]
     times = sorted(arrivals(rng, pressure * limit / 10, shape))
     drawn = [rng.choice(weights) for _ in times]
-    own = settings.model_copy(update={"namespace": f"{settings.namespace}-{next(_numbers)}"})
-    ledger, bucket = Ledger(own), Limit.per_window("all", limit, WINDOW_US // 1000)
+    own = settings.replace(namespace=f"{settings.namespace}-{next(_numbers)}")
+    ledger, bucket = Ledger(own), AdmissionLimit.per_window("all", limit, WINDOW_US // 1000)
     with SyncStore(own, load_scripts(lib__time=TIMES)) as store:
         for some in (times[i : i + 1000] for i in range(0, len(times), 1000)):
             store.command("RPUSH", ledger.prefix + "times", *some)

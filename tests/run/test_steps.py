@@ -1,4 +1,5 @@
-"""Durable steps: done once for the life of a task, recorded under the fence, found again; and progress, for people."""
+"""Durable steps: done once for the life of a task, recorded under the fence, and found by later attempts. And
+progress."""
 
 from __future__ import annotations
 
@@ -22,7 +23,10 @@ from relier import (
     Retries,
     Settings,
     StepJournalError,
+    SyncTaskReceipt,
     TaskContext,
+    TaskProgress,
+    TaskReceipt,
     rl_task,
 )
 from relier.cli.main import rl
@@ -35,12 +39,12 @@ from tests.support.servers import Boot
 pytestmark = pytest.mark.anyio
 Do = Callable[["Steps"], Any]
 
-# What the tasks below do: each test brings its own.
+# The body of the tasks below: each test sets its own.
 script: dict[str, Do] = {}
 
 
 class Steps:
-    """`ctx.step` and `ctx.step_sync` behind one name, so that each behaviour is told once: `await step(…)`."""
+    """`ctx.step` and `ctx.step_sync` under one name, so that each behaviour is tested once: `await step(…)`."""
 
     def __init__(self, ctx: TaskContext) -> None:
         self.ctx = ctx
@@ -61,7 +65,7 @@ async def work(ctx: TaskContext) -> Any:
 
 @rl_task(retries=Retries(attempts=8, backoff=0.0, jitter=0.0))
 def work_sync(ctx: TaskContext) -> Any:
-    """Its coroutine never waits: every step of it blocks."""
+    """Its coroutine never suspends: every step in it blocks."""
     try:
         script["now"](SyncSteps(ctx)).send(None)
     except StopIteration as end:
@@ -73,7 +77,7 @@ both = pytest.mark.parametrize("task", [work, work_sync], ids=["async def", "def
 
 
 def calls(*names: str) -> tuple[list[str], dict[str, Callable[..., Any]]]:
-    """Functions that note when they are called."""
+    """Functions that record their calls."""
     called: list[str] = []
 
     def noting(name: str) -> Callable[..., Any]:
@@ -292,7 +296,7 @@ async def test_a_blocking_step_cannot_await(crew: Crew) -> None:
 
 @rl_task
 def forgets_the_sync(way: str, ctx: TaskContext) -> str:
-    """As somebody writes it who does not know of step_sync and set_partial_sync."""
+    """A task by an author who does not know step_sync and set_partial_sync."""
     if way == "step":
         ctx.step("charge", lambda: 1)  # type: ignore[unused-coroutine]
     else:
@@ -306,7 +310,7 @@ async def test_calls_that_must_be_awaited_are_refused_at_once_in_a_def(crew: Cre
     outcome = await crew.execute(crew.begin())
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, NotAwaitedError)
-    assert f"in a `def` call ctx.{way}_sync(…)" in str(outcome.error)
+    assert f"in a `def`, call ctx.{way}_sync(…)" in str(outcome.error)
     assert crew.get(receipt.id).record.state is State.DEAD
 
 
@@ -462,7 +466,7 @@ async def test_steps_that_do_not_fit_the_journal_are_refused(crew: Crew, task: A
 
 @both
 async def test_steps_after_one_that_raised_keep_their_place(crew: Crew, task: Any) -> None:
-    """A fallback: at the next attempt the first choice is tried again, and may succeed."""
+    """The task used a fallback step. The next attempt tries the first choice again, which may then succeed."""
     called, fn = calls("fallback", "next")
 
     def first_choice() -> str:
@@ -530,10 +534,10 @@ async def test_a_zombie_cannot_record_and_begins_nothing_more(crew: Crew, task: 
 
 
 async def test_an_outage_is_waited_out(boot: Boot, settings: Settings) -> None:
-    """The effect is done: that must not be forgotten because the store was away."""
+    """The effect has happened. Its record must not be lost because the store was away."""
     server = boot()
     patience = {"redis_deadline": 0.3, "redis_read_timeout": 0.2, "redis_breaker_cooldown": 0.1}
-    crew = Crew(settings.model_copy(update=QUICK | patience | {"redis_url": server.url}))
+    crew = Crew(settings.replace(**QUICK | patience | {"redis_url": server.url}))
     called, fn = calls("a", "b")
 
     async def do(step: Steps) -> Any:
@@ -558,7 +562,7 @@ async def test_an_outage_is_waited_out(boot: Boot, settings: Settings) -> None:
 
 async def test_a_full_store_is_waited_out(boot: Boot, settings: Settings) -> None:
     server = boot()
-    crew = Crew(settings.model_copy(update=QUICK | {"redis_url": server.url}))
+    crew = Crew(settings.replace(**QUICK | {"redis_url": server.url}))
 
     async def do(step: Steps) -> Any:
         used = int(server.info("memory")["used_memory"])
@@ -622,14 +626,24 @@ async def test_progress_is_reported_once_a_second_and_at_the_end(crew: Crew, mon
         ((10**9, 10**10), "1000000000 of 10000000000"),
     ],
 )
-async def test_progress_in_words(crew: Crew, arguments: tuple[Any, ...], text: str) -> None:
+async def test_progress_is_stored_in_words_and_read_back_by_receipts(
+    crew: Crew, arguments: tuple[Any, ...], text: str
+) -> None:
     async def do(step: Steps) -> Any:
+        assert await TaskReceipt[Any](step.ctx.task_id, client=crew.client).progress() is None
         step.ctx.progress(*arguments)
         await told(crew, step.ctx.task_id, text)
+        found = await TaskReceipt[Any](step.ctx.task_id, client=crew.client).progress()
+        assert found == TaskProgress(*arguments)
 
     script["now"] = do
-    work.push()
+    receipt = work.push()
     assert isinstance(await crew.execute(crew.begin()), Done)
+    assert receipt.progress() == TaskProgress(*arguments)
+
+
+async def test_a_task_that_is_not_in_the_ledger_has_no_progress(crew: Crew) -> None:
+    assert SyncTaskReceipt[Any]("not-sent-yet", client=crew.client).progress() is None
 
 
 async def test_progress_is_shown_to_people(crew: Crew) -> None:

@@ -1,4 +1,4 @@
-"""Steps are known by name and use: branches may interleave, names may repeat, and older journals are read."""
+"""Steps are identified by name and use: branches may interleave, names may repeat, and older journals can be read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def work_sync(ctx: TaskContext) -> Any:
 
 
 class Effects:
-    """Functions that note when they are called."""
+    """Functions that record their calls."""
 
     def __init__(self) -> None:
         self.called: list[str] = []
@@ -48,8 +48,8 @@ def refused(outcome: Outcome) -> str:
 
 
 class OldJournal:
-    """How the release before read a journal and placed its steps: by the order in which they begin, whatever begins
-    them. It found a step by its name, and only in its place."""
+    """The way in which the previous release reads a journal and places its steps: by the order in which they begin, on
+    any branch. It finds a step only by its name and at its place."""
 
     def __init__(self, recorded: dict[str, bytes]) -> None:
         self.recorded = {name: (int(raw.split(b":")[0]), raw.partition(b":")[2]) for name, raw in recorded.items()}
@@ -71,7 +71,7 @@ class OldJournal:
 
 
 async def two_branches(ctx: TaskContext, effect: Effects, order: str, fails: bool) -> Any:
-    """Each branch does two steps, and begins them when it is its turn."""
+    """Run two branches with two steps each, which begin in the order that the test gives."""
     turns = {n: asyncio.Event() for n in range(len(order) + 1)}
     turns[0].set()
 
@@ -112,7 +112,7 @@ async def test_branches_may_begin_their_steps_in_another_order(crew: Crew, now: 
 @pytest.mark.parametrize("recorded", range(1, 4))
 @pytest.mark.parametrize("now", ["abab", "baba", "bbaa", "abba"])
 async def test_branches_may_reorder_after_an_attempt_that_died_early(crew: Crew, now: str, recorded: int) -> None:
-    """The process died after so many steps of the branches; the next attempt interleaves them differently."""
+    """The process died after that many steps of the branches, and the next attempt interleaves them differently."""
     effect = Effects()
 
     def dying(name: str) -> str:
@@ -129,7 +129,7 @@ async def test_branches_may_reorder_after_an_attempt_that_died_early(crew: Crew,
 
 
 async def test_consumers_of_one_queue_may_share_the_work_differently(crew: Crew) -> None:
-    """Which of them takes what is decided anew each time."""
+    """In each attempt, the consumers may take different items."""
     effect = Effects()
 
     async def do(ctx: TaskContext, hand: list[int], fails: bool) -> Any:
@@ -176,7 +176,7 @@ async def test_threads_are_branches_too(crew: Crew) -> None:
 
 @pytest.mark.parametrize("change", ["renamed", "one before", "gone"])
 async def test_the_main_line_is_still_checked(crew: Crew, change: str) -> None:
-    """Steps around branches: a change there is refused before anything is done."""
+    """Steps before and after branches: a changed step is refused before anything is done."""
     effect = Effects()
     names = {"renamed": ["check", "bill"], "one before": ["more", "check", "charge"], "gone": ["charge"]}[change]
 
@@ -231,7 +231,7 @@ async def test_a_name_may_be_used_again(crew: Crew, way: str) -> None:
 
 
 async def test_a_name_that_two_branches_use_is_refused(crew: Crew) -> None:
-    """Which of them is the first would be decided anew each time: each might get the other's result."""
+    """In each attempt, another branch may be the first, so each branch might get the other's result."""
     effect = Effects()
 
     async def do(ctx: TaskContext) -> Any:
@@ -245,7 +245,7 @@ async def test_a_name_that_two_branches_use_is_refused(crew: Crew) -> None:
     for _ in range(2):
         said = refused(await crew.execute(crew.begin()))
         assert "the step 'mail' was called by two branches" in said
-        assert "give each call a name of its own, such as 'mail 2'" in said
+        assert "give each call its own name, such as 'mail 2'" in said
         assert effect.called == ["ann"]
 
 
@@ -302,10 +302,10 @@ async def test_a_name_too_long_to_be_numbered_is_refused_before_the_effect(crew:
 
 
 async def test_a_step_whose_record_was_not_awaited_is_not_called_again(boot: Boot, settings: Settings) -> None:
-    """A timeout hits after the effect, while the store is away: the second call waits for the same record."""
+    """A timeout hits after the effect, while the store is away. The second call waits for the same record."""
     server = boot()
     patience = {"redis_deadline": 0.3, "redis_read_timeout": 0.2, "redis_breaker_cooldown": 0.1}
-    crew = Crew(settings.model_copy(update=QUICK | patience | {"redis_url": server.url}))
+    crew = Crew(settings.replace(**QUICK | patience | {"redis_url": server.url}))
     effect = Effects()
 
     def charge() -> str:
@@ -334,7 +334,7 @@ async def test_a_step_whose_record_was_not_awaited_is_not_called_again(boot: Boo
 
 
 def written_before(crew: Crew, entries: dict[str, bytes]) -> None:
-    """A task with a journal of the release before, which comes back."""
+    """Create a revived task with a journal of the previous release."""
     boot = crew.join()
     lease = crew.start(boot)
     for name, entry in entries.items():
@@ -380,7 +380,7 @@ async def test_journals_of_the_previous_release_refuse_changed_code(crew: Crew, 
 
 
 async def test_the_previous_release_continues_our_journals(crew: Crew) -> None:
-    """In a rolling deploy: steps that follow each other, and branches at the end, have the places it expects."""
+    """In a rolling deploy, steps that follow each other, and branches at the end, are at the places that it expects."""
 
     async def do(ctx: TaskContext) -> Any:
         await ctx.step("one", lambda: 1)
@@ -397,8 +397,7 @@ async def test_the_previous_release_continues_our_journals(crew: Crew) -> None:
 
 @pytest.mark.parametrize("now", ["abab", "baba", "bbaa"])
 async def test_the_previous_release_refuses_our_journals_rather_than_repeat_a_step(crew: Crew, now: str) -> None:
-    """Where it cannot know better it refuses: a step that is recorded is never called by it, nor gets another's
-    result."""
+    """If in doubt, it refuses: it never calls a recorded step again, and never uses the result of another step."""
     script["now"] = lambda ctx: two_branches(ctx, Effects(), now, fails=True)
     receipt = work.push()
     await crew.execute(crew.begin())

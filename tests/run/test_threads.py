@@ -1,4 +1,4 @@
-"""`def` tasks in threads: a stop hits its own work, all of it, and nothing else."""
+"""`def` tasks in threads: a stop ends the whole call that it is meant for, and nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from relier.run.threads import StopThread, Threads, Work
-from tests.support.servers import wait_until
 
 pytestmark = pytest.mark.anyio
 LOOK_S = 0.0005
@@ -30,7 +29,8 @@ def threads() -> Iterator[Threads]:
 
 @pytest.fixture(autouse=True)
 def no_gc_callbacks() -> Iterator[None]:
-    """Hypothesis has one, which runs in whichever thread collects: a stop that hits it there is only reported."""
+    """Hypothesis has one, which runs in whichever thread collects garbage. A stop that hits it there is only
+    reported."""
     callbacks, gc.callbacks[:] = list(gc.callbacks), []
     yield
     gc.callbacks[:] = callbacks
@@ -38,15 +38,19 @@ def no_gc_callbacks() -> Iterator[None]:
 
 @pytest.fixture
 def eager_switches() -> Iterator[None]:
-    """Threads take turns as often as they can, so that windows of a few instructions are hit."""
+    """Make threads switch as often as possible, so that races within a few instructions occur."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
 
 
+def nothing() -> None:
+    return None
+
+
 def spin(gate: threading.Event) -> str:
-    """Python steps until the gate opens."""
+    """Run Python instructions until the gate opens."""
     while not gate.is_set():
         time.sleep(LOOK_S)
     return "through"
@@ -57,7 +61,7 @@ def start(threads: Threads, call: Callable[[], Any]) -> Work:
 
 
 async def ended(work: Work) -> str:
-    """How it ended: within ten seconds, whatever happens."""
+    """Return how the call ended. It must end within ten seconds."""
     async with asyncio.timeout(10):
         try:
             return f"returned {await work.future}"
@@ -91,9 +95,14 @@ async def test_threads_are_used_again_and_started_when_all_are_busy(threads: Thr
     first = {await ended(work) for work in at_once}
     assert len(first) == 5
     for _ in range(20):
-        wait_until(lambda: threads._idle == 5, what="all threads are idle again")
         assert await ended(start(threads, threading.get_ident)) in first
     assert threads._count == 5
+
+
+async def test_calls_one_after_another_share_a_thread(threads: Threads, eager_switches: None) -> None:
+    """The thread is free before its result is known. Otherwise the next call would start another thread, with
+    connections of its own."""
+    assert len({await ended(start(threads, threading.get_ident)) for _ in range(2000)}) == 1
 
 
 async def test_a_stop_is_raised_inside_the_call(threads: Threads) -> None:
@@ -154,13 +163,9 @@ async def test_a_stop_after_the_end_changes_nothing(threads: Threads) -> None:
     assert await ended(start(threads, lambda: sum(range(1000)))) == "returned 499500"
 
 
-def nothing() -> None:
-    return None
-
-
 @pytest.mark.parametrize("stops", [1, 3])
 async def test_a_late_stop_never_interrupts_the_next_call(threads: Threads, eager_switches: None, stops: int) -> None:
-    """Thousands of stops aimed at the end of a short call, each followed by innocent work."""
+    """Thousands of stops are aimed at the end of a short call, each followed by another call."""
     seen = {"returned None": 0, "stopped": 0}
     aim = 10.0
     for _ in range(4000):
@@ -178,7 +183,7 @@ async def test_a_late_stop_never_interrupts_the_next_call(threads: Threads, eage
 
 
 async def test_a_stop_at_any_instruction_ends_only_its_own_call(eager_switches: None) -> None:
-    """One thread does work after work, another keeps stopping whichever there is."""
+    """One thread runs one call after another, while a second thread keeps stopping the current one."""
     loop = asyncio.get_running_loop()
     current: list[Work] = []
     works: list[Work] = []

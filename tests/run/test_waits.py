@@ -1,4 +1,4 @@
-"""How long the store kept an attempt waiting."""
+"""How long an attempt waited for the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures of the store's own tests."""
+"""Fixtures for tests of the store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.servers import wait_until
 
 @pytest.fixture(params=[AsyncStore, SyncStore], ids=["async", "sync"])
 async def open_store(request: pytest.FixtureRequest, scripts: Scripts, namespace: str) -> AsyncIterator[OpenStore]:
-    """open_store(url, clock=…, redis_retries=…, …) -> Either. Closed with the test."""
+    """Open stores: open_store(url, clock=…, redis_retries=…, …) -> Either. They are closed with the test."""
     opened: list[Either] = []
 
     def open_one(url: str, clock: Callable[[], float] | None = None, **settings: Any) -> Either:
@@ -33,7 +33,7 @@ async def open_store(request: pytest.FixtureRequest, scripts: Scripts, namespace
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """The data folder of an embedded server; at the end every process of it is gone."""
+    """The data folder of an embedded server. At the end of the test, all processes of that server must have ended."""
     yield tmp_path / "data"
     wait_until(lambda: is_free(tmp_path / "data" / "server.lock"), what="the end of the server")
     wait_until(lambda: is_free(tmp_path / "data" / "keeper.lock"), what="the end of the keeper")

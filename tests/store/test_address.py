@@ -1,4 +1,4 @@
-"""URLs: what each means, and what is said about one that means nothing."""
+"""URLs: what each form means, and the errors for invalid ones."""
 
 from __future__ import annotations
 

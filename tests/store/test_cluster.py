@@ -1,4 +1,4 @@
-"""Cluster mode: the master of the namespace's slot is found, and found again when the slot has moved."""
+"""Cluster mode: the store finds the master of the namespace's slot, and finds it again when the slot has moved."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_a_call_reaches_the_cluster_node_of_its_slot(
 
 
 async def test_a_slot_that_moved(open_store: OpenStore, boot: Boot, flavour: str, namespace: str) -> None:
-    """The first node believes it owns everything, until it is asked for a key."""
+    """The first node believes that it owns every slot, until it is asked for a key."""
     server = node(boot, flavour)
     key = f"rl:{{{namespace}}}:k"
     slot = server.command("CLUSTER", "KEYSLOT", key)

@@ -1,4 +1,4 @@
-"""Levels above memory: what confirms them, what happens when nothing does, and the server each needs."""
+"""Levels above memory: what confirms them, what happens without a confirmation, and which server each level needs."""
 
 from __future__ import annotations
 

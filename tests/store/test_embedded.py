@@ -1,4 +1,4 @@
-"""The embedded server, with real processes: shared, stopped by the last one, and taken over after any death."""
+"""The embedded server, with real processes: shared, stopped after its last client, and taken over after any death."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of an embedded server: where it is, copied, removed, or of no use."""
+"""The folder of an embedded server: found, copied, removed, or unusable."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, scripts: Scripts) -> None:
 @pytest.mark.parametrize("name", ["clients.lock", "keeper.lock", "socket.new"])
 @pytest.mark.anyio
 async def test_a_folder_that_cannot_be_used(folder: Path, open_store: OpenStore, name: str) -> None:
-    """As it is with another user's folder, or on a disk that is read-only."""
+    """As with a folder of another user, or on a read-only disk."""
     (folder / name).mkdir(parents=True)
     store = open_store(f"embedded://{folder}")
     with pytest.raises(ConfigurationError, match=r"cannot use the folder .* name a writable folder"):

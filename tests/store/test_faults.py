@@ -1,4 +1,4 @@
-"""What goes wrong, and what the caller hears of it: a typed error, within the deadline, that says what to do."""
+"""Faults, and what the caller gets: a typed error, within the deadline, that says what to do."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def proxy(server: Server) -> Iterator[Proxy]:
 
 
 def only_calls(what: Any, times: int = 1000) -> Callable[[bytes], Any]:
-    """Disturb that many calls; let greetings and probes pass."""
+    """Disturb that many calls, but let handshakes and probes pass."""
     left = [times]
 
     def disturb(request: bytes) -> Any:
@@ -146,7 +146,7 @@ def test_the_addresses_of_a_name_share_the_time(server: Server, monkeypatch: pyt
 
 
 def full_listener(stack: contextlib.ExitStack, host: str) -> tuple[str, int]:
-    """It swallows packets, as a firewall does: nobody accepts, and nobody else finds room to wait."""
+    """A listener that drops packets, as a firewall does: nobody accepts, and its queue is full."""
     listener = stack.enter_context(socket.create_server((host, 0), backlog=0))
     place: tuple[str, int] = listener.getsockname()
     for _ in range(3):
@@ -399,7 +399,7 @@ async def test_a_slow_script_is_not_mistaken_for_a_dead_store(open_store: OpenSt
 
 
 async def test_every_call_of_a_lost_batch_gets_the_error(settings: Settings, scripts: Scripts, proxy: Proxy) -> None:
-    chosen = settings.model_copy(update={"redis_url": proxy.url, "redis_retries": 0})
+    chosen = settings.replace(redis_url=proxy.url, redis_retries=0)
     async with AsyncStore(chosen, scripts) as store:
         await store.run(echo())
         proxy.disturb = only_calls("lose")
@@ -410,7 +410,7 @@ async def test_every_call_of_a_lost_batch_gets_the_error(settings: Settings, scr
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate of our own for 127.0.0.1; certificate and key in one file."""
+    """A self-signed certificate for 127.0.0.1, with its key in the same file."""
     folder = tmp_path_factory.mktemp("tls")
     made = folder / "both.pem"
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=relier -addext subjectAltName=IP:127.0.0.1"

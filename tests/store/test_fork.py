@@ -1,4 +1,4 @@
-"""A forked child never speaks on its parent's sockets."""
+"""A forked child never uses its parent's sockets."""
 
 from __future__ import annotations
 

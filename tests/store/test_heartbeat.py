@@ -1,4 +1,4 @@
-"""The pace of heartbeats, and what they share with other calls: nothing that could hold them up."""
+"""The pace of heartbeats. They share nothing with other calls that could delay them."""
 
 from __future__ import annotations
 

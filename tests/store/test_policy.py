@@ -1,4 +1,4 @@
-"""Decisions about time and failure, on a clock moved by hand; and what error replies mean."""
+"""Decisions about time and failure, on a clock that the test moves; and the meaning of error replies."""
 
 from __future__ import annotations
 

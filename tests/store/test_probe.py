@@ -1,4 +1,4 @@
-"""The capability probe on real servers, also where the server will not say."""
+"""The capability probe on real servers, including servers that do not tell."""
 
 from __future__ import annotations
 

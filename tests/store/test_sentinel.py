@@ -19,7 +19,7 @@ PATIENT = {"redis_deadline": 20, "redis_retries": 200, "redis_read_timeout": 0.5
 
 
 def watched_pair(boot: Boot) -> tuple[Server, Server, Server]:
-    """A master, its replica, and a Sentinel that knows both and is quick to judge."""
+    """A master, its replica, and a Sentinel that knows both and reacts quickly."""
     master = boot()
     replica = boot(config={"replicaof": f"127.0.0.1 {master.port}", "replica-priority": "10"})
     wait_until(lambda: replica.info("replication")["master_link_status"] == "up")
@@ -64,7 +64,7 @@ def sentinel_says(epoch: int, port: int, replicas: int = 1) -> bytes:
 
 
 async def test_a_stale_master_is_left_within_two_seconds(open_store: OpenStore, boot: Boot) -> None:
-    """The old master never says a word: it is isolated and believes it is still in charge."""
+    """The old master reports nothing: it is isolated, and believes that it is still the master."""
     old, new = boot(), boot()
     said = [sentinel_says(1, old.port)]
     clock = Hands()

@@ -1,4 +1,4 @@
-"""What both stores do on a healthy server: answers, batching, scripts, loops, threads, cancellation."""
+"""Both stores on a healthy server: answers, batching, scripts, loops, threads, cancellation."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_an_error_of_one_call_reaches_only_its_caller(store: AsyncStore) -
 
 async def test_calls_of_one_loop_turn_are_one_write(settings: Settings, scripts: Scripts, server: Server) -> None:
     with Proxy(server.port) as proxy:
-        async with AsyncStore(settings.model_copy(update={"redis_url": proxy.url}), scripts) as store:
+        async with AsyncStore(settings.replace(redis_url=proxy.url), scripts) as store:
             await store.run(echo())
             proxy.requests.clear()
             await asyncio.gather(*(store.run(echo(str(number))) for number in range(50)), store.run_many([echo()] * 50))
@@ -108,7 +108,7 @@ async def test_only_the_missing_script_of_a_pipeline_is_sent_again(
     settings: Settings, scripts: Scripts, server: Server, namespace: str
 ) -> None:
     with Proxy(server.port) as proxy:
-        async with AsyncStore(settings.model_copy(update={"redis_url": proxy.url}), scripts) as store:
+        async with AsyncStore(settings.replace(redis_url=proxy.url), scripts) as store:
             await store.run(echo())
             server.command("SCRIPT", "FLUSH")
             server.command("SCRIPT", "LOAD", scripts["echo"].text)
@@ -158,7 +158,7 @@ async def test_a_cancelled_wait_for_a_doorbell_closes_its_connection(
     settings: Settings, scripts: Scripts, boot: Boot, namespace: str
 ) -> None:
     server = boot()  # nobody else waits for a bell there
-    async with AsyncStore(settings.model_copy(update={"redis_url": server.url}), scripts) as store:
+    async with AsyncStore(settings.replace(redis_url=server.url), scripts) as store:
         waiting = asyncio.create_task(store.wait_for_bell([f"rl:{{{namespace}}}:bell"], 30))
         await asyncio.to_thread(wait_until, lambda: int(server.info("clients")["blocked_clients"]) == 1)
         waiting.cancel()
@@ -209,7 +209,7 @@ def test_a_loop_that_ends_in_the_middle_of_a_call(settings: Settings, scripts: S
         assert not any(call.done() for call in calls)
 
     for _ in range(5):
-        asyncio.run(store.command("SCRIPT", "FLUSH"))  # so that replies on the way want a second attempt
+        asyncio.run(store.command("SCRIPT", "FLUSH"))  # so that replies in flight cause a second attempt
         asyncio.run(leave_early())
     asyncio.run(store.aclose())
     gc.collect()

@@ -1,4 +1,4 @@
-"""Admission: what a push must pass, and what it is told when it does not."""
+"""Admission: the limits that a push must pass, and the errors if it does not."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def once(n: int) -> int:
 
 
 def admitted(task: Any, times: int, *args: Any) -> int:
-    """How many of so many pushes, one after the other, came in."""
+    """Push `times` tasks, one after the other. Return how many were admitted."""
     came = 0
     for _ in range(times):
         try:
@@ -208,7 +208,7 @@ async def test_only_the_new_tasks_of_a_bulk_are_charged(clocked: Crew) -> None:
 
 
 async def test_a_bulk_whose_first_chunks_are_known_is_still_charged(clocked: Crew) -> None:
-    """The chunk that pays is the first that brings something new, not simply the first."""
+    """The first chunk with a new task is charged, which need not be the first chunk."""
     clocked.with_settings(admission_limit=0)
     for _ in range(2):
         once.push_many([(n,) for n in range(200)])
@@ -234,7 +234,7 @@ async def test_the_depth_of_a_queue(clocked: Crew) -> None:
 
 
 async def test_a_bulk_and_the_depth_of_a_queue(clocked: Crew) -> None:
-    """Also where it takes several chunks: the first one answers for all of them."""
+    """This also holds for several chunks: the first one is checked for all of them."""
     clocked.with_settings(admission_max_depth=250)
     plain.push_many([()] * 60)
     assert refused(plain.push_many, [()] * 191).limit == "depth:default"
@@ -272,8 +272,12 @@ async def test_a_bulk_of_many_chunks_holds_all_its_bytes(clocked: Crew) -> None:
 
 
 def every_record(crew: Crew) -> list[Any]:
-    page = crew.run(crew.ledger.list("ready", "default", most=1000))
-    return list(page.records)
+    page = crew.run(crew.ledger.list("ready", "default"))
+    records = list(page.records)
+    while page.cursor:
+        page = crew.run(crew.ledger.list("ready", "default", cursor=page.cursor))
+        records += page.records
+    return records
 
 
 # --- when a limit cannot be read ---------------------------------------------------------------------------------

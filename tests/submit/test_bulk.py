@@ -1,4 +1,5 @@
-"""Bulks of any size: bounded pieces, bounded memory, and errors under whose ids the same bulk can be pushed again."""
+"""Bulks of any size: bounded pieces, bounded memory, and errors with the ids under which the same bulk can be pushed
+again."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def proxy(server: Server) -> Iterator[Proxy]:
 
 @pytest.fixture
 def client(settings: Settings) -> Iterator[Client]:
-    yield from using(settings.model_copy(update={"admission_limit": 0}))
+    yield from using(settings.replace(admission_limit=0))
 
 
 def using(settings: Settings) -> Iterator[Client]:
@@ -57,7 +58,7 @@ def using(settings: Settings) -> Iterator[Client]:
 
 @pytest.fixture
 def fragile(settings: Settings, proxy: Proxy) -> Iterator[Client]:
-    """A client that gives up after the first attempt, through a proxy that loses what it is told to."""
+    """A client that gives up after the first attempt, behind a proxy that loses replies as told."""
     update = {
         "redis_url": proxy.url,
         "redis_retries": 0,
@@ -65,7 +66,7 @@ def fragile(settings: Settings, proxy: Proxy) -> Iterator[Client]:
         "redis_deadline": 20.0,
         "admission_limit": 0,
     }
-    yield from using(settings.model_copy(update=update))
+    yield from using(settings.replace(**update))
 
 
 async def push(way: str, task: Any, calls: Any, **more: Any) -> list[Any]:
@@ -73,7 +74,7 @@ async def push(way: str, task: Any, calls: Any, **more: Any) -> list[Any]:
 
 
 def losing(proxy: Proxy, number: int) -> None:
-    """Lose the answer to one submit pipeline, counted from 1, and to none after it."""
+    """Lose the answer to one submit pipeline, counted from 1, and to no later one."""
     seen = 0
 
     def disturb(data: bytes) -> str | None:
@@ -136,7 +137,7 @@ async def test_an_interrupted_bulk_continues_under_its_ids(fragile: Client, prox
 async def test_a_bulk_that_meets_an_emptied_store_and_an_outage_names_all_its_ids(
     fragile: Client, proxy: Proxy, way: str
 ) -> None:
-    """Its first tasks are accepted; then the namespace is opened anew, and nobody answers."""
+    """The first tasks are accepted. Then the namespace is opened again, and the store does not answer."""
     note.push("the namespace is open")
     await note.apush("and of the loop")
     fragile.sync_store.command("FLUSHALL")
@@ -154,7 +155,7 @@ async def test_a_bulk_that_meets_an_emptied_store_and_an_outage_names_all_its_id
 async def test_a_bulk_that_was_not_confirmed_names_all_its_ids(boot: Boot, settings: Settings, way: str) -> None:
     server = boot(config={"appendonly": "no"})
     update = {"redis_url": server.url, "redis_replicas": 1, "redis_durability_timeout": 0.05, "admission_limit": 0}
-    for client in using(settings.model_copy(update=update)):
+    for client in using(settings.replace(**update)):
         with pytest.raises(PushIndeterminate) as caught:
             await push(way, note.with_options(durability="replicated"), calls_of(100))
         assert len(set(caught.value.task_ids)) == 100
@@ -171,7 +172,7 @@ async def test_a_bulk_that_was_not_confirmed_names_all_its_ids(boot: Boot, setti
     [
         (["a", "b"], "task_ids has 2 ids, but there are more calls"),
         (["a", "b", "c", "d"], "task_ids has 4 ids, but there are fewer calls"),
-        (["a", "b", "a"], "contains an id twice"),
+        (["a", "b", "a"], "contains a duplicate id"),
         ("abc", "task_ids must be a list of ids, not 'abc'"),
         (["a", "b", 3], "task_ids must be a list of ids"),
         (["a", "b", "c d"], "c d"),
@@ -211,9 +212,9 @@ async def test_a_mistake_in_the_last_call_pushes_nothing(client: Client, way: st
 
 @WAYS
 async def test_a_long_bulk_is_sent_piece_by_piece_on_one_connection(boot: Boot, settings: Settings, way: str) -> None:
-    """All at once, the last pieces would wait for the first ones until their deadline."""
+    """If all pieces were sent at once, the last ones would wait for the first ones until their deadline."""
     server = boot()
-    for client in using(settings.model_copy(update={"redis_url": server.url, "admission_limit": 0})):
+    for client in using(settings.replace(redis_url=server.url, admission_limit=0)):
         await push(way, note, calls_of(1))
         before = int(server.info("stats")["total_connections_received"])
         receipts = await push(way, note, calls_of(30_000))
@@ -246,7 +247,7 @@ async def test_the_payloads_of_a_bulk_are_not_all_in_memory(client: Client, way:
 
 
 def test_an_iterator_of_calls_that_raises_pushes_nothing(client: Client) -> None:
-    """An endless list of calls would never be checked; a failing one pushes nothing."""
+    """All calls are read and checked first. So if the iterator fails, nothing is pushed."""
 
     def failing() -> Iterator[tuple[str]]:
         yield from calls_of(500)

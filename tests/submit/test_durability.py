@@ -1,4 +1,5 @@
-"""Durability: asked for by a task or a push, in the receipt, kept by the commit, and refused where it cannot hold."""
+"""Durability: requested by a task or a push, shown in the receipt, applied to the commit, and refused if it cannot be
+kept."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ async def test_an_unknown_durability_is_refused(level: Any) -> None:
 
 async def test_a_commit_is_at_the_level_of_the_push(crew: Crew, server: Server) -> None:
     async with crew.working():
-        assert await (await plain.apush()).result(10) == 1  # whoever asks the store first tries what it can do
+        assert await (await plain.apush()).result(10) == 1  # the first call probes the store's capabilities
         before = server.calls_of("waitaof")
         assert await (await plain.apush()).result(10) == 1
         assert server.calls_of("waitaof") == before
@@ -77,7 +78,7 @@ async def test_a_commit_is_at_the_level_of_the_push(crew: Crew, server: Server) 
 
 async def test_steps_and_checkpoints_too(crew: Crew, server: Server) -> None:
     async with crew.working():
-        assert await (await keeps.apush()).result(10) == 3  # the server gets to know the scripts
+        assert await (await keeps.apush()).result(10) == 3  # load the scripts into the server
         before = server.calls_of("waitaof")
         assert await (await keeps.apush()).result(10) == 3
         await until(lambda: server.calls_of("waitaof") == before + 4, what="push, checkpoint, step, commit")
@@ -88,13 +89,13 @@ async def test_steps_and_checkpoints_too(crew: Crew, server: Server) -> None:
 
 @pytest.fixture
 async def pair(boot: Boot, settings: Settings) -> AsyncIterator[tuple[Crew, Server, Server]]:
-    """A master with one replica, and everything asked for at `replicated`."""
+    """A master with one replica, and `replicated` as the default durability."""
     master = boot()
     replica = boot(config={"replicaof": f"127.0.0.1 {master.port}"})
     wait_until(lambda: replica.info("replication")["master_link_status"] == "up")
     wait_until(lambda: "state=online" in master.info("replication").get("slave0", ""))
     own = {"redis_url": master.url, "redis_replicas": 1, "durability": "replicated", "redis_durability_timeout": 1.0}
-    crew = Crew(settings.model_copy(update=QUICK | own))
+    crew = Crew(settings.replace(**QUICK | own))
     yield crew, master, replica
     await crew.aclose()
 
@@ -130,11 +131,11 @@ async def test_a_commit_is_repeated_until_the_replica_has_it(pair: tuple[Crew, S
     async with crew.working() as worker:
         await until(lambda: crew.get(weak.id).record.state is State.DONE)
         await until(
-            lambda: len(worker._settler.unsettled) == 1 and master.calls_of("wait") > 3, what="a commit told again"
+            lambda: len(worker.settler.unsettled) == 1 and master.calls_of("wait") > 3, what="a commit told again"
         )
-        assert [lease.task_id for lease in worker._settler.unsettled.values()] == [receipt.id]
+        assert [lease.task_id for lease in worker.settler.unsettled.values()] == [receipt.id]
         replica.thaw()
-        await until(lambda: not worker._settler.unsettled, what="the confirmation")
+        await until(lambda: not worker.settler.unsettled, what="the confirmation")
     assert await receipt.state() is TaskState.DONE
     assert crew.count("done") == 2
 
@@ -143,7 +144,7 @@ async def test_a_commit_is_repeated_until_the_replica_has_it(pair: tuple[Crew, S
 
 
 def doctor(settings: Settings, *modules: str, code: int, **env: str) -> list[dict[str, str]]:
-    """What it says of durability."""
+    """Return what `rl doctor` says about durability."""
     asked = CliRunner(env=environment(settings) | env).invoke(rl, ["doctor", *modules, "--json"])
     assert asked.exit_code == code, asked.output
     return [check for check in json.loads(asked.stdout)["checks"] if check["check"] == "durability"]
@@ -177,7 +178,7 @@ async def test_the_doctor_asks_sentinel_how_many_there_are(boot: Boot, settings:
     sentinel = boot(sentinel=f"sentinel monitor main 127.0.0.1 {master.port} 1\n")
     wait_until(lambda: b"num-slaves" in (words := sentinel.command("SENTINEL", "MASTER", "main"))
                and words[words.index(b"num-slaves") + 1] == b"1")  # fmt: skip
-    own = settings.model_copy(update={"redis_url": f"sentinel://127.0.0.1:{sentinel.port}/main"})
+    own = settings.replace(redis_url=f"sentinel://127.0.0.1:{sentinel.port}/main")
     (fine,) = doctor(own, code=0, RELIER_DURABILITY="replicated")
     assert fine["level"] == "ok"
 
@@ -200,7 +201,7 @@ async def test_the_doctor_checks_the_durability_of_tasks(server: Server, setting
 
 async def test_the_doctor_refuses_fsync_without_an_aof(boot: Boot, settings: Settings) -> None:
     server = boot(config={"appendonly": "no"})
-    own = settings.model_copy(update={"redis_url": server.url})
+    own = settings.replace(redis_url=server.url)
     (told,) = doctor(own, code=1, RELIER_DURABILITY="fsync")
     assert "this server cannot confirm it: every push would fail" in told["says"]
 

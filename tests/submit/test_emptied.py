@@ -34,7 +34,7 @@ def own(boot: Boot) -> Server:
 
 @pytest.fixture
 def client(own: Server, settings: Settings) -> Iterator[Client]:
-    client = Client(settings.model_copy(update={"redis_url": own.url, "admission_limit": 0}))
+    client = Client(settings.replace(redis_url=own.url, admission_limit=0))
     use_client(client)
     yield client
     use_client(None)
@@ -57,7 +57,7 @@ async def test_every_method_of_a_receipt_reports_the_emptied_store(client: Clien
         for question in (other.state, other.result, other.info, other.cancel, other.replay):
             with pytest.raises(StoreEmptiedError):
                 await question()
-    with pytest.raises(TaskNotFoundError):  # who handled that before handles this
+    with pytest.raises(TaskNotFoundError):  # code that handled the former also handles this
         receipt.info()
     await client.aclose()
 
@@ -111,7 +111,7 @@ def test_a_restart_is_no_change(client: Client, own: Server, caplog: pytest.LogC
 
 
 def test_a_receipt_of_an_unconfirmed_push_keeps_waiting(client: Client, own: Server) -> None:
-    """Of an id alone, or of an outbox: its task may still come."""
+    """A receipt made from an id alone, or of a row in an outbox: its task may still arrive."""
     receipt: SyncTaskReceipt[Any] = note.sync_receipt("later")
     note.push("a")
     own.command("FLUSHALL")

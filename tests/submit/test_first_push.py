@@ -1,16 +1,20 @@
-"""What the first push says: where the tasks go, and that workers cannot import a task."""
+"""Log lines of the first push: where the tasks go, and that workers cannot import a task."""
 
 from __future__ import annotations
 
 import logging
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from relier import Client, RlTask, Settings, rl_task, use_client
+from relier.store import SyncStore
+from relier.submit import client as client_module
 from relier.submit.client import place_of
 from tests.support.crew import environment
 
@@ -108,3 +112,20 @@ def test_a_task_of_an_interactive_session_warns_once(settings: Settings) -> None
     )
     assert "task __main__.cell is defined in a notebook or an interactive session, which workers" in done.stderr
     assert done.stderr.count(UNKNOWN) == 1
+
+
+def test_threads_that_push_first_at_the_same_time_share_one_store(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both_make_one = threading.Barrier(2)
+
+    def make(*args: Any) -> SyncStore:
+        both_make_one.wait(10)
+        return SyncStore(*args)
+
+    monkeypatch.setattr(client_module, "SyncStore", make)
+    client = Client(settings)
+    with ThreadPoolExecutor(2) as threads:
+        one, other = threads.map(lambda _: client.sync_store, range(2))
+    assert one is other
+    client.close()

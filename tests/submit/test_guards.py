@@ -1,5 +1,5 @@
-"""FACTS.md, "What happens to a task today": every row that concerns the guards. Each test is named after its row; what
-others lose or let pass there, we keep or refuse."""
+"""FACTS.md, "What happens to a task today": every row about the guards. Each test is named after its row and says what
+other systems do; Relier must keep or refuse what they lose or let pass."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def crew(settings: Settings) -> AsyncIterator[Crew]:
-    one = Crew(settings.model_copy(update=QUICK))
+    one = Crew(settings.replace(**QUICK))
     yield one
     await one.aclose()
 
@@ -85,8 +85,8 @@ async def test_migration_raises(crew: Crew) -> None:
 
 
 async def test_unknown_task_name(crew: Crew) -> None:
-    """Celery: dropped with a log line; public relier: FAILURE, not dead-lettered. Here it waits for a worker that knows
-    it and burns no attempt; after ten minutes it is a dead letter."""
+    """Celery: dropped with a log line; public relier: FAILURE, not dead-lettered. Here the task waits for a worker that
+    knows it, and uses up no attempt; after ten minutes it becomes a dead letter."""
     task_id = new_task_id()
     crew.run(crew.ledger.submit([Submission(id=task_id, name="facts.nowhere", payload=b"{}")]))
     async with crew.working():
@@ -127,8 +127,8 @@ async def test_500_concurrent_pushes_admission_limit_100(crew: Crew) -> None:
 
 
 async def test_199_in_0_35_s_across_a_window_edge(crew: Crew) -> None:
-    """Public relier counts per window: the end of one and the beginning of the next let in twice the limit. Here there
-    are no edges: whenever one begins to look, what comes in is the limit and what refilled since."""
+    """Public relier counts per window: the end of one window and the beginning of the next admit twice the limit. Here
+    there are no windows: from any moment on, the limit and whatever was refilled since are admitted."""
     crew.with_settings(admission_limit=100, admission_window=1.0)
     await until(lambda: store_time(crew) % 1.0 > 0.8)  # just before a second is over
     began, came = store_time(crew), 0

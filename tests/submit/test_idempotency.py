@@ -1,4 +1,4 @@
-"""Idempotency at submit: which calls are the same, what a second push gets, and who frees the key."""
+"""Idempotency at submit: which calls are equal, what a second push gets, and what frees the key."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ async def test_a_key_cannot_be_awaited() -> None:
 
 
 async def test_templates_do_not_resolve_annotations_too_early(crew: Crew) -> None:
-    """They are checked when the task is defined, and what its annotations name may be defined later."""
+    """Templates are checked when the task is defined, but its annotations may name classes that are defined later."""
     space: dict[str, Any] = {"__name__": __name__}
     exec(inspect.cleandoc(FORWARD), space)
     first = space["send"].push(space["Parcel"](id=1))
@@ -347,7 +347,7 @@ runs: list[int] = []
 
 
 async def test_a_task_that_raises_task_in_flight_error_fails_and_is_not_put_back(crew: Crew) -> None:
-    """Its body did run: it would again and again."""
+    """Its body has run, and would run again and again."""
     first = pushes_strict.with_options(priority=1).push(1)
     strict.push(1)
     outcome = await crew.execute(crew.begin())

@@ -1,4 +1,4 @@
-"""Test which errors a push inside a running task waits for."""
+"""Which errors a push inside a running task waits for."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOST = PushingAttempt("task", lambda: True, contextlib.nullcontext)
 
 
 class Store:
-    """Fail once with an error, then answer."""
+    """A store that fails once with an error, then answers."""
 
     def __init__(self, error: RelierError) -> None:
         self.errors = [error]
@@ -48,7 +48,7 @@ def submit(error: RelierError, level: Durability = Durability.MEMORY, attempt: P
 
 @pytest.fixture
 def inside() -> Iterator[None]:
-    """Act as if in a running task."""
+    """Act as if inside a running task."""
     before = pushing_attempt.get()
     pushing_attempt.set(ATTEMPT)
     yield

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from relier import ConfigurationError, Push, rl_task, use_middleware
-from relier.submit import push_middleware
 from tests.support.crew import Crew
 
 pytestmark = pytest.mark.anyio
@@ -18,11 +16,8 @@ seen: list[Any] = []
 
 
 @pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
+def _fresh() -> None:
     seen.clear()
-    before = list(push_middleware._for_all_tasks)
-    yield
-    push_middleware._for_all_tasks[:] = before
 
 
 async def moves(call_next: Any, push: Push) -> Any:

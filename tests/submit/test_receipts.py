@@ -1,4 +1,4 @@
-"""When a receipt looks again, what it says of a death, and what a push of many says when some were refused."""
+"""When a receipt polls again, how it reports a death, and how a push of many reports that some were refused."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def client(settings: Settings) -> Iterator[Client]:
 
 
 def serve(client: Client, *queues: str) -> None:
-    """A worker that only says what it serves."""
+    """Register a worker that only reports which queues it serves."""
     assert client.run(client.ledger.register(new_worker_id(), 60_000, json.dumps({"queues": queues})))
 
 
 async def too_late(client: Client, task_id: str) -> str:
-    """What both kinds of receipts say."""
+    """Return the timeout error of both kinds of receipts."""
     with pytest.raises(ResultTimeoutError) as blocking:
         SyncTaskReceipt(task_id, client=client).result(timeout=0)
     with pytest.raises(ResultTimeoutError) as awaited:
@@ -179,10 +179,10 @@ def test_an_error_class_unknown_here_raises_task_dead_error(details: tuple[str, 
 
 def test_invalid_receipt_arguments_are_reported(client: Client) -> None:
     for wrong in (None, "", 5):
-        with pytest.raises(ConfigurationError, match="a receipt is made from a task's id, as a push gave it, not from"):
+        with pytest.raises(ConfigurationError, match="a receipt needs the id of a task, as returned by a push, not"):
             echo.sync_receipt(wrong)  # type: ignore[arg-type]
     with pytest.raises(
-        ConfigurationError, match="timeout must be a number of seconds, or None to wait for ever, not '5'"
+        ConfigurationError, match="timeout must be a number of seconds, or None to wait forever, not '5'"
     ):
         echo.sync_receipt("nothing").result(timeout="5")  # type: ignore[arg-type]
 
@@ -201,7 +201,7 @@ def test_receipts_are_equal_by_id(client: Client) -> None:
     [("new", "", False), ("exists", "", False), ("exists", "n", True), ("duplicate", "", True), ("ended", "n", True)],
 )
 def test_a_push_sent_again_is_no_duplicate_of_itself(status: Any, nonce: str, duplicate: bool) -> None:
-    """A fresh id that is already there was this very push, sent again after a lost reply."""
+    """If a fresh id already exists, it is this very push, sent again after a lost reply."""
     task = Submission(id="a", name="t", payload=b"", nonce=nonce)
     assert is_duplicate(task, Accepted(status, "a", State.QUEUED, 1)) is duplicate
 
@@ -217,7 +217,7 @@ def test_a_foreign_key_in_place_of_a_task_is_reported(client: Client) -> None:
 
 
 def bulk_of(n: int) -> Bulk:
-    """A push_many of n tasks, a hundred to a chunk, checked and ready to be sent."""
+    """Return a push_many of n tasks, a hundred per chunk, checked and ready to be sent."""
     client = Client(Settings(admission_limit=0))
     bulk = Bulk(echo, PushOptions(), client, map(str, range(n)))
     bulk.add([((1,), {})] * n)

@@ -1,4 +1,4 @@
-"""A task's name: the same wherever its module is imported, run or named."""
+"""A task's name is the same wherever its module is imported, run or named."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NAMES = "import {module} as m; print(m.add.name, m.Shop.sell.name)"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """jobs.py, and the package shop with jobs.py and a __main__.py."""
+    """A project with jobs.py, and the package shop with its own jobs.py and a __main__.py."""
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "__init__.py").touch()
     for file in ("jobs.py", "shop/jobs.py", "shop/__main__.py"):
@@ -77,7 +77,7 @@ def test_a_package_run_by_python_m_is_known_by_what_a_worker_imports(project: Pa
 
 
 def test_a_module_run_and_imported_in_one_process_has_one_name(project: Path) -> None:
-    """As where a script's helper imports the script."""
+    """As when a helper of a script imports the script."""
     (project / "helper.py").write_text("import jobs\n")
     (project / "jobs.py").write_text("import helper\n" + CODE)
     assert python(project, "jobs.py") == "jobs.add jobs.Shop.sell"
@@ -108,7 +108,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("imported_too", [False, True])
 def test_tasks_of_a_script_are_found_by_importers_and_vice_versa(project: Path, imported_too: bool) -> None:
-    """Enums in payloads and results, and the exceptions a task died of."""
+    """This covers enums in payloads and results, and the exceptions that a task died of."""
     (project / "helper.py").write_text("import paint\n")
     (project / "paint.py").write_text(("import helper\n" if imported_too else "") + VALUES)
     importing = "import sys, paint; print(paint.read(sys.argv[1]) if sys.argv[1:] else paint.written())"

@@ -1,4 +1,4 @@
-"""What `@rl_task` and `with_options` accept, and what they answer to the rest."""
+"""Options that `@rl_task` and `with_options` accept, and the errors for others."""
 
 from __future__ import annotations
 
@@ -289,10 +289,12 @@ def test_retries_that_cannot_work_are_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_the_field_of_retries_that_cannot_work_is_named() -> None:
-    said = r"Retries\(backoff=datetime.timedelta\(seconds=60\)\) is invalid: backoff is a number ≥ 0, .* in seconds"
+    said = (
+        r"Retries\(backoff=datetime.timedelta\(seconds=60\)\) is invalid: backoff must be a number ≥ 0; .* in seconds"
+    )
     with pytest.raises(ConfigurationError, match=said):
         Retries(backoff=timedelta(minutes=1))  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="attempts is a whole number"):
+    with pytest.raises(ConfigurationError, match="attempts must be a whole number"):
         Retries(attempts=1.5)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""What the tests and the benchmarks share: servers, databases, fleets of workers, the tasks they run.
+"""Code that the tests and the benchmarks share: servers, databases, fleets of workers, and the tasks they run.
 
 `PYTHONPATH` is for the environment of processes that import `tests.support` too. pytest finds it by itself.
 """

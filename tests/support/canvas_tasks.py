@@ -1,5 +1,5 @@
-"""The tasks of random canvases. What each returns says who it is and what it was given, so that a value that ends up in
-another place, or in another shape, is another result."""
+"""The tasks of random canvases. Each returns its own label and its arguments, so that a value in another place or of
+another shape changes the result."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from celery.result import allow_join_result
 
 @shared_task(bind=True)
 def mark(self: Task, *given: Any, label: str) -> Any:
-    """Every call leaves its label around its arguments, and the stamps it has seen."""
+    """Return the label around the arguments, with the stamps of the request."""
     stamps = {name: value for name, value in (self.request.stamps or {}).items() if value}
     return [label, *given, *([stamps] if stamps else [])]
 
 
 @shared_task(bind=True, max_retries=2)
 def twice(self: Task, *given: Any, label: str) -> Any:
-    """Runs once more before it answers. Not at once: plain Celery may then tell of the retry after its end."""
+    """Retry once before returning. Not at once: plain Celery might otherwise report the retry after the end."""
     if not self.request.retries:
         raise self.retry(countdown=0.3)
     return [label, *given]
@@ -31,7 +31,7 @@ def broken(*given: Any, label: str) -> Any:
 
 @shared_task(bind=True)
 def becomes(self: Task, *given: Any, label: str, kind: str) -> Any:
-    """Is replaced by something of this kind."""
+    """Replace the task by a canvas of this kind."""
 
     def step(name: str, *args: Any) -> Any:
         return mark.s(*args, label=f"{label}{name}")
@@ -49,7 +49,7 @@ def becomes(self: Task, *given: Any, label: str, kind: str) -> Any:
 
 @shared_task(bind=True)
 def adds(self: Task, *given: Any, label: str, kind: str, first: bool) -> Any:
-    """Adds something of this kind to the chord it is in, and ends before that does, or after it."""
+    """Add a task of this kind to the chord that this task is in, and end before the added task, or after it."""
     added = {
         "task": lambda: mark.s(label=f"{label}a"),
         "chain": lambda: chain(mark.s(label=f"{label}a"), mark.s(label=f"{label}b")),

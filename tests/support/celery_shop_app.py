@@ -1,4 +1,4 @@
-"""An adopted app for tests: each task writes a line."""
+"""An adopted app for tests. Each of its tasks writes a line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger's moves in short form, for tests of the commands."""
+"""Short forms of the ledger's moves, for tests of the commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from relier.store import SyncStore
 
 Run = Callable[..., Result]  # the fixtures `run` and `run_json`
 RunJson = Callable[..., Any]
-LEASE_MS = 600_000  # nobody beats here
+LEASE_MS = 600_000  # no heartbeats are sent here
 
 
 def body(*args: Any, **kwargs: Any) -> bytes:
@@ -27,7 +27,7 @@ def body(*args: Any, **kwargs: Any) -> bytes:
 
 
 def failure(message: str = "no such customer") -> str:
-    """What a worker writes of an exception."""
+    """Return what a worker stores about an exception."""
     error = ValueError(message)
     try:
         raise error
@@ -36,7 +36,7 @@ def failure(message: str = "no such customer") -> str:
 
 
 class Desk:
-    """One namespace, with one worker named `boot`."""
+    """One namespace, with one worker whose id is `boot`."""
 
     def __init__(self, store: SyncStore, settings: Settings) -> None:
         self.store = store
@@ -109,7 +109,7 @@ class Desk:
         self.run(self.ledger.replay(task, self.version(task), new_task_id()))
 
     def one_of_each(self) -> dict[str, str]:
-        """state -> id of a task in it."""
+        """Create a task in each state. Return state -> id."""
         found = {"done": self.done(), "dead": self.dead(), "cancelled": self.cancelled()}
         found["running"] = self.start().task_id
         found["scheduled"] = self.push(delay_ms=3_600_000)

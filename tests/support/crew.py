@@ -1,4 +1,4 @@
-"""A namespace under a test's hands: clients with settings of their own, workers in this process, a clock to set."""
+"""A namespace for one test: clients with their own settings, workers in this process, and a clock to set."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from relier.run.threads import Threads
 from relier.testing.virtual.store_clock import StoreClock, clocked_scripts
 from tests.support import PYTHONPATH
 
-# Quick for tests: a sweep every 50 ms, a beat every 0.75 s. Long enough a lease for a busy machine.
+# Quick for tests: a sweep every 50 ms, a heartbeat every 0.75 s. The lease is long enough for a busy machine.
 QUICK: dict[str, Any] = {"heartbeat_ttl": 3.0, "resurrection_check_interval": 0.05, "graceful_shutdown_timeout": 0.0}
 LEASE_MS = 600_000
 SCRIPTS = load_scripts()
 
 
 class Crew:
-    """Clients of one namespace. The first is the one tasks push through, until another is made."""
+    """Clients of one namespace. Tasks are pushed through the first one, until another one is created."""
 
     def __init__(self, settings: Settings, *, clocked: bool = False) -> None:
         self._settings = settings
@@ -40,14 +40,14 @@ class Crew:
         self._clients: list[Client] = []
         self._seq = 0
         self._threads = Threads()
-        self.sound = not clocked  # False: records were broken on purpose, or the time was: the books need not balance
+        self.sound = not clocked  # False: the test damaged records or the clock on purpose, so the audit may fail
         self.client = self.with_settings()
         if clocked:
             self.clock = StoreClock(self.command, self.ledger.prefix)
 
     def with_settings(self, **changed: Any) -> Client:
-        """A client with other settings, through which tasks push from now on."""
-        self.client = Client(self._settings.model_copy(update=changed))
+        """Create a client with other settings. From now on, tasks are pushed through it."""
+        self.client = Client(self._settings.replace(**changed))
         self.client.__dict__["scripts"] = self._scripts
         self._clients.append(self.client)
         use_client(self.client)
@@ -95,7 +95,7 @@ class Crew:
         return task
 
     def start(self, boot: str = "") -> Lease:
-        """Claim what waits, by a worker that does nothing with it."""
+        """Claim the waiting tasks for a worker that does nothing with them."""
         return self.claim(boot or self.join()).lease
 
     def commit(self, lease: Lease, result: bytes | None = b"1") -> str:
@@ -103,22 +103,22 @@ class Crew:
         return str(settled.verdict)
 
     def lose(self, boot: str) -> None:
-        """The boot's process was seen to die."""
+        """Declare the worker's process dead."""
         self.run(self.ledger.revive(worker_id=boot, cause="killed"))
 
     def begin(self, boot: str = "", **ready: Any) -> Attempt:
-        """Claim what waits, and open it as a worker would."""
+        """Claim the waiting tasks, and open them as a worker would."""
         self.channel = LedgerChannel(self.client)
         attempt = open_attempt(self.claim(boot or self.join()), self.channel, **ready)
         assert isinstance(attempt, Attempt)
         return attempt
 
     async def run_only(self, attempt: Attempt) -> Outcome:
-        """Run it as a worker would, and tell the ledger nothing: as if the process had died then."""
+        """Run the attempt as a worker would, but report nothing to the ledger, as if the process had died then."""
         return await execute(attempt, self._threads, self.channel)
 
     async def execute(self, attempt: Attempt) -> Outcome:
-        """Run it as a worker would, and tell the ledger what came of it."""
+        """Run the attempt as a worker would, and report its outcome to the ledger."""
         outcome = await self.run_only(attempt)
         plan = plan_of(self.ledger, attempt.claimed, outcome, attempt.task.options.retries, self.stats().now_ms)
         if plan.call is not None:
@@ -129,7 +129,7 @@ class Crew:
 
     @asynccontextmanager
     async def working(self, **options: Any) -> AsyncIterator[Worker]:
-        """A native worker on this loop. It leaves at the end, and hands back what it still runs."""
+        """Run a native worker on this loop. At the end it hands back the tasks that it still runs."""
         worker = Worker(self.client, WorkerOptions(**{"give_up": _never} | options))
         running = asyncio.get_running_loop().create_task(worker.run())
         try:
@@ -155,7 +155,7 @@ def _never() -> None:
 
 
 async def until(predicate: Callable[[], Any], seconds: float = 20.0, what: str = "the condition") -> Any:
-    """Look again and again until it holds."""
+    """Poll until the condition holds."""
     end = asyncio.get_running_loop().time() + seconds
     while not (value := predicate()):
         assert asyncio.get_running_loop().time() < end, f"{what} did not come about within {seconds} s"
@@ -164,7 +164,7 @@ async def until(predicate: Callable[[], Any], seconds: float = 20.0, what: str =
 
 
 def environment(settings: Settings, **more: str) -> dict[str, str]:
-    """What a process of ours needs to work on this namespace, with this source."""
+    """Return the environment of a process that works on this namespace, with this source."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RELIER_")}
     given = {
         "RELIER_REDIS_URL": settings.redis_url,
@@ -177,15 +177,15 @@ def environment(settings: Settings, **more: str) -> dict[str, str]:
 
 @pytest.fixture
 async def crew(settings: Settings) -> AsyncIterator[Crew]:
-    """A crew on a namespace of its own. The books are audited at the end."""
-    one = Crew(settings.model_copy(update=QUICK))
+    """A crew in its own namespace, which is audited at the end."""
+    one = Crew(settings.replace(**QUICK))
     yield one
     await one.aclose()
 
 
 @pytest.fixture
 async def clocked(settings: Settings) -> AsyncIterator[Crew]:
-    """On a time that the test sets: nothing happens between two lines."""
-    one = Crew(settings.model_copy(update=QUICK), clocked=True)
+    """A crew on a time that the test sets, so that nothing happens between two lines of the test."""
+    one = Crew(settings.replace(**QUICK), clocked=True)
     yield one
     await one.aclose()

@@ -1,4 +1,5 @@
-"""`database` is each of the four in turn; `postgres`, `mariadb`, `mysql` and `sqlite` are one of them; all empty."""
+"""`database` is each of the four in turn. `postgres`, `mariadb`, `mysql` and `sqlite` are one of them. All are
+empty."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Postgres]:
-    """The session's server, one per process of the tests. Who stops it boots one of their own."""
+    """The session's server, one per test process. A test that stops its server boots another one."""
     server = Postgres()
     try:
         yield server.start()

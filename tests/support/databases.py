@@ -1,7 +1,7 @@
-"""Databases for tests: a PostgreSQL from its wheel, Debian's MariaDB, SQLite's file; see also mysql.py, pgbouncer.py.
+"""Databases for tests: PostgreSQL from its wheel, Debian's MariaDB, SQLite files; see also mysql.py, pgbouncer.py.
 
-Each server lives in a temporary folder, on loopback, as an ordinary user also when the tests run as root, and ends with
-the process that started it (watchdog.py). `fresh()` makes an empty database; every test has its own.
+Each server runs in a temporary folder, on loopback, as an ordinary user even if the tests run as root, and ends with
+the process that started it (watchdog.py). `fresh()` creates an empty database; every test has its own.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ MARIADB_CONFIG = {
 
 @dataclass(frozen=True)
 class Database:
-    """An empty database of one's own. `asyncpg_url` is PostgreSQL's second async driver."""
+    """An empty database for one test. `asyncpg_url`: for PostgreSQL's second async driver."""
 
     server: Any
     name: str
@@ -75,19 +75,19 @@ class Database:
         return self.url.partition(":")[0].partition("+")[0]
 
     def kill_connections(self) -> int:
-        """Cut everyone off it, in the middle of whatever they do. SQLite has no such move."""
+        """Cut all connections to the database, whatever they are doing. This is not possible with SQLite."""
         return self.server.kill_connections(self.name)
 
     def drop(self) -> None:
         self.server.drop(self.name)
 
     def give_back(self) -> None:
-        """Emptied, whatever holds it, for the next who asks for a fresh one."""
+        """Empty the database for the next test, even if something still uses it."""
         self.server.give_back(self.name)
 
 
 class DatabaseServer:
-    """One server process, watched. Those who inherit say how its folder is made and how it is called."""
+    """One server process, with a watchdog. Subclasses define how its folder is created and how it is started."""
 
     ending = "SIGKILL"
     users: Sequence[str] = ("nobody",)
@@ -118,7 +118,7 @@ class DatabaseServer:
         raise NotImplementedError
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
-        """One statement, by the administrator, outside any transaction."""
+        """Run one statement as the administrator, outside any transaction."""
         raise NotImplementedError
 
     @property
@@ -131,7 +131,7 @@ class DatabaseServer:
 
     @property
     def pid(self) -> int:
-        """Of the server itself."""
+        """Return the process id of the server itself."""
         return int((self.folder / self.pid_file).read_text().split()[0])
 
     def fresh(self) -> Database:
@@ -156,7 +156,7 @@ class DatabaseServer:
         return self
 
     def stop(self) -> None:
-        """Away, as by a crash: what was committed is there when it is started again."""
+        """Stop the server as in a crash. Committed data is there when it is started again."""
         self._leave(b"the folder stays")
 
     def end(self) -> None:
@@ -178,7 +178,7 @@ class DatabaseServer:
             process.communicate(word, timeout=30)
 
     def _run(self, *command: str) -> None:
-        """A tool, as the user the server runs as."""
+        """Run a tool as the user that the server runs as."""
         done = subprocess.run(
             command,
             cwd=self.folder,
@@ -242,7 +242,7 @@ class Postgres(DatabaseServer):
         return self.database(self._emptied.pop()) if self._emptied else super().fresh()
 
     def give_back(self, name: str) -> None:
-        """Its schemas go, it stays: to create a database takes PostgreSQL thirty times as long."""
+        """Remove its schemas but keep the database: creating one takes PostgreSQL thirty times as long."""
         self.kill_connections(name)
         self.execute(f"ALTER DATABASE {name} RESET ALL")
         made = self.execute(
@@ -265,7 +265,7 @@ class Postgres(DatabaseServer):
         return str(self._package / "pginstall" / "bin" / name)
 
     def _within_reach(self, package: Path) -> Path:
-        """The package, or a copy where the user cannot enter its folder: root's home, say."""
+        """Return the package, or a copy of it if the user cannot enter its folder, such as root's home."""
         if not self.user:
             return package
         tool = package / "pginstall" / "bin" / "initdb"
@@ -340,7 +340,7 @@ class MariaDB(DatabaseServer):
 
 
 class SQLite:
-    """Files in a folder. There is no server to start or stop, and no connection that could be cut from outside."""
+    """Files in a folder. There is no server to start or stop, and connections cannot be cut from outside."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -367,7 +367,7 @@ class SQLite:
 
 
 def require_mariadb() -> None:
-    """Skip where there is none; in CI there must be one, unless it could not be installed."""
+    """Skip the test if MariaDB is not installed. In CI it must be, unless it could not be installed."""
     if mariadbd() is not None:
         return
     skip_without("mariadb", "no mariadbd here: apt-get install mariadb-server")
@@ -382,7 +382,7 @@ def flags(config: Mapping[str, object]) -> list[str]:
 
 
 def which(*names: str) -> str | None:
-    """Also in the administrator's folders, which are not on everyone's path."""
+    """Find a program, also in the folders for administrators, which are not on every user's path."""
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
     return next((found for name in names if (found := shutil.which(name, path=path))), None)
 

@@ -54,9 +54,13 @@ class DjangoProject:
 
     def run(self, *words: str) -> str:
         """Run a script of the project, and return what it prints."""
+        return self.feed("", *words)
+
+    def feed(self, code: str, *words: str) -> str:
+        """Run a script of the project that reads `code`, and return what it prints."""
         environment = self.environment | {"DJANGO_SETTINGS_MODULE": "shop.settings"}
         command = [sys.executable, *words]
-        return subprocess.check_output(command, cwd=self.folder, env=environment, text=True, timeout=60)
+        return subprocess.check_output(command, cwd=self.folder, env=environment, text=True, timeout=60, input=code)
 
     def end(self) -> None:
         for process in self._running:

@@ -1,4 +1,4 @@
-"""A Django project in the tests' own process: settings once, its databases set anew for each test."""
+"""A Django project in the process of the tests: its settings are made once, and its databases are set for each test."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class DjangoShop:
         return list(Order.objects.using(alias).order_by("id").values_list("id", flat=True))
 
     def relay(self, *targets: Any, alias: str = "default", **options: Any) -> Relay:
-        """One that is driven by hand: no member, no bell."""
+        """Return a relay that the test drives by hand. It is no member, and no bell wakes it."""
         chosen = targets or [LedgerTarget(Client(self.client.settings))]
         relay = Relay(DjangoDatabase(alias), chosen, RelayOptions(**options))
         self._relays.append(relay)
@@ -144,7 +144,7 @@ class DjangoShop:
 
 
 def entry_of(url: str) -> dict[str, Any]:
-    """A database's URL as DATABASES wants it."""
+    """Return a database's URL as an entry of DATABASES."""
     parts = make_url(url)
     return {
         "ENGINE": f"django.db.backends.{ENGINES[parts.get_backend_name()]}",

@@ -1,4 +1,4 @@
-"""Both stores behind one awaitable face, so that a behaviour is tested once and holds for both."""
+"""Both stores behind one awaitable interface, so that each behaviour is tested once for both."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A process that uses a store, for tests that need one: told what to do on stdin, line by line, answers on stdout.
+"""A process that uses a store. It reads commands from stdin, line by line, and answers on stdout.
 
 count <key> <nonce>   run the script, print the answer          pid    the server's process id
-fork                  let a forked child do the rest; the parent leaves
+fork                  let a forked child do the rest; the parent ends
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Processes that share an embedded server, and what can be seen of its own from outside."""
+"""Processes that share an embedded server, and checks of that server from outside."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 class Client:
-    """A process that uses the store of a folder."""
+    """A process that uses the store in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.process = subprocess.Popen(
@@ -36,7 +36,7 @@ class Client:
         return int(self.hear())
 
     def end(self, how: signal.Signals | None = None) -> None:
-        """Leave in good order, or by a signal."""
+        """End the process, in an orderly way or with a signal."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         if how is not None and self.process.poll() is None:
@@ -50,7 +50,7 @@ NewClient = Callable[[], Client]
 
 
 def is_free(lock: Path) -> bool:
-    """Nobody holds the lock."""
+    """Return whether nobody holds the lock."""
     if not lock.exists():
         return True
     with lock.open("r+") as handle:

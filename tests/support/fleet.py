@@ -1,8 +1,8 @@
-"""Real workers on a real server: started, killed, frozen, and asked what they did.
+"""Real workers on a real server, which tests start, kill and freeze.
 
-A worker is `python -m relier.cli worker …` in a session of its own, so that it and all its children are found and ended
-by their ids, and nobody else's. Tasks keep a diary (`jobs/common.py`) in the fleet's folder and wait there for gates to
-open, so that no test needs to guess how long something takes.
+A worker is `python -m relier.cli worker …` in its own session, so that it and all its children can be found and ended
+by their ids, and no other process is affected. Tasks keep a diary (`jobs/common.py`) in the fleet's folder and wait
+there for gates to open, so that no test has to guess how long something takes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.support import PYTHONPATH
 FOLDER = "FLEET_FOLDER"
 LEASE_S = 1.0  # of a fleet that is to lose workers often
 
-# What Python says when nobody handled an error: it must not be in a log, whatever was done to the process.
+# What Python prints about unhandled errors. None of this may be in a log, whatever a test does to the process.
 UNHANDLED = (
     "exception was never retrieved",
     "Exception in thread",
@@ -47,7 +47,7 @@ UNHANDLED = (
 
 
 def wait_until(predicate: Callable[[], Any], seconds: float = 20.0, what: str = "the condition") -> Any:
-    """Poll something outside this process until it holds."""
+    """Poll until a condition outside this process holds."""
     pause = threading.Event()
     until = time.monotonic() + seconds
     while not (value := predicate()):
@@ -82,7 +82,7 @@ class Member:
         return self.log.read_text(errors="replace")
 
     def wait_said(self, text: str, times: int = 1, seconds: float = 20.0) -> str:
-        """Until its log holds the text so often. The log."""
+        """Wait until the log contains the text `times` times. Return the log."""
         try:
             wait_until(lambda: self.said().count(text) >= times, seconds, f"{text!r} in the log")
         except AssertionError as error:
@@ -90,15 +90,15 @@ class Member:
         return self.said()
 
     def boots(self) -> list[str]:
-        """The boots it worked under so far, in order."""
+        """Return the worker ids that it has used so far, in order."""
         return re.findall(r"worker (\S+) started: queues=", self.said())
 
     def started(self) -> list[int]:
-        """The process ids of the children its supervisor started so far, in order."""
+        """Return the process ids of the children that its supervisor has started so far, in order."""
         return [int(pid) for pid in re.findall(r"worker process pid=(\d+) started", self.said())]
 
     def session(self) -> dict[int, list[str]]:
-        """pid -> the fields of /proc/<pid>/stat after the name, of every process of its session."""
+        """Return pid -> the fields of /proc/<pid>/stat after the name, for every process of its session."""
         found: dict[int, list[str]] = {}
         for entry in os.scandir("/proc"):
             if entry.name.isdigit():
@@ -116,14 +116,14 @@ class Member:
             os.kill(pid or self.pid, number)
 
     def kill_all(self) -> None:
-        """kill -9 of the command and everything below it."""
+        """Kill the command and all processes below it with SIGKILL."""
         while pids := list(self.session()):
             for pid in pids:
                 self.signal(signal.SIGKILL, pid)
         self.process.wait(10)
 
     def terminate(self, seconds: float = 60.0) -> int:
-        """SIGTERM, and its exit code."""
+        """Send SIGTERM, and return the exit code."""
         self.signal(signal.SIGTERM)
         return self.wait(seconds)
 
@@ -135,7 +135,7 @@ class Member:
 
 
 class Fleet:
-    """The workers of one namespace, and the test's own client on it."""
+    """The workers of one namespace, and the test's own client for it."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -162,11 +162,11 @@ class Fleet:
     # --- who works -----------------------------------------------------------------------------------------------
 
     def start(self, *arguments: str, cwd: Path | None = None, **env: str) -> Member:
-        """`rl <arguments>`, not waited for. `env` are further environment variables."""
+        """Start `rl <arguments>` without waiting for it. `env`: further environment variables."""
         return self.python("-m", "relier.cli", *arguments, cwd=cwd, **env)
 
     def python(self, *arguments: str, cwd: Path | None = None, **env: str) -> Member:
-        """Any other program that works on the fleet's namespace: a producer."""
+        """Start any other Python program that uses the fleet's namespace, such as a producer."""
         log = self.folder / f"log{next(self._numbers)}"
         with log.open("wb") as sink:
             process = subprocess.Popen(
@@ -183,7 +183,7 @@ class Fleet:
         return member
 
     def worker(self, *arguments: str, modules: Iterable[str] = ("tests.support.jobs.common",), **env: str) -> Member:
-        """A worker that takes tasks: all its processes have joined."""
+        """Start a worker, and wait until all its processes have registered."""
         member = self.start("worker", *modules, *arguments, **env)
         processes = int(arguments[arguments.index("--processes") + 1]) if "--processes" in arguments else 1
         member.wait_said(" started: queues=", processes)
@@ -218,7 +218,7 @@ class Fleet:
         return [line for line in told if not what or line.what == what]
 
     def wait_diary(self, what: str, times: int, seconds: float = 20.0) -> list[Line]:
-        """Until so many lines say so."""
+        """Wait until the diary has `times` matching lines."""
         try:
             wait_until(lambda: len(self.diary(what)) >= times, seconds, f"{times} × {what!r} in the diary")
         except AssertionError as error:
@@ -235,16 +235,17 @@ class Fleet:
         return self.store.run(self.ledger.get(task_id))
 
     def now(self) -> float:
-        """The store's TIME (s)."""
+        """Return the store's TIME (s)."""
         return self.stats().now_ms / 1000
 
     def let_pass(self, seconds: float) -> None:
-        """Until the store's clock has moved on by so much: for what must not happen within a time."""
+        """Wait until the store's clock has advanced by this much, to check that something does not happen in that
+        time."""
         until = self.now() + seconds
         wait_until(lambda: self.now() >= until, 3 * seconds + 10, "time itself")
 
     def wait_ended(self, ids: Iterable[str], seconds: float = 30.0) -> list[Task]:
-        """Until all have ended. As they are then, in order."""
+        """Wait until all tasks have ended. Return them, in order."""
         left = list(ids)
         tasks: dict[str, Task] = {}
 
@@ -266,7 +267,7 @@ class Fleet:
         return [tasks[task_id] for task_id in left]
 
     def wait_done(self, ids: Iterable[str], seconds: float = 30.0) -> list[Task]:
-        """Until all have ended, and all well."""
+        """Wait until all tasks have ended, and check that all are done."""
         tasks = self.wait_ended(ids, seconds)
         wrong = [(task.record.id, task.record.state, task.record.reason) for task in tasks]
         wrong = [each for each in wrong if each[1] is not State.DONE]
@@ -274,7 +275,7 @@ class Fleet:
         return tasks
 
     def check(self) -> None:
-        """Nothing is lost and nothing leaks, by the ledger itself; and no process met an error it did not expect."""
+        """Check the ledger: nothing is lost and nothing leaks. Check the logs: no process met an unexpected error."""
         report = audit(self.store, self.ledger)
         assert report.ok, [finding.problem for finding in report.findings]
         for member in self.members:

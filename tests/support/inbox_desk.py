@@ -1,4 +1,4 @@
-"""A desk where attempts of tasks are claimed and run by hand, with a table of payments and one of marks."""
+"""Claim and run attempts of tasks by hand, with a table of payments and one of marks."""
 
 from __future__ import annotations
 

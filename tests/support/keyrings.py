@@ -1,4 +1,4 @@
-"""Keys for tests, keyrings made of them, and a search for keys where none may be."""
+"""Keys for tests, keyrings made of them, and a search for keys in places where none may be."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKAGE = str(Path(relier.__file__).parent)
 
 
 def key(seed: str, size: int = 32) -> bytes:
-    """A key that is the same in every run, and looks like none of the others."""
+    """Return a key that is the same in every run, and different from all others."""
     return (seed.encode() * size)[: size - 1] + bytes([0xF0 | len(seed)])
 
 
@@ -28,7 +28,7 @@ def keys_setting(*ids: str) -> str:
 
 
 def keyring(signing: str = "", encryption: str = "") -> Keyring:
-    """Of key ids, `a,b`: the first in use."""
+    """Return a keyring with the keys of these ids, `a,b`. The first one is in use."""
     return Keyring.of(
         Settings(
             signing_keys=keys_setting(*signing.split(",")) if signing else "",
@@ -38,14 +38,15 @@ def keyring(signing: str = "", encryption: str = "") -> Keyring:
 
 
 def spellings(raw: bytes) -> set[str]:
-    """How a key could be spelled in a text."""
+    """Return every way in which a text could contain the key."""
     text = base64.b64encode(raw).decode()
     plain = {text.rstrip("="), text.rstrip("=").replace("+", "-").replace("/", "_"), raw.hex(), repr(raw)[2:-1]}
     return plain | {spelled[:12] for spelled in plain}
 
 
 def everything_said(error: BaseException) -> Iterator[str]:
-    """All that people or their tools could see of an error: its text, its causes, and the variables of our frames."""
+    """Return everything that people or their tools could see of an error: its text, its causes, and local variables of
+    our frames."""
     yield from (str(error), repr(error), repr(error.args), *getattr(error, "__notes__", ()))
     yield "".join(traceback.format_exception(error))
     for frame, _ in traceback.walk_tb(error.__traceback__):

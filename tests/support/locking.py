@@ -1,4 +1,4 @@
-"""What tests of locks share: the mark itself, and work as it runs inside a task."""
+"""Helpers for tests of locks: the mark itself, and code that runs as if inside a task."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Enter = Callable[..., contextlib.AbstractAsyncContextManager[IdempotencyLock]]  
 
 
 def mark(client: Client, key: str = "k") -> bytes | None:
-    """The mark as the store has it."""
+    """Return the mark as the store has it."""
     found: bytes | None = client.sync_store.command("GET", spelled(client, key))
     return found
 
@@ -33,14 +33,14 @@ def spelled(client: Client, key: str = "k") -> str:
 
 
 async def eventually(predicate: Callable[[], object], seconds: float = 20.0) -> None:
-    """What comes about in another task or thread, or in the store."""
+    """Wait until a condition holds that another task, a thread or the store brings about."""
     async with asyncio.timeout(seconds):
         while not predicate():  # noqa: ASYNC110 - nobody there could set an event
             await asyncio.sleep(0.002)
 
 
 async def inside(lease: Lease, work: Callable[[], Awaitable[T]]) -> T:
-    """Work as it runs in the body of a task."""
+    """Run `work` as if in the body of a task."""
 
     async def body() -> T:
         spec = Spec(0, 0, *[None] * 7, "retry", Durability.MEMORY)
@@ -52,7 +52,7 @@ async def inside(lease: Lease, work: Callable[[], Awaitable[T]]) -> T:
 
 
 def take_over(client: Client, key: str = "k") -> None:
-    """The mark becomes another's, as when it ran out and somebody came."""
+    """Give the mark to another holder, as if it had expired and somebody else had taken it."""
     client.sync_store.command("DEL", spelled(client, key))
     client.run(client.ledger.lock(key, "anothers", 120_000, "elsewhere.1"))
 

@@ -1,4 +1,4 @@
-"""A MySQL server for tests. Debian's stable releases have none: .ci/install-mysql brings one."""
+"""A MySQL server for tests. Debian's stable releases have none: .ci/install-mysql installs one."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class MySQL(MariaDB):
 
 
 def require_mysql() -> None:
-    """Skip where there is none; in CI there must be one, unless it could not be installed."""
+    """Skip the test if MySQL is not installed. In CI it must be, unless it could not be installed."""
     if not mysqld():
         skip_without("mysql", f"no MySQL here: export {MYSQLD}=$(.ci/install-mysql)")
 
 
 @cache
 def mysqld() -> str:
-    """Not MariaDB's, which goes by the same name."""
+    """Return MySQL's server program, not MariaDB's, which has the same name."""
     found = os.environ.get(MYSQLD) or which("mysqld")
     if not found:
         return ""

@@ -1,4 +1,4 @@
-"""A shop whose orders and tasks commit together: tables, an outbox, tasks, and relays to drive by hand."""
+"""A shop whose orders and tasks commit together: tables, an outbox, tasks, and relays that tests drive by hand."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def unique(order: int) -> int:
 
 
 def engine_of(url: str) -> Engine:
-    """SQLite's driver begins too late for savepoints, so that SQLAlchemy's manual says how to make it begin."""
+    """Return an engine. SQLite's driver begins transactions too late for savepoints, so this follows SQLAlchemy's
+    manual."""
     return listen_to_sqlite(create_engine(url))
 
 
@@ -46,7 +47,7 @@ def listen_to_sqlite(engine: Engine) -> Engine:
 
 
 def failing() -> Any:
-    """Around a transaction that a body ends by raising ZeroDivisionError."""
+    """Expect the ZeroDivisionError with which a body ends its transaction."""
     return contextlib.suppress(ZeroDivisionError)
 
 
@@ -84,7 +85,7 @@ class Shop:
         return Session(self.engine)
 
     def place(self, *orders: int) -> list[str]:
-        """Orders and their tasks, in one transaction; the ids of the tasks."""
+        """Place orders and their tasks in one transaction. Return the ids of the tasks."""
         with self.session() as session, session.begin():
             session.add_all(self.order(id=order) for order in orders)
             return [self.outbox.add(session, receipt, order).id for order in orders]
@@ -106,7 +107,7 @@ class Shop:
             connection.execute(self.outbox.table.update().values(**values))
 
     def relay(self, *targets: Any, clock: Any = None, **options: Any) -> Relay:
-        """One that is driven by hand: no member, no bell."""
+        """Return a relay that the test drives by hand. It is no member, and no bell wakes it."""
         more = {} if clock is None else {"clock": clock}
         chosen = targets or [LedgerTarget(Client(self.client.settings))]
         relay = Relay(EngineDatabase(self.engine), chosen, RelayOptions(**options), **more)
@@ -121,7 +122,7 @@ class Shop:
 
 
 class Scripted:
-    """A target that does what it is told, row by row."""
+    """A target whose outcome the test chooses for each row."""
 
     kind = "ledger"
     chunk_size = 1
@@ -147,20 +148,20 @@ class Scripted:
 
 
 class Takes(Scripted):
-    """A target that takes many rows in one go."""
+    """A target that takes many rows in one call."""
 
     chunk_size = 1000
 
 
 def row(key: str = "") -> NewRow:
-    """One that only a scripted target takes."""
+    """Return a row that only a scripted target accepts."""
     return NewRow(new_task_id(), "ledger", "n", "q", key, b"x" * 200)
 
 
 @pytest.fixture
 def client(settings: Settings) -> Iterator[Client]:
-    """The ledger of the test: without limits, but for those a test sets itself."""
-    own = Client(settings.model_copy(update={"admission_limit": 0}))
+    """The ledger of the test, without limits except those that a test sets itself."""
+    own = Client(settings.replace(admission_limit=0))
     use_client(own)
     yield own
     use_client(None)

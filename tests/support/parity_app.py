@@ -1,7 +1,7 @@
-"""One Celery app for both sides: as it is, and, where PARITY_ADOPT is set, with the one line of Relier.
+"""One Celery app for both sides: as it is, and, if PARITY_ADOPT is set, with the one line that installs Relier.
 
-Worker, driver and beat import it. What its tasks and signals do is noted in a Redis database of the test's own, by the
-id of the task, so that the two sides can be compared.
+The worker, the driver and beat import it. Its tasks and signals write notes to a Redis database of the test, by the id
+of the task, so that the two sides can be compared.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def notes_of(pid: int) -> redis.Redis:
 
 
 def notes() -> redis.Redis:
-    """Where everyone writes what happened: a connection per process."""
+    """Return the place for all notes: one connection per process."""
     return notes_of(os.getpid())
 
 
@@ -141,7 +141,7 @@ def tick(who: str) -> None:
 
 @app.task(bind=True)
 def tell_request(self: Task) -> Any:
-    """What a task can see of its own request."""
+    """Return what a task can see of its own request."""
     seen = self.request
     note(f"at:{seen.id}", str(time.time()))
     return {
@@ -190,7 +190,7 @@ def fail(why: str = "broken") -> None:
 
 
 class NotedRequest(Request):
-    """One whose hooks are noted."""
+    """A request class whose hooks write notes."""
 
     def on_accepted(self, pid: int, time_accepted: float) -> None:
         note(f"request:{self.id}", "on_accepted")
@@ -221,7 +221,7 @@ def noted_request(seconds: float = 0.0) -> None:
 
 
 class WithStrategy(Task):
-    """As celery-batches has it."""
+    """A Strategy of the task's own, as in celery-batches."""
 
     abstract = True
 
@@ -241,7 +241,7 @@ def by_strategy(x: Any) -> Any:
 
 
 class OddError(Exception):
-    """One that JSON and pickle take by its arguments only."""
+    """An error that JSON and pickle can rebuild only from its arguments."""
 
     def __init__(self, code: int, detail: str) -> None:
         super().__init__(code, detail)
@@ -293,7 +293,7 @@ def slow(seconds: float) -> str:
 
 @app.task(bind=True)
 def hold(self: Task, gate: str) -> str:
-    """Runs until its gate is opened."""
+    """Run until the gate opens."""
     note(f"holding:{gate}", self.request.id)
     notes().blpop([f"gate:{gate}"], 30)
     return "held"
@@ -304,7 +304,7 @@ def hold(self: Task, gate: str) -> str:
 
 @app.task(bind=True)
 def fan_out(self: Task, n: int) -> Any:
-    """Starts a group in its body and does not wait."""
+    """Start a group in the task's body, without waiting for it."""
     return group(add.s(i, i) for i in range(n)).apply_async().id
 
 
@@ -345,7 +345,7 @@ def become_failing(self: Task) -> Any:
 
 @app.task(bind=True)
 def join_chord(self: Task, x: int) -> Any:
-    """Adds a member to the chord it is in."""
+    """Add a member to the chord that this task is in."""
     if x == 1:
         self.add_to_chord(add.s(7, 0))
     return 7
@@ -378,7 +378,7 @@ def retry_until(self: Task, wanted: int, countdown: float = 0) -> Any:
 
 @app.task(bind=True, max_retries=3)
 def retry_when(self: Task) -> Any:
-    """Tells how long its one retry took."""
+    """Return how long the only retry took."""
     now = time.time()
     if self.request.retries == 0:
         note(f"began:{self.request.id}", str(now))
@@ -511,7 +511,7 @@ def progress(self: Task, gate: str) -> str:
 
 
 class Noted(Task):
-    """Notes every handler Celery calls."""
+    """A task class that notes every handler that Celery calls."""
 
     abstract = True
 
@@ -556,13 +556,13 @@ def sends_after() -> str:
 
 @app.task
 def calls_another(x: int) -> Any:
-    """A task that is called as the function it is."""
+    """Call another task as a plain function."""
     return add(x, 1) + mul.run(x, 2)
 
 
 @app.task(bind=True)
 def calls_and_goes_on(self: Task, key: str) -> Any:
-    """Sends before and after it has called another as a function: both are its body's sends."""
+    """Send a task before and after calling another task as a function: both belong to this task's body."""
     before = forget.delay(key)
     called = add(1, 1)
     after = forget.delay(key)
@@ -608,7 +608,7 @@ def limited(key: str) -> None:
 
 @app.task(bind=True, acks_late=True, reject_on_worker_lost=True)
 def dies_once(self: Task, key: str) -> str:
-    """The process that runs it first is killed."""
+    """Kill the process in the first run."""
     note(key, "ran")
     if notes().llen(key) == 1:
         os.kill(os.getpid(), signal.SIGKILL)

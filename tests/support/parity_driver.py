@@ -1,8 +1,8 @@
-"""A process that uses the app as a user's would: it runs scenarios by name and tells what came of them.
+"""A process that uses the app as a user would: it runs scenarios by name and reports their results.
 
-It listens to the workers' events meanwhile. A scenario's tasks are those that it published itself and all that descend
-from them (`root_id`); each is told under a label that is the same on both sides: its name and arguments, with ids
-struck out. One line of JSON in, one out.
+Meanwhile it listens to the workers' events. The tasks of a scenario are those that it published itself and all their
+descendants (`root_id`). Each is reported under a label that is the same on both sides: its name and arguments, without
+ids. Each request and each answer is one line of JSON.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if VERSION < (5, 5):  # collected amid a read, it waits for a lock of redis-py's
 ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 KEY = re.compile(r"k[0-9a-f]{32}")
 ENDS = {"task-succeeded", "task-failed", "task-revoked"}
-FIELDS = {  # what is told of an event besides its type
+FIELDS = {  # what is reported of an event besides its type
     "task-received": ("retries",),
     "task-succeeded": ("result",),
     "task-failed": ("exception",),
@@ -41,7 +41,7 @@ FIELDS = {  # what is told of an event besides its type
 
 
 def struck(value: Any) -> Any:
-    """Without ids, which differ by nature."""
+    """Return the text without ids, which differ between runs."""
     return KEY.sub("<key>", ID.sub("<id>", value)) if isinstance(value, str) else value
 
 
@@ -64,7 +64,7 @@ class Listener(EventReceiver):
         self.capture(limit=None, timeout=None, wakeup=False)
 
     def of_roots(self, roots: set[str]) -> dict[str, list[dict[str, Any]]]:
-        """The events of the tasks that are these or descend from them."""
+        """Return the events of these tasks and of their descendants."""
         found = {}
         for task_id, events in list(self.events.items()):
             if task_id in roots or any(event.get("root_id") in roots for event in list(events)):
@@ -73,7 +73,7 @@ class Listener(EventReceiver):
 
 
 class Stage:
-    """What a scenario has: the app, where the tasks write, and patience."""
+    """What a scenario works with: the app, the place of the notes, and timeouts."""
 
     def __init__(self, listener: Listener) -> None:
         self.app = app
@@ -90,12 +90,12 @@ class Stage:
         return value
 
     def told(self, result: Any) -> list[Any]:
-        """How a task ended: its state, and what it returned or raised."""
+        """Return how a task ended: its state, and what it returned or raised."""
         value = result.get(timeout=20, propagate=False)
         return [result.state, struck(repr(value)) if isinstance(value, BaseException) else value]
 
     def noted(self, key: str, times: int = 0) -> list[str]:
-        """What was noted under a key, once it is so often."""
+        """Return the notes under a key, once there are `times`."""
         if times:
             self.wait(lambda: notes().llen(key) >= times, f"{times} × {key}")
         return list(notes().lrange(key, 0, -1))
@@ -113,11 +113,11 @@ class Stage:
         return sum(any(event["type"] in ENDS for event in events) for events in told.values())
 
     def quiet(self) -> bool:
-        """Whether all that began has come to an end."""
+        """Return whether every task that began has ended."""
         return all(map(self._is_over, self.listener.of_roots(self.roots).items()))
 
     def still(self, seconds: float) -> bool:
-        """Whether nothing goes on, and nothing was heard for so long."""
+        """Return whether no task runs, and there has been no event for this long."""
         told = self.listener.of_roots(self.roots).values()
         last = max((event["timestamp"] for events in told for event in events), default=time.time())
         waits = any(events[-1]["type"] == "task-retried" for events in told)
@@ -135,7 +135,7 @@ class Stage:
         return {"story": self.story()} | ({"value": self.outcome()} if self.outcome else {})
 
     def story(self) -> list[Any]:
-        """Every task of the scenario: its label, its events, its signals."""
+        """Return every task of the scenario: its label, its events, its signals."""
         return sorted(
             (self._told_of(task_id, events) for task_id, events in self.listener.of_roots(self.roots).items()),
             key=json.dumps,
@@ -150,7 +150,7 @@ class Stage:
         by_worker = [self._event(event) for event in events if event["type"] != "task-sent"]
         signals_ = [struck(each) for each in notes().lrange(f"signals:{task_id}", 0, -1)]
         if sum(told[0] == "task-received" for told in by_worker) > 1:
-            # Plain Celery sends the next run before it tells of this one's end: what comes first is chance.
+            # Plain Celery sends the next run before it reports the end of this one, so their order is random.
             by_worker, signals_ = sorted(by_worker), sorted(signals_)
         if any(told[:2] == ["task-revoked", "True"] for told in by_worker):
             signals_ = sorted(signals_)  # those of the worker and of the process it ends
@@ -164,7 +164,7 @@ class Stage:
 
 
 def scenario_of(name: str) -> parity_scenarios.Scenario:
-    """By its name; `canvas 7` is the random canvas of seed 7."""
+    """Return a scenario by its name. `canvas 7` is the random canvas with seed 7."""
     kind, _, seed = name.partition(" ")
     if kind != "canvas" and name not in SHAPES:
         return parity_scenarios.SCENARIOS[name]

@@ -1,7 +1,8 @@
-"""What Celery's user guide shows, as scenarios: each plays on a stage and returns a value two sides can be compared by.
+"""The features in Celery's user guide, as scenarios. Each runs on a stage and returns a value by which two sides can be
+compared.
 
-`ends`: how many tasks come to an end in it, by the workers' events. `value`: what plain Celery is known to answer, so
-that two sides that fail alike do not pass.
+`ends`: how many tasks end in it, by the workers' events. `value`: the known answer of plain Celery, so that two sides
+that fail in the same way do not pass.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tests.support import parity_app as tasks
 from tests.support.parity_app import add, app, mul, notes, xsum
 
 Play = Callable[[Any], Any]
-ANY = object()  # a value that is not foreseen here, only compared
+ANY = object()  # a value that is only compared, not known in advance
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def scenario(ends: int = 1, value: Any = ANY) -> Callable[[Play], Play]:
 
 
 def of_the_adopted_app(value: Any) -> Callable[[Play], Play]:
-    """One that has nothing to be compared with."""
+    """Register a scenario that runs on the adopted side only."""
 
     def keep(play: Play) -> Play:
         SCENARIOS[play.__name__] = Scenario(play, 0, value, alone=True)
@@ -61,12 +62,12 @@ def of_the_adopted_app(value: Any) -> Callable[[Play], Play]:
 
 
 def fresh() -> str:
-    """A key nobody else writes to."""
+    """Return a key that nothing else uses."""
     return f"k{uuid.uuid4().hex}"
 
 
 def with_long_id(sig: Any) -> Any:
-    """Longer than the name of a chord's part may be."""
+    """Return an id that is too long for the name of a chord's part."""
     return sig.set(task_id="order-4711-" * 4 + fresh())
 
 
@@ -95,7 +96,7 @@ def a_name_of_its_own(stage: Any) -> Any:
 
 @scenario(ends=0, value="TypeError")
 def wrong_arguments(stage: Any) -> Any:
-    """Typing refuses a call in the caller's face."""
+    """Typing refuses the call where it is made."""
     try:
         add.delay(1)
     except TypeError as error:
@@ -251,7 +252,7 @@ def a_link_that_is_a_group(stage: Any) -> Any:
 
 @scenario(ends=1, value=[["FAILURE", "ValueError('broken')"], ["ValueError: broken"]])
 def link_error(stage: Any) -> Any:
-    """The new style is called in the worker itself, with the request."""
+    """A new-style callback is called in the worker itself, with the request."""
     result = tasks.fail.apply_async(link_error=tasks.on_error_new.s())
     return [stage.told(result), stage.noted(f"errback:{result.id}", 1)]
 
@@ -330,14 +331,14 @@ def always_eager(stage: Any) -> Any:
 
 @scenario(ends=0, value=["SUCCESS", 2])
 def apply_here(stage: Any) -> Any:
-    """`apply()` runs it where it is called."""
+    """`apply()` runs the task where it is called."""
     done = tasks.retry_until.apply((2,))
     return [done.state, done.get()]
 
 
 @scenario(ends=2, value=[1, 2])
 def a_unique_result(stage: Any) -> Any:
-    """`ResultSet` gathers results of any tasks."""
+    """`ResultSet` gathers the results of any tasks."""
     return ResultSet([add.delay(1, 0), add.delay(1, 1)], app=app).get(timeout=20)
 
 
@@ -723,7 +724,7 @@ def add_to_chord(stage: Any) -> Any:
 
 
 def added(stage: Any, kind: str, *, first: bool) -> Any:
-    """In which order what was added comes is chance."""
+    """Run a chord whose member adds another one. Added members run in random order, so the body sorts their results."""
     header = [canvas_tasks.mark.s(label="z"), canvas_tasks.adds.s(label="q", kind=kind, first=first)]
     return stage.told(chord(header)(tasks.in_order.s().set(argsrepr="(parts)")))
 
@@ -923,7 +924,7 @@ def rejected_and_requeued(stage: Any) -> Any:
 
 @scenario(ends=0, value=["ran"])
 def rejected_and_requeued_after_its_acknowledgement(stage: Any) -> Any:
-    """Plain Celery has acknowledged it when it began, and has nothing left to requeue."""
+    """Plain Celery acknowledged the message when the task began, and has nothing left to requeue."""
     key = fresh()
     result = tasks.reject_once_early.delay(key)
     if os.environ.get("PARITY_ADOPT"):
@@ -940,7 +941,7 @@ def properties(stage: Any) -> Any:
 
 @scenario(ends=0, value="no state")
 def a_failure_inside_celery(stage: Any) -> Any:
-    """The backend keeps arguments (`result_extended`), and cannot keep these."""
+    """The backend stores arguments (`result_extended`), but cannot store these."""
     result = tasks.pickled.delay({1, 2})
     stage.wait(lambda: "task_internal_error" in notes().lrange(f"signals:{result.id}", 0, -1))
     if os.environ.get("PARITY_ADOPT"):
@@ -1044,7 +1045,7 @@ def terminated_by_kill(stage: Any) -> Any:
 
 @scenario(ends=1, value="held")
 def revoked_too_late(stage: Any) -> Any:
-    """Without `terminate` what runs goes on."""
+    """Without `terminate`, a running task continues."""
     gate = fresh()
     result = tasks.hold.delay(gate)
     stage.noted(f"holding:{gate}", 1)
@@ -1092,7 +1093,7 @@ def shared(stage: Any) -> Any:
 
 @scenario(ends=1, value=["alive", ["ran", "ran"]])
 def its_process_is_killed(stage: Any) -> Any:
-    """With acks_late and reject_on_worker_lost, which plain Celery needs for it."""
+    """With acks_late and reject_on_worker_lost, which plain Celery needs for that."""
     key = fresh()
     result = tasks.dies_once.delay(key)
     return [result.get(timeout=30), stage.noted(key)]
@@ -1105,7 +1106,7 @@ def events_switched_off(stage: Any) -> Any:
 
 @scenario(ends=2, value=[4, 6])
 def two_apps(stage: Any) -> Any:
-    """A second app in the process, one that nothing was done to."""
+    """A second app in the process, which is left unchanged."""
     other = Celery("other", broker=app.conf.broker_url, backend=app.conf.result_backend, set_as_current=False)
     other.conf.task_send_sent_event = True
     return [
@@ -1116,7 +1117,7 @@ def two_apps(stage: Any) -> Any:
 
 @scenario(ends=2)
 def beat(stage: Any) -> Any:
-    """A real `celery beat`, with an entry every second."""
+    """A real `celery beat`, with an entry for every second."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
             sys.executable,
@@ -1140,7 +1141,7 @@ def beat(stage: Any) -> Any:
 
 @scenario(ends=1, value=["ran", "ran"])
 def the_same_id_twice(stage: Any) -> Any:
-    """Two messages of one id are two runs; in the ledger it is one task."""
+    """Two messages with one id are two runs in plain Celery. In the ledger they are one task."""
     key, task_id = fresh(), fresh()
     for _ in range(2):
         tasks.forget.apply_async((key,), task_id=task_id)
@@ -1149,7 +1150,7 @@ def the_same_id_twice(stage: Any) -> Any:
 
 @scenario(ends=1, value=[1, "REVOKED"])
 def queue_length(stage: Any) -> Any:
-    """What the broker holds of a queue nobody serves."""
+    """Return the length of a queue that no worker serves."""
     queue = fresh()
     result = add.apply_async((1, 1), queue=queue)
     with app.connection_for_read() as connection:
@@ -1164,7 +1165,7 @@ def queue_length(stage: Any) -> Any:
 
 
 def old_app() -> Celery:
-    """An app that sends messages which Celery 3 can read."""
+    """Return an app that sends messages which Celery 3 can read."""
     old = Celery("old", broker=app.conf.broker_url, backend=app.conf.result_backend, set_as_current=False)
     old.conf.update(task_protocol=1, task_send_sent_event=app.conf.task_send_sent_event)
     if os.environ.get("PARITY_ADOPT"):
@@ -1223,7 +1224,7 @@ def a_chord_with_a_strategy_of_its_own(stage: Any) -> Any:
 
 @of_the_adopted_app([["SUCCESS", 5], []])
 def a_strategy_its_producer_does_not_know(stage: Any) -> Any:
-    """Its record is run all the same."""
+    """Its record still runs."""
     stranger = Celery("stranger", broker=app.conf.broker_url, backend=app.conf.result_backend, set_as_current=False)
     install(stranger, adopt=True)
     result = stranger.send_task("tests.support.parity_app.by_strategy", (5,))
@@ -1298,7 +1299,7 @@ def retried_without_throwing_in_a_chord_of_long_ids(stage: Any) -> Any:
 
 @of_the_adopted_app(["SUCCESS", 1500, "1500"])
 def more_than_a_commit_takes(stage: Any) -> Any:
-    """Too many for one commit; told of the adopted app alone."""
+    """There are too many tasks for one commit. This is reported for the adopted app only."""
     key = fresh()
     result = tasks.become_many.delay(key, 1500)
     values = result.get(timeout=60)
@@ -1342,7 +1343,7 @@ def inspect_registered(stage: Any) -> Any:
 
 @scenario(ends=1, value=["tests.support.parity_app.add"])
 def inspect_scheduled(stage: Any) -> Any:
-    """An ETA is waited for in the worker; or, if it is adopted, in the ledger."""
+    """A task waits for its ETA in the worker or, if adopted, in the ledger."""
     result = add.apply_async((1, 1), countdown=1)
 
     def scheduled() -> list[str]:
@@ -1356,7 +1357,7 @@ def inspect_scheduled(stage: Any) -> Any:
 
 @scenario(ends=6)
 def inspect_reserved(stage: Any) -> Any:
-    """What was fetched and not begun: as Celery prefetches for its pool."""
+    """Tasks that were fetched but have not begun, because Celery prefetches for its pool."""
     gate = fresh()
     results = [tasks.hold.delay(gate) for _ in range(6)]
     stage.noted(f"holding:{gate}", 2)
@@ -1374,7 +1375,7 @@ def inspect_reserved(stage: Any) -> Any:
 
 @scenario(ends=1)
 def stats(stage: Any) -> Any:
-    """How many of a task a worker has taken."""
+    """How many tasks of a name a worker has received."""
     name = "tests.support.parity_app.gather"
 
     def total() -> int:

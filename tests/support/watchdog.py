@@ -1,9 +1,9 @@
-"""`python watchdog.py user signal folder command…`: a server that does not outlive its starter.
+"""`python watchdog.py user signal folder command…`: run a server that does not outlive the process that started it.
 
-Standard input is a pipe from the starter. At its end, however the starter came to its own, the server gets the signal
-and the folder goes away; a byte before it says that the folder stays. The server ends with this process too.
-Does not cover: a process that the starter forked holds the pipe as well and must end first; and where there is no
-PDEATHSIG (macOS), a server outlives this process if it alone is killed by SIGKILL.
+Standard input is a pipe from the starter. When the pipe ends, however the starter ended, the server gets the signal and
+the folder is removed. If a byte came before the end, the folder stays. The server ends with this process too. Not
+covered: a process that the starter forked holds the pipe as well, and must end first; and without PDEATHSIG (macOS), a
+server outlives this process if only this process is killed by SIGKILL.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Bad company for the store: a proxy that loses, holds or replaces bytes, and a server that answers what it is told."""
+"""Faults between a store and its server: a proxy that loses, delays or replaces bytes, and a server with scripted
+answers."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ CHUNK = 1 << 20
 
 
 class Listener:
-    """Accepts on a loopback port; each connection is served by a thread of its own."""
+    """Accepts connections on a loopback port. Each connection is served by its own thread."""
 
     def __init__(self) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -44,7 +45,7 @@ class Listener:
         raise NotImplementedError
 
     def drop_all(self) -> None:
-        """Cut every connection there is."""
+        """Cut every open connection."""
         for sock in self._open:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
@@ -73,11 +74,11 @@ class Listener:
 
 
 class Proxy(Listener):
-    """Stands before a real server. `disturb` sees each request; it returns what happens to it:
+    """A proxy in front of a real server. `disturb` gets each request, and returns what to do with it:
 
-    None    pass it on and its reply back          "silent"  neither pass on nor answer
-    "lose"  pass it on, then hang up unanswered    bytes     answer with these instead
-    int     pass it on, answer with that many bytes of the reply, then hang up
+    None    forward it, and return the reply       "silent"  neither forward nor answer it
+    "lose"  forward it, then close the connection  bytes     answer with these bytes instead
+    int     forward it, return that many bytes of the reply, then close the connection
     """
 
     def __init__(self, target: int, tls: ssl.SSLContext | None = None) -> None:
@@ -113,7 +114,7 @@ class Proxy(Listener):
 
 
 def _whole_request(client: socket.socket) -> bytes:
-    """What the client sent, up to the end of a command."""
+    """Return what the client sent, up to the end of a command."""
     reader = hiredis.Reader(notEnoughData=Ellipsis)
     data = b""
     while not data or reader.has_data() or not _is_whole(data):
@@ -128,7 +129,7 @@ def _whole_request(client: socket.socket) -> bytes:
 
 
 def _is_whole(data: bytes) -> bool:
-    """Whether the data ends with a command, and not between two arguments of one, where a reader has nothing left."""
+    """Return whether the data ends with a whole command, not between two arguments, where a reader has nothing left."""
     reader = hiredis.Reader(notEnoughData=Ellipsis)
     reader.feed(data + b"+END\r\n")
     last = None
@@ -139,7 +140,7 @@ def _is_whole(data: bytes) -> bool:
 
 
 def _whole_replies(server: socket.socket, request: bytes) -> bytes:
-    """The bytes of as many replies as the request has commands."""
+    """Return the bytes of as many replies as the request has commands."""
     asked = hiredis.Reader()
     asked.feed(request)
     commands = 0
@@ -159,7 +160,7 @@ def _whole_replies(server: socket.socket, request: bytes) -> bytes:
 
 
 class Puppet(Listener):
-    """A server that answers each command with the bytes `answer` gives, or hangs silently on None."""
+    """A server that answers each command with the bytes that `answer` returns, or never, if that is None."""
 
     def __init__(self, answer: Callable[[list[bytes]], bytes | None]) -> None:
         super().__init__()
@@ -176,7 +177,7 @@ class Puppet(Listener):
 
 
 def resp(value: object) -> bytes:
-    """A value as RESP2."""
+    """Return a value as RESP2."""
     if isinstance(value, list):
         return b"*%d\r\n%b" % (len(value), b"".join(map(resp, value)))
     if isinstance(value, int):

@@ -1,4 +1,4 @@
-"""A worker in a thread of this process, for tests that must see its signals and logs."""
+"""A worker in a thread of this process, for tests that check its signals and logs."""
 
 from __future__ import annotations
 

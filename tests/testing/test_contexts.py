@@ -1,4 +1,4 @@
-"""A context of one's own: a task's function is called with it, without any store."""
+"""A context made by a test: a task's function is called with it, without any store."""
 
 from __future__ import annotations
 

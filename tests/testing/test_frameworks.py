@@ -1,4 +1,4 @@
-"""The testing kit in projects of users: pytest-asyncio, anyio, unittest, Django's TestCase and pytest-xdist."""
+"""The testing kit in users' projects: pytest-asyncio, anyio, unittest, Django's TestCase and pytest-xdist."""
 
 from __future__ import annotations
 
@@ -95,14 +95,30 @@ class Blocking(unittest.TestCase):
 
 
 DJANGO = """
+import contextlib
 from django.contrib.contenttypes.models import ContentType
 from django.test import TestCase
-from relier import rl_task
-from relier.testing import inline, run_pending, store
+from django.db import transaction
+from relier import ExactlyOnceError, TaskContext, rl_task
+from relier.testing import inline, open_outbox, run_pending, store
 
 @rl_task
 def count() -> int:
     return ContentType.objects.filter(app_label="shop").count()
+
+@rl_task
+def add(ctx: TaskContext, model: str) -> str:
+    with ctx.exactly_once("default") as mark:
+        ContentType.objects.create(app_label="shop", model=model)
+        mark.result = model
+    return model
+
+@rl_task
+def add_with_more(ctx: TaskContext, model: str, fails: bool) -> str:
+    with contextlib.suppress(ZeroDivisionError), transaction.atomic():
+        result = add.fn(ctx, model)
+        1 / (not fails)
+    return result
 
 class Counting(TestCase):
     def setUp(self):
@@ -117,12 +133,31 @@ class Counting(TestCase):
     def test_inline(self):
         self.enterContext(inline())
         self.assertEqual(count.push().result(), 1)
+
+    def test_exactly_once(self):
+        # the transaction of the TestCase never commits; that of the task has ended all the same
+        self.enterContext(store())
+        first, second = add.push("pot"), add_with_more.push("cup", fails=False)
+        third = add_with_more.push("pan", fails=True)
+        self.assertEqual([each.outcome for each in run_pending()], ["done", "done", "dead"])
+        self.assertEqual((first.result(), second.result(), count()), ("pot", "cup", 3))
+        with self.assertRaisesRegex(ExactlyOnceError, "is rolled back|is open"):
+            third.result()
+
+    def test_outbox(self):
+        rows = self.enterContext(open_outbox())
+        with transaction.atomic():
+            add.push_in("default", "pot")
+            rows.assert_sent(add, "pot")
+        (call,) = rows.drain()
+        self.assertEqual([call.run(), call.run(), count()], ["pot", "pot", 2])
+        self.assertEqual(rows.drain(run=True), [])
 """
 
 
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.Pytester]:
-    """A project whose own store cannot be reached. Nothing may be left of the servers that its tests start."""
+    """A project whose own store cannot be reached. The servers that its tests start must leave nothing behind."""
     monkeypatch.setenv("RELIER_REDIS_URL", "redis://127.0.0.1:1")
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:asyncio")  # pytest-asyncio warns unless it is configured
     monkeypatch.setenv("PYTHONPATH", str(pytester.path), prepend=":")
@@ -175,7 +210,7 @@ def test_tasks_see_what_a_test_case_of_django_has_not_committed(project: pytest.
     project.makepyfile(
         conf="""
         DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
-        INSTALLED_APPS = ["django.contrib.contenttypes"]
+        INSTALLED_APPS = ["django.contrib.contenttypes", "relier.django"]
         """,
         test_shop=DJANGO,
     )
@@ -187,7 +222,7 @@ def test_tasks_see_what_a_test_case_of_django_has_not_committed(project: pytest.
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    assert "Ran 2 tests" in done.stderr
+    assert "Ran 4 tests" in done.stderr
 
 
 def test_xdist_gives_each_of_its_workers_a_server(project: pytest.Pytester) -> None:

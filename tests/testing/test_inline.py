@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from relier import Depends, Retries, TaskContext, TaskState, idempotency_lock, rl_task
+from relier import Depends, Retries, TaskContext, TaskProgress, TaskState, idempotency_lock, rl_task
 from relier.testing import inline, override
 
 pytestmark = pytest.mark.anyio
@@ -51,6 +51,14 @@ def read_state(ctx: TaskContext) -> Any:
     return ctx.state
 
 
+@rl_task(name="inl.report")
+def report(ctx: TaskContext, fails: bool) -> None:
+    ctx.progress(1, 3, "page 1")
+    ctx.progress(3, 3, "page 3")
+    if fails:
+        raise ValueError("no paper")
+
+
 @rl_task(name="inl.parent")
 def parent(n: int) -> int:
     return add.push(n, 1).result() * 2
@@ -83,6 +91,12 @@ def test_a_blocking_push_runs_a_def_in_this_thread_without_a_loop() -> None:
     assert receipt.result() == 3
     assert receipt.state() is TaskState.DONE
     assert ran == [(threading.current_thread(), False)]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_receipts_know_the_last_progress(fails: bool) -> None:
+    with inline():
+        assert report.push(fails).progress() == TaskProgress(3, 3, "page 3")
 
 
 def test_a_blocking_push_runs_an_async_def() -> None:
@@ -182,7 +196,7 @@ async def test_a_traceback_shows_the_code_of_the_user_only() -> None:
 
 
 class TestState:
-    """The fixture of a project provides what its lifespan would."""
+    """A fixture of the project provides what its lifespan would."""
 
     @pytest.fixture
     def relier_inline_state(self) -> Any:

@@ -1,4 +1,4 @@
-"""The fixtures for users' tests, used as users do: a project of their own, on SQLite, without a relay or a store."""
+"""The fixtures for users' tests, used as users do: in their own project, on SQLite, without a relay or a store."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def relier_outbox_bind():
 
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """A store that cannot be reached: whoever asks it fails."""
+    """A project whose store cannot be reached, so that any use of it fails."""
     monkeypatch.setenv("RELIER_REDIS_URL", "redis://127.0.0.1:1")
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:asyncio")  # pytest-asyncio warns unless it is configured
     monkeypatch.setenv("PYTHONPATH", str(pytester.path), prepend=":")
@@ -287,6 +287,29 @@ def test_without_a_bind_the_error_says_what_to_do(project: pytest.Pytester) -> N
     project.makepyfile("def test_it(drain_outbox): ...")
     done = project.runpytest_subprocess("-p", "no:relier", "-p", "relier.testing.plugin")
     done.stdout.fnmatch_lines(["*ConfigurationError: *define a fixture `relier_outbox_bind`*"])
+
+
+def test_without_pytest_a_block_opens_the_outbox(project: pytest.Pytester) -> None:
+    passes(
+        project,
+        "",
+        """
+        import pytest
+        from relier import ConfigurationError
+        from relier.testing import open_outbox
+        from shop import Session, engine, pay, ran
+
+        def test_it():
+            with open_outbox(engine) as rows:
+                with Session(engine) as session, session.begin():
+                    pay.push_in(session, 1)
+                rows.assert_sent(pay, 1)
+                assert [call.name for call in rows.drain(run=True)] == ["shop.pay", "shop.mail"]
+            assert [name for name, *_ in ran] == ["pay", "mail"]
+            with pytest.raises(ConfigurationError, match="pass it to `open_outbox`"), open_outbox():
+                pass
+        """,
+    )
 
 
 def test_celery_messages_are_read_too(project: pytest.Pytester) -> None:

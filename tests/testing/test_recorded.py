@@ -1,4 +1,4 @@
-"""Pushes that are recorded: validated and encoded as usual, and sent nowhere."""
+"""Recorded pushes: validated and encoded as usual, but not sent."""
 
 from __future__ import annotations
 

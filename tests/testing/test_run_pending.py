@@ -179,7 +179,7 @@ async def test_a_def_runs_in_a_thread_of_its_own_where_a_loop_runs(relier_store:
 async def test_a_task_that_waits_for_a_socket_waits_in_real_time(
     relier_store: VirtualStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Time must not pass meanwhile, or the hard timeout would hit a task that only waits for its database."""
+    """Virtual time must not pass meanwhile, or the hard timeout would hit a task that only waits for its database."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     waits = []
@@ -204,7 +204,7 @@ async def test_a_task_that_waits_for_a_socket_waits_in_real_time(
 
 
 async def test_only_the_tasks_see_the_virtual_clock(relier_store: VirtualStore) -> None:
-    """The test, and what else runs on its loop, keeps the real one."""
+    """The test itself, and other code on its event loop, still see the real clock."""
     await append.with_options(delay=3600).apush(1)
     async with asyncio.timeout(30):
         await arun_pending()

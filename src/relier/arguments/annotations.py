@@ -18,7 +18,7 @@ _WRAPPERS = frozenset({typing.Union, UnionType, typing.Annotated})
 
 
 def hints_of(annotated: Any) -> dict[str, Any]:
-    """Return the annotations that can be resolved. One that cannot does not affect the others."""
+    """Return the annotations that can be resolved. An annotation that cannot be resolved is left out."""
     with suppress(Exception):
         return typing.get_type_hints(annotated, include_extras=True)
     hints: dict[str, Any] = {}
@@ -57,7 +57,7 @@ def is_context(hint: Any) -> bool:
 
 
 def is_task_context(value: Any) -> bool:
-    """Return whether a value is a TaskContext, or stands for one as `task_context` does."""
+    """Return whether a value is a TaskContext, or a proxy for one such as `task_context`."""
     return getattr(type(value), "is_task_context", False) is True
 
 

@@ -24,9 +24,10 @@ overrides: dict[Provider, Provider] = {}  # tests replace providers here
 
 
 class Dependencies:
-    """Hold the dependencies of one call. Enter it with `async with` on the loop, then with `with` in a thread, if any.
+    """Hold the dependencies of one call. Enter this object with `async with` on the loop, then, if the task runs in a
+    thread, with `with` in that thread.
 
-    `values` has them by parameter. `on_loop`: provide all of them on the event loop, as for an `async def`. `given`:
+    `values` holds them by parameter. `on_loop`: provide all of them on the event loop, as for an `async def`. `given`:
     the parameters that the caller passed.
     """
 
@@ -117,7 +118,7 @@ def provider_of(dependency: Dependency) -> Provider:
 
 @lru_cache(maxsize=4096)
 def arguments_of(provider: Provider) -> Arguments:
-    """Return the arguments of a provider. Raise ConfigurationError if it has parameters that nobody fills in."""
+    """Return the arguments of a provider. Raise ConfigurationError if it has parameters that nothing fills in."""
     arguments = Arguments.of(provider)
     needed = [each.name for each in arguments.signature.parameters.values() if _is_needed(each)]
     if needed:
@@ -134,11 +135,11 @@ def _is_needed(parameter: inspect.Parameter) -> bool:
 
 
 def async_provider(dependency: Dependency, above: tuple[Provider, ...] = ()) -> Provider | None:
-    """Return an async provider among that of a dependency and those that it needs itself, or None."""
+    """Return an async provider that a dependency needs, directly or indirectly, or None."""
     provider = provider_of(dependency)
     if provider in above:
         names = " → ".join(name_of(each) for each in (*above, provider))
-        raise ConfigurationError(f"the dependencies {names} need each other; break the circle")
+        raise ConfigurationError(f"the dependencies {names} need each other; break the cycle")
     for each in arguments_of(provider).dependencies.values():
         if (found := async_provider(each, (*above, provider))) is not None:
             return found

@@ -20,7 +20,7 @@ class Dependency:
 
 
 class _Injected:
-    """Stand for a value that is filled in when the task runs. Type checkers then allow callers to leave it out."""
+    """Mark a value that is filled in when the task runs. Type checkers then let callers omit it."""
 
     def __repr__(self) -> str:
         return "INJECTED"
@@ -30,7 +30,7 @@ INJECTED: Any = _Injected()
 
 
 def Depends(provider: Callable[..., Any], *, cached: bool = True) -> Any:  # noqa: N802 - the name FastAPI users know
-    """Have a parameter filled in with what `provider` returns or yields when the task runs.
+    """Fill in a parameter with the value that `provider` returns or yields when the task runs.
 
     Both forms mean the same. Type checkers let callers leave out a parameter only if it has a default:
 
@@ -55,7 +55,7 @@ def dependency_in(parameter: inspect.Parameter, hint: Any) -> Dependency | None:
 
 
 def looks_injected(parameter: inspect.Parameter) -> bool:
-    """Return whether a parameter is filled in by us, as far as can be told without resolving its annotation."""
+    """Return whether Relier fills in a parameter, as far as is known without resolving its annotation."""
     hint = parameter.annotation
     if isinstance(hint, str) and "Depends(" in hint:
         return True

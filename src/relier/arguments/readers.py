@@ -86,7 +86,7 @@ _known_adapter = lru_cache(maxsize=256)(_adapter)
 
 
 def _rebuild_inner(kind: type, value: Any) -> Any:
-    """Rebuild what msgspec cannot, inside what it can: a pydantic model in a Struct, a Path in a dataclass."""
+    """Rebuild an inner value that msgspec cannot rebuild: a pydantic model in a Struct, a Path in a dataclass."""
     return _known_adapter(kind).validate_python(value)
 
 

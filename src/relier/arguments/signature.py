@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -40,7 +41,7 @@ class Arguments:
 
     @cached_property
     def parameters(self) -> dict[str, inspect.Parameter]:
-        """The callers' parameters by name, as far as can be told without resolving annotations."""
+        """The callers' parameters by name, as far as is known without resolving annotations."""
         every = self._whole.parameters.values()
         return {each.name: each for each in every if not is_context(each.annotation) and not looks_injected(each)}
 
@@ -67,14 +68,14 @@ class Arguments:
             if each.name not in found and (unread or each.default is INJECTED):
                 raise ConfigurationError(
                     f"{self._name}(): nothing can fill in the parameter {each.name!r}, because its annotation "
-                    f"{each.annotation!r:.80} names no Depends(…) and no TaskContext that can be read at run time; "
-                    f"import what it names outside `if TYPE_CHECKING:`, or make Depends(…) the default"
+                    f"{each.annotation!r:.80} has neither a Depends(…) nor a TaskContext that can be read at run time; "
+                    f"import the names it uses outside `if TYPE_CHECKING:`, or make Depends(…) the default"
                 )
         return found
 
     @cached_property
     def signature(self) -> inspect.Signature:
-        """The signature as callers see it, without what is injected."""
+        """The signature as callers see it, without injected parameters."""
         every = self._whole.parameters.values()
         return self._whole.replace(parameters=[each for each in every if each.name not in self.injected])
 
@@ -98,6 +99,11 @@ class Arguments:
             except (ValueError, RecursionError):
                 pass  # encode the arguments one by one to name the one at fault
         return self._encode_each(args, kwargs)
+
+    def encode_after(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """Return the body of a call whose first argument is added later, in front of these."""
+        self.check((None, *args), kwargs)
+        return self._encode_each(args, kwargs, skip=1)
 
     def decode(self, body: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments, with models rebuilt. Raise PayloadEncodingError if one does not fit its annotation."""
@@ -167,7 +173,7 @@ class Arguments:
 
     @cached_property
     def _before_injected(self) -> frozenset[str]:
-        """The names of the parameters before the last positional-only one that is injected."""
+        """The names of the parameters before the last injected positional-only parameter."""
         every = list(self._whole.parameters.values())
         last = max(
             (n for n, e in enumerate(every) if e.name in self.injected and e.kind is e.POSITIONAL_ONLY), default=0
@@ -244,7 +250,7 @@ class Arguments:
         return f"argument {key!r}", self._readers.get(parameter)
 
     def _misfit(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        """Return why a call does not fit, in Python's words; empty if it does."""
+        """Return Python's message about a call that does not fit, or an empty string if it fits."""
         for name in self.injected.intersection(kwargs):
             return f"got an unexpected keyword argument {name!r}"
         try:
@@ -261,13 +267,13 @@ class Arguments:
         return f"takes {takes} positional argument{'' if takes == '1' else 's'} but {len(args)} {were} given"
 
     def _advice(self, kwargs: Mapping[str, Any]) -> str:
-        """Return where the options of a push belong, if the call passed one of them to `push`."""
+        """Return advice if the call passed an option of a push to `push` itself."""
         for option in (name for name in kwargs if name in _PUSH_OPTIONS and name not in self.signature.parameters):
             return f"; options of a push go into with_options({_PUSH_OPTIONS[option]}=…).push(…)"
         return ""
 
-    def _encode_each(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        places = zip(args, self._places(), strict=False)
+    def _encode_each(self, args: tuple[Any, ...], kwargs: dict[str, Any], skip: int = 0) -> bytes:
+        places = zip(args, islice(self._places(), skip, None), strict=False)
         items = [msgspec.Raw(encode_one(value, what, reader)) for value, (what, reader) in places]
         named = {}
         for key, value in kwargs.items():

@@ -16,6 +16,7 @@ The other modules, in reading order:
 - adoption.py          decides which tasks are adopted, and submits them
 - options.py           reads the options of adopted tasks
 - internal.py          runs Relier's own tasks, such as the join of a chord, in the pool
+- beat/                runs `beat_schedule` from the ledger, on any number of nodes
 - outbox.py            sends tasks as part of a database transaction
 - return_to_broker.py  sends waiting tasks back to the broker, for a return to plain Celery
 - operational.py       makes errors of an unavailable ledger catchable as kombu's `OperationalError`
@@ -23,6 +24,7 @@ The other modules, in reading order:
 - compat.py            holds every private attribute of Celery that Relier uses
 """
 
+from relier.celery.beat import Beat
 from relier.celery.install import install
 
-__all__ = ["install"]
+__all__ = ["Beat", "install"]

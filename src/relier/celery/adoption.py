@@ -28,7 +28,7 @@ from relier.options import PushOptions, TaskOptions
 from relier.outbox.row import new_row
 from relier.settings import Settings
 from relier.store.call import Durability
-from relier.submit.client import Client, default_client
+from relier.submit.client import Client, KeptValue, default_client
 from relier.submit.push import bytes_held
 from relier.submit.push import submission_of as submission_of_push
 from relier.task import RlTask
@@ -48,7 +48,7 @@ class AdoptedTask(RlTask[Any, Any]):
 
 
 def celery_message(message: dict[str, Any]) -> Any:
-    """Stand for the body of an adopted task in its payload. Never called: Celery runs the message."""
+    """Serve as the function of every adopted task. Never called: Celery runs the message."""
     raise ConfigurationError(
         f"the task {message['headers']['task']!r} cannot run here: it is a Celery task; run it with `celery worker`"
     )
@@ -83,7 +83,7 @@ class Adoption:
             return False
         return name.startswith("relier.") or any(fnmatchcase(name, pattern) for pattern in self._patterns)
 
-    @cached_property
+    @KeptValue
     def client(self) -> Client:
         return default_client() if self._settings is None else Client(self._settings)
 
@@ -122,7 +122,7 @@ class Adoption:
     def _submission_and_limits(
         self, message: Message, queue: str, priority: int | None, *, failure_awaited: bool, call: Any = None
     ) -> tuple[Submission, Admission | None]:
-        """Return the submission of a message, and the limits that it must pass. `call` is None if it passes none."""
+        """Return the submission of a message, and the limits that it must pass: none if `call` is None."""
         client = self.client
         registered = registry.find(message.task)
         if registered is not None and not isinstance(registered, AdoptedTask):

@@ -61,7 +61,7 @@ def connects_at_start(scheduler: Any) -> bool:
 
 
 def beat_producer(scheduler: Any) -> Any:
-    """Return a producer on beat's own connection to the broker. Connect first if need be."""
+    """Return a producer on beat's own connection to the broker. Connect first if necessary."""
     return scheduler.Producer(scheduler._ensure_connected(), auto_declare=False)
 
 
@@ -80,7 +80,7 @@ def save_result_tree(backend: Any, header: Any) -> None:
 
 
 def count_parts(tasks: Any) -> int:
-    """Return for how many parts of a chord these tasks stand, as Celery counts them."""
+    """Return how many parts of a chord these tasks represent, as Celery counts them."""
     return int(_chord._descend(group(tasks)))
 
 
@@ -98,12 +98,12 @@ def amqp_socket(connection: Any) -> Any:
 
 
 def open_channels(connection: Any) -> list[Any]:
-    """Return the open channels of a transport that kombu emulates. The public property would make a transport."""
+    """Return the open channels of a transport that kombu emulates. The public property would create a transport."""
     return list(getattr(connection._transport, "channels", None) or ())
 
 
 def open_sockets(channel: Any) -> list[Any]:
-    """Return the sockets that a Redis channel has already open, without opening any."""
+    """Return the sockets that a Redis channel already has open, without opening any."""
     made = vars(channel)
     clients = [made[name] for name in ("client", "subclient") if name in made]
     pools = [made.get("_pool"), made.get("_async_pool"), *(client.connection_pool for client in clients)]

@@ -78,7 +78,7 @@ def _check_store(settings: Settings | None) -> None:
     if has_chosen_store() if settings is None else is_store_chosen(settings):
         return
     raise ConfigurationError(
-        "install was refused: RELIER_REDIS_URL is not set, so this process would start an embedded store of its own, "
+        "install was refused: RELIER_REDIS_URL is not set, so this process would start its own embedded store, "
         "in which no worker finds its tasks; set RELIER_REDIS_URL to one store for producers and workers, or pass "
         "settings=Settings(redis_url=…); for a store in the project's folder, write RELIER_REDIS_URL=embedded://"
     )

@@ -102,7 +102,7 @@ def epoch_ms(header: Any) -> int:
 def internal_message(
     task: str, task_id: str, args: Sequence[Any], root_id: str | None, parent_id: str | None, serializer: str = "json"
 ) -> Message:
-    """Return the message of an internal task, which no producer of Celery's has sent."""
+    """Return the message of an internal task, which Celery did not send."""
     headers = {"lang": "py", "task": task, "id": task_id, "root_id": root_id, "parent_id": parent_id, "retries": 0}
     content_type, encoding, body = dumps((args, {}, {}), serializer=serializer)
     return Message(headers, {"correlation_id": task_id}, content_type, encoding, body)

@@ -71,7 +71,7 @@ class AdoptedOptions:
             return None
         args, kwargs = call
         load = self._guards.load(settings, [(tuple(args), dict(kwargs))], bytes_held(task) if most_bytes else 0)
-        return self._guards.admission(settings.model_copy(update={"admission_limit": 0}), load)
+        return self._guards.admission(settings.replace(admission_limit=0), load)
 
 
 def max_resurrections_in(stored: int | None) -> int:

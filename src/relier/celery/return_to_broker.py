@@ -20,7 +20,7 @@ from relier.celery.sending.publish import publish_message
 from relier.codec import decode
 from relier.envelope import open_envelope
 from relier.errors import LedgerError, VersionConflictError
-from relier.ledger.pages import read_stats
+from relier.ledger.pages import read_stats, waiting_places
 from relier.ledger.records import Record
 from relier.states import State
 
@@ -45,7 +45,7 @@ def drain(adoption: Adoption, *, dry_run: bool = False) -> Drained:
     drained = Drained()
     if not dry_run:
         _pause(adoption)
-    for record in list(_waiting(adoption)):
+    for record in {record.id: record for record in _waiting(adoption)}.values():  # a task may be listed twice
         message = stored_message(adoption, record.id)
         if message is None:
             drained.kept.append(record.id)
@@ -66,7 +66,7 @@ def see_broker(app: Any) -> None:
 
 
 def broker_errors(app: Any) -> tuple[type[Exception], ...]:
-    """Return the errors that the app's transport raises when the broker is away."""
+    """Return the errors that the app's transport raises when the broker is unreachable."""
     return (OperationalError, OSError, *app.connection_for_write().connection_errors)
 
 
@@ -80,8 +80,8 @@ def _pause(adoption: Adoption) -> None:
 
 def _waiting(adoption: Adoption) -> Iterator[Record]:
     client = adoption.client
-    places = [("ready", queue.queue) for queue in read_stats(client.run, client.ledger).queues]
-    for index, of in [*places, ("due", "")]:
+    queues = [queue.queue for queue in read_stats(client.run, client.ledger).queues]
+    for index, of in waiting_places(client.run, client.ledger, queues):
         cursor: str | None = None
         while True:
             page = client.run(client.ledger.list(index, of, cursor=cursor, most=PAGE_SIZE))

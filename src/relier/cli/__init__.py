@@ -5,7 +5,7 @@ command_groups.py  groups that import a command when it runs, or have a usual co
 session.py         what commands share: settings, store, ledger, and the exit code of each error
 output.py, table.py  times, texts, progress bars; tables that fit a terminal
 commands/          one module per command, imported when the command runs
-find/              what people mean by the beginning of an id or by a short name
+find/              finds a task by the beginning of its id or by a short name
 audit/             what `rl audit` reads and how it judges it
 doctor/            the checks of `rl doctor`
 lua/               read-only scripts that only `rl` needs; namespace_reads.py runs them

@@ -23,7 +23,7 @@ class CommandEntry(NamedTuple):
 
 
 def store_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --json, --url and --namespace. They count for a command and for everything below it."""
+    """Add --json, --url and --namespace. They apply to a command and to all its subcommands."""
     for option in (
         click.option("--namespace", metavar="NAME", help="Namespace to use. Overrides RELIER_NAMESPACE."),
         click.option("--url", metavar="URL", help="URL of the Redis or Valkey server. Overrides RELIER_REDIS_URL."),
@@ -74,7 +74,7 @@ class LazyGroup(click.Group):
             formatter.write_dl(rows)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete names from the table. click's own way imports every command to ask whether it is hidden."""
+        """Complete names from the table. click itself would import every command to check whether it is hidden."""
         from click.shell_completion import CompletionItem
 
         if incomplete.startswith("-"):
@@ -131,7 +131,7 @@ class DefaultGroup(click.Group):
         return super().parse_args(ctx, [*args[:at], self._default, *rest] if unnamed else args)
 
     def _end_of_own_options(self, args: list[str]) -> int:
-        """Return where the group's own options end, which stand before the command."""
+        """Return the index at which the group's own options end. They come before the name of the command."""
         takes_value = {
             word: not param.is_flag for param in self.params if isinstance(param, click.Option) for word in param.opts
         }

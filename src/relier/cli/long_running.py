@@ -30,6 +30,18 @@ def long_running_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--url", metavar="URL", help=shown)(function)
 
 
+def metrics_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --metrics-port and --metrics-host."""
+    shown = "Address of the port; 0.0.0.0 for every network. Overrides RELIER_METRICS_HOST.  [default: 127.0.0.1]"
+    function = click.option("--metrics-host", metavar="ADDRESS", help=shown)(function)
+    return click.option(
+        "--metrics-port",
+        type=click.IntRange(1, 65_535),
+        metavar="PORT",
+        help="Serve /livez, /readyz, /startupz and /metrics on this port. Overrides RELIER_METRICS_PORT.",
+    )(function)
+
+
 def finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
     """Refuse nan and infinity, which click's ranges accept."""
     if value is not None and not math.isfinite(value):
@@ -41,8 +53,9 @@ def settings_for(ctx: click.Context) -> Settings:
     """Return the settings. A bad URL is reported here, before any user code is imported."""
     settings = settings_of(option_value(ctx, "url"), option_value(ctx, "namespace"))
     target_of(settings)
-    level = option_value(ctx, "log_level")
-    return settings if level is None else settings.model_copy(update={"log_level": level})
+    names = ("log_level", "metrics_port", "metrics_host")
+    given = {name: value for name in names if (value := option_value(ctx, name)) is not None}
+    return settings.replace(**given) if given else settings
 
 
 def start_logging_for(ctx: click.Context) -> None:

@@ -24,13 +24,31 @@ COMMANDS: dict[str, CommandEntry] = {
         "relier.cli.commands.worker:resurrector", "Recover the tasks of dead workers, without running any."
     ),
     "run-resurrector": CommandEntry("relier.cli.commands.worker:resurrector"),
+    "scheduler": CommandEntry(
+        "relier.cli.commands.worker:scheduler", "Fire schedules and recover tasks, without running any."
+    ),
+    "exporter": CommandEntry(
+        "relier.cli.commands.monitoring.exporter:exporter", "Serve metrics of the whole namespace for Prometheus."
+    ),
     "tasks": CommandEntry("relier.cli.commands.tasks:tasks", "List, inspect, watch, count and cancel tasks."),
     "why": CommandEntry("relier.cli.commands.why:why", "Explain what happened to a task, and what it waits for."),
     "dlq": CommandEntry("relier.cli.commands.dlq:dlq", "List, show, replay, edit and discard dead letters."),
     "queues": CommandEntry("relier.cli.commands.queues:queues", "List, pause and resume queues."),
+    "schedules": CommandEntry(
+        "relier.cli.commands.schedules:schedules", "List, preview, add, pause, resume, run and remove schedules."
+    ),
+    "batches": CommandEntry("relier.cli.commands.batches:batches", "List, show and cancel workflows."),
+    "nodes": CommandEntry(
+        "relier.cli.commands.nodes:nodes", "List workers, relays and other nodes; drain, resume and stop them."
+    ),
     "workers": CommandEntry(
         "relier.cli.commands.workers:workers", "List workers and whether they are alive; drain them."
     ),
+    "events": CommandEntry("relier.cli.commands.events:events", "Show what changed last; follow what changes now."),
+    "limits": CommandEntry(
+        "relier.cli.commands.limits:limits", "Show what limits running tasks, and change it at run time."
+    ),
+    "slo": CommandEntry("relier.cli.commands.slo:slo", "Show how well objectives are kept, and how tasks end."),
     "admission": CommandEntry(
         "relier.cli.commands.admission:admission", "Show how full the admission limits are; reset them."
     ),
@@ -40,8 +58,16 @@ COMMANDS: dict[str, CommandEntry] = {
     ),
     "celery": CommandEntry("relier.cli.commands.celery:celery", "Move the tasks of a Celery app back to its broker."),
     "outbox": CommandEntry("relier.cli.commands.outbox:outbox", "Run the outbox relay; list and replay unsent rows."),
+    "dashboard": CommandEntry("relier.dashboard.command:dashboard", "Serve pages that show and change all of this."),
     "config": CommandEntry("relier.cli.commands.config:config", "Show and validate the settings."),
+    "health": CommandEntry(
+        "relier.cli.commands.monitoring.health:health", "Check the health of a process on this host."
+    ),
     "doctor": CommandEntry("relier.cli.commands.doctor:doctor", "Check settings, store, workers and queues."),
+    "backup": CommandEntry(
+        "relier.cli.commands.backup:backup", "Write a snapshot of the store to a file, once or often."
+    ),
+    "restore": CommandEntry("relier.cli.commands.backup:restore", "Replace the data of a stopped store by a backup."),
     "completion": CommandEntry(
         "relier.cli.commands.completion:completion", "Print a shell completion script for bash, zsh or fish."
     ),

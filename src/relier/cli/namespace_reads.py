@@ -5,6 +5,7 @@ They use the libraries of the ledger's own scripts, so that both read a record i
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -34,7 +35,7 @@ def load_read_scripts() -> Scripts:
 
 
 class Place(NamedTuple):
-    """Where a task stands in an index: places compare as the index orders them."""
+    """The position of a task in an index. Places compare in the order of the index."""
 
     score: float
     id: str
@@ -77,18 +78,18 @@ class NamespaceReads:
         return (chunk for found in self.scan_for(self.prefix) for chunk in chunks(found))
 
     def scan_for(self, beginning: bytes, count: int = SCAN_COUNT) -> Iterator[list[bytes]]:
-        """Yield the keys with this beginning: those among the next `count` keys of the store each time, maybe none."""
+        """Yield the keys with this prefix, in chunks: those among the next `count` keys of the store, maybe none."""
         cursor = b"0"
         while True:
-            pattern = matching(beginning)
+            pattern = keys.matching(beginning)
             cursor, found = self._store.command("SCAN", cursor, "MATCH", pattern, "COUNT", count, retry=True)
             yield found
             if cursor == b"0":
                 return
 
     def members(self, index: bytes, beginning: bytes = b"") -> Iterator[list[bytes]]:
-        """Yield the members of a sorted set, those with a beginning, in chunks."""
-        cursor, pattern = b"0", matching(beginning)
+        """Yield, in chunks, the members of a sorted set that begin with `beginning`."""
+        cursor, pattern = b"0", keys.matching(beginning)
         while True:
             words = (cursor, "MATCH", pattern, "COUNT", SCAN_COUNT) if beginning else (cursor, "COUNT", SCAN_COUNT)
             cursor, flat = self._store.command("ZSCAN", index, *words, retry=True)
@@ -101,7 +102,7 @@ class NamespaceReads:
         return int(self._store.command("DBSIZE", retry=True))
 
     def page(self, index: str, of: str, cursor: str, most: int, name: str, *, newest_first: bool) -> IndexPage:
-        """Return one page of an index (see lua/page.lua), with the tasks of one name if one is given."""
+        """Return one page of an index (see lua/page.lua). With `name`, only tasks of this name."""
         begin = cursor.encode("utf-8", "surrogateescape")
         after, *rows = self.script("page", index, of, begin, most, name, "down" if newest_first else "up")
         return IndexPage(tuple(map(_entry, rows)), after.decode("utf-8", "surrogateescape"))
@@ -121,9 +122,47 @@ class NamespaceReads:
         return [line for some in chunks(ids) for line in self.script("last", *some)]
 
 
-def matching(beginning: bytes) -> bytes:
-    """Return the pattern that matches everything with this beginning."""
-    return b"".join(b"\\" + bytes([c]) if c in b"*?[]\\^" else bytes([c]) for c in beginning) + b"*"
+# --- merging indexes ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReader:
+    """An index to merge. No entry scores above `highest`, so it is read only when the others are down to that score."""
+
+    entries: Iterator[IndexEntry]
+    highest: float = float("inf")
+
+
+class _Next:
+    """The next entry of an index, or the bound of one that has not been read. The newest sorts first."""
+
+    __slots__ = ("entries", "entry", "place")
+
+    def __init__(self, place: Place, entries: Iterator[IndexEntry], entry: IndexEntry | None = None) -> None:
+        self.place = place
+        self.entries = entries
+        self.entry = entry
+
+    def __lt__(self, other: _Next) -> bool:
+        return other.place < self.place
+
+
+def merge_newest_first(indexes: Sequence[IndexReader]) -> Iterator[IndexEntry]:
+    """Yield the entries of all indexes. An index is read when its turn comes: a queue may have thousands of lanes."""
+    heap = [_Next(Place(index.highest, chr(0x10FFFF)), index.entries) for index in indexes]
+    heapq.heapify(heap)
+    while heap:
+        first = heap[0]
+        if first.entry is not None:
+            yield first.entry
+        entry = next(first.entries, None)
+        if entry is None:
+            heapq.heappop(heap)
+        else:
+            heapq.heapreplace(heap, _Next(entry.place, first.entries, entry))
+
+
+# --- small helpers -----------------------------------------------------------------------------------------------
 
 
 def _entry(row: Sequence[Any]) -> IndexEntry:

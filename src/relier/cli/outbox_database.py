@@ -27,7 +27,7 @@ DRIVERS = {  # scheme without a driver -> (SQLAlchemy's default driver, what to 
 
 
 def read_database_urls(_: click.Context, __: click.Parameter, given: Any) -> Any:
-    """Correct the values of --database: one, several or none."""
+    """Normalize the values of --database: one, several or none."""
     if isinstance(given, tuple):
         return tuple(map(understood, given))
     return None if given is None else understood(given)

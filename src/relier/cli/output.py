@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,8 +22,13 @@ WORTH_A_BAR = 500  # shorter work is done before anybody reads a progress bar
 # --- times -------------------------------------------------------------------------------------------------------
 
 
+in_utc: ContextVar[bool] = ContextVar("in_utc", default=False)  # set for readers who are in another zone
+
+
 def clock(ms: int, now_ms: int) -> str:
-    """Return the local time, with the date if it is not today."""
+    """Return the local time, with the date if it is not today. With `in_utc`, date and time in UTC."""
+    if in_utc.get():
+        return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
     at, now = _local(ms), _local(now_ms)
     if at.date() == now.date():
         return f"{at:%H:%M:%S}"
@@ -82,7 +88,7 @@ def plural(n: int, thing: str, things: str = "") -> str:
 
 
 def common_beginning(texts: Sequence[str]) -> str:
-    """Return what all the texts begin with."""
+    """Return the longest prefix that all texts share."""
     first, last = min(texts, default=""), max(texts, default="")
     same = (n for n, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1])
     return first[: next(same, min(len(first), len(last)))]
@@ -96,7 +102,7 @@ def print_json(document: Any) -> None:
 
 
 def print_json_line(document: Any) -> None:
-    """Print a document on one line, for output that goes on."""
+    """Print a document on one line, for output that consists of many documents."""
     click.echo(json.dumps(document, ensure_ascii=False, default=str))
 
 
@@ -106,7 +112,7 @@ def screen_width() -> int | None:
 
 
 def print_sentences(sentences: Iterable[str]) -> None:
-    """Print each sentence on a line of its own. In a terminal, lines break between words."""
+    """Print each sentence on its own line. In a terminal, lines break between words."""
     width = screen_width()
     for text in sentences:
         broken = textwrap.wrap(text, width, subsequent_indent=INDENT, break_on_hyphens=False) if width else [text]
@@ -115,7 +121,7 @@ def print_sentences(sentences: Iterable[str]) -> None:
 
 @contextmanager
 def progress_bar(label: str, total: int, *, always: bool = False) -> Iterator[Callable[[int], None]]:
-    """Show how far long work is, and pass a function that reports steps. Only on a terminal, and on stderr."""
+    """Show a progress bar for long work, on stderr if it is a terminal. Yield a function that reports steps."""
     hidden = not sys.stderr.isatty() or (total < WORTH_A_BAR and not always)
     with click.progressbar(length=total, label=label, file=sys.stderr, hidden=hidden) as bar:
         yield bar.update

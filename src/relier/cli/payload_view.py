@@ -18,6 +18,7 @@ from relier.errors import PayloadIntegrityError
 from relier.failure import read_failure, redacted, write_failure
 from relier.ledger.records import Record, Task
 from relier.redact import showing, shown
+from relier.trace import parent_of
 
 
 def describe(session: Session, task: Task) -> dict[str, Any]:
@@ -37,29 +38,29 @@ def describe(session: Session, task: Task) -> dict[str, Any]:
         "kind": "envelope",
         "schema_version": opened.schema_version,
         "pushed_ms": opened.pushed_ms,
-        "trace": opened.trace or None,
+        "trace": parent_of(opened.trace) or None,
         "body": _seen(session, record, json.loads(opened.body)),
     }
 
 
 def pretty(session: Session, task: Task) -> str:
     """Return a payload as indented text."""
-    told = describe(session, task)
-    if told["kind"] == "none":
+    described = describe(session, task)
+    if described["kind"] == "none":
         return "(not kept: a payload is stored only while its task may still run)"
-    if told["kind"] == "bytes":
-        return printable(str(told["body"]))
-    return printable(json.dumps(told["body"], indent=2, ensure_ascii=False))
+    if described["kind"] == "bytes":
+        return printable(str(described["body"]))
+    return printable(json.dumps(described["body"], indent=2, ensure_ascii=False))
 
 
 def _seen(session: Session, record: Record, value: Any) -> Any:
     """Return the value as the redaction hook shows it, or a note that it is hidden if that cannot be printed."""
-    told = shown(session.settings, record.name, value)
+    visible = shown(session.settings, record.name, value)
     try:
-        json.dumps(told)
+        json.dumps(visible)
     except (TypeError, ValueError, RecursionError):
         return f"(hidden: {session.settings.redact} did not return plain data)"
-    return told
+    return visible
 
 
 def message_in(session: Session, record: Record, detail: str) -> str:
@@ -82,20 +83,20 @@ def with_redacted_failures(session: Session, task: Task) -> Task:
 def editable(session: Session, task: Task) -> str:
     """Return the body of a payload as indented JSON, to be edited and sealed again.
 
-    Raises if it cannot be read, or if redaction hides part of it: what is hidden would be lost.
+    Raises if it cannot be read, or if redaction hides part of it: hidden values would be lost.
     """
-    told = describe(session, task)
+    described = describe(session, task)
     instead = "use `rl dlq replay --payload` with the complete arguments"
-    if told["kind"] != "envelope":
-        said = told.get("problem", "it is not kept")
+    if described["kind"] != "envelope":
+        said = described.get("problem", "it is not kept")
         raise CommandFailure(f"the payload of {task.record.id} cannot be edited: {said}; {instead}", Exit.PROBLEM)
     opened = open_envelope(task.payload or b"", task_id=task.record.id, name=task.record.name, keyring=session.keyring)
-    if told["body"] != json.loads(opened.body):
+    if described["body"] != json.loads(opened.body):
         raise CommandFailure(
             f"the payload of {task.record.id} cannot be edited: {session.settings.redact} hides part of it; {instead}",
             Exit.PROBLEM,
         )
-    return json.dumps(told["body"], indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(described["body"], indent=2, ensure_ascii=False) + "\n"
 
 
 def edited(session: Session, task: Task, text: str, schema_version: int | None) -> bytes:

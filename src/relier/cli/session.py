@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import click
-from pydantic import ValidationError
 
 from relier.cli.command_groups import store_options
 from relier.codec.keyring import Keyring
@@ -26,8 +25,8 @@ from relier.errors import (
     TaskNotFoundError,
 )
 from relier.ledger import keys, replies
-from relier.ledger.ledger import Ledger, load_scripts
-from relier.settings import Settings, name_of_setting
+from relier.ledger.ledger import Ledger, scripts_of
+from relier.settings import Settings
 from relier.store.call import Call
 from relier.store.connect.address import parse_url
 from relier.store.sync_store import SyncStore
@@ -59,7 +58,7 @@ class CommandFailure(click.ClickException):
 
 
 def failure_of(error: RelierError) -> CommandFailure:
-    """Return what to show for an error."""
+    """Return the failure to show for an error."""
     odd_key = isinstance(error, StoreReplyError) and "WRONGTYPE" in str(error)
     hint = "; another program wrote to a key of this namespace; run `rl audit` to find the key" if odd_key else ""
     return CommandFailure(f"{error}{hint}", exit_code_of(error))
@@ -114,7 +113,7 @@ class Session:
         """Open a store without checking its layout, with some settings changed."""
         # The store logs a warning about servers without persistence; here `rl doctor` reports that.
         logging.getLogger("relier").addHandler(logging.NullHandler())
-        self._open = SyncStore(self.settings.model_copy(update=changed), load_scripts())
+        self._open = SyncStore(self.settings.replace(**changed), scripts_of(self.settings))
         return self._open
 
     def run(self, call: Call[T]) -> T:
@@ -155,11 +154,8 @@ def settings_of(url: str | None, namespace: str | None) -> Settings:
         given["namespace"] = namespace
     try:
         return Settings(**given)
-    except ValidationError as error:
-        wrong = "; ".join(
-            f"{_origin('_'.join(map(str, e['loc'])), given)}: {e['msg']}" for e in error.errors(include_input=False)
-        )
-        raise ConfigurationError(f"invalid settings: {wrong}; correct them and run the command again") from error
+    except ConfigurationError as error:
+        raise ConfigurationError(_with_options_named(str(error), given)) from error
 
 
 def _check_url(url: str) -> None:
@@ -170,9 +166,12 @@ def _check_url(url: str) -> None:
         raise ConfigurationError(str(error).replace("RELIER_REDIS_URL", "--url")) from error
 
 
-def _origin(field: str, given: dict[str, Any]) -> str:
-    options = {"redis_url": "--url", "namespace": "--namespace"}
-    return options[field] if field in given and field in options else name_of_setting(field)
+def _with_options_named(message: str, given: dict[str, Any]) -> str:
+    """Return the message of an error with the names of options instead of those of settings."""
+    for name, option in (("redis_url", "--url"), ("namespace", "--namespace")):
+        if name in given:
+            message = message.replace(f"{name}:", f"{option}:")
+    return message.replace("correct the code and start again", "correct the option and run the command again")
 
 
 def with_session(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -29,16 +29,19 @@ SHORTEST_UUID = 13  # of Celery's: all digits are random
 SPARE = 2  # digits beyond those that tell the listed ids apart, because others are not listed
 MADE = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 WORKER = re.compile(r"([^.\s]+\.\d+\.)[0-9a-f]+")
-IDS = ("ID", "WORKER")
+IDS = ("ID", "NODE", "WORKER")
 TIMES = ("WHEN", "DIED", "LAST BEAT", "UP", "RUNNING", "OLDEST", "AGE", "EMPTY", "STARTED", "LASTED")
-WHOLE = ("ID", "NAME", "TASK", "STATE", "HEALTH", "QUEUE", "REASON", "LIMIT", "SETTING", "FOR EXAMPLE", *TIMES)
-FOLDED = ("NAME", "TASK", "REASON", "SETTING", "LIMIT")
+FOLDED = ("NAME", "TASK", "SCHEDULE", "REASON", "SETTING", "LIMIT")
+WHOLE = ("ID", "STATE", "NEXT", "ROLE", "HEALTH", "QUEUE", "OUTCOME", "FOR EXAMPLE", *FOLDED, *TIMES)
 PROSE = ("MESSAGE", "DETAIL", "WHAT HAPPENED", "ERROR", "WHY")
 COLOURS = {
     "dead": "red",
     "lost": "red",
     "silent": "yellow",
     "paused": "yellow",
+    "drained": "yellow",
+    "draining": "yellow",
+    "stopping": "yellow",
     "running": "green",
     "alive": "green",
     "cancelled": "dim",
@@ -47,7 +50,7 @@ COLOURED = ("STATE", "HEALTH", "PAUSED")
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, optional: Sequence[str] = ()) -> None:
-    """Print a table. `optional`: columns that a narrow terminal leaves out, the first one first."""
+    """Print a table. `optional`: columns that a narrow terminal leaves out, in this order."""
     width = screen_width()
     if width is None:
         click.echo("\n".join(plain_table(headers, rows)))
@@ -101,7 +104,7 @@ def _colour(header: str, cell: str) -> str:
 
 
 def layout(headers: Sequence[str], whole: Sequence[int], room: int, optional: Sequence[str]) -> dict[int, int]:
-    """Return the width of each column that is shown. `whole`: the width that each would like."""
+    """Return the width of each column that is shown. `whole`: the width that each column would need."""
     kept = list(range(len(headers)))
     for left_out, prose in ((None, LEAST_PROSE), *((name, LEAST_PROSE) for name in optional), (None, LEAST_TEXT)):
         kept = [n for n in kept if headers[n] != left_out]
@@ -112,7 +115,7 @@ def layout(headers: Sequence[str], whole: Sequence[int], room: int, optional: Se
 
 
 def folded_layout(headers: Sequence[str], widths: dict[int, int], room: int) -> dict[int, int]:
-    """Return widths with a folded name, and without texts that still find no room."""
+    """Return widths with a folded name, and without texts that still do not fit."""
     least = {n: _least(headers[n], wide) for n, wide in widths.items()}
     while True:
         over = sum(least.values()) + GAP * (len(least) - 1) - room
@@ -121,10 +124,10 @@ def folded_layout(headers: Sequence[str], widths: dict[int, int], room: int) -> 
         if over <= foldable or not texts:
             break
         del least[texts[-1]]
-    for n in least:
-        if headers[n] in FOLDED and over > 0:
-            less = min(over, max(0, least[n] - LEAST_NAME))
-            least[n], over = least[n] - less, over - less
+    names = [n for n in least if headers[n] in FOLDED]
+    while over > 0 and any(least[n] > LEAST_NAME for n in names):
+        widest = max(names, key=lambda n: least[n])
+        least[widest], over = least[widest] - 1, over - 1
     return least
 
 
@@ -133,7 +136,7 @@ def _is_whole(header: str) -> bool:
 
 
 def _least(header: str, wide: int, prose: int = LEAST_TEXT) -> int:
-    """Return the least width of a column that would like to be `wide`. `prose`: that of a sentence."""
+    """Return the minimum width of a column that would need `wide`. `prose`: the column holds sentences."""
     if _is_whole(header):
         return wide
     return min(wide, max(len(header), prose if header in PROSE else LEAST_TEXT))
@@ -152,7 +155,7 @@ def fit(widths: Sequence[int], least: Sequence[int], room: int) -> list[int] | N
 
 
 def short_ids(ids: Sequence[str]) -> list[str]:
-    """Shorten ids that were made at random to a prefix that no other id of the list shares. Others stay whole."""
+    """Shorten random ids to a prefix that is unique within the list. Other ids are not shortened."""
     ordered = sorted(set(ids))
     alike = dict.fromkeys(ordered, 0)
     for one, other in pairwise(ordered):
@@ -167,7 +170,7 @@ def short_in_terminal(some_id: str) -> str:
 
 
 def _shortest(some_id: str) -> int:
-    """Return the shortest prefix to show of an id: all of it if people chose it."""
+    """Return the shortest prefix of an id to show: the whole id if a user chose it."""
     if worker := WORKER.fullmatch(some_id):
         return len(worker[1]) + SPARE
     if not MADE.fullmatch(some_id):

@@ -6,24 +6,22 @@ import base64
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from heapq import merge
 from typing import Any
 
 import click
 
-from relier.cli.namespace_reads import IndexEntry, NamespaceReads
+from relier.cli.namespace_reads import IndexEntry, IndexReader, NamespaceReads, merge_newest_first
 from relier.cli.session import Session
 from relier.failure import read_failure
-from relier.ledger.pages import read_stats
+from relier.ledger.defaults import LIST_PAGE
+from relier.ledger.pages import read_lanes, read_stats
 from relier.ledger.records import HistoryEntry, Record
 from relier.ledger.stats import Stats
 from relier.states import State
 
-PAGE = 1000
 ORDER = (State.RUNNING, State.QUEUED, State.SCHEDULED, State.DEAD, State.CANCELLED, State.DONE)
 ENDED_BY_DEATH = ("max_resurrections_exceeded", "workers_kept_dying")
-SHORT_NAMES = "A short name, such as `send`, also stands for `shop.mail.send`."
-INDEXES = {State.RUNNING: "owned", State.QUEUED: "ready", State.SCHEDULED: "due"}  # the others: "ended"
+SHORT_NAMES = "A short name, such as `send`, also matches `shop.mail.send`."
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,25 +94,29 @@ def all_tasks(session: Session, wanted: TaskFilter) -> Iterator[Record]:
 
 
 def in_state(
-    session: Session, stats: Stats, state: State, wanted: TaskFilter, after: str = "", limit: int = PAGE
+    session: Session, stats: Stats, state: State, wanted: TaskFilter, after: str = "", limit: int = LIST_PAGE
 ) -> Iterator[IndexEntry]:
     """Yield the tasks in one state, newest first; scheduled ones by when they are due, the next one first."""
-    most = min(limit + 1, PAGE) if wanted.everything else PAGE
-    newest_first = state is not State.SCHEDULED
-    indexes = [
-        _entries(session, INDEXES.get(state, "ended"), of, wanted.name, after, most, newest_first)
-        for of in _indexes_of(stats, state, wanted)
-    ]
-    return merge(*indexes, key=lambda entry: entry.place, reverse=newest_first)
+    most = min(limit + 1, LIST_PAGE) if wanted.everything else LIST_PAGE
 
+    def entries(index: str, of: str = "", *, newest_first: bool = True) -> Iterator[IndexEntry]:
+        return _entries(session, index, of, wanted.name, after, most, newest_first)
 
-def _indexes_of(stats: Stats, state: State, wanted: TaskFilter) -> list[str]:
-    """Return what the indexes of a state are per: queues, workers, or the state itself."""
-    if state is State.QUEUED:
-        return [queue.queue for queue in stats.queues if wanted.queue in ("", queue.queue)]
-    if state is State.RUNNING:
-        return [worker.worker_id for worker in stats.workers]
-    return ["" if state is State.SCHEDULED else state.value]
+    match state:
+        case State.SCHEDULED:
+            return entries("due", newest_first=False)
+        case State.QUEUED:
+            queues = [queue for queue in stats.queues if wanted.queue in ("", queue.queue)]
+            readers = [IndexReader(entries("ready", queue.queue)) for queue in queues]
+            held_back = any(queue.held_back for queue in queues)
+            lanes = read_lanes(session.run, session.ledger, wanted.queue) if held_back else ()
+            highest = {lane.name: float(lane.last_score) for lane in lanes if lane.waiting}
+            readers += [IndexReader(entries("lane", lane), score) for lane, score in highest.items()]
+        case State.RUNNING:
+            readers = [IndexReader(entries("owned", node.node_id)) for node in stats.nodes]
+        case _:
+            readers = [IndexReader(entries("ended", state.value))]
+    return merge_newest_first(readers)
 
 
 def _entries(
@@ -126,7 +128,7 @@ def _entries(
         yield from page.entries
         if not (cursor := page.cursor):
             return
-        most = PAGE
+        most = LIST_PAGE
 
 
 def write_cursor(nth: int, after: str) -> str:
@@ -193,7 +195,7 @@ def losses(record: Record) -> dict[str, int]:
 
 
 def totals(stats: Stats) -> dict[str, int]:
-    """Return how often tasks of the namespace were retried and revived, and how many died, since it exists."""
+    """Return how often tasks of the namespace were retried and revived, and how many died, since it was created."""
     counted = {"retries": "retried", "resurrections": "revived", "dead_letters": "dead"}
     return {name: stats.counts.get(count, 0) for name, count in counted.items()}
 

@@ -224,7 +224,7 @@ def report_outcomes(
 
 
 def report_dry_run(session: Session, chosen: Sequence[SelectedTask], done: str) -> Exit:
-    """Report what would be done, and return the highest exit code among the tasks that cannot be had."""
+    """Report what would be done, and return the highest exit code among the tasks that cannot be selected."""
     errors = [task.trouble for task in chosen if task.trouble is not None]
     if session.as_json:
         rows = [

@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from relier.cli.node_view import NodeStatus, WorkerView
 from relier.cli.output import ago, clock, one_line, plural, span, when
-from relier.cli.worker_view import WorkerStatus, WorkerView
 from relier.failure import read_failure
 from relier.ledger.defaults import HISTORY_KEPT
+from relier.ledger.limit_records import LimitNumbers
 from relier.ledger.records import HistoryEntry, Record, Task
 from relier.ledger.stats import Stats
+from relier.limits import numbers_in_words
 from relier.states import LIVE, State
 
 LONGEST = 300
@@ -23,6 +25,31 @@ class TimelineEntry:
 
     text: str
     at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedBy:
+    """One limit of a waiting task, and how many tasks it lets run now. `paced`: the id that waits for its rate."""
+
+    key: str
+    numbers: LimitNumbers
+    running: int
+    paced: str
+
+
+@dataclass(frozen=True, slots=True)
+class BehindLimits:
+    """How limits hold back a waiting task.
+
+    `before`: the number of tasks ahead of it in its lane; None if it is the head. `head`: the id of the lane's head.
+    Without a head, the lane sleeps on the limit `asleep_on`. `other_lanes`: how many lanes wake before this one.
+    """
+
+    limits: tuple[LimitedBy, ...]
+    before: int | None
+    head: str
+    asleep_on: str
+    other_lanes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +65,7 @@ class Surroundings:
     before: int | None = None
     due_ms: int | None = None
     kept_until_ms: int | None = None
+    held_back: BehindLimits | None = None
 
     @property
     def now_ms(self) -> int:
@@ -70,6 +98,8 @@ def _options(record: Record, now_ms: int) -> Iterator[TimelineEntry]:
     spec, at = record.spec, record.spec.at_us // 1000
     if key := record.more.get("key"):
         yield TimelineEntry(f"It holds idempotency key {one_line(key)!r}.", at)
+    if batch := record.more.get("batch"):
+        yield TimelineEntry(f"It belongs to batch {batch.partition(' ')[0]}: see `rl batches show`.", at)
     if spec.expires_ms is not None and record.state in LIVE:
         yield TimelineEntry(f"It is cancelled if it has not started by {when(spec.expires_ms, now_ms)}.", at)
     if spec.on_lost != "retry":
@@ -143,8 +173,8 @@ def _replayed(record: Record, now_ms: int) -> list[TimelineEntry]:
 def replay_position(task: Task) -> int:
     """Return how many history entries precede the last replay.
 
-    A replay is recognised by two signs: attempts count from 1 again, or an entry follows a burial. Times are no sign,
-    because many entries may share a millisecond.
+    A replay is recognised by two signs: attempts count from 1 again, or an entry follows a burial. Times are not a
+    sign, because many entries may share a millisecond.
     """
     record, history = task.record, task.history
     begun = record.state in {State.RUNNING, State.DONE}
@@ -189,8 +219,14 @@ def _now(task: Task, around: Surroundings) -> Iterator[TimelineEntry]:
 
 
 def _scheduled(record: Record, around: Surroundings) -> Iterator[TimelineEntry]:
-    now, due = around.now_ms, around.due_ms
-    if due is None:
+    now, due, held = around.now_ms, around.due_ms, around.held_back
+    rate = next((limit for limit in held.limits if limit.paced == record.id), None) if held else None
+    if due is not None and rate is not None:
+        allowed = numbers_in_words(LimitNumbers(0, rate.numbers.interval_us, rate.numbers.tolerance_us))
+        yield TimelineEntry(
+            f"It waits for the rate of limit {rate.key!r}, {allowed}. It may start at {when(due, now)}."
+        )
+    elif due is None:
         yield TimelineEntry("It is scheduled, but missing from the schedule: run `rl audit`.")
     elif due > now:
         again = " for its retry" if record.attempt else ""
@@ -204,7 +240,11 @@ def _scheduled(record: Record, around: Surroundings) -> Iterator[TimelineEntry]:
 
 
 def _queued(record: Record, around: Surroundings) -> Iterator[TimelineEntry]:
-    before = around.before
+    before, held = around.before, around.held_back
+    if before is None and held is not None and held.before is not None:
+        yield from _behind_limits(record, held, held.before)
+        yield from _attention(record.queue, around.workers)
+        return
     if before is None:
         yield TimelineEntry("It is queued, but missing from its queue: run `rl audit`.")
         return
@@ -222,8 +262,32 @@ def _queued(record: Record, around: Surroundings) -> Iterator[TimelineEntry]:
     yield from _attention(record.queue, around.workers)
 
 
+def _behind_limits(record: Record, held: BehindLimits, before: int) -> Iterator[TimelineEntry]:
+    """Yield which limit a task waits for, how many tasks run under it, and which tasks are ahead."""
+    ahead = (
+        f"{plural(before, 'task')} with the same limits {'is' if before == 1 else 'are'} ahead of it" if before else ""
+    )
+    for limit in held.limits:
+        full = 0 < limit.numbers.concurrency <= limit.running
+        if limit.key == held.asleep_on or (held.head and (full or limit.paced)):
+            yield TimelineEntry(
+                f"It waits for limit {limit.key!r}, which allows {numbers_in_words(limit.numbers)}: "
+                f"{plural(limit.running, 'task is', 'tasks are')} running"
+                + (f", and task {limit.paced} waits for the rate" if limit.paced else "")
+                + "."
+            )
+    if held.head:
+        behind = f", and {ahead}" if ahead else ""
+        yield TimelineEntry(f"It waits in queue {one_line(record.queue)} behind task {held.head}{behind}.")
+    elif ahead or held.other_lanes:
+        others = f"tasks of {plural(held.other_lanes, 'other key')} come first" if held.other_lanes else ""
+        both = ", and ".join(part for part in (ahead, others) if part)
+        yield TimelineEntry(f"{both[0].upper()}{both[1:]}.")
+    yield TimelineEntry("See all limits with `rl limits`; change one with `rl limits set`.")
+
+
 def _attention(queue: str, workers: WorkerView) -> Iterator[TimelineEntry]:
-    """Say which workers could run the task."""
+    """Describe which workers could run the task."""
     listening = workers.listening(queue)
     if not workers.alive:
         yield TimelineEntry("No worker is alive. Start one with `rl worker`.")
@@ -231,6 +295,11 @@ def _attention(queue: str, workers: WorkerView) -> Iterator[TimelineEntry]:
         yield TimelineEntry(
             f"No worker serves this queue: {plural(len(workers.alive), 'is alive, for', 'are alive, for')} "
             f"{_queues_of(workers)}. Start a worker for queue {one_line(queue)}."
+        )
+    elif listening and all(worker.draining for worker in listening):
+        yield TimelineEntry(
+            f"{plural(len(listening), 'worker serves', 'workers serve')} the queue, and all are drained or stopping. "
+            f"Resume one with `rl nodes resume`, or start another."
         )
     elif listening and all(worker.full for worker in listening):
         slots = sum(worker.concurrency or 0 for worker in listening)
@@ -273,7 +342,7 @@ def _running(record: Record, around: Surroundings) -> Iterator[TimelineEntry]:
         )
 
 
-def _named(worker: WorkerStatus | None, worker_id: str) -> str:
+def _named(worker: NodeStatus | None, worker_id: str) -> str:
     if worker is None or not worker.host:
         return worker_id
     return f"{worker_id} (host {one_line(worker.host)}{f', process {worker.pid}' if worker.pid else ''})"

@@ -11,10 +11,10 @@ from relier.codec.unfit import type_name
 
 
 def foreign_advice(value: Any) -> str:
-    """Return why a value of another library is refused and what to pass instead; empty if its class is not known."""
+    """Return why a value of another library is refused and what to pass instead, or "" if its class is unknown."""
     name, bases = type_name(type(value)), [type_name(base) for base in type(value).__mro__]
     if "numpy.generic" in bases:
-        return f"{name} is a numpy scalar and would come back as another type: pass value.item()"
+        return f"{name} is a numpy scalar and would come back as a different type: pass value.item()"
     if "numpy.ndarray" in bases:
         return f"{name} cannot be encoded: pass value.tolist(), or store it elsewhere and pass a reference"
     if any(base.startswith("pandas.") for base in bases):

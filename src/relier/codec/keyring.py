@@ -25,10 +25,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
-from pydantic import SecretStr
-
 from relier.errors import ConfigurationError, PayloadIntegrityError
 from relier.settings import Settings
+from relier.settings.values import Secret
 from relier.version import how_to_install
 
 ALGORITHM = "hmac-sha256"
@@ -117,7 +116,7 @@ class Keyring:
         if not _fits(self._signers[key_id], message, digest):
             return (
                 f"has an invalid signature (key {key_id!r}): it was forged or altered, belongs to another task, or its "
-                f"producer has another key under this id"
+                f"producer has a different key under this id"
             )
         return ""
 
@@ -167,7 +166,7 @@ class Keyring:
         if raw is None:
             raise PayloadIntegrityError(
                 f"{called} cannot be decrypted with key {key_id!r}: it was altered, it belongs to another task, or "
-                f"its writer had another key under this id"
+                f"its writer had a different key under this id"
             )
         return raw
 
@@ -192,7 +191,7 @@ def _fits(template: hmac.HMAC, message: bytes, digest: str) -> bool:
 # --- reading the settings ----------------------------------------------------------------------------------------
 
 
-def _read(variable: str, secret: SecretStr, make: Callable[[bytes], T | str]) -> dict[str, T]:
+def _read(variable: str, secret: Secret, make: Callable[[bytes], T | str]) -> dict[str, T]:
     made, trouble = _made(secret, make)
     if trouble:
         raise ConfigurationError(
@@ -202,8 +201,8 @@ def _read(variable: str, secret: SecretStr, make: Callable[[bytes], T | str]) ->
     return made
 
 
-def _made(secret: SecretStr, make: Callable[[bytes], T | str]) -> tuple[dict[str, T], str]:
-    """Return the keys by id, or what is wrong. The caller raises, because it has no key in a local variable."""
+def _made(secret: Secret, make: Callable[[bytes], T | str]) -> tuple[dict[str, T], str]:
+    """Return the keys by id, or a description of the problem. The caller raises: it has no key in a local variable."""
     made: dict[str, T] = {}
     for number, entry in enumerate(secret.get_secret_value().split(","), 1):
         key_id, mark, text = (part.strip() for part in entry.partition(":"))

@@ -39,7 +39,7 @@ def find_enum(address: Any) -> type[Enum] | None:
 
 
 def modules_named(name: str) -> Iterator[ModuleType]:
-    """Yield the imported modules of this name. The running script comes first, under the name others import it by."""
+    """Yield the imported modules with this name. The running script comes first, if others import it by this name."""
     main = sys.modules["__main__"]
     if name == name_of_main(main):
         yield main

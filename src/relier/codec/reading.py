@@ -98,7 +98,8 @@ def _read_enum(tag: dict[str, Any]) -> Enum:
     if issubclass(kind, Flag) and type(member) is int:
         return kind(member)
     raise PayloadEncodingError(
-        f"the enum {tag['t']!r:.99} has no member {member!r:.60}; it had one when this was pushed"
+        f"the enum {tag['t']!r:.99} has no member {member!r:.60}, but had it when the value was stored; "
+        f"add the member again to read the value"
     )
 
 

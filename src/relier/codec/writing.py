@@ -41,7 +41,7 @@ def encode(value: Any, what: str = "the value", models: bool = False) -> bytes:
 
 
 def pack(value: Any, models: bool = False, depth: int = 0) -> Any:
-    """Return the value in JSON types: the value itself where it already is. Raise Unfit if it cannot be encoded."""
+    """Return the value in JSON types, unchanged if it already is. Raise Unfit if it cannot be encoded."""
     kind = type(value)
     nest = _NESTS.get(kind)
     if nest is None:
@@ -110,7 +110,7 @@ def _pack_moment(value: datetime | time) -> dict[str, Any]:
 
 
 def _zoned(value: datetime | time, zone: tzinfo) -> dict[str, Any]:
-    """Return the rest of the tag: local time and zone key, or the custom name of a fixed offset."""
+    """Return the tag's fields for a time zone: local time and zone key, or the custom name of a fixed offset."""
     if type(zone) is ZoneInfo:
         if zone.key is None:
             raise Unfit("its ZoneInfo was made from a file and has no key: use ZoneInfo('Area/City')")

@@ -68,7 +68,7 @@ class OutboxRowAdmin(admin.ModelAdmin):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[OutboxRow]:
-        """Add the times of each row, by the database's clock."""
+        """Annotate each row with its times, by the database's clock."""
         now = NowMs()
         return (
             super()

@@ -41,15 +41,23 @@ class DjangoDatabase:
 
     def __init__(self, alias: str = DEFAULT_DB_ALIAS) -> None:
         if alias not in connections:
-            raise ConfigurationError(
-                f"DATABASES has no {alias!r}; there are: {', '.join(repr(one) for one in connections)}"
-            )
+            raise ConfigurationError(f"DATABASES has no {alias!r}, only {', '.join(repr(one) for one in connections)}")
         self.alias = alias
         self.dialect: str = connections[alias].vendor
 
     @contextmanager
     def begin(self) -> Iterator[DjangoTransaction]:
         connection = connections[self.alias]
+        try:
+            with self._atomic(connection):
+                yield DjangoTransaction(connection)
+        finally:
+            # A pool has few connections, perhaps fewer than this process has relays. They take turns.
+            if is_pooled(connection):
+                self.leave_thread()
+
+    @contextmanager
+    def _atomic(self, connection: BaseDatabaseWrapper) -> Iterator[None]:
         if not connection.settings_dict["CONN_MAX_AGE"]:
             connection.close_at = None  # CONN_MAX_AGE = 0 would open a new connection for each turn of a relay
         connection.close_if_unusable_or_obsolete()  # the database may have restarted
@@ -61,11 +69,20 @@ class DjangoDatabase:
             ):
                 with connection.cursor() as cursor:
                     cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-            yield DjangoTransaction(connection)
+            yield
 
-    def close(self) -> None:
+    def leave_thread(self) -> None:
+        """Close this thread's connection, or give it back to its pool."""
         if not connections[self.alias].in_atomic_block:
             connections[self.alias].close()
+
+    def close(self) -> None:
+        self.leave_thread()
+
+
+def is_pooled(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether `OPTIONS` has a pool of connections, which Django supports on PostgreSQL and Oracle."""
+    return bool(connection.settings_dict["OPTIONS"].get("pool"))
 
 
 @lru_cache(512)
@@ -85,7 +102,9 @@ def notice_connector(alias: str) -> Callable[[], Any]:
         raise ConfigurationError(f"{error}; --listen needs psycopg 3: {how_to_install('postgres')}") from error
 
     def connect() -> Any:
-        made = connection.copy().get_new_connection(connection.get_connection_params())
+        alone = connection.copy()
+        alone.settings_dict["OPTIONS"].pop("pool", None)  # a pool would not get back a connection that is closed here
+        made = alone.get_new_connection(alone.get_connection_params())
         made.autocommit = True
         return made
 

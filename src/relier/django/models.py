@@ -1,6 +1,7 @@
 """The tables. They equal those of `outbox_table` and `inbox_table`, so that every relay and command can use them.
 
-LedgerTask and DeadLetter have no table: they are places in the admin, with permissions, for what the ledger holds.
+LedgerTask and DeadLetter have no tables. They give the ledger's tasks and dead letters a place in the admin, with
+permissions.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class NowMs(models.Func):
         now = NOW_MS.get(connection.vendor)
         if now is None:
             raise ConfigurationError(
-                f"the outbox does not support {connection.display_name}, which database {connection.alias!r} is; use "
+                f"database {connection.alias!r} is {connection.display_name}, which the outbox does not support; use "
                 f"PostgreSQL, MySQL, MariaDB or SQLite"
             )
         return now.replace("%", "%%"), []
@@ -82,7 +83,7 @@ class InboxMark(models.Model):
 
 
 class NoRows(models.Manager):
-    """Finds nothing, so that `dumpdata` and others do not ask for a table that does not exist."""
+    """Finds nothing, so that `dumpdata` and similar commands do not query a table that does not exist."""
 
     def get_queryset(self) -> models.QuerySet:
         return super().get_queryset().none()
@@ -108,7 +109,8 @@ class LedgerTask(models.Model):
 
 
 class DeadLetter(models.Model):
-    """A dead task in the ledger. To replay is to change it, to discard is to delete it."""
+    """A dead task in the ledger. To replay it, a user needs the change permission; to discard it, the delete
+    permission."""
 
     id = models.CharField(max_length=64, primary_key=True)
     name = models.CharField(max_length=255)

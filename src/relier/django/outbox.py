@@ -119,8 +119,8 @@ class DjangoOutbox:
     def _ring_after(self, connection: BaseDatabaseWrapper) -> None:
         """Ring once per transaction, at its commit.
 
-        One planned ring serves all rows: a rollback that cancels it also removes these rows, because the ring was
-        planned in the same savepoints, or in ones that were released since.
+        One ring serves all rows of the transaction. If the rollback of a savepoint cancels the ring, it also removes
+        the rows that the ring was for.
         """
         if not any(planned[1] is self._ring for planned in connection.run_on_commit):
             transaction.on_commit(self._ring, using=connection.alias, robust=True)
@@ -140,7 +140,7 @@ def connection_of(where: Any) -> BaseDatabaseWrapper:
     ours: BaseDatabaseWrapper = connections[alias]
     if isinstance(where, BaseDatabaseWrapper) and where is not ours:
         raise ConfigurationError(
-            f"this connection to {alias!r} is another thread's; nothing was written; pass the alias instead"
+            f"this connection to {alias!r} belongs to another thread; nothing was written; pass the alias instead"
         )
     return ours
 

@@ -1,1 +1,1 @@
-"""Contain the engines that run attempts: `native` is Relier's own. Every engine uses `run` and the same ledger."""
+"""Run attempts in a worker. Relier's own worker is here; the Celery engine uses most of its parts."""

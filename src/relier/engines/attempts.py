@@ -18,10 +18,12 @@ from relier.engines.claims import Claims
 from relier.engines.heartbeat import Liveness
 from relier.engines.runner import Runner
 from relier.engines.settler import Settler
+from relier.errors import LedgerError, PayloadIntegrityError
 from relier.ledger.records import Claimed
 from relier.run.attempt import Attempt, open_attempt
 from relier.run.channel import LedgerChannel
 from relier.run.outcome import Failed, HandBack, Outcome, PutBack
+from relier.workflows.inputs import takes_input, with_inputs
 
 log = logging.getLogger("relier.worker")
 
@@ -60,13 +62,32 @@ class Attempts:
             claim = await self._claims.take(room)
             if claim is None:
                 continue
+            takers: list[Claimed] = []
             async for claimed in self._claims.complete(claim.tasks):
-                self._start(claimed, claim.now_ms)
+                if takes_input(claimed):
+                    takers.append(claimed)
+                else:
+                    self._start(claimed, claim.now_ms)
+            if takers:
+                await self._start_with_inputs(takers, claim.now_ms)
             await self._claims.wait_for_more(claim, room)
+
+    async def _start_with_inputs(self, tasks: list[Claimed], now_ms: int) -> None:
+        """Start tasks that take a previous result, after reading that result."""
+        channel = self._channel
+        opened = await with_inputs(tasks, channel.arun, channel.ledger, channel.keyring)
+        for claimed, found in zip(tasks, opened, strict=True):
+            if isinstance(found, Claimed):
+                self._start(found, now_ms)
+            elif isinstance(found, LedgerError | PayloadIntegrityError):  # reading it again would not help
+                self._settler.settle(claimed, Failed(found, final=True), None, now_ms)
+            else:
+                log.warning("task %s is handed back: its input cannot be read: %s", claimed.record.id, found)
+                self._settler.release([claimed.lease])
 
     def _start(self, claimed: Claimed, now_ms: int) -> None:
         lease = claimed.lease
-        if self._claims.stopping:  # the answer to a claim that was in flight when the worker was told to stop
+        if self._claims.stopping:  # the answer to a claim that was in flight when the worker was asked to stop
             self._settler.release([lease])
             return
         if lease.worker_id != self._liveness.worker_id:  # lost while the answer was in flight: another worker has it
@@ -109,7 +130,7 @@ class Attempts:
         return was_running
 
     def hand_back_rest(self) -> None:
-        """Hand back the attempts that did not end when they were told to stop."""
+        """Hand back the attempts that did not end when they were asked to stop."""
         for attempt in list(self.running.values()):
             attempt.ctx.lose()
             self.forget(attempt)

@@ -30,8 +30,9 @@ BELL_S = 1.0  # the longest wait for a doorbell, and the longest pause between t
 class Claims:
     """Send the claims of one worker, one at a time, until `stop` is set.
 
-    on_gone   called when the store no longer knows the worker
-    changed   ends a pause: there may be room now, or the store may be back
+    on_gone     called when the store no longer knows the worker
+    changed     ends a pause: there may be room now, or the store may be back
+    suspended   whether an operator ordered the worker to claim nothing for now
     """
 
     def __init__(
@@ -57,21 +58,27 @@ class Claims:
         self._changed = changed
         self._seq = 0
         self._rung = False  # a doorbell rang before this claim
+        self.suspended = False
+        self.counts = {"tasks": 0, "empty": 0, "gone": 0}  # answers to claims
+        self.tasks = 0  # claimed so far
 
     @property
     def stopping(self) -> bool:
         return self._stop.is_set()
 
     async def take(self, room: int) -> Claim | None:
-        """Claim up to `room` tasks. Return None, after a pause, if there is no room or the lease is in doubt."""
+        """Claim up to `room` tasks. Return None, after a pause, if there is no room, if the lease is in doubt, or while
+        claims are suspended."""
         want = min(room, CLAIM_AT_ONCE)
-        if want <= 0 or self._liveness.suspect:
+        if want <= 0 or self._liveness.suspect or self.suspended:
             await self._pause(BELL_S if want > 0 else None)
             return None
         worker_id, self._seq = self._liveness.worker_id, self._seq + 1
         claim = await self._send(self._ledger.claim(worker_id, self._seq, self._queues(), want, rung=self._rung))
         self._rung = False
         self._orphans.answered += 1
+        self.tasks += len(claim.tasks)
+        self.counts["gone" if claim.status is ClaimStatus.GONE else "tasks" if claim.tasks else "empty"] += 1
         if claim.status is ClaimStatus.GONE and worker_id == self._liveness.worker_id:
             self._on_gone()
             await self._pause(BELL_S)
@@ -95,7 +102,7 @@ class Claims:
             if not isinstance(error, StoreError):
                 raise error
             if not outage:  # log once per outage, however long it lasts
-                log.warning("no tasks can be claimed: %s", error)
+                log.warning("claim failed, will retry: %s", error)
             outage = True
 
         return await until_answered(partial(self._try, call), again, growing_pauses(BELL_S))
@@ -105,7 +112,7 @@ class Claims:
         return await self._store.run(call)
 
     async def _doorbell(self) -> bool:
-        """Wait until a queue's doorbell rings, a second has passed, or the worker is told to stop.
+        """Wait until a queue's doorbell rings, a second has passed, or the worker is asked to stop.
 
         Return whether a doorbell rang.
         """

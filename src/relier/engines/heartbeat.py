@@ -1,11 +1,11 @@
-"""Send the worker's heartbeats from a thread of its own, over a connection of its own.
+"""Send the worker's heartbeats from a separate thread, over a separate connection.
 
 So a blocked event loop does not look like a dead worker: the thread sends the heartbeats and logs that the loop is
 blocked. One write per worker extends the leases of all its tasks. The worker trusts its lease from the moment a
 heartbeat was *sent*. After `trusted_until` the worker is suspect: it stops claiming and `ctx.guard()` raises, but its
 tasks continue, because an outage must not make healthy workers drop their work. Only the store's answer `gone` makes
-the tasks lost. A heartbeat that failed is repeated soon (store/heartbeat.py), so that a flapping store does not cost a
-healthy worker its lease.
+the tasks lost. A heartbeat that failed is repeated soon (store/connect/heartbeat.py), so that a flapping store does
+not cost a healthy worker its lease.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from relier.engines.task_events import TaskEvent, buried_event, log_event
 from relier.errors import HardTimeoutError, RelierError, StoreUnavailableError
 from relier.failure import failure_of, write_failure
 from relier.ledger.ledger import Ledger
+from relier.ledger.nodes import Orders
 from relier.ledger.records import Beat, new_worker_id
 from relier.run.attempt import Attempt
 from relier.settings import Settings
@@ -86,11 +87,12 @@ HeartbeatEvent = BeatAnswered | WorkerLost | AttemptOverdue
 
 @dataclass(slots=True)
 class Liveness:
-    """Share what the event loop and the heartbeat thread know of each other. One side alone writes each value."""
+    """Share what the event loop and the heartbeat thread know about each other. Only one side writes each value."""
 
     worker_id: str = field(default_factory=new_worker_id)
     trusted_until: float = 0.0  # monotonic; written by the heartbeat thread
     turned: float = field(default_factory=time.monotonic)  # when the loop last ran; written by the loop
+    glanced: float = field(default_factory=time.monotonic)  # when the heartbeat thread last ran; written by it
     polled_ms: int = 0  # when the last claim was sent, by the worker's clock; written by the loop
     attempts: Mapping[tuple[str, str], Attempt] = field(default_factory=dict)
     loop_thread: int = 0
@@ -100,7 +102,7 @@ class Liveness:
         return time.monotonic() > self.trusted_until
 
     def trusted_by(self, worker_id: str) -> float:
-        """Return how long an attempt of this worker id may trust its lease: not at all once the id has changed."""
+        """Return how long an attempt under this worker id may trust its lease: not at all once the id has changed."""
         return self.trusted_until if self.worker_id == worker_id else 0.0
 
 
@@ -113,11 +115,12 @@ class HeartbeatThread(threading.Thread):
         scripts: Scripts,
         liveness: Liveness,
         about: str,
-        tell: Callable[[HeartbeatEvent], None],
+        on_event: Callable[[HeartbeatEvent], None],
         give_up: Callable[[], None],
         on_beat: Callable[[Liveness], None] | None = None,
         leave_by: Callable[[], float] = lambda: math.inf,
         birth: BirthMark | None = None,
+        report: Callable[[], str] = lambda: "",
     ) -> None:
         super().__init__(name="relier-heart", daemon=True)
         self._lease = settings.heartbeat_ttl
@@ -126,12 +129,14 @@ class HeartbeatThread(threading.Thread):
         self._ledger = Ledger(settings)
         self._liveness = liveness
         self._about = about
-        self._tell = tell
+        self._on_event = on_event
         self._give_up = give_up
         self._on_beat = on_beat
         self._leave_by = leave_by
         self._birth = birth or BirthMark(partial(place_of, settings))
         self._born = ""  # the birth mark of the store in which the worker id is registered
+        self._report = report
+        self._orders: Orders | None = None  # what the worker takes along when it must register under a new id
         self._ending = threading.Event()
         self._poked = False
         self._away = False
@@ -144,10 +149,11 @@ class HeartbeatThread(threading.Thread):
         self._born = self._birth.mark
         self._repeat_until_answered(partial(self._register, self._liveness.worker_id), self._patience)
         self._sign()
+        self._liveness.glanced = time.monotonic()
         self.start()
 
     def poke(self) -> None:
-        """Send a heartbeat at the next check, because a claim was answered that the worker is gone."""
+        """Send a heartbeat at the next check, because a claim was refused: the store no longer knows the worker."""
         self._poked = True
 
     def end(self) -> None:
@@ -159,7 +165,7 @@ class HeartbeatThread(threading.Thread):
             now = time.monotonic()
             if now - seen > GRACE_S / 2:  # this thread was paused, and perhaps the tasks too
                 patient_until = now + GRACE_S
-            seen = now
+            seen = self._liveness.glanced = now
             try:
                 if now >= due or self._poked:
                     self._poked = False
@@ -175,10 +181,10 @@ class HeartbeatThread(threading.Thread):
         self._store.close()
 
     def _wait(self, seconds: float) -> bool:
-        """Wait for the next check. Return whether the thread is to end.
+        """Wait for the next check. Return whether the thread must end.
 
         If the wait took much longer and the process hardly computed, the process itself was paused: SIGSTOP, a frozen
-        container, a suspended host, a machine with too much to do. A loop that stood still with it was not blocked.
+        container, a suspended host, an overloaded machine. A loop that was paused with it was not blocked.
         """
         began, used = time.monotonic(), time.process_time()
         ends = self._ending.wait(max(0.0, seconds))
@@ -189,9 +195,9 @@ class HeartbeatThread(threading.Thread):
 
     def _register(self, worker_id: str) -> None:
         sent = time.monotonic()
-        if not self._store.run(self._ledger.register(worker_id, self._lease_ms, self._about)):
+        if not self._store.run(self._ledger.register(worker_id, self._lease_ms, self._about, orders=self._orders)):
             raise RelierError(
-                f"the ledger refused the worker id {worker_id}: it counts as lost; start the worker again"
+                f"the ledger refused the worker id {worker_id}: it was declared lost; start the worker again"
             )
         self._liveness.worker_id = worker_id  # first: no attempt of the old worker id may see the new trust
         self._liveness.trusted_until = sent + self._lease * 0.8
@@ -220,7 +226,8 @@ class HeartbeatThread(threading.Thread):
         """Send a heartbeat. Return whether the store answered."""
         liveness = self._liveness
         try:
-            beat = self._store.run(self._ledger.beat(liveness.worker_id, self._lease_ms, str(liveness.polled_ms or "")))
+            polled = str(liveness.polled_ms or "")
+            beat = self._store.run(self._ledger.beat(liveness.worker_id, self._lease_ms, polled, self._report()))
             if not beat.alive:
                 self._start_over()
                 return True
@@ -231,11 +238,12 @@ class HeartbeatThread(threading.Thread):
             self._sign()
             return False
         liveness.trusted_until = sent + self._lease * 0.8
+        self._orders = beat.orders or self._orders
         if self._away:
             log.info("store reachable again, claiming resumed")
         self._away = False
         self._sign()
-        self._tell(BeatAnswered(liveness.worker_id, beat))
+        self._on_event(BeatAnswered(liveness.worker_id, beat))
         return True
 
     def _sign(self) -> None:
@@ -255,7 +263,7 @@ class HeartbeatThread(threading.Thread):
         emptied, self._born = self._born not in {"", born}, born
         why = "is not known to the emptied store" if emptied else "was declared lost"
         log.warning("worker %s %s; it continues as %s, and its running tasks are cancelled", lost, why, reborn)
-        self._tell(WorkerLost(lost, reborn, emptied))
+        self._on_event(WorkerLost(lost, reborn, emptied))
 
     def _watch_loop(self, now: float) -> None:
         blocked = now - max(self._liveness.turned, self._resumed_at)
@@ -289,7 +297,7 @@ class HeartbeatThread(threading.Thread):
         """Bury the attempt's task. Return whether the store answered."""
         timeout = attempt.task.options.hard_timeout
         error = HardTimeoutError(
-            f"the task ran into its hard timeout of {timeout:g} s, was told to stop, and still ran {GRACE_S:g} s later"
+            f"the task ran into its hard timeout of {timeout:g} s, was asked to stop, and still ran {GRACE_S:g} s later"
         )
         try:
             bury = self._ledger.bury(attempt.lease, "TimeoutError", write_failure(failure_of(error)))
@@ -301,7 +309,7 @@ class HeartbeatThread(threading.Thread):
         if event is not None:
             log_event(event)
         self._buried[attempt.key] = now
-        self._tell(AttemptOverdue(attempt, event))
+        self._on_event(AttemptOverdue(attempt, event))
         return True
 
     def _leave_if_late(self, now: float) -> None:
@@ -324,7 +332,8 @@ class HeartbeatThread(threading.Thread):
 
 
 def is_idle(frame: FrameType | None) -> bool:
-    """Return whether an event loop's thread runs nothing but the loop: asyncio's waits in a selector, uvloop's in C."""
+    """Return whether an event loop's thread runs nothing but the loop: asyncio waits in a selector, uvloop in C
+    code."""
     code = None if frame is None else frame.f_code
     return code is run_until_done.__code__ or (code is not None and code.co_filename == selectors.__file__)
 

@@ -4,8 +4,9 @@
     relier.use_hooks(on_dead=alert)         of all tasks
 
 Hooks run in the worker's process, even if the task runs in another: a `def` in a thread, an `async def` on the worker's
-event loop. They are best effort: an error in a hook is logged and changes nothing, and a process that dies calls no
-more of them. What must happen belongs in the task itself.
+event loop. The hooks of one task are called one after the other, in the order of its events. They are best effort: an
+error in a hook is logged and changes nothing, and a process that dies calls no more of them. Work that must not be
+lost belongs in the task itself.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from relier import background
@@ -67,7 +69,7 @@ def use_hooks(
             _for_all[kind].append(hook)
 
 
-def is_heard_by_all(kind: str) -> bool:
+def has_global_hook(kind: str) -> bool:
     """Return whether a hook for all tasks wants this kind of event."""
     return bool(_for_all[kind])
 
@@ -90,6 +92,7 @@ class HookRunner:
         self._threads = Threads()
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._dropping = False
+        self._latest: dict[str, asyncio.Task[None]] = {}  # by task id
         self.running: set[asyncio.Task[None]] = set()
 
     def start(self, hook: EventHook, event: TaskEvent) -> None:
@@ -100,12 +103,22 @@ class HookRunner:
             self._dropping = True
             return
         self._dropping = False
-        running = background.start(asyncio.get_running_loop(), self._run(hook, event))
+        before = self._latest.get(event.task_id)
+        running = background.start(asyncio.get_running_loop(), self._run(hook, event, before))
+        self._latest[event.task_id] = running
         self.running.add(running)
-        running.add_done_callback(self.running.discard)
+        running.add_done_callback(partial(self._ended, event.task_id))
 
-    async def _run(self, hook: EventHook, event: TaskEvent) -> None:
+    def _ended(self, task_id: str, running: asyncio.Task[None]) -> None:
+        self.running.discard(running)
+        if self._latest.get(task_id) is running:
+            del self._latest[task_id]
+
+    async def _run(self, hook: EventHook, event: TaskEvent, before: asyncio.Task[None] | None) -> None:
+        """Call a hook, once the previous hook of the same task has ended."""
         enter_hook(**{name: getattr(event, name) for name in TASK_FIELDS})
+        if before is not None:
+            await asyncio.wait({before})
         async with self._turns:
             try:
                 if inspect.iscoroutinefunction(hook):

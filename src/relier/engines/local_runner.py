@@ -66,7 +66,7 @@ class LocalRunner:
 
     def _begin(self, attempt: Attempt) -> None:
         arm_timeouts(attempt, self._loop, self._pass_soft_timeout)
-        if self._events.hears_started or attempt.task.options.on_start is not None:
+        if self._events.wants_started or attempt.task.options.on_start is not None:
             self._events.started(attempt)
 
     async def _run_isolated(self, attempt: Attempt) -> Outcome:

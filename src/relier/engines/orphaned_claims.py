@@ -32,6 +32,7 @@ class OrphanedClaims:
         self._attempts = attempts
         self._seen: dict[Key, int] = {}
         self._checking: asyncio.Task[None] | None = None
+        self.repaired = 0  # tasks that were handed back
         self.answered = 0  # claims answered so far; counted by the worker
 
     def compare(self, worker_id: str, owned: int) -> None:
@@ -62,5 +63,6 @@ class OrphanedClaims:
         found = [key for key in orphaned if self._seen.get(key, answered) < answered]
         self._seen = {key: self._seen.get(key, answered) for key in orphaned if key not in found}
         if found:
-            log.warning("%d tasks were claimed here but never arrived; they are handed back", len(found))
+            log.warning("%d tasks were claimed, but the store's answer was lost; they are handed back", len(found))
+            self.repaired += len(found)
             self._settler.release([Lease(task_id, fence, worker_id) for task_id, fence in found])

@@ -18,7 +18,9 @@ from typing import Any, NoReturn
 
 from relier import background, registry
 from relier.engines.heartbeat import Liveness
-from relier.engines.supervisor import REPORT_FD, child_report
+from relier.engines.monitoring.watched_worker import WorkerWatch
+from relier.engines.startup import check_schedules
+from relier.engines.supervisor import MONITOR_FD, REPORT_FD, child_report
 from relier.engines.worker import EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE, Worker, WorkerOptions
 from relier.errors import StoreError, StoreSetupError, WorkerInitializationError
 from relier.logs.setup import start_logging
@@ -51,25 +53,28 @@ def run_worker(settings: Settings, options: WorkerOptions) -> NoReturn:
             f"no tasks found in {', '.join(options.modules) or 'any module, because none was given'}; decorate "
             f"functions with @rl_task, and give the module that defines them"
         )
-    pipe = os.environ.pop(REPORT_FD, None)
-    options = replace(options, origin=options.origin.without(REPORT_FD))
+    check_schedules()
+    pipe, monitor = os.environ.pop(REPORT_FD, None), os.environ.pop(MONITOR_FD, None)
+    options = replace(options, origin=options.origin.without(REPORT_FD).without(MONITOR_FD))
     signals = StopSignals(settings.graceful_shutdown_timeout)
     give_up: Callable[[], None] = partial(start_over, options.origin)
     if pipe is not None:
-        options = replace(options, on_beat=lambda liveness: report_to_parent(int(pipe), liveness))
+        on_beat = lambda liveness: report_to_parent(int(pipe), liveness)  # noqa: E731 - a partial would be longer
+        options = replace(options, on_beat=on_beat, supervisor=os.getppid())
         give_up = lambda: os._exit(EXIT_RECYCLE)  # noqa: E731 - the parent starts another process
         if sys.platform == "linux":  # a parent that was killed cannot tell its children to drain
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     leaves = lambda: leave(EXIT_FORCED) if signals.received else give_up()  # noqa: E731 - a signal may have come by then
     options = replace(options, give_up=leaves, leave_by=lambda: signals.leave_by)
-    code = asyncio_run(work(settings, options, signals, None if pipe is None else int(pipe)))
+    pipes = (None if pipe is None else int(pipe), None if monitor is None else int(monitor))
+    code = asyncio_run(work(settings, options, signals, *pipes))
     if code == EXIT_RECYCLE:
         give_up()
     leave(code)
 
 
 class StopSignals:
-    """Record that a signal told the worker to stop, and by when the worker must have ended (`leave_by`, monotonic).
+    """Record that a signal asked the worker to stop, and by when the worker must have ended (`leave_by`, monotonic).
 
     The loop handles the same signals, but not while a task blocks it. This handler runs in the main thread, between two
     bytecode instructions of the code that runs there. Not covered: one long call in C, during which no Python code runs
@@ -101,17 +106,25 @@ class StopSignals:
             if found is self:
                 continue
             if self._listens:
-                log.warning("a task replaced the handler of %s; the worker installed its own again", number.name)
+                log.warning("a task replaced the handler of %s; the worker has reinstalled its own", number.name)
             loop.add_signal_handler(number, order)
             signal.signal(number, self)  # the loop still gets the signal: it reads signals from a socket
         self._listens = True
         loop.call_later(LISTEN_S, self.listen, loop, orders)
 
 
-async def work(settings: Settings, options: WorkerOptions, signals: StopSignals, pipe: int | None = None) -> int:
+async def work(
+    settings: Settings,
+    options: WorkerOptions,
+    signals: StopSignals,
+    pipe: int | None = None,
+    monitor: int | None = None,
+) -> int:
+    """Run a worker. `pipe` and `monitor` are file descriptors of its supervisor: for reports, and for questions."""
     client = Client(settings)
     use_client(client)
-    worker = Worker(client, options)
+    watch = WorkerWatch(client, monitor)
+    worker = Worker(client, watch.observed(options))
     loop = asyncio.get_running_loop()
 
     def interrupted() -> None:
@@ -123,9 +136,10 @@ async def work(settings: Settings, options: WorkerOptions, signals: StopSignals,
     orders = {signal.SIGTERM: worker.drain, signal.SIGINT: interrupted}
     signals.listen(loop, {number: orders[number] for number in stop_signals()})
     if pipe is not None:
-        loop.add_reader(pipe, SweptLines(pipe, loop, worker.on_swept))
+        loop.add_reader(pipe, RevivedTaskReader(pipe, loop, worker.on_swept))
     try:
-        code = await worker.run()
+        with watch.serve(worker, options.concurrency):
+            code = await worker.run()
     except StoreSetupError:
         raise
     except StoreError as error:
@@ -166,8 +180,8 @@ def report_to_parent(pipe: int, liveness: Liveness) -> None:
         return
 
 
-class SweptLines:
-    """Read the tasks that the supervisor revived for a dead sibling of this process, and report them here."""
+class RevivedTaskReader:
+    """Read from the supervisor's pipe which tasks of dead sibling processes it revived, and pass them to `on_swept`."""
 
     def __init__(
         self,
@@ -195,12 +209,15 @@ class SweptLines:
 
 
 def start_over(origin: Origin) -> None:
-    """Replace this process with a fresh run of the same command. Code that does not end goes away with the old one."""
+    """Replace this process with a fresh run of the same command. Code that does not end is gone with the old
+    process."""
     if origin.folder is not None:
         try:
             os.chdir(origin.folder)
         except OSError as error:
-            log.warning("the worker cannot start again in its original folder and starts in the current one: %s", error)
+            log.warning(
+                "the worker cannot restart in its original folder, so it restarts in the current one: %s", error
+            )
     flush()
     os.execve(origin.command[0], [*origin.command], origin.environment)  # noqa: S606
 

@@ -28,12 +28,14 @@ log = logging.getLogger("relier.worker")
 
 COMMIT_AT_ONCE = 100
 COMMIT_BYTES = 1024 * 1024
+COUNTED = {"commit": "done", "retry": "retried", "release": "released", "bury": "dead", "forfeit": "revived"}
 
 
 class Settler:
     """Send the moves that settle one worker's attempts.
 
-    `unsettled` holds the leases of attempts whose outcome the store has not confirmed yet.
+    `unsettled` holds the leases of attempts whose outcome the store has not confirmed yet. `counts`: how the attempts
+    of this worker process have ended so far.
     """
 
     def __init__(self, store: AsyncStore, ledger: Ledger, redact: str = "", events: TaskEvents | None = None) -> None:
@@ -46,6 +48,8 @@ class Settler:
         self._done: dict[tuple[str, Durability], list[tuple[Lease, bytes | None, tuple[Submission, ...]]]] = {}
         self._moves: set[asyncio.Task[None]] = set()
         self.unsettled: dict[tuple[str, str], Lease] = {}
+        self.counts = dict.fromkeys(COUNTED.values(), 0)  # moves that the store confirmed
+        self.refused = 0  # outcomes of attempts that had lost their lease
         self._record_was_missing = False  # for the last settled task
 
     def settle(self, claimed: Claimed, outcome: Outcome, attempt: Attempt | None = None, now_ms: int = 0) -> None:
@@ -54,8 +58,9 @@ class Settler:
         options = None if attempt is None else attempt.task.options
         if isinstance(outcome, Done):
             self.unsettled[lease.task_id, lease.fence] = lease
-            if self._events.hears_succeeded or (options is not None and options.on_success is not None):
-                self._drafts[lease.task_id, lease.fence] = Draft(lease, claimed, run_time(attempt))
+            hooked = options is not None and options.on_success is not None
+            if hooked or self._events.wants_succeeded:
+                self._drafts[lease.task_id, lease.fence] = Draft(lease, claimed, run_time(attempt), None, hooked)
             if not self._done:
                 self._loop.call_soon(self._commit_all)
             level = claimed.record.spec.durability
@@ -131,6 +136,7 @@ class Settler:
                 self.unsettled.pop((lease.task_id, lease.fence), None)
         for lease, settled in zip(leases, answer if isinstance(answer, list) else [answer], strict=True):
             self._check(lease, settled)
+            self.counts[COUNTED[call.script]] += settled.ok
         for draft, settled in zip(drafts, answer if isinstance(answer, list) else [answer], strict=False):
             if draft is not None and settled.ok:
                 self._events.confirmed(draft, settled)
@@ -150,6 +156,7 @@ class Settler:
             return
         self._record_was_missing = False
         if not settled.ok:
+            self.refused += 1
             log.warning(
                 "zombie commit rejected: task %s, fence %s of worker %s; it is %s under fence %s now",
                 lease.task_id,

@@ -1,6 +1,6 @@
 """Budget the time a worker has to shut down. Everything after the grace period shares one budget.
 
-told to stop           the worker stops claiming; running tasks may finish
+asked to stop          the worker stops claiming; running tasks may finish
 grace period over      tasks that still run are warned, stopped and handed back
 LEAVE_S later          the process has ended, whatever the store does
 

@@ -4,7 +4,8 @@ At every heartbeat each child writes its worker id to a socket, whether the stor
     - revives a dead child's tasks as soon as the child is gone, with its exit code as the cause, and starts another;
       a child that works reports them, because only children know the application's hooks;
     - sends heartbeats for a child that cannot, because a long computation holds its GIL. It does so only while the
-      child uses CPU and is not stopped, and only until the task's hard timeout or for a minute. Then it kills it.
+      child uses CPU and is not stopped, and only until the task's hard timeout or for a minute. Then it kills the
+      child.
 The parent imports none of the application's modules and stays small.
 """
 
@@ -22,9 +23,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from relier.engines.monitoring.supervisor_monitor import SupervisorMonitor
 from relier.errors import RelierError
 from relier.failure import how_it_ended
-from relier.ledger.ledger import Ledger, load_scripts
+from relier.ledger.ledger import Ledger, scripts_of
 from relier.settings import Settings
 from relier.stop_signals import stop_signals
 from relier.store import SyncStore
@@ -33,12 +35,15 @@ from relier.store.connect.heartbeat import heartbeat_settings, retry_pause
 log = logging.getLogger("relier.supervisor")
 
 REPORT_FD = "RELIER_SUPERVISOR_FD"
+MONITOR_FD = "RELIER_SUPERVISOR_MONITOR_FD"  # the socket on which the parent asks a child for its health and metrics
+OF_PARENT = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")  # the parent reports to systemd
 STALL_S = 60.0  # how long the parent sends heartbeats for a silent child
 GRACE_S = 10.0  # how long a silent child may continue after a task's hard timeout
 LATE_S = 12.0  # after the grace period: longer than a child needs to shut down, even in an outage (engines/shutdown.py)
 AWAY_S = 2.0  # if the parent's checks are further apart than this, the parent itself was paused
 QUICK_S, QUICK_JOINED_S = 10.0, 1.0  # a child that failed sooner failed to start; the second: if it had registered
 EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE = 0, 3, 4
+KINDS = {EXIT_CLEAN: "clean", EXIT_FORCED: "forced", EXIT_RECYCLE: "recycle"}  # in the metrics
 CANNOT_START = (1, 2)
 MOST_SWEPT = 1000  # revived tasks that wait for a child to report them
 
@@ -49,13 +54,13 @@ def child_report(worker_id: str, hard_deadline: float | None) -> bytes:
 
 
 def swept_line(task_id: str, state: str) -> bytes:
-    """Return the line by which the parent passes on a task that it revived, or that died: its id and new state."""
+    """Return the line that informs a child about a task that was revived or is dead: its id and new state."""
     return f"{task_id} {state}\n".encode()
 
 
 @dataclass(slots=True)
 class Child:
-    """Hold what the parent knows of one worker process."""
+    """Hold what the parent knows about one worker process."""
 
     process: subprocess.Popen[bytes]
     pipe: int
@@ -68,6 +73,7 @@ class Child:
     stopping_since: float = 0.0  # when it was told to stop (monotonic); 0: not yet
     killed: str = ""  # why the parent killed it
     rest: bytes = b""
+    number: int = 0  # its place among the children, in the metrics
 
     def take(self, data: bytes, now: float) -> None:
         *lines, self.rest = (self.rest + data).split(b"\n")
@@ -95,7 +101,7 @@ class Supervisor:
         self._count = processes
         self._changed = changed  # `rl dev`: returns whether the code changed since the last check
         # One thread does everything, so calls to the store must not block for long.
-        self._store = SyncStore(heartbeat_settings(settings, settings.heartbeat_ttl), load_scripts())
+        self._store = SyncStore(heartbeat_settings(settings, settings.heartbeat_ttl), scripts_of(settings))
         self._ledger = Ledger(settings)
         self._selector = selectors.DefaultSelector()
         self._children: list[Child] = []
@@ -109,6 +115,7 @@ class Supervisor:
         self._worked = False  # whether any child has registered so far
         self._checked_at = time.monotonic()
         self._code = EXIT_CLEAN
+        self._monitor = SupervisorMonitor(settings, lambda: bool(self._stops))
 
     def run(self) -> int:
         """Run until told to stop and every child has ended. Return the children's worst exit code."""
@@ -121,7 +128,8 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda *_: None)  # wakes the selector
         self._selector.register(waker, selectors.EVENT_READ)
         self._starts = [0.0] * self._count
-        with contextlib.closing(self._store):
+        self._monitor.start()
+        with contextlib.closing(self._store), contextlib.closing(self._monitor):
             self._check_children()
             while self._children or not self._stops:
                 self._wait(waker)
@@ -166,7 +174,7 @@ class Supervisor:
         self._pass_on_swept()
         if self._stops:
             self._starts = []
-        now = time.monotonic()
+        now = self._monitor.ran_at = time.monotonic()
         self._extend_after_pause(now - self._checked_at)
         self._checked_at = now
         for _ in [at for at in self._starts if at <= now]:
@@ -176,7 +184,7 @@ class Supervisor:
             self._signal_children()
         self._beat_for([child for child in self._children if self._needs_heartbeat(child, now)])
         if self._changed is not None and self._changed() and not self._stops:
-            log.info("code changed: the worker starts again")
+            log.info("code changed: restarting the worker")
             self._failures, self._starts = 0, [now] * len(self._starts)  # the change may have fixed the failure
             for child in self._children:
                 child.stopping_since = now
@@ -191,24 +199,34 @@ class Supervisor:
 
     def _start(self, now: float) -> None:
         ours, theirs = (end.detach() for end in socket.socketpair())
-        for end in (ours, theirs):  # a task's own children may keep the far end open for ever
+        for end in (ours, theirs):  # a task's own children may keep the far end open forever
             os.set_blocking(end, False)
+        number, door = self._monitor.open_door()
+        passed = {REPORT_FD: theirs} | ({} if door is None else {MONITOR_FD: door.fileno()})
         try:
             process = subprocess.Popen(  # noqa: S603 - our own command line
                 self._command,
-                env=os.environ | {REPORT_FD: str(theirs)},
-                pass_fds=[theirs],
+                env=self._environment() | {name: str(end) for name, end in passed.items()},
+                pass_fds=[*passed.values()],
                 process_group=0,  # Ctrl-C in a terminal reaches only the parent, which decides
             )
         finally:
             os.close(theirs)
-        child = Child(process, ours, now, last_report=now)
+            if door is not None:
+                door.close()
+        child = Child(process, ours, now, last_report=now, number=number)
         self._children.append(child)
         self._selector.register(ours, selectors.EVENT_READ, child)
         log.info("worker process pid=%d started", process.pid)
 
+    def _environment(self) -> dict[str, str]:
+        """Return the environment of a child."""
+        return {name: value for name, value in os.environ.items() if name not in OF_PARENT}
+
     def _ended(self, child: Child) -> None:
         code = child.process.returncode
+        took = time.monotonic() - child.stopping_since if child.stopping_since else None
+        self._monitor.child_ended(child.number, KINDS.get(code, "died"), took)
         while child.pipe >= 0 and self._read_pipe(child):  # read its last lines
             pass
         self._close(child)
@@ -219,10 +237,10 @@ class Supervisor:
         self._orphaned += [(worker_id, cause) for worker_id in child.worker_ids]
         came_to_work = bool(child.worker_ids or child.stopping_since or self._stops)
         if code in (EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE) and came_to_work:
-            log.info("worker process %d left (%d)", child.process.pid, code)
+            log.info("worker process %d exited with status %d", child.process.pid, code)
         else:
             returned = "; its tasks are returned" if child.worker_ids else ""
-            log.error("worker process %d is gone: %s%s", child.process.pid, cause, returned)
+            log.error("worker process %d died: %s%s", child.process.pid, cause, returned)
         if self._stops:
             forced = child.worker_ids and code not in (EXIT_CLEAN, EXIT_RECYCLE)
             self._code = max(self._code, EXIT_FORCED if forced else EXIT_CLEAN)
@@ -233,7 +251,7 @@ class Supervisor:
             self._stops, self._code = 1, code
             return
         if code in CANNOT_START and self._changed is not None and not child.worker_ids and not child.stopping_since:
-            log.error("the worker cannot start with this code; correct it: saving the file starts the worker again")
+            log.error("the worker cannot start with this code; correct it; saving the file restarts the worker")
             self._starts.append(math.inf)
             return
         now = time.monotonic()
@@ -243,7 +261,7 @@ class Supervisor:
         self._starts.append(now + (min(30.0, 0.25 * 2 ** min(self._failures, 10)) if self._failures else 0.0))
 
     def _return_orphans(self) -> None:
-        """Revive the tasks of dead workers. The first failure ends the round, and goes to the end of the list."""
+        """Revive the tasks of dead workers. The first failure ends the round; its worker is tried last next time."""
         while self._orphaned:
             orphan = self._orphaned.pop(0)
             if not self._revive(*orphan):
@@ -321,7 +339,7 @@ class Supervisor:
         child.process.kill()
 
     def _on_signal(self, number: int, _frame: object) -> None:
-        """Only count the signal, because a child may be half started right now. `_check_children` passes it on."""
+        """Only count the signal, because a child may be in the middle of starting. `_check_children` passes it on."""
         self._stops += 1
         if number == signal.SIGINT:
             self._interrupts += 1
@@ -330,7 +348,7 @@ class Supervisor:
         for child in self._children:
             if not child.stopping_since:
                 child.stopping_since = time.monotonic()
-                log.info("worker process %d is told to stop", child.process.pid)
+                log.info("stopping worker process %d", child.process.pid)
                 self._signal(signal.SIGTERM, child)
             elif self._interrupts > 1:  # repeat: if it overtakes the SIGTERM, the child only drains
                 self._signal(signal.SIGINT, child)

@@ -18,10 +18,10 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Protocol
 
 from relier import background, registry
-from relier.engines.hooks import HookRunner, hooks_for, is_heard_by_all
+from relier.engines.hooks import HookRunner, has_global_hook, hooks_for
 from relier.errors import RelierError
 from relier.failure import read_failure
 from relier.ledger.ledger import Ledger
@@ -48,12 +48,13 @@ MOST_SWEPT = 1000  # swept tasks whose records wait to be read; more are only co
 
 @dataclass(frozen=True, slots=True)
 class TaskEvent:
-    """Something that happened to a task.
+    """An event in the life of a task.
 
     attempt, worker_id   the attempt that the event is about, and the worker that ran it
     run_s                how long the attempt ran (s), if it started and that is known
     reason, error        why the task was retried, revived or is dead: one word, and a redacted message
     delay_s              after how many seconds a retried task runs again
+    waited_s             how long the task waited in its queue (s), if it starts for the first time and had no delay
     """
 
     kind: Kind
@@ -66,27 +67,37 @@ class TaskEvent:
     reason: str = ""
     error: str = ""
     delay_s: float | None = None
+    waited_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """What an event will report once the ledger has confirmed the move.
 
-    `plan` is None for a result. `claimed` is None if only the record knows what to report.
+    `plan` is None for a result. `claimed` is None if only the record knows what to report. `hooked`: the task has its
+    own hook for the event.
     """
 
     lease: Lease
     claimed: Claimed | None
     run_s: float | None = None
     plan: Plan | None = None
+    hooked: bool = True
+
+
+class TaskCounter(Protocol):
+    """Counts events, for metrics. It gets plain values: most events are counted only, and building them costs more."""
+
+    def __call__(
+        self, kind: str, task: str, queue: str, run_s: float | None, waited_s: float | None, reason: str
+    ) -> None: ...
 
 
 class TaskEvents:
     """Emit the events of one worker.
 
-    `hears_started`, `hears_succeeded`: whether the log, or a hook for all tasks, wants the two events that every task
-    causes. They are read once per task, so `refresh` updates them and no call is needed where nobody listens.
-    `audience` says who hears of a task, by its name: Celery logs the tasks that Relier adopted itself.
+    `wants_started`, `wants_succeeded`: whether the log, or a hook for all tasks, wants the two events that every task
+    causes. They are plain values because they are read once per task; `refresh` updates them. `audience` decides by
+    the name of a task where its events go: Celery itself logs adopted tasks. `observe` counts every event.
     """
 
     def __init__(
@@ -95,23 +106,37 @@ class TaskEvents:
         ledger: Ledger,
         redact: str = "",
         audience: Callable[[str], Audience] = lambda _: "all",
+        observe: TaskCounter | None = None,
     ) -> None:
         self._store = store
         self._ledger = ledger
         self._audience = audience
+        self._observe = observe
         self._hooks = HookRunner(redact)
         self._readers: set[asyncio.Task[None]] = set()
         self._unread = 0
         self.refresh()
 
     def refresh(self) -> None:
-        """Look again who listens: levels and hooks may change while the worker runs."""
-        logs = log.isEnabledFor(logging.INFO)
-        self.hears_started = logs or is_heard_by_all("started")
-        self.hears_succeeded = logs or is_heard_by_all("succeeded")
+        """Check again which events are wanted: log levels and hooks may change while the worker runs."""
+        logs, counts = log.isEnabledFor(logging.INFO), self._observe is not None
+        self._emits_started = logs or has_global_hook("started")
+        self._emits_succeeded = logs or has_global_hook("succeeded")
+        self.wants_started = counts or self._emits_started
+        self.wants_succeeded = counts or self._emits_succeeded
 
     def started(self, attempt: Attempt) -> None:
-        self.emit(_event("started", attempt.claimed))
+        claimed, waited_s = attempt.claimed, waiting_time(attempt.claimed)
+        if self._emits_started or attempt.task.options.on_start is not None:
+            self.emit(_event("started", claimed, waited_s=waited_s))
+        else:
+            self._count("started", claimed, None, waited_s)
+
+    def _count(self, kind: str, claimed: Claimed, run_s: float | None, waited_s: float | None) -> None:
+        """Count an event that neither the log nor a hook wants."""
+        record = claimed.record
+        if self._observe is not None and self._audience(record.name) != "nobody":
+            self._observe(kind, record.name, record.queue, run_s, waited_s, "")
 
     def confirmed(self, draft: Draft, settled: Settled) -> None:
         """Emit the event of a move that the ledger has confirmed."""
@@ -120,6 +145,8 @@ class TaskEvents:
             return
         if draft.claimed is None or (plan is not None and plan.again == "revived"):
             self.swept([(draft.lease.task_id, settled.state)])
+        elif plan is None and not self._emits_succeeded and not draft.hooked:
+            self._count(kind, draft.claimed, draft.run_s, None)
         elif plan is None or kind == "cancelled":
             self.emit(_event(kind, draft.claimed, draft.run_s))
         else:
@@ -155,9 +182,12 @@ class TaskEvents:
         if audience == "all" or (audience == "hooks" and event.kind == "revived"):  # Celery does not log revivals
             log_event(event, traceback)
         if audience != "nobody":
-            self.call_hooks(event)
+            self.notify(event)
 
-    def call_hooks(self, event: TaskEvent) -> None:
+    def notify(self, event: TaskEvent) -> None:
+        """Pass an event to the metrics and to hooks."""
+        if self._observe is not None:
+            self._observe(event.kind, event.task_name, event.queue, event.run_s, event.waited_s, event.reason)
         for hook in hooks_for(event.kind, registry.find(event.task_name)):
             self._hooks.start(hook, event)
 
@@ -203,6 +233,16 @@ def run_time(attempt: Attempt | None) -> float | None:
     return None if attempt is None or attempt.began is None else time.monotonic() - attempt.began
 
 
+def waiting_time(claimed: Claimed) -> float | None:
+    """Return how long a task waited in its queue (s); None if it has run before, or was scheduled for later.
+
+    The record has the time of the push. The second version of a record is a claim right after its push.
+    """
+    record = claimed.record
+    direct = record.attempt == 1 and record.version == 2
+    return max(0.0, record.moved_ms / 1000 - record.spec.at_us / 1e6) if direct else None
+
+
 def _line_of(event: TaskEvent) -> str:
     return (
         f"task {event.kind}: name={event.task_name} id={event.task_id} attempt={event.attempt} queue={event.queue}"
@@ -219,18 +259,19 @@ def _event(
     reason: str = "",
     error: str = "",
     delay_s: float | None = None,
+    waited_s: float | None = None,
 ) -> TaskEvent:
     record, worker_id = claimed.record, claimed.lease.worker_id
     return TaskEvent(
-        kind, record.id, record.name, record.queue, record.attempt, worker_id, run_s, reason, error, delay_s
+        kind, record.id, record.name, record.queue, record.attempt, worker_id, run_s, reason, error, delay_s, waited_s
     )
 
 
 def _kind_of(draft: Draft, settled: Settled) -> str:
     """Return the kind of event for a confirmed move, or "" if there is none: the task was put back or handed back.
 
-    The state decides, because a task that should be retried may end as cancelled or dead. A repeated move reports the
-    state of now, which may be that of a later attempt. Then what was planned counts.
+    The state decides, because a task that should be retried may end as cancelled or dead. The answer to a repeated move
+    has the current state, which may be that of a later attempt. In that case, the plan decides.
     """
     plan = draft.plan
     if plan is None:

@@ -15,13 +15,11 @@ import json
 import logging
 import math
 import os
-import platform
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from relier import background
 from relier.engines.attempts import Attempts
@@ -39,9 +37,12 @@ from relier.engines.orphaned_claims import OrphanedClaims
 from relier.engines.runner import Runner
 from relier.engines.settler import Settler
 from relier.engines.shutdown import ShutdownBudget
-from relier.engines.startup import until_reachable, warn_at_start
-from relier.engines.task_events import Audience, TaskEvents
-from relier.errors import ConfigurationError, RelierError, WorkerInitializationError
+from relier.engines.startup import at_start, check_memory, until_reachable
+from relier.engines.task_events import Audience, TaskCounter, TaskEvents
+from relier.errors import RelierError
+from relier.ledger.nodes import Role
+from relier.nodes.orders import OrderFollower
+from relier.nodes.process import process_about, resident_mb
 from relier.redact import check_hook
 from relier.rescue.phoenix import Phoenix
 from relier.run.attempt import Attempt
@@ -53,7 +54,6 @@ from relier.run.isolated.origin import Origin
 from relier.run.outcome import Gone, HandBack
 from relier.states import State
 from relier.submit.client import Client, place_of
-from relier.version import __version__
 
 log = logging.getLogger("relier.worker")
 
@@ -70,12 +70,15 @@ EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE = 0, 3, 4
 class WorkerOptions:
     """Hold the options of one worker. The first group comes from the command line, the second from the engine.
 
-    modules         what isolated processes import
+    modules         the modules that isolated processes import
     queues_now      the queues to claim from, if that changes while the worker runs
-    told_to_stop    whether the process was told to stop in a way that does not call `drain`
-    recycles        whether somebody starts the worker again when it ends to be recycled
+    stop_requested  whether the process was asked to stop in a way that does not call `drain`
+    recycles        whether something restarts the worker when it ends to be recycled
     leave_by        the shutdown deadline that a signal set (monotonic)
-    audience        who hears of the events of a task, by its name
+    audience        decides by the name of a task where its events go
+    observe         counts the events of tasks, for metrics
+    supervisor      process id of a parent that starts the worker again whenever it ends; 0: there is none
+    on_stop_order   stops the process when an operator orders it to stop, if draining the worker is not enough
     """
 
     queues: tuple[str, ...] = ("default",)
@@ -90,13 +93,16 @@ class WorkerOptions:
     engine: str = "native"
     queues_now: Callable[[], Sequence[str]] | None = field(default=None, compare=False)
     recycles: bool = True
-    told_to_stop: Callable[[], bool] = field(default=lambda: False, compare=False)
+    stop_requested: Callable[[], bool] = field(default=lambda: False, compare=False)
     on_ready: Callable[[], None] = field(default=lambda: None, compare=False)
     on_buried: Callable[[Sequence[str]], None] = field(default=lambda _: None, compare=False)
     audience: Callable[[str], Audience] = field(default=lambda _: "all", compare=False)
+    observe: TaskCounter | None = field(default=None, compare=False)
     on_beat: Callable[[Liveness], None] | None = field(default=None, compare=False)
     give_up: Callable[[], None] = field(default=lambda: os._exit(EXIT_RECYCLE), compare=False)
     leave_by: Callable[[], float] = field(default=lambda: math.inf, compare=False)
+    supervisor: int = 0
+    on_stop_order: Callable[[], None] = field(default=lambda: None, compare=False)
 
 
 class Worker:
@@ -109,12 +115,14 @@ class Worker:
         self._runner = runner or LocalRunner(
             client.settings, options.concurrency, options.modules, options.isolated, options.origin
         )
-        self._running: dict[tuple[str, str], Attempt] = {}
-        self._liveness = Liveness(attempts=self._running)
+        self.running: dict[tuple[str, str], Attempt] = {}
+        self._liveness = Liveness(attempts=self.running)
         self._stop = asyncio.Event()
         self._changed = asyncio.Event()  # ends a pause of the claims
         self._leave_now = asyncio.Event()
         self._recycling = False
+        self.ready = False  # whether it has started to claim
+        self._follower = OrderFollower(self._suspend_claims, self._stop_by_order)
         self.budget = ShutdownBudget(self._settings.graceful_shutdown_timeout)
 
     # --- public control ------------------------------------------------------------------------------------------
@@ -131,6 +139,15 @@ class Worker:
     @property
     def worker_id(self) -> str:
         return self._liveness.worker_id
+
+    @property
+    def liveness(self) -> Liveness:
+        return self._liveness
+
+    @property
+    def suspended(self) -> bool:
+        """Return whether an operator ordered the worker to claim nothing for now."""
+        return self._follower.orders.draining
 
     def drain(self) -> None:
         """Stop claiming, let tasks finish, then shut down for good, even if the worker was about to start again.
@@ -168,13 +185,13 @@ class Worker:
         self._liveness.loop_thread = threading.get_ident()
         install_log_fields()
         check_hook(self._settings)
-        self._check_memory()
+        check_memory(self._options.max_rss_mb)
         folder_for(self._settings)  # an unusable checkpoint folder fails here, not when a task needs it
         if not await until_reachable(self._client.aopen, self._stop):
             return EXIT_CLEAN
         channel = LedgerChannel(self._client)
         store, ledger, options = self._client.store, self._client.ledger, self._options
-        self.events = TaskEvents(store, ledger, self._settings.redact, options.audience)
+        self.events = TaskEvents(store, ledger, self._settings.redact, options.audience, options.observe)
         await self._runner.start(channel, lambda: self._liveness.trusted_until, self.events)
         self._assemble(channel)
         self._tick()  # before the first heartbeat, whose thread watches the ticks
@@ -182,18 +199,19 @@ class Worker:
             await self._runner.close()
             self.events.close()
             return EXIT_CLEAN
-        phoenix = Phoenix(self._settings, store, ledger, self.on_swept)
+        phoenix = Phoenix(self._settings, store, ledger, self.on_swept, self._client.keyring)
         sweep = background.start(self._loop, phoenix.run()) if self._options.sweep else None
         queues, place = ",".join(self._queues()), place_of(self._settings)
-        concurrency = self._options.concurrency
-        log.info("worker %s started: queues=%s concurrency=%d, %s", self.worker_id, queues, concurrency, place)
-        warnings = background.start(self._loop, warn_at_start(self._client, self._queues()))
+        log.info("worker %s started: queues=%s concurrency=%d, %s", self.worker_id, queues, options.concurrency, place)
+        named = options.modules or (options.engine,)
+        beginning = background.start(self._loop, at_start(self._client, self._queues(), named, self._stop))
+        self.ready = True
         self._options.on_ready()
         try:
             await self._work_until_stopped()
             return await self._leave()
         finally:
-            warnings.cancel()
+            beginning.cancel()
             phoenix.end()
             await self._runner.close()
             if sweep is not None:
@@ -204,8 +222,8 @@ class Worker:
     def _assemble(self, channel: LedgerChannel) -> None:
         """Create the parts that need the event loop and the store."""
         client, options = self._client, self._options
-        self._settler = Settler(client.store, client.ledger, self._settings.redact, self.events)
-        self._orphans = OrphanedClaims(client.store, client.ledger, self._settler, self._running)
+        self.settler = Settler(client.store, client.ledger, self._settings.redact, self.events)
+        self.orphans = OrphanedClaims(client.store, client.ledger, self.settler, self.running)
         self._heartbeats = HeartbeatThread(
             self._settings,
             client.scripts,
@@ -216,20 +234,21 @@ class Worker:
             options.on_beat,
             options.leave_by,
             client.birth,
+            self._report,
         )
-        self._claims = Claims(
+        self.claims = Claims(
             client.store,
             client.ledger,
-            self._settler,
+            self.settler,
             self._liveness,
-            self._orphans,
+            self.orphans,
             self._queues,
             self._heartbeats.poke,
             self._stop,
             self._changed,
         )
         self._attempts = Attempts(
-            self._running, self._claims, channel, self._runner, self._settler, self._liveness, self._on_end
+            self.running, self.claims, channel, self._runner, self.settler, self._liveness, self._on_end
         )
 
     async def _work_until_stopped(self) -> None:
@@ -241,7 +260,7 @@ class Worker:
         stopping = background.start(self._loop, self._stop.wait())
         await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
-        if not self._running:
+        if not self.running:
             self.budget.end_grace()
         await self.budget.spend(work, CONFIRM_S)
 
@@ -256,7 +275,7 @@ class Worker:
             self._options.on_buried(dead)
 
     def _on_end(self) -> None:
-        """Claim for the slot that an attempt left, or recycle the worker if that was the last one it may run."""
+        """Trigger a claim for the freed slot, or recycle the worker if it has run its maximum number of tasks."""
         self._changed.set()
         most, started = self._options.max_tasks, self._attempts.started
         if most is not None and started >= most:
@@ -272,30 +291,42 @@ class Worker:
         match event:
             case BeatAnswered(worker_id, beat):
                 self._runner.on_beat(beat)
+                self._follower.conform(beat.orders)
+                self.events.refresh()  # the log level may have changed
                 for key in beat.asked:
-                    if key in self._running and self._running[key].stop is None:
-                        log.info("task %s is told to stop: its cancellation was requested", key[0])
-                        stop(self._running[key], HandBack())
+                    if key in self.running and self.running[key].stop is None:
+                        log.info("stopping task %s: its cancellation was requested", key[0])
+                        stop(self.running[key], HandBack())
                 if worker_id == self.worker_id:
-                    self._orphans.compare(worker_id, beat.owned)
+                    self.orphans.compare(worker_id, beat.owned)
             case WorkerLost(worker_id, _, emptied):
                 self._changed.set()
-                for attempt in list(self._running.values()):
+                for attempt in list(self.running.values()):
                     if attempt.lease.worker_id == worker_id:
                         attempt.ctx.lose()
                         stop(attempt, Gone(emptied))
             case AttemptOverdue(attempt, dead):
                 attempt.ctx.lose()
                 if dead is not None:
-                    self.events.call_hooks(dead)
+                    self.events.notify(dead)
                 self._attempts.forget(attempt)
                 self.recycle(f"task {attempt.ctx.task_id} did not end")
                 self._runner.abandon(attempt)
 
+    def _suspend_claims(self, suspended: bool) -> None:
+        log.warning("worker %s: claims %s by an operator", self.worker_id, "suspended" if suspended else "resumed")
+        self.claims.suspended = suspended
+        self._changed.set()
+
+    def _stop_by_order(self) -> None:
+        log.warning("worker %s is stopping: an operator ordered it", self.worker_id)
+        self.drain()
+        self._options.on_stop_order()
+
     def _tick(self) -> None:
         self._liveness.turned = time.monotonic()
         self._loop.call_later(TICK_S, self._tick)
-        if not self.draining and self._options.told_to_stop():
+        if not self.draining and self._options.stop_requested():
             self.drain()
         self._runner.on_tick()
         self.events.refresh()
@@ -304,14 +335,6 @@ class Worker:
         if limit is not None and resident_mb() > limit:
             self.recycle(f"its memory grew over {limit:g} MB")
 
-    def _check_memory(self) -> None:
-        limit, now = self._options.max_rss_mb, resident_mb()
-        if limit is not None and now > limit:
-            raise WorkerInitializationError(
-                f"--max-rss-mb {limit:g} is less than this worker holds before its first task ({now:.0f} MB): it would "
-                f"restart for ever; raise the limit"
-            )
-
     # --- shutdown ------------------------------------------------------------------------------------------------
 
     async def _leave(self) -> int:
@@ -319,7 +342,7 @@ class Worker:
 
         Everything after the grace period shares one time budget (engines/shutdown.py).
         """
-        budget, grace, n = self.budget, self._settings.graceful_shutdown_timeout, len(self._running)
+        budget, grace, n = self.budget, self._settings.graceful_shutdown_timeout, len(self.running)
         if n and not self._leave_now.is_set():
             log.info(
                 "worker %s stops claiming and waits up to %g s for %d running tasks; Ctrl-C again hands them back",
@@ -329,12 +352,12 @@ class Worker:
             )
         await self._attempts.wait_until_empty(budget.grace_left(), self._leave_now)
         budget.end_grace()
-        forced = bool(self._running)
+        forced = bool(self.running)
         if forced:
             await self._hand_back()
-        while self._recycling and not await self._settler.finish(BELL_S):  # `drain` ends this wait
+        while self._recycling and not await self.settler.finish(BELL_S):  # `drain` ends this wait
             pass
-        if not await self._settler.finish(max(0.0, budget.left(CONFIRM_S + RETIRE_S) - RETIRE_S)):
+        if not await self.settler.finish(max(0.0, budget.left(CONFIRM_S + RETIRE_S) - RETIRE_S)):
             log.warning("the store did not confirm all results; unconfirmed tasks return when the lease runs out")
         await budget.spend(self.events.finish(), HOOKS_S)
         if not await budget.spend(self._retire(), RETIRE_S):
@@ -345,7 +368,7 @@ class Worker:
 
     async def _hand_back(self) -> None:
         """Warn the tasks that did not finish in time, stop them, and hand them back."""
-        rest = list(self._running.values())
+        rest = list(self.running.values())
         log.warning("%d tasks did not finish in time and are handed back", len(rest))
         warnings = [background.start(self._loop, self._runner.warn(attempt)) for attempt in rest]
         await asyncio.wait(warnings, timeout=STOP_GRACE_S)
@@ -364,29 +387,12 @@ class Worker:
         log.info("worker %s stopped%s", self.worker_id, f"; it still holds {held} tasks" if held else "")
 
     def _about(self) -> str:
-        about: dict[str, Any] = {
-            "host": platform.node(),
-            "pid": os.getpid(),
-            "engine": self._options.engine,
-            "queues": tuple(self._queues()),
-            "concurrency": self._options.concurrency,
-            "version": __version__,
-        }
-        return json.dumps(about)
+        options, about = self._options, process_about(Role.WORKER, self._options.engine)
+        more = {"queues": [*self._queues()], "concurrency": options.concurrency, "supervisor": options.supervisor}
+        return json.dumps(about | more)
 
-
-def resident_mb() -> float:
-    """Return this process's resident memory in MB (Linux), or 0 on other systems."""
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
-    except OSError:
-        return 0.0
-
-
-def every_queue(lists: Sequence[str], exact: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the queue names in order, without duplicates: `lists` such as `a,b` are split, `exact` names are not."""
-    taken = [[name.strip() for name in text.split(",") if name.strip()] for text in lists]
-    if not all([*taken, *exact]):
-        raise ConfigurationError("a queue was given without a name; name it, or leave the option out for `default`")
-    return tuple(dict.fromkeys([*(name for names in taken for name in names), *exact])) or ("default",)
+    def _report(self) -> str:
+        """Return the worker's current figures for its next heartbeat. Called in the heartbeat thread."""
+        age_ms, draining = 1000 * (time.monotonic() - self._liveness.turned), self.claims.suspended or self.draining
+        now = {"running": len(self.running), "started": self._attempts.started, **self.settler.counts}
+        return json.dumps(now | {"rss_mb": round(resident_mb()), "loop_age_ms": round(age_ms), "draining": draining})

@@ -23,7 +23,7 @@ P = ParamSpec("P")
 
 
 class CollectedTasks:
-    """Hold the tasks that one request wants pushed. `receipts` is filled when they were pushed, in order."""
+    """Hold the tasks that one request wants pushed. `receipts` is filled when they have been pushed, in order."""
 
     def __init__(self) -> None:
         self._calls: list[tuple[Pushable[..., Any], tuple[Any, ...], dict[str, Any]]] = []

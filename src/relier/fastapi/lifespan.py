@@ -23,7 +23,7 @@ Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 def relier_lifespan(own: Lifespan | None = None, *, settings: Settings | None = None) -> Lifespan:
     """Return a lifespan for FastAPI or Starlette. `own`: the application's own lifespan, entered inside this one.
 
-    If the store is away, the application starts all the same: pushes raise until the store is back. A wrong
+    If the store is unreachable, the application still starts: pushes raise until the store is back. A wrong
     configuration, such as a refused password, ends the start. In a test with `relier_pushed`, `relier_inline` or
     `relier_store`, the application pushes there, whatever its settings.
     """
@@ -57,7 +57,7 @@ async def _open(client: Client) -> None:
     except ConfigurationError:
         raise
     except StoreUnavailableError as error:
-        log.warning("the store is away, pushes fail until it is back: %s (%s)", place, error)
+        log.warning("the store is unreachable, pushes fail until it is back: %s (%s)", place, error)
         return
     log.info("connected: %s", place)
 

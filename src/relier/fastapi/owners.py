@@ -17,6 +17,7 @@ from typing import Any
 
 from starlette.requests import Request
 
+from relier.errors import ConfigurationError
 from relier.ledger.records import new_task_id
 
 MayUse = Callable[[Request, str], bool | Awaitable[bool]]
@@ -41,6 +42,20 @@ def owner_in(current: Callable[[Request], Any]) -> MayUse:
 def anyone(request: Request, task_id: str) -> bool:  # noqa: ARG001 - the form of such a check
     """Let everybody who knows the id of a task use it."""
     return True
+
+
+async def is_allowed(may_use: MayUse, request: Request, task_id: str) -> bool:
+    """Return what the check says, whether it is a function or a coroutine function."""
+    allowed = may_use(request, task_id)
+    return bool(await allowed if inspect.isawaitable(allowed) else allowed)
+
+
+def check_may_use(may_use: Any) -> None:
+    if not callable(may_use):
+        raise ConfigurationError(
+            f"may_use must be a function of a request and a task id that returns whether the user may see the task, "
+            f"not {may_use!r:.60}; see owner_in, or pass `anyone`"
+        )
 
 
 def _digest(owner: Any) -> str:

@@ -2,7 +2,8 @@
 
 429   AdmissionRejectedError: a limit was reached, nothing was accepted
 409   a task with the same idempotency key is there already (on_duplicate="raise")
-503   the store is away, full or did not confirm in time. If the push may have been accepted, the answer has `task_id`
+503   the store is unreachable, full or did not confirm in time. If the push may have been accepted, the answer has
+`task_id`
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from relier.errors import (
 
 log = logging.getLogger("relier.fastapi")
 
-AWAY_S = 2  # when to ask again while the store is away
+AWAY_S = 2  # when to ask again while the store is unreachable
 
 
 def add_exception_handlers(app: Any) -> None:

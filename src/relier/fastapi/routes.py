@@ -5,13 +5,12 @@ GET  /tasks/{task_id}/result    result
 GET  /tasks/{task_id}/events    progress, as server-sent events
 POST /tasks/{task_id}/cancel    cancellation
 
-`may_use(request, task_id)` decides whose task it is (owners.py). It must be given: a task that a user may not use is
-answered like one that does not exist.
+`may_use(request, task_id)` decides whose task it is (owners.py). It is required. If the user may not
+use the task, the answer is the same as for a task that does not exist.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from starlette.routing import Route
 
 from relier.errors import ConfigurationError
 from relier.fastapi import tasks
-from relier.fastapi.owners import MayUse
+from relier.fastapi.owners import MayUse, check_may_use, is_allowed
 from relier.fastapi.tasks import NOT_FOUND, Answer
 from relier.submit.client import Client, default_client
 
@@ -54,12 +53,12 @@ def task_router(*, may_use: MayUse, prefix: str = "/tasks", **options: Any) -> A
 
     _check(may_use, prefix)
     router = APIRouter(prefix=prefix, **{"tags": ["tasks"], **options})
-    told: Any = {code: {"description": text} for code, text in CODES.items()}
+    responses: Any = {code: {"description": text} for code, text in CODES.items()}
     for method, path, ask, summary in QUESTIONS:
         endpoint = _with_task_id(_endpoint(may_use, ask))
         route = f"/{{task_id}}{path}"
         router.add_api_route(
-            route, endpoint, methods=[method], summary=summary, responses=told, response_class=Response
+            route, endpoint, methods=[method], summary=summary, responses=responses, response_class=Response
         )
     endpoint = _with_task_id(_events_endpoint(may_use))
     summary = "Progress of a task as server-sent events: `progress`, then `end`"
@@ -70,7 +69,7 @@ def task_router(*, may_use: MayUse, prefix: str = "/tasks", **options: Any) -> A
 def _endpoint(may_use: MayUse, ask: Ask) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         task_id = request.path_params["task_id"]
-        answer = await ask(default_client(), task_id) if await _allowed(may_use, request, task_id) else NOT_FOUND
+        answer = await ask(default_client(), task_id) if await is_allowed(may_use, request, task_id) else NOT_FOUND
         return _response(answer)
 
     return endpoint
@@ -79,7 +78,7 @@ def _endpoint(may_use: MayUse, ask: Ask) -> Callable[[Request], Awaitable[Respon
 def _events_endpoint(may_use: MayUse) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         client, task_id = default_client(), request.path_params["task_id"]
-        answer = await tasks.status(client, task_id) if await _allowed(may_use, request, task_id) else NOT_FOUND
+        answer = await tasks.status(client, task_id) if await is_allowed(may_use, request, task_id) else NOT_FOUND
         if answer.status >= 400:
             return _response(answer)
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # proxies must not collect events
@@ -97,20 +96,11 @@ def _with_task_id(endpoint: Callable[[Request], Awaitable[Response]]) -> Callabl
     return documented
 
 
-async def _allowed(may_use: MayUse, request: Request, task_id: str) -> bool:
-    allowed = may_use(request, task_id)
-    return bool(await allowed if inspect.isawaitable(allowed) else allowed)
-
-
 def _response(answer: Answer) -> Response:
     return Response(answer.json, answer.status, answer.headers, "application/json")
 
 
 def _check(may_use: Any, prefix: str) -> None:
-    if not callable(may_use):
-        raise ConfigurationError(
-            f"may_use is a function of a request and a task id that says whether the user may see the task, not "
-            f"{may_use!r:.60}; see owner_in, or pass `anyone`"
-        )
+    check_may_use(may_use)
     if not prefix.startswith("/") or prefix.endswith("/"):
-        raise ConfigurationError(f"the prefix of task routes begins with a slash and does not end with one: {prefix!r}")
+        raise ConfigurationError(f"prefix must begin with a slash and must not end with one, not {prefix!r}")

@@ -1,11 +1,10 @@
-"""Answer what a client of a web application asks about a task, whichever framework serves it."""
+"""Answer the requests of web clients about a task, whichever framework serves them."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pydantic_core
@@ -16,12 +15,11 @@ from relier.ledger.records import Task
 from relier.redact import shown
 from relier.states import ENDED, State
 from relier.submit.client import Client
+from relier.submit.progress import read_progress
 from relier.submit.receipt import TaskReceipt, TaskState
 
 POLL_S, SLOWEST_POLL_S = 0.2, 2.0  # how often events are looked for; slower while nothing changes
 KEEP_ALIVE_S = 15.0  # proxies close connections that are silent for longer
-NUMBER = r"([-+]?\d[\d.]*(?:e[-+]?\d+)?)"
-PROGRESS = re.compile(f"{NUMBER}(?: of {NUMBER})?(?:: (.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ async def cancel(client: Client, task_id: str) -> Answer:
 async def events(client: Client, task_id: str) -> AsyncIterator[bytes]:
     """Yield server-sent events: `progress` whenever something changes, and `end` when the task has ended.
 
-    The store is asked again and again, less often while nothing changes. An outage of the store is waited through.
+    Poll the store, less often while nothing changes. Outages of the store do not end the stream.
     """
     last, pause, silent = "", POLL_S, 0.0
     yield b"retry: 2000\n\n"
@@ -110,7 +108,7 @@ async def events(client: Client, task_id: str) -> AsyncIterator[bytes]:
 
 
 def described(client: Client, task: Task) -> dict[str, Any]:
-    """Return what a client may know of a task."""
+    """Return the data about a task that a client may see."""
     record = task.record
     body: dict[str, Any] = {"id": record.id, "name": record.name, "state": str(record.state), "attempt": record.attempt}
     if record.progress:
@@ -122,11 +120,8 @@ def described(client: Client, task: Task) -> dict[str, Any]:
 
 def progress_in(text: str) -> dict[str, Any]:
     """Return the numbers and the note in the text that `ctx.progress` stored."""
-    found = PROGRESS.fullmatch(text)
-    if found is None:  # redacted
-        return {"note": text}
-    done, total, note = found.groups()
-    return {"done": float(done), "total": None if total is None else float(total), "note": note or ""}
+    found = read_progress(text)
+    return {"note": text} if found is None else asdict(found)  # None: redacted
 
 
 async def _find(client: Client, task_id: str) -> Task | Answer:

@@ -45,7 +45,7 @@ from relier.ledger.checks import check_key
 from relier.ledger.records import Lease, Locked, LockState, Verdict
 from relier.lock.renewal import RESULT, HeldKey, LoopRenewal, start_uncancelled, thread_renewals
 from relier.options import seconds_of
-from relier.run.channel import atell
+from relier.run.channel import arun_until_answered
 from relier.run.current import current_context
 from relier.store.call import Call
 from relier.store.sync_wire import run_sync
@@ -70,7 +70,7 @@ def idempotency_lock(key: str, ttl: float | timedelta = 3600) -> IdempotencyLock
 
 
 class IdempotencyLock:
-    """Lock one key. A lock may be entered again after it was left; each entry asks the store anew."""
+    """Lock one key. A lock may be entered again after it was left; each entry asks the store again."""
 
     def __init__(self, key: str, keep_ms: int) -> None:
         self.key = key
@@ -93,7 +93,7 @@ class IdempotencyLock:
     def cached_result(self) -> Any:
         """Return the result that was kept when the block ran, or None if the block has not run.
 
-        Raise PayloadIntegrityError if the result cannot be decrypted. The block has run all the same.
+        Raise PayloadIntegrityError if the result cannot be decrypted. In that case, too, the block has run.
         """
         if not self.already_executed:
             return None
@@ -210,7 +210,7 @@ class IdempotencyLock:
             return await self._report(held, call, ledger)
 
     async def _report(self, held: HeldKey, call: Call[T], ledger: LedgerAccess[Any]) -> T:
-        return await atell(ledger.run, call, held.gives_up(), self._named, ledger.calls.sleep)
+        return await arun_until_answered(ledger.run, call, held.gives_up(), self._named, ledger.calls.sleep)
 
     def _answered(self, held: HeldKey, answer: Locked) -> bool:
         """Return whether the block holds the key now."""
@@ -219,7 +219,7 @@ class IdempotencyLock:
             who = f"task {answer.task_id} on worker {answer.holder}" if answer.task_id else f"process {answer.holder}"
             raise IdempotencyInFlightError(
                 f"{self.key!r:.80} is in progress: {who} runs its block and holds the key for at most "
-                f"{answer.left_ms / 1000:g} s unless it renews it; nothing was run; try again later",
+                f"{answer.left_ms / 1000:g} s unless the lock is renewed; nothing was run; try again later",
                 answer.task_id,
             )
         if answer.state is LockState.COMPLETED:
@@ -251,7 +251,9 @@ async def free(held: HeldKey, ledger: LedgerAccess[Any]) -> None:
     try:
         await ledger.run(held.unlock())
     except RelierError as error:
-        log.warning("lock %.80r could not be freed and stays in flight for %g s: %s", held.key, held.ms / 1000, error)
+        log.warning(
+            "lock %.80r could not be released and stays in flight for %g s: %s", held.key, held.ms / 1000, error
+        )
 
 
 def place() -> str:

@@ -1,7 +1,7 @@
 """Renew the marks of locks while their blocks run, so that no other caller can enter.
 
 A mark is renewed at a third of its time. Code on an event loop is renewed by that loop, blocking code by one thread
-per process. Renewals use connections of their own, and one that failed is repeated soon (store/heartbeat.py).
+per process. Renewals use their own connections, and one that failed is repeated soon (store/connect/heartbeat.py).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class HeldKey:
         """Return the seconds until the next renewal, or None if the mark is no longer this entry's."""
         if isinstance(answer, RelierError):
             if not self.away:  # log once per outage, however long it lasts
-                log.warning("lock %.80r could not be renewed and is tried again: %s", self.key, answer)
+                log.warning("lock %.80r could not be renewed, will retry: %s", self.key, answer)
             self.away = True
             return retry_pause(self.ms / 1000)
         self.away = False

@@ -19,5 +19,18 @@ def start_logging(level: str | int, style: str = "console") -> None:
         return
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(FORMATTERS[style]())
+    handler.addFilter(_is_not_shown_yet)
     root.addHandler(handler)
     root.setLevel(level.upper() if isinstance(level, str) else level)
+
+
+def _is_not_shown_yet(record: logging.LogRecord) -> bool:
+    """Return False if a logger below the root has written the record to stderr, as Django's does in debug mode."""
+    logger = logging.getLogger(record.name)
+    while logger.parent is not None:
+        for handler in logger.handlers:
+            shows = getattr(handler, "stream", None) is sys.stderr and record.levelno >= handler.level
+            if shows and handler.filter(record):
+                return False
+        logger = logger.parent
+    return True

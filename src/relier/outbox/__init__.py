@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from relier.outbox.relay.options import RelayOptions
-    from relier.outbox.relay.relay import Relay, relay_to_ledger
+    from relier.outbox.relay.relay import Relay
+    from relier.outbox.relay.to_ledger import relay_to_ledger
     from relier.outbox.sqlalchemy.engines import database_of
     from relier.outbox.sqlalchemy.outbox import Outbox
     from relier.outbox.sqlalchemy.tables import inbox_table, outbox_table
@@ -31,7 +32,7 @@ _HOMES = {
     "Relay": "relier.outbox.relay.relay",
     "RelayOptions": "relier.outbox.relay.options",
     "database_of": "relier.outbox.sqlalchemy.engines",
-    "relay_to_ledger": "relier.outbox.relay.relay",
+    "relay_to_ledger": "relier.outbox.relay.to_ledger",
     "inbox_table": "relier.outbox.sqlalchemy.tables",
     "outbox_table": "relier.outbox.sqlalchemy.tables",
 }

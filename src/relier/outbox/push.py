@@ -17,7 +17,7 @@ DEFAULT_TABLE = "relier_outbox"
 
 
 class Writer(Protocol):
-    """Writes rows inside a transaction of the user."""
+    """Writes rows in the user's transaction."""
 
     def write(self, where: Any, rows: Sequence[NewRow]) -> None: ...
 

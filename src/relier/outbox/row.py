@@ -14,6 +14,7 @@ from relier.ledger.records import Admission, Submission
 TOMB_MS = 7 * 86_400_000  # how long the ledger remembers an ended id, so that a row sent again is not a second task
 LEDGER, CELERY = "ledger", "celery"  # the target of a row
 AT_ONCE = 500  # rows in one insert: databases limit the number of values
+LIMITS_BYTES = 1024  # a claim looks for limits in this many bytes of a body: PostgreSQL reads a long one piece by piece
 BYTES_AT_ONCE = 4 * 1024 * 1024  # MariaDB's default limit is 16 MiB for a statement, and quoting may double the size
 LONGEST = {
     "task_id": 64,
@@ -23,11 +24,11 @@ LONGEST = {
 }  # the width of the columns; the ledger accepts more
 
 
-class RowBody(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The body of a row whose target is the ledger."""
+class RowBody(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The body of a row whose target is the ledger. The limits come first, where a claim looks for them."""
 
-    task: Submission
     admission: Admission | None = None
+    task: Submission
 
 
 class NewRow(msgspec.Struct, frozen=True):
@@ -50,8 +51,8 @@ class NewRow(msgspec.Struct, frozen=True):
                 )
             if storable(getattr(self, what)) != getattr(self, what):
                 raise InvalidSubmissionError(
-                    f"{what} {getattr(self, what)!r:.80} has a NUL or half a surrogate pair, so the database would "
-                    f"refuse the whole transaction at its commit; nothing was written; choose another {what}"
+                    f"{what} {getattr(self, what)!r:.80} contains a NUL or an unpaired surrogate, so the database "
+                    f"would refuse the whole transaction at its commit; nothing was written; choose another {what}"
                 )
 
 
@@ -79,7 +80,7 @@ def new_row(task: Submission, admission: Admission | None, order_key: str = "") 
     expires = now_ms + task.expires_in_ms if task.expires_in_ms else task.expires_at_ms
     tomb = max(TOMB_MS, task.tomb_ttl_ms or 0)
     kept = replace(task, delay_ms=0, eta_ms=eta, expires_in_ms=0, expires_at_ms=expires, tomb_ttl_ms=tomb, nonce="")
-    body = msgspec.msgpack.encode(RowBody(kept, admission))
+    body = msgspec.msgpack.encode(RowBody(task=kept, admission=admission))
     return NewRow(task.id, LEDGER, task.name, task.queue, order_key, body)
 
 
@@ -97,8 +98,20 @@ def inserts_of(rows: Sequence[NewRow]) -> Iterator[list[NewRow]]:
         yield some
 
 
+def limit_in_body(limit: str) -> bytes:
+    """Return the bytes that represent a limit in the bodies of its rows. They begin with the length of the name, so one
+    name does not match another that begins with it."""
+    return msgspec.msgpack.encode(limit)
+
+
+def has_limit(row: Row, limit: str) -> bool:
+    """Return whether a claim can see that a limit applies to a row. By chance, the arguments of another row may look
+    like the limit; then that row waits, too."""
+    return bool(limit) and limit_in_body(limit) in row.body[:LIMITS_BYTES]
+
+
 def storable(text: str) -> str:
-    """Return a text that every database stores. PostgreSQL refuses NUL, and no driver encodes half a surrogate pair."""
+    """Return a text that every database stores. PostgreSQL refuses NUL, and no driver encodes an unpaired surrogate."""
     return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
 
 

@@ -1,1 +1,1 @@
-"""Recovery: return the tasks of dead workers, queue due tasks, and remove expired records."""
+"""Recovery: return the tasks of dead workers, queue due tasks, remove expired records, and repair damaged keys."""

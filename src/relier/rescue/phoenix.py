@@ -3,10 +3,10 @@
 There is no leader. Several sweeps never conflict, because each pass is one atomic script that acts only on expired
 leases and records.
 
-One round returns the tasks of workers whose lease ran out, moves due tasks into their queues, removes expired records
-and deletes checkpoint files that no task needs. Limits: at most `resurrection_batch_size` tasks per pass, a pause of
-`resurrection_requeue_delay` between passes while more are left, and at most `resurrection_max_queue_depth` revived
-tasks waiting in a queue.
+One round returns the tasks of workers whose lease ran out, moves due tasks into their queues, fires schedules that are
+due, removes expired records, deletes checkpoint files that no task needs, and repairs damaged keys (repair.py). Limits:
+at most `resurrection_batch_size` tasks per pass, a pause of `resurrection_requeue_delay` between passes while more are
+left, and at most `resurrection_max_queue_depth` revived tasks waiting in a queue.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from relier.errors import ConfigurationError, RelierError
+from relier.codec.keyring import Keyring
+from relier.errors import ConfigurationError, RelierError, StoreReplyError, StoreSetupError
 from relier.ledger.ledger import Ledger
 from relier.ledger.moves.operator import SWEEP_TASKS
 from relier.rescue.janitor import Janitor
+from relier.rescue.repair import Repairer
+from relier.schedules.firing import DueSchedules, FireContext
 from relier.settings import Settings
 from relier.store import AsyncStore
 
@@ -54,7 +57,10 @@ class Rhythm:
 
 
 class Phoenix:
-    """Sweeps until `end` is called. Calls `on_swept` with (id, new state) of each task that it returned or ended."""
+    """Sweeps until `end` is called. Calls `on_swept` with (id, new state) of each task that it returned or ended.
+
+    `suspended`: whether to leave the sweeps to others for now.
+    """
 
     def __init__(
         self,
@@ -62,12 +68,19 @@ class Phoenix:
         store: AsyncStore,
         ledger: Ledger,
         on_swept: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None,
+        keyring: Keyring | None = None,
+        suspended: Callable[[], bool] = lambda: False,
     ) -> None:
         self._settings = settings
+        self._suspended = suspended
         self._store = store
         self._ledger = ledger
         self._on_swept = on_swept
         self._janitor = Janitor(settings, store, ledger)
+        self._repairer = Repairer(store, ledger)
+        self._repair_trouble = ""
+        context = FireContext(ledger, settings.namespace, Keyring.of(settings) if keyring is None else keyring)
+        self._schedules = DueSchedules(context, store.run)
         self._rhythm = Rhythm(settings.resurrection_check_interval)
         self._ending = asyncio.Event()
         self._reaped_at = 0.0
@@ -82,6 +95,10 @@ class Phoenix:
         """Sweep round after round, also through outages of the store."""
         trouble = ""
         while not self._ending.is_set():
+            if self._suspended():
+                self._rhythm = Rhythm(self._settings.resurrection_check_interval)
+                await self._wait(self._settings.resurrection_check_interval)
+                continue
             try:
                 pause = await self.sweep_once()
                 if trouble:
@@ -103,6 +120,7 @@ class Phoenix:
         next_due = await self._promote()
         await self._reap()
         await self._tidy()
+        await self._repair()
         if more:
             return self._settings.resurrection_requeue_delay
         interval = self._settings.resurrection_check_interval
@@ -139,10 +157,13 @@ class Phoenix:
         self._braked = deferred > 0
 
     async def _promote(self) -> float | None:
-        """Move due tasks into their queues. Return the seconds until the next one is due, if known."""
+        """Move due tasks into their queues, and fire due schedules. Return the seconds until the next one is due, if
+        known. Due schedules that cannot be fired here are skipped: the next round tries them again."""
+        skipped = 0
         for _ in range(MOST_AT_ONCE // SWEEP_TASKS):
-            promoted = await self._store.run(self._ledger.promote(SWEEP_TASKS))
-            if promoted.count < SWEEP_TASKS:
+            promoted = await self._store.run(self._ledger.promote(SWEEP_TASKS, skip_schedules=skipped))
+            skipped += await self._schedules.fire(promoted.schedules, promoted.now_ms)
+            if promoted.count < SWEEP_TASKS and not promoted.schedules:
                 return promoted.next_in_s
         return 0.0
 
@@ -162,6 +183,15 @@ class Phoenix:
             await self._janitor.tidy()
         except ConfigurationError as error:
             log.warning("cannot remove unneeded checkpoint files: %s", error)
+
+    async def _repair(self) -> None:
+        """Look at the pages that the store assigns to this worker. If its user may not scan keys, sweeps continue."""
+        try:
+            await self._repairer.turn()
+        except (StoreReplyError, StoreSetupError) as error:
+            if str(error) != self._repair_trouble:
+                self._repair_trouble = str(error)
+                log.warning("cannot repair damaged keys, will retry: %s", error)
 
     async def _wait(self, seconds: float) -> None:
         try:

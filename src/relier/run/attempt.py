@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from relier import registry
 from relier.arguments.dependencies import Dependencies
 from relier.envelope import Envelope, open_envelope
@@ -21,6 +23,8 @@ from relier.run.context import TaskContext
 from relier.run.migrations import migrated
 from relier.run.outcome import Failed, Outcome, PutBack
 from relier.task import RlTask
+from relier.trace import parent_of
+from relier.workflows.inputs import with_first
 
 
 @dataclass(eq=False, slots=True)
@@ -33,10 +37,10 @@ class Attempt:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     ctx: TaskContext
-    isolated: bool  # runs in a process of its own, by its option or because the task is a suspect
+    isolated: bool  # runs in its own process, by its option or because the task is a suspect
     show: Show | None = None  # redacts the task's values in logs; None: nothing is redacted
     began: float | None = None  # monotonic
-    stop: Outcome | None = None  # set when the attempt is told to stop: the outcome of its cancellation
+    stop: Outcome | None = None  # set when the attempt is asked to stop: the outcome of its cancellation
     stopper: Callable[[], Any] | None = None  # interrupts the running code
     warned: bool = False  # the soft timeout hook was called
     timers: list[Any] = field(default_factory=list)
@@ -76,16 +80,16 @@ class Attempt:
     def _check_signature(self) -> None:
         """Raise TypeError if the arguments do not fit the function.
 
-        The push compared them with the signature it knew, so this code has another one. The task's retries cover this
-        error like any other: during a deploy, the next attempt may meet other code.
+        The push compared them with the signature it knew, so this code has a different one. The task's retries cover
+        this error like any other: during a deploy, the next attempt may meet other code.
         """
         try:
             self.task.arguments.check(self.args, self.kwargs)
         except TypeError as error:
             raise TypeError(
-                f"{error}: the task was pushed by other code, with another signature; replay it with arguments that "
-                f"fit: `rl dlq replay {self.lease.task_id} --payload FILE`; for the next change, use schema_version "
-                f"and a migration"
+                f"{error}: the task was pushed by other code, with a different signature; replay it with arguments "
+                f"that fit: `rl dlq replay {self.lease.task_id} --payload FILE`; for the next change, use "
+                f"schema_version and a migration"
             ) from None
 
 
@@ -114,6 +118,8 @@ def open_attempt(
                 f"{task.options.schema_version}: newer code pushed the task, which waits for a worker with that code"
             )
         )
+    if claimed.given:
+        envelope = replace(envelope, body=with_first(envelope.body, claimed.given))
     try:
         args, kwargs = task.arguments.decode(migrated(task, envelope))
     except BaseException as error:  # noqa: BLE001 - no payload may ever end a worker, not even by a sys.exit()
@@ -135,14 +141,19 @@ def context_of(
 
 
 def metadata_of(claimed: Claimed, envelope: Envelope) -> dict[str, Any]:
-    """Return what `ctx.metadata` says about the attempt."""
+    """Return the `ctx.metadata` of the attempt."""
     record = claimed.record
     return {
         "queue": record.queue,
         "priority": record.spec.priority,
         "pushed_at_ms": envelope.pushed_ms,
         "schema_version": envelope.schema_version,
-        "trace": envelope.trace,
+        "trace": parent_of(envelope.trace),
         "retries": claimed.retries,
         "deaths": claimed.deaths,
-    }
+    } | _batch_of(envelope)
+
+
+def _batch_of(envelope: Envelope) -> dict[str, Any]:
+    batch = envelope.flow.partition(" ")[0]
+    return {} if batch in {"", "-"} else {"batch": batch}

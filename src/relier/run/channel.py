@@ -29,14 +29,14 @@ log = logging.getLogger("relier.run")
 AGAIN = (StoreUnavailableError, IndeterminateError)
 
 
-async def atell(
+async def arun_until_answered(
     run: Callable[[Call[T]], Awaitable[T]],
     call: Call[T],
     lost: Callable[[], bool],
     whose: str,
     sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
 ) -> T:
-    """Run the call, and repeat it through any outage until the store answers.
+    """Run the call. Retry, however long an outage lasts, until the store answers.
 
     An outage must neither lose the record of an effect that has happened, nor make the task fail. Give up only if the
     attempt is lost.
@@ -44,13 +44,13 @@ async def atell(
     return await until_answered(partial(run, call), partial(_again, call, lost, whose), sleep=sleep)
 
 
-def tell(run: Callable[[Call[T]], T], call: Call[T], lost: Callable[[], bool], whose: str) -> T:
-    """Run the call until the store answers, like `atell`, but block."""
+def run_until_answered(run: Callable[[Call[T]], T], call: Call[T], lost: Callable[[], bool], whose: str) -> T:
+    """Run the call until the store answers, like `arun_until_answered`, but block."""
 
     async def send(call: Call[T]) -> T:
         return run(call)
 
-    return run_sync(atell(send, call, lost, whose, blocking_sleep))
+    return run_sync(arun_until_answered(send, call, lost, whose, blocking_sleep))
 
 
 def _again(call: Call[Any], lost: Callable[[], bool], whose: str, error: RelierError) -> None:
@@ -68,7 +68,7 @@ class LedgerChannel:
     clock: Callable[[], float] = staticmethod(time.monotonic)
 
     def __init__(self, client: Client) -> None:
-        self._client = client
+        self._client = self.client = client
         self.settings: Settings = client.settings
         self.keyring: Keyring = client.keyring
         self.ledger: Ledger = client.ledger
@@ -80,7 +80,7 @@ class LedgerChannel:
         """Return the store's birth mark. Ask the store for it if this process does not know it yet. Blocks."""
         birth = self._client.birth
         if not birth.mark:
-            birth.learn(tell(self._client.sync_store.run, self.ledger.open(), lost, "the namespace"))
+            birth.learn(run_until_answered(self._client.sync_store.run, self.ledger.open(), lost, "the namespace"))
         return birth.mark
 
     @cached_property
@@ -90,7 +90,7 @@ class LedgerChannel:
         return threads
 
     async def in_own_thread(self, work: Callable[..., T], *args: Any) -> T:
-        """Run blocking work in a thread of our own. User code may keep all threads of asyncio.to_thread busy."""
+        """Run blocking work in one of our own threads. User code may keep all threads of asyncio.to_thread busy."""
         done: T = await self._threads.start(partial(work, *args), asyncio.get_running_loop()).future
         return done
 
@@ -100,16 +100,19 @@ class LedgerChannel:
     def run(self, call: Call[T]) -> T:
         return self._client.run(call)
 
-    async def atell(self, call: Call[T], lost: Callable[[], bool]) -> T:
+    async def areport(self, call: Call[T], lost: Callable[[], bool]) -> T:
         """Report what an attempt did, and repeat the report until the store answers."""
-        return await atell(self.arun, call, lost, "task " + str(call.args[1]))
+        return await arun_until_answered(self.arun, call, lost, "task " + str(call.args[1]))
 
-    def tell(self, call: Call[T], lost: Callable[[], bool]) -> T:
-        """Report what an attempt did, like `atell`, but block."""
-        return tell(self.run, call, lost, "task " + str(call.args[1]))
+    def report(self, call: Call[T], lost: Callable[[], bool]) -> T:
+        """Report what an attempt did, like `areport`, but block."""
+        return run_until_answered(self.run, call, lost, "task " + str(call.args[1]))
 
     def post(self, call: Call[Any]) -> None:
-        """Send the call from any thread without waiting for the answer. For information that only people read."""
+        """Send a call from any thread, without waiting for the answer.
+
+        If the call fails, the failure is only logged, so use this only for information that people read.
+        """
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._post, call)
 

@@ -1,6 +1,6 @@
 """Store large checkpoints as files, in a folder or anywhere fsspec reaches. Both write a file atomically.
 
-Each namespace has a folder of its own below RELIER_CHECKPOINT_DIR, and each store has one inside that. Stores that use
+Each namespace has its own folder below RELIER_CHECKPOINT_DIR, and each store has one inside that. Stores that use
 the same namespace (staging and production) are distinguished by their birth marks. A file is named by mark, task, fence
 and number: `<mark>/<task>-<fence>-<number>.checkpoint`. Earlier releases wrote files without the mark's folder. Such
 files are still read. They are removed only if a record of this store shows that this store wrote them.

@@ -1,7 +1,7 @@
 """Save a task's progress, under its fence: `ctx.set_partial(value)`, and `ctx.partial_result` after a revival.
 
-A checkpoint is stored beside the record, compressed, up to RELIER_CHECKPOINT_MAX_INLINE_BYTES. A larger one goes to a
-file in RELIER_CHECKPOINT_DIR (a folder all workers share, or any fsspec URL such as s3://…), and the record keeps the
+A checkpoint is stored alongside the record, compressed, up to RELIER_CHECKPOINT_MAX_INLINE_BYTES. A larger one goes to
+a file in RELIER_CHECKPOINT_DIR (a folder all workers share, or any fsspec URL such as s3://…), and the record keeps the
 file's name and digest. Files are named by store, task, fence and number, and written atomically. They are kept until
 the record that names them is gone, because a replay resumes from them.
 
@@ -65,7 +65,7 @@ class Checkpoints:
         return folder_for(self._settings)
 
     def dump(self, value: Any) -> tuple[int, bytes]:
-        """Return the next number and the bytes to store beside the record. Write a file if the value is large."""
+        """Return the next number and the bytes to store alongside the record. Write a file if the value is large."""
         raw = codec.encode(value, "the checkpoint")
         packed = b"j" + raw
         if len(raw) > SMALL:
@@ -144,7 +144,7 @@ def _reference(kept: bytes) -> Reference:
 
 
 def _unreadable(error: Exception) -> CheckpointStoreError:
-    return CheckpointStoreError(f"the checkpoint cannot be read: {error}; something else wrote it")
+    return CheckpointStoreError(f"the checkpoint cannot be read: {error}; another program wrote it")
 
 
 def file_in(kept: bytes | None) -> str:

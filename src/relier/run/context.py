@@ -29,6 +29,8 @@ from relier.run.steps import Journal, Progress, Step, current_line, doing, read_
 from relier.run.unawaited import UnawaitedCalls
 from relier.run.waits import Waits
 from relier.store.call import Call, Durability
+from relier.trace import step_span
+from relier.workflows.open_batch import OwnBatch
 
 R = TypeVar("R")
 PROGRESS_EVERY_S = 1.0
@@ -46,6 +48,7 @@ class TaskContext:
     is_task_context = True  # how code below this layer knows one
 
     __slots__ = (
+        "_batch",
         "_blocks",
         "_channel",
         "_checkpoints",
@@ -91,6 +94,7 @@ class TaskContext:
         self._channel = channel
         self._trusted_until = trusted_until
         self._lost = False
+        self._batch: OwnBatch | None = None
         self._blocks: Blocks | None = None
         self._checkpoints: Checkpoints | None = None
         self._journal: Journal | None = None
@@ -140,6 +144,13 @@ class TaskContext:
         """Return what the lifespan of this process yielded, or None if there is no lifespan."""
         return self._channel.state
 
+    @property
+    def batch(self) -> OwnBatch | None:
+        """Return the batch that the task belongs to, to add more tasks to it, or None."""
+        if self._batch is None and "batch" in self.metadata:
+            self._batch = OwnBatch(self.metadata["batch"], self._claimed.lease, self._channel.client)
+        return self._batch
+
     def lose(self) -> None:
         """Mark the attempt as lost. Called by the engine."""
         self._lost = True
@@ -181,13 +192,13 @@ class TaskContext:
         """Return how long the attempt waited for the store (s). This does not count towards its hard timeout."""
         return 0.0 if self._waits is None else self._waits.seconds()
 
-    async def _atell(self, call: Call[R]) -> R:
+    async def _areport(self, call: Call[R]) -> R:
         with self.waits.one():
-            return await self._channel.atell(call, lambda: self._lost)
+            return await self._channel.areport(call, lambda: self._lost)
 
-    def _tell(self, call: Call[R]) -> R:
+    def _report(self, call: Call[R]) -> R:
         with self.waits.one():
-            return self._channel.tell(call, lambda: self._lost)
+            return self._channel.report(call, lambda: self._lost)
 
     # --- checkpoints ---------------------------------------------------------------------------------------------
 
@@ -207,13 +218,13 @@ class TaskContext:
         self._unawaited.started(mark)
         seq, kept = await self._channel.in_own_thread(self._keeper.dump, value)
         call = self._channel.ledger.checkpoint(self._claimed.lease, seq, kept, self._level)
-        await self._channel.in_own_thread(self._kept, await self._atell(call), seq, kept)
+        await self._channel.in_own_thread(self._kept, await self._areport(call), seq, kept)
 
     def set_partial_sync(self, value: Any) -> None:
         """Save a checkpoint like `set_partial`, for `def` tasks."""
         seq, kept = self._keeper.dump(value)
         call = self._channel.ledger.checkpoint(self._claimed.lease, seq, kept, self._level)
-        self._kept(self._tell(call), seq, kept)
+        self._kept(self._report(call), seq, kept)
 
     def _kept(self, answer: Settled, seq: int, kept: bytes) -> None:
         # A refused checkpoint keeps its file: if an earlier answer was lost, the record may name the file. If not, the
@@ -300,11 +311,12 @@ class TaskContext:
             with doing(step):
                 if not step.entry:
                     self._stop_if_lost()
-                    value = fn(*args, **kwargs)
-                    if inspect.isawaitable(value):
-                        value = await value
+                    with step_span(name):
+                        value = fn(*args, **kwargs)
+                        if inspect.isawaitable(value):
+                            value = await value
                     self._returned(step, write_result(fn, value))
-                if self._differs(step, await self._atell(self._record(step))):
+                if self._differs(step, await self._areport(self._record(step))):
                     value = _NOT_CALLED
         return read_result(fn, step.result) if value is _NOT_CALLED else value
 
@@ -319,9 +331,10 @@ class TaskContext:
             with doing(step):
                 if not step.entry:
                     self._stop_if_lost()
-                    value = fn(*args, **kwargs)
+                    with step_span(name):
+                        value = fn(*args, **kwargs)
                     self._returned(step, write_result(fn, value))
-                if self._differs(step, self._tell(self._record(step))):
+                if self._differs(step, self._report(self._record(step))):
                     value = _NOT_CALLED
         return cast(R, read_result(fn, step.result) if value is _NOT_CALLED else value)
 

@@ -1,4 +1,4 @@
-"""Find the context of the task that runs here: `task_context`, and what the engine does to set it."""
+"""Find the context of the task that runs here: `task_context`, and the functions with which the engine sets it."""
 
 from __future__ import annotations
 

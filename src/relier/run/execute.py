@@ -41,7 +41,7 @@ CHECK_S = 0.05  # the shortest time between two checks of a hard timeout
 async def execute(attempt: Attempt, threads: Threads, channel: LedgerChannel) -> Outcome:
     """Run the attempt and return its outcome, with the result encoded for storage.
 
-    Call this in an asyncio task of its own: the context variables it sets stay private to the attempt, and cancelling
+    Call this in a separate asyncio task: the context variables it sets stay private to the attempt, and cancelling
     that task stops an `async def`.
     """
     if attempt.task.is_async and (runs := attempt.asyncio_task or asyncio.current_task()) is not None:

@@ -78,7 +78,7 @@ def end_copy() -> None:
     """End a forked process that returned from a task's code. Its parent reports the task's outcome."""
     sys.setprofile(None)
     log.error(
-        "a task forked, and process %d returned from the task's code as well; that process is ended; end a forked "
+        "a task forked, and the child process %d also returned from the task's code; it was terminated; end a forked "
         "process with os._exit, or use multiprocessing",
         os.getpid(),
     )

@@ -7,7 +7,7 @@ PutBack   not for this worker     retry without using up an attempt, for at most
 Crowded   no process is free      retry without using up an attempt, after some seconds (up to half a minute while no
                                   process becomes idle), on any worker
 Died      its own process died    forfeit: the task is revived at once, and the death counts
-HandBack  told to stop            release: no attempt is used up; a task whose cancellation was requested ends here
+HandBack  asked to stop           release: no attempt is used up; a task whose cancellation was requested ends here
 Gone      the lease is lost       no move: another attempt has the task
 Again     asks to run again       retry, with another call if the outcome names one
 """
@@ -60,7 +60,7 @@ class Failed:
     `final`: a retry cannot help. `failure`: the failure's description, if the exception itself is in another process.
     `follow_ups`: tasks to submit if the task ends here. `part`: the value that tasks waiting for this one get instead
     of a result. `retryable`: whether the task's retries cover the error, if that was decided where the exception was
-    raised; the error rebuilt from another process may have another class.
+    raised; the error rebuilt from another process may have a different class.
     """
 
     error: BaseException
@@ -164,7 +164,7 @@ def in_flight_delay_ms(claimed: Claimed) -> int | None:
 class Plan:
     """Hold the move for the ledger, and what its event reports once the ledger has confirmed the move.
 
-    words           a log line for what is no event of the task, such as a put-back
+    words           a log line for a plan that has no event, such as a put-back
     again           the event of a task that will run again: "retried", "revived", or "" for none
     reason, error   why the attempt failed: one word, and a redacted message
     delay_s         after how many seconds the task runs again

@@ -34,7 +34,7 @@ MAIN, BRANCH, ANY = b"0", b"00", b""
 
 
 class Progress(Enum):
-    """List how far a step may have come in this attempt."""
+    """The stages of a step in this attempt."""
 
     RUNS = auto()
     BROKEN_OFF = auto()  # the step or the wait for its record raised: it may be called again
@@ -103,7 +103,7 @@ class Journal:
             if last is not None and (last.line is not line or last.progress is Progress.RUNS):
                 raise StepJournalError(
                     f"the step {name!r} was called by two branches of one attempt (gather, create_task, threads), and "
-                    f"which of them comes first may change: give each call a name of its own, such as {name + ' 2'!r}"
+                    f"which of them comes first may change: give each call its own name, such as {name + ' 2'!r}"
                 )
             return self._begin(name, 1 if last is None else last.use + 1, line, line is main_line)
 
@@ -126,7 +126,8 @@ class Journal:
         return step
 
     def _check_order(self, field: str, place: int) -> None:
-        """Refuse a step of the main line if the journal has another at its place, or has this one at another place."""
+        """Refuse a step of the main line if the journal has a different step at its place, or has this step at a
+        different place."""
         for kind in (MAIN,) if self._branched else (MAIN, ANY):
             was, entry = self._names.get((kind, place)), self._recorded.get(field)
             elsewhere = entry is not None and entry.kind == kind and entry.place != place
@@ -174,6 +175,6 @@ def read_result(fn: Callable[..., Any], raw: bytes) -> Any:
 def _read(field: str, raw: bytes) -> JournalEntry:
     place, colon, result = raw.partition(b":")
     if not colon or not place.isdigit():
-        raise StepJournalError(f"the journal entry of step {field!r} cannot be read: something else wrote it")
+        raise StepJournalError(f"the journal entry of step {field!r} cannot be read: another program wrote it")
     number = place.lstrip(b"0")
     return JournalEntry(place.removesuffix(number)[:2], int(number or b"0"), result)

@@ -19,10 +19,14 @@ class StopThread(BaseException):
 
 
 class Work:
-    """Run one call in one thread."""
+    """Run one call in one thread. `on_free` is called before the caller learns the result: the next call must find this
+    thread, not start another one."""
 
-    def __init__(self, call: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, call: Callable[[], Any], loop: asyncio.AbstractEventLoop, on_free: Callable[[], None] = lambda: None
+    ) -> None:
         self._call = call
+        self._on_free = on_free
         self._context = contextvars.copy_context()
         self._loop = loop
         self._lock = threading.Lock()
@@ -48,6 +52,7 @@ class Work:
                 break
             except StopThread:  # the stop arrived just here
                 continue
+        self._on_free()
         self._deliver(value, error)
 
     def _begin(self) -> Any:
@@ -92,7 +97,7 @@ class Threads:
         self._count = 0
 
     def start(self, call: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> Work:
-        work = Work(call, loop)
+        work = Work(call, loop, self._count_as_idle)
         with self._lock:
             if self._idle > 0:
                 self._idle -= 1
@@ -113,5 +118,7 @@ class Threads:
                 return
             work.run()
             del work
-            with self._lock:
-                self._idle += 1
+
+    def _count_as_idle(self) -> None:
+        with self._lock:
+            self._idle += 1

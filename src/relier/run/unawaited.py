@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 class UnawaitedCalls:
-    """Hold the coroutines that one attempt's code has made and not started yet."""
+    """Hold the coroutines that one attempt's code has created but not started yet."""
 
     __slots__ = ("_calls",)
 
@@ -32,7 +32,7 @@ class UnawaitedCalls:
         except RuntimeError:
             raise NotAwaitedError(
                 f"ctx.{method}(…) was called where no event loop runs, so nothing can await it, and nothing was done; "
-                f"in a `def` call ctx.{method}_sync(…)"
+                f"in a `def`, call ctx.{method}_sync(…)"
             ) from None
         mark = object()
         made = work(mark, *args)

@@ -23,10 +23,9 @@ The path of a call, in reading order:
     replies.py        what every error reply means
     scripts.py        the Lua scripts and their SHA1
     master_lookup.py  the master's address, as far as known
-    heartbeat.py      the settings of a store that only sends heartbeats
 
 What happens before the first request on a connection is in `connect/`: URL, TLS, Sentinel, Cluster, handshake, probe,
-embedded server.
+embedded server. So are the settings of a store that only sends heartbeats.
 """
 
 from relier.store.async_store import AsyncStore

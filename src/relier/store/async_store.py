@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -80,6 +80,7 @@ class LoopClient:
         failure = self.core.absorb_outcome(batch, connection, outcome)
         if failure is None:
             self.core.finish(batch, 1)
+            self.core.report_batch(batch)
             _set_results(batch)
             self._notify_idle()
         else:
@@ -151,7 +152,7 @@ def _set_results(batch: RequestBatch) -> None:
 
 
 class AsyncStore:
-    """Run calls from any number of event loops. Each loop has connections of its own."""
+    """Run calls from any number of event loops. Each loop has its own connections."""
 
     def __init__(self, settings: Settings, scripts: Scripts, *, clock: Clock = time.monotonic) -> None:
         self._settings = settings
@@ -161,6 +162,7 @@ class AsyncStore:
         self._lookup = MasterLookup(resolver_of(self._target, settings, clock), clock)
         self._clients: dict[asyncio.AbstractEventLoop, LoopClient] = {}
         self._inherited: list[LoopClient] = []
+        self._report: Callable[[float, Sequence[str]], None] | None = None
         self._closed = False
 
     def __repr__(self) -> str:
@@ -198,13 +200,28 @@ class AsyncStore:
     async def wait_for_bell(self, keys: list[str], timeout: float) -> bytes | None:  # noqa: ASYNC109 - the server waits
         """Wait at most 1 s until a key's doorbell rings. Return that key, or None.
 
-        The wait uses a connection of its own. Cancelling the wait closes it.
+        The wait uses its own connection. Cancelling the wait closes it.
         """
         return await (await self._client()).core.wait_for_bell(keys, timeout)
+
+    async def wait_for_entries(self, positions: Mapping[str, str], seconds: float) -> None:
+        """Wait at most 1 s until a stream has an entry after its position, on a separate connection."""
+        await (await self._client()).core.wait_for_entries(positions, seconds)
 
     async def probe(self) -> Capabilities:
         """Return what the server can do now. Raise ConfigurationError if the server must not be used."""
         return await (await self._client()).core.probe()
+
+    @property
+    def breaker_open(self) -> bool:
+        """Return whether the last calls of a loop have failed, so that calls fail at once."""
+        return any(client.core.breaker_open for client in list(self._clients.values()))
+
+    def watch_calls(self, report: Callable[[float, Sequence[str]], None]) -> None:
+        """Call `report` with the seconds and the kinds of errors of every batch from now on."""
+        self._report = report
+        for client in list(self._clients.values()):
+            client.core.report = report
 
     async def aclose(self) -> None:
         """Let this loop's calls end, close its connections, and stop being a client of the embedded server."""
@@ -227,6 +244,7 @@ class AsyncStore:
             self._inherited.append(client)
         self._drop_closed_loops()
         core = Core(self._settings, self._target, self._lookup, AsyncWire(loop), self._clock)
+        core.report = self._report
         client = self._clients[loop] = LoopClient(core, loop)
         await client.start()
         return client

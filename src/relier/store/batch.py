@@ -34,7 +34,7 @@ class Request:
         self.waiter: asyncio.Future[Any] | None = None
 
     def inline(self) -> None:
-        """Send the script's text instead of its SHA1 from now on, to which no server can answer NOSCRIPT."""
+        """Send the script's text instead of its SHA1 from now on, so that no server can answer NOSCRIPT."""
         if self.script is not None and self.call is not None:
             self.packed = pack(("EVAL", self.script.text, 1, self.call.key, *self.call.args))
 
@@ -46,7 +46,7 @@ def request_of(call: Call[Any], scripts: Scripts) -> Request:
 
 
 def bounded_parts(calls: Iterable[Call[Any]], scripts: Scripts) -> Iterator[list[tuple[Call[Any], Request]]]:
-    """Cut a long list of calls into parts that are sent one after another, each with a deadline of its own.
+    """Cut a long list of calls into parts that are sent one after another, each with its own deadline.
 
     Calls are read and packed only when their part is sent, so memory does not grow with the length of the list.
     """
@@ -163,7 +163,7 @@ class RequestBatch:
                 request.answer = type(failure)(*failure.args) if isinstance(failure, RelierError) else failure
 
     def finish(self, error_of: Callable[[AttemptError], RelierError]) -> None:
-        """Turn failed requests into errors for the callers, each an object of its own."""
+        """Turn failed requests into errors for the callers, each a separate object."""
         if not self._failed:
             return
         for request in self.requests:

@@ -31,7 +31,7 @@ def _indeterminate() -> IndeterminateError:
 class Call(Generic[T]):
     """Describe one run of one script. `key` is the script's KEYS[1] and determines the cluster slot.
 
-    `parse` turns the raw reply into the result, or raises the RelierError that the reply stands for. Every script is
+    `parse` turns the raw reply into the result, or raises the RelierError that the reply describes. Every script is
     safe to repeat, so a store may send a call again if it did not get the reply.
     """
 
@@ -43,7 +43,7 @@ class Call(Generic[T]):
     indeterminate: Callable[[], IndeterminateError] = _indeterminate
 
     def read(self, answer: Any) -> T:
-        """Return the result that a reply stands for. Raise StoreReplyError if the script cannot have sent the reply."""
+        """Return the result in a reply. Raise StoreReplyError if the script cannot have sent the reply."""
         try:
             return self.parse(answer)
         except (TypeError, ValueError, LookupError, AttributeError) as error:
@@ -53,12 +53,12 @@ class Call(Generic[T]):
             ) from error
 
     def when_indeterminate(self, error: Callable[[], IndeterminateError]) -> Call[T]:
-        """Return the same call with this error for a run whose durability was not confirmed."""
+        """Return the same call, which raises this error if its durability is not confirmed."""
         return replace(self, indeterminate=error)
 
 
 def result_or_error(call: Call[Any], answer: Any) -> Any:
-    """Return a call's result, or the error that its answer stands for, as a value."""
+    """Return a call's result, or the error in its answer, as a value."""
     if isinstance(answer, RelierError):
         return answer
     try:

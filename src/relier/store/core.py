@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from relier.errors import RedisConnectionError, RelierError
@@ -23,7 +24,7 @@ from relier.store.replies import final_error
 from relier.store.wire import Connection, Wire, pack
 
 LONGEST_BELL = 1.0
-SHORTEST_BELL = 0.05  # Redis 6.2 blocks for ever with a timeout of a millisecond, and every server with 0
+SHORTEST_BELL = 0.05  # Redis 6.2 blocks forever with a timeout of a millisecond, and every server with 0
 
 
 class Core:
@@ -41,6 +42,7 @@ class Core:
         self._capabilities: Capabilities | None = None
         self._probed_generation = 0  # the generation `_capabilities` belongs to
         self._warned = False
+        self.report: Callable[[float, Sequence[str]], None] | None = None  # called with each batch: seconds, errors
 
     def batch(self, requests: list[Request], within: float = math.inf) -> RequestBatch:
         """Return a batch of requests of one durability level. Its deadline starts now; `within` (s) shortens it."""
@@ -52,6 +54,17 @@ class Core:
         `failure` is the error of a first attempt that the caller has already made.
         """
         await self._run_attempts(batch, self._pool, failure, probed=True)
+        self.report_batch(batch)
+
+    def report_batch(self, batch: RequestBatch) -> None:
+        """Report how long a batch took, and the kinds of its errors, if somebody wants to know."""
+        if self.report is not None:
+            errors = [type(one.answer).__name__ for one in batch.requests if isinstance(one.answer, RelierError)]
+            self.report(self._clock() - batch.deadline.began, errors)
+
+    @property
+    def breaker_open(self) -> bool:
+        return self._breaker.is_open
 
     def ready_connection(self, batch: RequestBatch) -> Connection | None:
         """Return a connection that can send the batch right now, or None. Nearly every async call takes this path."""
@@ -66,7 +79,10 @@ class Core:
     def absorb_outcome(
         self, batch: RequestBatch, connection: Connection, outcome: list[Any] | AttemptError
     ) -> AttemptError | None:
-        """Process the outcome of an exchange. Return the error of requests to repeat, or None if all are answered."""
+        """Process the outcome of an exchange. Return None if every request got its final reply.
+
+        Otherwise return the error that requires the remaining requests to be repeated.
+        """
         if isinstance(outcome, AttemptError):
             self._note_failure(connection.generation)
             return outcome
@@ -90,11 +106,17 @@ class Core:
     async def wait_for_bell(self, keys: list[str], seconds: float) -> bytes | None:
         """Return the key whose doorbell rang within `seconds` (at most 1 s), or None.
 
-        Doorbells use connections of their own, not those of the pool for calls.
+        Doorbells use their own connections, not those of the pool for calls.
         """
         wait = min(max(seconds, SHORTEST_BELL), LONGEST_BELL)
         reply = await self._run_command(("BLPOP", *keys, wait), self._bell_pool, probed=False, wait=wait)
         return None if reply is None else cast(bytes, reply[0])
+
+    async def wait_for_entries(self, positions: Mapping[str, str], seconds: float) -> None:
+        """Wait at most 1 s until a stream has an entry after its position. The entry itself is read by a call."""
+        wait = min(max(seconds, SHORTEST_BELL), LONGEST_BELL)
+        args = ("XREAD", "COUNT", 1, "BLOCK", int(wait * 1000), "STREAMS", *positions.keys(), *positions.values())
+        await self._run_command(args, self._bell_pool, probed=False, wait=wait)
 
     async def probe(self) -> Capabilities:
         """Ask the server again for its capabilities, and return them."""

@@ -43,11 +43,12 @@ class AttemptError(Exception):
 class Deadline:
     """Mark when one call's time is up, on the monotonic clock."""
 
-    __slots__ = ("_at", "_clock")
+    __slots__ = ("_at", "_clock", "began")
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
-        self._at = clock() + seconds
+        self.began = clock()
+        self._at = self.began + seconds
 
     def left(self) -> float:
         return max(0.0, self._at - self._clock())
@@ -90,7 +91,7 @@ class RetrySchedule:
 
 
 def more_informative(before: AttemptError | None, now: AttemptError, left: float) -> AttemptError:
-    """Return which of two errors to report: an attempt cut short by the deadline says less than the one before it."""
+    """Return the more informative of two errors: one from an attempt cut short by the deadline says less."""
     return now if before is None or before.load_script or left > 0 else before
 
 
@@ -111,7 +112,7 @@ class CircuitBreaker:
 
     @property
     def is_open(self) -> bool:
-        """Return whether the last attempts have failed. The next probe may be due all the same."""
+        """Return whether the last attempts have failed. Even then, the next probe may be due."""
         return self._failed >= self._limit
 
     @property

@@ -88,7 +88,7 @@ MEANINGS: dict[str, tuple[Judgement, type[RelierError]]] = {
 }
 UNKNOWN = (Judgement.FINAL, StoreReplyError)
 
-# Replies whose code is only ERR but whose text says more, with the code each of them stands for.
+# Replies whose code is only ERR but whose text says more, with the code that each of them means.
 TEXTS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"max number of clients"), "BUSY"),
     (re.compile(r"Script killed by user"), "BUSY"),  # only a script that has not written anything can be killed
@@ -126,7 +126,7 @@ def code_of(reply: ReplyError) -> str:
 
 
 def failure_of(reply: ReplyError) -> AttemptError:
-    """Return the attempt error that an error reply stands for."""
+    """Return the AttemptError for an error reply."""
     judgement, error = MEANINGS.get(code_of(reply), UNKNOWN)
     return AttemptError(
         f"the server replied {str(reply)!r}",

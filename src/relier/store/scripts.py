@@ -7,7 +7,7 @@ A file names every library whose names it uses. `lib/<name>.lua` is inserted onc
       -- here: enter           indented, in a function or a branch: in scope only there
 
 A word in capitals that names a key (`TASK .. id`) is replaced by that key's Lua expression, in which `P` is KEYS[1].
-The name of a default (`RESULT_TTL`) is replaced by its value.
+The name of a default (`RESULT_TTL`) is replaced by its value, and SCRIPT by the script's own name.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Scripts:
         self._folder = folder
         self._replace = dict(replace or {})
         self._spelled = dict(spelled or {})
-        self._names = re.compile(rf"\b({'|'.join(self._spelled)})\b") if self._spelled else None
+        self._names = re.compile(rf"\b({'|'.join([*self._spelled, 'SCRIPT'])})\b") if self._spelled else None
         self._scripts = {path.stem: self._assemble(path.stem) for path in sorted(folder.glob("*.lua"))}
 
     def __getitem__(self, name: str) -> Script:
@@ -57,13 +57,20 @@ class Scripts:
     def _assemble(self, name: str) -> Script:
         text = "local P = KEYS[1]\n" + self._expand(name, set())
         if self._names:
-            text = self._names.sub(lambda match: self._spelled[match[1]], text)
+            spelled = self._spelled | {"SCRIPT": f"'{name}'"}
+            text = self._names.sub(lambda match: spelled[match[1]], text)
         return Script(name, text)
 
     def _expand(self, name: str, known: set[str]) -> str:
-        """Return the text of a file with its directives resolved. `known`: libraries that are already in scope."""
+        """Return the text of a file with its directives resolved. `known`: libraries that are already in scope.
+
+        A library is in scope from the beginning of its own text on, so two libraries may use each other if one of them
+        does so inside a function.
+        """
         source = self._replace.get(name) or (self._folder / f"{name}.lua").read_text(encoding="utf-8")
         top = "".join(self._libraries(words, known) for _, kind, words in DIRECTIVE.findall(source) if kind == "use")
+        if name.startswith("lib/"):
+            known.add(name.removeprefix("lib/"))
 
         def resolve(match: re.Match[str]) -> str:
             indent, kind, words = match.groups()
@@ -75,6 +82,5 @@ class Scripts:
         text = ""
         for word in words.split():
             if word not in known:
-                known.add(word)
                 text += self._expand(f"lib/{word}", known) + "\n"
         return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class SyncStore:
-    """Run calls from any number of threads over one pool. A forked child gets a pool of its own."""
+    """Run calls from any number of threads over one pool. A forked child gets its own pool."""
 
     def __init__(self, settings: Settings, scripts: Scripts, *, clock: Clock = time.monotonic) -> None:
         self._settings = settings
@@ -72,8 +72,12 @@ class SyncStore:
         return run_sync(self._core().command(*args, retry=retry))
 
     def wait_for_bell(self, keys: list[str], timeout: float) -> bytes | None:
-        """Block at most 1 s until a key's doorbell rings, on a connection of its own. Return that key, or None."""
+        """Block at most 1 s until a key's doorbell rings, on a separate connection. Return that key, or None."""
         return run_sync(self._core().wait_for_bell(keys, timeout))
+
+    def wait_for_entries(self, positions: Mapping[str, str], seconds: float) -> None:
+        """Block at most 1 s until a stream has an entry after its position, on a separate connection."""
+        run_sync(self._core().wait_for_entries(positions, seconds))
 
     def probe(self) -> Capabilities:
         """Return what the server can do now. Raise ConfigurationError if the server must not be used."""

@@ -118,7 +118,7 @@ class SyncWire:
 
     async def connect(self, address: Address, seconds: float) -> SyncConnection:
         try:
-            return SyncConnection(_open(address, seconds))
+            return SyncConnection(open_socket(address, seconds))
         except (OSError, ValueError) as error:
             raise connect_error(address, error) from error
 
@@ -130,7 +130,8 @@ class SyncWire:
         return work()
 
 
-def _open(address: Address, seconds: float) -> socket.socket:
+def open_socket(address: Address, seconds: float) -> socket.socket:
+    """Open a socket to a server, over TLS if its address says so."""
     if address.path is not None:
         return _connected(socket.AF_UNIX, address.path, seconds)
     until = time.monotonic() + seconds

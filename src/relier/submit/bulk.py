@@ -1,8 +1,8 @@
 """Plan a `push_many`, without IO: decide what to submit next, and collect the answers.
 
 A bulk of any length is pushed in bounded pieces. Every call is checked and counted against the limits before the first
-one is sent, so a mistake in the last call means that nothing is pushed. Only the first 8 MiB of encoded submissions are
-kept from that check. The others are encoded again when their piece is sent, so memory grows with the calls and the
+one is sent, so a mistake in the last call means that nothing is pushed. The check keeps only the first 8 MiB of encoded
+submissions. The others are encoded again when their piece is sent, so memory grows with the calls and the
 receipts, not with the payloads.
 
 A bulk is admitted or refused as a whole. Chunks are submitted one by one. The first chunk that contains a new task is
@@ -96,8 +96,9 @@ class Bulk:
         tasks = [self._make(number) for number in range(first, len(self._calls))]
         most = self._client.settings.max_payload_bytes
         for number, task in enumerate(tasks, first):
-            # Calls of one bulk differ in id, key and payload only, and the ledger checks each again when it is sent.
-            if number == 0 or task.key or self._chosen is not None or len(task.payload) > most:
+            # Calls of one bulk differ in id, key, limits and payload only, and the ledger checks each again when it is
+            # sent. Two limits of one call may have the same key.
+            if number == 0 or task.key or self._chosen is not None or len(task.payload) > most or len(task.limits) > 1:
                 check_submission(task, most)
             self._keep(task)
         self._left += self._task.guards.load(self._client.settings, calls, self._held(tasks))
@@ -111,7 +112,7 @@ class Bulk:
         return ids
 
     def _make(self, number: int) -> Submission:
-        """Return the submission of one call. If an earlier one was not kept, the new one differs in its time only."""
+        """Return the submission of one call. If a call is encoded twice, only the time differs."""
         push, client = self._push, self._client
         task_id = self._ids[number]
         if self._chosen is not None:
@@ -152,7 +153,7 @@ class Bulk:
         return self._piece
 
     def admission(self) -> Admission | None:
-        """Return the limits for the piece. An unpaid chunk is charged for all that follows too. Call once per piece."""
+        """Return the limits for the piece. An unpaid chunk also pays for all later ones. Call once per piece."""
         settings = self._client.settings
         if self._paid:  # already admitted, but if bytes are limited, they must still be counted
             return Admission(max_bytes=MOST_HELD) if settings.admission_max_bytes else None
@@ -213,9 +214,7 @@ def _checked_ids(task_ids: Iterable[str]) -> list[str]:
     if isinstance(task_ids, str) or not all(isinstance(each, str) for each in ids):
         raise InvalidSubmissionError(f"task_ids must be a list of ids, not {task_ids!r:.60}; nothing was pushed")
     if len(set(ids)) < len(ids):
-        raise InvalidSubmissionError(
-            "task_ids contains an id twice; nothing was pushed; give every call an id of its own"
-        )
+        raise InvalidSubmissionError("task_ids contains a duplicate id; nothing was pushed; give every call its own id")
     return ids
 
 

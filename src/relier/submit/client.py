@@ -9,14 +9,17 @@ import contextlib
 import math
 import os
 import threading
-from collections.abc import Coroutine, Sequence
-from functools import cached_property, partial
-from typing import Any, ClassVar, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import quote
 
 from relier.codec.keyring import Keyring
 from relier.errors import ConfigurationError
-from relier.ledger.ledger import Ledger, load_scripts
+from relier.event_stream.cursor import places_of, topics_of
+from relier.event_stream.follower import EventAccess, EventFollower
+from relier.ledger.events.records import Event, Missed
+from relier.ledger.ledger import Ledger, scripts_of
 from relier.ledger.records import Accepted, Admission, Submission
 from relier.settings import Settings, get_settings
 from relier.store import AsyncStore, Call, Durability, Scripts, SyncStore
@@ -28,6 +31,27 @@ from relier.submit.birth import BirthMark
 from relier.submit.ledger_access import Answers, AwaitedCalls, BlockingCalls, LedgerAccess, Namespace
 
 T = TypeVar("T")
+
+
+class KeptValue(Generic[T]):
+    """Make a value at first use and keep it. Threads that ask at the same time get the same value.
+
+    `functools.cached_property` has no lock since Python 3.12: there, each of these threads would get a store of its
+    own, and only the one that is kept would ever be closed. A lock of ours could be held while another thread forks.
+    """
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self._make = make
+        self.__doc__ = make.__doc__
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> T:
+        if instance is None:
+            return self  # type: ignore[return-value]  # the class was asked, as tools for documentation do
+        kept: T = vars(instance).setdefault(self._name, self._make(instance))
+        return kept
 
 
 class Client:
@@ -47,15 +71,15 @@ class Client:
         self.birth = BirthMark(partial(place_of, self.settings))
         self.namespace = Namespace(self.settings, self.ledger, self.birth)
 
-    @cached_property
+    @KeptValue
     def scripts(self) -> Scripts:
-        return load_scripts()
+        return scripts_of(self.settings)
 
-    @cached_property
+    @KeptValue
     def awaiting(self) -> LedgerAccess[AwaitedCalls]:
         return LedgerAccess(self.namespace, AwaitedCalls(AsyncStore(self.settings, self.scripts)))
 
-    @cached_property
+    @KeptValue
     def blocking(self) -> LedgerAccess[BlockingCalls]:
         return LedgerAccess(self.namespace, BlockingCalls(SyncStore(self.settings, self.scripts)))
 
@@ -67,12 +91,12 @@ class Client:
     def sync_store(self) -> SyncStore:
         return self.blocking.calls.store
 
-    @cached_property
+    @KeptValue
     def renewals(self) -> AsyncStore:
-        """Return the store that renews locks of code on event loops, apart from other calls, as heartbeats are."""
+        """Return the store that renews locks of code on event loops. It is separate, as for heartbeats."""
         return AsyncStore(self._renewal_settings, self.scripts)
 
-    @cached_property
+    @KeptValue
     def sync_renewals(self) -> SyncStore:
         """Return the store that renews locks of blocking code."""
         return SyncStore(self._renewal_settings, self.scripts)
@@ -82,7 +106,7 @@ class Client:
         return heartbeat_settings(self.settings, self.settings.idempotency_inflight_ttl)
 
     def aopen(self) -> Coroutine[Any, Any, None]:
-        """Mark the namespace with this release's layout, once per process. Raise if the layout there is another."""
+        """Mark the namespace with this release's layout, once per process. Raise if the layout there is different."""
         return self.awaiting.open()
 
     def open(self) -> None:
@@ -116,6 +140,21 @@ class Client:
     ) -> Answers:
         return run_sync(self.blocking.submit_all(chunks, admission, level))
 
+    def events(self, topics: str | Iterable[str] | None = None, since: str = "now") -> AsyncIterator[Event | Missed]:
+        """Yield events from now on, or after `since`: the `cursor` of an event, or 'start' for all that are kept.
+
+        `topics`: tasks, batches, schedules or cluster; all by default. A `Missed` says that some could not be
+        delivered. Outages of the store do not end the iteration.
+        """
+        return self._follower(self.awaiting, topics, since).follow()
+
+    def events_sync(self, topics: str | Iterable[str] | None = None, since: str = "now") -> Iterator[Event | Missed]:
+        """Yield what changes, as `events` does. The thread blocks while nothing changes."""
+        return self._follower(self.blocking, topics, since).follow_sync()
+
+    def _follower(self, access: EventAccess, topics: str | Iterable[str] | None, since: str) -> EventFollower:
+        return EventFollower(self.ledger, self.settings, access, places_of(since, topics_of(topics)))
+
     async def aclose(self) -> None:
         """Close what this loop and blocking callers opened."""
         if "awaiting" in self.__dict__:
@@ -148,7 +187,7 @@ def absolute(settings: Settings) -> Settings:
     if where and "://" not in where:
         paths["checkpoint_dir"] = os.path.abspath(where)
     changed = {name: value for name, value in paths.items() if value != getattr(settings, name)}
-    return settings.model_copy(update=changed) if changed else settings
+    return settings.replace(**changed) if changed else settings
 
 
 def place_of(settings: Settings) -> str:
@@ -159,8 +198,8 @@ def place_of(settings: Settings) -> str:
 
 
 def is_store_chosen(settings: Settings) -> bool:
-    """Return whether the store was written out, rather than left to the default, an embedded one."""
-    return settings.redis_use_sentinel or "redis_url" in settings.model_fields_set
+    """Return whether the store was set explicitly, rather than left to the default, an embedded one."""
+    return settings.redis_use_sentinel or settings.is_given("redis_url")
 
 
 _default: Client | None = None
@@ -178,7 +217,7 @@ def default_client() -> Client:
 
 
 def has_chosen_store() -> bool:
-    """Return whether the store that tasks push to was written out.
+    """Return whether the store that tasks push to was set explicitly.
 
     Without a client the environment is read anew, so that settings which change later still apply.
     """

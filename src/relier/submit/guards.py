@@ -7,8 +7,6 @@ and one that names an unknown argument is refused then.
 from __future__ import annotations
 
 import hashlib
-import inspect
-import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
@@ -16,14 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from relier.errors import ConfigurationError, InvalidSubmissionError
-from relier.ledger.records import Admission, Limit
+from relier.errors import InvalidSubmissionError
+from relier.ledger.limit_records import RunLimit
+from relier.ledger.records import Admission, AdmissionLimit
 from relier.options import Admit
 from relier.settings import Settings
 from relier.submit.digest import canonical, digest
+from relier.submit.run_limits import CallLimits
+from relier.submit.templates import Template
 
 if TYPE_CHECKING:
-    from relier.arguments import Arguments
     from relier.task import RlTask
 
 Args = tuple[Any, ...]
@@ -33,9 +33,9 @@ LONGEST_KEY, SHOWN_OF_KEY = 100, 60  # characters
 
 
 class Load(msgspec.Struct, frozen=True):
-    """Hold what some calls cost: per limit, in number, and in bytes if bytes are limited."""
+    """Hold how much some calls use of the admission limits: per limit, in number, and in bytes if bytes are limited."""
 
-    costs: Counter[Limit]
+    costs: Counter[AdmissionLimit]
     calls: int
     bytes: int = 0
 
@@ -49,55 +49,6 @@ class Load(msgspec.Struct, frozen=True):
 NOTHING = Load(Counter(), 0)
 
 
-class Template:
-    """Fill in a template such as `tenant:{tenant_id}` from the arguments of one function."""
-
-    def __init__(self, text: str, arguments: Arguments, what: str) -> None:
-        self._text = text
-        self._arguments = arguments
-        self._what = what
-        known = arguments.parameters
-        free = any(each.kind is each.VAR_KEYWORD for each in known.values())
-        for name in fields_of(text, what):
-            if name not in known and not free:
-                raise ConfigurationError(
-                    f"{what} {text!r} names {{{name}}}, but the function has no such argument; its arguments are: "
-                    f"{', '.join(known) or 'none'}"
-                )
-
-    def render(self, args: Args, kwargs: Kwargs) -> str:
-        try:
-            return self._text.format_map(bound(self._arguments, args, kwargs))
-        except (LookupError, AttributeError, ValueError, TypeError) as error:
-            raise InvalidSubmissionError(
-                f"{self._what} {self._text!r} cannot be filled in from these arguments "
-                f"({type(error).__name__}: {error}); nothing was pushed"
-            ) from error
-
-
-def fields_of(text: str, what: str) -> list[str]:
-    """Return the argument names that a template uses."""
-    try:
-        parsed = [field for _, field, _, _ in string.Formatter().parse(text) if field is not None]
-    except ValueError as error:
-        raise ConfigurationError(f"{what} {text!r} is not a valid template: {error}") from error
-    names = [field.partition(".")[0].partition("[")[0] for field in parsed]
-    if "" in names or any(name.isdigit() for name in names):
-        raise ConfigurationError(f"{what} {text!r} must name its arguments: {{tenant_id}}, not {{}} or {{0}}")
-    return names
-
-
-def bound(arguments: Arguments, args: Args, kwargs: Kwargs) -> dict[str, Any]:
-    """Return every argument by name, including defaults and the contents of `**kwargs`."""
-    call = arguments.signature.bind(*args, **kwargs)
-    call.apply_defaults()
-    named = dict(call.arguments)
-    for each in arguments.signature.parameters.values():
-        if each.kind is inspect.Parameter.VAR_KEYWORD:
-            named |= named.pop(each.name)
-    return named
-
-
 class Guards:
     """Compute the idempotency key and the limits for pushes of one task."""
 
@@ -108,6 +59,7 @@ class Guards:
         self._arguments = task.arguments
         self._weight = options.admission_weight
         self._key = self._key_of(options.idempotency_key, options.idempotent)
+        self._run_limits = CallLimits(task.name, options.limits, task.arguments) if options.limits else None
         self._limits: list[tuple[Template, Admit]] = [
             (Template(admit.key, task.arguments, f"task {task.name}: admission"), admit) for admit in options.admission
         ]
@@ -134,6 +86,10 @@ class Guards:
             )
         return f"{self._prefix}:{key}"
 
+    def limits(self, args: Args, kwargs: Kwargs, queue: str) -> tuple[RunLimit, ...]:
+        """Return the limits at run time of one call that is pushed to this queue."""
+        return self._run_limits.of(args, kwargs, queue) if self._run_limits else ()
+
     def _by_arguments(self, body: bytes) -> str:
         """Return a digest of the arguments. Equal calls have the same digest, however they were written."""
         args, kwargs = self._arguments.decode(body)
@@ -146,8 +102,8 @@ class Guards:
         return {each.name: _plain(each.default) for each in parameters if each.default is not each.empty}
 
     def load(self, settings: Settings, calls: Sequence[tuple[Args, Kwargs]], held: int = 0) -> Load:
-        """Return what these calls cost."""
-        costs: Counter[Limit] = Counter()
+        """Return how much these calls use up of each admission limit. `held`: their payload in bytes."""
+        costs: Counter[AdmissionLimit] = Counter()
         for call in calls if self._limits else ():
             for template, admit in self._limits:
                 limit = self._limit(settings, template.render(*call), admit)
@@ -158,8 +114,8 @@ class Guards:
     def admission(self, settings: Settings, load: Load, later: Load = NOTHING) -> Admission | None:
         """Return the limits that a submit must pass to admit all of `load`, or None if there are none.
 
-        The limits are the one of the namespace and those of the calls' own keys. `later`: the part of `load` that later
-        submits will send.
+        These are the limit of the namespace and the limits of the calls' own keys. `later`: the part of `load` that
+        later submits will send.
         """
         if not load.costs and load.calls == self._weight == 1 and not settings.admission_max_bytes:
             return usual_admission(settings)
@@ -176,12 +132,12 @@ class Guards:
             return Admission(limits, depth, most_bytes, self._weight * later.calls)
         return Admission(tuple(limit.of(cost) for limit, cost in costs.items()), depth, most_bytes, 1)
 
-    def _limit(self, settings: Settings, key: str, admit: Admit) -> Limit | None:
-        """Return the limit, or None if it has no number of its own and RELIER_ADMISSION_LIMIT turns it off with 0."""
+    def _limit(self, settings: Settings, key: str, admit: Admit) -> AdmissionLimit | None:
+        """Return the limit, or None if it sets no number and RELIER_ADMISSION_LIMIT turns it off with 0."""
         limit = admit.limit or settings.admission_limit
         return _per_window(_name_of(key), limit, admit.window_s or settings.admission_window) if limit else None
 
-    def _check_fits(self, limit: Limit, cost: int, calls: int) -> None:
+    def _check_fits(self, limit: AdmissionLimit, cost: int, calls: int) -> None:
         """Raise if the limit could never admit the calls: that is a mistake of the caller, and waiting cannot help."""
         if cost * limit.interval_us <= limit.tolerance_us:
             return
@@ -218,11 +174,11 @@ def _name_of(key: str) -> str:
 
 
 @lru_cache
-def _per_window(name: str, limit: int, window: float) -> Limit:
-    return Limit.per_window(name, limit, round(1000 * window))
+def _per_window(name: str, limit: int, window: float) -> AdmissionLimit:
+    return AdmissionLimit.per_window(name, limit, round(1000 * window))
 
 
-def overall(settings: Settings) -> Limit:
+def overall(settings: Settings) -> AdmissionLimit:
     """Return the limit of the whole namespace."""
     return _per_window("all", settings.admission_limit, settings.admission_window)
 

@@ -45,7 +45,7 @@ async def submit_until_answered(
     level: Durability,
     sleep: Callable[[float], Awaitable[Any]],
 ) -> T:
-    """Submit from inside a running task, and repeat that through any outage until the store answers."""
+    """Submit from inside a running task. Retry, however long an outage lasts, until the store answers."""
     with attempt.waiting():
         return await until_answered(submit, partial(_again, attempt, level), sleep=sleep)
 

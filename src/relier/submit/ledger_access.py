@@ -12,7 +12,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, Protocol, TypeVar
@@ -42,10 +42,11 @@ Answers = list[list[Accepted] | RelierError]
 
 
 class StoreCalls(Protocol):
-    """Send calls to the store, and wait. `within`: the most seconds for one call, if its deadline is not sooner."""
+    """Send calls to the store, and wait. `within`: the most seconds for one call, unless its deadline comes sooner."""
 
     def run(self, call: Call[T], within: float) -> Awaitable[T]: ...
     def run_many(self, calls: Iterable[Call[T]]) -> Awaitable[list[T | RelierError]]: ...
+    def wait_for_entries(self, positions: Mapping[str, str], seconds: float) -> Awaitable[None]: ...
     def sleep(self, seconds: float) -> Awaitable[None]: ...
 
 
@@ -64,11 +65,14 @@ class AwaitedCalls:
                 return await self.store.run(call)
         except TimeoutError:
             raise RedisConnectionError(
-                f"the store did not answer within the {seconds:.3g} s that were left; ask again, or allow more time"
+                f"the store did not answer within the {seconds:.3g} s that were left; try again, or allow more time"
             ) from None
 
     def run_many(self, calls: Iterable[Call[T]]) -> Awaitable[list[T | RelierError]]:
         return self.store.run_many(calls)
+
+    def wait_for_entries(self, positions: Mapping[str, str], seconds: float) -> Awaitable[None]:
+        return self.store.wait_for_entries(positions, seconds)
 
     def sleep(self, seconds: float) -> Awaitable[None]:
         return asyncio.sleep(seconds)
@@ -85,6 +89,9 @@ class BlockingCalls:
 
     async def run_many(self, calls: Iterable[Call[T]]) -> list[T | RelierError]:
         return self.store.run_many(calls)
+
+    async def wait_for_entries(self, positions: Mapping[str, str], seconds: float) -> None:
+        self.store.wait_for_entries(positions, seconds)
 
     def sleep(self, seconds: float) -> Awaitable[None]:
         return blocking_sleep(seconds)
@@ -113,7 +120,7 @@ class LedgerAccess(Generic[C]):
         self.calls = calls
 
     async def open(self, within: float = math.inf) -> None:
-        """Mark the namespace with this release's layout, once per process. Raise if the layout there is another."""
+        """Mark the namespace with this release's layout, once per process. Raise if the layout there is different."""
         known = self._namespace
         if not known.opened:
             known.birth.learn(await self.calls.run(known.ledger.open(known.birth.mark), within))
@@ -131,8 +138,15 @@ class LedgerAccess(Generic[C]):
             await self._reopen()
             raise
 
+    def wait_for_entries(self, positions: Mapping[str, str], seconds: float) -> Awaitable[None]:
+        """Wait until a stream of events has an entry after its position, or for `seconds`."""
+        return self.calls.wait_for_entries(positions, seconds)
+
+    def sleep(self, seconds: float) -> Awaitable[None]:
+        return self.calls.sleep(seconds)
+
     async def _reopen(self) -> None:
-        """Open the namespace again, because the store has another birth mark than this process remembers."""
+        """Open the namespace again, because the store's birth mark differs from the one that this process remembers."""
         self._namespace.opened = False
         with contextlib.suppress(RelierError):  # the next call tries again
             await self.open()

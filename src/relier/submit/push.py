@@ -68,12 +68,13 @@ def submission_of(
     task_id = fresh_id or new_task_id() if push.task_id is None else push.task_id
     body = task.arguments.encode(args, kwargs)
     key = task.guards.key(args, kwargs, body, push.idempotency_key)
+    queue = options.queue if push.queue is None else push.queue
     times: dict[str, Any] = {} if push is NO_OPTIONS else push.times()
     return Submission(
         id=task_id,
         name=options.name,
         payload=_sealed(body, task_id, options, keyring),
-        queue=options.queue if push.queue is None else push.queue,
+        queue=queue,
         priority=options.priority if push.priority is None else push.priority,
         key=key,
         key_ttl_ms=round(1000 * options.idempotency_ttl) if key else 0,
@@ -84,6 +85,7 @@ def submission_of(
         result_ttl_ms=kept_ms(options.result_ttl, settings.result_ttl, RESULT_TTL_MS),
         dead_ttl_ms=kept_ms(options.dead_ttl, settings.dead_ttl, DEAD_TTL_MS),
         durability=level,
+        limits=task.guards.limits(args, kwargs, queue),
         **times,
     )
 
@@ -118,7 +120,7 @@ def resurrections(own: int | None, usual: int) -> int | None:
 
 
 def kept_ms(own: float | None, usual: float, default_ms: int) -> int | None:
-    """Return how long an ended record is kept, or None if that is the scripts' default, which keeps records short."""
+    """Return how long an ended record is kept. None means the scripts' default, which takes no space in the record."""
     ms = round(1000 * (usual if own is None else own))
     return None if ms == default_ms else ms
 
@@ -158,4 +160,4 @@ def refusal_in(task: Submission, answer: Accepted, on_duplicate: OnDuplicate) ->
 
 def bytes_held(task: Submission) -> int:
     """Return what a task counts towards RELIER_ADMISSION_MAX_BYTES: its record from the options on (lib/enter.lua)."""
-    return len(task.args()[-1])  # type: ignore[arg-type]
+    return len(task.tail())

@@ -1,8 +1,8 @@
 """Define receipts: what a caller gets from a push, to ask about the task. Awaiting and blocking receipts do the same.
 
-What a receipt does is written once, as coroutines in Receipt (submit/ledger_access.py says how blocking callers run
-them). A receipt can be rebuilt from an id alone, in another process, much later. Then it does not know the task's
-return type: models come back as plain objects of their fields.
+The code is written once, as coroutines in Receipt (submit/ledger_access.py says how blocking callers run them). A
+receipt can be rebuilt from an id alone, in another process, much later. Then it does not know the task's return type:
+models come back as plain objects of their fields.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from relier.store.call import Call, Durability
 from relier.store.sync_wire import run_sync
 from relier.submit.client import Client, default_client, place_of
 from relier.submit.ledger_access import LedgerAccess
+from relier.submit.progress import TaskProgress, read_progress
 
 R = TypeVar("R")
 log = logging.getLogger("relier.submit")
@@ -71,7 +72,7 @@ class Receipt(Generic[R]):
         born: str = "",
     ) -> None:
         if not isinstance(id, str) or not id:
-            raise ConfigurationError(f"a receipt is made from a task's id, as a push gave it, not from {id!r:.60}")
+            raise ConfigurationError(f"a receipt needs the id of a task, as returned by a push, not {id!r:.60}")
         self.id = id
         self.duplicate = duplicate
         self.durability = durability  # None: the maker of this receipt does not know whether the task was accepted
@@ -98,6 +99,13 @@ class Receipt(Generic[R]):
             return TaskState((await ledger.run(self._get())).record.state)
         except TaskNotFoundError as error:
             return self._state_of_missing(error)
+
+    async def _progress(self, ledger: LedgerAccess[Any]) -> TaskProgress | None:
+        try:
+            return read_progress((await ledger.run(self._get())).record.progress)
+        except TaskNotFoundError as error:
+            self._state_of_missing(error)  # raises if the store was emptied
+            return None
 
     async def _end(self, ledger: LedgerAccess[Any], timeout: float | None) -> Task:  # noqa: ASYNC109 - see `result`
         """Return the task once it has ended."""
@@ -140,7 +148,8 @@ class Receipt(Generic[R]):
         return TaskState.EXPIRED if known else TaskState.NOT_FOUND
 
     def _pause_after(self, poll: PollSchedule, error: TaskNotFoundError | StoreUnavailableError) -> float:
-        """Return the seconds until the next poll, for a task that is not in the ledger yet or a store that is away.
+        """Return the seconds until the next poll, for a task that is not in the ledger yet or a store that is
+        unreachable.
 
         Raise if waiting cannot help or the time is up.
         """
@@ -154,8 +163,8 @@ class Receipt(Generic[R]):
         if not waits or isinstance(error, TaskNotFoundError):
             raise error
         raise ResultTimeoutError(
-            f"the outcome of task {self.id} is not known after {poll.waited:.1f} s: the store is away ({error}); the "
-            f"task is not lost; ask again when the store is back"
+            f"the outcome of task {self.id} is not known after {poll.waited:.1f} s: the store is unreachable ({error}"
+            f"); the task is not lost; try again when the store is back"
         ) from error
 
     def _result_of(self, task: Task) -> R:
@@ -183,7 +192,7 @@ class Receipt(Generic[R]):
         settings = self._client.settings
         try:
             stats: Stats = await ledger.run(self._client.ledger.stats(), SLOWEST_POLL_S)
-        except RelierError:  # the store went away just now; the timeout is reported without a reason
+        except RelierError:  # the store has just become unreachable; the timeout is reported without a reason
             return ""
         if not stats.cursor and not stats.alive(settings.heartbeat_ttl):
             return f": no worker is alive in {place_of(settings)}; start one with `rl worker`"
@@ -200,6 +209,10 @@ class TaskReceipt(Receipt[R]):
     async def state(self) -> TaskState:
         return await self._state(self._client.awaiting)
 
+    async def progress(self) -> TaskProgress | None:
+        """Return what the task last reported with `ctx.progress`, or None if it has reported nothing yet."""
+        return await self._progress(self._client.awaiting)
+
     async def info(self) -> Task:
         """Return the whole record: reason, history, checkpoint. Raise TaskNotFoundError if there is none."""
         return await self._client.arun(self._get())
@@ -208,7 +221,7 @@ class TaskReceipt(Receipt[R]):
         """Return what the task returned, once it has ended.
 
         Raise the error the task died of, TaskCancelledError, or ResultTimeoutError after `timeout` seconds. Outages of
-        the store are waited through. With a `timeout`, also wait for a task that is not in the ledger yet, because an
+        the store do not end the wait. With a `timeout`, also wait for a task that is not in the ledger yet, because an
         outbox may still have it.
         """
         return self._result_of(await self._end(self._client.awaiting, timeout))
@@ -230,6 +243,10 @@ class SyncTaskReceipt(Receipt[R]):
 
     def state(self) -> TaskState:
         return run_sync(self._state(self._client.blocking))
+
+    def progress(self) -> TaskProgress | None:
+        """Return what the task last reported, like `TaskReceipt.progress`."""
+        return run_sync(self._progress(self._client.blocking))
 
     def info(self) -> Task:
         """Return the whole record, like `TaskReceipt.info`."""
@@ -254,7 +271,7 @@ class PollSchedule:
     def __init__(self, seconds: float | None, *, seen: bool = False) -> None:
         if seconds is not None and not isinstance(seconds, int | float):
             raise ConfigurationError(
-                f"timeout must be a number of seconds, or None to wait for ever, not {seconds!r:.60}"
+                f"timeout must be a number of seconds, or None to wait forever, not {seconds!r:.60}"
             )
         self._begun = time.monotonic()
         self._until = None if seconds is None else self._begun + seconds
@@ -285,7 +302,7 @@ class PollSchedule:
         if isinstance(error, StoreSetupError) and not self._seen:
             return False
         if not self._away:
-            log.warning("store away, still waiting for a result: %s", error)
+            log.warning("store unreachable, still waiting for a result: %s", error)
         self._away = True
         return True
 

@@ -141,10 +141,10 @@ class SyncRlTask(RlTask[P, R]):
 
 @final
 class AnyFirst:
-    """Match functions whose first parameter takes anything: they would accept a TaskContext too, without asking for it.
+    """Match functions whose first parameter accepts any value, so that type checkers do not mistake it for `ctx`.
 
-    Type checkers do not check the arguments of such a task, because no type can drop one first parameter and keep
-    the other.
+    Type checkers do not check the arguments of such a task. A TaskContext would fit its first parameter as well, and
+    no type can say that the decorator drops a TaskContext but keeps any other first parameter.
     """
 
 
@@ -181,6 +181,10 @@ class TaskDecorator:
         kind = AsyncRlTask if inspect.iscoroutinefunction(fn) else SyncRlTask
         task: RlTask[Any, Any] = kind(fn, options)
         registry.register(task)
+        if options.schedule is not None:
+            from relier.schedules.declared import schedule_task  # a process without schedules does not pay for it
+
+            schedule_task(task, options.schedule)
         return task
 
 
@@ -217,10 +221,11 @@ def rl_task(fn: Callable[..., Any] | None = None, /, **options: Any) -> RlTask[A
 
     name, queue, priority (−9 … 9), soft_timeout, hard_timeout, on_soft_timeout (called with the TaskContext),
     max_resurrections, retries (a number or `Retries(…)`), on_lost ("retry", "bury", "hold"), durability, result_ttl,
-    dead_ttl, isolate (a process of its own), schema_version; admission (a key template or `Admit(…)`) and its weight;
-    idempotent, idempotency_key (a template or a function), idempotency_ttl, on_duplicate ("return", "raise" or
-    "replace"); middleware around its runs, push_middleware around its pushes; on_start,
-    on_success, on_retry, on_dead and on_revived (called with a TaskEvent).
+    dead_ttl, isolate (runs in its own process), schema_version; admission (a key template or `Admit(…)`) and its
+    weight; limits (`Limit(…)` or several) on how many run at once and how often; idempotent, idempotency_key (a
+    template or a function), idempotency_ttl, on_duplicate ("return", "raise" or "replace"); middleware around its runs,
+    push_middleware around its pushes; on_start, on_success, on_retry, on_dead and on_revived (called with a TaskEvent);
+    schedule (a cron expression, `Cron(…)`, `Every(…)`, `At(…)`): when it runs by itself.
     """
     decorator = TaskDecorator(options)
     return decorator if fn is None else cast(RlTask[Any, Any], decorator(fn))

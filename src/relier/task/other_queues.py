@@ -13,7 +13,7 @@ from relier.errors import ConfigurationError
 F = TypeVar("F", bound=Callable[..., Any])
 
 PUSHES = "push(…), or `await apush(…)` in async code"
-FOLLOWS = "push(…) in the body of the task that comes before"
+FOLLOWS = "task.s(…), in a chain, group or batch"
 OTHER_METHODS = {
     "delay": PUSHES,
     "send": PUSHES,
@@ -22,8 +22,6 @@ OTHER_METHODS = {
     "defer": PUSHES,
     "apply_async": "with_options(delay=…, queue=…).push(…), with the arguments in push",
     "apply": "the task itself: calling it runs the function here and now",
-    "s": FOLLOWS,
-    "si": FOLLOWS,
     "signature": FOLLOWS,
     "retry": "@rl_task(retries=…), and raise an exception to be retried",
     "AsyncResult": "receipt(task_id) or sync_receipt(task_id)",
@@ -38,7 +36,7 @@ OTHER_TASK_OPTIONS = {
     "default_retry_delay": "use retries=Retries(backoff=…, factor=1)",
     "time_limit": "use hard_timeout=…",
     "soft_time_limit": "use soft_timeout=…",
-    "rate_limit": "use admission=Admit(…), which limits pushes",
+    "rate_limit": "use limits=Limit(rate=…), which counts over all workers",
     "serializer": "leave it out: arguments are stored as JSON",
     "countdown": "the delay belongs to a push: task.with_options(delay=…).push(…)",
     "delay": "the delay belongs to a push: task.with_options(delay=…).push(…)",
@@ -49,7 +47,7 @@ OTHER_PUSH_OPTIONS = {
     "countdown": "use delay=…",
     "args": "pass the arguments to push: task.with_options(…).push(…)",
     "kwargs": "pass the arguments to push: task.with_options(…).push(…)",
-    "link": "push the next task in the body of the first one",
+    "link": "use chain(first.s(…), next.s())",
     "link_error": "push a task where you handle the error, or use on_dead=…",
     "retries": "it belongs to the task: @rl_task(retries=…)",
     "time_limit": "it belongs to the task: @rl_task(hard_timeout=…)",

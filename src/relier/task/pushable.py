@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from relier.ledger.checks import check_submission
 from relier.ledger.records import Accepted, Admission, Submission
@@ -28,11 +28,13 @@ from relier.submit.push import (
 )
 from relier.submit.push_middleware import Push, push_middleware_of, send_through, send_through_sync
 from relier.submit.receipt import SyncTaskReceipt, TaskReceipt
+from relier.workflows.parts import Signature, signature_of
 
 if TYPE_CHECKING:
     from relier.task import RlTask
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
 Calls = Iterable[CallArguments]
 
@@ -72,8 +74,8 @@ class Pushable(Generic[P, R]):
         """Push any number of calls: tuples of positional, dicts of keyword arguments. Return the receipts in order.
 
         The calls are admitted or refused as a whole. If some fail for another reason, a PartialPushError names them.
-        Every error after which it is unknown what was accepted has `task_ids`: push the same calls again with these
-        ids, and none becomes a second task.
+        If it is unknown what was accepted, the error has `task_ids`: push the same calls again with these ids, and
+        none becomes a second task.
         """
         around = push_middleware_of(self._task)
         if not around:
@@ -96,6 +98,18 @@ class Pushable(Generic[P, R]):
             return push_calls(push.task, push.options, push.calls, task_ids)
 
         return send_through_sync(around, self._described(map(call_of, calls)), send)
+
+    @overload
+    def s(self, *args: P.args, **kwargs: P.kwargs) -> Signature[R]: ...
+    @overload
+    def s(self: Pushable[Concatenate[Any, Q], R], *args: Q.args, **kwargs: Q.kwargs) -> Signature[R]: ...
+    def s(self, *args: Any, **kwargs: Any) -> Signature[R]:
+        """Return one call for a workflow. In a chain, the previous result comes as its first argument, before these."""
+        return signature_of(self._task, self._push, args, kwargs, takes=True)
+
+    def si(self, *args: P.args, **kwargs: P.kwargs) -> Signature[R]:
+        """Return one call for a workflow that takes no previous result."""
+        return signature_of(self._task, self._push, args, kwargs, takes=False)
 
     def push_in(self, where: Any, /, *args: P.args, **kwargs: P.kwargs) -> SyncTaskReceipt[R]:
         """Push one call if and when a transaction commits. A relay sends the task after the commit.

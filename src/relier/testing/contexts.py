@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from pydantic import SecretStr
-
 from relier import codec
 from relier.envelope import Envelope
 from relier.ledger.records import Claimed, Lease, Submission, new_task_id
@@ -150,7 +148,7 @@ def context(
 
 
 def memory_with(steps: Mapping[str, Any], checkpoint: Any) -> TaskMemory:
-    """Return what earlier attempts are said to have recorded. The order of these steps does not matter."""
+    """Return the records of earlier attempts, as the test gives them. The order of these steps does not matter."""
     known = {name: codec.encode(value, f"the step {name!r}", models=True) for name, value in steps.items()}
     memory = TaskMemory({name: b"%s1:" % BRANCH + entry for name, entry in known.items()})
     if checkpoint is not None:
@@ -160,4 +158,4 @@ def memory_with(steps: Mapping[str, Any], checkpoint: Any) -> TaskMemory:
 
 def keyless_settings() -> Settings:
     """Return the settings of the environment, without keys: nothing leaves this process."""
-    return get_settings().model_copy(update={"signing_keys": SecretStr(""), "encryption_keys": SecretStr("")})
+    return get_settings().replace(signing_keys="", encryption_keys="")

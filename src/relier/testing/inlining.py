@@ -31,7 +31,7 @@ from relier.testing.calling_thread import run_here
 from relier.testing.memory import MemoryChannel, TaskMemory, claimed_from
 from relier.testing.storeless import Taker, no_store, pushing_to
 
-MOST_ATTEMPTS = 100  # of one task, such as one that meets a lock which its own caller holds
+MOST_ATTEMPTS = 100  # of one task: for example, one that waits for a lock which its own caller holds
 
 
 @dataclass
@@ -43,7 +43,7 @@ class RunTask:
 
 
 class InlineTasks(Taker):
-    """Run what is pushed, at once, and remember it for its receipts."""
+    """Run pushed tasks at once, and keep their outcomes for the receipts."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
@@ -142,12 +142,12 @@ async def _attempt(claimed: Claimed, channel: MemoryChannel, threads: Threads) -
 
 def _ended(claimed: Claimed, outcome: Outcome, memory: TaskMemory) -> Task:
     """Return the task as its receipt reads it."""
-    record = claimed.record
+    record, more = claimed.record, {"progress": memory.progress[-1]} if memory.progress else {}
     if isinstance(outcome, Done):
-        done = replace(record, state=State.DONE)
+        done = replace(record, state=State.DONE, more=more)
         return Task(done, None, outcome.result, memory.checkpoint, memory.steps, ())
     error = outcome.error if isinstance(outcome, Failed) else RelierError(f"the attempt ended as {outcome!r:.100}")
     reason, detail = reason_of(Failed(error)), write_failure(failure_of(error))
     history = HistoryEntry("bury", 0, record.attempt, record.worker_id, record.fence, detail)
-    dead = replace(record, state=State.DEAD, more={"reason": reason})
+    dead = replace(record, state=State.DEAD, more=more | {"reason": reason})
     return Task(dead, claimed.payload, None, memory.checkpoint, memory.steps, (history,))

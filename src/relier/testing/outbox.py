@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -22,11 +23,13 @@ from relier.outbox.inbox.exactly_once import AlreadyRan, earlier_result
 from relier.outbox.push import DEFAULT_TABLE, known_outboxes
 from relier.outbox.row import LEDGER, NewRow, Row, body_of
 from relier.outbox.table.statements import OutboxTable, Transaction
+from relier.outbox.wake.doorbell import muted
 from relier.run.attempt import context_of
 from relier.run.current import enter_context
 from relier.run.migrations import migrated
 from relier.submit.client import default_client
 from relier.task import AsyncRlTask, RlTask, SyncRlTask
+from relier.testing.declared import Call, relier_task, seen_arguments, seen_call, seen_result
 from relier.testing.memory import MemoryChannel, TaskMemory, claimed_from
 
 T = TypeVar("T")
@@ -43,13 +46,14 @@ class SentTask:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     submission: Submission | None = field(default=None, repr=False, compare=False)
+    pushed: Call | None = field(default=None, repr=False, compare=False)  # a task of Django is pushed as another
 
     def __str__(self) -> str:
         words = [*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.kwargs.items())]
         return f"{self.name}({', '.join(words)}) for queue {self.queue}"
 
     def run(self) -> Any:
-        """Call the task's function in this thread. An `async def` runs on an event loop of its own; see `arun`."""
+        """Call the task's function in this thread. An `async def` runs on its own event loop; see `arun`."""
         if self._task.is_async:
             return _on_another_loop(self.arun())
         return copy_context().run(self._run)
@@ -61,7 +65,8 @@ class SentTask:
             return copy_context().run(self._run)
         self._enter_context()
         try:
-            return await task(*self.args, **self.kwargs)
+            args, kwargs = self._call
+            return seen_result(task, await task(*args, **kwargs))
         except (AlreadyRan, BaseExceptionGroup) as error:
             return _result_in(error)
 
@@ -69,9 +74,14 @@ class SentTask:
         task = self._task
         self._enter_context()
         try:
-            return task(*self.args, **self.kwargs)
+            args, kwargs = self._call
+            return seen_result(task, task(*args, **kwargs))
         except (AlreadyRan, BaseExceptionGroup) as error:
             return _result_in(error)
+
+    @property
+    def _call(self) -> Call:
+        return self.pushed or (self.args, self.kwargs)
 
     @property
     def _task(self) -> RlTask[Any, Any]:
@@ -90,7 +100,7 @@ class SentTask:
         memory = TaskMemory()
         claimed = claimed_from(self.submission, memory)
         envelope = open_envelope(claimed.payload, task_id=self.id, name=self.name, keyring=client.keyring)
-        ctx = context_of(claimed, envelope, self.args, self.kwargs, MemoryChannel(client, memory), None)
+        ctx = context_of(claimed, envelope, *self._call, MemoryChannel(client, memory), None)
         enter_context(ctx)
 
 
@@ -111,7 +121,7 @@ class OutboxKit:
         Without arguments, every call of the task counts. Rows count if the bind sees them, committed or not, or if its
         session will insert them.
         """
-        every = self.sent()
+        every, task = self.sent(), relier_task(task)
         wanted = None if not args and not kwargs else _effective(task, args, kwargs)
         found = [
             call
@@ -140,7 +150,7 @@ class OutboxKit:
             done += calls
         raise AssertionError(
             f"drain(run=True) gave up after {LOOPS} rounds, because each round pushed more tasks; the last was "
-            f"{done[-1]}; check whether that task pushes itself for ever, or call drain() without run"
+            f"{done[-1]}; check whether that task pushes itself forever, or call drain() without run"
         )
 
     def sent(self) -> list[SentTask]:
@@ -163,6 +173,20 @@ class OutboxKit:
         return found
 
 
+@contextmanager
+def open_outbox(bind: Any = None, outbox: Any = None) -> Iterator[OutboxKit]:
+    """Read the rows of an outbox in a test without pytest: `rows.assert_sent(task, …)`, `rows.drain(run=True)`.
+
+    `bind`: the engine, session, connection or Django database to read through; by default Django's default database.
+    `outbox`: if the process has several. Commits wake no relay inside the block.
+    """
+    if bind is None:
+        default_bind()  # raises unless there is Django
+    kit = OutboxKit(only_outbox() if outbox is None else outbox, bind)
+    with muted():
+        yield kit
+
+
 def only_outbox() -> Any:
     """Return the outbox of this process, if there is only one."""
     found = known_outboxes()
@@ -181,11 +205,11 @@ def only_outbox() -> Any:
 
 
 def default_bind() -> None:
-    """Return None, which stands for Django's default database."""
+    """Return None, which means Django's default database."""
     if not _django_is_set_up():
         raise ConfigurationError(
             "no database is known for the outbox; define a fixture `relier_outbox_bind` that returns the engine, "
-            "session or connection of your tests"
+            "session or connection of your tests, or pass it to `open_outbox`"
         )
 
 
@@ -227,16 +251,14 @@ def _read(row: Row) -> SentTask:
         args, kwargs = import_module("relier.celery.outbox").adopted_in(envelope.body)
         return SentTask(task.id, task.name, task.queue, args, kwargs)
     args, kwargs = known.arguments.decode(migrated(known, envelope))
-    return SentTask(task.id, task.name, task.queue, args, kwargs, task)
+    return SentTask(task.id, task.name, task.queue, *seen_call(known, args, kwargs), task, (args, kwargs))
 
 
 def _effective(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the arguments by name, with defaults; unchanged for a task whose signature is unknown."""
     if not isinstance(task, RlTask):
         return args, kwargs
-    bound = task.arguments.signature.bind(*args, **kwargs)
-    bound.apply_defaults()
-    return bound.arguments
+    return seen_arguments(task, args, kwargs)
 
 
 def _mismatch(

@@ -13,10 +13,10 @@ _NONE: Any = object()
 
 @contextmanager
 def override(provider: Callable[..., Any], replacement: Callable[..., Any]) -> Iterator[None]:
-    """Provide `replacement` wherever a task has `Depends(provider)`, inside the block.
+    """Inside the block, use `replacement` wherever a task has `Depends(provider)`.
 
-    The replacement may be of another kind: a plain function for an async generator, for instance. A `provider` that is
-    the lifespan is replaced when `run_pending` enters it; that replacement must be a lifespan too.
+    The replacement may be of a different kind: a plain function for an async generator, for instance. A `provider` that
+    is the lifespan is replaced when `run_pending` enters it; that replacement must be a lifespan too.
     """
     before = overrides.get(provider, _NONE)
     overrides[provider] = replacement

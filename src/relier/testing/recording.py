@@ -20,6 +20,7 @@ from relier.submit.push_middleware import Push, innermost
 from relier.submit.receipt import Receipt
 from relier.task import RlTask
 from relier.task.pushable import row_of
+from relier.testing.declared import relier_task, seen_arguments, seen_call
 from relier.testing.storeless import Taker, pushing_to
 
 Task = RlTask[Any, Any]
@@ -52,7 +53,7 @@ class PushedCall:
     @property
     def effective(self) -> dict[str, Any]:
         """Return the arguments by name, with defaults."""
-        return arguments_of(self.task, self.args, self.kwargs)
+        return seen_arguments(self.task, self.args, self.kwargs)
 
     def __str__(self) -> str:
         chosen = {"delay": self.delay, "eta": self.options.eta, "task_id": self.options.task_id}
@@ -61,19 +62,19 @@ class PushedCall:
 
 
 class RecordedReceipt(Receipt[Any]):
-    """Stand in for a receipt of push_in. Its methods raise, awaited or not."""
+    """Replace a receipt of push_in. Its methods raise, awaited or not."""
 
     def state(self) -> NoReturn:
         raise ConfigurationError(NO_RESULT)
 
-    info = cancel = replay = state
+    info = progress = cancel = replay = state
 
     def result(self, timeout: float | None = None) -> NoReturn:  # noqa: ARG002 - as in other receipts
         raise ConfigurationError(NO_RESULT)
 
 
 class Recorder(Taker):
-    """Accept every push, and know nothing about it afterwards."""
+    """Accept every push and store nothing: `RecordedPushes` keeps the record."""
 
     def take(self, task: Submission) -> Accepted:
         return Accepted("new", task.id, None, 1)
@@ -97,16 +98,17 @@ class RecordedPushes:
     def __iter__(self) -> Iterator[PushedCall]:
         return iter(self.all)
 
-    def calls(self, task: Task) -> list[PushedCall]:
-        """Return the calls of one task."""
-        return [call for call in self.all if call.task.name == task.name]
+    def calls(self, task: Any) -> list[PushedCall]:
+        """Return the calls of one task, which may be one of Django's."""
+        name = relier_task(task).name
+        return [call for call in self.all if call.task.name == name]
 
     def clear(self) -> None:
         self.all.clear()
 
     def assert_pushed(
         self,
-        task: Task,
+        task: Any,
         /,
         *args: Any,
         queue: str | None = None,
@@ -114,11 +116,12 @@ class RecordedPushes:
         times: int = 1,
         **kwargs: Any,
     ) -> list[PushedCall]:
-        """Return the pushes of `task` with these arguments, and raise unless there are `times`.
+        """Return the pushes of `task` with these arguments. Raise unless there are exactly `times`.
 
-        Without arguments, every call of the task counts. `queue` and `delay` must fit if they are given.
+        Without arguments, every call of the task counts. If `queue` or `delay` is given, it must be that of the push.
         """
-        wanted = arguments_of(task, args, kwargs) if args or kwargs else None
+        task = relier_task(task)
+        wanted = seen_arguments(task, args, kwargs) if args or kwargs else None
         found = [
             call
             for call in self.calls(task)
@@ -127,17 +130,17 @@ class RecordedPushes:
             and (wanted is None or call.effective == wanted)
         ]
         if len(found) != times:
-            told = shown_call(task, args, kwargs) if wanted is not None else f"{task.name}(…)"
-            told += "" if queue is None else f" to queue {queue}"
-            told += "" if delay is None else f", delay={as_span(delay)}"
+            expected = shown_call(task, args, kwargs) if wanted is not None else f"{task.name}(…)"
+            expected += "" if queue is None else f" to queue {queue}"
+            expected += "" if delay is None else f", delay={as_span(delay)}"
             raise AssertionError(
-                f"{told} should have been pushed {in_words(times)}, but was pushed {in_words(len(found))}. Pushed:"
+                f"{expected} should have been pushed {in_words(times)}, but was pushed {in_words(len(found))}. Pushed:"
                 f"{self._listed()}"
             )
         return found
 
-    def assert_not_pushed(self, task: Task, /, *args: Any, **kwargs: Any) -> None:
-        """Raise if the task was pushed, with these arguments if there are any."""
+    def assert_not_pushed(self, task: Any, /, *args: Any, **kwargs: Any) -> None:
+        """Raise if the task was pushed. With arguments, only a push with these arguments counts."""
         self.assert_pushed(task, *args, times=0, **kwargs)
 
     def _listed(self) -> str:
@@ -145,7 +148,8 @@ class RecordedPushes:
 
     async def record(self, call_next: Callable[[Push], Awaitable[list[Any]]], push: Push) -> list[Any]:
         """Record a push. This is push middleware, the innermost."""
-        calls = [PushedCall(push.task, *call, push.options, push.in_transaction, push.where) for call in push.calls]
+        seen = [seen_call(push.task, *call) for call in push.calls]
+        calls = [PushedCall(push.task, *call, push.options, push.in_transaction, push.where) for call in seen]
         if push.in_transaction:
             ids = [row_of(push.task, push.options, *call).task_id for call in push.calls]
             receipts: list[Any] = [RecordedReceipt(task_id) for task_id in ids]
@@ -161,13 +165,6 @@ def recorded() -> Iterator[RecordedPushes]:
     pushed = RecordedPushes()
     with pushing_to(Recorder()), innermost(pushed.record):
         yield pushed
-
-
-def arguments_of(task: Task, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call by name, with defaults. Raise TypeError if they do not fit."""
-    bound = task.arguments.signature.bind(*args, **kwargs)
-    bound.apply_defaults()
-    return dict(bound.arguments)
 
 
 def as_span(delay: Any) -> timedelta | None:

@@ -1,4 +1,4 @@
-"""Let pushes go somewhere other than a store: the client that `recorded` and `inline` put in place of the real one."""
+"""Send pushes somewhere other than a store: the client that `recorded` and `inline` use in place of the real one."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any, NoReturn, TypeVar
 
 from relier.errors import ConfigurationError, RelierError
 from relier.ledger.records import Accepted, Admission, Submission
 from relier.store import Call, Durability
-from relier.submit.client import Client, use_client
+from relier.submit.client import Client, KeptValue, use_client
 from relier.submit.ledger_access import Answers, LedgerAccess, Namespace
 
 T = TypeVar("T")
 
 
 class Taker(ABC):
-    """Take what is pushed, and answer as the ledger would. `take` may block, `atake` runs on an event loop.
+    """Take the pushed tasks, and answer as the ledger would. `take` may block, `atake` runs on an event loop.
 
     `client` is the client that the tasks were pushed through.
     """
@@ -34,7 +33,7 @@ class Taker(ABC):
 
     @abstractmethod
     def answer(self, call: Call[Any]) -> Any:
-        """Return the answer to any other call, such as that of a receipt. Raise if only a store has one."""
+        """Return the answer to any other call, such as that of a receipt. Raise if only a store could answer it."""
 
 
 class NoStore:
@@ -70,6 +69,8 @@ class StorelessAccess(LedgerAccess[Any]):
         admission: Admission | None,  # noqa: ARG002 - limits need a store
         level: Durability,  # noqa: ARG002
     ) -> list[Accepted]:
+        if any(task.member is not None for task in tasks):
+            raise no_store("a workflow")
         return [self._taker.take(task) if self._blocks else await self._taker.atake(task) for task in tasks]
 
     async def submit_all(
@@ -89,11 +90,11 @@ class StorelessClient(Client):
         self._taker = taker
         taker.client = self
 
-    @cached_property
+    @KeptValue
     def awaiting(self) -> LedgerAccess[Any]:
         return StorelessAccess(self.namespace, self._taker, blocks=False)
 
-    @cached_property
+    @KeptValue
     def blocking(self) -> LedgerAccess[Any]:
         return StorelessAccess(self.namespace, self._taker, blocks=True)
 

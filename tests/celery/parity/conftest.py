@@ -1,4 +1,5 @@
-"""Two sides of one app on one server: plain Celery, and with Relier installed. Each has a real worker and a driver."""
+"""The same app twice on one server: with plain Celery, and with Relier installed. Each side has a real worker and a
+driver."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ READY = " ready."
 
 
 class Side:
-    """One app at work. `databases`: of the broker, the backend, and the notes."""
+    """One of the two apps, running. `databases`: those of the broker, the backend and the notes."""
 
     def __init__(self, server: Server, folder: Path, databases: tuple[int, int, int], **env: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -50,7 +51,7 @@ class Side:
         return self.members[-1]
 
     def worker(self, *arguments: str, module: str = "tests.support.parity_app", **env: str) -> Member:
-        """A worker, not waited for."""
+        """Start a worker without waiting for it."""
         options = ("-E", "--without-gossip", "--without-mingle", "-l", "INFO", "-Q", "celery,side")
         return self.start("celery", "-A", module, "worker", "-c", "2", *options, *arguments, **env)
 
@@ -93,13 +94,13 @@ class Side:
 
 
 def adopting(server: Server, namespace: str) -> dict[str, str]:
-    """What makes a side an adopted one."""
+    """Return the environment that makes a side adopt its tasks."""
     return {"PARITY_ADOPT": "1", "RELIER_REDIS_URL": f"{server.tcp_url}/0", "RELIER_NAMESPACE": namespace}
 
 
 @pytest.fixture(scope="session")
 def sides(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
-    """Plain and adopted, each with a prefork worker of two and a driver."""
+    """Start the plain and the adopted side, each with a prefork worker of two processes and a driver."""
     folder = tmp_path_factory.mktemp("parity")
     plain = Side(server, folder / "plain", (1, 2, 3))
     adopted = Side(server, folder / "adopted", (4, 5, 6), **adopting(server, "parity"))

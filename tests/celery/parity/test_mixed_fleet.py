@@ -1,4 +1,4 @@
-"""Producers without Relier beside workers with it, and a fleet that signs and encrypts."""
+"""Producers without Relier next to workers with it, and a fleet that signs and encrypts."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def of_all(sides: Any, name: str) -> list[Any]:
 
 @pytest.fixture(scope="session")
 def stranger(server: Server, sides: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A producer without Relier on the adopted app's broker."""
+    """Start a producer without Relier on the adopted app's broker."""
     side = type(sides[1])(server, tmp_path_factory.mktemp("stranger"), (4, 5, 6))
     side.drive()
     assert side.hear() == {"ready": True}
@@ -81,7 +81,7 @@ def parity_ledger(server: Server, sides: Any) -> Iterator[Client]:
 
 @pytest.mark.parametrize("name", SENT)
 def test_a_plain_message_becomes_a_record(name: str, sides: Any, stranger: Any, parity_ledger: Client) -> None:
-    """It runs once, and to its sender it looks as ever."""
+    """The task runs once, and the sender notices no difference."""
     plain, _ = sides
     before, told = of_all((plain, stranger), name)
     assert told["value"] == before["value"]
@@ -130,7 +130,7 @@ SOME = [
 
 @pytest.fixture(scope="module")
 def partly(server: Server, sides: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """An app of whose tasks only some are adopted."""
+    """Start an app that adopts only some of its tasks."""
     env = {
         "PARITY_ADOPT": "tests.support.parity_app.add,parity_app.gather,parity_app.become_*",
         "RELIER_REDIS_URL": f"{server.tcp_url}/0",
@@ -156,7 +156,7 @@ def test_some_are_adopted(name: str, sides: Any, partly: Any) -> None:
 
 @pytest.fixture(scope="module")
 def sealed(server: Server, sides: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """An adopted app with signing and encryption keys."""
+    """Start an adopted app with signing and encryption keys."""
     pytest.importorskip("cryptography")
     env = {
         "PARITY_ADOPT": "1",

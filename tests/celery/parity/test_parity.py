@@ -1,6 +1,6 @@
-"""What the user guide shows gives the same results and the same events, with Relier and without.
+"""Everything that Celery's user guide shows gives the same results and events with Relier as without.
 
-Where it does not, the difference is one of docs/how-to/celery-differences.md, and stated here.
+Where it does not, the difference is listed in docs/how-to/celery-differences.md, and is stated here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.engines
 Told = dict[str, Any]
 
 
-# What runs on every version of Celery, and means the same in all of them.
+# Scenarios that run on every version of Celery, and give the same in all of them.
 SMOKE = {
     *("delay", "countdown", "eta", "expired", "expires_before_its_eta", "priority", "queue_by_name", "task_routes"),
     *("headers", "pickle_of_the_task", "pickle_and_compression", "link", "link_error", "link_error_old_style"),
@@ -42,7 +42,7 @@ SMOKE = {
 
 
 def names(decorator: str = "scenario") -> list[Any]:
-    """The scenarios, by their text: the module itself wants a broker."""
+    """Return the names of the scenarios. They are read from the source, because importing the module needs a broker."""
     tree = ast.parse((ROOT / "tests" / "support" / "parity_scenarios.py").read_text())
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     found = [node.name for node in functions if any(decorator == name_of(each) for each in node.decorator_list)]
@@ -53,11 +53,11 @@ def name_of(decorator: ast.expr) -> str:
     return decorator.func.id if isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Name) else ""
 
 
-# --- differences: what plain Celery told, as the adopted app is to tell it -------------------------------------------
+# --- differences: from the report of plain Celery to that of the adopted app ----------------------------------------
 
 
 def not_received_before_its_time(plain: Told) -> None:
-    """A task with an ETA waits in the ledger; no worker has received it when it is revoked or expires."""
+    """A task with an ETA waits in the ledger, so no worker has received it when it is revoked or expires."""
     told = next(about for label, about in plain["story"] if label.startswith("tests.support.parity_app.add"))
     told["events"].remove(["task-received", "0"])
     told["signals"].remove("task_received")
@@ -82,7 +82,7 @@ def not_in_the_broker(plain: Told) -> None:
 
 
 def requeued(plain: Told) -> None:
-    """There is something to requeue."""
+    """With Relier, the task can be requeued."""
     plain["value"] = ["ran", "ran"]
     ((_, about),) = plain["story"]
     again = [["task-received", "0"], ["task-started"], ["task-succeeded", "'second'"]]
@@ -105,7 +105,7 @@ def told_as_failed(plain: Told) -> None:
 
 
 def refused(error: str) -> Callable[[Told], None]:
-    """It is not accepted, and its caller is told."""
+    """With Relier, the push is refused, and the caller gets an error."""
 
     def tell(plain: Told) -> None:
         plain["value"] = error
@@ -115,7 +115,7 @@ def refused(error: str) -> Callable[[Told], None]:
 
 
 def with_its_arguments(plain: Told) -> None:
-    """In events, where messages of protocol 1 have none."""
+    """With Relier, events contain the arguments. Messages of protocol 1 have none."""
     plain["story"][0][0] = "tests.support.parity_app.add(2, 2){}"
 
 
@@ -165,7 +165,7 @@ def expected(name: str, plain: Told) -> Told:
 
 @pytest.fixture(scope="module")
 def seen(sides: Any) -> Iterator[dict[str, Told]]:
-    """What each scenario was found to tell. In the end all are asked once more: nothing may have come later."""
+    """Return the report of each scenario. At the end, each is compared once more, in case something happened later."""
     stories: dict[str, Told] = {}
     yield stories
     for name, story in stories.items():

@@ -1,6 +1,6 @@
 """Random canvases give the same with Relier and without: every value in its place, the same tasks, the same events.
 
-What plain Celery leaves waiting for ever (a chord in which a chord fails, say) may fail here.
+A canvas that plain Celery leaves waiting forever, such as a chord whose inner chord fails, may fail with Relier.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from tests.support import ROOT
 from tests.support.servers import wait_until
 
 pytestmark = pytest.mark.engines
-# In 94 a group follows a chord whose body is a group: see the last test.
+# In seed 94 a group follows a chord whose body is a group: see the last test.
 SEEDS = sorted({*range(120)} - {94})
 UNANSWERED = ["PENDING"]
 
 
-# What runs on every version of Celery. Plain 5.4 joins nested headers only sometimes: there it is no measure.
+# Shapes for every version of Celery. Plain 5.4 joins nested headers only sometimes, so it cannot be compared.
 SMOKE = {"a failure before a group", "a failure in a chord in a chord"}
 
 
 def shapes() -> list[Any]:
-    """By their text: the module itself wants a broker."""
+    """Return the shapes, read from the source, because importing the module needs a broker."""
     tree = ast.parse((ROOT / "tests" / "support" / "random_canvases.py").read_text())
     (table,) = [
         node.value for node in tree.body if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "SHAPES"
@@ -36,7 +36,7 @@ def shapes() -> list[Any]:
 
 
 def as_far_as_answered(plain: Any, adopted: Any) -> Any:
-    """What the adopted side told, but for failures where plain Celery has no answer."""
+    """Return the adopted side's report, without failures for which plain Celery gives no answer."""
     if plain == UNANSWERED and adopted and adopted[0] == "FAILURE":
         return plain
     both = isinstance(plain, list) and isinstance(adopted, list) and len(plain) == len(adopted)
@@ -79,7 +79,8 @@ def test_every_part_of_a_chord_is_at_its_position(shape: str, sides: Any) -> Non
 
 
 def test_the_callback_of_a_chord_that_leads_into_a_group_runs_once(sides: Any) -> None:
-    """Plain Celery runs it once per member of the group, under the same ids, and its result is that of any of them."""
+    """Plain Celery runs the callback once for each member of the group, under the same ids, and keeps any one of the
+    results."""
     name = "chord into a group, and on"
     _, adopted = of_both(sides, "run", name)
     (_, (_, from_one)), (_, (_, from_same)) = adopted["value"]
@@ -88,6 +89,6 @@ def test_the_callback_of_a_chord_that_leads_into_a_group_runs_once(sides: Any) -
 
 
 def runs(told: Told, label: str) -> int:
-    """How often the task of this label ran."""
+    """Return how often the task with this label ran."""
     found = [about["events"] for task, about in told["story"] if f"'label': '{label}'" in task]
     return sum(event[0] == "task-succeeded" for events in found for event in events)

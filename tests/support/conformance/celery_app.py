@@ -1,7 +1,6 @@
 """The app of the Celery engines: a worker is `celery -A tests.support.conformance.celery_app worker …`.
 
-Which tasks it has and where its broker is, the environment says; the tasks are imported after `install`, as in
-a project of anybody's.
+The environment names its tasks and its broker. The tasks are imported after `install`, as in a user's project.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from tests.support.conformance.signals import block_until_noted, note
 
 
 def broker_url() -> str:
-    """Another database of the ledger's own server, where nobody says otherwise: one that no test of Celery's has."""
+    """Return the broker's URL: by default, a database of the ledger's own server that no other Celery test uses."""
     told = os.environ.get("CONFORMANCE_BROKER")
     if told:
         return told
@@ -43,7 +42,7 @@ def fail_by_celery() -> None:
 
 @app.task(name="plain.note")
 def plain_note(folder: str, text: str) -> None:
-    """Not adopted: it comes by the broker."""
+    """A task that is not adopted, and arrives through the broker."""
     note(folder, "plain", text)
 
 
@@ -61,7 +60,7 @@ def wait_by_celery(folder: str) -> str:
 
 @app.task(name="conformance.fork_by_celery")
 def fork_by_celery(folder: str) -> bool:
-    """Comes back in both processes; True in the one that forked."""
+    """Fork, and return in both processes: True in the process that forked."""
     pid = os.fork()
     if pid:
         os.waitpid(pid, 0)

@@ -7,6 +7,7 @@ import os
 
 import django
 from asgiref.sync import sync_to_async
+from celery import shared_task
 from django.conf import settings
 
 from relier import rl_task
@@ -37,4 +38,9 @@ async def on_loop() -> int:
 
 @rl_task(isolate=True)
 def alone() -> int:
+    return backend_pid()
+
+
+@shared_task(name="conformance.adopted")
+def adopted() -> int:
     return backend_pid()

@@ -1,7 +1,7 @@
-"""The contract between the behaviours and an engine, and the engines there are.
+"""The contract between the tests of behaviours and an engine, and all engines.
 
-An engine starts worker processes for task modules on given settings. It must register a boot in the ledger, drain on
-SIGTERM, leave at once on a second SIGINT, and log to stderr. All else about it is its own affair.
+An engine starts worker processes for task modules on given settings. It must register a worker id in the ledger,
+drain on SIGTERM, end at once on a second SIGINT, and log to stderr. The contract says nothing else.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from relier.settings import Settings
+from relier.settings import DEFAULTS, Settings
 from tests.support import ROOT
 from tests.support.servers import wait_until
 
-# What Python says when nobody handled an error: it must not be in a worker's log, whatever was done to it.
+# What Python prints about unhandled errors. None of this may be in a worker's log, whatever a test does to the worker.
 UNHANDLED = (
     "Task exception was never retrieved",
     "Future exception was never retrieved",
@@ -34,9 +34,9 @@ UNHANDLED = (
 class Engine(Protocol):
     """One way to run tasks.
 
-    clean, forced, interrupted     exit codes of a worker whose tasks all finished, or not; and of one that Ctrl-C ended
-    at_once, alone                 how many tasks it runs at once at the most, and how many with isolate=True
-    holds_a_line                   whether it surely claims isolated tasks that must wait for a process; else, at times
+    clean, forced, interrupted     exit codes: all tasks finished; some did not; ended by Ctrl-C
+    at_once, alone                 the most tasks that it runs at once, and the most with isolate=True
+    holds_a_line                   whether it always claims isolated tasks that must wait for a process
     share                          which behaviours it runs by default: all, the core, none (--engines: all of them)
     """
 
@@ -50,11 +50,11 @@ class Engine(Protocol):
     share: str
 
     def command(self, modules: Sequence[str], queues: Sequence[str], concurrency: int) -> list[str]:
-        """How a worker is started: in the foreground, by one process that SIGTERM drains."""
+        """Return the command that starts a worker in the foreground, in one process that SIGTERM drains."""
         ...
 
     def environment(self, modules: Sequence[str]) -> dict[str, str]:
-        """What its process must find in its environment."""
+        """Return the variables that its process needs in its environment."""
         ...
 
 
@@ -119,7 +119,7 @@ ENGINES: tuple[Engine, ...] = (
 
 
 class Worker:
-    """A worker that runs: one process, or a group of them that is killed and frozen as one."""
+    """A running worker: one process, or a process group that is killed and frozen as a whole."""
 
     def __init__(self, command: list[str], settings: Settings, log: Path, env: Mapping[str, str]) -> None:
         self.log = log
@@ -142,15 +142,15 @@ class Worker:
         return words in self.log.read_text(errors="replace")
 
     def stop(self) -> None:
-        """SIGTERM: drain."""
+        """Send SIGTERM, so that the worker drains."""
         self._tell(signal.SIGTERM)
 
     def interrupt(self) -> None:
-        """SIGINT, as Ctrl-C: once drains, twice leaves now."""
+        """Send SIGINT, as Ctrl-C does: the first one drains, the second one ends the worker at once."""
         self._tell(signal.SIGINT)
 
     def kill(self) -> None:
-        """kill -9, everything of it at once."""
+        """Kill all its processes at once, with SIGKILL."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(10)
 
@@ -161,26 +161,26 @@ class Worker:
         os.killpg(self._process.pid, signal.SIGCONT)
 
     def exit_code(self, seconds: float = 20.0) -> int:
-        """Wait until it has left."""
+        """Wait until the worker has ended."""
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGABRT)  # where it hangs, or a process of its pool, is in its log then
+            os.killpg(self._process.pid, signal.SIGABRT)  # the log then shows where it, or a pool process, hangs
             self._process.wait(10)
             raise AssertionError(f"the worker has not left within {seconds:g} s") from None
 
     def end(self) -> None:
-        """Whatever state it is in."""
+        """End the worker, whatever state it is in."""
         if self.running:
             self.kill()
 
     def complaints(self) -> list[str]:
-        """Lines of its log that tell of an error nobody handled."""
+        """Return the lines of its log that report an unhandled error."""
         lines = self.log.read_text(errors="replace").splitlines()
         return [line for line in lines if any(words in line for words in UNHANDLED)]
 
     def _tell(self, number: signal.Signals) -> None:
-        """Returns when the process has taken the signal: two that wait together would count as one."""
+        """Send a signal, and return when the process has received it: two pending signals would count as one."""
         self._process.send_signal(number)
         wait_until(lambda: not self._pending(number), what=f"the worker takes {number.name}")
 
@@ -193,7 +193,12 @@ class Worker:
         return any(int(mask, 16) >> (number - 1) & 1 for mask in waiting)
 
 
+def given_values(settings: Settings) -> dict[str, Any]:
+    """Return the settings that were set explicitly, by name."""
+    return {name: getattr(settings, name) for name in DEFAULTS if settings.is_given(name)}
+
+
 def environment_of(settings: Settings) -> dict[str, str]:
-    """Settings as the environment of a process."""
-    given = settings.model_dump(exclude_unset=True, exclude_none=True)
+    """Return the settings as environment variables of a process."""
+    given = given_values(settings)
     return {f"RELIER_{name.upper()}": str(value) for name, value in given.items()}

@@ -1,4 +1,4 @@
-"""Tasks that log, fail and die, with hooks that note each event in the folder of EVENTS_FOLDER."""
+"""Tasks that log, fail and die, with hooks that note each event in the folder EVENTS_FOLDER."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIELDS = ("task_id", "task_name", "attempt", "queue", "worker_id")
 
 
 class RecordNotes(logging.Handler):
-    """Note the message and the task fields of each record, as any handler of an application would get them."""
+    """Note the message and the task fields of each record, as any handler of an application would receive them."""
 
     def emit(self, record: logging.LogRecord) -> None:
         fields = {name: getattr(record, name, None) for name in FIELDS}

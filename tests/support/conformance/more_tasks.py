@@ -1,4 +1,4 @@
-"""Another module of tasks. Some have the names of those in tasks.py, and share nothing with them."""
+"""Another module of tasks. Some have the same names as tasks in tasks.py, but nothing else in common."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""How a test and the tasks it pushed talk: notes in a folder both know. Files need no connection, so they also work
-where the store is down, in isolated processes and right before a process dies."""
+"""Communication between a test and the tasks it pushed: notes in a folder that both know. Files need no connection, so
+they also work while the store is down, in isolated processes, and right before a process dies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOOK_S = 0.01
 
 
 def note(folder: str | Path, name: str, text: object = "") -> None:
-    """Leave a line. Lines of several processes never mix: each is one write to the end of the file."""
+    """Append a line. Lines of several processes never mix, because each is one write to the end of the file."""
     file = os.open(Path(folder) / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         os.write(file, f"{text}\n".encode())
@@ -22,7 +22,7 @@ def note(folder: str | Path, name: str, text: object = "") -> None:
 
 
 def notes(folder: str | Path, name: str) -> list[str]:
-    """The lines left so far, in order."""
+    """Return the lines so far, in order."""
     with contextlib.suppress(FileNotFoundError):
         return (Path(folder) / name).read_text().splitlines()
     return []

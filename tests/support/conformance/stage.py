@@ -1,4 +1,4 @@
-"""One namespace with its client and its workers: what a test holds in its hands."""
+"""One namespace with its client and its workers: what a test of a behaviour works with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relier.ledger.pages import read_stats
 from relier.ledger.records import Record, Task
 from relier.ledger.stats import Stats
 from relier.store.call import Call
-from tests.support.conformance.engine import Engine, Worker
+from tests.support.conformance.engine import Engine, Worker, given_values
 from tests.support.conformance.signals import note, notes
 from tests.support.servers import wait_until
 
@@ -46,9 +46,10 @@ class Stage:
         ready: bool = True,
         **settings: Any,
     ) -> Worker:
-        """A worker on this namespace; returns when its boot is registered. `settings` differ from the stage's."""
+        """Start a worker on this namespace, and return when its worker id is registered. `settings`: those that differ
+        from the stage's."""
         before = self.boots()
-        chosen = Settings(**self.settings.model_dump(exclude_unset=True) | settings)
+        chosen = Settings(**given_values(self.settings) | settings)
         modules = modules or ("tests.support.conformance.tasks",)
         command = self.engine.command(modules, queues, concurrency)
         log = self.folder / f"worker-{len(self.workers)}-{next(_numbers)}.log"
@@ -60,12 +61,12 @@ class Stage:
         return worker
 
     def needs(self, at_once: int) -> None:
-        """Skip what an engine cannot do that runs fewer tasks at once."""
+        """Skip the test if the engine runs fewer tasks at once."""
         if self.engine.at_once < at_once:
             pytest.skip(f"{self.engine.name} runs {self.engine.at_once} at once, this takes {at_once}")
 
     def boots(self) -> set[str]:
-        return {worker.worker_id for worker in self.stats().workers}
+        return {worker.node_id for worker in self.stats().workers}
 
     def close(self) -> None:
         for worker in self.workers:
@@ -76,11 +77,11 @@ class Stage:
 
     @property
     def place(self) -> str:
-        """The folder as tasks take it."""
+        """Return the folder in the form that tasks take it."""
         return str(self.folder)
 
     def go(self, name: str = "go") -> None:
-        """Let the tasks go on that wait for this."""
+        """Let the tasks that wait for this continue."""
         note(self.folder, name)
 
     def notes(self, name: str) -> list[str]:
@@ -114,7 +115,7 @@ class Stage:
         return self.task(receipt).record
 
     def wait_for_state(self, receipt: Receipt, *states: TaskState, seconds: float = PATIENCE_S) -> Task:
-        """The task, once it is in one of these states."""
+        """Return the task, once it is in one of these states."""
         wanted = {state.value for state in states}
         what = f"task {receipt.id} is {' or '.join(sorted(wanted))}"
         wait_until(lambda: self.record(receipt).state.value in wanted, seconds, what)
@@ -129,17 +130,17 @@ class Stage:
         return task
 
     def wait_for_beats(self, count: int) -> None:
-        """Until every boot has beaten so often more: then it has heard what there is to hear."""
+        """Wait until every worker has sent that many more heartbeats. By then it has received all pending orders."""
         for _ in range(count):
-            before = {worker.worker_id: worker.beat_ms for worker in self.stats().workers}
+            before = {worker.node_id: worker.beat_ms for worker in self.stats().workers}
             later = self._all_later(before)
             wait_until(later, PATIENCE_S, "the workers beat")
 
     def _all_later(self, before: dict[str, int]) -> Callable[[], bool]:
-        return lambda: all(worker.beat_ms > before.get(worker.worker_id, 0) for worker in self.stats().workers)
+        return lambda: all(worker.beat_ms > before.get(worker.node_id, 0) for worker in self.stats().workers)
 
     def sweep_until(self, condition: Callable[[], Any], what: str) -> None:
-        """Sweep, as any worker would, until it holds."""
+        """Sweep, as any worker would, until the condition holds."""
 
         def swept() -> Any:
             self.run(self.ledger.revive(interval_ms=20))
@@ -150,7 +151,7 @@ class Stage:
     # --- holding a queue -----------------------------------------------------------------------------------------
 
     def hold(self, queue: str) -> None:
-        """Nobody claims from it until `let_go`."""
+        """Let no worker claim from the queue until `let_go`."""
         self.run(self.ledger.pause(queue, self._pause_version(queue)))
 
     def let_go(self, queue: str) -> None:

@@ -1,4 +1,5 @@
-"""The tasks of the conformance suite. What a test must know of a run is noted in the folder it passes."""
+"""The tasks of the conformance suite. They note what a test must know about a run in the folder that the test
+passes."""
 
 from __future__ import annotations
 
@@ -161,7 +162,7 @@ async def customer_of(customer: Customer, colour: Colour) -> Customer:
 
 
 class DeclinedError(Exception):
-    """Has arguments of its own, which must come back."""
+    """An error with its own arguments, which must survive."""
 
     def __init__(self, code: str, cents: int) -> None:
         super().__init__(code, cents)
@@ -241,7 +242,7 @@ async def flaky_alone(folder: str, succeeds_at: int) -> str:
 
 
 class StatusError(Exception):
-    """Cannot be made again from what it keeps."""
+    """An error that cannot be rebuilt from its `args`."""
 
     def __init__(self, *, status: int) -> None:
         super().__init__(f"status {status}")
@@ -268,7 +269,7 @@ async def fails_then_waits(folder: str) -> str:
 
 @rl_task
 async def needs(folder: str, name: str) -> str:
-    """Fails as long as there is no such note."""
+    """Fail as long as there is no such note."""
     note(folder, "runs", task_context.attempt)
     if not os.path.exists(os.path.join(folder, name)):  # noqa: ASYNC240
         raise FileNotFoundError(name)
@@ -342,7 +343,7 @@ def hang_alone_def(folder: str) -> str:
 
 
 def plainly(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator that knows nothing of coroutines: what it makes of an `async def` is a `def`."""
+    """A decorator that does not know coroutines: it turns an `async def` into a `def`."""
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -387,7 +388,7 @@ async def finishes_when_stopped(folder: str) -> str:
 
 @rl_task
 async def cleans_up_when_stopped(folder: str) -> str:
-    """Its cleaning takes as long as the test wants; whoever stops it again is noted."""
+    """Clean up for as long as the test wants, and note every further attempt to stop the task."""
     try:
         return await _wait(folder)
     finally:
@@ -416,7 +417,7 @@ async def _noting_stops(folder: str, name: str) -> None:
 
 @rl_task
 def sleep_in_c(folder: str) -> str:
-    """Cannot be stopped from inside its process."""
+    """Sleep in a call that cannot be interrupted from inside the process."""
     note(folder, "runs", task_context.attempt)
     if not os.path.exists(os.path.join(folder, "go")):
         time.sleep(3600)
@@ -581,7 +582,7 @@ WITH_CONTEXT = {
 
 @rl_task
 async def own_context(folder: str, name: str) -> str:
-    """Many of these run at once; each must see its own context before and after it waited."""
+    """Many of these run at once. Each must see its own context before and after it waited."""
     before = task_context.task_id
     note(folder, "runs")
     await until_noted(folder, name)
@@ -641,7 +642,7 @@ def kill_own_process(folder: str) -> None:
 
 @rl_task
 def die_and_leave_a_child(folder: str) -> None:
-    """The child holds what the process had open, as one of multiprocessing does."""
+    """The child process holds the file descriptors of its parent, as with multiprocessing."""
     if os.fork() == 0:
         block_until_noted(folder, "end")
         os._exit(0)
@@ -650,7 +651,7 @@ def die_and_leave_a_child(folder: str) -> None:
 
 @rl_task
 def hang_up() -> None:
-    """Closes what is not its own: nobody hears of it any more."""
+    """Close file descriptors that belong to the worker, so that it can no longer report."""
     os.closerange(3, 1024)
     time.sleep(3600)
 
@@ -680,7 +681,7 @@ async def wait_in_one_life(folder: str) -> str:
 
 @rl_task
 async def zombie(ctx: TaskContext, folder: str) -> str:
-    """The first attempt ends only once it is lost, and commits all the same; the second just ends."""
+    """The first attempt ends only after it is lost, and then tries to commit. The second one just ends."""
     note(folder, "runs", f"{ctx.attempt} {ctx.worker_id}")
     while ctx.attempt == 1 and not ctx.lost:
         with contextlib.suppress(asyncio.CancelledError):
@@ -714,7 +715,7 @@ ZOMBIES = {"async": zombie, "def": zombie_def, "isolated": zombie_alone}
 
 @rl_task
 async def guarded(ctx: TaskContext, folder: str) -> str:
-    """Notes when it may no longer trust its lease, and when it may again."""
+    """Note when the task may no longer trust its lease, and when it may again."""
     note(folder, "runs", ctx.attempt)
     while _guard_holds(ctx):  # noqa: ASYNC110 - what is waited for is outside
         await asyncio.sleep(LOOK_S)
@@ -772,7 +773,7 @@ async def wait_in_branches(folder: str, ctx: TaskContext) -> str:
 
 
 def fork(folder: str) -> bool:
-    """Comes back in both processes; True in the one that forked."""
+    """Fork, and return in both processes: True in the process that forked."""
     pid = os.fork()
     if pid:
         os.waitpid(pid, 0)  # the copy must end by itself
@@ -798,7 +799,7 @@ async def change_folder(to: str) -> str:
 
 @rl_task(retries=Retries(attempts=1, backoff=0.0))
 async def steps_in_branches(folder: str, ctx: TaskContext) -> list[str]:
-    """At the second attempt the branches take their turns the other way round."""
+    """In the second attempt, the branches run in the opposite order."""
     first = asyncio.Event()
 
     async def branch(name: str, *, waits: bool) -> str:

@@ -1,1 +1,1 @@
-"""Modules of tasks, as applications have them: workers that tests start import them by name."""
+"""Modules of tasks, as applications have them. Workers that tests start import them by name."""

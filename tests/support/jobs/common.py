@@ -1,4 +1,4 @@
-"""What the workers of a fleet run. Each run writes into the diary that it began, and that it ended."""
+"""The tasks that the workers of a fleet run. Each run writes to the diary when it begins and when it ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLDER = Path(os.environ.get("FLEET_FOLDER", "."))
 
 
 def note(what: str, ctx: TaskContext) -> None:
-    """One line, in one write: processes share the file."""
+    """Append one line in one write, because processes share the file."""
     line = f"{what} {ctx.task_id} {ctx.attempt} {os.getpid()} {time.monotonic():.6f}\n"
     file = os.open(FOLDER / "diary", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
@@ -52,7 +52,7 @@ async def where(ctx: TaskContext) -> str:
 
 @rl_task
 async def hold(gate: str, ctx: TaskContext) -> int:
-    """Until the gate opens."""
+    """Wait until the gate opens."""
     note("begin", ctx)
     await gate_opens(gate)
     note("end", ctx)
@@ -70,7 +70,7 @@ def hold_thread(gate: str, ctx: TaskContext) -> int:
 
 @rl_task
 async def stubborn(gate: str, ctx: TaskContext) -> int:
-    """Until the gate of its attempt opens; and it will not be stopped."""
+    """Wait until the gate of this attempt opens, and ignore every attempt to stop the task."""
     note("begin", ctx)
     while not is_open(f"{gate}{ctx.attempt}"):
         try:
@@ -83,7 +83,7 @@ async def stubborn(gate: str, ctx: TaskContext) -> int:
 
 @rl_task
 async def block(gate: str, ctx: TaskContext) -> int:
-    """Blocks the loop, which it should not."""
+    """Block the event loop, as a task should not."""
     note("begin", ctx)
     while not is_open(gate):
         time.sleep(0.01)  # noqa: ASYNC251
@@ -93,7 +93,7 @@ async def block(gate: str, ctx: TaskContext) -> int:
 
 @rl_task
 async def spin(gate: str, ctx: TaskContext) -> int:
-    """Keeps the loop turning, and never blocks it."""
+    """Keep the event loop busy without ever blocking it."""
     note("begin", ctx)
     while not is_open(gate):  # noqa: ASYNC110
         await asyncio.sleep(0)
@@ -102,7 +102,7 @@ async def spin(gate: str, ctx: TaskContext) -> int:
 
 @rl_task(max_resurrections=2)
 async def suicide(ctx: TaskContext) -> None:
-    """As if the system's out-of-memory killer came."""
+    """Kill the process, as the system's out-of-memory killer would."""
     note("begin", ctx)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -137,7 +137,7 @@ def nap_thread(seconds: float, ctx: TaskContext) -> int:
 
 @rl_task
 async def due(eta_ms: int) -> None:
-    """Notes how late it is (ms), by the machine's clock: the store is on the same machine."""
+    """Note how late the task runs (ms), by the machine's clock: the store is on the same machine."""
     file = os.open(FOLDER / "lateness", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(file, f"{time.time() * 1000 - eta_ms:.3f}\n".encode())

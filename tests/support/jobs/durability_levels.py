@@ -1,4 +1,4 @@
-"""Tasks that ask for their level, as `rl doctor` imports them."""
+"""Tasks that request a durability level, as `rl doctor` imports them."""
 
 from __future__ import annotations
 

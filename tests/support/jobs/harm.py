@@ -1,4 +1,4 @@
-"""Tasks whose code harms others: their neighbours, their worker, or the process they run in."""
+"""Tasks whose code harms other tasks, their worker, or the process they run in."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def cancel_everybody_alone(ctx: TaskContext) -> int:
 
 @rl_task
 async def hold_branches(gate: str, ctx: TaskContext) -> int:
-    """Until the gate opens, in asyncio tasks of its own."""
+    """Wait until the gate opens, in asyncio tasks that this task starts."""
     note("begin", ctx)
     await asyncio.gather(gate_opens(gate), gate_opens(gate))
     note("end", ctx)
@@ -38,7 +38,7 @@ async def hold_branches(gate: str, ctx: TaskContext) -> int:
 
 @rl_task
 async def cancel_a_part(ctx: TaskContext) -> None:
-    """Its own doing: that is a failure."""
+    """Cancel a part of this task itself: that is a failure."""
     part = asyncio.get_running_loop().create_task(asyncio.sleep(60))
     asyncio.get_running_loop().call_soon(part.cancel)
     await part
@@ -127,7 +127,7 @@ async def ignore(ctx: TaskContext) -> None:
 
 @rl_task
 async def ignore_and_block(gate: str, ctx: TaskContext) -> int:
-    """Deaf for good: nothing of its worker runs any more."""
+    """Ignore signals and block the loop, so that nothing of the worker can run."""
     if ctx.attempt == 1:
         ignore_signals()
     note("begin", ctx)
@@ -147,7 +147,8 @@ async def ignore_and_block_alone(gate: str, ctx: TaskContext) -> int:
 
 @rl_task
 async def change_folder(to: str) -> str:
-    """And the environment, so far that a process started with it finds none of our modules, and another store."""
+    """Change the folder and the environment, so that a process started with them finds none of our modules, and another
+    store."""
     os.chdir(to)
     os.environ.update({"PYTHONPATH": "", "RELIER_NAMESPACE": "another", "FLEET_FOLDER": to})
     return os.getcwd()
@@ -165,7 +166,7 @@ async def where() -> str:
 
 @rl_task
 async def keep(text: str, ctx: TaskContext) -> str:
-    """Found by its second attempt, after the folder was changed."""
+    """Save a checkpoint, which the second attempt finds after the folder was changed."""
     if ctx.attempt == 1:
         await ctx.set_partial(text)
         note("kept", ctx)
@@ -175,7 +176,7 @@ async def keep(text: str, ctx: TaskContext) -> str:
 
 @rl_task
 def push_sync(text: str) -> str:
-    """The first push of its process that blocks."""
+    """Make the first blocking push of this process."""
     return pushed.push(text).id
 
 

@@ -49,6 +49,6 @@ def steps_sync(ctx: TaskContext) -> dict[str, Any]:
 async def careful(ctx: TaskContext) -> int:
     if ctx.attempt == 1 and ctx.partial_result is None:
         await ctx.set_partial("seen")
-        ctx.lose()  # as if the worker had heard so
+        ctx.lose()  # as if the worker had been told
         ctx.guard()
     return ctx.attempt

@@ -1,4 +1,4 @@
-"""Tasks of the tests with keys, also for isolated processes."""
+"""Tasks for tests with keys, also in isolated processes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def pay(card: str) -> dict[str, Any]:
 
 @rl_task
 async def careful(card: str, rest: str, ctx: TaskContext) -> list[Any]:
-    """Keeps a step and a checkpoint, and ends well only where it finds both."""
+    """Record a step and a checkpoint, and succeed only if both are found."""
     paid = await ctx.step("pay", pay, card)
     if ctx.partial_result is None:
         await ctx.set_partial({"card": card, "rest": rest})

@@ -37,7 +37,7 @@ def charge_alone(order: str) -> str:
 
 @rl_task
 async def charge_slowly(order: str, entered: str, ctx: TaskContext) -> str:
-    """Its first attempt never ends."""
+    """The first attempt never ends."""
     async with idempotency_lock(order) as lock:
         with Path(entered).open("a") as file:  # noqa: ASYNC230
             file.write(f"{ctx.fence}\n")

@@ -1,4 +1,4 @@
-"""Another module with a task of a name that is taken elsewhere."""
+"""Another module, with a task whose name also exists elsewhere."""
 
 from __future__ import annotations
 

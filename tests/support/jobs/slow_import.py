@@ -1,4 +1,4 @@
-"""A module that takes its time to be imported, as large applications do: in isolated processes, or where it is told."""
+"""A module whose import is slow, as in large applications: in isolated processes, or where a test asks for it."""
 
 from __future__ import annotations
 

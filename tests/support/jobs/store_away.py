@@ -89,7 +89,7 @@ def pushing_many_thread(ctx: TaskContext) -> str:
 
 @rl_task(hard_timeout=1)
 async def endless(ctx: TaskContext) -> None:
-    """Some branch of it always waits for the store, which is well."""
+    """Some branch of this task is always waiting for the store, although the store is healthy."""
 
     async def branch(name: str) -> None:
         for number in itertools.count():

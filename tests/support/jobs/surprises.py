@@ -1,4 +1,4 @@
-"""Tasks that end in ways nobody expects."""
+"""Tasks that end in unexpected ways."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def return_strange() -> Any:
 
 @dataclass
 class Config:
-    """Can be made where it is pushed, and not in a worker."""
+    """A class that can be created where the task is pushed, but not in a worker."""
 
     path: str
 
@@ -75,7 +75,7 @@ class Order(pydantic.BaseModel):
 
 @rl_task
 async def return_half() -> Order:
-    """Made without a check, and so it raises when it is looked at."""
+    """Return a model that was created without validation, and raises when it is inspected."""
     return Order.model_construct(number=1)
 
 
@@ -143,7 +143,7 @@ async def fail_strangely() -> None:
 
 @rl_task
 async def leave_behind(ctx: TaskContext) -> int:
-    """A thread and a coroutine that outlive the task."""
+    """Start a thread and a coroutine that outlive the task."""
     asyncio.get_running_loop().create_task(gate_opens("never"))
     asyncio.get_running_loop().run_in_executor(None, time.sleep, 30)
     return ctx.attempt
@@ -158,7 +158,7 @@ def wait_here(ready: Any) -> None:
 
 
 def end_forked() -> int | None:
-    """What came of a forked process that was asked to end."""
+    """Return how a forked process ended when it was asked to."""
     ready = FORKS.Event()
     child = FORKS.Process(target=wait_here, args=(ready,))
     child.start()

@@ -1,4 +1,4 @@
-"""Tasks that make trouble: they block, swallow, leak, fork and kill. For tests of who has to cope with that."""
+"""Tasks that cause trouble: they block, swallow exceptions, leak, fork and kill. For tests of how Relier copes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOARD: list[bytearray] = []
 
 @rl_task
 def hold_gil(seconds: float, ctx: TaskContext) -> int:
-    """One call in C that computes and never lets another thread run."""
+    """Compute in one C call that never lets another thread run."""
     note("begin", ctx)
     is_over = partial(operator.lt, time.perf_counter() + seconds)
     next(filter(is_over, iter(time.perf_counter, None)))
@@ -30,7 +30,7 @@ def hold_gil(seconds: float, ctx: TaskContext) -> int:
 
 @rl_task
 def hold_gil_idle(seconds: float, ctx: TaskContext) -> int:
-    """The same, but it does not compute: as in a deadlock. Only the first time."""
+    """Hold the GIL without computing, as in a deadlock, but only in the first attempt."""
     note("begin", ctx)
     if ctx.attempt == 1:
         ctypes.PyDLL(None).usleep(round(1e6 * seconds))
@@ -40,7 +40,7 @@ def hold_gil_idle(seconds: float, ctx: TaskContext) -> int:
 
 @rl_task
 async def locked(gate: str, ctx: TaskContext) -> int:
-    """Holds a lock until the gate opens."""
+    """Hold a lock until the gate opens."""
     async with idempotency_lock(f"locked {ctx.task_id}"):
         note("begin", ctx)
         await gate_opens(gate)
@@ -49,7 +49,7 @@ async def locked(gate: str, ctx: TaskContext) -> int:
 
 @rl_task
 async def poison(ctx: TaskContext) -> None:
-    """Waits until the innocents run beside it, and takes the process down."""
+    """Wait until the other tasks run in the same process, and kill it."""
     note("poison", ctx)
     await gate_opens("poison")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -71,7 +71,7 @@ async def frail(ctx: TaskContext) -> int:
 
 @rl_task(isolate=True, max_resurrections=0)
 async def hog(ctx: TaskContext) -> None:
-    """Has a process of its own, and takes its worker's down, as one may that eats all memory."""
+    """Kill the worker's process from an isolated one, as a task may that uses up all memory."""
     note("hog", ctx)
     os.kill(os.getppid(), signal.SIGKILL)
     await gate_opens("never")
@@ -79,7 +79,7 @@ async def hog(ctx: TaskContext) -> None:
 
 @rl_task(hard_timeout=6)
 async def punctual_after(ctx: TaskContext) -> int:
-    """Takes half a second, from the moment the gate opens, and has a limit that leaves room for that."""
+    """Take half a second from the moment when the gate opens. The hard timeout leaves enough time for that."""
     note("begin", ctx)
     await gate_opens("go")
     await asyncio.sleep(0.5)
@@ -95,7 +95,7 @@ def punctual_isolated(ctx: TaskContext) -> int:
 
 @rl_task(hard_timeout=0.5)
 async def swallow(ctx: TaskContext) -> None:
-    """Will not be stopped."""
+    """Ignore every attempt to stop the task."""
     note("begin", ctx)
     while not is_open("end"):
         with contextlib.suppress(asyncio.CancelledError):
@@ -105,7 +105,7 @@ async def swallow(ctx: TaskContext) -> None:
 
 @rl_task(hard_timeout=0.5)
 async def block_overdue(ctx: TaskContext) -> None:
-    """Blocks the loop past its hard timeout."""
+    """Block the event loop past the task's hard timeout."""
     note("begin", ctx)
     while not is_open("end"):
         time.sleep(0.05)  # noqa: ASYNC251
@@ -114,14 +114,14 @@ async def block_overdue(ctx: TaskContext) -> None:
 
 @rl_task(hard_timeout=0.5)
 def block_thread_overdue(ctx: TaskContext) -> None:
-    """A thread in a call that nothing can interrupt."""
+    """Block a thread in a call that nothing can interrupt."""
     note("begin", ctx)
     time.sleep(120)
 
 
 @rl_task
 def deaf(ctx: TaskContext) -> None:
-    """In one call for a while that nothing interrupts; then it asks whether it still holds the task."""
+    """Stay in a call that cannot be interrupted for a while, then check whether the attempt still holds the task."""
     note("begin", ctx)
     ctypes.CDLL(None).usleep(1_500_000)
     try:
@@ -140,7 +140,7 @@ async def hoard(megabytes: int, ctx: TaskContext) -> int:
 
 @rl_task
 def fork_and_stay(gate: str, ctx: TaskContext) -> int:
-    """Leaves a process behind that outlives the worker, as a task may that uses multiprocessing."""
+    """Leave a process behind that outlives the worker, as a task may that uses multiprocessing."""
     pid = os.fork()
     if pid == 0:
         while not is_open("end"):
@@ -154,7 +154,7 @@ def fork_and_stay(gate: str, ctx: TaskContext) -> int:
 
 @rl_task
 async def clean_up(ctx: TaskContext) -> None:
-    """Needs some time to put things away when it is stopped."""
+    """Take some time to clean up when the task is stopped."""
     note("begin", ctx)
     try:
         await gate_opens("never")
@@ -165,7 +165,7 @@ async def clean_up(ctx: TaskContext) -> None:
 
 @rl_task(hard_timeout=1)
 async def brief(gate: str, ctx: TaskContext) -> int:
-    """Ends long before its hard timeout, if the gate opens in time."""
+    """End long before the hard timeout, if the gate opens in time."""
     note("begin", ctx)
     await gate_opens(gate)
     note("end", ctx)
@@ -174,7 +174,7 @@ async def brief(gate: str, ctx: TaskContext) -> int:
 
 @rl_task
 def guarded(ctx: TaskContext) -> None:
-    """Asks, before an effect, whether it still holds the task."""
+    """Check, before an effect, whether the attempt still holds the task."""
     note("begin", ctx)
     while not is_open("guard"):
         time.sleep(0.01)

@@ -7,8 +7,8 @@ Each member of the header delivers its result, with its commit, as a part of ano
 that delivers the last part lets that record run, and `relier.chord` starts the body. A member that fails for good
 delivers its failure instead, and the error callbacks of the body run, as in Celery.
 
-A member may add members to its chord. Its part then says how many, their parts say that they were added, and the join
-waits for that many more.
+A member may add members to its chord. Its part then states how many, their parts state that they were added,
+and the join waits for that many more parts.
 
 A member that is not adopted has no commit. For such a member, a task `relier.part`, which does nothing else, delivers
 the part. The same is done for a member whose id is too long for the name of a part, because the id of `relier.part` is

@@ -39,7 +39,7 @@ def _options(body: Any) -> Iterator[dict[str, Any]]:
 
 
 def _linked(options: dict[str, Any]) -> list[Any]:
-    """Return the error callbacks in these options. A single callback may stand there without a list."""
+    """Return the error callbacks in these options. A single callback may be given without a list."""
     return list(maybe_list(options.get("link_error")) or ())
 
 

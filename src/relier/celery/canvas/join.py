@@ -164,14 +164,14 @@ def _read_failure(app: Any, raw: bytes) -> tuple[str, str, BaseException | None]
         try:
             error = app.backend.exception_to_python(read_result(stored[0]))
         except Exception:  # its class may be unknown in this process
-            log.info("error not readable, chord gets its text: task=%s", member, exc_info=True)
+            log.info("error not readable, chord gets it as text: task=%s", member, exc_info=True)
     return member, text if error is None else repr(error), error
 
 
 def _called_errbacks(parts: Parts) -> set[str]:
-    """Return the error callbacks that failed chords among the parts have called.
+    """Return the error callbacks that were already called by failed chords among the parts.
 
-    Parts of earlier releases list none.
+    Parts from earlier releases do not list them.
     """
     failed = (codec.decode(raw[len(FAILED) :]) for _, raw in parts if raw.startswith(FAILED))
     return {mark for _, _, *more in failed for mark in (more[1] if len(more) > 1 else ())}
@@ -194,7 +194,7 @@ def _from_backend(app: Any, member: str) -> Any:
     result = app.AsyncResult(member)
     if result.state != states.SUCCESS:
         raise ChordError(
-            f"the chord has no result of {member}: it is larger than RELIER_MAX_PAYLOAD_BYTES, and the result backend "
-            f"does not have it; raise the limit, or do not ignore the results of this chord's tasks"
+            f"the chord is missing the result of {member}: it is larger than RELIER_MAX_PAYLOAD_BYTES, and the result "
+            f"backend does not have it; raise the limit, or do not ignore the results of this chord's tasks"
         )
     return result.result

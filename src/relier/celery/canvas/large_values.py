@@ -38,7 +38,7 @@ def store_values(app: Any, group_id: str, values: list[Any]) -> dict[str, str]:
 def fetch_stored_values(app: Any, collector: Collector, request: dict[str, Any]) -> Any:
     """Return the arguments of a task, and replace a reference to stored values by the values.
 
-    If the backend is away, the task is put back and runs again later.
+    If the backend is unreachable, the task is put back and runs again later.
     """
     args = request["args"]
     if not (args and isinstance(args[0], dict) and set(args[0]) == {STORED_VALUES}):
@@ -70,5 +70,5 @@ def _stored_values(app: Any, key: str) -> Any:
 
 
 def is_outage(app: Any, error: Exception) -> bool:
-    """Return whether the error says only that the result backend is away. Redis backends list such errors."""
+    """Return whether the error means that the result backend is unreachable. Redis backends list such errors."""
     return isinstance(error, (ConnectionError, TimeoutError, *getattr(app.backend, "connection_errors", ())))

@@ -64,7 +64,9 @@ def nest_values(header: Any, values: Mapping[str, Any], record_id_of: Callable[[
         try:
             return by_task[record_id_of(result.id)]
         except KeyError:
-            raise ChordError(f"chord {header.id} has no part of its member {result.id}; send the chord again") from None
+            raise ChordError(
+                f"chord {header.id} is missing the part of member {result.id}; send the chord again"
+            ) from None
 
     return [place(result) for result in header.results]
 
@@ -79,8 +81,8 @@ def last_task_of(sig: Any) -> Any:
 def part_of_outer_chord(sig: Any) -> Context | None:
     """Return the part that a chord around a canvas waits for, as a request, or None if no chord is around it.
 
-    For a group, read the chord from its members. The group's own options may name another chord: the one whose body the
-    group is.
+    For a group, read the chord from its members. The group's own options may name another chord: the one that has
+    this group as its body.
     """
     last = leaf = last_task_of(sig)
     while isinstance(leaf, group) and leaf.tasks:
@@ -94,7 +96,7 @@ def part_of_outer_chord(sig: Any) -> Context | None:
 
 
 def count_parts_of(request: Any) -> int:
-    """Return how many parts an end delivers: for a group that will not run, the parts of all its members."""
+    """Return how many parts the end of a task delivers: for a group that will not run, one for each member."""
     if getattr(request, "subtask_type", None) != "group":
         return 1
     return max(1, count_parts(request.kwargs["tasks"]))

@@ -129,7 +129,7 @@ def _failed_part_of(app: Any, request: Any, error: Any) -> bytes:
     try:
         stored = write_result(app.backend.prepare_exception(error), app.conf.result_serializer) or b""
     except Exception:  # a serializer may raise anything
-        log.info("error not serializable, chord gets its text: task=%s", request.id, exc_info=True)
+        log.info("error not serializable, chord gets it as text: task=%s", request.id, exc_info=True)
         stored = b""
     return failed_part(request.id, error, stored, request.get(CALLED_ERRBACKS) or ())
 
@@ -167,7 +167,7 @@ def _deliver_parts(
 ) -> None:
     """Add the chord's join to the follow-ups of an attempt, with the attempt's part.
 
-    An attempt that stands for a group that will not run delivers one part for each member of the group.
+    An attempt that represents a group that will not run delivers one part for each member of the group.
     """
     message = internal_message(JOIN_TASK, f"{group}.chord", (body,), root, member, app.conf.task_serializer)
     task = adoption_of(app).submission(message, collector.queue, None)

@@ -35,6 +35,7 @@ from relier.celery.sending.collect import Collector, collecting
 from relier.celery.sending.spread import spread, submit_in_batches
 from relier.celery.working.report import TracerReport, write_report
 from relier.failure import failure_of
+from relier.run.application.django_connections import with_fresh_connections
 from relier.run.forks import end_copies_of_the_loop, end_copy
 
 log = logging.getLogger("relier.celery")
@@ -69,7 +70,7 @@ def in_pool_process() -> bool:
 
 @signals.worker_process_init.connect(weak=False)
 def install_order_handler(**_: Any) -> None:
-    """Prepare a pool process that has just started for orders of the worker, and for its death."""
+    """Prepare a new pool process to receive the worker's orders, and to notice the worker's death."""
     end_copies_of_the_loop()
     if in_pool_process():
         signal.signal(CHECK_ORDERS_SIGNAL, _on_check_orders)
@@ -126,7 +127,9 @@ def run_message(
             if is_internal(name):
                 return write_report(run_internal(app, collector, name, request)), (0, "", 0.0)
             args = fetch_stored_values(app, collector, request)
-            retval, info, runtime, retval_repr = tracer_for(app, name)(request["id"], args, kwargs, request)
+            retval, info, runtime, retval_repr = with_fresh_connections(
+                tracer_for(app, name), request["id"], args, kwargs, request
+            )
             if os.getpid() != process:
                 end_copy()
             report = report_of(app, collector, retval, info, store_result=not request.get("ignore_result"))
@@ -152,7 +155,7 @@ def tracer_for(app: Any, name: str) -> Callable[..., Any]:
 
 
 def report_of(app: Any, collector: Collector, retval: Any, info: Any, *, store_result: bool) -> TracerReport:
-    """Return the report for a result of the tracer. `info` is None for a success, and `retval` is its result then."""
+    """Return the report for a result of the tracer. For a success, `info` is None and `retval` is the result."""
     state = states.SUCCESS if info is None else info.state
     follow_ups = spread(adoption_of(app), collector)
     if collector.again is not None:

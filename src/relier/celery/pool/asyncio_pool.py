@@ -25,7 +25,7 @@ class TaskPool(ThreadPool):
 
 
 def register_asyncio_pool() -> None:
-    """Register `-P asyncio`, also with the command line, which has read its choices before an app is imported."""
+    """Register `-P asyncio`, also with the command line, which reads its choices before it imports an app."""
     celery.concurrency.ALIASES.setdefault(NAME, PATH)
     try:
         from celery.bin.worker import WORKERS_POOL

@@ -83,7 +83,7 @@ def use_context_for_current_tasks() -> None:
 
 @contextmanager
 def keep_current_tasks() -> Iterator[None]:
-    """Give a coroutine that is started inside the block the current tasks of this thread, until the block ends."""
+    """Copy this thread's stack of current tasks to coroutines that the block starts, until the block ends."""
     tasks = list(task_stack.stack)
     token = _stack_owner.set(object())
     try:

@@ -41,18 +41,18 @@ class SharedOrders:
             _LEASE.pack_into(self._memory, 0, _mark(worker_id), trusted_until)
 
     def trusted_until(self, worker_id: str) -> float:
-        """Return how long the lease is trusted (monotonic), or 0 if the worker has another id now."""
+        """Return how long the lease is trusted (monotonic), or 0 if the worker has a different id now."""
         if self._memory is None:
             return 0.0
         mark, until = _LEASE.unpack_from(self._memory, 0)
         return float(until) if mark == _mark(worker_id) else 0.0
 
     def is_lost(self, worker_id: str) -> bool:
-        """Return whether the worker was declared lost and goes on under another id."""
+        """Return whether the worker was declared lost and continues under a new id."""
         return self._memory is not None and _LEASE.unpack_from(self._memory, 0)[0] != _mark(worker_id)
 
     def order(self, pid: int, attempt: Key, what: int) -> None:
-        """Give an order to that attempt in that process. Earlier orders for the attempt still hold."""
+        """Give an order to that attempt in that process. Earlier orders for the attempt still apply."""
         if self._memory is not None:
             _ORDER.pack_into(self._memory, self._slot(pid), _mark(*attempt), what | self.orders_for(pid, attempt))
 

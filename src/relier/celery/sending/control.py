@@ -22,6 +22,8 @@ from relier.codec import decode
 from relier.codec.keyring import Keyring
 from relier.envelope import open_envelope
 from relier.errors import IllegalMoveError, RelierError, StoreError, TaskNotFoundError, VersionConflictError
+from relier.ledger.defaults import LIST_PAGE
+from relier.ledger.pages import waiting_places
 from relier.ledger.records import Operated, Record, Submission, Task
 from relier.settings import Settings
 from relier.states import ENDED, State
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from relier.celery.adoption import Adoption
 
 CANCEL_TRIES = 5
-PAGE = 1000  # how many tasks a purge reads and cancels at once
+PAGE = LIST_PAGE  # how many tasks a purge reads and cancels at once
 SAFE_CONTENT = ("json", "yaml", "msgpack")  # formats that run no code when they are decoded
 
 
@@ -119,8 +121,7 @@ def chord_of(message: Message, accept: Sequence[str]) -> Any:
 
 
 def part_of_cancelled(task: Task, settings: Settings, keyring: Keyring) -> Submission | None:
-    """Return the task that reports the cancellation of a waiting member to its chord, for callers that do not have the
-    app.
+    """Return the task that reports the cancellation of a waiting member to its chord. For callers without the app.
 
     Return None if there is no chord, or if the message cannot be read without the app.
     """
@@ -163,7 +164,7 @@ def purge(adoption: Adoption, queues: Collection[str]) -> int:
 
 def _waiting(adoption: Adoption, queues: Collection[str]) -> Iterator[list[Record]]:
     client = adoption.client
-    for index, of in (*(("ready", queue) for queue in queues), ("due", "")):
+    for index, of in waiting_places(client.run, client.ledger, queues):
         cursor, more = None, True
         while more:
             page = client.run(client.ledger.list(index, of, cursor=cursor, most=PAGE))
@@ -205,7 +206,7 @@ def _possible_chord_members(adoption: Adoption, records: Sequence[Record]) -> di
 
 
 def _raise_store_error(answers: Sequence[Any]) -> None:
-    """Raise the first error of the store. Any other error means that a task has moved on."""
+    """Raise the first error of the store. Any other error means that the task has changed in the meantime."""
     outage = next((answer for answer in answers if isinstance(answer, StoreError)), None)
     if outage is not None:
         raise outage

@@ -8,6 +8,6 @@
 - report.py      encodes what a pool process reports about an attempt
 - children.py    watches the pool's processes
 - broker.py      cuts broker connections in which Celery's main thread hangs
-- events.py      sends events in a thread of their own
+- events.py      sends events in a separate thread
 - unreadable.py  buries messages that can never be accepted
 """

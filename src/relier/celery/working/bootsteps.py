@@ -33,8 +33,10 @@ from relier.celery.working.jobs import PROCESS_START_S, Jobs
 from relier.celery.working.request import JobMessage, message_of
 from relier.celery.working.runner import PoolRunner, is_set, is_stopping, worker_for
 from relier.celery.working.unreadable import UnreadableMessages, guard_consumer, guard_redis_channels
+from relier.engines.monitoring.watched_worker import WorkerWatch
 from relier.engines.shutdown import LEAVE_S
 from relier.engines.worker import EXIT_FORCED, Worker
+from relier.monitoring.health import STUCK_S
 from relier.run.forks import end_copies_of_the_loop
 from relier.run.outcome import PutBack
 
@@ -101,12 +103,19 @@ class LedgerStep(bootsteps.StartStopStep):
     async def _work(self, parent: Any) -> int:
         self._loop = asyncio.get_running_loop()
         runner = self.runner = PoolRunner(self.adoption, parent, self.jobs)
-        worker = self.worker = worker_for(self.adoption, runner, self._ready.set)
+        watch = WorkerWatch(self.adoption.client)
+        worker = self.worker = worker_for(self.adoption, runner, self._ready.set, watch)
         end_copies_of_the_loop()
         if not runner.forks:
             shared_loop.share(self._loop)
         self.bury_unreadable = UnreadableMessages(self.adoption, self._loop, lambda: worker.worker_id)
-        return await worker.run()
+        with watch.serve(worker, runner.slots, self._stuck):
+            return await worker.run()
+
+    def _stuck(self) -> tuple[str, ...]:
+        """Return a reason if Celery's main thread takes no jobs. The ledger thread then claims none either."""
+        unresponsive = self.jobs.unresponsive_for(STUCK_S)
+        return (f"Celery's main thread has taken no job for {STUCK_S:g} s",) if unresponsive else ()
 
     # --- from the ledger thread to the pool ----------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Send events to the broker in a thread of their own, so that they cannot delay tasks.
+"""Send events to the broker in a separate thread, so that they cannot delay tasks.
 
 Celery publishes an event where it happens: heartbeats and `task-received` in the worker's main thread, `task-sent` in
 `.delay()`. A broker that does not answer stops both. Here events wait in a bounded queue, which one thread per process
@@ -29,8 +29,8 @@ from relier.celery.working.broker import connection_with_timeout, cut
 log = logging.getLogger("relier.celery")
 
 MAX_WAITING = 10_000
-SEND_S = 5.0  # a broker that takes longer for one event counts as away
-PAUSE_S = 1.0  # between two attempts while the broker is away
+SEND_S = 5.0  # a broker that takes longer for one event counts as unreachable
+PAUSE_S = 1.0  # between two attempts while the broker is unreachable
 FLUSH_S = 1.0  # a process that ends waits this long, at most, for its last events to be sent
 
 
@@ -110,7 +110,7 @@ class EventSender:
             self._changed.notify_all()
 
     def flush(self, seconds: float) -> None:
-        """Wait up to `seconds` until all events are sent. Do not wait for a broker that is known to be away."""
+        """Wait up to `seconds` until all events are sent. Do not wait for a broker that is known to be unreachable."""
         until = time.monotonic() + seconds
         with self._changed:
             while self._pid == os.getpid() and (self._waiting or self._busy) and not self._broker_away:

@@ -111,7 +111,7 @@ class LedgerRequest(Request):
         )
 
     def _pool_call(self) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-        """Return the function that the pool is to call, its arguments and its time limits."""
+        """Return the function that the pool will call, its arguments and its time limits."""
         claimed, task = self.job.attempt.claimed, self.job.attempt.task
         if not isinstance(task, AdoptedTask):
             hard = task.options.hard_timeout  # a task stops itself; this limit is for a task that does not
@@ -165,7 +165,7 @@ class LedgerRequest(Request):
         return outcome_of(attempt, report)
 
     def _on_rejected(self, report: TracerReport, pool_result: Any) -> None:
-        """Settle a task whose body has rejected it: Celery's worker, not the tracer, decides what follows."""
+        """Settle a task that its own body rejected. Celery's worker, not the tracer, decides what happens next."""
         try:
             with collecting(self._collector()) as collector:
                 Request.on_success(self, pool_result)
@@ -208,7 +208,7 @@ class LedgerRequest(Request):
             self._fail(self._time_limit_error(timeout), lambda: super(LedgerRequest, self).on_timeout(soft, timeout))
 
     def report_rejected(self) -> None:
-        """Report that the process died and the task runs again, as Celery does for `reject_on_worker_lost`."""
+        """Report that the process died and that the task runs again, as Celery does for `reject_on_worker_lost`."""
         self.send_event("task-rejected", requeue=True)
 
     def fail_as_lost(self, cause: str, reason: str = TOO_MANY_DEATHS) -> Failed:

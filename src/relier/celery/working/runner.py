@@ -1,4 +1,4 @@
-"""Run attempts in Celery's pool, for a worker that claims from the ledger in a thread of its own.
+"""Run attempts in Celery's pool, for a worker that claims from the ledger in a separate thread.
 
 The broker plays no part for adopted tasks: the ledger's own doorbell announces tasks to claim. bootsteps.py shows how
 the thread starts and stops with Celery's worker, and how Celery's main thread takes the jobs.
@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -31,6 +32,7 @@ from relier.celery.working.request import TOO_MANY_DEATHS, TOO_MANY_SCARES, Revo
 from relier.celery.working.strategy import report_dead
 from relier.engines.heartbeat import Liveness
 from relier.engines.local_runner import LocalRunner
+from relier.engines.monitoring.watched_worker import WorkerWatch
 from relier.engines.task_events import Audience, TaskEvents
 from relier.engines.worker import Worker, WorkerOptions
 from relier.errors import RelierError
@@ -49,21 +51,22 @@ PREFETCH_S = 0.05  # how many seconds of work may wait in a pool of processes, s
 MAX_ISOLATED = 4  # the most isolated processes of a pool of threads
 
 
-def worker_for(adoption: Adoption, runner: PoolRunner, on_ready: Callable[[], None]) -> Worker:
+def worker_for(adoption: Adoption, runner: PoolRunner, on_ready: Callable[[], None], watch: WorkerWatch) -> Worker:
     """Return the worker of one Celery process. `on_ready` is called when the worker begins to claim."""
     options = WorkerOptions(
         concurrency=runner.slots,
         engine="celery",
         queues_now=partial(consumed_queues, adoption.app),
         recycles=False,  # nothing would restart a Celery worker
-        told_to_stop=is_stopping,
+        stop_requested=is_stopping,
         on_ready=on_ready,
         on_buried=runner.report_buried,
         audience=audience_of,
         on_beat=_share_lease,
         give_up=lambda: os._exit(1),
+        on_stop_order=lambda: os.kill(os.getpid(), signal.SIGTERM),
     )
-    return Worker(adoption.client, options, runner)
+    return Worker(adoption.client, watch.observed(options), runner)
 
 
 class PoolRunner:
@@ -174,7 +177,7 @@ class PoolRunner:
     def _on_started(self, job: Job) -> None:
         """Record that a process or thread of the pool has started the job. Called on the loop."""
         job.attempt.began = time.monotonic()
-        if self._events.hears_started or job.attempt.task.options.on_start is not None:
+        if self._events.wants_started or job.attempt.task.options.on_start is not None:
             self._events.started(job.attempt)
         if self.forks:
             self._processes.watch(job)
@@ -184,7 +187,9 @@ class PoolRunner:
     async def _cancel(self, attempt: Attempt) -> None:
         """Cancel a task that Celery has revoked. Handing it back then carries out the cancellation."""
         record, client = attempt.claimed.record, self._adoption.client
-        with contextlib.suppress(RelierError):  # already cancelled, or the store is away: then the task runs again
+        with contextlib.suppress(
+            RelierError
+        ):  # already cancelled, or the store is unreachable: then the task runs again
             await client.arun(client.ledger.cancel(record.id, record.version))
 
     async def warn(self, attempt: Attempt) -> None:
@@ -255,7 +260,7 @@ class PoolRunner:
 
     def abandon(self, attempt: Attempt) -> None:
         if not self.forks:
-            log.error("task did not stop, the worker continues with one thread less: task=%s", attempt.ctx.task_id)
+            log.error("task did not stop, the worker continues with one thread fewer: task=%s", attempt.ctx.task_id)
         job = self._job_of(attempt)
         if job is not None:
             self._processes.kill(job)
@@ -273,7 +278,7 @@ def consumed_queues(app: Any) -> Sequence[str]:
 
 
 def audience_of(name: str) -> Audience:
-    """Return who hears of the events of a task. Celery itself logs what happens to adopted tasks."""
+    """Return where the events of a task go. Celery itself logs what happens to adopted tasks."""
     if is_internal(name):
         return "nobody"
     return "hooks" if isinstance(registry.find(name), AdoptedTask) else "all"
@@ -318,7 +323,7 @@ def is_set(code: Any) -> bool:
 
 
 def is_stopping() -> bool:
-    """Return whether a signal has told Celery to stop.
+    """Return whether a signal has asked Celery to stop.
 
     Celery's signal `worker_shutting_down` cannot be used here: a second Unix signal during the handler of the first
     would wait for a lock.

@@ -74,7 +74,7 @@ class UnreadableMessages:
     async def _submit_and_bury(self, letter: Submission, error: BaseException) -> None:
         """Submit the dead letter and bury it.
 
-        This also buries letters that another worker has submitted but not buried, because it died or is just about to.
+        This also buries letters that another worker has submitted but not yet buried: that worker may have died.
         Each keeps its own reason.
         """
         client = self._client
@@ -87,7 +87,7 @@ class UnreadableMessages:
             await client.arun(client.ledger.bury(claimed.lease, failure.name or "Garbage", write_failure(failure)))
 
     def _failure_in(self, claimed: Claimed) -> Failure:
-        """Return the failure that a dead letter names."""
+        """Return the failure that a dead letter describes."""
         try:
             keyring = self._client.keyring
             opened = open_envelope(claimed.payload, task_id=claimed.record.id, name=GARBAGE_NAME, keyring=keyring)
@@ -167,7 +167,7 @@ def guard_consumer(consumer: Any, adoption: Adoption, bury: Bury) -> None:
 
 
 def _error_in(args: tuple[Any, ...]) -> BaseException:
-    """Return what is wrong with a message, from the arguments of the consumer's method."""
+    """Return the error in a message, from the arguments of the consumer's method."""
     error = next((each for each in args if isinstance(each, BaseException)), None)
     if isinstance(error, InvalidTaskError) and error.__cause__ is not None:  # raised by strategy.py
         return error.__cause__

@@ -3,7 +3,8 @@
 The audit walks both ways: from each record to the index it belongs in, and from each index entry to its record.
 Together they show that every record is in exactly one index, and the audit has to remember only the suspects. Each read
 is one small script, which sees a consistent state. A suspect is read twice more, with a pause before each read, and
-becomes a finding only if all three reads show the same problem. chord_rules.py finds chords that will never complete.
+becomes a finding only if all three reads show the same problem. chord_rules.py finds chords that will never complete,
+schedule_rules.py schedules that will never fire.
 
 Not covered: records past their end of life, which the ledger removes by design, and a store that lost the whole
 namespace including its counters.
@@ -15,9 +16,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from relier.cli.audit import limit_counts, limit_rules
 from relier.cli.audit.chord_rules import ChordCheck, waits
 from relier.cli.audit.findings import AuditReport, Finding, ObservedKey, Subject
-from relier.cli.audit.rules import judge_books, judge_entry, judge_key, kind_of, unreadable_books
+from relier.cli.audit.rules import LEASE_INDEXES, judge_books, judge_entry, judge_key, kind_of, unreadable_books
 from relier.cli.namespace_reads import NamespaceReads, chunks
 from relier.codec.keyring import NO_KEYS, Keyring
 from relier.errors import StoreReplyError
@@ -30,6 +32,7 @@ LOOKS = 3
 PAUSE = 0.2
 MOST_SUSPECTS = 10_000  # suspects kept in memory; further ones are only counted
 OVERDUE_MS = 60_000
+REPAIRED = "repaired_"
 
 
 def audit(
@@ -68,11 +71,14 @@ class _Audit:
         self._suspects: dict[Subject, Finding] = {}
         self._untold = 0
         self._indexes: list[tuple[str, bytes]] = []
+        self._limit_keys: list[tuple[str, bytes]] = []
         self._worker_ids: set[bytes] = set()
+        self._planned: set[bytes] = set()  # the indexes of schedules
         self._kinds: Counter[str] = Counter()
         self._states: Counter[str] = Counter()
         self._entries = 0
         self._overdue = 0
+        self._repaired: dict[str, int] = {}
 
     def report(self) -> AuditReport:
         began = time.monotonic()
@@ -80,6 +86,7 @@ class _Audit:
         self._walk_indexes()
         findings = self._confirmed()
         books, wrong = self._books()
+        wrong += limit_counts.miscounted(self._store, self._ledger, self._wait)
         return AuditReport(
             keys=dict(sorted(self._kinds.items())),
             records=dict(sorted(self._states.items())),
@@ -89,6 +96,7 @@ class _Audit:
             findings=(*wrong, *findings),
             untold=self._untold,
             seconds=round(time.monotonic() - began, 3),
+            repaired=dict(sorted(self._repaired.items())),
         )
 
     # --- first pass ----------------------------------------------------------------------------------------------
@@ -99,25 +107,36 @@ class _Audit:
             subjects = [kind_of(self._reads.prefix, key) for key in found]
             self._suspect(self._look_at_keys(subjects, count=True))
             for kind, of, key in subjects:
-                if kind in {"due", "ready", "owned", "ended"}:
+                if kind in {"due", "ready", "lane", "owned", "ended"}:
                     self._indexes.append((kind, key))
+                elif kind in limit_rules.WALKED:
+                    self._limit_keys.append((kind, key))
                 elif kind == "worker":
                     self._worker_ids.add(of)
+                elif kind == "schedules":
+                    self._planned.add(key)
 
     def _walk_indexes(self) -> None:
         for _, index in dict.fromkeys(self._indexes):
             for ids in self._members(index):
                 self._entries += len(ids)
                 self._suspect(self._look_at_entries([("entry", task_id, index) for task_id in ids], count=True))
-        for name in ("boots", "leases"):
+        for index in self._planned:
+            for names in self._members(index):
+                self._suspect(self._look_at_keys([("planned", name, index) for name in names]))
+        for name in ("boots", *LEASE_INDEXES):
             index = keys.spell(self._ledger.prefix, name).encode()
             self._worker_ids.update(worker_id for ids in self._members(index) for worker_id in ids)
+        boots = keys.spell(self._ledger.prefix, "boots").encode()  # a key of ours: an ACL may refuse any other
         for some in chunks(sorted(self._worker_ids)):
-            self._suspect(self._look_at_keys([("boot", worker_id, b"") for worker_id in some]))
+            self._suspect(self._look_at_keys([("boot", worker_id, boots) for worker_id in some]))
+        for kind, key in dict.fromkeys(self._limit_keys):
+            for members in chunks(limit_rules.walk(self._store, kind, key)):
+                self._suspect(self._look_at_keys(members))
         self._suspect(self._joins.look(self._waiting))
 
     def _members(self, index: bytes) -> Iterator[list[bytes]]:
-        """Yield the members of an index: none if its key is not a sorted set, which is a finding of its own."""
+        """Yield the members of an index: none if its key is not a sorted set, which is a separate finding."""
         if self._store.command("TYPE", index, retry=True) in (b"zset", "zset"):
             yield from self._reads.members(index)
 
@@ -146,7 +165,7 @@ class _Audit:
         return found
 
     def _look_at_entries(self, subjects: list[Subject], *, count: bool = False) -> dict[Subject, Finding]:
-        """Judge entries of one index."""
+        """Check entries of one index."""
         index = subjects[0][2]
         now, answers = self._reads.entries(index, [task_id for _, task_id, _ in subjects])
         found = {}
@@ -205,6 +224,9 @@ class _Audit:
             try:
                 stats = read_stats(self._store.run, self._ledger)
                 books, finding = judge_books(stats)
+                self._repaired = {
+                    name.removeprefix(REPAIRED): n for name, n in stats.counts.items() if name.startswith(REPAIRED)
+                }
             except StoreReplyError as error:  # a key has the wrong type, which is a finding of its own
                 return judge_books(None)[0], [unreadable_books(str(error))]
             differences.add(books["missing"])

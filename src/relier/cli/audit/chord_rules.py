@@ -32,7 +32,7 @@ READ_ERRORS = (RelierError, ValueError, LookupError, TypeError, AttributeError)
 
 
 class ChordCheck:
-    """Finds out which chords can still get a part."""
+    """Determines which chords can still get a part."""
 
     def __init__(self, reads: NamespaceReads, store: SyncStore, ledger: Ledger, keyring: Keyring) -> None:
         self._reads = reads
@@ -41,19 +41,19 @@ class ChordCheck:
         self._keyring = keyring
 
     def look(self, subjects: Iterable[Subject]) -> dict[Subject, Finding]:
-        """Return a finding for each of these joins that no live task leads to."""
+        """Return a finding for each of these joins that can get no further part from a live task."""
         waiting: dict[str, Subject] = {}
         for some in chunks(subjects):
             answers = self._reads.keys([("task", of, key) for _, of, key in some])
             waiting |= {group_of(join): join for join, facts in zip(some, answers, strict=True) if waits(facts)}
         try:
             reached = self._reached(set(waiting)) if waiting else set()
-        except StoreReplyError:  # an index has the wrong type, which is a finding of its own
+        except StoreReplyError:  # an index has the wrong type, which is a separate finding
             return {}
         return {subject: _finding(subject) for group, subject in waiting.items() if group not in reached}
 
     def _reached(self, groups: Set[str]) -> Set[str]:
-        """Return the groups that a live task leads to, or all of them if a message cannot be searched."""
+        """Return the groups for which a live task may deliver a part, or all groups if a message cannot be searched."""
         pattern = re.compile("|".join(map(re.escape, sorted(groups, key=len, reverse=True))))
         found: set[str] = set()
         for task_id, raw in self._live():
@@ -78,6 +78,8 @@ class ChordCheck:
         yield keys.spell(self._prefix, "due").encode()
         for queue in self._store.command("SMEMBERS", keys.spell(self._prefix, "queues"), retry=True):
             yield keys.spell(self._prefix, "ready", shown(queue)).encode()
+        for lane in self._store.command("HKEYS", keys.spell(self._prefix, "lanes"), retry=True):
+            yield keys.spell(self._prefix, "lane", shown(lane)).encode()
         for worker_ids in self._reads.members(keys.spell(self._prefix, "boots").encode()):
             for worker_id in worker_ids:
                 yield keys.spell(self._prefix, "owned", shown(worker_id)).encode()

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from relier.ledger import keys
 
 Subject = tuple[str, bytes, bytes]  # kind of key (or `entry`, `boot`), what it is per, key (for an entry: its index)
+
+# Kinds of findings that running workers repair (ledger/lua/reconcile.lua).
+REPAIRED_BY_WORKERS = frozenset(
+    {"record_in_no_index", "record_in_wrong_index", "entry_without_record", "owned_without_boot"}
+    | {"worker_key_without_boot", "side_without_record", "side_without_batch", "key_without_record"}
+    | {"queue_unknown", "bell_too_long", "live_with_expiry", "batch_counts", "batch_stuck", "batch_in_no_index"}
+    | {"run_without_slot", "slot_without_run", "lane_unknown", "lane_without_head", "lane_empty", "lane_not_asleep"}
+    | {"sleepers_unknown", "sleeper_awake", "pacer_not_scheduled", "limits_miscounted"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +45,7 @@ class AuditReport:
     findings: tuple[Finding, ...]
     untold: int
     seconds: float
+    repaired: dict[str, int]  # by workers, since the namespace exists
 
     @property
     def ok(self) -> bool:
@@ -80,6 +91,11 @@ class ObservedKey:
 
     def finding(self, kind: str, problem: str, advice: str) -> Finding:
         return Finding(kind, self.key, problem, advice)
+
+
+def command(*words: str) -> str:
+    """Return a command as it is typed into redis-cli."""
+    return f"`{' '.join(shlex.quote(word) for word in words)}`"
 
 
 def shown(raw: Any) -> str:

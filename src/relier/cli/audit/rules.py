@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import shlex
-
-from relier.cli.audit.findings import Finding, ObservedKey, Subject, shown
+from relier.cli.audit import limit_rules
+from relier.cli.audit.batch_rules import judge_batch, judge_beside_batch, member_without_batch
+from relier.cli.audit.findings import Finding, ObservedKey, Subject, command, shown
+from relier.cli.audit.schedule_rules import SCHEDULE_JUDGES, judge_planned
 from relier.cli.output import plural, span
 from relier.ledger import keys
 from relier.ledger.stats import Stats
 from relier.states import BY_WORD, ENDED, LIVE
 
-_EXACT = {key.spelled.encode(): key.name for key in keys.SCHEMA if key.per is None}
-_BEGINS = {key.spelled.encode(): key.name for key in keys.SCHEMA if key.per is not None}
+LEASE_INDEXES = ("leases", "helpers", "helper_leases")  # beside `boots`: of a worker, and of a helper
 
 
 def kind_of(prefix: bytes, key: bytes) -> Subject:
     """Return the kind of a key and its subject; the kind is empty if the key is not in the schema."""
-    rest = key.removeprefix(prefix)
-    if rest in _EXACT:
-        return _EXACT[rest], b"", key
-    begin, colon, of = rest.partition(b":")
-    return _BEGINS.get(begin + colon, ""), of, key
+    return *keys.kind_of(prefix, key), key
 
 
 # --- keys --------------------------------------------------------------------------------------------------------
@@ -30,6 +26,10 @@ def judge_key(seen: ObservedKey) -> Finding | None:
     """Return what is wrong with a key, or None if it is sound or no longer exists."""
     if seen.kind == "boot":
         return _worker(seen)
+    if seen.kind == "planned":
+        return judge_planned(seen)
+    if seen.kind in limit_rules.MEMBERS:
+        return limit_rules.MEMBERS[seen.kind](seen)
     if seen.type == "none":
         return None
     if not seen.kind:
@@ -60,8 +60,12 @@ def _task(seen: ObservedKey) -> Finding | None:
             f"Inspect it: {command('GETRANGE', seen.key, '0', '200')}. A worker that finds it in a queue buries it; "
             f"if it is in no queue, delete it.",
         )
+    if seen.fact(4) == "1":
+        return member_without_batch(seen)
     if not place:
         return _homeless(seen, what, index_in_words(home))
+    if int(seen.facts[5]):
+        return limit_rules.run_without_slot(seen)
     if BY_WORD[what] in LIVE:
         return _must_stay(seen, f"Task {seen.of} is {what}, but its record")
     if place == "inf":  # kept forever on purpose
@@ -74,7 +78,7 @@ def _homeless(seen: ObservedKey, state: str, home: str) -> Finding:
     advice = {
         "scheduled": again,
         "queued": again,
-        "running": "If its worker dies, nothing returns it to its queue: push it again under another id.",
+        "running": "If its worker dies, nothing returns it to its queue: push it again under a new id.",
         "dead": f"No list shows it; replay it by id: `rl dlq replay {seen.of}`.",
     }
     end = ": no worker will find it." if BY_WORD[state] in LIVE else "."
@@ -139,21 +143,23 @@ def _of_worker(seen: ObservedKey) -> Finding | None:
 
 
 def _worker(seen: ObservedKey) -> Finding | None:
-    lease, length, about = (seen.fact(n) for n in range(3))
-    boots = seen.spell("boots")
-    if length and not lease:
+    lease, length, about, helper_end, helper_length = (seen.fact(n) for n in range(5))
+    boots, found = seen.spell("boots"), (length, helper_end, helper_length)
+    held = [seen.spell(index) for index, fact in zip(LEASE_INDEXES, found, strict=True) if fact]
+    if held and not lease:
         return Finding(
             "lease_without_boot",
-            seen.spell("leases"),
-            f"Worker {seen.of} has a lease but is not registered.",
-            f"Remove it: {command('ZREM', seen.spell('leases'), seen.of)}",
+            held[0],
+            f"Node {seen.of} has a lease but is not registered.",
+            f"Remove it: {'; '.join(command('ZREM', index, seen.of) for index in held)}",
         )
-    if lease not in {"", "0"} and not (length and about):
+    has_lease = length or (helper_end and helper_length)
+    if lease not in {"", "0"} and not (has_lease and about):
         return Finding(
             "boot_incomplete",
             boots,
-            f"Worker {seen.of} is registered, but its {'worker key' if length else 'lease'} is gone.",
-            f"Restart that worker; if it no longer runs, declare it lost: {command('ZADD', boots, '0', seen.of)}",
+            f"Node {seen.of} is registered, but its {'hash' if has_lease else 'lease'} is gone.",
+            f"Restart that node; if it no longer runs, declare it lost: {command('ZADD', boots, '0', seen.of)}",
         )
     return None
 
@@ -197,6 +203,10 @@ def _ended(seen: ObservedKey) -> Finding | None:
     return _left_over(seen, "unknown_key", f"{seen.key} lists ended tasks of a state that does not exist.")
 
 
+def _outcomes(seen: ObservedKey) -> Finding | None:
+    return _must_expire(seen, "statistics_without_expiry", f"The outcomes of {seen.of}")
+
+
 def _rate(seen: ObservedKey) -> Finding | None:
     return _must_expire(seen, "rate_without_expiry", f"The mark of limit {seen.of!r}")
 
@@ -204,6 +214,8 @@ def _rate(seen: ObservedKey) -> Finding | None:
 _JUDGES = {
     "task": _task,
     **dict.fromkeys(("more", "history", "checkpoint", "steps"), _side),
+    "batch": judge_batch,
+    **dict.fromkeys(("members", "plans", "results"), judge_beside_batch),
     "owned": _owned,
     "worker": _of_worker,
     "asked": _of_worker,
@@ -212,6 +224,11 @@ _JUDGES = {
     "ended": _ended,
     "idem": _idem,
     "rate": _rate,
+    **SCHEDULE_JUDGES,
+    "pace": _rate,
+    "outcomes": _outcomes,
+    "lane": limit_rules.lane,
+    "sleepers": limit_rules.sleepers,
 }
 
 
@@ -249,6 +266,7 @@ def index_in_words(rest: str) -> str:
     return {
         "due": "the schedule",
         "ready": f"queue {name!r}",
+        "lane": f"the lane of limit {name.partition(' ')[0]!r} in queue {name.partition(' ')[2]!r}",
         "owned": f"the list of worker {name}",
         "ended": f"the list of {name} tasks",
     }.get(kind, rest)
@@ -276,8 +294,8 @@ def judge_books(stats: Stats | None) -> tuple[dict[str, int], Finding | None]:
             "books",
             "counts",
             f"{plural(missing, 'task was', 'tasks were')} accepted and neither ended nor live: lost.{led}",
-            "Something deleted records or index entries: a FLUSHDB, an eviction, an old backup, a person. Compare with "
-            "what your producers pushed.",
+            "Something deleted records or index entries: a FLUSHDB, an eviction, an old backup, or someone by hand. "
+            "Compare with what your producers pushed.",
         )
     return books, Finding(
         "books",
@@ -294,8 +312,3 @@ def unreadable_books(why: str) -> Finding:
         f"Accepted and live tasks cannot be counted: {why}.",
         "A key of the namespace has the wrong type: fix the other findings first.",
     )
-
-
-def command(*words: str) -> str:
-    """Return a command as it is typed into redis-cli."""
-    return f"`{' '.join(shlex.quote(word) for word in words)}`"

@@ -53,7 +53,7 @@ def status(session: Session, part: str) -> None:
     """Show the limits that pushes count towards: rates in use, queue depths and bytes held.
 
     The limit `all` is that of the namespace. Limits named `key:…` belong to tasks, whose code knows their size. Sizes
-    are those of the settings here; each producer applies its own.
+    come from the settings of this command; each producer applies its own.
     """
     stats = read_stats(session.run, session.ledger)
     found = [use for use in (*rates(session), *backlogs(session, stats)) if part in use.name]
@@ -70,7 +70,7 @@ def status(session: Session, part: str) -> None:
 
 
 def rates(session: Session) -> list[LimitUse]:
-    """Return the rate limits in use, by name. One that nobody used recently does not exist."""
+    """Return the rate limits in use, by name. A limit that was not used recently is not stored."""
     now_us = _now_us(session)
     found = []
     for name, value in sorted(read_rates(session).items()):
@@ -88,7 +88,7 @@ def rates(session: Session) -> list[LimitUse]:
 
 
 def read_rates(session: Session) -> dict[str, bytes]:
-    """Return name -> stored state of every rate limit."""
+    """Return the stored state of every rate limit, by name."""
     before, reads = keys.spell(session.ledger.prefix, "rate").encode(), NamespaceReads(session.store, session.ledger)
     found: dict[str, bytes] = {}
     for some in (chunk for keys_found in reads.scan_for(before) for chunk in chunks(keys_found)):
@@ -110,7 +110,7 @@ def backlogs(session: Session, stats: Stats) -> Iterable[LimitUse]:
     """Yield the limits of queue depth and of bytes held, where the settings have them."""
     if session.settings.admission_max_depth:
         for queue in sorted(stats.queues, key=lambda queue: queue.queue):
-            yield LimitUse(f"depth:{queue.queue}", queue.ready, session.settings.admission_max_depth)
+            yield LimitUse(f"depth:{queue.queue}", queue.waiting, session.settings.admission_max_depth)
     if session.settings.admission_max_bytes:
         yield LimitUse("bytes", stats.counts.get("bytes", 0), session.settings.admission_max_bytes)
 
@@ -131,7 +131,7 @@ def _row(use: LimitUse) -> tuple[str, ...]:
 def reset(session: Session, names: tuple[str, ...], every: bool, dry_run: bool, yes: bool) -> Exit:
     """Empty rate limits, so that the next pushes are admitted at once. LIMIT is a name that `rl admission` shows.
 
-    Depths and bytes are counted from the tasks that are there, and cannot be reset. Tasks are not touched.
+    Depths and bytes count the stored tasks, and cannot be reset. Tasks are not affected.
     """
     if bool(names) == every:
         raise click.UsageError("give the names of limits, or --every")
@@ -154,7 +154,7 @@ def _check_names(names: Iterable[str]) -> None:
     for name in names:
         if name == "bytes" or name.startswith("depth:"):
             raise CommandFailure(
-                f"limit {name!r} cannot be reset: it counts tasks that are there; run, cancel or discard them",
+                f"limit {name!r} cannot be reset: it counts stored tasks, not pushes; run, cancel or discard tasks",
                 Exit.USAGE,
             )
 

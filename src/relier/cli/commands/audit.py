@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from relier.cli.audit import AuditReport, audit, auditor
+from relier.cli.audit.findings import REPAIRED_BY_WORKERS
 from relier.cli.namespace_reads import NamespaceReads
 from relier.cli.output import plural, print_json, progress_bar
 from relier.cli.session import Exit, Session, with_session
@@ -16,7 +17,7 @@ def audit_command(session: Session) -> Exit:
     """Verify that no task was lost, and no unused key was left behind in the store.
 
     Reads every key of the namespace. Workers may keep running: a problem is reported only if three checks find it.
-    Exits with 1 if something is wrong.
+    Exits with 1 if something is wrong. Running workers repair most kinds of damage by themselves.
     """
     total = NamespaceReads(session.store, session.ledger).size()
     with progress_bar("Reading", total) as advance:
@@ -40,6 +41,9 @@ def _tell(session: Session, report: AuditReport) -> None:
             f"! {plural(report.overdue, 'ended record')} should have been removed over a minute ago: no worker sweeps. "
             f"Start `rl worker` or `rl resurrector`."
         )
+    if report.repaired:
+        kinds = ", ".join(f"{kind} {n}" for kind, n in report.repaired.items())
+        click.echo(f"Workers have repaired {plural(sum(report.repaired.values()), 'damaged key')} so far: {kinds}.")
     for finding in report.findings:
         click.echo(f"✗ {finding.problem}\n    {finding.advice}")
     if report.untold:
@@ -48,3 +52,5 @@ def _tell(session: Session, report: AuditReport) -> None:
         click.echo("✓ No task was lost, and no unused key was left behind.")
     else:
         click.echo(f"{plural(len(report.findings), 'finding')}.")
+        if any(finding.kind in REPAIRED_BY_WORKERS for finding in report.findings):
+            click.echo("Running workers repair most of these within seconds, and log `repaired kind=…`. Audit again.")

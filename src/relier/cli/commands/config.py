@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-from pydantic import SecretStr
 
 from relier.cli.command_groups import DefaultGroup, store_options
 from relier.cli.doctor.check_result import CheckResult, bad, print_check
@@ -15,7 +14,8 @@ from relier.cli.output import plural, print_json
 from relier.cli.session import Exit, Session, with_session
 from relier.cli.table import print_table
 from relier.errors import ConfigurationError
-from relier.settings import Settings
+from relier.settings import DEFAULTS, Settings
+from relier.settings.values import Secret
 from relier.store.connect.address import target_of
 
 HEADERS = ("SETTING", "VALUE", "SOURCE")
@@ -37,7 +37,7 @@ def config(**_: Any) -> None:
 def show(session: Session, everything: bool, part: str) -> None:
     """Show the settings that differ from their defaults, and where they come from. Secrets are hidden."""
     settings = session.settings
-    names = [name for name in type(settings).model_fields if part.lower().removeprefix("relier_") in name]
+    names = [name for name in DEFAULTS if part.lower().removeprefix("relier_") in name]
     changed = [name for name in names if _is_changed(settings, name)]
     shown = names if everything else changed
     if session.as_json:
@@ -56,11 +56,11 @@ def _row(session: Session, name: str) -> tuple[str, str, str]:
 def _as_dict(session: Session, name: str) -> dict[str, Any]:
     value = getattr(session.settings, name)
     _, shown, source = _row(session, name)
-    return {"value": shown if isinstance(value, str | SecretStr) else value, "source": source}
+    return {"value": shown if isinstance(value, str | Secret) else value, "source": source}
 
 
 def _is_changed(settings: Settings, name: str) -> bool:
-    return bool(getattr(settings, name) != type(settings).model_fields[name].default)
+    return bool(getattr(settings, name) != DEFAULTS[name])
 
 
 @config.command()

@@ -12,11 +12,12 @@ import click
 from relier import registry
 from relier.cli.doctor import ledger_checks, server_checks, settings_checks
 from relier.cli.doctor.check_result import CheckResult, bad, print_check
+from relier.cli.doctor.config_checks import check_server_config
 from relier.cli.doctor.outbox_checks import check_outbox
+from relier.cli.node_view import WorkerView
 from relier.cli.outbox_database import database_options
 from relier.cli.output import plural, print_json
 from relier.cli.session import Exit, Session, exit_code_of, with_session
-from relier.cli.worker_view import WorkerView
 from relier.errors import (
     ConfigurationError,
     RelierError,
@@ -74,6 +75,7 @@ def examine(
     settings = session.settings
     target_of(settings)  # an unusable URL means that the settings are invalid
     yield from settings_checks.check_settings(session, settings_checks.environment())
+    yield from settings_checks.check_tls(settings)
     yield from settings_checks.check_keys(session)
     # Normally the store refuses a server that evicts keys; the doctor examines it anyway.
     store = session.bare_store(redis_allow_eviction=True)
@@ -83,6 +85,7 @@ def examine(
     if found.role not in {"slave", "replica"}:  # a replica was reported above
         yield from check_writes(session, store)
     yield from server_checks.check_persistence(info, found)
+    yield from check_server_config(store, found)
     yield from server_checks.check_durability(settings, info, found, store.replicas, tasks)
     yield from server_checks.check_memory(info, found, settings)
     yield from server_checks.check_clock(store)
@@ -96,7 +99,9 @@ def examine(
     stats = read_stats(store.run, session.ledger)
     yield from ledger_checks.check_birth(session, store, stats)
     workers = WorkerView(stats, settings.heartbeat_ttl)
+    yield from ledger_checks.check_embedded(settings, stats, workers)
     yield from ledger_checks.check_workers(stats, workers)
+    yield from ledger_checks.check_worker_clocks(workers)
     yield from ledger_checks.check_queues(stats, workers)
     yield from ledger_checks.check_schedule(session, store, stats)
     yield from ledger_checks.check_dead(stats)

@@ -7,10 +7,10 @@ from typing import Any
 import click
 
 from relier.cli.command_groups import DefaultGroup, store_options
+from relier.cli.node_view import WorkerView
 from relier.cli.output import ago, plural, print_json
 from relier.cli.session import DRY_RUN, Session, with_session
 from relier.cli.table import print_table
-from relier.cli.worker_view import WorkerView
 from relier.errors import VersionConflictError
 from relier.ledger.pages import read_stats
 from relier.ledger.stats import QueueStats
@@ -31,7 +31,7 @@ def queues(**_: Any) -> None:
 @queues.command("list")
 @with_session
 def list_command(session: Session) -> None:
-    """List queues and the number of waiting tasks."""
+    """List queues and the number of waiting tasks: ready for a worker, and held back by limits (LIMITED)."""
     stats = read_stats(session.run, session.ledger)
     view = WorkerView(stats, session.settings.heartbeat_ttl)
     found = sorted(stats.queues, key=lambda queue: queue.queue)
@@ -39,18 +39,19 @@ def list_command(session: Session) -> None:
         rows = [_as_dict(queue, view) for queue in found]
         print_json({"namespace": session.settings.namespace, "now_ms": stats.now_ms, "queues": rows})
     elif found:
-        print_table(HEADERS, [_row(queue, view, stats.now_ms) for queue in found], optional=("REVIVED",))
+        print_table(HEADERS, [_row(queue, view, stats.now_ms) for queue in found], optional=("REVIVED", "LIMITED"))
     else:
         click.echo(f"No queues in {session.where}: no task waits, and none was pushed recently.")
 
 
-HEADERS = ("QUEUE", "READY", "REVIVED", "OLDEST", "PAUSED", "WORKERS")
+HEADERS = ("QUEUE", "READY", "LIMITED", "REVIVED", "OLDEST", "PAUSED", "WORKERS")
 
 
 def _row(queue: QueueStats, view: WorkerView, now_ms: int) -> tuple[str, ...]:
     return (
         queue.queue,
         f"{queue.ready:,}",
+        f"{queue.held_back:,}",
         f"{queue.revived:,}",
         ago(queue.oldest_at_ms, now_ms) if queue.oldest_at_ms else "",
         "paused" if queue.paused else "",
@@ -62,6 +63,7 @@ def _as_dict(queue: QueueStats, view: WorkerView) -> dict[str, Any]:
     return {
         "queue": queue.queue,
         "ready": queue.ready,
+        "held_back": queue.held_back,
         "revived": queue.revived,
         "oldest_ms": queue.oldest_at_ms,
         "paused": queue.paused,
@@ -106,7 +108,7 @@ def _operate(session: Session, queue: str, *, paused: bool, dry_run: bool) -> No
         print_json({"queue": queue, "paused": paused, "changed": done.verdict == "ok", "known": before is not None})
         return
     now = "paused" if paused else "running"
-    waits = f"{plural(before.ready, 'task waits', 'tasks wait')} in it." if before else NEVER_USED
+    waits = f"{plural(before.waiting, 'task waits', 'tasks wait')} in it." if before else NEVER_USED
     click.echo(f"Queue {queue!r} {'is now' if done.verdict == 'ok' else 'was already'} {now}. {waits}")
 
 
@@ -119,5 +121,5 @@ def _say_dry_run(session: Session, queue: str, *, paused: bool) -> None:
         print_json(answer | {"known": before is not None, "dry_run": True})
         return
     now = "paused" if paused else "running"
-    waits = f"{plural(before.ready, 'task waits', 'tasks wait')} in it." if before else NEVER_USED
+    waits = f"{plural(before.waiting, 'task waits', 'tasks wait')} in it." if before else NEVER_USED
     click.echo(f"Queue {queue!r} {'would be' if changes else 'is already'} {now}. {waits}")

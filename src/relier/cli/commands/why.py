@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from relier.cli.find.task_ids import full_id
+from relier.cli.node_view import WorkerView
 from relier.cli.output import print_json, print_sentences
 from relier.cli.payload_view import with_redacted_failures
 from relier.cli.session import Exit, Session, with_session
 from relier.cli.task_list import as_dict
-from relier.cli.task_timeline import Surroundings, TimelineEntry, timeline
-from relier.cli.worker_view import WorkerView
+from relier.cli.task_timeline import BehindLimits, LimitedBy, Surroundings, TimelineEntry, timeline
 from relier.errors import CorruptRecordError, TaskNotFoundError
 from relier.ledger import keys
+from relier.ledger.limit_records import LimitNumbers
 from relier.ledger.pages import read_stats
 from relier.ledger.records import Record, Task
 from relier.states import State
@@ -45,7 +48,7 @@ def look(session: Session, task_id: str) -> tuple[Task, Surroundings]:
         task = session.run(session.ledger.get(task_id))
         stats = read_stats(session.run, session.ledger)
         workers = WorkerView(stats, session.settings.heartbeat_ttl)
-        around = Surroundings(stats, workers, *_place(session, task.record))
+        around = Surroundings(stats, workers, *_place(session, task.record), _held_back(session, task.record))
         again = session.run(session.ledger.get(task_id)) if left else task
         if again.record.version == task.record.version:
             return task, around
@@ -69,6 +72,30 @@ def _place(session: Session, record: Record) -> tuple[int | None, int | None, in
         case State.RUNNING:
             return None, None, None
     return None, None, score("ended", record.state.value)
+
+
+def _held_back(session: Session, record: Record) -> BehindLimits | None:
+    """Read how limits hold back a waiting task. Return None if the task has no limits or does not wait."""
+    lines = record.more.get("limits", "").splitlines() if "l" in record.flags else []
+    if not lines or record.state not in {State.QUEUED, State.SCHEDULED}:
+        return None
+
+    def read(command: str, name: str, *args: str, of: str = "") -> Any:
+        return session.store.command(command, keys.spell(session.ledger.prefix, name, of), *args, retry=True)
+
+    uses = []
+    for line in lines:
+        name, key, *words = line.split()
+        chosen = next((found for found in read("HMGET", "limits", key, name) if found), None)
+        numbers = LimitNumbers(*map(int, chosen.split()[:3] if chosen else words))
+        first = read("HGET", "pacers", f"{key} {record.queue}")
+        uses.append(LimitedBy(key, numbers, read("ZCARD", "slots", of=key), first.decode() if first else ""))
+    lane = f"{','.join(use.key for use in uses)} {record.queue}"
+    state = (read("HGET", "lanes", lane) or b"").decode()
+    asleep_on = state[1:] if state[:1] == "-" else ""
+    head = state[1:] if state[:1] == "+" else ""
+    others = read("ZRANK", "sleepers", lane, of=f"{asleep_on} {record.queue}") if asleep_on else 0
+    return BehindLimits(tuple(uses), read("ZRANK", "lane", record.id, of=lane), head, asleep_on, others or 0)
 
 
 def report_unreadable(session: Session, task_id: str, error: TaskNotFoundError | CorruptRecordError) -> Exit:

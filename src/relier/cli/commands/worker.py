@@ -1,4 +1,4 @@
-"""rl worker, rl dev and rl resurrector: the commands that run until they are stopped."""
+"""rl worker, rl dev, rl resurrector and rl scheduler: the commands that run until they are stopped."""
 
 from __future__ import annotations
 
@@ -8,19 +8,25 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from relier.cli.long_running import finite, long_running_options, settings_for, start_logging_for
+from relier.cli.long_running import finite, long_running_options, metrics_options, settings_for, start_logging_for
 from relier.cli.session import option_value
+from relier.engines.monitoring.task_metrics import TaskMetrics
 from relier.engines.process import asyncio_run, flush, run_worker
 from relier.engines.startup import until_reachable
 from relier.engines.supervisor import Supervisor
 from relier.engines.task_events import TaskEvents
-from relier.engines.worker import WorkerOptions, every_queue
+from relier.engines.worker import WorkerOptions
 from relier.errors import ConfigurationError
+from relier.ledger.nodes import Role
+from relier.monitoring.meter import Meter
+from relier.nodes.health import HelperHealth
+from relier.nodes.membership import NodeMembership
 from relier.rescue.phoenix import Phoenix
 from relier.run.isolated.origin import Origin
 from relier.settings import IMPORT_PATH, MOST_AT_ONCE, Settings
@@ -30,7 +36,7 @@ from relier.submit.client import Client, place_of
 lifespan_option = click.option(
     "--lifespan",
     metavar="MODULE:FUNCTION",
-    help="Function that opens what the tasks of a process share; ctx.state is what it yields. "
+    help="Function that opens resources for all tasks of a process; the value it yields is ctx.state. "
     "Overrides RELIER_LIFESPAN.",
 )
 
@@ -76,8 +82,9 @@ LAST_EVENTS_S = 1.0  # how long a resurrector that stops may still report the ta
 )
 @lifespan_option
 @click.option(
-    "--no-sweep", is_flag=True, help="Do not look for tasks of dead workers or tasks that are due; others must."
+    "--no-sweep", is_flag=True, help="Leave tasks of dead workers, and due tasks, to the sweeps of other processes."
 )
+@metrics_options
 @long_running_options
 @click.pass_context
 def worker(ctx: click.Context, /, modules: tuple[str, ...], **given: Any) -> None:
@@ -112,13 +119,13 @@ def with_lifespan(settings: Settings, named: str | None) -> Settings:
         return settings
     if not re.fullmatch(IMPORT_PATH, named):
         raise ConfigurationError(f"--lifespan {named} is not MODULE:FUNCTION; write it as shop.tasks:lifespan")
-    return settings.model_copy(update={"lifespan": named})
+    return settings.replace(lifespan=named)
 
 
 def child_command(ctx: click.Context, given: dict[str, Any], modules: tuple[str, ...]) -> list[str]:
     """Return the command of a worker process: `rl worker` without --processes, with the same store.
 
-    It runs a supervised child, or this worker when it starts again. `ctx.obj`: the module that replaces `rl`.
+    Supervised children run it, and so does this worker when it restarts. `ctx.obj`: the module that replaces `rl`.
     """
     command = [sys.executable, "-m", ctx.obj or "relier.cli", "worker", *modules]
     for name, value in (given | {name: option_value(ctx, name) for name in ("url", "namespace")}).items():
@@ -131,36 +138,70 @@ def child_command(ctx: click.Context, given: dict[str, Any], modules: tuple[str,
 
 
 @click.command()
+@metrics_options
 @long_running_options
 @click.pass_context
 def resurrector(ctx: click.Context, /, **_: Any) -> None:
-    """Recover the tasks of dead workers, queue due tasks and remove expired records. Runs no tasks.
+    """Recover the tasks of dead workers, queue due tasks, fire schedules and remove expired records. Runs no tasks.
 
     Workers do this themselves. Use it to recover tasks while no worker runs.
     """
     start_logging_for(ctx)
-    asyncio_run(sweep_until_told(settings_for(ctx)))
+    asyncio_run(sweep_until_stopped(settings_for(ctx), Role.RESURRECTOR))
 
 
-async def sweep_until_told(settings: Settings) -> int:
+@click.command()
+@metrics_options
+@long_running_options
+@click.pass_context
+def scheduler(ctx: click.Context, /, **_: Any) -> None:
+    """Fire schedules. Needs no application code, and runs no tasks. You may start any number of these processes.
+
+    Workers also fire schedules. Use this command to fire them while no worker runs. Like `rl resurrector`, it also
+    recovers tasks of dead workers.
+    """
+    start_logging_for(ctx)
+    asyncio_run(sweep_until_stopped(settings_for(ctx), Role.SCHEDULER))
+
+
+async def sweep_until_stopped(settings: Settings, role: Role) -> int:
+    """Sweep as a node of this role, until a signal or an operator stops it."""
     client = Client(settings)
-    events = TaskEvents(client.store, client.ledger, settings.redact)
-    phoenix = Phoenix(settings, client.store, client.ledger, events.swept)
+    meter = Meter() if settings.metrics_port else None
+    observe = None if meter is None else TaskMetrics(meter)
+    events = TaskEvents(client.store, client.ledger, settings.redact, observe=observe)
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
 
     def stop() -> None:
         stopped.set()
         phoenix.end()
 
+    def stop_soon() -> None:
+        loop.call_soon_threadsafe(stop)
+
+    membership = NodeMembership(
+        settings,
+        client.scripts,
+        role,
+        settings.heartbeat_ttl,
+        report=lambda: {"revived": phoenix.revived},
+        on_stop=stop_soon,
+    )
+    suspended = lambda: membership.orders.draining  # noqa: E731 - read before each sweep
+    phoenix = Phoenix(settings, client.store, client.ledger, events.swept, client.keyring, suspended)
+
     for number in stop_signals():
         loop.add_signal_handler(number, stop)
-    if await until_reachable(client.aopen, stopped):
-        every, where = settings.resurrection_check_interval, place_of(settings)
-        logging.getLogger("relier.phoenix").info("resurrector started: interval=%gs store=%s", every, where)
-        await phoenix.run()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LAST_EVENTS_S):
-                await events.finish()
+    with HelperHealth(role, membership, stopped.is_set, meter).served(settings, client.store):
+        if await until_reachable(client.aopen, stopped):
+            every, where = settings.resurrection_check_interval, place_of(settings)
+            await asyncio.to_thread(membership.begin)
+            logging.getLogger("relier.phoenix").info("%s started: interval=%gs store=%s", role, every, where)
+            await phoenix.run()
+            await asyncio.to_thread(membership.end, LAST_EVENTS_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LAST_EVENTS_S):
+                    await events.finish()
     await client.aclose()
     return 0
 
@@ -171,6 +212,7 @@ async def sweep_until_told(settings: Settings) -> int:
     "--queues", "-q", multiple=True, metavar="A,B", help="Queues to serve, in order of priority.  [default: default]"
 )
 @lifespan_option
+@metrics_options
 @long_running_options
 @click.pass_context
 def dev(ctx: click.Context, /, modules: tuple[str, ...], **given: Any) -> None:
@@ -194,7 +236,7 @@ def dev(ctx: click.Context, /, modules: tuple[str, ...], **given: Any) -> None:
 
 
 class SourceWatcher:
-    """Tells whether a Python file below a folder changed since the last call, by modification time."""
+    """Report whether a Python file below a folder changed since the last call, by modification time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -217,3 +259,11 @@ class SourceWatcher:
                     except OSError:  # deleted in the meantime
                         continue
         return seen
+
+
+def every_queue(lists: Sequence[str], exact: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the queue names in order, without duplicates: `lists` such as `a,b` are split, `exact` names are not."""
+    taken = [[name.strip() for name in text.split(",") if name.strip()] for text in lists]
+    if not all([*taken, *exact]):
+        raise ConfigurationError("a queue was given without a name; name it, or leave the option out for `default`")
+    return tuple(dict.fromkeys([*(name for names in taken for name in names), *exact])) or ("default",)

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from relier.cli.command_groups import DefaultGroup, store_options
-from relier.cli.find.worker_processes import CannotDrainError, process_of, stop_process
+from relier.cli.commands.nodes import CannotOrderError, check_order, give_order, node_with, state_of
+from relier.cli.node_view import NodeStatus, WorkerView
 from relier.cli.output import ago, plural, print_json, span
-from relier.cli.session import DRY_RUN, CommandFailure, Exit, Session, with_session
+from relier.cli.session import DRY_RUN, Exit, Session, with_session
 from relier.cli.table import print_table
 from relier.cli.task_list import totals
 from relier.cli.task_selection import is_interactive
-from relier.cli.worker_view import WorkerStatus, WorkerView
 from relier.ledger.pages import read_stats
 
 HEADERS = ("WORKER", "HEALTH", "TASKS", "LAST BEAT", "UP", "LEASE LEFT", "HOST", "PID", "QUEUES")
@@ -71,17 +72,17 @@ def status(session: Session, health: str | None, queue: str, host: str) -> None:
         click.echo(f"{plural(len(gone), 'worker')} without heartbeats, holding {plural(held, 'task')}; {returns}.")
 
 
-def matching(view: WorkerView, queue: str, host: str) -> list[WorkerStatus]:
+def matching(view: WorkerView, queue: str, host: str) -> list[NodeStatus]:
     """Return the workers that serve a queue and run on a host; an empty text matches every worker."""
     serving = [worker for worker in view.all if not queue or worker.listens_to(queue)]
     return [worker for worker in serving if not host or worker.host == host]
 
 
-def _row(worker: WorkerStatus, now_ms: int) -> tuple[str, ...]:
+def _row(worker: NodeStatus, now_ms: int) -> tuple[str, ...]:
     slots = f"/{worker.concurrency}" if worker.concurrency is not None else ""
     return (
-        worker.worker_id,
-        worker.health,
+        worker.node_id,
+        state_of(worker),
         f"{worker.owned:,}{slots}",
         ago(worker.beat_ms, now_ms) if worker.beat_ms else "never",
         span(now_ms - worker.registered_ms) if worker.registered_ms else "",
@@ -106,10 +107,10 @@ def _row(worker: WorkerStatus, now_ms: int) -> tuple[str, ...]:
 def drain(
     session: Session, ids: tuple[str, ...], queue: str, host: str, everything: bool, dry_run: bool, yes: bool
 ) -> Exit:
-    """Tell workers on this host to finish their tasks and stop, as SIGTERM does.
+    """Tell workers to finish their tasks and stop, as SIGTERM does, on any host.
 
-    They claim no more tasks. What does not finish within RELIER_GRACEFUL_SHUTDOWN_TIMEOUT returns to its queue. ID may
-    be the beginning of a worker id. Workers on other hosts must be stopped there.
+    They claim no more tasks. Tasks that do not finish within RELIER_GRACEFUL_SHUTDOWN_TIMEOUT return to their queues.
+    ID may be the beginning of a worker id. To keep drained workers alive and resume them later, use `rl nodes drain`.
     """
     if bool(ids) == bool(queue or host or everything):
         raise click.UsageError(
@@ -118,34 +119,23 @@ def drain(
             else "no workers selected; give IDs, --queue, --host or --all"
         )
     view = WorkerView(read_stats(session.run, session.ledger), session.settings.heartbeat_ttl)
-    chosen = [worker_with(view, given) for given in ids] or matching(view, queue, host)
+    chosen = [node_with(view.all, given, "worker") for given in ids] or matching(view, queue, host)
     if not ids and chosen and not yes and not dry_run:
         if not is_interactive():
             raise click.UsageError(f"{plural(len(chosen), 'worker')} selected, but stdin is not a terminal; add --yes")
         click.confirm(f"Drain {plural(len(chosen), 'worker')} of {session.where}?", abort=True, err=True)
-    rows = [_drain(worker, dry_run=dry_run) for worker in {one.worker_id: one for one in chosen}.values()]
+    rows = [_drain(session, worker, dry_run=dry_run) for worker in {one.node_id: one for one in chosen}.values()]
     return _report(session, rows, dry_run=dry_run)
 
 
-def worker_with(view: WorkerView, given: str) -> WorkerStatus:
-    """Return the worker whose id begins with `given`."""
-    found = [worker for worker in view.all if worker.worker_id.startswith(given)]
-    exact = [worker for worker in found if worker.worker_id == given]
-    if len(exact or found) == 1:
-        return (exact or found)[0]
-    if not found:
-        raise CommandFailure(f"no worker id begins with {given!r}; `rl workers` lists the workers", Exit.PROBLEM)
-    ids = [worker.worker_id for worker in found]
-    raise CommandFailure(f"{len(ids)} workers begin with {given!r}; give more of the id:", Exit.PROBLEM, ids)
-
-
-def _drain(worker: WorkerStatus, *, dry_run: bool) -> dict[str, Any]:
-    row = {"worker": worker.worker_id, "host": worker.host or None, "owned": worker.owned, "error": None}
+def _drain(session: Session, worker: NodeStatus, *, dry_run: bool) -> dict[str, Any]:
+    row = {"worker": worker.node_id, "host": worker.host or None, "owned": worker.owned, "error": None}
     try:
-        pid = process_of(worker)
-        if not dry_run:
-            stop_process(pid)
-    except CannotDrainError as error:
+        if dry_run:
+            check_order(worker, stops=True)
+        else:
+            give_order(session, worker, lambda orders: replace(orders, stopping=True))
+    except CannotOrderError as error:
         return row | {"outcome": "refused", "error": str(error)}
     return row | {"outcome": "would be told to stop" if dry_run else "told to stop"}
 

@@ -6,16 +6,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from relier.cli.doctor.check_result import CheckResult, bad, ok, warn
+from relier.cli.node_view import WorkerView
 from relier.cli.output import ago, plural, span
 from relier.cli.session import Session
-from relier.cli.worker_view import WorkerView
 from relier.errors import RelierError
 from relier.ledger import keys
 from relier.ledger.stats import Stats
+from relier.settings import Settings
+from relier.store.connect.address import target_of
 from relier.store.sync_store import SyncStore
 
 LONG_WAIT_MS = 300_000
 LATE_MS = 10_000
+CLOCKS_APART_MS = 2_000
+LONG_RUN_MS = 86_400_000
 EMPTIED_MS = 86_400_000  # an emptied store is reported as a problem this long, then as a warning
 
 
@@ -54,12 +58,13 @@ def check_birth(session: Session, store: SyncStore, stats: Stats) -> Iterator[Ch
 
 
 def check_workers(stats: Stats, workers: WorkerView) -> Iterator[CheckResult]:
-    waiting = sum(queue.ready for queue in stats.queues) + stats.scheduled
+    waiting = sum(queue.waiting for queue in stats.queues) + stats.scheduled
     if workers.alive:
         slots = sum(worker.concurrency or 0 for worker in workers.alive)
         running = sum(worker.owned for worker in workers.alive)
         of = f" in {plural(slots, 'slot')}" if slots else ""
         yield ok("workers", f"{plural(len(workers.alive), 'worker')} alive, running {plural(running, 'task')}{of}.")
+        yield from _check_drained(waiting, workers)
     elif waiting:
         yield bad(
             "workers", f"No worker is alive, and {plural(waiting, 'task waits', 'tasks wait')}.", "Start `rl worker`."
@@ -76,34 +81,76 @@ def check_workers(stats: Stats, workers: WorkerView) -> Iterator[CheckResult]:
             yield bad("workers", says, "No worker is left to return them: start `rl worker`.")
     for worker in workers.alive:
         idle = worker.polled_ms and stats.now_ms - worker.polled_ms
-        if idle and idle > 60_000 and worker.concurrency and not worker.full:
+        if idle and idle > 60_000 and worker.concurrency and not worker.full and not worker.draining:
             yield warn(
                 "workers",
-                f"Worker {worker.worker_id} sends heartbeats and has free slots, but has not asked for work for "
+                f"Worker {worker.node_id} sends heartbeats and has free slots, but has not asked for work for "
                 f"{span(idle)}.",
                 "Check its log, and restart it.",
             )
 
 
+def _check_drained(waiting: int, workers: WorkerView) -> Iterator[CheckResult]:
+    """Report workers that claim nothing because an operator drained them."""
+    drained = [worker for worker in workers.alive if worker.draining]
+    if drained:
+        none_left = len(drained) == len(workers.alive) and waiting
+        says = f"{plural(len(drained), 'worker is', 'workers are')} drained or stopping and will claim no task."
+        advice = "Resume drained workers with `rl nodes resume`."
+        yield (
+            bad("workers", f"{says} No other worker is alive.", advice) if none_left else warn("workers", says, advice)
+        )
+
+
+def check_worker_clocks(workers: WorkerView) -> Iterator[CheckResult]:
+    """Report workers whose clock is ahead of the store's.
+
+    A worker reports when it last asked for work, by its own clock. That cannot be after the heartbeat that reports it.
+    """
+    for worker in workers.alive:
+        ahead = (worker.polled_ms or 0) - worker.beat_ms
+        if ahead > CLOCKS_APART_MS:
+            yield warn(
+                "clock",
+                f"The clock of worker {worker.node_id} on {worker.host or 'an unknown host'} is at least {span(ahead)} "
+                f"ahead of the store's clock.",
+                "Leases are not affected, but times that its tasks compute are wrong: synchronise the host with NTP.",
+            )
+
+
+def check_embedded(settings: Settings, stats: Stats, workers: WorkerView) -> Iterator[CheckResult]:
+    """Report an embedded store that serves more than development: a worker has run on it for a day."""
+    oldest = min((worker.registered_ms for worker in workers.alive), default=stats.now_ms)
+    if target_of(settings).kind == "embedded" and stats.now_ms - oldest > LONG_RUN_MS:
+        yield warn(
+            "store",
+            f"A worker has run on the embedded store for {span(stats.now_ms - oldest)}: this store is for development, "
+            f"on one machine, without replicas.",
+            "In production, set RELIER_REDIS_URL to a server of your own.",
+        )
+
+
 def check_queues(stats: Stats, workers: WorkerView) -> Iterator[CheckResult]:
-    waiting = [queue for queue in stats.queues if queue.ready]
+    waiting = [queue for queue in stats.queues if queue.waiting]
     alone = [queue for queue in waiting if workers.alive and workers.unattended(queue.queue)]
     for queue in alone:
         yield bad(
             "queues",
-            f"{plural(queue.ready, 'task waits', 'tasks wait')} in queue {queue.queue!r}, and no worker serves it.",
+            f"{plural(queue.waiting, 'task waits', 'tasks wait')} in queue {queue.queue!r}, and no worker serves it.",
             "Start a worker for that queue.",
         )
     for queue in stats.queues:
         if queue.paused:
             yield warn(
                 "queues",
-                f"Queue {queue.queue!r} is paused; {plural(queue.ready, 'task waits', 'tasks wait')} in it.",
-                f"`rl queues pause` and `rl celery drain` leave it so. To continue: `rl queues resume {queue.queue}`.",
+                f"Queue {queue.queue!r} is paused; {plural(queue.waiting, 'task waits', 'tasks wait')} in it.",
+                f"`rl queues pause` and `rl celery drain` pause queues. To continue: `rl queues resume {queue.queue}`.",
             )
     if not alone and not any(queue.paused for queue in stats.queues):
         ready = sum(queue.ready for queue in stats.queues)
-        yield ok("queues", f"{plural(len(stats.queues), 'queue')}, {plural(ready, 'task')} ready.")
+        held = sum(queue.held_back for queue in stats.queues)
+        behind = f", {plural(held, 'task')} held back by limits" if held else ""
+        yield ok("queues", f"{plural(len(stats.queues), 'queue')}, {plural(ready, 'task')} ready{behind}.")
     oldest = min(((q.oldest_at_ms, q.queue) for q in waiting if q.oldest_at_ms), default=None)
     if oldest is not None and stats.now_ms - oldest[0] > LONG_WAIT_MS:
         yield warn(

@@ -10,14 +10,19 @@ from relier.cli.output import plural, span
 from relier.cli.session import CommandFailure
 from relier.errors import RelierError
 from relier.ledger.stats import Stats
-from relier.outbox.relay.database_health import DatabaseHealth
+from relier.outbox.relay.database_health import DatabaseHealth, WatchedDatabase, ask_within
 from relier.outbox.relay.membership import living_relays
 from relier.outbox.relay.options import RelayOptions
 from relier.outbox.relay.upkeep import TAKES, UNKNOWN, left_alone
-from relier.outbox.table.statements import OutboxTable
+from relier.outbox.table.statements import Database, Depth, KindBacklog, OutboxTable
 from relier.store.connect.address import redact
 
 LONG_WAIT_MS = 300_000
+
+
+def _counts(database: Database, rows: OutboxTable) -> tuple[Depth, list[KindBacklog]]:
+    with database.begin() as tx:
+        return rows.depth(tx), rows.kinds(tx)
 
 
 def check_outbox(url: str, table: str, stats: Stats) -> Iterator[CheckResult]:
@@ -28,9 +33,8 @@ def check_outbox(url: str, table: str, stats: Stats) -> Iterator[CheckResult]:
         return
     try:
         rows = OutboxTable(database.dialect, RelayOptions(table=table).table)
-        DatabaseHealth(database, rows, table).check(redact(url))
-        with database.begin() as tx:
-            depth, kinds = rows.depth(tx), rows.kinds(tx)
+        DatabaseHealth(WatchedDatabase(database), rows, table).check(redact(url))
+        depth, kinds = ask_within(database, lambda: _counts(database, rows))
     except RelierError as error:
         what, _, advice = str(error).rpartition("; ")
         yield bad("outbox", f"{what}.", f"{advice}.")
@@ -42,7 +46,7 @@ def check_outbox(url: str, table: str, stats: Stats) -> Iterator[CheckResult]:
         return
     finally:
         database.close()
-    relays = living_relays(stats.workers)
+    relays = living_relays(stats.nodes)
     left = left_alone(kinds, {kind for relay in relays for kind in relay.takes(table)})
     for one in left:
         yield warn(

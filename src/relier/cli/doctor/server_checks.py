@@ -96,9 +96,9 @@ def check_persistence(info: Mapping[str, str], found: Capabilities) -> Iterator[
     elif found.aof:
         says = {"always": "nothing", "everysec": "up to a second of work", "no": "up to half a minute of work"}
         lost = says.get(found.appendfsync or "", "some work")
-        yield ok(
-            "persistence", f"The AOF is on (appendfsync {found.appendfsync or 'unknown'}): power loss costs {lost}."
-        )
+        told = f"The AOF is on (appendfsync {found.appendfsync or 'unknown'}): power loss costs {lost}."
+        advice = "Run `CONFIG SET appendfsync everysec`, and set it in the server's configuration file."
+        yield warn("persistence", told, advice) if found.appendfsync == "no" else ok("persistence", told)
     else:
         yield warn(
             "persistence",
@@ -190,8 +190,15 @@ def check_memory(info: Mapping[str, str], found: Capabilities, settings: Setting
     if not used:
         yield warn("memory", "The server does not report its memory use.", "Ask its operator.")
     elif not most:
-        yield ok("memory", f"The store uses {_bytes(used)} and has no memory limit.")
+        yield from _check_unlimited(used, info)
     else:
+        if settings.admission_max_bytes >= most:
+            yield warn(
+                "memory",
+                f"RELIER_ADMISSION_MAX_BYTES is {_bytes(settings.admission_max_bytes)}, and maxmemory is "
+                f"{_bytes(most)}: the store is full before that limit refuses a push.",
+                "Set RELIER_ADMISSION_MAX_BYTES to half of maxmemory, or raise maxmemory.",
+            )
         share = used / most
         says = f"The store uses {_bytes(used)} of {_bytes(most)} ({share:.0%})."
         if share < 0.8:
@@ -199,6 +206,22 @@ def check_memory(info: Mapping[str, str], found: Capabilities, settings: Setting
         else:
             make = bad if share >= 0.95 else warn
             yield make("memory", says, "Raise maxmemory, or let workers catch up: a full store accepts no tasks.")
+
+
+def _check_unlimited(used: int, info: Mapping[str, str]) -> Iterator[CheckResult]:
+    """Check a server without maxmemory. When the host has no memory left, the system kills the server."""
+    says, host = (
+        f"The store uses {_bytes(used)} and has no memory limit",
+        int(info.get("total_system_memory", "0") or 0),
+    )
+    if host and used > host / 2:
+        yield warn(
+            "memory",
+            f"{says}, on a host with {_bytes(host)}: without memory, the system kills the store.",
+            "Set maxmemory to less than the host has, so that a full store refuses tasks instead.",
+        )
+    else:
+        yield ok("memory", f"{says}.")
 
 
 def _bytes(n: float) -> str:

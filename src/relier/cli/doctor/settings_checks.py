@@ -11,20 +11,21 @@ from relier.cli.session import Session
 from relier.errors import ConfigurationError, RelierError
 from relier.redact import check_hook
 from relier.run.checkpoint_files import Named, folder_for
-from relier.settings import Settings, name_of_setting, unknown_variables
-from relier.store.connect.address import redact
+from relier.settings import DEFAULTS, Settings, name_of_setting, unknown_variables
+from relier.store.connect.address import redact, target_of
 from relier.submit.client import is_store_chosen
 
 
 def check_settings(session: Session, environment: Mapping[str, str]) -> Iterator[CheckResult]:
     """Report settings that differ from their defaults, with their source, and misspelt variables."""
     settings = session.settings
-    fields = type(settings).model_fields
-    changed = [name for name, field in fields.items() if getattr(settings, name) != field.default]
-    told = ", ".join(f"{name} = {setting_value(settings, name)} ({setting_source(session, name)})" for name in changed)
+    changed = [name for name, default in DEFAULTS.items() if getattr(settings, name) != default]
+    listed = ", ".join(
+        f"{name} = {setting_value(settings, name)} ({setting_source(session, name)})" for name in changed
+    )
     yield ok(
         "settings",
-        f"Settings are valid; {f'not the defaults: {told}' if told else 'all are the defaults'}.",
+        f"Settings are valid; {f'not the defaults: {listed}' if listed else 'all are the defaults'}.",
     )
     chosen = "" if is_store_chosen(settings) else ", the default because RELIER_REDIS_URL is not set"
     yield ok("store", f"The store is {session.where}{chosen}.")
@@ -33,6 +34,17 @@ def check_settings(session: Session, environment: Mapping[str, str]) -> Iterator
             "settings",
             f"{variable} is set, but there is no such setting: it has no effect.",
             f"Did you mean {near}?" if near else "Remove it, or correct its name.",
+        )
+
+
+def check_tls(settings: Settings) -> Iterator[CheckResult]:
+    """Report TLS that trusts any server."""
+    target = target_of(settings)
+    if any(one.tls is not None and not one.tls.verify for one in (*target.nodes, target.master)):
+        yield warn(
+            "store",
+            "The store's certificate is not verified (ssl_cert_reqs=none): others can read and change tasks.",
+            "Remove ssl_cert_reqs=none from the URL, and set ssl_ca_certs if the store has its own authority.",
         )
 
 
@@ -63,8 +75,8 @@ def check_keys(session: Session) -> Iterator[CheckResult]:
         yield bad("keys", f"{error}.", "Correct it: until then every push fails and no worker starts.")
         return
     if keyring.signs:
-        told = f"{keyring!r}; the first of each is in use"
-        yield ok("keys", f"Payloads are signed{' and encrypted' if keyring.encrypts else ''}. {told}.")
+        ids = f"{keyring!r}; the first of each is in use"
+        yield ok("keys", f"Payloads are signed{' and encrypted' if keyring.encrypts else ''}. {ids}.")
     elif keyring.encrypts:
         yield warn(
             "keys",

@@ -29,7 +29,7 @@ def full_id(session: Session, given: str, *, dead: bool = False) -> str:
 
 
 def full_ids(session: Session, given: Sequence[str], *, dead: bool = False) -> list[str]:
-    """Return the whole ids. A text that begins no id is returned unchanged: whoever reads that task reports it.
+    """Return the complete ids. A text that begins no id is returned unchanged, and fails when it is read.
 
     Raises CommandFailure, with the candidates, if several ids have the same beginning.
     """
@@ -60,7 +60,7 @@ def _only(session: Session, word: str, ids: Sequence[str]) -> str:
         return ids[0]
     described = [_described(session, *pair) for pair in zip(ids[:SHOWN], short_ids(ids), strict=False)]
     more = [f"and {len(ids) - SHOWN:,} more"] if len(ids) > SHOWN else []
-    message = f"{plural(len(ids), 'task')} begin with {word!r}; give more of the id:"
+    message = f"{plural(len(ids), 'task')} begin with {word!r}; give more characters of the id:"
     raise CommandFailure(message, Exit.PROBLEM, [*described, *more])
 
 
@@ -79,7 +79,12 @@ def _dead_ids(session: Session, beginning: str) -> Iterator[str]:
 
 
 def _all_ids(session: Session, beginning: str) -> Iterator[str]:
-    reads, before = NamespaceReads(session.store, session.ledger), keys.spell(session.ledger.prefix, "task").encode()
+    return ids_of("task", session, beginning)
+
+
+def ids_of(kind: str, session: Session, beginning: str) -> Iterator[str]:
+    """Yield the ids with this beginning among the keys of one kind, such as "task"."""
+    reads, before = NamespaceReads(session.store, session.ledger), keys.spell(session.ledger.prefix, kind).encode()
     looked = 0
     with progress_bar("Searching", total := reads.size(), always=total > 10 * AT_ONCE) as advance:
         for found in reads.scan_for(before + beginning.encode(), AT_ONCE):

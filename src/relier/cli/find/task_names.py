@@ -36,11 +36,11 @@ def did_you_mean(session: Session, wanted: TaskFilter) -> str:
 
 
 def refuse_several(wanted: TaskFilter, names: Iterable[str]) -> None:
-    """Raise if a short name stands for several tasks: what changes them needs the whole name."""
+    """Raise if a short name matches several tasks: a command that changes tasks needs the whole name."""
     different = sorted(set(names))
     if wanted.name and len(different) > 1:
         raise CommandFailure(
-            f"--name {wanted.name} stands for {len(different)} tasks; nothing was changed; give the whole name:",
+            f"--name {wanted.name} matches {len(different)} tasks; nothing was changed; give the whole name:",
             Exit.USAGE,
             different,
         )

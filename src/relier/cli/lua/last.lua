@@ -1,4 +1,4 @@
--- The last line of the history of some tasks: what a list of dead letters shows as their message. Reads only.
+-- Returns the last history line of each task, which a list of dead letters shows as the message. Reads only.
 -- ARGV: id, …
 -- returns: per id its last line ('' none)
 -- use: record

@@ -1,10 +1,10 @@
 -- Reads one page of an index in either direction, starting after a cursor that stays valid while tasks come and go. Reads only.
--- ARGV: index (due | ready | owned | ended), of (queue, boot or state; '' for due), cursor ('' = begin, else '<score> <id>'),
---       most entries looked at, task name ('' = any; also the part of a longer name after its last dot), 'up' or 'down'
+-- ARGV: index (due | ready | lane | owned | ended), of (queue, lane, worker id or state; '' for due), cursor ('' = begin, else '<score> <id>'),
+--       max entries to read (at most LIST_PAGE), task name ('' = any; also the part of a longer name after its last dot), 'up' or 'down'
 -- returns: {cursor ('' = end), {id, score, record without its payload ('corrupt'), {field, value, …}}, …}
 -- use: record spec
-local roots = {due = DUE, ready = READY, owned = OWNED, ended = ENDED}
-local index, most, wanted, down = roots[ARGV[1]] .. ARGV[2], tonumber(ARGV[4]), ARGV[5], ARGV[6] == 'down'
+local roots = {due = DUE, ready = READY, lane = LANE, owned = OWNED, ended = ENDED}
+local index, most, wanted, down = roots[ARGV[1]] .. ARGV[2], math.min(tonumber(ARGV[4]), LIST_PAGE), ARGV[5], ARGV[6] == 'down'
 local score, id = string.match(ARGV[3], '^(%S+) (.+)$')
 
 -- Compares by bytes, as the index does. Lua's own comparison follows the server's locale.

@@ -85,7 +85,8 @@ class LedgerTaskAdmin(LedgerPages):
 
 @admin.register(DeadLetter)
 class DeadLetterAdmin(LedgerPages):
-    """Dead letters by reason. A replay needs the permission to change dead letters, a discard that to delete them."""
+    """Dead letters by reason. To replay them, a user needs the change permission; to discard them, the delete
+    permission."""
 
     states: ClassVar[tuple[State, ...]] = (State.DEAD,)
     filters: ClassVar[tuple[str, ...]] = ("reason", "queue", "name")

@@ -6,13 +6,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from relier.cli.namespace_reads import NamespaceReads
 from relier.django.shown import call_text, redacted_text
 from relier.errors import RelierError
 from relier.failure import read_failure
-from relier.ledger.pages import read_stats
+from relier.ledger.defaults import LIST_PAGE
+from relier.ledger.pages import read_lanes, read_stats
 from relier.ledger.records import Record, Task, new_task_id
 from relier.ledger.stats import Stats
 from relier.states import ENDED, State
@@ -52,7 +54,7 @@ class TaskList:
 
 
 def recent_tasks(states: Sequence[State], queue: str = "", name: str = "", reason: str = "") -> TaskList:
-    """Return the tasks of each state: the next ones of those that wait, the latest of those that have ended."""
+    """Return tasks of each state: for waiting tasks the next ones, for ended tasks the latest."""
     client = default_client()
     stats = read_stats(client.run, client.ledger)
     rows: list[TaskRow] = []
@@ -74,8 +76,8 @@ def _in_state(client: Client, stats: Stats, state: State, name: str) -> list[Rec
     if state in ENDED:
         return _latest(client, state, name)
     indexes = {
-        State.RUNNING: [("owned", worker.worker_id) for worker in stats.workers if worker.owned],
-        State.QUEUED: [("ready", queue.queue) for queue in stats.queues if queue.ready],
+        State.RUNNING: [("owned", node.node_id) for node in stats.nodes if node.owned],
+        State.QUEUED: _queued(client, stats) if state is State.QUEUED else [],
         State.SCHEDULED: [("due", "")],
     }
     pages = [
@@ -84,11 +86,25 @@ def _in_state(client: Client, stats: Stats, state: State, name: str) -> list[Rec
     return [record for page in pages for record in page.records]
 
 
+def _queued(client: Client, stats: Stats) -> list[tuple[str, str]]:
+    """Return the indexes of queued tasks: queues, then some of the lanes that limits hold back."""
+    ready = [("ready", queue.queue) for queue in stats.queues if queue.ready]
+    if not any(queue.held_back for queue in stats.queues):
+        return ready
+    lanes = (("lane", lane.name) for lane in read_lanes(client.run, client.ledger) if lane.waiting)
+    return [*ready, *islice(lanes, max(0, MOST_INDEXES - len(ready)))]
+
+
 def _latest(client: Client, state: State, name: str) -> list[Record]:
     """Return the tasks that ended last: those whose records are kept longest."""
-    reads = NamespaceReads(client.sync_store, client.ledger)
-    page = reads.page("ended", state.value, "", MOST_READ, name, newest_first=True)
-    return [entry.record for entry in page.entries if entry.record is not None]
+    reads, cursor = NamespaceReads(client.sync_store, client.ledger), ""
+    found: list[Record] = []
+    for _ in range(MOST_READ // LIST_PAGE):
+        page = reads.page("ended", state.value, cursor, LIST_PAGE, name, newest_first=True)
+        found += [entry.record for entry in page.entries if entry.record is not None]
+        if not (cursor := page.cursor):
+            break
+    return found
 
 
 def describe(task: Task) -> dict[str, Any]:
@@ -125,20 +141,20 @@ def read_task(task_id: str) -> Task:
 
 
 def dead_among(task_ids: Sequence[str]) -> list[Record]:
-    """Return those of the tasks that are dead now."""
+    """Return the tasks that are dead now."""
     client = default_client()
     found = client.sync_store.run_many([client.ledger.get(task_id) for task_id in task_ids])
     return [one.record for one in found if not isinstance(one, RelierError) and one.record.state is State.DEAD]
 
 
 def replay(records: Sequence[Record]) -> list[Record]:
-    """Queue dead tasks again, each at the version that was read. Return those that were."""
+    """Queue dead tasks again, each at the version that was read. Return the tasks that were queued."""
     ledger = default_client().ledger
     return _moved(records, [ledger.replay(one.id, one.version, new_task_id()) for one in records])
 
 
 def discard(records: Sequence[Record]) -> list[Record]:
-    """Remove dead tasks, each at the version that was read. Return those that were."""
+    """Remove dead tasks, each at the version that was read. Return the tasks that were removed."""
     ledger = default_client().ledger
     return _moved(records, [ledger.discard(one.id, one.version) for one in records])
 

@@ -67,7 +67,7 @@ def argparse_option(option: click.Option) -> dict[str, Any]:
 
 
 def words_of(param: click.Parameter, value: Any) -> Iterator[str]:
-    """Yield an option as on a command line."""
+    """Yield the words of an option as typed on a command line."""
     if not isinstance(param, click.Option) or value in (None, False):
         return
     for each in several(value):
@@ -80,14 +80,14 @@ def several(given: Any) -> list[Any]:
 
 
 def hand_down_project() -> None:
-    """Put what child processes need to import the project into the environment."""
+    """Set the environment variables that child processes need to import the project."""
     if not os.environ.get(SETTINGS_MODULE):
         raise CommandError(f"{SETTINGS_MODULE} is not set, so child processes cannot find the settings", returncode=2)
     os.environ["PYTHONPATH"] = os.pathsep.join(own_import_paths(sys.path))
 
 
 def own_import_paths(paths: Sequence[str]) -> list[str]:
-    """Return the folders before the standard library: of manage.py, of --pythonpath, of PYTHONPATH."""
+    """Return the import folders that precede the standard library: those of manage.py, --pythonpath and PYTHONPATH."""
     archive = f"python{sys.version_info.major}{sys.version_info.minor}.zip"
     stdlib = sysconfig.get_path("stdlib")
     own = takewhile(lambda path: os.path.basename(path) != archive and path != stdlib, paths)

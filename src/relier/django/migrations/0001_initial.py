@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 
 def leave_room(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - Django's signature
-    """On PostgreSQL a claim rewrites a row in its page, and touches no index, where there is room."""
+    """Leave room in PostgreSQL's pages, so that a claim can rewrite a row in its page without touching an index."""
     if schema_editor.connection.vendor == "postgresql":
         schema_editor.execute("ALTER TABLE relier_outbox SET (fillfactor = 50)")
 

@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    """Places in the admin for what the ledger holds. They have no tables."""
+    """Give the ledger's tasks and dead letters a place in the admin. These models have no tables."""
 
     dependencies: list[Any] = [("relier", "0001_initial")]
 

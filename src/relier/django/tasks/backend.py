@@ -69,7 +69,7 @@ class RelierBackend(BaseTaskBackend):
         self._rl_key = repr(sorted(self._rl_options.items()))
 
     def validate_task(self, task: Any) -> None:
-        """Check a task, and make it known to this process: a worker finds tasks by the names of their functions."""
+        """Check a task, and register it in this process: a worker finds tasks by the names of their functions."""
         super().validate_task(task)
         self._rl_task(task)
 
@@ -155,7 +155,7 @@ class RelierBackend(BaseTaskBackend):
 
         row = OutboxRow.objects.filter(task_id=task_id).first() if self._way == "outbox" else None
         if row is None:
-            raise TaskResultDoesNotExist(f"there is no task {task_id}: {error}") from error
+            raise TaskResultDoesNotExist(str(error)) from error
         held = body_of_row(Row(row.id, task_id, row.kind, row.name, row.queue, bytes(row.body), 0, 0, 0)).task
         call = call_in(held.payload, task_id, row.name, default_client())
         return result_of_call(self._task_named(row.name, task_id), task_id, *call, row.queue)
@@ -176,12 +176,14 @@ class RelierBackend(BaseTaskBackend):
 def new_rl_task(task: Any, backend: type, given: dict[str, Any]) -> RlTask[Any, Any]:
     """Return a Relier task for one of Django's. A worker runs it with the options of the backend it is declared with.
 
-    Another backend of the project may push the same function, and leaves the declared one registered.
+    If another backend of the project pushes the same function, the task of the declared backend stays registered.
     """
     name = registry.identity(task.func)
-    options = task_options(name, given)
+    options = task_options(name, given | {"queue": task.queue_name})  # a worker warns about queues nobody serves
     kind = AsyncRlTask if iscoroutinefunction(task.func) else SyncRlTask
-    made: RlTask[Any, Any] = kind(body_of(task, backend, options.retries), options)
+    body: Any = body_of(task, backend, options.retries)
+    body.declared = task  # for the testing kit
+    made: RlTask[Any, Any] = kind(body, options)
     if name not in _known or _known[name].func is not task.func:
         registry.register(made)
         _known[name] = task
@@ -209,7 +211,7 @@ def aware(moment: Any) -> Any:
 
 
 def refuse_foreign(task: Any, values: Any) -> None:
-    """Refuse models and the like with advice. Django would only say that their type is not supported."""
+    """Refuse models and similar values, and advise what to pass. Django would only say that the type is unsupported."""
     for value in values:
         if isinstance(value, dict | list | tuple):
             refuse_foreign(task, value.values() if isinstance(value, dict) else value)

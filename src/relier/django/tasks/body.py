@@ -26,7 +26,7 @@ STOPPED = (CancelledError, LeaseLostError, StopThread)  # such an attempt has no
 
 
 def body_of(task: Any, backend: type, retries: Retries | None) -> Callable[..., Any]:
-    """Return what a worker calls, for a Relier task with the name of the function."""
+    """Return the function that a worker calls, for a Relier task with the name of Django's function."""
 
     def run(args: list[Any], kwargs: dict[str, Any], about: dict[str, Any]) -> dict[str, Any]:
         call = RunningCall(task, retries, args, kwargs, about)
@@ -91,7 +91,7 @@ class RunningCall:
         return default_client().ledger.get(self._ctx.task_id) if self._ctx.attempt > 1 else None
 
     def know(self, found: Any) -> None:
-        """Take over what the ledger knows of earlier attempts."""
+        """Adopt what the ledger knows about earlier attempts."""
         if found is not None:
             workers = {entry.attempt: entry.worker_id for entry in found.history}
             earlier = [workers.get(nth, "") for nth in range(1, self._ctx.attempt)]
@@ -106,7 +106,7 @@ class RunningCall:
         return self._stored | {"value": value}
 
     def failed(self, error: BaseException) -> bool:
-        """Note an error. Return whether it ends the task: it does unless the task is retried or was stopped."""
+        """Note an error. Return whether it ends the task: not if the task is retried or was stopped."""
         if isinstance(error, STOPPED):
             return False
         failure = failure_of(error)

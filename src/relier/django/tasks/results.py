@@ -34,7 +34,7 @@ ENDED_BY = {  # the error of a task that did not end by an exception of its own
 
 
 def about_task(task: Any) -> dict[str, Any]:
-    """Return what a payload says about the task besides its arguments, to rebuild it from."""
+    """Return what a payload holds besides the arguments, to rebuild the task from."""
     after, now_ms = task.run_after, time.time_ns() // 1_000_000
     named = {"backend": task.backend, "priority": task.priority, "enqueued_ms": now_ms}
     return named | {"run_after": after and after.isoformat()}
@@ -101,7 +101,7 @@ def result_of_record(task: Any, found: Task, client: Client) -> Any:
 
 
 def workers_of(found: Task) -> list[str]:
-    """Return the worker of each attempt. It is empty where the history no longer says."""
+    """Return the worker of each attempt, or an empty text if the history no longer shows it."""
     record = found.record
     workers = {entry.attempt: entry.worker_id for entry in found.history}
     if record.state in (State.RUNNING, State.DONE):

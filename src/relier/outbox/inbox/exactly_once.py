@@ -62,8 +62,8 @@ class Blocks:
     """The blocks of one attempt that are open or ended without an error.
 
     One of them must commit, or the task would be done without its effect. A second block is refused: it would find the
-    mark of the first and be skipped, at once if it runs inside or beside the first block, otherwise by the next
-    attempt.
+    mark of the first and be skipped, at once if it runs inside or concurrently with the first block, otherwise by the
+    next attempt.
     """
 
     def __init__(self) -> None:

@@ -7,9 +7,11 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from relier.outbox.publish.target import Deferred, Outcome
-from relier.outbox.row import Row
+from relier.outbox.row import Row, has_limit
 
-Group = tuple[str, str]  # a task's name and queue: rows that most likely have the same limits
+# A task's name and queue, and the limit that refused its rows: all of a task's rows if the limit is "".
+Group = tuple[str, str, str]
+KeptRow = tuple[Row, Group]
 MOST_GROUPS = 20  # each has at most one batch in memory; rows of further groups are deferred in the table
 
 
@@ -30,37 +32,40 @@ class RefusedRows:
         self._groups: dict[Group, RefusedGroup] = {}
         self._renewed_at = 0.0
 
-    def may_keep(self, rows: Sequence[Row], outcomes: dict[int, Outcome]) -> list[Row]:
-        """Return the refused rows to keep in memory.
+    def may_keep(self, rows: Sequence[Row], outcomes: dict[int, Outcome]) -> list[KeptRow]:
+        """Return the refused rows to keep in memory, each with its group.
 
         If a row must stay in the table, later rows with its order key stay there too. Otherwise they would be tried
         first.
         """
-        refused = [row for row in rows if isinstance(outcomes.get(row.id), Deferred)]
-        groups = dict.fromkeys([*self._groups, *(group_of(row) for row in refused)])
-        room = set(list(groups)[:MOST_GROUPS])
-        kept: list[Row] = []
+        groups = set(self._groups)
+        kept: list[KeptRow] = []
         behind: set[str] = set()  # keys
-        for row in sorted(refused, key=lambda row: row.id):
-            if group_of(row) in room and row.order_key not in behind:
-                kept.append(row)
+        for row in sorted(rows, key=lambda row: row.id):
+            outcome = outcomes.get(row.id)
+            if not isinstance(outcome, Deferred):
+                continue
+            group = group_among(groups, group_of(row, outcome))
+            if group is not None and row.order_key not in behind:
+                kept.append((row, group))
+                groups.add(group)
             elif row.order_key:
                 behind.add(row.order_key)
         return kept
 
-    def keep(self, relay_id: str, rows: Sequence[Row], outcomes: dict[int, Outcome]) -> None:
+    def keep(self, relay_id: str, rows: Sequence[KeptRow], outcomes: dict[int, Outcome]) -> None:
         now = self._clock()
         if not self._groups:
             self._renewed_at = now
-        for row in rows:
+        for row, group in rows:
             outcome = outcomes[row.id]
             seconds = outcome.seconds if isinstance(outcome, Deferred) else 0.0
-            kept = self._groups.setdefault(group_of(row), RefusedGroup(relay_id, now + seconds))
+            kept = self._groups.setdefault(group, RefusedGroup(relay_id, now + seconds))
             kept.rows.append(row)
 
-    def groups_with(self, rows: Sequence[Row]) -> list[Group]:
+    def groups_with(self, rows: Sequence[KeptRow]) -> list[Group]:
         """Return the waiting groups, and the groups of rows that are about to wait."""
-        return sorted({*self._groups, *(group_of(row) for row in rows)})
+        return sorted({*self._groups, *(group for _, group in rows)})
 
     def ready(self, relay_id: str, room: Mapping[str, float]) -> list[Row]:
         """Remove and return the rows to try again now, at most `room` rows of each kind.
@@ -125,5 +130,15 @@ class RefusedRows:
         return min([longest, *(max(0.0, kept.ready_at - now) for kept in groups)])
 
 
-def group_of(row: Row) -> Group:
-    return row.name, row.queue
+def group_of(row: Row, refused: Deferred) -> Group:
+    return row.name, row.queue, refused.limit if has_limit(row, refused.limit) else ""
+
+
+def group_among(groups: set[Group], group: Group) -> Group | None:
+    """Return the group in which to keep a row, or None if there is no room for it.
+
+    If a task has more limits than there is room for, the rest of its rows wait as one group.
+    """
+    if group in groups or len(groups) < MOST_GROUPS:
+        return group
+    return (*group[:2], "") if any(one[:2] == group[:2] for one in groups) else None

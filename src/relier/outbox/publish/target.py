@@ -30,7 +30,10 @@ DEFER_S = 1.0  # if a limit does not say when to retry
 
 
 class MayHaveRunError(RelierError):
-    """A row is older than the ledger remembers its id, and was tried before, so it may have run. A person decides."""
+    """The row is so old that the ledger may have forgotten its id, and it was tried before. So the task may have run.
+
+    An operator has to decide.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +43,16 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """A limit refused the row for now. This is neither the row's fault nor an outage."""
+    """A limit refused the row for now. This is neither the row's fault nor an outage. `limit`: the limit's name, if
+    other rows of the same task may have another one."""
 
     seconds: float
+    limit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SendFailed:
-    """The row could not be sent through its own fault. `final`: it never can be."""
+    """The row could not be sent, and the row itself is at fault. `final`: it can never be sent."""
 
     error: BaseException
     final: bool = False
@@ -55,7 +60,7 @@ class SendFailed:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """The target is away, and no row could be sent."""
+    """The target is unreachable, and no row could be sent."""
 
     error: BaseException
 
@@ -140,7 +145,7 @@ class LedgerTarget:
         return [outcomes.get(row.id, HELD) for row in rows]
 
     def _submit(
-        self, pairs: Sequence[RowWithBody], admission: Admission | None, level: Durability
+        self, pairs: Sequence[RowWithBody], admission: Admission | None, level: Durability, *, is_repeat: bool = False
     ) -> Sequence[Outcome]:
         try:
             return [
@@ -148,13 +153,15 @@ class LedgerTarget:
                 for answer in self._client.submit([body.task for _, body in pairs], admission, level)
             ]
         except AdmissionRejectedError as refused:
-            one = Deferred(refused.retry_after or DEFER_S)
+            one = Deferred(refused.retry_after or DEFER_S, refused.limit if refused.key else "")
         except Exception as error:  # noqa: BLE001 - every error is an outcome: no row may end a relay
             if self._is_away(error):
                 return [Outage(error)] * len(pairs)
-            if len(pairs) == 1:
-                return [SendFailed(error)]
-            return self._one_by_one(pairs, admission, level)
+            if len(pairs) > 1:
+                return self._one_by_one(pairs, admission, level)
+            if _had_no_reply(error) and not is_repeat:  # the store may have come back after the call failed
+                return self._submit(pairs, admission, level, is_repeat=True)
+            return [SendFailed(error)]
         return [one] if len(pairs) == 1 else self._one_by_one(pairs, admission, level)
 
     def _one_by_one(
@@ -175,9 +182,9 @@ class LedgerTarget:
         return outcomes
 
     def _is_away(self, error: Exception) -> bool:
-        """Return whether the store is at fault. If there was no reply but the store answers a PING, the row may be at
-        fault."""
-        if isinstance(error, RedisConnectionError) and not isinstance(error, StoreNotReadyError):
+        """Return whether the store is unreachable. If there was no reply but the store answers a PING, either the row
+        is at fault or the store has just come back."""
+        if _had_no_reply(error):
             try:
                 self._client.sync_store.command("PING")
             except RelierError:
@@ -187,6 +194,10 @@ class LedgerTarget:
 
     def close(self) -> None:
         self._client.close()
+
+
+def _had_no_reply(error: Exception) -> bool:
+    return isinstance(error, RedisConnectionError) and not isinstance(error, StoreNotReadyError)
 
 
 def _sendable(row: Row) -> RowBody:

@@ -1,7 +1,7 @@
 """The route to one target: whether to try it now, and whether the target or a row is at fault when a row is not sent.
 
-Each target has its own route. So a target that is away does not delay the rows of another target, and rows of the other
-target that are sent do not make its outage look like the fault of its own rows.
+Each target has its own route. So a target that is unreachable does not delay the rows of other targets. And while other
+targets accept their rows, its outage is not mistaken for a fault of its own rows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TargetRoute:
             log.warning("target available again: kind=%s", kind)
         if outages and self.breaker.failed():
             why = outages[0].error
-            log.warning("target away: kind=%s retry_in=%gs error=%s", kind, self._cooldown, why)
+            log.warning("target unreachable: kind=%s retry_in=%gs error=%s", kind, self._cooldown, why)
         self._sent += sum(isinstance(outcome, Sent) for outcome in outcomes)
         if not outages and not self._met_outage:
             return outcomes  # the usual case: nothing to look up row by row

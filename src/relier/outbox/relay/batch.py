@@ -21,6 +21,14 @@ class RelayCounts:
     lag_ms: int = 0
 
 
+REPORTED_COUNTS = ("published", "failed", "dead", "deferred", "outages")
+
+
+def reported_counts(counts: Sequence[RelayCounts]) -> dict[str, int]:
+    """Return what the relays of one process counted since it started, for `rl nodes`."""
+    return {name: sum(getattr(each, name) for each in counts) for name in REPORTED_COUNTS}
+
+
 @dataclass(slots=True)
 class ClaimedBatch:
     """The rows of one claim, and the outcomes of those that were tried. The others are released."""

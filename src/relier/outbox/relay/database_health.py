@@ -1,7 +1,7 @@
-"""The health of a relay's database: it answers, it is away, or it refuses the relay.
+"""The health of a relay's database: it answers, it is unreachable, or it refuses the relay.
 
-away      no connection, a restart, too many clients: waiting helps, and restarting the relay does not
-refused   credentials, privileges, a missing database or table: a person must fix it
+unreachable  no connection, no answer, a restart, too many clients: waiting helps, and restarting the relay does not
+refused      credentials, privileges, a missing database or table: an operator must fix it
 
 A refusal at the start is an error. A later refusal is logged once a minute, and the relay stops touching its liveness
 file.
@@ -11,17 +11,24 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
+from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 from relier.errors import OutboxDatabaseError
 from relier.outbox.table.contention import contention_in
-from relier.outbox.table.statements import Database, OutboxTable, said_by
+from relier.outbox.table.statements import Database, OutboxTable, Transaction, said_by
+
+R = TypeVar("R")
 
 log = logging.getLogger("relier.outbox")
 
 REPEAT_S = 60.0
+SILENT_S = 10.0  # a database that does not answer for this long is unreachable
 REFUSED_PAUSES = 5  # a refusing database is asked this many times less often, or it may lock the account
 
 LOGIN = "check the user, the password and the host of the connection"
@@ -70,7 +77,7 @@ SAID = (
 
 
 def refusal_in(error: BaseException) -> str | None:
-    """Return advice if an error of a driver, SQLAlchemy or Django means that a person must act; otherwise None."""
+    """Return advice if an error of a driver, SQLAlchemy or Django means that an operator must act; otherwise None."""
     driver = getattr(error, "orig", None) or error.__cause__ or error
     if isinstance(driver, TypeError | ValueError | AttributeError):  # before any database was contacted
         return OPTIONS
@@ -91,11 +98,36 @@ class DatabaseState(IntEnum):
     REFUSES = 2
 
 
+class WatchedDatabase:
+    """The database of one relay. `began_at`: when the transaction that is in progress began, by the relay's clock."""
+
+    def __init__(self, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
+        self.dialect = database.dialect
+        self.began_at: float | None = None
+        self._database = database
+        self._clock = clock
+
+    @contextmanager
+    def begin(self) -> Iterator[Transaction]:
+        self.began_at = self._clock()
+        try:
+            with self._database.begin() as tx:
+                yield tx
+        finally:
+            self.began_at = None
+
+    def leave_thread(self) -> None:
+        self._database.leave_thread()
+
+    def close(self) -> None:
+        self._database.close()
+
+
 class DatabaseHealth:
     """Tracks the state of a relay's database, and logs its changes."""
 
     def __init__(
-        self, database: Database, rows: OutboxTable, table: str, clock: Callable[[], float] = time.monotonic
+        self, database: WatchedDatabase, rows: OutboxTable, table: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._database = database
         self._rows = rows
@@ -106,8 +138,14 @@ class DatabaseHealth:
         self.where = ""  # names the database in logs, if a process has several
 
     def check(self, where: str) -> None:
-        """Raise at the start if the database refuses the relay. A database that is away is only logged. `where`: the
-        name of the database for the error."""
+        """Raise at the start if the database refuses the relay. A database that is unreachable, or does not answer in
+        time, is only logged. `where`: the name of the database for the error."""
+        try:
+            ask_within(self._database, lambda: self._check_access(where))
+        except TimeoutError as error:
+            self.failed(error)
+
+    def _check_access(self, where: str) -> None:
         try:
             with self._database.begin() as tx:
                 self._rows.check_access(tx)
@@ -121,6 +159,13 @@ class DatabaseHealth:
                 ) from error
             self.failed(error)
 
+    def watch(self) -> None:
+        """Notice a database that does not answer. The relay's own thread waits for it, so another thread calls this."""
+        began_at = self._database.began_at
+        silent = 0.0 if began_at is None else self._clock() - began_at
+        if silent >= SILENT_S:
+            self.failed(TimeoutError(f"no answer for {silent:.0f} s"))
+
     def failed(self, error: BaseException) -> None:
         """Record an error. Log it when the state changes, and then once a minute."""
         advice = self._advice(error)
@@ -130,7 +175,7 @@ class DatabaseHealth:
         self.state, self._logged_at = state, now
         named = self._named()
         if advice is None:
-            log.warning("%s is away: error=%s; the relay retries", named, said_by(error))
+            log.warning("%s is unreachable: error=%s; the relay retries", named, said_by(error))
         else:
             log.error("%s refuses this relay: error=%s; rows wait; %s", named, said_by(error), advice)
 
@@ -146,6 +191,29 @@ class DatabaseHealth:
     def _advice(self, error: BaseException) -> str | None:
         advice = refusal_in(error)
         return None if advice is None else advice.format(table=self._table)
+
+
+def ask_within(database: Database, ask: Callable[[], R]) -> R:
+    """Return what `ask` returns. Raise a TimeoutError if the database does not answer in time; the thread that waits
+    for it is then left behind."""
+    answer: SimpleQueue[tuple[R | None, BaseException | None]] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            answer.put((ask(), None))
+        except BaseException as error:  # noqa: BLE001 - raised in the thread of the caller
+            answer.put((None, error))
+        finally:
+            database.leave_thread()
+
+    threading.Thread(target=run, name="relier-asks", daemon=True).start()
+    try:
+        found, error = answer.get(timeout=SILENT_S)
+    except Empty:
+        raise TimeoutError(f"no answer for {SILENT_S:g} s") from None
+    if error is not None:
+        raise error
+    return found  # type: ignore[return-value]
 
 
 def answers(database: Database) -> bool:

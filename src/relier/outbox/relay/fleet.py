@@ -1,7 +1,7 @@
 """The relays of one process: one for each table, in several databases and schemas, over the same ledger and broker.
 
-Each relay has its own thread and its own breakers, so a relay whose database is away or refuses does not stop the
-others. Shared parts (the targets, the membership, the doorbell of the ledger) begin and end with the process.
+Each relay has its own thread and its own breakers, so a relay whose database is unreachable or refuses does not stop
+the others. Shared parts (the targets, the membership, the doorbell of the ledger) begin and end with the process.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from typing import Any
 
 from relier.errors import ConfigurationError, OutboxDatabaseError
 from relier.outbox.publish.target import PublishTarget
+from relier.outbox.relay.batch import reported_counts
+from relier.outbox.relay.database_health import ask_within
 from relier.outbox.relay.membership import Membership
 from relier.outbox.relay.options import RelayOptions
 from relier.outbox.relay.process import run_relays
-from relier.outbox.relay.relay import Relay, ledger_target
+from relier.outbox.relay.relay import Relay
+from relier.outbox.relay.to_ledger import ledger_target
 from relier.outbox.table.names import quoted, table_parts
 from relier.outbox.table.statements import Database, said_by
 from relier.outbox.wake.doorbell import DoorbellListener, WakeListener
@@ -61,15 +64,32 @@ class Fleet:
         self._targets = [*([] if client is None else [ledger_target(client, options)]), *targets]
         self._membership: Membership | None = None
         self._doorbell = SharedDoorbell()
+        self.started = False
         if client is not None:
             about = {
                 "tables": [relay_table.table for relay_table in relay_tables],
                 "kinds": [one.kind for one in self._targets],
             }
-            self._membership = Membership(client.settings, client.scripts, lambda: dict(about))
+            self._membership = Membership(client.settings, client.scripts, lambda: dict(about), self._report, self.stop)
             if not options.no_wake and any(relay_table.listener is None for relay_table in relay_tables):
-                self._doorbell.listener = DoorbellListener(client.settings, client.scripts, self._doorbell.ring)
+                drained = lambda: self.is_draining  # noqa: E731 - read before each wait
+                self._doorbell.listener = DoorbellListener(
+                    client.settings, client.scripts, self._doorbell.ring, drained
+                )
         self.relays = [self._relay(relay_table, options, client) for relay_table in relay_tables]
+
+    def stop(self) -> None:
+        """Shut all relays down. Callable from any thread."""
+        for relay in self.relays:
+            relay.stop()
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether an operator ordered the relays to claim no more rows."""
+        return self._membership is not None and self._membership.is_draining
+
+    def _report(self) -> dict[str, Any]:
+        return reported_counts([relay.counts for relay in self.relays])
 
     def _relay(self, relay_table: RelayTable, options: RelayOptions, client: Client | None) -> Relay:
         wakes = relay_table.listener or (self._doorbell.listener_for if self._doorbell.listener is not None else None)
@@ -113,6 +133,7 @@ class Fleet:
             self._membership.begin()
         if self._doorbell.listener is not None:
             self._doorbell.listener.start()
+        self.started = True
         run_relays(self.relays, self.close)
 
     def close(self) -> None:
@@ -145,28 +166,39 @@ def check_relay_tables(relay_tables: Sequence[RelayTable]) -> None:
     """
     seen: set[tuple[str, str]] = set()
     for relay_table in relay_tables:
-        if (relay_table.name, relay_table.table) in seen:
+        if _key_of(relay_table) in seen:
             raise ConfigurationError(f"table {relay_table.table} of {relay_table.name} is given twice; give it once")
-        seen.add((relay_table.name, relay_table.table))
+        seen.add(_key_of(relay_table))
     in_schemas = {(name, table_parts(table)[1]) for name, table in seen if table_parts(table)[0] is not None}
     for relay_table in relay_tables:
-        if table_parts(relay_table.table)[0] is None and (relay_table.name, relay_table.table) in in_schemas:
+        if table_parts(relay_table.table)[0] is None and _key_of(relay_table) in in_schemas:
             whole = f"{_schema_of(relay_table)}.{relay_table.table}"
-            if (relay_table.name, whole) in seen:
+            if _key_of(replace(relay_table, table=whole)) in seen:
                 raise ConfigurationError(
                     f"table {relay_table.table} of {relay_table.name} is given twice, as {relay_table.table} and as "
                     f"{whole}; give it once"
                 )
 
 
+def _key_of(relay_table: RelayTable) -> tuple[str, str]:
+    """Return the database and the table, as the database compares names: SQLite ignores case even if they are
+    quoted."""
+    table = relay_table.table.lower() if relay_table.database.dialect == "sqlite" else relay_table.table
+    return relay_table.name, table
+
+
 def _schema_of(relay_table: RelayTable) -> str:
     """Return the schema in which the database finds a table that is given without a schema. Return "" if the database
     does not answer; its relay will report that."""
     dialect = relay_table.database.dialect
-    try:
+
+    def ask() -> Sequence[Any]:
         with relay_table.database.begin() as tx:
-            found = tx.run(SCHEMA_OF[dialect].replace("{t}", quoted(dialect, relay_table.table)), {})
-    except Exception as error:  # noqa: BLE001 - away, or refused
+            return tx.run(SCHEMA_OF[dialect].replace("{t}", quoted(dialect, relay_table.table)), {})
+
+    try:
+        found = ask_within(relay_table.database, ask)
+    except Exception as error:  # noqa: BLE001 - unreachable, or it refused
         log.debug("schema unknown: table=%s error=%s", relay_table.table, said_by(error))
         return ""
     return str(found[0][0]) if found else ""
@@ -216,6 +248,10 @@ class SharedMembership:
     @property
     def relay_id(self) -> str:
         return self._membership.relay_id
+
+    @property
+    def is_draining(self) -> bool:
+        return self._membership.is_draining
 
     def members(self) -> Any:
         return self._membership.members()

@@ -5,29 +5,26 @@ Whether they are alive is judged only by their leases in the shared table and th
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import math
 import os
 import secrets
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from relier.errors import RelierError
 from relier.ledger.keys import spell
 from relier.ledger.ledger import Ledger
-from relier.ledger.stats import WorkerStats
+from relier.ledger.nodes import NodeStats, Role
+from relier.nodes.membership import NodeMembership
 from relier.outbox.table.statements import KINDS, LiveRelays
 from relier.settings import Settings
 from relier.store import Scripts, SyncStore
 from relier.store.connect.address import target_of
 from relier.store.connect.embedded import folder_of
-from relier.store.connect.heartbeat import heartbeat_settings, retry_pause
 
 log = logging.getLogger("relier.outbox")
 
@@ -44,6 +41,9 @@ class RelayMembership(Protocol):
     @property
     def relay_id(self) -> str: ...
 
+    @property
+    def is_draining(self) -> bool: ...
+
     def members(self) -> LiveRelays | None: ...
 
     def begin(self) -> None: ...
@@ -51,82 +51,85 @@ class RelayMembership(Protocol):
     def end(self, within: float = ...) -> None: ...
 
 
-class Membership(threading.Thread):
-    """Sends heartbeats and reads which relays are alive, in its own thread: a relay may wait long for its target."""
+class Membership:
+    """Keeps a relay registered, and reads which relays are alive after each heartbeat.
 
-    def __init__(self, settings: Settings, scripts: Scripts, about: Callable[[], dict[str, object]]) -> None:
-        super().__init__(name="relier-relay-heart", daemon=True)
-        self._lease = min(LEASE_S, settings.heartbeat_ttl)
-        self._store = SyncStore(heartbeat_settings(settings, self._lease), scripts)
-        self._ledger = Ledger(settings)
-        self._about = about
-        self._ending = threading.Event()
-        self._registered = False
-        self._away = False
+    `about`: the tables and kinds of rows that the relay claims. `report`: what it counts. `on_stop`: see
+    NodeMembership.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        scripts: Scripts,
+        about: Callable[[], dict[str, Any]],
+        report: Callable[[], dict[str, Any]] = dict,
+        on_stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._tag = tag_of(settings)
         self._live: frozenset[str] = frozenset()
         self._seen_at = 0.0
-        self._tag = tag_of(settings)
-        self.relay_id = new_relay(self._tag)
+        self._node = NodeMembership(
+            settings,
+            scripts,
+            Role.RELAY,
+            min(LEASE_S, settings.heartbeat_ttl),
+            about=about,
+            report=lambda: self._report(),
+            new_id=lambda: new_relay(self._tag),
+            after_beat=self._see_relays,
+            on_stop=lambda: self.on_stop(),
+            log=log,
+        )
+        self._report = report
+        self.on_stop = on_stop
+
+    @property
+    def relay_id(self) -> str:
+        return self._node.node_id
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether an operator ordered the relay to claim no more rows."""
+        return self._node.orders.draining
 
     def begin(self) -> None:
         """Register if the ledger answers, and start the heartbeats."""
-        self._turn()
-        self.start()
-
-    def run(self) -> None:
-        while not self._ending.wait(retry_pause(self._lease) if self._away else self._lease / 4):
-            self._turn()
-        try:
-            if self._registered:
-                self._store.run(self._ledger.retire(self.relay_id))
-        except RelierError as error:
-            log.info("relay not retired in the ledger: relay=%s error=%s", self.relay_id, error)
-        self._store.close()
+        self._node.begin()
 
     def end(self, within: float = math.inf) -> None:
         """Stop the heartbeats, and retire if the ledger answers soon."""
-        self._ending.set()
-        if self.is_alive():
-            self.join(min(2 * self._lease, within))
+        self._node.end(within)
 
     def members(self) -> LiveRelays | None:
         """Return the live relays; None if they are unknown, or if this relay is not among them."""
         age = time.monotonic() - self._seen_at
-        if not self._seen_at or age > self._lease or self.relay_id not in self._live:
+        if not self._seen_at or age > self._node.lease or self.relay_id not in self._live:
             return None
         return LiveRelays(self._live, round(1000 * age) + 1, f"{ENGINE}.%.{self._tag}%")
 
     def _turn(self) -> None:
-        try:
-            self._beat()
-            seen_at = time.monotonic()  # relays that register after this may be missing
-            ends = self._lease_ends()
-            now_ms = ends.get(self.relay_id, 0) - round(1000 * self._lease)  # the ledger's time of the heartbeat
-            self._live = frozenset(one for one, end in ends.items() if end > now_ms and is_relay(one))
-            self._seen_at = seen_at
-            if self._away:
-                log.info("ledger available again: relay=%s", self.relay_id)
-            self._away = False
-        except RelierError as error:
-            if not self._away:
-                log.warning("ledger away: relay=%s error=%s; the relay retries", self.relay_id, error)
-            self._away = True
+        self._node.turn()
 
-    def _beat(self) -> None:
-        lease_ms = round(1000 * self._lease)
-        if self._registered and not self._store.run(self._ledger.beat(self.relay_id, lease_ms)).alive:
-            self._registered = False
-            self.relay_id = new_relay(self._tag)
-            log.warning("relay was declared lost: new_id=%s", self.relay_id)
-        if not self._registered:
-            about = json.dumps({"engine": ENGINE, **self._about()})
-            self._registered = self._store.run(self._ledger.register(self.relay_id, lease_ms, about))
+    def _see_relays(self, store: SyncStore, ledger: Ledger) -> None:
+        """Read which relays are alive: two cheap reads, however many queues and tasks there are.
 
-    def _lease_ends(self) -> dict[str, int]:
-        """Return when the lease of each worker and relay ends. This is one cheap read, however many queues and tasks
-        there are."""
-        flat = self._store.command("ZRANGE", spell(self._ledger.prefix, "boots"), 0, -1, "WITHSCORES", retry=True)
-        return {worker_id.decode(): int(float(end)) for worker_id, end in zip(flat[::2], flat[1::2], strict=True)}
+        Relays of a release without roles have no entry on the helpers' clock. They are judged by the ledger clock.
+        """
+        seen_at = time.monotonic()  # relays that register after this may be missing
+        lease_ms = round(1000 * self._node.lease)
+        ends, older = _lease_ends(store, ledger, "helpers"), _lease_ends(store, ledger, "boots")
+        now_ms, older_now_ms = (found.get(self.relay_id, 0) - lease_ms for found in (ends, older))
+        live = {one for one, end in ends.items() if end > now_ms}
+        live |= {one for one, end in older.items() if one not in ends and end > older_now_ms}
+        self._live = frozenset(filter(is_relay, live))
+        self._seen_at = seen_at
+
+
+def _lease_ends(store: SyncStore, ledger: Ledger, key: str) -> dict[str, int]:
+    """Return when the lease of each node ends, on one of the ledger's clocks."""
+    flat = store.command("ZRANGE", spell(ledger.prefix, key), 0, -1, "WITHSCORES", retry=True)
+    return {node_id.decode(): int(float(end)) for node_id, end in zip(flat[::2], flat[1::2], strict=True)}
 
 
 def new_relay(tag: str = "alone") -> str:
@@ -169,18 +172,15 @@ class LivingRelay:
         return self.kinds if self.tables is None or table in self.tables else frozenset()
 
 
-def living_relays(workers: Iterable[WorkerStats]) -> list[LivingRelay]:
-    """Return the live relays among the processes that the ledger knows."""
-    return [_living(one) for one in workers if is_relay(one.worker_id) and one.lease_left_ms > 0]
+def living_relays(nodes: Iterable[NodeStats]) -> list[LivingRelay]:
+    """Return the live relays among the nodes that the ledger knows."""
+    return [_living(node) for node in nodes if node.role == Role.RELAY and node.lease_left_ms > 0]
 
 
-def _living(one: WorkerStats) -> LivingRelay:
-    try:
-        about = json.loads(one.about)
-    except ValueError:
-        about = {}
+def _living(node: NodeStats) -> LivingRelay:
+    about = node.reported()
     tables, kinds = (frozenset(about[name]) if name in about else None for name in ("tables", "kinds"))
-    return LivingRelay(one.worker_id, tables, kinds)
+    return LivingRelay(node.node_id, tables, kinds)
 
 
 def is_relay(worker_id: str) -> bool:

@@ -115,10 +115,11 @@ PROCESS_OPTIONS = (
     Option("celery_app", "Also send rows that hold Celery messages, through this app's broker.", metavar="APP"),
     Option("no_ledger", "With --celery-app: send to its broker only. Rows for the ledger stay.", bool, default=False),
     Option("listen", "Be woken by PostgreSQL's NOTIFY; for outboxes with notify=True.", bool, default=False),
-    Option("metrics_port", "Serve Prometheus metrics on this port.", int, metavar="PORT"),
+    Option("metrics_port", "Serve /livez, /readyz, /startupz and /metrics on this port.", int, metavar="PORT"),
+    Option("metrics_host", "Address of the port; 0.0.0.0 for every network.", metavar="ADDRESS"),
 )
 
-LONGEST_AGE = 9  # digits: longer than any age, and still in the range of a database
+LONGEST_AGE = 9  # digits: enough for any age, and within the range of a database
 UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -126,7 +127,7 @@ def age_of(text: str) -> int:
     """Parse an age such as 15m or 7d. Return ms."""
     number, unit = text[:-1], text[-1:]
     if unit not in UNITS or not number.isdecimal() or len(number) > LONGEST_AGE:
-        raise ConfigurationError(f"an age is a number and a unit, 90s, 15m, 6h or 7d, not {text[:60]!r}")
+        raise ConfigurationError(f"an age must be a number and a unit, such as 90s, 15m, 6h or 7d, not {text[:60]!r}")
     return int(number) * UNITS[unit]
 
 
@@ -134,7 +135,7 @@ OPTION_HELP = {
     "batch_size": "Rows per claim.",
     "idle_time": "Longest pause with nothing to send (s); a fifth of it if no commit can wake the relay.",
     "publish_concurrency": "Number of publishing threads.",
-    "send_timeout": "Longest time for one publish (s); after it, the target counts as away.",
+    "send_timeout": "Longest time for one publish (s); after it, the target counts as unreachable.",
     "shutdown_timeout": "SIGTERM ends the process within this time plus one second, whatever hangs (s).",
     "broker_outage_cooldown": "Pause after two outages in a row (s).",
     "max_retries": "Retries of a row that fails on its own; then the row is dead.",

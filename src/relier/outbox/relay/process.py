@@ -1,8 +1,8 @@
 """Run relays until SIGTERM or SIGINT. The process ends in time, whatever hangs.
 
-Each relay has a thread of its own. The main thread only waits on a pipe. Python's C handler writes every signal into
-that pipe, even if the system delivers the signal to a thread that hangs. Shutdown takes at most --shutdown-timeout plus
-one second.
+Each relay has its own thread. The main thread waits on a pipe, and logs which databases do not answer. Python's C
+handler writes every signal into that pipe, even if the system delivers the signal to a thread that hangs. Shutdown
+takes at most --shutdown-timeout plus one second.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from relier.stop_signals import stop_signals
 log = logging.getLogger("relier.outbox")
 
 LEAVING_S = 0.8  # for the last writes, after publishes in progress had --shutdown-timeout
+WATCH_S = 5.0  # how often the main thread looks for databases that do not answer
 ENDED = b"\0"  # not the number of any signal
 
 
@@ -58,12 +59,17 @@ def run_relays(relays: Sequence[Relay], close: Callable[[], None] = lambda: None
             one.start()
         ends_at: float | None = None
         while not closing.ended:
-            left = None if ends_at is None else max(0.0, ends_at - time.monotonic())
+            left = WATCH_S if ends_at is None else max(0.0, ends_at - time.monotonic())
+            ends_at = ends_at or _deadline_of_order(relays)
             if not select.select([reading], [], [], left)[0]:
-                _cut([relay for relay, one in zip(relays, running, strict=True) if not one.ended])
+                if ends_at is not None:
+                    _cut([relay for relay, one in zip(relays, running, strict=True) if not one.ended])
+                for relay in relays:
+                    relay.health.watch()
+                continue
             received = reading.recv(4096)
             if ends_at is None and set(received) & set(stop_signals()):
-                ends_at = time.monotonic() + max(relay.options.shutdown_timeout for relay in relays) + LEAVING_S
+                ends_at = _deadline(relays)
                 for relay in relays:
                     relay.stop()
             if all(one.ended for one in running) and closing.ident is None:
@@ -71,6 +77,15 @@ def run_relays(relays: Sequence[Relay], close: Callable[[], None] = lambda: None
     errors = [one.error for one in (*running, closing) if one.error is not None]
     if errors:
         raise errors[0]
+
+
+def _deadline(relays: Sequence[Relay]) -> float:
+    return time.monotonic() + max(relay.options.shutdown_timeout for relay in relays) + LEAVING_S
+
+
+def _deadline_of_order(relays: Sequence[Relay]) -> float | None:
+    """Return when the relays must have ended, if an operator ordered all of them to stop."""
+    return _deadline(relays) if all(relay.is_stopping for relay in relays) else None
 
 
 @contextmanager

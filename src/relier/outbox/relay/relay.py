@@ -19,23 +19,22 @@ from collections.abc import Callable, Iterable, Sequence
 
 from relier.outbox.publish.chunks import PublishChunks
 from relier.outbox.publish.publisher_threads import PublisherThreads
-from relier.outbox.publish.refused_rows import RefusedRows
-from relier.outbox.publish.target import Deferred, LedgerTarget, Outage, Outcome, PublishTarget, SendFailed, Sent
+from relier.outbox.publish.refused_rows import KeptRow, RefusedRows
+from relier.outbox.publish.target import Deferred, Outage, Outcome, PublishTarget, SendFailed, Sent
 from relier.outbox.publish.target_route import TargetRoute
 from relier.outbox.relay.batch import ClaimedBatch, RelayCounts
 from relier.outbox.relay.claim_cursor import ClaimCursor
 from relier.outbox.relay.closing import BatchCloser
-from relier.outbox.relay.database_health import REFUSED_PAUSES, DatabaseHealth, DatabaseState
+from relier.outbox.relay.database_health import REFUSED_PAUSES, DatabaseHealth, DatabaseState, WatchedDatabase
 from relier.outbox.relay.liveness_file import LivenessFile
-from relier.outbox.relay.membership import Membership, RelayMembership, new_relay
+from relier.outbox.relay.membership import RelayMembership, new_relay
 from relier.outbox.relay.options import RelayOptions
 from relier.outbox.relay.upkeep import Upkeep
-from relier.outbox.row import LEDGER, Row
+from relier.outbox.row import Row
 from relier.outbox.table.statements import Database, Depth, OutboxTable, Transaction, said_by
-from relier.outbox.wake.doorbell import DoorbellListener, WakeListener
-from relier.redact import shown
+from relier.outbox.wake.doorbell import WakeListener
 from relier.store.policy import CircuitBreaker
-from relier.submit.client import Client
+from relier.trace import relay_span
 
 log = logging.getLogger("relier.outbox")
 
@@ -48,7 +47,7 @@ CHECK_EVERY_S = 0.5  # how often the relay checks on its publishing threads
 class Relay:
     """One relay. `run` blocks until `stop`; `arun` is the same inside an asyncio application.
 
-    `membership`: makes the relay a member of the cluster. `listener`: wakes the relay. See `relay_to_ledger`. `show`:
+    `membership`: makes the relay a member of the cluster. `listener`: wakes the relay. See to_ledger.py. `show`:
     redacts the text of a task's error before it is stored and logged.
     """
 
@@ -64,7 +63,7 @@ class Relay:
     ) -> None:
         self.options = options or RelayOptions()
         self.counts = RelayCounts()
-        self._database = database
+        self._database = WatchedDatabase(database, clock)
         cooldown = self.options.broker_outage_cooldown
         self._routes = {target.kind: TargetRoute(target, cooldown, clock) for target in targets}
         self._rows = OutboxTable(database.dialect, self.options.table, self._routes, ordered=self.options.ordered)
@@ -80,11 +79,12 @@ class Relay:
         self._woken = threading.Event()
         self._idle_turns = 0
         self._liveness = LivenessFile(self.options.liveness_file)
-        self._upkeep = Upkeep(database, self._rows, self.options, self._routes, clock)
-        self.health = DatabaseHealth(database, self._rows, self.options.table, clock)
+        self._upkeep = Upkeep(self._database, self._rows, self.options, self._routes, clock)
+        self.health = DatabaseHealth(self._database, self._rows, self.options.table, clock)
         self._stopped_at = 0.0
         self._publishers = PublisherThreads(self.options.publish_concurrency)
         self.labels: dict[str, str] = {}  # in the metrics, if a process has several relays
+        self.passed_at = clock()  # when its thread last ran (monotonic)
         self.has_left = threading.Event()  # its rows are closed or released
 
     # --- the loop ----------------------------------------------------------------------------------------------------
@@ -145,8 +145,10 @@ class Relay:
         self._touch()
         self._upkeep.run_due()
         try:
-            batch = self._exchange(done, self.options.batch_size)
-        except Exception as error:  # noqa: BLE001 - the database is away or refuses; the rows are still there
+            batch = self._exchange(done, 0 if self._is_draining else self.options.batch_size)
+            if self._is_draining:
+                self._release_refused()
+        except Exception as error:  # noqa: BLE001 - the database is unreachable or refuses; the rows are still there
             self.health.failed(error)
             self._sleep_after_error()
             return done
@@ -163,7 +165,8 @@ class Relay:
         return self._upkeep.depth()
 
     def drain(self) -> int:
-        """Send all due rows and return how many were sent. For tests and scripts. Targets that are away are skipped."""
+        """Send all due rows and return how many were sent. For tests and scripts. Targets that are unreachable are
+        skipped."""
         before, done = self.counts.published, ClaimedBatch(self.relay_id)
         while True:
             done = self._exchange(done, self.options.batch_size, probe=False)
@@ -187,12 +190,21 @@ class Relay:
         return self._own_id if self._membership is None else self._membership.relay_id
 
     @property
+    def is_stopping(self) -> bool:
+        return self._stop.is_set()
+
+    @property
+    def _is_draining(self) -> bool:
+        """Whether an operator ordered the relay to claim no more rows."""
+        return self._membership is not None and self._membership.is_draining
+
+    @property
     def breakers(self) -> dict[str, CircuitBreaker]:
         """Return the breaker of each target, by the kind of its rows."""
         return {kind: route.breaker for kind, route in self._routes.items()}
 
     def _breaker_wait(self) -> float:
-        """Return how long until a target may be tried, if every target is away (s)."""
+        """Return how long until a target may be tried, if every target is unreachable (s)."""
         return min((route.breaker.wait for route in self._routes.values()), default=0.0)
 
     def _pause(self) -> float:
@@ -215,14 +227,16 @@ class Relay:
 
     def _touch(self) -> None:
         """Touch the liveness file, but not while the database refuses this relay: a restart reports why."""
+        self.passed_at = self._clock()
         if self.health.state is not DatabaseState.REFUSES:
             self._liveness.touch()
 
     # --- the database: this thread alone -----------------------------------------------------------------------------
 
     def _exchange(self, done: ClaimedBatch, want: int, *, probe: bool = True) -> ClaimedBatch:
-        """Close a batch and claim the next, in one transaction. `probe`: try one row on each target that was away, and
-        keep refused rows in memory. Without `probe`, claims read the whole table, and no row is kept in memory."""
+        """Close a batch and claim the next, in one transaction. `probe`: try one row on each target that was
+        unreachable, and keep refused rows in memory. Without `probe`, claims read the whole table, and no row is kept
+        in memory."""
         claims = self._claims(want, probe) if want else []
         batch = ClaimedBatch(self.relay_id)
         keeps = probe and want and done.relay_id == batch.relay_id
@@ -233,7 +247,7 @@ class Relay:
             self._cursor.forget()  # rows of a claim whose reply was lost, and released rows, stand before the cursor
         self._handed_out = None
         with self._database.begin() as tx:
-            self._closing.close(tx, done, {row.id for row in kept})
+            self._closing.close(tx, done, {row.id for row, _ in kept})
             batch.renewed_at = self._clock()
             if self._refused.must_renew(self.options.stale_timeout_seconds / 3):
                 self._rows.renew(tx, batch.relay_id, self._refused.ids())
@@ -248,7 +262,7 @@ class Relay:
         return batch
 
     def _claim(
-        self, tx: Transaction, relay_id: str, kinds: list[str], most: int, kept: Sequence[Row], *, whole: bool
+        self, tx: Transaction, relay_id: str, kinds: list[str], most: int, kept: Sequence[KeptRow], *, whole: bool
     ) -> list[Row]:
         members = self._membership.members() if self._membership is not None else None
         stale_ms = round(1000 * self.options.stale_timeout_seconds)
@@ -269,8 +283,8 @@ class Relay:
         return [*([(flowing, want)] if flowing else []), *(([kind], 1) for kind in trying)]
 
     def _room(self, claimed: Sequence[Row]) -> dict[str, float]:
-        """Return how many refused rows of each kind may be tried beside the claimed ones: any number if its target is
-        healthy, one in all if it is probed. Targets that are away are left out."""
+        """Return how many refused rows of each kind may be tried together with the claimed ones: any number if its
+        target is healthy, one in all if it is probed. Targets that are unreachable are left out."""
         states = {kind: route.breaker.state for kind, route in self._routes.items()}
         rooms = {kind: ROOM[state] - sum(row.kind == kind for row in claimed) for kind, state in states.items()}
         return {kind: room for kind, room in rooms.items() if room > 0}
@@ -341,7 +355,9 @@ class Relay:
         return self._routes[kind].target.chunk_size
 
     def _send(self, chunk: Sequence[Row]) -> list[Outcome]:
-        return self._routes[chunk[0].kind].target.publish(chunk)
+        kind = chunk[0].kind
+        with relay_span(kind, [row.body for row in chunk]):
+            return self._routes[kind].target.publish(chunk)
 
     def _record_outcomes(
         self, batch: ClaimedBatch, chunks: PublishChunks, chunk: Sequence[Row], outcomes: Sequence[Outcome]
@@ -365,34 +381,3 @@ class Relay:
         elif isinstance(outcome, SendFailed):
             final = outcome.final or row.retries >= self.options.max_retries
             counts.dead, counts.failed = counts.dead + final, counts.failed + (not final)
-
-
-def ledger_target(client: Client, options: RelayOptions) -> LedgerTarget:
-    """Return the ledger as a target. A call may take half of the send timeout. The other half is for the check whether
-    the store is away, which follows a call without a reply."""
-    return LedgerTarget(Client(client.settings.model_copy(update={"redis_deadline": options.send_timeout / 2})))
-
-
-def relay_to_ledger(
-    database: Database,
-    client: Client,
-    options: RelayOptions | None = None,
-    others: Sequence[PublishTarget] = (),
-    listener: Callable[[Callable[[], None]], WakeListener] | None = None,
-) -> Relay:
-    """Return a relay that sends rows to the ledger. It is a member of the cluster, and commits wake it through the
-    ledger's store, or through `listener`. `others`: targets for other kinds of rows."""
-    options = options or RelayOptions()
-    settings = client.settings
-    return Relay(
-        database,
-        [ledger_target(client, options), *others],
-        options,
-        Membership(
-            settings,
-            client.scripts,
-            lambda: {"tables": [options.table], "kinds": [LEDGER, *(other.kind for other in others)]},
-        ),
-        None if options.no_wake else listener or (lambda wake: DoorbellListener(settings, client.scripts, wake)),
-        show=lambda name, text: str(shown(settings, name, text)),
-    )

@@ -58,7 +58,8 @@ class Upkeep:
         return self._depth
 
     def run_due(self) -> None:
-        """Do the work that is due. Errors are ignored: the relay's next statement reports a database that is away."""
+        """Do the work that is due. Errors are ignored: the relay's next statement reports a database that is
+        unreachable."""
         now = self._clock()
         with suppress(Exception):
             if self._shows_depth and now >= self._next_count_at:

@@ -48,7 +48,7 @@ def sole_bind_arguments(session: Session) -> dict[str, Any]:
         session.get_bind()  # a user's own `get_bind` may know
     except UnboundExecutionError as error:
         raise ConfigurationError(
-            "the session is bound to no database; nothing was written; bind it: Session(engine)"
+            "the session is not bound to a database; nothing was written; bind it: Session(engine)"
         ) from error
     return {}
 

@@ -77,13 +77,15 @@ class EngineDatabase:
         with self._engine.begin() as connection:
             yield EngineTransaction(connection)
 
+    def leave_thread(self) -> None: ...
+
     def close(self) -> None:
         if self._owned:
             self._engine.dispose()
 
 
 class AsyncEngineDatabase:
-    """A database reached through an async driver, on an event loop of its own, which the relay's thread runs.
+    """A database reached through an async driver, on its own event loop, which the relay's thread runs.
 
     Connections belong to a loop, so the user's engine is created again with a copy of its pool. The pool knows how to
     connect and how to prepare each connection. Listeners for statements and transactions are not copied.
@@ -102,6 +104,8 @@ class AsyncEngineDatabase:
 
     @contextmanager
     def begin(self) -> Iterator[AsyncTransaction]:
+        if self._waits_elsewhere:
+            raise TimeoutError("the database has not answered an earlier call yet")
         run = self._runner.run
         connection = run(self._open())
         try:
@@ -117,9 +121,17 @@ class AsyncEngineDatabase:
     async def _open(self) -> AsyncConnection:
         return await self._engine.connect()
 
+    @property
+    def _waits_elsewhere(self) -> bool:
+        """Return whether another thread still waits for the database, such as that of the check at the start."""
+        return self._runner.get_loop().is_running()
+
+    def leave_thread(self) -> None: ...
+
     def close(self) -> None:
-        self._runner.run(self._engine.dispose())
-        self._runner.close()
+        if not self._waits_elsewhere:
+            self._runner.run(self._engine.dispose())
+            self._runner.close()
 
 
 class AsyncTransaction:

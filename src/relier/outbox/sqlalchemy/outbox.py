@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import ReferenceType, WeakKeyDictionary, WeakSet, ref
 
 import msgspec
 from sqlalchemy import (
@@ -77,7 +77,9 @@ class Outbox:
         self._notify = notify
         self._strict = strict
         self._doorbell = Doorbell(default_client) if wake else None
-        self._pending: WeakKeyDictionary[Session, PendingRows] = WeakKeyDictionary()
+        # Weak on both sides: rows know their session, and a session that nobody closes must not stay alive with its
+        # connection. The session's listeners keep its rows alive.
+        self._pending: WeakKeyDictionary[Session, ReferenceType[PendingRows]] = WeakKeyDictionary()
         self._armed: WeakSet[Connection] = WeakSet()
         self._using: ContextVar[Any] = ContextVar("relier_outbox", default=None)
         use_outbox(self)
@@ -97,8 +99,8 @@ class Outbox:
         target = sync_target(where)
         if isinstance(target, AsyncConnection):
             raise ConfigurationError(
-                "an AsyncConnection has to be awaited; nothing was written; use `await task.apush_in(connection, …)` "
-                "or `await outbox.aadd(connection, task, …)`"
+                "a push to an AsyncConnection must be awaited; nothing was written; use `await "
+                "task.apush_in(connection, …)` or `await outbox.aadd(connection, task, …)`"
             )
         if isinstance(target, Session):
             self._pending_rows_of(target).add(rows)
@@ -144,7 +146,8 @@ class Outbox:
     def pending(self, where: Any) -> list[NewRow]:
         """Return the rows of a session that its next commit will insert."""
         target = None if isinstance(where, Engine | AsyncEngine) else sync_target(where)
-        pending = self._pending.get(target) if isinstance(target, Session) else None
+        found = self._pending.get(target) if isinstance(target, Session) else None
+        pending = None if found is None else found()
         return [] if pending is None else pending.rows
 
     def current(self) -> Any:
@@ -156,9 +159,12 @@ class Outbox:
             self._doorbell.ring()
 
     def _pending_rows_of(self, session: Session) -> PendingRows:
-        if session not in self._pending:
-            self._pending[session] = PendingRows(self, session)
-        return self._pending[session]
+        found = self._pending.get(session)
+        pending = None if found is None else found()
+        if pending is None:
+            pending = PendingRows(self, session)
+            self._pending[session] = ref(pending)
+        return pending
 
     def ring_after(self, connection: Connection) -> None:
         """Wake a relay at the next commit. SQLAlchemy reports a commit just before it happens, so the relay polls a few

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, event
 from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.util.concurrency import in_greenlet
 
-from relier.errors import OutsideTransactionError
+from relier.errors import ConfigurationError, OutsideTransactionError
 from relier.outbox.row import NewRow
 from relier.outbox.sqlalchemy.binds import acquired_by, bind_arguments_for
 from relier.outbox.sqlalchemy.failures import on_failure
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("relier.outbox")
 
 NAMED = 10  # dropped tasks that a warning names
+MUST_BE_AWAITED = (
+    "this push is inside a savepoint that was begun on the connection, whose end its session does not see, "
+    "so the row must be inserted at once, which has to be awaited; nothing was written; use `await "
+    "task.apush_in(session, …)`, or begin the savepoint with `session.begin_nested()`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +118,9 @@ class PendingRows:
         connection = None if bind is None else acquired_by(session, bind)
         if connection is not None:
             self._watch(connection)
-            if may_block(connection) and is_in_foreign_savepoint(session, connection):
+            if is_in_foreign_savepoint(session, connection):
+                if not may_block(connection):
+                    raise ConfigurationError(MUST_BE_AWAITED)
                 return True
         if not isinstance(bind, Connection):
             return False

@@ -178,10 +178,10 @@ class RowClaims:
         pick = f"SELECT r.id FROM {{t}} r WHERE {which}"
         if self._dialect == "sqlite":
             sql = f"UPDATE {{t}} SET {TAKE} WHERE id IN ({pick}) RETURNING {self._what.replace('r.', '')}"
-        else:  # without MATERIALIZED, PostgreSQL may run the selection again for every row
+        else:  # without MATERIALIZED, PostgreSQL may run the selection again for every row; a join may read all rows
             sql = (
                 f"WITH picked AS MATERIALIZED ({pick} FOR UPDATE SKIP LOCKED) "
-                f"UPDATE {{t}} AS r SET {TAKE} FROM picked WHERE r.id = picked.id RETURNING {self._what}"
+                f"UPDATE {{t}} AS r SET {TAKE} WHERE r.id = ANY (ARRAY(SELECT id FROM picked)) RETURNING {self._what}"
             )
         return sorted((row_of(found) for found in tx.run(self._sql(sql), values)), key=lambda row: row.id)
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Protocol
 
 from relier.errors import ConfigurationError
-from relier.outbox.row import CELERY, LEDGER, Row, storable
+from relier.outbox.row import CELERY, LEDGER, LIMITS_BYTES, Row, limit_in_body, storable
 from relier.outbox.table.claims import CLAIMED, FORCED, RowClaims, among_values, exact, id_chunks, row_of
 from relier.outbox.table.contention import is_unknown_character
 from relier.outbox.table.names import quoted
@@ -27,13 +28,18 @@ SEEN = "r.id, r.task_id, r.kind, r.name, r.queue, {now} - r.created_at, r.claims
 # MySQL does not use the index for a comparison of pairs; the others do.
 AFTER = dict.fromkeys(("postgresql", "sqlite"), " AND (r.due_at, r.id) > (:after_due, :after_id)")
 AFTER["mysql"] = " AND (r.due_at > :after_due OR (r.due_at = :after_due AND r.id > :after_id))"
+HAS_LIMIT = {
+    "postgresql": f"position(CAST(:{{name}} AS bytea) IN substring(r.body FROM 1 FOR {LIMITS_BYTES})) > 0",
+    "mysql": f"LOCATE(:{{name}}, SUBSTRING(r.body, 1, {LIMITS_BYTES})) > 0",
+    "sqlite": f"instr(substr(r.body, 1, {LIMITS_BYTES}), :{{name}}) > 0",
+}
 KINDS = (LEDGER, CELERY)
 COUNT_MOST = 10_000  # the limit of a relay's count for its metrics; commands may count further
 ERROR_CHARS = 8_000
 # PostgreSQL: a prepared statement is missing, or exists already, because it was prepared on another connection.
 OTHERS_STATEMENT = {"26000", "42P05"}
 TURN_OFF = (
-    "a pooler such as PgBouncer in transaction mode gives each transaction another connection: turn prepared "
+    "a pooler such as PgBouncer in transaction mode may give each transaction a different connection: turn prepared "
     "statements off in the engine's connect_args, as docs/how-to/outbox.md says under PgBouncer"
 )
 
@@ -54,6 +60,9 @@ class Database(Protocol):
     dialect: str
 
     def begin(self) -> AbstractContextManager[Transaction]: ...
+
+    def leave_thread(self) -> None:
+        """Close what belongs to the calling thread alone, which does not use the database again."""
 
     def close(self) -> None: ...
 
@@ -154,20 +163,25 @@ class OutboxTable:
         stale_ms: int,
         members: LiveRelays | None,
         kinds: Sequence[str] | None = None,
-        without: Sequence[tuple[str, str]] = (),
+        without: Sequence[tuple[str, str, str]] = (),
         after: tuple[int, int] | None = None,
     ) -> list[Row]:
         """Claim rows that are due and that no live relay holds.
 
         Rows that this relay already holds are claimed again, because the reply to their claim was lost. `kinds`: only
-        rows of these kinds. `without`: no rows of these tasks, by name and queue. `after`: only rows after this
-        `due_at` and `id`.
+        rows of these kinds. `without`: no rows of these tasks, by name and queue, that have this limit, or any limit
+        if it is "". `after`: only rows after this `due_at` and `id`.
         """
         where, values = self._claimable(relay_id, stale_ms, members, self._kinds if kinds is None else kinds)
-        for i, (name, queue) in enumerate(without):
-            same = (f"{self._exact(f'r.{one}')} = {self._exact(f':{one}{i}')}" for one in ("name", "queue"))
-            where += f" AND NOT ({' AND '.join(same)})"
+        for i, ((name, queue), same_task) in enumerate(groupby(sorted(without), key=lambda one: one[:2])):
+            same = [f"{self._exact(f'r.{one}')} = {self._exact(f':{one}{i}')}" for one in ("name", "queue")]
             values |= {f"name{i}": name, f"queue{i}": queue}
+            limits = {f"limit{i}_{j}": limit for j, (_, _, limit) in enumerate(same_task)}
+            if all(limits.values()):
+                has_one = (HAS_LIMIT[self._dialect].format(name=one) for one in limits)
+                same.append(f"({' OR '.join(has_one)})")
+                values |= {one: limit_in_body(limit) for one, limit in limits.items()}
+            where += f" AND NOT ({' AND '.join(same)})"
         if after is not None:
             where += AFTER[self._dialect]
             values |= {"after_due": after[0], "after_id": after[1]}
@@ -207,17 +221,17 @@ class OutboxTable:
             self._own(tx, relay_id, ids, change)
 
     def fail(self, tx: Transaction, relay_id: str, row: int, later_ms: int, error: str) -> None:
-        """Charge a retry to a row that could not be sent through its own fault."""
+        """Charge a retry to a row that could not be sent and is itself at fault."""
         change = "leased_by = '', retries = retries + 1, due_at = {now} + :later, error = :error"
         self._with_error(tx, relay_id, row, change, error, later=later_ms)
 
     def bury(self, tx: Transaction, relay_id: str, row: int, error: str) -> None:
-        """Mark a row as dead. It is not sent again unless a person replays it."""
+        """Mark a row as dead. It is not sent again unless an operator replays it."""
         change = "leased_by = '', dead = 1, died_at = {now}, error = :error"
         self._with_error(tx, relay_id, row, change, error)
 
     def _with_error(self, tx: Transaction, relay_id: str, row: int, change: str, error: str, **values: Any) -> None:
-        """Store an error, whatever it says: one that the database refuses would hold up all rows behind this one."""
+        """Store an error with any text: if the database refused the text, all rows behind this one would be delayed."""
         message = storable(error)[:ERROR_CHARS]
         try:
             self._own(tx, relay_id, [row], change, error=message, **values)

@@ -94,15 +94,26 @@ class WakeListener(threading.Thread):
 
 
 class DoorbellListener(WakeListener):
-    """Waits for the doorbell in the ledger's store."""
+    """Waits for the doorbell in the ledger's store. `paused`: whether rings are left to other relays for now."""
 
-    def __init__(self, settings: Settings, scripts: Scripts, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        scripts: Scripts,
+        wake: Callable[[], None],
+        paused: Callable[[], bool] = lambda: False,
+    ) -> None:
         super().__init__(wake)
+        self._paused = paused
         self._store = SyncStore(settings, scripts)
         self._key = Ledger(settings).outbox_bell
 
     def run(self) -> None:
         while not self._ending.is_set():
+            if self._paused():
+                self.is_listening = False
+                self._ending.wait(WAIT_S / 4)
+                continue
             try:
                 rung = self._store.wait_for_bell([self._key], WAIT_S)
             except RelierError:

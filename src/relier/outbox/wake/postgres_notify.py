@@ -21,8 +21,8 @@ log = logging.getLogger("relier.outbox")
 WAIT_S = 1.0
 DEAF = (
     "PostgreSQL's notifications do not arrive, so the relay polls; the connection goes through a pooler, such as "
-    "PgBouncer in transaction mode, which runs LISTEN on another connection; to be woken by commits, point --database "
-    "at PostgreSQL itself, or at a pool in session mode"
+    "PgBouncer in transaction mode, which runs LISTEN on a different connection; to be woken by commits, point "
+    "--database at PostgreSQL itself, or at a pool in session mode"
 )
 NOTIFY = "SELECT pg_notify(:channel, '')"
 
@@ -52,7 +52,7 @@ class NotifyListener(WakeListener):
                         log.warning(DEAF)
                         return
                     self._listen(connection)
-            except Exception as error:  # noqa: BLE001 - the database is away: the relay polls, this retries
+            except Exception as error:  # noqa: BLE001 - the database is unreachable: the relay polls, this retries
                 log.info("not listening to PostgreSQL: error=%s; the relay polls, and the listener retries", error)
             self.is_listening = False
             self._ending.wait(WAIT_S)
@@ -60,8 +60,8 @@ class NotifyListener(WakeListener):
     def _arrives(self, connection: psycopg.Connection[Any]) -> bool:
         """Return whether notifications from other connections arrive.
 
-        Without a pooler, the server process is the one that accepted the connection, and they do. With a pooler, send a
-        notification to find out.
+        If the server process is the one that accepted the connection, there is no pooler, and they do. Otherwise, send
+        a notification to find out.
         """
         found = connection.execute("SELECT pg_backend_pid()").fetchone()
         if found == (connection.info.backend_pid,):

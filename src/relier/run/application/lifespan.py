@@ -5,10 +5,10 @@
         async with httpx.AsyncClient() as http:
             yield http
 
-What the function yields is `ctx.state`. It runs once in every process that runs tasks: each worker process, each
-isolated process, each process of Celery's pool. It can also be named on the command line or in the environment:
-`rl worker shop.tasks --lifespan shop.tasks:resources`, `RELIER_LIFESPAN`. If it fails to start, the process runs no
-task. When a process is killed, nothing is closed.
+The value that the function yields is `ctx.state`. The function runs once in every process that runs tasks: each worker
+process, each isolated process, each process of Celery's pool. It can also be named on the command line or in the
+environment: `rl worker shop.tasks --lifespan shop.tasks:resources`, `RELIER_LIFESPAN`. If it fails to start, the
+process runs no task. When a process is killed, nothing is closed.
 """
 
 from __future__ import annotations

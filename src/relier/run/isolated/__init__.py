@@ -1,1 +1,1 @@
-"""Run attempts in processes of their own."""
+"""Run attempts in separate processes."""

@@ -94,7 +94,7 @@ class ParentConnection:
 
 
 def packed(outcome: Outcome) -> bytes:
-    """Return the packed report, or one saying that it cannot be packed: without one the parent would wait for ever."""
+    """Return the packed report, or one saying that it cannot be packed: without one the parent would wait forever."""
     try:
         return pack(report_of(outcome))
     except BaseException as error:  # a user's exception may raise anything when it is inspected

@@ -72,7 +72,7 @@ class Ready(msgspec.Struct):
 
 
 class ChildError(RelierError):
-    """Stand for an error in an isolated process whose class is not known in the parent."""
+    """Replace an error from an isolated process if the parent does not know the error's class."""
 
 
 def pack(message: msgspec.Struct) -> bytes:
@@ -100,7 +100,7 @@ def report_of(outcome: Outcome) -> ChildReport:
             return ChildReport(failure=failure_of(error), putback=True)
         case _:
             return ChildReport(
-                failure=failure_of(asyncio.CancelledError("the attempt was told to stop")), handback=True
+                failure=failure_of(asyncio.CancelledError("the attempt was asked to stop")), handback=True
             )
 
 

@@ -92,8 +92,8 @@ class IsolatedProcess:
                 ready = await self._next_message(Ready)
         except TimeoutError:
             raise WorkerInitializationError(
-                f"an isolated process did not import its modules within {START_S:g} s; a module may wait for a "
-                f"service that is away; connect when the service is used, not on import"
+                f"an isolated process did not import its modules within {START_S:g} s; a module may be waiting for a "
+                f"unreachable service; connect when the service is used, not on import"
             ) from None
         if ready is None:
             raise WorkerInitializationError(
@@ -129,7 +129,7 @@ class IsolatedProcess:
         """Return the child's next message, or None if there will be no more.
 
         Messages end when the child process exits, even if the connection stays open: processes that a task started may
-        hold it open for ever.
+        hold it open forever.
         """
         reading = background.start(asyncio.get_running_loop(), unpack(self._reader, kind))
         try:
@@ -140,7 +140,7 @@ class IsolatedProcess:
             reading.cancel()
 
     async def _cause(self) -> str:
-        """Return how the child ended. Kill a child that closed its connection but still runs: it is of no use."""
+        """Return how the child ended. Kill a child that closed its connection but still runs: it is useless."""
         await asyncio.wait({self._ended}, timeout=LAST_WORDS_S)
         self._kill()
         await asyncio.wait({self._ended})
@@ -244,7 +244,7 @@ class IsolatedProcesses:
                 await child.end()
 
     def trust(self, until: float) -> None:
-        """Pass on that a heartbeat was answered, for `ctx.guard()` in the children."""
+        """Inform the children that the store answered a heartbeat, for `ctx.guard()`."""
         for child in self._busy.values():
             child.send(Trust(until))
 

@@ -188,7 +188,7 @@ class EmbeddedServer:
                 os.close(keeper)
 
     def _recorded_socket(self) -> str:
-        """Return the recorded socket path, or "" if the record is missing or, in a copied folder, the original's."""
+        """Return the recorded socket path, or "" if there is none, or if it was copied with the folder."""
         try:
             path, _, owner = os.fsdecode((self._folder / "socket").read_bytes()).partition("\n")
             ours = os.path.samefile(owner.rstrip("\n") or os.path.dirname(path), self._folder)
@@ -231,6 +231,17 @@ os.register_at_fork(before=_launch_lock.acquire, after_in_parent=_launch_lock.re
 def folder_of(named: str) -> Path:
     """Return where an embedded server keeps its data: the folder that a URL names, or the project's own."""
     return Path(named).expanduser().absolute() if named else project_folder(Path.cwd()) / ".relier"
+
+
+def exclusive_lock(path: Path) -> int | None:
+    """Return a descriptor that holds one of the folder's locks alone, or None if others hold it. Close it to let go."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return None
+    return handle
 
 
 def project_folder(start: Path) -> Path:

@@ -62,7 +62,7 @@ def _check_replies(address: Address, commands: list[tuple[Any, ...]], replies: l
 
 
 class ConnectionLookupIO:
-    """Ask single servers for the resolver, each over a connection of its own."""
+    """Ask single servers for the resolver, each over its own connection."""
 
     def __init__(self, wire: Wire, settings: Settings, deadline: Deadline) -> None:
         self._wire = wire

@@ -1,4 +1,4 @@
-"""Configure the store for heartbeats: a connection of their own, short deadlines, quick retries, no circuit breaker.
+"""Configure the store for heartbeats: a separate connection, short deadlines, quick retries, no circuit breaker.
 
 A store that flaps (goes down and up again faster than a lease) must not cost a healthy worker its lease. So a heartbeat
 
@@ -22,9 +22,9 @@ SHORTEST_RETRY_S, LONGEST_RETRY_S = 0.05, 1.0
 def heartbeat_settings(settings: Settings, lease: float) -> Settings:
     """Return the settings of a store that only keeps leases of `lease` seconds."""
     deadline = max(SHORTEST_DEADLINE_S, min(settings.redis_deadline, lease / 5))
-    return settings.model_copy(update={"redis_deadline": deadline, "redis_breaker_failures": sys.maxsize})
+    return settings.replace(redis_deadline=deadline, redis_breaker_failures=sys.maxsize)
 
 
 def retry_pause(lease: float) -> float:
-    """Return the seconds from a heartbeat that failed to the next one."""
+    """Return the pause between a failed heartbeat and the next one (s)."""
     return max(SHORTEST_RETRY_S, min(LONGEST_RETRY_S, lease / 20))

@@ -1,7 +1,7 @@
 """Keep the embedded server: start it, wait until the last client has left, stop it. See embedded.py.
 
 The keeper runs as a file, by its path, with the standard library alone: `keeper.py <lock> <folder> <socket> <binary>`.
-<lock> is the inherited descriptor of keeper.lock. The keeper runs in a session of its own, so Ctrl-C in a terminal
+<lock> is the inherited descriptor of keeper.lock. The keeper runs in its own session, so Ctrl-C in a terminal
 reaches neither the keeper nor the server. It blocks in two flock calls, and checks its folder every second.
 """
 

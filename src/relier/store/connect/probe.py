@@ -19,7 +19,7 @@ log = logging.getLogger("relier.store")
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """Hold what the probe found. None means unknown: the server did not say (ACL, managed service)."""
+    """Hold what the probe found. None means unknown: the server did not report it (ACL, managed service)."""
 
     scripts: bool | None
     streams: bool | None
@@ -34,7 +34,7 @@ class Capabilities:
 
     @property
     def persistent(self) -> bool | None:
-        """Return whether the server writes data to disk, or None if it did not say."""
+        """Return whether the server writes data to disk, or None if that is unknown."""
         if self.aof or self.rdb:
             return True
         return False if self.aof is False and self.rdb is False else None

@@ -1,4 +1,4 @@
-"""A store for tests whose time is virtual, and what runs its tasks without waiting.
+"""A store for tests with virtual time, and the driver that runs its tasks without waiting.
 
 store.py         `relier.testing.store()`: the embedded server, a namespace per test, `run_pending`
 pending.py       the driver: let everything run, then move the clock to the next moment at which something happens

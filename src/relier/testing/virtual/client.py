@@ -10,13 +10,12 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, TypeVar
 
 from relier.errors import RelierError, ResultTimeoutError
 from relier.store import AsyncStore, Call, Durability, Scripts, SyncStore
 from relier.store.until_answered import blocking_sleep
-from relier.submit.client import Client
+from relier.submit.client import Client, KeptValue
 from relier.submit.in_task import pushing_attempt
 from relier.submit.ledger_access import AwaitedCalls, BlockingCalls, LedgerAccess
 from relier.testing.virtual.store_clock import clocked_scripts
@@ -26,7 +25,7 @@ Observer = Callable[[Call[Any]], None]
 
 
 class ObservedStore(SyncStore):
-    """Run calls, and report each before and after it ran, to those who simulate failures.
+    """Run calls, and report each before and after it ran, to the code that simulates failures.
 
     `tick` moves the clock a little with every push, so that tasks run in the order in which they were pushed. Calls of
     `run_many` are not reported: only pushes of many tasks use it.
@@ -93,23 +92,23 @@ class SimulatedClient(Client):
 
     is_stand_in = True
 
-    @cached_property
+    @KeptValue
     def scripts(self) -> Scripts:
         return clocked_scripts()
 
-    @cached_property
+    @KeptValue
     def observed(self) -> ObservedStore:
         return ObservedStore(self.settings, self.scripts)
 
-    @cached_property
+    @KeptValue
     def awaiting(self) -> LedgerAccess[AwaitedCalls]:
         return LedgerAccess(self.namespace, AwaitedTestCalls(ImmediateStore(self, self.observed)))
 
-    @cached_property
+    @KeptValue
     def blocking(self) -> LedgerAccess[BlockingCalls]:
         return LedgerAccess(self.namespace, BlockingTestCalls(self.observed))
 
-    @cached_property
+    @KeptValue
     def renewals(self) -> AsyncStore:
         return ImmediateStore(self, self.observed)
 

@@ -14,10 +14,10 @@ from relier.task import RlTask
 
 
 class SimulatedKill(BaseException):
-    """Unwind the code of an attempt whose process was killed, according to the test.
+    """Unwind the code of an attempt whose process the test has killed.
 
-    Derived from BaseException, so that `except Exception` does not catch it. What the attempt does from here on does
-    not reach the store.
+    Derived from BaseException, so that `except Exception` does not catch it. Nothing that the attempt does from here on
+    reaches the store.
     """
 
 
@@ -29,7 +29,7 @@ class FaultPlace(Enum):
 
 @dataclass(eq=False)
 class Fault:
-    """Describe what happens to the first attempt that comes to a place. `task`: only to attempts of this task."""
+    """Describe a fault for the first attempt that reaches a place. `task`: only for attempts of this task."""
 
     shown: str
     place: FaultPlace

@@ -40,14 +40,15 @@ from relier.testing.virtual.store_clock import SECOND_US, StoreClock
 from relier.testing.virtual.timers import VirtualTimers
 
 MOST_ATTEMPTS = 1_000
-MOST_MOMENTS = 20_000  # without an attempt that ends
+NO_SCHEDULES = 10**9  # as the number to skip: more schedules than any namespace has
+MOST_MOMENTS = 20_000  # steps of the clock without an attempt that ends
 REAL_WAIT_S = 0.001
 HOOKS_S = 5.0
 
 
 @dataclass(frozen=True)
 class PendingOptions:
-    """Say what to run: until when (s of virtual time), from which queues (None: all), and how many at once."""
+    """Hold the options: until when to run (s of virtual time), from which queues (None: all), how many at once."""
 
     until: float
     queues: Sequence[str] | None
@@ -55,7 +56,7 @@ class PendingOptions:
 
 
 class PendingRun:
-    """Drive one `run_pending`. Make it on the event loop that runs the attempts. `threads` run `def` tasks."""
+    """Drive one `run_pending`. Create it on the event loop that runs the attempts. `threads` run `def` tasks."""
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class PendingRun:
         self._attempts = Attempts(
             self._running, claims, channel, self._runner, self._settler, self._liveness, self._changed.set
         )
-        self._phoenix = Phoenix(settings, self._store, ledger, self._events.swept)
+        self._phoenix = Phoenix(settings, self._store, ledger, self._events.swept, client.keyring)
 
     # --- the driver ----------------------------------------------------------------------------------------------
 
@@ -115,7 +116,8 @@ class PendingRun:
         observed = self._client.observed
         if observed.before is not None:
             raise ConfigurationError(
-                "run_pending is already running on this store; a task under test must not call it, nor two at once"
+                "run_pending is already running on this store; a task under test must not call it, and two calls must "
+                "not overlap"
             )
         observed.before, observed.after = self._runner.before, self._runner.after
         self._timers.install()
@@ -162,7 +164,7 @@ class PendingRun:
                 return
 
     async def _claim_until_quiet(self) -> None:
-        """Claim what is queued and run it, until every attempt waits for something."""
+        """Claim the queued tasks and run them, until every attempt waits for something."""
         before = -1
         while before != len(self._settler.settlements) + self._attempts.started:
             before = len(self._settler.settlements) + self._attempts.started
@@ -172,16 +174,17 @@ class PendingRun:
             self._note_ends()
 
     def _waits_for_more_than_time(self) -> bool:
-        """Return whether a thread or a socket may wake a running attempt. Such a wait takes as long as it takes."""
+        """Return whether a thread or a socket may wake a running attempt. Such a wait takes real time."""
         tasks = [each.asyncio_task for each in self._running.values() if each.asyncio_task is not None]
         return self._runner.in_threads > 0 or (bool(tasks) and not self._timers.only_time_can_wake(tasks))
 
     def _next_moment(self) -> float | None:
         """Return the virtual time at which something happens next, or None if nothing does."""
-        due = self._client.run(self._ledger.promote(1)).next_due_ms
-        times = [None if due is None else due / 1000, self._timers.next_due()]
+        times = [self._next_due(skip_schedules=NO_SCHEDULES), self._timers.next_due()]
         if self._dead:
             times.append(self._timers.now + self._client.settings.resurrection_check_interval)
+        if self._options.until < math.inf or any(each is not None for each in times):
+            times.append(self._next_due())  # schedules never end, so alone they do not make time pass
         known = [each for each in times if each is not None]
         if known:
             return max(min(known), math.nextafter(self._timers.now, math.inf))
@@ -192,17 +195,22 @@ class PendingRun:
             )
         return None
 
+    def _next_due(self, *, skip_schedules: int = 0) -> float | None:
+        """Return when the next task is due or expires, or the next schedule after those that are skipped is due."""
+        due: int | None = self._client.run(self._ledger.promote(1, skip_schedules=skip_schedules)).next_due_ms
+        return None if due is None else due / 1000
+
     def _count_moment(self) -> None:
         self._moments += 1
         if self._moments > MOST_MOMENTS:
             raise AssertionError(
-                f"run_pending gave up: time passed {MOST_MOMENTS:,} times without an attempt that ended; "
-                f"{_listed(self._running) or 'a task'} may poll for ever; if it waits for another task, pass "
+                f"run_pending gave up: the clock moved {MOST_MOMENTS:,} times, but no attempt ended; "
+                f"{_listed(self._running) or 'a task'} may poll forever; if it waits for another task, pass "
                 f"concurrency=2"
             )
 
     async def _follow(self, now: float) -> None:
-        """Move all clocks to this time, and do what a worker does then: beat, sweep, fire timers."""
+        """Move all clocks to this time, and do what a worker does at that time: send heartbeats, sweep, fire timers."""
         self._clock.set(math.ceil(now * SECOND_US))
         self._client.run(self._ledger.beat(self._liveness.worker_id, self._lease_ms))
         await self._phoenix.sweep_once()
@@ -234,13 +242,13 @@ class PendingRun:
         self._client.run(self._ledger.register(self._liveness.worker_id, self._lease_ms))
 
     def _rejoin(self) -> None:
-        """Go on as another worker: the worker id is lost."""
+        """Continue as another worker, because the worker id is lost."""
         self._liveness.worker_id = new_worker_id()
         self._register()
         self._loop.call_soon(self._changed.set)
 
     def _die(self, attempt: Attempt) -> None:
-        """Kill the worker of this attempt, with everything that it runs. Another worker goes on."""
+        """Kill the worker of this attempt, with everything that it runs. Another worker takes its place."""
         lost = attempt.lease.worker_id
         for each in self._running.values():
             if each.lease.worker_id == lost:
@@ -250,7 +258,7 @@ class PendingRun:
             self._rejoin()
 
     def _lose(self, attempt: Attempt) -> None:
-        """Let the other workers declare the worker of this attempt lost, which it does not notice."""
+        """Let the other workers declare the worker of this attempt lost. The attempt does not notice."""
         lost = attempt.lease.worker_id
         self._client.run(self._ledger.revive(worker_id=lost, cause="lost its lease, by a fault of this test"))
         self._dead.add(lost)
@@ -258,7 +266,7 @@ class PendingRun:
             self._loop.call_soon_threadsafe(self._rejoin)
 
     async def _leave(self, work: asyncio.Task[None]) -> None:
-        """Hand back what still runs, as a worker that shuts down does."""
+        """Hand back the tasks that still run, as a worker that shuts down does."""
         self._stop.set()
         self._changed.set()
         self._store.ring()

@@ -1,4 +1,4 @@
-"""Say what `run_pending` ran: one RanAttempt for each attempt that ended."""
+"""Define what `run_pending` returns: one RanAttempt for each attempt that ended."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from relier.run.attempt import Attempt
 from relier.run.outcome import Again, Crowded, Done, Failed, Gone, Outcome, PutBack
 from relier.states import State
 from relier.submit.client import Client
+from relier.testing.declared import seen_call, seen_result
 from relier.testing.virtual.runner import Settlement
 
 WORDS = {"retry": "retried", "bury": "dead", "release": "released", "forfeit": "killed"}
@@ -47,7 +48,7 @@ class RanAttempt:
 def ran_attempt(
     client: Client, settled: Settlement, attempt: Attempt | None, at: timedelta, *, killed: bool
 ) -> RanAttempt:
-    """Return what became of a settled attempt, according to the ledger."""
+    """Return the description of a settled attempt, according to the ledger."""
     claimed, outcome = settled.claimed, settled.outcome
     try:
         task = client.run(client.ledger.get(claimed.lease.task_id))
@@ -57,9 +58,9 @@ def ran_attempt(
     result = None
     if word == "done" and attempt is not None and isinstance(outcome, Done) and outcome.result is not None:
         raw = client.keyring.unwrap(outcome.result, claimed.lease.task_id, "result")
-        result = attempt.task.arguments.decode_result(raw)
+        result = seen_result(attempt.task, attempt.task.arguments.decode_result(raw))
     error = outcome.error if isinstance(outcome, Failed | PutBack) else None
-    args, kwargs = ((), {}) if attempt is None else (attempt.args, attempt.kwargs)
+    args, kwargs = ((), {}) if attempt is None else seen_call(attempt.task, attempt.args, attempt.kwargs)
     record = claimed.record
     return RanAttempt(record.id, record.name, args, kwargs, record.attempt, word, result, error, at)
 

@@ -37,7 +37,7 @@ class Settlement:
 
 
 class RecordingSettler(Settler):
-    """Settle attempts, and keep a list of what was settled."""
+    """Settle attempts, and keep a list of the settled ones."""
 
     def __init__(
         self, store: AsyncStore, ledger: Ledger, redact: str, events: TaskEvents, clock: Callable[[], float]
@@ -52,7 +52,7 @@ class RecordingSettler(Settler):
 
 
 class SameThreadChannel(LedgerChannel):
-    """Do blocking work at once: a thread would be something other than time that an attempt waits for."""
+    """Do blocking work at once, in this thread: waiting for a thread would take real time, not virtual time."""
 
     def __init__(self, client: Client, clock: Callable[[], float]) -> None:
         super().__init__(client)
@@ -119,7 +119,7 @@ class SimulatedRunner:
             raise SimulatedKill(f"the process of {attempt.ctx!r} was killed by a fault of this test")
 
     def after(self, call: Call[Any]) -> None:
-        """Let the faults happen that are due after a step."""
+        """Apply the faults that are due after a step."""
         attempt = self._current() if call.script == "step" else None
         if attempt is not None:
             self._reach(attempt, FaultPlace.STEP, str(call.args[3]))

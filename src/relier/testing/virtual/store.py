@@ -28,7 +28,9 @@ from urllib.parse import quote
 from relier import background
 from relier.errors import ConfigurationError
 from relier.run.threads import Threads
+from relier.schedules.declared import declare_all, declared_schedules
 from relier.settings import Settings
+from relier.store.sync_wire import run_sync
 from relier.submit.client import use_client
 from relier.testing.calling_thread import run_here
 from relier.testing.virtual.client import SimulatedClient
@@ -62,7 +64,7 @@ class SharedServer:
         return Settings(**known | changed)
 
     def keep_running(self) -> None:
-        """Stay a client, so that the server does not end and start again between two tests."""
+        """Stay a client, so that the server does not stop and restart between two tests."""
         if self._first is None:
             self._first = SimulatedClient(self.settings())
             self._first.observed.command("PING")
@@ -146,6 +148,10 @@ class VirtualStore:
         """Let time pass, in seconds or as a timedelta. Nothing runs meanwhile."""
         self._clock.advance(span.total_seconds() if isinstance(span, timedelta) else span)
 
+    def declare_schedules(self) -> None:
+        """Write the schedules that the imported code declares, as a worker does when it starts."""
+        run_sync(declare_all(self.client, self.client.blocking.run, "tests", declared_schedules()))
+
     def run_pending(
         self,
         *faults: Fault,
@@ -156,6 +162,7 @@ class VirtualStore:
         """Run all tasks that are queued, delayed or to be retried, and those that they push, until none is left.
 
         Time passes at once: the store's clock moves to the next task that is due. `within`: not further than this.
+        Schedules fire while it passes; without `within`, they do not make it pass, because they never end.
         `queues`: only these. `concurrency`: how many attempts run at the same time; one by one is the default, because
         tests often share one database session. One by one, a `def` runs in the calling thread. Returns every attempt,
         in the order in which they ended.
@@ -174,9 +181,9 @@ class VirtualStore:
         queues: Sequence[str] | None = None,
         concurrency: int = 1,
     ) -> Coroutine[Any, Any, list[RanAttempt]]:
-        """Do the same on the running event loop, so that tasks can use what the test opened there.
+        """Do the same on the running event loop, so that tasks can use objects that the test created there.
 
-        A `def` runs in a thread of its own, as in a worker.
+        A `def` runs in its own thread, as in a worker.
         """
         return self._run(faults, self._options(within, queues, concurrency))
 
@@ -219,7 +226,7 @@ def current_store() -> VirtualStore:
     """Return the store of the test that runs now."""
     if not _open_stores:
         raise ConfigurationError(
-            "run_pending() runs the tasks of a test's own store, and this test has none; ask for the fixture "
+            "run_pending() runs the tasks of a test's own store, and this test has none; use the fixture "
             "`relier_store`, or write `with relier.testing.store():`"
         )
     return _open_stores[-1]

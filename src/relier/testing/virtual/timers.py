@@ -1,6 +1,6 @@
 """Let the code under test sleep in virtual time: its timers fire when the clock is moved, and nothing waits for them.
 
-While VirtualTimers are installed on an event loop, `asyncio.sleep`, `asyncio.timeout` and all that is built on
+While VirtualTimers are installed on an event loop, `asyncio.sleep`, `asyncio.timeout` and everything built on
 `call_later`, `call_at` and `time` of the loop use the virtual clock, but only in code that called `enter`, and in what
 that code starts. Other code on the same loop, such as the test itself, keeps the real clock.
 """
@@ -20,7 +20,7 @@ _entered: ContextVar[VirtualTimers | None] = ContextVar("relier_virtual_timers",
 PATCHED = ("call_at", "call_later", "run_in_executor", "time")
 OWN_DESCRIPTORS = 1  # the pipe by which threads wake a loop
 ANYIO_THREADS = "AnyIO worker thread"
-MOST_TURNS = 100_000  # of a loop on which something of the test's own is always ready
+MOST_TURNS = 100_000  # turns of the loop, if something that the test started is always ready
 
 
 class VirtualHandle(asyncio.TimerHandle):
@@ -42,7 +42,7 @@ class VirtualTimers:
         self._threads = frozenset(threading.enumerate())
 
     def install(self) -> None:
-        """Make the loop ask this object first. Undo it with `remove`."""
+        """Route the loop's timers through this object. Undo it with `remove`."""
         self._real = {name: getattr(self._loop, name) for name in PATCHED}
         for name in PATCHED:
             setattr(self._loop, name, getattr(self, f"_{name}"))
@@ -127,9 +127,9 @@ class VirtualTimers:
         return time.monotonic() - began
 
     def only_time_can_wake(self, tasks: Iterable[asyncio.Task[Any]]) -> bool:
-        """Return whether these tasks wait for timers alone, or nothing else on this loop can wake them.
+        """Return whether only a timer can wake these tasks.
 
-        Sockets, threads and executors can. Tasks that wait directly for a sleep are woken by nothing else.
+        This is true if the loop has no sockets, threads or executor calls, or if every task waits directly for a sleep.
         """
         if not self._executing and self._has_no_descriptors() and not self._has_new_threads():
             return True
@@ -148,7 +148,8 @@ class VirtualTimers:
 
 
 def _waits_for(sleeps: set[int], future: Any) -> bool:
-    """Return whether a future ends by one of these sleeps: it is one, or a task or a `gather` that waits for some."""
+    """Return whether a future ends with one of these sleeps: it is a sleep, or a task or `gather` waiting for
+    sleeps."""
     if id(future) in sleeps or future.done():
         return True
     if children := getattr(future, "_children", None):  # asyncio.gather

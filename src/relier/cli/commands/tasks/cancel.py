@@ -39,8 +39,8 @@ def cancel(session: Session, selection: Selection) -> Exit:
         ids = list(dict.fromkeys(full_ids(session, selection.ids)))
     rows = _cancel_all(session, ids)
     if session.as_json:
-        told = [{name: value for name, value in row.items() if name != "code"} for row in rows]
-        print_json({"namespace": session.settings.namespace, "tasks": told})
+        shown = [{name: value for name, value in row.items() if name != "code"} for row in rows]
+        print_json({"namespace": session.settings.namespace, "tasks": shown})
     elif selection.by_filter:
         _print_sum(rows, len(ids))
     else:
@@ -67,7 +67,7 @@ def _cancel_all(session: Session, ids: list[str]) -> list[dict[str, Any]]:
 
 
 def cancel_one(session: Session, task_id: str) -> Operated:
-    """Cancel a task, whatever it does in the meantime: read it again if it changed since it was read."""
+    """Cancel a task even if it changes meanwhile: read it again, and try again."""
     for left in reversed(range(TRIES)):
         task = session.run(session.ledger.get(task_id))
         try:

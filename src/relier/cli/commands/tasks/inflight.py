@@ -31,7 +31,9 @@ Show = Callable[[Stats, Sequence[Record]], None]
 @click.option("--worker", default="", metavar="ID", help="Only tasks on the workers whose ids begin with this.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Maximum number to list.")
 @click.option("--follow", "-f", is_flag=True, help="Keep showing them until stopped with Ctrl-C.")
-@click.option("--interval", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True, help="Seconds per look.")
+@click.option(
+    "--interval", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True, help="Seconds between two reads."
+)
 @with_session
 def inflight(session: Session, queue: str, name: str, worker: str, limit: int, follow: bool, interval: float) -> None:
     """Show the tasks that run now, the latest start first.
@@ -67,7 +69,7 @@ def running(session: Session, wanted: TaskFilter, worker: str, limit: int) -> tu
 
 
 def watch(read: Callable[[], tuple[Stats, list[Record]]], show: Show, wait: Callable[[], bool]) -> None:
-    """Show the running tasks, again and again, while `wait` returns True."""
+    """Show the running tasks repeatedly, while `wait` returns True."""
     while True:
         show(*read())
         if not wait():
@@ -80,7 +82,7 @@ def _sleep(seconds: float) -> bool:
 
 
 class EventPrinter:
-    """Prints one line for each task that starts or ends between two looks."""
+    """Prints one line for each task that has started or ended since the last read."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

@@ -65,7 +65,7 @@ def _row(entry: IndexEntry, record: Record, now_ms: int) -> tuple[str, ...]:
 
 
 def _detail(record: Record) -> str:
-    """Return what else is worth knowing: where a task runs, or why it ended."""
+    """Return the details of a task: where a task runs, or why it ended."""
     match record.state:
         case State.RUNNING:
             doing = "cancelling; " if "c" in record.flags else f"{record.progress}; " if record.progress else ""

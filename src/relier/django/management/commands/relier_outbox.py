@@ -183,7 +183,7 @@ def relays_alive() -> list[LivingRelay] | None:
     if not is_store_running(client.settings):
         return None
     try:
-        return living_relays(read_stats(client.sync_store.run, client.ledger).workers)
+        return living_relays(read_stats(client.sync_store.run, client.ledger).nodes)
     except StoreUnavailableError:
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
@@ -17,10 +18,12 @@ from relier.django.database import DjangoDatabase, notice_connector
 from relier.django.models import OutboxRow
 from relier.errors import RelierError
 from relier.outbox.publish.target import PublishTarget
+from relier.outbox.relay.database_health import ask_within
 from relier.outbox.relay.fleet import Fleet, RelayTable, check_relay_tables, tables_in
-from relier.outbox.relay.metrics import serve_metrics
+from relier.outbox.relay.monitoring import watch_relays
 from relier.outbox.relay.options import LEVELS, RelayOptions, relay_options
 from relier.outbox.wake.postgres_notify import NotifyListener
+from relier.settings import get_settings
 from relier.submit.client import default_client
 from relier.version import how_to_install
 
@@ -57,6 +60,10 @@ class Command(BaseCommand):
             fleet = self._fleet(given)
         except RelierError as error:
             raise CommandError(str(error), returncode=2) from error
+        if "opentelemetry.sdk.trace" in sys.modules:
+            from relier.otel import use_tracing
+
+            use_tracing()
         fleet.run()
         counts = [relay.counts for relay in fleet.relays]
         totals = {name: sum(getattr(one, name) for one in counts) for name in ("published", "failed", "dead")}
@@ -74,8 +81,7 @@ class Command(BaseCommand):
         others = broker_of(given["celery_app"], options) if given["celery_app"] else []
         fleet = Fleet(relay_tables, options, others, None if given["no_ledger"] else default_client())
         fleet.check()
-        if given["metrics_port"] is not None:
-            serve_metrics(given["metrics_port"], *fleet.relays)
+        watch_relays(fleet, get_settings(), given["metrics_port"], given["metrics_host"])
         for relay_table in relay_tables:
             self.stdout.write(
                 f"Relay started: table {relay_table.table} in {relay_table.name} ({relay_table.database.dialect})."
@@ -97,9 +103,10 @@ class Command(BaseCommand):
 
 def wrong_with(alias: str) -> list[str]:
     try:
-        return [f"{one.msg}. {one.hint}" for one in tables_of(alias)]
-    except DatabaseError:  # away or refusing: the relay finds out which
+        found = ask_within(DjangoDatabase(alias), lambda: tables_of(alias))
+    except (DatabaseError, TimeoutError):  # unreachable or refusing: the relay finds out which
         return []
+    return [f"{one.msg}. {one.hint}" for one in found]
 
 
 def relay_table_of(alias: str, table: str, *, listen: bool) -> RelayTable:

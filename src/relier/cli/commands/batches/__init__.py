@@ -1,0 +1,5 @@
+"""rl batches: the commands for workflows."""
+
+from relier.cli.commands.batches.commands import batches
+
+__all__ = ["batches"]

@@ -1,0 +1,1 @@
+"""Commands that watch: `rl health` one process, `rl exporter` a whole namespace."""

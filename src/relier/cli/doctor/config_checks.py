@@ -1,0 +1,48 @@
+"""Compare a live server with scripts/redis/redis.conf: disk settings that weaken what a push promises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from relier.cli.doctor.check_result import CheckResult, warn
+from relier.errors import RelierError
+from relier.store.connect.probe import Capabilities
+from relier.store.sync_store import SyncStore
+
+WEAKER = (  # setting, the weak value, what it costs
+    (
+        "no-appendfsync-on-rewrite",
+        "yes",
+        "while the AOF is rewritten nothing reaches the disk, so a power cut costs the whole rewrite",
+    ),
+    ("auto-aof-rewrite-percentage", "0", "the AOF is never rewritten: it grows until the disk is full"),
+    ("aof-use-rdb-preamble", "no", "the AOF holds only commands, so a restart takes several times as long"),
+    ("aof-load-truncated", "no", "after a power cut the server does not start until a person repairs its AOF"),
+)
+STRONG = {
+    "no-appendfsync-on-rewrite": "no",
+    "auto-aof-rewrite-percentage": "100",
+    "aof-use-rdb-preamble": "yes",
+    "aof-load-truncated": "yes",
+}
+
+
+def check_server_config(store: SyncStore, found: Capabilities) -> Iterator[CheckResult]:
+    """Warn about each weaker setting of a server with an AOF. A server that hides its settings is not judged."""
+    if not found.aof:
+        return
+    for name, weak, cost in WEAKER:
+        if _setting(store, name) == weak:
+            yield warn(
+                "persistence",
+                f"{name} is {weak}: {cost}.",
+                f"Run `CONFIG SET {name} {STRONG[name]}`, and set it in the server's configuration file.",
+            )
+
+
+def _setting(store: SyncStore, name: str) -> str | None:
+    try:
+        reply = store.command("CONFIG", "GET", name, retry=True)
+    except RelierError:  # an ACL or a managed service hides it
+        return None
+    return reply[1].decode() if isinstance(reply, list) and len(reply) == 2 else None

@@ -1,0 +1,38 @@
+"""The last events that are kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relier.cli.commands.events import EventFilter, as_dict
+from relier.dashboard.reads.query import Query
+from relier.dashboard.session import DashboardSession
+from relier.ledger.events.records import TOPICS, Event, Topic
+from relier.ledger.events.replies import entry
+
+MOST_ENTRIES = 100  # of each topic
+MOST_SHOWN = 100
+
+
+def events(session: DashboardSession, query: Query) -> dict[str, Any]:
+    topic = query.one_of("topic", TOPICS)
+    wanted = EventFilter(query.text("name"), query.text("queue"), query.text("id"))
+    found = [event for one in TOPICS if topic in ("", one) for event in _last(session, one) if wanted.matches(event)]
+    found.sort(key=lambda event: -event.at_us)
+    return {
+        "topic": topic,
+        "name": wanted.name,
+        "queue": wanted.queue,
+        "id": wanted.id,
+        "mode": session.settings.events,
+        "events": [as_dict(event) for event in found[:MOST_SHOWN]],
+    }
+
+
+def _last(session: DashboardSession, topic: Topic) -> list[Event]:
+    """Return the changes in the last entries of one stream. No mark of a reader is left."""
+    stream = session.ledger.event_stream(topic)
+    rows = session.store.command("XREVRANGE", stream, "+", "-", "COUNT", MOST_ENTRIES, retry=True)
+    return [
+        event for entry_id, (field, text) in rows for event in reversed(entry(topic, entry_id, field, text).changes)
+    ]

@@ -1,0 +1,43 @@
+"""The parameters of a request to a page, checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from relier.errors import InvalidSubmissionError
+
+LONGEST = 512
+PLACE = re.compile(r"(-?\d{1,20}(\.\d{1,20})?(e[+-]?\d{1,3})?|-?inf) \S.*", re.ASCII)
+
+
+class Query:
+    """Parameters by name. A missing one is an empty text."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = given
+
+    def text(self, name: str) -> str:
+        value = self._given.get(name, "").strip()
+        if len(value) > LONGEST:
+            raise InvalidSubmissionError(f"the parameter {name!r} is too long; at most {LONGEST} characters")
+        return value
+
+    def needed(self, name: str) -> str:
+        value = self.text(name)
+        if not value:
+            raise InvalidSubmissionError(f"the parameter {name!r} is missing")
+        return value
+
+    def one_of(self, name: str, allowed: tuple[str, ...]) -> str:
+        value = self.text(name)
+        if value and value not in allowed:
+            raise InvalidSubmissionError(f"{name} must be one of {', '.join(allowed)}, not {value!r:.40}")
+        return value
+
+    def cursor(self) -> str:
+        """Return the place in an index at which a list continues: a score, a space and an id."""
+        value = self.text("cursor")
+        if value and not PLACE.fullmatch(value):
+            raise InvalidSubmissionError(f"{value!r:.60} is not a cursor; follow the link to the next page instead")
+        return value

@@ -1,0 +1,63 @@
+"""Schedules: when they run next, and what became of their last occurrences."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from relier.cli.commands.schedules.shared import as_dict, operations_of, to_ms
+from relier.dashboard.reads.query import Query
+from relier.dashboard.session import DashboardSession
+from relier.errors import ScheduleDefinitionError
+from relier.schedules.api import ScheduleOperations
+from relier.schedules.views import ScheduleFiring, ScheduleInfo
+from relier.store.sync_wire import run_sync
+
+MOST_SHOWN = 200
+NEXT_TIMES = 5
+
+
+def schedule_operations(session: DashboardSession) -> tuple[ScheduleOperations, int]:
+    """Return the operations on schedules, and the store's time (ms)."""
+    with contextlib.suppress(ImportError):
+        import relier.celery.beat  # noqa: F401 - registers how the times of its entries are computed
+    return operations_of(session)
+
+
+def schedules(session: DashboardSession, query: Query) -> dict[str, Any]:
+    part = query.text("q")
+    operations, now_ms = schedule_operations(session)
+    found = [info for info in run_sync(operations.list_all()) if part in info.name or part in info.task]
+    return {
+        "now_ms": now_ms,
+        "q": part,
+        "total": len(found),
+        "schedules": [_row(info) for info in found[:MOST_SHOWN]],
+    }
+
+
+def schedule(session: DashboardSession, query: Query) -> dict[str, Any]:
+    name = query.needed("name")
+    operations, now_ms = schedule_operations(session)
+    info = run_sync(operations.get(name))
+    try:
+        times = [to_ms(at) for at in run_sync(operations.next_times(name, NEXT_TIMES))]
+    except ScheduleDefinitionError:  # the page shows info.problem
+        times = []
+    history = [_firing(firing) for firing in info.history]
+    return {"now_ms": now_ms, **_row(info), "times_ms": times, "history": history}
+
+
+def _row(info: ScheduleInfo) -> dict[str, Any]:
+    last = info.history[0] if info.history else None
+    return as_dict(info) | {"next": None, "history": None, "last": _firing(last) if last else None}
+
+
+def _firing(firing: ScheduleFiring) -> dict[str, Any]:
+    return {
+        "outcome": firing.outcome,
+        "at_ms": to_ms(firing.at),
+        "intended_ms": to_ms(firing.intended),
+        "task_id": firing.task_id or None,
+        "skipped": firing.skipped,
+    }

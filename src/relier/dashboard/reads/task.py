@@ -1,0 +1,98 @@
+"""One task: its timeline in words, its attempts, and its values as the redaction hook shows them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from relier.cli.commands.why import look
+from relier.cli.output import in_utc
+from relier.cli.payload_view import describe, editable, with_redacted_failures
+from relier.cli.session import CommandFailure
+from relier.cli.task_list import as_dict, history_dict
+from relier.cli.task_timeline import Surroundings, timeline
+from relier.dashboard.reads.query import Query
+from relier.dashboard.session import DashboardSession
+from relier.errors import RelierError
+from relier.ledger.pages import read_steps
+from relier.ledger.records import Task
+from relier.redact import shown
+from relier.states import LIVE, State
+
+LONGEST_VALUE = 20_000
+
+
+def task(session: DashboardSession, query: Query) -> dict[str, Any]:
+    found, around = look(session, query.needed("id"))
+    found = with_redacted_failures(session, found)
+    record = found.record
+    return as_dict(record) | {
+        "now_ms": around.now_ms,
+        "fence": record.fence or None,
+        "due_ms": around.due_ms,
+        "kept_until_ms": around.kept_until_ms,
+        "batch": record.more.get("batch", "").partition(" ")[0] or None,
+        "progress": _shown(session, found, record.progress) if record.progress else None,
+        "why": _why(found, around),
+        "attempts": [history_dict(entry) | {"fence": entry.fence} for entry in found.history],
+        "payload": describe(session, found),
+        "result": _value(session, found, found.result, "result"),
+        "checkpoint": _value(session, found, found.checkpoint, "checkpoint"),
+        "steps": _steps(session, found),
+        "may": allowed_actions(found),
+        "edit": _editable(session, found),
+    }
+
+
+def _why(found: Task, around: Surroundings) -> list[dict[str, Any]]:
+    """Return the timeline, with times in UTC: the page shows them in the viewer's zone."""
+    before = in_utc.set(True)
+    try:
+        return [{"at_ms": line.at_ms, "says": line.text} for line in timeline(found, around)]
+    finally:
+        in_utc.reset(before)
+
+
+def allowed_actions(found: Task) -> list[str]:
+    """Return what an operator may do with a task in its present state."""
+    state = found.record.state
+    if state in LIVE:
+        return ["cancel"]
+    return ["replay", "discard"] if state is State.DEAD else ["discard"]
+
+
+def _editable(session: DashboardSession, found: Task) -> str | None:
+    """Return the arguments of a dead task for editing, or None if they cannot be edited here."""
+    if found.record.state is not State.DEAD:
+        return None
+    try:
+        return editable(session, found)
+    except (CommandFailure, RelierError):
+        return None
+
+
+def _steps(session: DashboardSession, found: Task) -> list[dict[str, Any]]:
+    steps = read_steps(session.run, session.ledger, found)
+    return [{"name": name, "bytes": len(raw)} for name, raw in sorted(steps.items())]
+
+
+def _value(session: DashboardSession, found: Task, raw: bytes | None, what: str) -> dict[str, Any] | None:
+    """Return a stored value: decrypted, redacted, and cut if it is long. None if there is none."""
+    if raw is None:
+        return None
+    try:
+        plain = session.keyring.unwrap(raw, found.record.id, what)
+        value = json.loads(plain)
+    except (RelierError, ValueError):
+        return {"bytes": len(raw), "text": None}
+    return {"bytes": len(raw), "text": _shown(session, found, value)[:LONGEST_VALUE]}
+
+
+def _shown(session: DashboardSession, found: Task, value: Any) -> str:
+    redacted = shown(session.settings, found.record.name, value)
+    if isinstance(redacted, str):
+        return redacted
+    try:
+        return json.dumps(redacted, indent=2, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        return f"(hidden: {session.settings.redact} did not return plain data)"

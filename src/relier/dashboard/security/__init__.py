@@ -1,0 +1,1 @@
+"""Who may use the dashboard, how people sign in, and what protects them from other sites."""

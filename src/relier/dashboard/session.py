@@ -1,0 +1,56 @@
+"""Connect the dashboard to one namespace: the store for reads in threads, the client for the live feed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from relier.cli.session import Session
+from relier.dashboard.rates import CountHistory
+from relier.ledger.pages import read_stats
+from relier.ledger.stats import Stats
+from relier.settings import Settings
+from relier.submit.client import Client, absolute
+
+
+class DashboardSession(Session):
+    """One session for all requests of a process. Its store serves any number of threads."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        vars(self)["settings"] = absolute(settings)
+        self.counts = CountHistory()
+        self.kept: dict[str, tuple[float, Any]] = {}  # what is read rarely: name -> (until, value)
+        self.feeds = 0  # live pages that are open now
+        self._opening = threading.Lock()
+
+    @cached_property
+    def client(self) -> Client:
+        """The client of the live feed, which runs on an event loop."""
+        return Client(self.settings)
+
+    async def aclose(self) -> None:
+        """Close what was opened. A mounted application, whose host does not call this, is closed with its process."""
+        if "client" in vars(self):
+            await self.client.aclose()
+        if self._open is not None:
+            self._open.close()
+
+    def reach(self) -> None:
+        """Open the store once, however many requests come first."""
+        if "store" not in vars(self):
+            with self._opening:
+                self.store  # noqa: B018 - opened by reading it
+
+    def stats(self) -> Stats:
+        """Read all queues and nodes, and the counters. Every page that needs them reads them here."""
+        return read_stats(self.run, self.ledger)
+
+    def remembered(self, name: str, until: float, now: float, read: Callable[[], Any]) -> Any:
+        """Return a value that may be some seconds old, or read it."""
+        kept = self.kept.get(name)
+        if kept is None or kept[0] <= now:
+            kept = self.kept[name] = (until, read())
+        return kept[1]

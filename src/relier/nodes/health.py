@@ -1,0 +1,60 @@
+"""The health of a helper that runs on an event loop: a scheduler, or a resurrector.
+
+It is stuck if its event loop no longer runs. It is not ready while it is draining or stopping, or while the ledger does
+not answer its heartbeats.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from relier.ledger.nodes import Role
+from relier.monitoring.health import Health, stuck_reasons
+from relier.monitoring.loop_watch import LoopWatch
+from relier.monitoring.meter import Meter
+from relier.monitoring.monitor import MonitoringAddress, start_monitor
+from relier.monitoring.node_metrics import count_node
+from relier.nodes.membership import NodeMembership
+from relier.settings import Settings
+from relier.store import AsyncStore
+
+
+class HelperHealth:
+    """Reports the health of one helper. Create it on the helper's event loop."""
+
+    def __init__(
+        self, role: Role, membership: NodeMembership, stopping: Callable[[], bool], meter: Meter | None = None
+    ) -> None:
+        self._role = role
+        self._membership = membership
+        self._stopping = stopping
+        self._meter = meter
+        self._loop = LoopWatch()
+        self._started = False
+
+    def __call__(self) -> Health:
+        self._started = self._started or self._membership.registered
+        stuck = stuck_reasons("the event loop", self._loop.ran_at)
+        return Health(self._role.value, self._started, stuck, tuple(self._unready()))
+
+    def _unready(self) -> Iterator[str]:
+        if self._stopping():
+            yield "stopping: it was told to stop"
+        if self._membership.orders.draining:
+            yield "drained by an operator"
+        if self._membership.away:
+            yield "the store does not answer"
+
+    @contextlib.contextmanager
+    def served(self, settings: Settings, store: AsyncStore) -> Iterator[None]:
+        """Serve the health, and the metrics if there is a meter, while the block runs."""
+        if self._meter is not None:
+            count_node(self._meter, self, self._role.value, self._loop, store)
+        address = MonitoringAddress(settings.metrics_host, settings.metrics_port)
+        monitor = start_monitor(address, self, self._meter)
+        try:
+            yield
+        finally:
+            monitor.close()
+            self._loop.end()

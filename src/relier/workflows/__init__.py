@@ -1,0 +1,1 @@
+"""Workflows: chains, groups and batches of tasks, durable in the ledger."""

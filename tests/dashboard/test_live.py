@@ -1,0 +1,77 @@
+"""The live feed: a real server, a real connection, and events of a real store."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from typing import IO, Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from relier.dashboard import app
+from relier.dashboard.application import local_app
+from relier.settings import Settings
+from tests.dashboard.serving import served
+from tests.support.cli_desk import Desk
+
+
+@pytest.fixture
+def address(desk: Desk, settings: Settings) -> Iterator[str]:
+    with served(local_app(settings)) as url:
+        yield url
+
+
+def open_feed(address: str, query: str = "", **headers: str) -> IO[bytes]:
+    given = {"Accept": "text/event-stream", **headers}
+    opened: IO[bytes] = urllib.request.urlopen(
+        urllib.request.Request(f"{address}/events{query}", headers=given), timeout=30
+    )
+    first = [opened.readline() for _ in range(3)]
+    assert first[0].startswith(b"retry:"), first
+    return opened
+
+
+def next_change(feed: IO[bytes]) -> tuple[str, dict[str, Any]]:
+    """Return the id and the data of the next event."""
+    fields: dict[bytes, bytes] = {}
+    while line := feed.readline():
+        name, _, value = line.rstrip(b"\n").partition(b": ")
+        if not name and fields.get(b"data"):
+            return fields[b"id"].decode(), json.loads(fields[b"data"])
+        fields[name] = value
+    raise AssertionError("the feed ended")
+
+
+def test_a_change_arrives_while_the_page_is_open(address: str, desk: Desk) -> None:
+    with open_feed(address, "?topics=tasks") as feed:
+        desk.run(desk.ledger.watch())  # the feed leaves this mark too, maybe a moment later
+        task = desk.push()
+        cursor, event = next_change(feed)
+        assert (event["id"], event["kind"]) == (task, "queued")
+        desk.claim()
+        assert next_change(feed)[1]["kind"] == "running"
+    with open_feed(address, "?topics=tasks", **{"Last-Event-ID": cursor}) as feed:
+        assert next_change(feed)[1]["kind"] == "running", "it continues after the event that was seen last"
+
+
+def test_events_that_were_followed_are_listed(address: str, desk: Desk) -> None:
+    with open_feed(address) as feed:
+        desk.run(desk.ledger.watch())
+        task = desk.push()
+        next_change(feed)
+    with urllib.request.urlopen(f"{address}/api/events", timeout=30) as answer:
+        assert [event["id"] for event in json.load(answer)["events"]] == [task]
+
+
+def test_the_feed_needs_a_user_too(settings: Settings) -> None:
+    chosen = settings.replace(dashboard_token="operator-token-0123")
+    with TestClient(app(settings=chosen), base_url="http://localhost", follow_redirects=False) as web:
+        assert web.get("/events", headers={"Accept": "text/event-stream"}).status_code == 303
+        assert web.get("/api/events", headers={"Accept": "text/event-stream"}).status_code == 401
+
+
+def test_an_unknown_topic_is_refused(web: TestClient) -> None:
+    answer = web.get("/api/events?topics=none", headers={"Accept": "text/event-stream"})
+    assert answer.status_code == 400

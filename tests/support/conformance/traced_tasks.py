@@ -1,0 +1,43 @@
+"""Tasks whose spans go to an OTLP receiver. Each process makes its exporter after the fork, in its lifespan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+
+from opentelemetry import baggage, trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+
+from relier import Retries, TaskContext, lifespan, rl_task
+from relier.otel import use_tracing
+
+use_tracing()
+
+
+@lifespan
+async def exporting() -> AsyncIterator[None]:
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(os.environ["CONFORMANCE_OTLP"])))
+    trace.set_tracer_provider(provider)
+    yield
+    provider.shutdown()
+
+
+@rl_task(retries=Retries(attempts=1, backoff=0.01))
+def flaky(ctx: TaskContext) -> str:
+    ctx.step_sync("charge", int, "5")
+    if not ctx.metadata["retries"]:
+        raise ConnectionError("not yet")
+    return str(shipped.push().id)
+
+
+@rl_task
+async def shipped() -> str:
+    return str(baggage.get_baggage("tenant"))
+
+
+@rl_task(isolate=True)
+async def alone() -> str:
+    return str(baggage.get_baggage("tenant"))

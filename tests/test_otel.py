@@ -1,0 +1,178 @@
+"""Spans of pushes, attempts, steps and relays, in the SDK's own memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry import baggage, context, trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from relier import Client, Retries, TaskContext, chain, rl_task
+from relier.otel import use_tracing
+from relier.outbox.relay.batch import ClaimedBatch
+from relier.testing import VirtualStore, kill_after_step, run_pending, store
+from tests.support.outbox_shop import Shop, client, receipt
+
+__all__ = ["client"]  # a fixture
+
+exporter = InMemorySpanExporter()
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+
+
+@rl_task(name="otel.charge", retries=Retries(attempts=1, backoff=1, jitter=0))
+async def charge(ctx: TaskContext, order: int) -> int:
+    await ctx.step("card", _double, order)
+    if not ctx.metadata["retries"]:
+        raise ConnectionError("the bank is away")
+    return await ctx.step("book", _double, order)
+
+
+@rl_task(name="otel.mail")
+def mail(amount: int) -> str:
+    return f"{amount} for {baggage.get_baggage('tenant')}"
+
+
+def _double(number: int) -> int:
+    return 2 * number
+
+
+@pytest.fixture(autouse=True)
+def _tracing() -> None:
+    trace.set_tracer_provider(provider)  # only the first call has an effect
+    exporter.clear()
+    use_tracing()
+    use_tracing()
+
+
+@pytest.fixture
+def virtual() -> Iterator[VirtualStore]:
+    with store() as opened:
+        yield opened
+
+
+def spans(name: str = "") -> list[Any]:
+    return [span for span in exporter.get_finished_spans() if name in ("", span.name)]
+
+
+def run_relay(shop: Shop) -> None:
+    relay = shop.relay()
+    relay.turn(relay.turn(ClaimedBatch(relay.relay_id)))
+
+
+def request() -> Any:
+    return trace.get_tracer("shop").start_as_current_span("GET /checkout")
+
+
+def test_a_request_a_killed_attempt_a_retry_and_the_next_task_are_one_trace(virtual: VirtualStore) -> None:
+    token = context.attach(baggage.set_baggage("tenant", "acme"))
+    with request():
+        result = chain(charge.s(5), mail.s()).push()
+    context.detach(token)
+    outcomes = [each.outcome for each in run_pending(kill_after_step("card"))]
+    assert outcomes == ["killed", "retried", "done", "done"]
+    assert result.result() == "10 for acme"
+    (root,) = spans("GET /checkout")
+    assert {span.context.trace_id for span in spans()} == {root.context.trace_id}
+    attempts = spans("process otel.charge")
+    assert [(each.attributes["relier.deaths"], each.attributes["relier.retries"]) for each in attempts] == [
+        (0, 0),
+        (1, 0),
+        (1, 1),
+    ]
+    assert [len(each.links) for each in attempts] == [0, 1, 2]
+    assert len(spans("step card")) == len(spans("step book")) == 1  # a recorded step has no second span
+    assert [each.kind for each in spans("process otel.mail")] == [trace.SpanKind.CONSUMER]
+
+
+def test_a_push_is_the_parent_of_its_attempt(virtual: VirtualStore) -> None:
+    with request():
+        pushed = mail.push(5)
+    run_pending()
+    (push,), (attempt,) = spans("push otel.mail"), spans("process otel.mail")
+    assert attempt.parent.span_id == push.context.span_id
+    assert push.kind is trace.SpanKind.PRODUCER
+    assert dict(push.attributes) == {
+        "messaging.system": "relier",
+        "messaging.operation.type": "send",
+        "messaging.operation.name": "push",
+        "messaging.destination.name": "default",
+        "messaging.message.id": pushed.id,
+        "relier.task.name": "otel.mail",
+    }
+
+
+def test_a_bulk_has_one_span(virtual: VirtualStore) -> None:
+    mail.push_many([(1,), (2,), (3,)])
+    (push,) = spans("push otel.mail")
+    assert push.attributes["messaging.batch.message_count"] == 3
+    run_pending()
+    assert {each.parent.span_id for each in spans("process otel.mail")} == {push.context.span_id}
+
+
+def test_an_error_is_recorded_in_the_span_of_its_attempt(virtual: VirtualStore) -> None:
+    charge.push(5)
+    run_pending(within=timedelta(milliseconds=1))
+    (attempt,) = spans("process otel.charge")
+    assert attempt.status.description == "ConnectionError: the bank is away"
+    assert [event.name for event in attempt.events] == ["exception"]
+
+
+def test_a_relay_sends_in_the_trace_of_the_push(client: Client, tmp_path: Path) -> None:
+    client.open()
+    with Shop(f"sqlite:///{tmp_path}/shop.db", client) as shop:
+        with request():
+            shop.place(1)
+        run_relay(shop)
+    (push,), (relayed,) = spans(f"push {receipt.name}"), spans("relay ledger")
+    assert relayed.context.trace_id == push.context.trace_id
+    assert [link.context.span_id for link in relayed.links] == [push.context.span_id]
+
+
+def test_rows_of_several_traces_are_linked(client: Client, tmp_path: Path) -> None:
+    client.open()
+    with Shop(f"sqlite:///{tmp_path}/shop.db", client) as shop:
+        shop.place(1)
+        shop.place(2)
+        run_relay(shop)
+    (relayed,) = spans("relay ledger")
+    assert relayed.parent is None
+    assert len(relayed.links) == 2
+
+
+API_ALONE = """
+import sys
+sys.modules["opentelemetry.sdk"] = None
+from relier import rl_task
+from relier.otel import use_tracing
+from relier.testing import run_pending, store
+use_tracing()
+
+@rl_task(name="alone.add")
+def add(a: int, b: int) -> int:
+    return a + b
+
+with store():
+    receipt = add.push(2, 3)
+    run_pending()
+    print(receipt.result())
+"""
+
+
+def test_the_api_alone_is_enough() -> None:
+    done = subprocess.run([sys.executable, "-c", API_ALONE], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("5\n", "")
+
+
+def test_without_the_api_the_error_says_what_to_install() -> None:
+    code = "import sys; sys.modules['opentelemetry'] = None; import relier.otel"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "pip install '.[otel]'" in done.stderr

@@ -1,0 +1,1 @@
+"""Workflows as users write them."""

@@ -36,7 +36,7 @@ def sizes(share: float) -> dict[str, int]:
 
 
 class Chaos:
-    """One run: what was sent, who works, who was killed."""
+    """One run: what was sent, which workers run, and which were killed."""
 
     def __init__(self, fleet: Fleet, env: dict[str, str], many: dict[str, int]) -> None:
         self.fleet = fleet
@@ -53,7 +53,7 @@ class Chaos:
         self.workers.append(self.fleet.python(*command, cwd=ROOT, **self.env))
 
     def send(self) -> list[str]:
-        """Everything at once. The ids that must end as done."""
+        """Send everything at once. Return the ids that must end as done."""
         from celery import chain, chord
 
         from bench import celery_chaos_app as app
@@ -87,21 +87,22 @@ class Chaos:
             self.start_worker()
 
     def kill_one(self) -> None:
-        """Somebody who works: main process, one child, or all of them."""
+        """Kill a busy process: the main process, one child, or all of them."""
         worker = self.rng.choice([worker for worker in self.workers if " started: queues=" in worker.said()])
         children = worker.children()
         if children and self.rng.random() < 0.8:
             worker.signal(signal.SIGKILL, self.rng.choice(children))
             self.kills["child"] += 1
         elif self.rng.random() < 0.5:
-            worker.signal(signal.SIGKILL)  # its children see it and leave
+            worker.signal(signal.SIGKILL)  # its children notice, and end
             self.kills["main"] += 1
         else:
             worker.kill_all()
             self.kills["all"] += 1
 
     def run(self, kills: int, tasks: int, seconds: float) -> float:
-        """Kill whenever so many tasks have ended since the last time that the kills last as long as the tasks."""
+        """Kill a process whenever a certain share of the tasks has ended, so that the kills last as long as the
+        tasks."""
         begun, killed = time.monotonic(), 0
         while self.live and time.monotonic() - begun < seconds:
             self.fill_up()
@@ -117,12 +118,12 @@ class Chaos:
 
 
 def number_of(many: dict[str, int]) -> int:
-    """All tasks there will be: a chord has its body and its join, a linked task its callback."""
+    """Return the number of tasks in all: a chord also has a body and a join, a linked task its callback."""
     return many["plain"] + 2 * many["linked"] + STEPS * many["chains"] + (PARTS + 2) * many["chords"]
 
 
 def diary(path: Path) -> dict[str, dict[str, set[str]]]:
-    """what -> for whom -> under which ids."""
+    """Return what -> for whom -> under which ids."""
     found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for line in path.read_text().splitlines():
         what, key, task_id = line.split()

@@ -15,7 +15,7 @@ install(app, adopt=True)
 
 
 def note(what: str, key: str, task_id: str) -> None:
-    """One write of less than a page: lines of several processes never mix."""
+    """Append one line, in one write of less than a page, so that lines of several processes never mix."""
     diary = os.open(os.environ["CHAOS_DIARY"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(diary, f"{what} {key} {task_id}\n".encode())
     os.close(diary)

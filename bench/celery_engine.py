@@ -1,9 +1,9 @@
-"""Celery with Relier beside plain Celery: the same pool and concurrency, in one run, taking turns.
+"""Celery with Relier compared with plain Celery: the same pool and concurrency, in one run, taking turns.
 
     python -m bench.celery_engine [--quick] [--rounds 3]
 
-from the repository's root, in an environment of requirements/bench.lock and this package. See native.py for how it
-measures. What counts are ratios within a round, and their medians.
+Run it from the repository's root, in an environment of requirements/bench.lock and this package. native.py describes
+how it measures. The figures are ratios within a round, and their medians.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Line(NamedTuple):
 
 
 class Scene:
-    """Servers, a fleet and its diary."""
+    """The servers, a fleet and its diary."""
 
     def __init__(self, folder: Path, ledger_url: str, broker_url: str, **env: str) -> None:
         folder.mkdir(parents=True)
@@ -66,7 +66,7 @@ class Scene:
         return member
 
     def send(self, code: str) -> None:
-        """In a process of its own: an app knows one broker."""
+        """Send from another process, because an app has only one broker."""
         where = {"RELIER_REDIS_URL": self.fleet.settings.redis_url, "RELIER_NAMESPACE": "outages"}
         program = f"from bench.celery_outages_app import hold, quick\n{code}"
         subprocess.run([sys.executable, "-c", program], env=os.environ | self.env | where, check=True, timeout=300)
@@ -204,7 +204,7 @@ def frozen(folder: Path) -> Table:
 
 
 def _works(scene: Scene, moment: float, replica: Server) -> bool:
-    """Something began later than that, and not on the old master."""
+    """Return whether a task began after that time, and not on the old master."""
     return replica.info("replication")["role"] == "master" and any(x.at > moment for x in scene.diary("quick"))
 
 

@@ -1,4 +1,4 @@
-"""The app of celery_outages.py: tasks that say when they begin, and wait for a gate where they are told to."""
+"""The app of celery_outages.py: its tasks note when they begin, and may wait for a gate."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def hold(key, gate):
 
 
 def push_for(seconds: float) -> None:
-    """A producer under load, that survives whatever its store does."""
+    """Push for this long, and survive whatever happens to the store."""
     until, i = time.monotonic() + seconds, 0
     while time.monotonic() < until:
         try:

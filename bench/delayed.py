@@ -1,9 +1,9 @@
-"""A million delayed tasks: none of them in a worker's memory, and those that come due start in time.
+"""A million delayed tasks: none of them is in a worker's memory, and those that come due start in time.
 
     python -m bench.delayed [--quick]
 
-Nearly all are due in an hour. Some come due while we watch, spread evenly; their lateness is from the time they were
-meant for to their first line.
+Nearly all are due in an hour. Some come due during the run, evenly spread. Their lateness is the time from when they
+were due to their first line.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def store_mb(fleet: Fleet) -> float:
 
 
 def push_far(count: int) -> float:
-    """Due in an hour. How many a second were accepted."""
+    """Push tasks that are due in an hour. Return how many were accepted per second."""
     begun = time.monotonic()
     for _ in range(count // BLOCK):
         jobs.due.with_options(delay=3600).push_many([(0,)] * BLOCK)
@@ -42,7 +42,7 @@ def push_far(count: int) -> float:
 
 
 def push_soon() -> int:
-    """Those that come due while we watch. How many."""
+    """Push the tasks that come due during the run. Return how many there are."""
     begin = time.time() * 1000 + 10_000
     etas = [round(begin + 1000 * number / PER_SECOND) for number in range(WATCHED_S * PER_SECOND)]
     for eta in etas:
@@ -53,7 +53,7 @@ def push_soon() -> int:
 
 
 def lateness(fleet: Fleet, wanted: int) -> list[float]:
-    """Of each that came due (s), once they all have, or a minute after they should have."""
+    """Return the lateness of each task that came due (s), once all have started, or a minute after they should have."""
     file = fleet.folder / "lateness"
     until = time.monotonic() + WATCHED_S + 70
     while True:

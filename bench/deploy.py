@@ -30,7 +30,7 @@ refund: RlTask[..., str] = RlTask(lambda *_: None, TaskOptions("deploy.refund"))
 
 
 def pushes(n: int) -> dict[str, Callable[[], tuple[str, str]]]:
-    """By who pushes it: the id of the task, and what it must return."""
+    """Return, for each kind of producer, the id of the task and its expected result."""
     who, cents = f"cus_{n}", random.randrange(10_000)
     return {
         "old": lambda: (old_charge.push(who, cents / 100).id, f"{who} {cents} EUR"),
@@ -41,7 +41,7 @@ def pushes(n: int) -> dict[str, Callable[[], tuple[str, str]]]:
 
 
 class Staff:
-    """The workers, some of them old, under fire."""
+    """The workers, some of them with old code, which are killed at random."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -69,7 +69,7 @@ class Staff:
             self.start(NEW if random.random() < self.share_new else OLD)
 
     def finish(self) -> None:
-        """The deploy is over: the old ones leave as a deploy lets them, and new ones go on alone."""
+        """End the deploy: shut down the old workers as a deploy does, and let the new ones continue alone."""
         self._over.set()
         self._killer.join()
         for module, member in self._alive:

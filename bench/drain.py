@@ -1,10 +1,10 @@
-"""SIGTERM at random moments of a worker's life, under load: nothing lost, no attempt burnt.
+"""SIGTERM at random moments of a worker's life, under load: no task is lost, and no attempt is used up.
 
     python -m bench.drain [--quick]
 
-The lease is a minute: a task that was not handed back in order would be missing. Some moments fall into the start of
-the process, some into its first claim, most among running tasks; half of the workers let tasks finish for a while, half
-hand back at once.
+The lease is a minute, so a task that was not handed back properly would be missing. Some moments fall into the start of
+the process, some into its first claim, most among running tasks. Half of the workers let tasks finish for a while, half
+hand them back at once.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from tests.support.jobs import common as jobs
 
 LEASE_S = 60.0
 LONGEST_S = 0.6  # from its first claim to its SIGTERM
-EARLY = 0.1  # this share is told before that, somewhere in its start
+EARLY = 0.1  # this share gets the signal earlier, during its start
 TASKS = 30  # pushed per worker
 
 
 def load(dice: random.Random) -> list[str]:
-    """Coroutines and threads, mostly short, some that will not end in time."""
+    """Return the tasks to push: coroutines and threads, mostly short, some that will not end in time."""
     naps = [(dice.choice([0.0, 0.01, 0.1, 0.5]),) for _ in range(TASKS)]
     return [receipt.id for receipt in jobs.nap.push_many(naps[::2]) + jobs.nap_thread.push_many(naps[1::2])]
 
 
 def serve_and_stop(fleet: Fleet, dice: random.Random) -> tuple[int | None, float]:
-    """One worker from start to exit: its exit code, and how long it took to leave (s). No code: Python had not come
-    so far as to listen to signals."""
+    """Run one worker from start to exit. Return its exit code and how long its shutdown took (s). There is no exit code
+    if Python had not yet installed its signal handlers."""
     patience = dice.choice(["0", "0.3"])
     member = fleet.start(
         "worker", "tests.support.jobs.common", "--concurrency", "20", RELIER_GRACEFUL_SHUTDOWN_TIMEOUT=patience

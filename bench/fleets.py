@@ -1,4 +1,4 @@
-"""What the proofs of recovery share: a fleet of real workers on an embedded store, a table, and an exit code."""
+"""Shared by the recovery benchmarks: a fleet of real workers on an embedded store, a table, and an exit code."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from relier.settings import Settings
 from tests.support.fleet import Fleet
 
 
 def quick() -> bool:
-    """The one option each of them takes."""
+    """Parse the one option that each of them takes."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="fewer rounds: does it run at all")
     return bool(parser.parse_args().quick)
 
 
 @contextlib.contextmanager
-def a_fleet(lease: float) -> Iterator[Fleet]:
-    """Workers with this lease on a store of their own. At the end the ledger itself is audited."""
+def a_fleet(lease: float, **more: Any) -> Iterator[Fleet]:
+    """Start workers with this lease on their own store. At the end the ledger is audited. `more`: settings."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         settings = Settings(
-            redis_url=f"embedded://{folder}/store", namespace="bench", heartbeat_ttl=lease, admission_limit=0
+            redis_url=f"embedded://{folder}/store", namespace="bench", heartbeat_ttl=lease, admission_limit=0, **more
         )
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `timeout` ends what was started, too
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `timeout` also ends the started processes
         fleet = Fleet(settings, Path(folder) / "fleet")
         try:
             yield fleet
@@ -38,13 +39,13 @@ def a_fleet(lease: float) -> Iterator[Fleet]:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The smallest value that so large a share does not exceed."""
+    """Return the smallest value that this share of the values does not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, max(0, -(-int(1e6 * share) * len(ordered) // 10**6) - 1))]
 
 
 class Table:
-    """Figures beside their targets. `missed` counts those that were not met."""
+    """Figures next to their targets. `missed` counts the targets that were not met."""
 
     def __init__(self, title: str) -> None:
         self.missed = 0
@@ -63,7 +64,7 @@ class Table:
         self.line(what, value, unit, f"= {wanted:g} {unit}", value == wanted)
 
     def times(self, what: str, seconds: Sequence[float], limit: float | None = None) -> None:
-        """p50, p99 and the longest; the limit is for the p99."""
+        """Print p50, p99 and the longest time. The limit applies to p99."""
         self.line(f"{what}: tasks measured", len(seconds))
         self.line(f"{what}: p50", quantile(seconds, 0.5), "s")
         if limit is None:
@@ -74,7 +75,7 @@ class Table:
 
 
 def leave(*tables: Table) -> None:
-    """Non-zero where a target was missed."""
+    """Exit with a non-zero code if a target was missed."""
     missed = sum(table.missed for table in tables)
     print(f"\n{f'{missed} targets MISSED' if missed else 'every target met'}")
     raise SystemExit(1 if missed else 0)

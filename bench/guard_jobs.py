@@ -1,4 +1,4 @@
-"""What the workers of the guards' proofs run. What they did stands in a diary in the fleet's folder."""
+"""The tasks that the workers of the guards' benchmarks run. They write to a diary in the fleet's folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FAILING_PRODUCERS = 2
 
 
 def note(*words: object) -> None:
-    """One line, in one write: processes share the file."""
+    """Append one line in one write, because processes share the file."""
     file = os.open(FOLDER / "guards", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(file, (" ".join(map(str, words)) + "\n").encode())
@@ -25,7 +25,8 @@ def note(*words: object) -> None:
 
 @rl_task(idempotency_key="{key}", idempotency_ttl=86_400, max_resurrections=1000)
 async def once(key: int, producer: int, ctx: TaskContext) -> int:
-    """Pushed by several producers at once. Every tenth key fails for some of them, which frees it for the next push."""
+    """A task that several producers push at once. For every tenth key it fails for some producers, which frees the key
+    for the next push."""
     note("run", key, ctx.task_id)
     await asyncio.sleep(random.uniform(0, 0.3))
     if key % 10 == 0 and producer < FAILING_PRODUCERS:
@@ -34,7 +35,7 @@ async def once(key: int, producer: int, ctx: TaskContext) -> int:
 
 
 async def effect(step: int, ctx: TaskContext) -> int:
-    """A little work, then something that is seen from outside, then the answer on its way."""
+    """Work a little, have an effect that is visible from outside, then return."""
     await asyncio.sleep(random.uniform(0, 0.04))
     note("effect", ctx.task_id, step, ctx.attempt, os.getpid())
     await asyncio.sleep(random.uniform(0, 0.02))
@@ -43,7 +44,7 @@ async def effect(step: int, ctx: TaskContext) -> int:
 
 @rl_task(max_resurrections=100_000)
 async def ten_steps(ctx: TaskContext) -> list[int]:
-    """The attempt each step was done by."""
+    """Return the attempt that did each step."""
     note("begin", ctx.task_id, 0, ctx.attempt, os.getpid())
     done = []
     for step in range(STEPS):

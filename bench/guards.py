@@ -55,7 +55,8 @@ PING, ADMITTED, REFUSED = "a bare PING", "submit that passes a limit", "submit t
 
 
 class Clock:
-    """This process' CPU time when 10 % and 90 % of a round's tasks had begun: neither start nor end is in it."""
+    """Take this process's CPU time when 10 % and 90 % of a round's tasks had begun, so that neither start nor end
+    counts."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -103,7 +104,7 @@ def a_key() -> str:
 
 
 class Spent(NamedTuple):
-    """What Redis has spent so far (µs), and how often it read from a connection: once a round trip."""
+    """What Redis has spent so far (µs), and how often it read from a connection: once per round trip."""
 
     scripts: float
     cpu: float
@@ -112,7 +113,7 @@ class Spent(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Per task: this process (µs), Redis (µs), round trips, and commands inside scripts."""
+    """The cost per task: this process (µs), Redis (µs), round trips, and commands inside scripts."""
 
     ours: float
     scripts: float
@@ -126,7 +127,7 @@ class Cost(NamedTuple):
 
 @dataclass(slots=True)
 class Guard:
-    """One guard, a namespace of its own, and what it cost in each round."""
+    """One guard with its own namespace, and its cost in each round."""
 
     name: str
     task: RlTask[Any, Any]
@@ -137,7 +138,7 @@ class Guard:
     works: list[Cost] = field(default_factory=list)
 
     def push(self) -> None:
-        """Some, one by one."""
+        """Push some tasks, one by one."""
         use_client(self.client)
         calls = [(f"tenant {n % 10}", self.pushed + n) for n in range(self.at_a_time)]
         before, began = self.spent(), time.process_time()
@@ -148,14 +149,14 @@ class Guard:
         self.pushed += self.at_a_time
 
     def submit(self, n: int) -> Call[Any]:
-        """The call of one push."""
+        """Return the call of one push."""
         call, settings = (f"tenant {n % 10}", n), self.client.settings
         submission = submission_of(self.task, call, {}, NO_OPTIONS, Durability.MEMORY, settings, self.client.keyring)
         guards = self.task.guards
         return self.client.ledger.submit([submission], guards.admission(settings, guards.load(settings, [(call, {})])))
 
     def work(self) -> None:
-        """A worker of a hundred slots, from its start to its end."""
+        """Run a worker with a hundred slots, from its start to its end."""
         clock.begun, clock.marks = 0, []
         before = self.spent()
         asyncio.run(Worker(self.client, WorkerOptions(max_tasks=TASKS, sweep=False)).run())
@@ -206,7 +207,7 @@ def guards(url: str) -> list[Guard]:
 
 
 def measure(every: list[Guard], rounds: int) -> None:
-    """In turns. The first round warms up, and does not count."""
+    """Measure the guards in turns. The first round warms up, and does not count."""
     turns = TASKS // AT_A_TIME
     for _ in range(1 + rounds):
         gc.collect()
@@ -221,7 +222,8 @@ def measure(every: list[Guard], rounds: int) -> None:
 
 
 def shuffled(every: list[Guard]) -> list[Guard]:
-    """Whoever came before leaves caches and memory as it needs them: that must not always be the same one."""
+    """Return the guards in random order. Each leaves caches and memory as it needs them, so the next one must not
+    always be the same."""
     return random.sample(every, len(every))
 
 
@@ -230,7 +232,7 @@ def typical(costs: list[Cost]) -> Cost:
 
 
 def report(every: list[Guard]) -> dict[str, Cost]:
-    """The figures of all guards; answers with what each adds to a push."""
+    """Print the figures of all guards. Return what each adds to a push."""
     head = f"{'CPU':>8}{'scripts':>10}{'Redis CPU':>11}{'round trips':>13}{'commands':>10}"
     bare = every[0]
     print(f"\nPer task, medians of {len(bare.works)} rounds of {TASKS} tasks; µs, and commands inside scripts")
@@ -248,7 +250,7 @@ def report(every: list[Guard]) -> dict[str, Cost]:
 
 
 def _beyond(costs: list[Cost], bare: list[Cost]) -> Cost | None:
-    """The median of what was added, round by round."""
+    """Return the median of the differences, round by round."""
     pairs = zip(costs, bare, strict=False) if bare else ((cost, Cost(0, 0, 0, 0, 0)) for cost in costs)
     return typical([cost.beyond(its) for cost, its in pairs]) if costs else None
 
@@ -261,7 +263,7 @@ def _row(cost: Cost, sign: str) -> str:
 
 
 def under_load(every: list[Guard], rounds: int) -> dict[str, list[float]]:
-    """Time in the script of a submit (µs), a hundred to a pipeline; each round."""
+    """Return the time in the script of a submit (µs), a hundred per pipeline, for each round."""
     found: dict[str, list[float]] = {one.name: [] for one in every}
     for _ in range(1 + rounds):
         for one in shuffled(every):
@@ -274,7 +276,8 @@ def under_load(every: list[Guard], rounds: int) -> dict[str, list[float]]:
 
 
 class Timed:
-    """Ways to the store that are timed side by side. A call is made beforehand: what is timed is asking the store."""
+    """Ways to the store that are timed side by side. The call is built beforehand, so only the request to the store is
+    timed."""
 
     def __init__(self, url: str) -> None:
         self._free = Client(Settings(redis_url=url, namespace="free", admission_limit=0))
@@ -285,7 +288,7 @@ class Timed:
         self._push(self._limited)()
 
     def ways(self) -> dict[str, Callable[[], Callable[[], Any]]]:
-        """Each makes one call, to be timed."""
+        """Return functions that make one call each, to be timed."""
         store = self._limited.sync_store
         return {
             PING: lambda: lambda: store.command("PING"),
@@ -318,7 +321,7 @@ class Timed:
         return lambda: self._task.push("tenant 1", 1)
 
     def measure(self, samples: int) -> dict[str, list[float]]:
-        """Seconds of each, in turns."""
+        """Return the seconds of each way, in turns."""
         ways = list(self.ways().items())
         took: dict[str, list[float]] = {name: [] for name, _ in ways}
         gc.collect()
@@ -335,8 +338,9 @@ class Timed:
 
 
 def report_load(table: Table, loaded: dict[str, list[float]]) -> None:
-    """The least of all rounds decides, as in bench/ledger.py: that is what the code costs. The median is told beside
-    it: on a machine that is shared it has the time in it for which Redis had to wait for a core."""
+    """Print the script time under load. As in bench/ledger.py, the minimum of all rounds counts, because it is the cost
+    of the code itself. The median is shown next to it: on a shared machine, it includes time in which Redis waited for
+    a core."""
     bare = loaded[BARE]
     table.line("submit, bare: the least of all rounds", min(bare), "µs")
     table.line("submit, bare: median", round(statistics.median(bare), 2), "µs")

@@ -1,4 +1,5 @@
-"""What signing and encryption cost, in µs of CPU per task: the least of many rounds, as the machine may be shared."""
+"""The cost of signing and encryption, in µs of CPU per task: the minimum of many rounds, because the machine may be
+shared."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ KEYRINGS = {
 
 
 def works(body: bytes, keys: Keyring) -> dict[str, Callable[[], Any]]:
-    """What is done for one task, by whom."""
+    """Return the operations for one task, by the process that does them."""
     task_id = new_task_id()
 
     def push() -> bytes:

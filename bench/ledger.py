@@ -1,7 +1,7 @@
-"""What each move costs the store: script time, commands, round trips and bytes, each beside its target.
+"""The cost of each move for the store: script time, commands, round trips and bytes, each next to its target.
 
-Script time is Redis' own measure (commandstats of EVALSHA), the least of several rounds: the machine may be shared, and
-the least is what the code costs. The yardstick lines tell how fast this machine runs a script at all.
+Script time is Redis' own measure (commandstats of EVALSHA), the minimum of several rounds: the machine may be shared,
+and the minimum is the cost of the code itself. The yardstick lines show how fast this machine runs scripts at all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEASE_MS = 3_600_000
 
 
 class Bench:
-    """One server, one boot, and counters around whatever runs."""
+    """One server, one worker id, and counters around the measured work."""
 
     def __init__(self, store: SyncStore, settings: Settings) -> None:
         self.store = store
@@ -41,7 +41,7 @@ class Bench:
         return dict(line.split(":", 1) for line in raw.splitlines() if ":" in line)
 
     def script_us(self) -> tuple[int, int, int]:
-        """Time spent in scripts so far (µs), scripts run, commands run inside them."""
+        """Return the time spent in scripts so far (µs), the scripts run, and the commands run inside them."""
         stats = self.info("commandstats")
         parsed = {name: dict(pair.split("=") for pair in line.split(",")) for name, line in stats.items()}
         scripts = parsed.get("cmdstat_evalsha", {"usec": "0", "calls": "0"})
@@ -51,7 +51,7 @@ class Bench:
         return int(scripts["usec"]), int(scripts["calls"]), inner
 
     def measure(self, what: str, tasks: int, work: Callable[[], Any]) -> Any:
-        """Runs the work and notes its script time per task."""
+        """Run the work, and note its script time per task."""
         before = self.script_us()
         answer = work()
         after = self.script_us()
@@ -60,7 +60,7 @@ class Bench:
         return answer
 
     def all_of(self, calls: Iterable[Call[Any]]) -> list[Any]:
-        """Pipelines of a hundred, so that each script is found warm, as under load."""
+        """Run the calls in pipelines of a hundred, so that caches are warm, as under load."""
         pending = list(calls)
         answers: list[Any] = []
         for i in range(0, len(pending), 100):
@@ -76,7 +76,7 @@ class Bench:
         return [self.ledger.claim(self.boot, first + i, ["default"], want, rung=False) for i in range(calls)]
 
     def life(self, batch: int) -> None:
-        """submit, claim and commit of TASKS tasks, `batch` to a script."""
+        """Run submit, claim and commit of TASKS tasks, `batch` per script."""
         ledger, groups = self.ledger, TASKS // batch
         tasks = self.submissions(TASKS)
         chunks = [tasks[i : i + batch] for i in range(0, TASKS, batch)]
@@ -90,7 +90,7 @@ class Bench:
         self.measure(f"commit {batch}", TASKS, lambda: self.all_of(calls))
 
     def others(self) -> None:
-        """The moves beside the common path, one task to a script."""
+        """Run the less common moves, one task per script."""
         ledger, n = self.ledger, 100
         self.measure("beat", n, lambda: self.all_of(ledger.beat(self.boot, LEASE_MS) for _ in range(n)))
         for move in ("retry", "release", "bury", "checkpoint", "step"):
@@ -106,7 +106,7 @@ class Bench:
         self.measure("revive, nothing to do", n, lambda: self.all_of(ledger.revive() for _ in range(n)))
 
     def locks(self) -> None:
-        """The life of a lock of user code, outside tasks and inside, and what others are told of it."""
+        """Run the life of a lock of user code, outside tasks and inside, and the answers to other callers."""
         ledger, n = self.ledger, 100
         lease = Lease(new_task_id(), "1800000000000000", self.boot)
         for where, holder in (("outside a task", "web.1"), ("inside a task", lease)):
@@ -144,7 +144,7 @@ class Bench:
 
 
 def yardstick(store: SyncStore) -> tuple[float, float]:
-    """An empty script, and one call inside a script (µs)."""
+    """Measure an empty script, and one call inside a script (µs)."""
 
     def least(text: str) -> float:
         sha = store.command("SCRIPT", "LOAD", text)
@@ -172,14 +172,14 @@ def bytes_per_running_task(n: int = 20_000) -> float:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         store, bench = open_bench(folder)
         with store:
-            bench.run_tasks(1000)  # buffers and tables have found their size
+            bench.run_tasks(1000)  # buffers and tables have reached their size
             before = int(bench.info("memory")["used_memory"])
             bench.run_tasks(n)
             return (int(bench.info("memory")["used_memory"]) - before) / n
 
 
 def revival(n: int = 10_000) -> tuple[float, float, int]:
-    """Script time to revive n orphans (s), the longest single call (ms), the most tasks in a call."""
+    """Return the script time to revive n orphans (s), the longest single call (ms), and the most tasks in a call."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         store, bench = open_bench(folder)
         with store:
@@ -197,15 +197,16 @@ def revival(n: int = 10_000) -> tuple[float, float, int]:
 
 
 def sweep_costs(running: int) -> tuple[Bench, Bench]:
-    """Sweeps that find nothing, in a namespace without a running task and in one with so many healthy ones: of one
-    server, and in turns, so that both see the same machine."""
+    """Measure sweeps that find nothing, in a namespace without running tasks and in one with many healthy ones: on one
+    server, and in turns, so that both see the same conditions. Whose turn is first changes: Lua collects its garbage
+    after a fixed number of scripts, and otherwise always in the turn of the same namespace."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         store, calm = open_bench(folder)
         with store:
             busy = Bench(store, Settings(redis_url=f"embedded://{folder}", namespace="busy"))
             busy.run_tasks(running)
-            for _ in range(4 * ROUNDS):
-                for bench in (calm, busy):
+            for number in range(8 * ROUNDS):
+                for bench in (calm, busy)[:: 1 if number % 2 else -1]:
                     calls = [bench.ledger.revive() for _ in range(100)]
                     bench.measure("sweep", 100, lambda bench=bench, calls=calls: bench.all_of(calls))
             return calm, busy

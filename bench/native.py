@@ -1,18 +1,18 @@
-"""Our native worker beside what users would pick instead: one machine, one Redis, one run.
+"""Compare Relier's native worker with other task queues: one machine, one Redis, one run.
 
     python -m bench.native [--quick] [--only celery,taskiq] [--rounds 3]
 
-from the repository's root, in an environment of requirements/bench.lock and this package.
+Run it from the repository's root, in an environment of requirements/bench.lock and this package.
 
-Each round asks the same of every system, the systems taking turns within each measure, so that all see the same
-machine; what counts are ratios within a round, and their medians. Differences under 1.4 × are noise.
+In each round all systems do the same work, and take turns within each measure, so that all see the same conditions.
+The figures are ratios within a round, and their medians. Differences under 1.4 × are noise.
 
-    no-ops      a producer sends them one by one, another in bulk, then the worker is started and drains the lot
-    sleeps      of 10 ms, sent first, drained by a worker with many slots
-    latency     100 tasks a second to a worker that idles otherwise: from before the send to the task's first line
+    no-ops      a producer sends them one by one, another in bulk; then the worker is started and runs all of them
+    sleeps      of 10 ms, sent first, then run by a worker with many slots
+    latency     100 tasks a second to a worker that is otherwise idle: from before the send to the task's first line
 
-Work done is seen from outside, by looking at the queue every 20 ms. Everything about a drain (rate, the worker's CPU,
-what Redis spent) is taken between 10 % and 90 % done: starting up and running dry are not in it.
+Progress is measured from outside, by reading the queue every 20 ms. All figures of a drain (rate, the worker's CPU,
+what Redis spent) are taken between 10 % and 90 % done, so that neither the start nor the end counts.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Bench:
         return system.load.shortened(self.divisor)
 
     def produce(self, system: Peer, way: str, n: int) -> tuple[int, float]:
-        """How many it sent, and how many a second."""
+        """Return how many tasks the producer sent, and how many per second."""
         told = processes.run(
             ["-m", "bench.peers.produce", system.tasks, way, str(n)], self.env(system), seconds=SENDING
         )
@@ -125,7 +125,7 @@ class Bench:
         return between(system, early, late)
 
     def marks(self, system: Peer, worker: Worker, sent: int) -> tuple[Mark, Mark]:
-        """The first looks that find 10 % and 90 % done."""
+        """Return the first polls that find 10 % and 90 % done."""
         found: list[Mark] = []
         for looks, left in enumerate(self.looks(system, worker), 1):
             if left <= sent * (0.9, 0.1)[len(found)]:
@@ -138,7 +138,8 @@ class Bench:
         return early, late
 
     def wait_until_done(self, system: Peer, worker: Worker) -> None:
-        """Nothing left, twice in a row: a task that moves in two steps is in neither place for a moment."""
+        """Wait until nothing is left, twice in a row: a task that moves in two steps is in neither place for a
+        moment."""
         empty = 0
         for left in self.looks(system, worker):
             empty = 0 if left else empty + 1
@@ -146,7 +147,7 @@ class Bench:
                 return
 
     def looks(self, system: Peer, worker: Worker) -> Iterator[int]:
-        """What is left, every 20 ms, for as long as it becomes less."""
+        """Yield the number of tasks left, every 20 ms, as long as it decreases."""
         least, moved = None, time.monotonic()
         while True:
             left = system.left(self.redis)
@@ -169,7 +170,7 @@ class Bench:
         self.figures = {name: [{} for _ in range(rounds)] for name in names}
         for turn in range(rounds):
             for measure in measures:
-                for i in range(len(systems)):  # whoever went first goes last in the next round
+                for i in range(len(systems)):  # the first one goes last in the next round
                     self.take(systems[(i + turn) % len(systems)], turn, measure)
 
     def take(self, system: Peer, turn: int, measure: Callable[[Peer], Figures]) -> None:
@@ -226,7 +227,7 @@ class Report:
         return [found[figure] for found in self.rows.get(name, ())]
 
     def ratios(self, name: str, figure: str, others: Sequence[str], other_figure: str | None = None) -> list[float]:
-        """Round by round: ours to the best of the others in the same round. Empty if one of them is missing."""
+        """Return, round by round, the ratio of Relier to the best of the others. Empty if one of them is missing."""
         theirs = [self.each(other, other_figure or figure) for other in others]
         if not all(theirs):
             return []
@@ -288,7 +289,7 @@ class Report:
 
 
 def tell(what: str, rounds: list[float], target: str, met: Callable[[float], bool]) -> None:
-    """The median decides; the range beside it says how much to trust it."""
+    """Print a ratio. The median decides; the range next to it shows how reliable it is."""
     if not rounds:
         print(f"  {what:<44}{'–':>8}{'':>18}   target {target:<10}not measured")
         return
@@ -315,7 +316,7 @@ def names(text: str) -> list[str]:
 
 def main() -> int:
     chosen = arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `timeout` ends what was started, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `timeout` also ends the started processes
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True, prefix="relier-bench-") as folder,
         server.serving(Path(folder)) as (url, redis),

@@ -56,7 +56,7 @@ time.sleep(600)
 
 
 def latencies(desk: Desk, samples: int, first: int) -> list[float]:
-    """Of single commits into an idle outbox (s)."""
+    """Return the latencies of single commits into an idle outbox (s)."""
     store, took = desk.client.sync_store, []
     for n in range(samples):
         time.sleep(random.uniform(0.05, 0.35))
@@ -86,7 +86,7 @@ def ask_peer(desk: Desk, broker: Server, *order: str) -> list[float]:
 
 
 def rate(desk: Desk, count: int, first: int, *options: str, keys: int | None = None) -> float:
-    """Rows per second of one relay, from a backlog."""
+    """Return the rows per second of one relay, from a backlog."""
     for start in range(0, count, 1000):
         desk.push(first + start, min(1000, count), keys=keys)
     before = desk.submitted()
@@ -100,7 +100,7 @@ def rate(desk: Desk, count: int, first: int, *options: str, keys: int | None = N
 
 
 def celery_rate(desk: Desk, broker: Server, count: int, *options: str) -> float:
-    """The same of Celery messages, which one relay gives to a Redis broker."""
+    """Return the same for Celery messages, which one relay sends to a Redis broker."""
     os.environ["BENCH_BROKER"] = broker.tcp_url
     from bench.peers.outbox_celery_app import app, receipt
     from relier.celery.outbox import send_through
@@ -124,7 +124,8 @@ def celery_rate(desk: Desk, broker: Server, count: int, *options: str) -> float:
 
 
 def beside_relays(desk: Desk, transactions: int, first: int, isolation: str | None) -> tuple[int, int, float]:
-    """Transactions of six threads that push while three relays run: made, failed, and how many a second."""
+    """Run transactions in six threads that push while three relays run. Return how many succeeded, failed, and ran per
+    second."""
     engine = create_engine(desk.database, pool_size=6, **({"isolation_level": isolation} if isolation else {}))
     relays = [desk.relay("--log-level", "error", "--batch-size", "20") for _ in range(3)]
     failed: list[DBAPIError] = []
@@ -159,7 +160,7 @@ def beside_relays(desk: Desk, transactions: int, first: int, isolation: str | No
 
 
 def held_by_the_dead(desk: Desk, rounds: int, first: int) -> list[float]:
-    """Seconds until the rows of a relay that was killed are sent by another."""
+    """Return the seconds until another relay sends the rows of a relay that was killed."""
     took = []
     relay = desk.relay("--log-level", "warning")
     desk.push(first - 1, 1)
@@ -172,7 +173,7 @@ def held_by_the_dead(desk: Desk, rounds: int, first: int) -> list[float]:
             assert holder.stdout is not None
             assert int(holder.stdout.readline()) == 100
             relay.send_signal(18)
-            time.sleep(1.5)  # it has joined again, and knows the holder
+            time.sleep(1.5)  # it has registered again, and knows the holder
             assert desk.rows() == 100
             holder.kill()
             killed = time.perf_counter()
@@ -185,7 +186,8 @@ def held_by_the_dead(desk: Desk, rounds: int, first: int) -> list[float]:
 
 
 def poison(desk: Desk, first: int) -> tuple[float, int]:
-    """Two rows that cannot be sent before fifty that can: seconds until those are sent, and how many are dead then."""
+    """Put two rows that cannot be sent before fifty that can. Return the seconds until those are sent, and how many
+    rows are dead."""
     bad = [new_row(Submission(id=f"no id {n}", name="shop.receipt", payload=b"x"), None) for n in range(2)]
     with desk.engine.begin() as connection:
         outbox.insert(connection, bad)
@@ -210,7 +212,8 @@ def poison(desk: Desk, first: int) -> tuple[float, int]:
 
 
 def outage(databases: Postgres | MariaDB, count: int) -> tuple[int, int]:
-    """Three relays, the store killed under them and back: how many records there are of so many rows, and rows left."""
+    """Run three relays while the store is killed and comes back. Return how many records there are,
+    and how many rows are left."""
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder) / "srv", config={"appendonly": "yes"}).start()
         with a_desk(databases, server) as desk:
@@ -224,7 +227,7 @@ def outage(databases: Postgres | MariaDB, count: int) -> tuple[int, int]:
             time.sleep(5)
             server.start()
             wait_until(lambda: desk.rows() == 0, 120)
-            reading = Client(desk.settings)  # the desk's own may have a breaker that is still open
+            reading = Client(desk.settings)  # the breaker of the desk's own client may still be open
             counts = reading.run(reading.ledger.stats()).counts
             reading.close()
             found = counts.get("submitted", 0), desk.rows()
@@ -233,7 +236,8 @@ def outage(databases: Postgres | MariaDB, count: int) -> tuple[int, int]:
 
 
 def backlog(desk: Desk, rows: int) -> tuple[float, float, float]:
-    """With so many rows waiting: ms of the depth, of a claim of 100 with its release, and of one that finds nothing."""
+    """With this many rows waiting, measure in ms: the depth, a claim of 100 with its release, and a claim that finds
+    nothing."""
     columns = "task_id, kind, name, queue, order_key, body, created_at, due_at"
     numbers = f"generate_series(1, {rows}) n" if desk.engine.dialect.name == "postgresql" else f"seq_1_to_{rows}"
     with desk.engine.begin() as connection:

@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def overtakes(desk: Desk, placed: dict[str, int]) -> int:
-    """Records that came before one of the same key whose order was placed earlier."""
+    """Return the records that came before one of the same key whose order was placed earlier."""
     records = desk.client.sync_store.run_many(desk.client.ledger.get(one) for one in placed)
     last: dict[str, int] = {}
     found = 0

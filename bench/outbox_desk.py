@@ -1,4 +1,4 @@
-"""What the outbox's proofs share: a database, a store, a shop whose orders commit with their tasks, and relays."""
+"""Shared by the outbox benchmarks: a database, a store, a shop whose orders commit with their tasks, and relays."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REPEATABLE_READ = "REPEATABLE READ"
 
 
 def modes() -> argparse.Namespace:
-    """The options of both proofs."""
+    """Parse the options of both benchmarks."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="fewer rounds: does it run at all")
     parser.add_argument("--database", choices=("postgres", "mariadb"), default="postgres")
@@ -49,7 +49,7 @@ def modes() -> argparse.Namespace:
 
 
 class Desk:
-    """One database, one ledger. `keys`: of the orders; 0: their rows have none."""
+    """One database and one ledger. `keys`: the number of order keys; 0: rows have no keys."""
 
     def __init__(self, database: str, settings: Settings, folder: Path, isolation: str | None, keys: int) -> None:
         self.database = database
@@ -65,7 +65,7 @@ class Desk:
         self.client.open()
 
     def push(self, first: int, count: int, *, commit: bool = True, keys: int | None = None) -> list[str]:
-        """Orders and their tasks in one transaction; the tasks' ids."""
+        """Place orders and their tasks in one transaction. Return the ids of the tasks."""
         keys = self.keys if keys is None else keys
         with Session(self.engine) as session:
             session.execute(insert(orders), [{"id": first + n} for n in range(count)])
@@ -128,7 +128,8 @@ def a_server(kind: str = "postgres") -> Iterator[Postgres | MariaDB]:
 def a_desk(
     databases: Postgres | MariaDB, server: Server | None = None, *, isolation: str | None = None, keys: int = 0
 ) -> Iterator[Desk]:
-    """A fresh database, and a store of its own unless one is given. `isolation`: of those who push."""
+    """Create a new database, and a new store unless one is given. `isolation`: the level of the transactions that
+    push."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     database = databases.fresh()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:

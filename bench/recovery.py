@@ -1,10 +1,11 @@
-"""How soon the tasks of killed workers run again: from the kill -9 to the first line of the next attempt, each task.
+"""How soon the tasks of killed workers run again: for each task, from the kill -9 to the first line of the next
+attempt.
 
     python -m bench.recovery [--quick]
 
 a child      one of two processes under a supervisor is killed; the other one, and a new one, take over
-a host       a whole worker is killed, all its processes at once; another one is alive, and waits for the lease
-an only one  the only process under a supervisor is killed: Python starts again first. No target, for comparison
+a host       a whole worker is killed, with all its processes; another worker waits until the lease has run out
+an only one  the only process under a supervisor is killed: Python has to start first. No target, for comparison
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ AT_ONCE = 50
 
 
 def begun(fleet: Fleet, gate: str, count: int, before: int) -> list[Line]:
-    """So many tasks that run, and wait for the gate."""
+    """Start that many tasks, which run and wait for the gate."""
     jobs.hold.push_many([(gate,)] * count)
     return fleet.wait_diary("begin", before + count, 60)[before:]
 
 
 def restarted(fleet: Fleet, orphans: set[str], killed: float) -> list[float]:
-    """Wait until all orphans run again. Seconds since the kill, for each."""
+    """Wait until all orphans run again. Return the seconds since the kill, for each."""
     seconds: dict[str, float] = {}
     while orphans - seconds.keys():
         now = time.monotonic()
@@ -39,7 +40,7 @@ def restarted(fleet: Fleet, orphans: set[str], killed: float) -> list[float]:
 
 
 def kill_a_child(fleet: Fleet, rounds: int, processes: int) -> list[float]:
-    """Each round: tasks begin, the child that runs most of them is killed, all of them begin again, all end."""
+    """In each round, start tasks, kill the child that runs most of them, wait until all run again, and let all end."""
     member = fleet.worker("--processes", str(processes))
     seconds: list[float] = []
     for number in range(rounds):
@@ -57,7 +58,7 @@ def kill_a_child(fleet: Fleet, rounds: int, processes: int) -> list[float]:
 
 
 def kill_a_host(fleet: Fleet, rounds: int) -> list[float]:
-    """Each round: tasks begin on one worker, another joins, the first is killed with everything below it."""
+    """In each round, start tasks on one worker, start another worker, and kill the first with all its processes."""
     seconds: list[float] = []
     victim: Member = fleet.worker("--processes", "2")
     for number in range(rounds):

@@ -1,11 +1,12 @@
-"""Ten-step tasks whose workers are killed at random, 200 times: what a step did is recorded once, and not done again.
+"""Ten-step tasks whose workers are killed at random, 200 times: the result of a step is recorded once, and not
+repeated.
 
     python -m bench.steps [--quick]
 
-Each step works a little, has an effect (a line in a diary), and returns the number of its attempt. The diary also tells
-what each step was said to have returned, by whichever attempt asked. A kill between an effect and its record repeats
-that effect: this is what "at least once" means, and how often it happened is told. But once a step is recorded, no
-later attempt may call it again, or hear of another result.
+Each step works a little, has an effect (a line in a diary), and returns the number of its attempt. The diary also
+contains the result that each attempt got for each step. A kill between an effect and its record repeats that effect:
+this is what "at least once" means, and the bench prints how often it happened. But once a step is recorded, no later
+attempt may call it again, or get a different result.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MODULE = jobs.__name__
 
 
 class Line(NamedTuple):
-    """What a process did: begin, effect, kept, end. `attempt`: whose effect it is that was kept."""
+    """What a process did: begin, effect, kept, end. `attempt`: the attempt whose effect was kept."""
 
     what: str
     task: str
@@ -37,7 +38,7 @@ class Line(NamedTuple):
 
 
 class Run:
-    """Ten-step tasks on workers with one slot each, until so many were killed in the middle of one."""
+    """Run ten-step tasks on workers with one slot each, until enough of them were killed during a task."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -54,7 +55,7 @@ class Run:
         return [Line(what, task, int(step), int(attempt), int(pid)) for what, task, step, attempt, pid in told]
 
     def _busy(self) -> dict[int, str]:
-        """Processes in the middle of a task, with what they did last."""
+        """Return the processes that run a task, with the last thing they did."""
         last = {line.pid: line.what for line in self.lines()}
         return {pid: what for pid, what in last.items() if what != "end"}
 
@@ -74,7 +75,7 @@ class Run:
             workers[workers.index(victim)] = self._start()
 
     def _keep_busy(self) -> None:
-        """As many tasks that have not ended as there are workers."""
+        """Keep as many unfinished tasks as there are workers."""
         stats = self._fleet.stats()
         open_ = len(self.ids) - sum(stats.ended.values())
         self.ids += [receipt.id for receipt in jobs.ten_steps.push_many([()] * max(0, WORKERS - open_))]

@@ -1,9 +1,9 @@
-"""One producer of bench/storms.py: pushes every key once, at the same moments as the other producers do.
+"""One producer of bench/storms.py: it pushes every key once, at the same moments as the other producers.
 
     python -m bench.storm_pusher <who> <keys> <begun> <seconds>
 
-What it was answered stands in a file of its own. Killed and started again it goes on after the last answer it noted, as
-a producer does that does not know whether its last pushes arrived: it pushes those again.
+It notes the answers in its own file. If it is killed and started again, it continues after the last answer that it
+noted, like a producer that does not know whether its last pushes arrived: it pushes those again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def answers(who: int) -> Path:
 
 
 def order(keys: int) -> list[int]:
-    """The same for all producers, so that all want a key at once."""
+    """Return the keys in an order that is the same for all producers, so that all push a key at once."""
     shuffled = list(range(keys))
     random.Random(keys).shuffle(shuffled)
     return shuffled

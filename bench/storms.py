@@ -28,7 +28,7 @@ MODULE = jobs.__name__
 
 
 class Storm(threading.Thread):
-    """The producers and workers, and who kills them."""
+    """The producers and workers, which are killed at random."""
 
     def __init__(self, fleet: Fleet, keys: int, seconds: float) -> None:
         super().__init__(daemon=True)
@@ -59,7 +59,7 @@ class Storm(threading.Thread):
                 self.kills["workers"] += 1
 
     def wait(self) -> None:
-        """Until everything was pushed, and nothing is left to do."""
+        """Wait until everything was pushed, and nothing is left to do."""
         wait_until(self._all_pushed, self._seconds + 120, "the end of all pushes")
         wait_until(self._all_ended, 300, "the end of all tasks")
         self._over.set()
@@ -74,25 +74,27 @@ class Storm(threading.Thread):
         return not any(left[state] for state in LIVE)  # a suspect that found no room to run alone is scheduled
 
     def answers(self) -> list[tuple[int, str, bool]]:
-        """Key, task, and whether it was another's."""
+        """Return key, task, and whether the task was another producer's."""
         told = [storm_pusher.answers(who).read_text().splitlines() for who in range(PRODUCERS)]
         return [(int(k), task, d == "1") for lines in told for k, task, d in map(str.split, lines)]
 
 
 def runs() -> list[tuple[int, str]]:
-    """Key and task of every run that began."""
+    """Return the key and the task of every run that started."""
     lines = (jobs.FOLDER / "guards").read_text().splitlines()
     return [(int(key), task) for _, key, task in map(str.split, lines)]
 
 
 def done_by_key(fleet: Fleet, ids: dict[int, set[str]]) -> dict[int, list[str]]:
-    """key -> its tasks that are done. What was done has run, so the diary has them all, also those of lost answers."""
+    """Return key -> its done tasks. A done task has run, so the diary has them all, even if the answer to the push was
+    lost."""
     found = {key: [task for task in some if fleet.get(task).record.state is State.DONE] for key, some in ids.items()}
     return {key: some for key, some in found.items() if some}
 
 
 def push_again(fleet: Fleet, keys: int, done: dict[int, list[str]]) -> tuple[int, int, int]:
-    """One more push of each key. Keys that are blocked, keys that answer wrongly, keys that were free and ran now."""
+    """Push each key once more. Return the keys that are blocked, those with a wrong answer, and those that were free
+    and ran."""
     receipts = dict(enumerate(jobs.once.push_many([(key, PRODUCERS) for key in range(keys)])))
     blocked = [key for key, receipt in receipts.items() if receipt.duplicate != (key in done)]
     free = [receipt.id for receipt in receipts.values() if not receipt.duplicate]

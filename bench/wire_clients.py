@@ -70,7 +70,7 @@ class Clients:
         return ("EVALSHA", self._sha(call), 1, call.key, *call.args)
 
     def _texts(self, call: Call[Any]) -> list[str | bytes]:
-        """valkey-glide takes text and bytes only."""
+        """Convert the arguments: valkey-glide takes only text and bytes."""
         return [str(word) if type(word) is int else word for word in self._words(call)]
 
     def _packed(self, calls: Calls) -> bytes:

@@ -2,7 +2,7 @@
 
     python -m bench.zombies [--quick]
 
-All are first attempts, and all swallow their cancellation: each really tries to commit, while the second attempt runs.
+All are first attempts that swallow their cancellation: each really tries to commit while the second attempt runs.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""One module before and after a change: what the old and the new workers of bench/deploy.py run."""
+"""One module before and after a change, for the old and the new workers of bench/deploy.py."""

@@ -35,7 +35,8 @@ LATENESS_VARIABLE = "BENCH_LATENESS_FILE"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How many tasks, chosen per system so that every drain takes a second or more: short ones measure the start."""
+    """The number of tasks, chosen per system so that every drain takes at least a second: shorter ones measure the
+    start."""
 
     one: int
     bulk: int
@@ -46,7 +47,7 @@ class Load:
 
 
 class Peer(ABC):
-    """What the bench asks of a system."""
+    """The contract of a system."""
 
     name: ClassVar[str]
     tasks: ClassVar[str]
@@ -62,19 +63,20 @@ class Peer(ABC):
 
     @abstractmethod
     def worker(self, kind: Kind) -> list[str]:
-        """The arguments after `python` that start its worker in the foreground."""
+        """Return the arguments after `python` that start its worker in the foreground."""
 
     @abstractmethod
     def left(self, redis: Any) -> int:
-        """Tasks sent and not completed yet, in one light look that no worker notices. May be one too few for a moment
-        where a system moves a task in two steps."""
+        """Return the tasks sent and not completed yet, by one cheap read that does not disturb the worker. May be one
+        too few for a moment if a system moves a task in two steps."""
 
     def env(self, url: str) -> Mapping[str, str]:  # noqa: ARG002
-        """Variables its processes need beside BENCH_REDIS_URL."""
+        """Return variables that its processes need in addition to BENCH_REDIS_URL."""
         return {}
 
     def verify(self, url: str) -> str:  # noqa: ARG002
-        """Where a system keeps a record of its work: what it says against a drain being complete. Empty: nothing."""
+        """If the system keeps a record of its work, return how that contradicts a complete drain. Empty if it does
+        not."""
         return ""
 
 

@@ -1,4 +1,4 @@
-"""Celery's own tasks, adopted: one line more than celery_tasks.py."""
+"""Celery's own tasks, adopted: celery_tasks.py with one more line."""
 
 from __future__ import annotations
 

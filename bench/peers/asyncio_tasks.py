@@ -1,4 +1,4 @@
-"""Our own tasks in a Celery app."""
+"""Relier's own tasks in a Celery app."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Celery: prefork, acks late, no results, everything else by default. Tasks hop from a list to `unacked` and out."""
+"""Celery: prefork, late acknowledgement, no results, all else by default. Tasks move from a list to `unacked` and
+out."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ class Celery(Peer):
         return ["-m", "celery", "--app", self.tasks, "worker", *options]
 
     def left(self, redis: Any) -> int:
-        """Between its BRPOP and its note in `unacked` a task is in neither."""
+        """Between its BRPOP and its entry in `unacked`, a task is in neither place."""
         pipe = redis.pipeline(transaction=False)
         pipe.llen("celery")
         pipe.hlen("unacked")

@@ -8,7 +8,7 @@ from bench.peers.relier_native import RelierNative
 
 
 class Plain(Celery):
-    """Late acknowledgement, two processes, whatever the tasks do."""
+    """Late acknowledgement, two processes, for all kinds of tasks."""
 
     name = "plain"
     slots = 2

@@ -1,4 +1,4 @@
-"""dramatiq: one process, threads. A message stays in a hash until it is acked, so one HLEN tells what is left."""
+"""dramatiq: one process, threads. A message stays in a hash until it is acked, so one HLEN shows how many are left."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ class Dramatiq(Peer):
     sends = frozenset({"evalsha", "eval", "script|load"})
 
     def worker(self, kind: Kind) -> list[str]:
-        """With 8 threads, its default, no-ops stop at about 250 a second a thread, seemingly because the two it fetches
-        ahead per thread run dry. 16 are faster; 24, 32 and 64 were the same as 16 within the noise."""
+        """With 8 threads, the default, no-ops reach about 250 per second and thread, apparently because the two
+        messages that it prefetches per thread run out. 16 threads are faster; 24, 32 and 64 were the same as 16 within
+        the noise."""
         threads = {"noop": 16, "sleep": self.slots, "latency": 8}[kind]
         return ["-m", "dramatiq", "--processes", "1", "--threads", str(threads), self.tasks]
 

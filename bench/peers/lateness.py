@@ -1,7 +1,7 @@
-"""How late a task began, written down in the same way for every system: one line appended to one file.
+"""Record how late a task began, in the same way for every system: one line appended to one file.
 
-A file and not Redis, because the store is part of what is measured. An append of one short line is atomic, so processes
-and threads need no lock, and costs some microseconds after the time was taken.
+This is a file and not Redis, because the store is part of what is measured. An append of one short line is atomic, so
+processes and threads need no lock, and it costs some microseconds after the time was taken.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Celery app of our own relay where bench/outbox.py compares like with like: its rows hold Celery's messages."""
+"""The Celery app of our own relay, for the direct comparison in bench/outbox.py: its rows hold Celery's messages."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""django-celery-outbox, asked for what bench/outbox.py measures: `migrate`, `latency N`,
-`rate N CONCURRENCY`, `relay CONCURRENCY`.
+"""django-celery-outbox, for the measurements of bench/outbox.py: `migrate`, `latency N`, `rate N CONCURRENCY`, `relay
+CONCURRENCY`.
 
 Run with BENCH_DATABASE (an SQLAlchemy URL) and BENCH_BROKER. The last line of its output is a JSON list of figures.
 """

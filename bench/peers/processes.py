@@ -1,5 +1,5 @@
-"""Processes the bench starts: each in a session of its own, so that it and all its children can be found, measured and
-ended by their ids, and nobody else's."""
+"""The processes of the bench: each has its own session, so that it and all its children can be found, measured and
+ended by their ids, and no other process is affected."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ ALARMS = re.compile(r"Traceback|\bERROR\b|\bCRITICAL\b|is not found|unregistered
 
 
 class BenchError(Exception):
-    """A system did not do what was asked; its row is lost, not the run."""
+    """A system did not do what was asked. Its row is left out, but the run continues."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Of a whole session, in MB. `rss` counts a page once a process, `pss` (shared pages divided) once in all."""
+    """The memory of a whole session, in MB. `rss` counts a shared page once per process, `pss` divides it among
+    them."""
 
     rss: float
     pss: float
@@ -40,7 +41,7 @@ class Worker:
     log: Path
 
     def cpu_seconds(self) -> float:
-        """Of every process of the session, those included that have ended and were waited for."""
+        """Return the CPU time of every process of the session, including those that have ended and were waited for."""
         return sum(sum(map(int, fields[11:15])) for _, fields in session(self.process.pid)) / TICKS
 
     def memory(self) -> Memory:
@@ -53,7 +54,7 @@ class Worker:
         return Memory(rss / 1024, pss / 1024, processes)
 
     def check(self) -> None:
-        """A task that failed or was thrown away leaves the queue as fast as one that ran: then its log says so."""
+        """Check the log: a task that failed or was dropped leaves the queue as fast as one that ran."""
         told = self.log.read_text(errors="replace")
         if self.process.poll() is not None:
             raise BenchError(f"its worker ended with {self.process.returncode}: {tail(told)}")
@@ -62,7 +63,7 @@ class Worker:
 
 
 def session(leader: int) -> list[tuple[int, list[str]]]:
-    """The processes of a session, each with the fields of /proc/<pid>/stat that follow the name."""
+    """Return the processes of a session, each with the fields of /proc/<pid>/stat after the name."""
     found = []
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
@@ -79,13 +80,13 @@ def tail(text: str, lines: int = 12) -> str:
 
 
 def environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """Ours, without what would change a system's settings."""
+    """Return our environment, without variables that would change a system's settings."""
     kept = {name: value for name, value in os.environ.items() if not OTHERS.match(name)}
     return {**kept, "PYTHONPATH": str(ROOT), **extra}
 
 
 def run(arguments: list[str], extra: Mapping[str, str], seconds: float) -> str:
-    """A producer, to its end; what it printed."""
+    """Run a producer to its end, and return what it printed."""
     command = [sys.executable, *arguments]
     try:
         done = subprocess.run(
@@ -100,7 +101,7 @@ def run(arguments: list[str], extra: Mapping[str, str], seconds: float) -> str:
 
 @contextlib.contextmanager
 def working(arguments: list[str], extra: Mapping[str, str], log: Path) -> Iterator[Worker]:
-    """A worker, from its start to the end of the last process of its session."""
+    """Run a worker, from its start to the end of the last process of its session."""
     with log.open("wb") as sink:
         process = subprocess.Popen(
             [sys.executable, *arguments],
@@ -118,7 +119,7 @@ def working(arguments: list[str], extra: Mapping[str, str], log: Path) -> Iterat
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Asked first; what is left of the session is killed, by id."""
+    """Ask the session to end, then kill what is left of it, by id."""
     with contextlib.suppress(ProcessLookupError):
         process.send_signal(signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):

@@ -25,7 +25,7 @@ async def one_by_one(client: ModuleType, n: int) -> None:
 
 
 async def at_rate(client: ModuleType, n: int) -> None:
-    """By the clock and not by pauses, so that a slow call does not lower the rate."""
+    """Send by the clock, not by pauses, so that a slow call does not lower the rate."""
     begin = time.monotonic()
     for i in range(n):
         await asyncio.sleep(max(0.0, begin + i / RATE - time.monotonic()))

@@ -1,8 +1,8 @@
-"""Ours: one native worker process.
+"""Relier: one native worker process.
 
-What is left is read from the hash of counters, with one HMGET, and not by `Ledger.stats()`: a script would be counted
-among the worker's own, and its look at the head of the queue costs more than several tasks do. The bench asks
-`stats()` once at the end of a drain, whether the ledger agrees that all of it is done.
+The number of tasks left is read from the hash of counters with one HMGET, not with `Ledger.stats()`: a script would
+count among the worker's own, and reading the head of the queue costs more than several tasks do. At the end of a drain,
+the bench calls `stats()` once, to check that the ledger agrees that all tasks are done.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one Redis of a run: on a free port, in a folder of its own, AOF everysec."""
+"""The only Redis of a run: on a free port, in its own folder, AOF everysec."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from relier.store.connect import embedded
 
 
 def binary() -> str:
-    """The system's server, which is what most people run, else the one that comes with Relier."""
+    """Return the system's server, which is what most people run, else the one that comes with Relier."""
     return shutil.which("redis-server") or embedded.binary()
 
 
@@ -30,7 +30,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def serving(folder: Path) -> Iterator[tuple[str, Any]]:
-    """Its URL, and a client for the bench's own looks."""
+    """Start the server. Yield its URL, and a client for the bench's own reads."""
     port = free_port()
     options = {
         "port": str(port),
@@ -39,7 +39,7 @@ def serving(folder: Path) -> Iterator[tuple[str, Any]]:
         "save": "",
         "appendonly": "yes",
         "appendfsync": "everysec",
-        "auto-aof-rewrite-percentage": "0",  # a rewrite would land in one system's round and not in the other's
+        "auto-aof-rewrite-percentage": "0",  # a rewrite would affect one system's round and not the other's
         "logfile": str(folder / "redis.log"),
     }
     arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
@@ -69,7 +69,7 @@ def wait_until_up(client: Any, log: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What the server spent up to some moment."""
+    """What the server had spent at one moment."""
 
     cpu_us: float
     """Of the process, reading and writing sockets and the AOF included."""

@@ -1,5 +1,5 @@
-"""taskiq with the stream broker: one process, tasks acked when done. The consumer group knows what it has not read (its
-lag) and what is not acked (pending)."""
+"""taskiq with the stream broker: one process, tasks acked when done. The consumer group knows how many it has not read
+(its lag), and how many are not acked (pending)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ class Taskiq(Peer):
         return ["-m", "taskiq", "worker", *options, f"{self.tasks}:broker"]
 
     def left(self, redis: Any) -> int:
-        """The group exists from the first producer's start on."""
+        """The group exists as soon as the first producer has started."""
         (group,) = redis.xinfo_groups("taskiq")
         return int(group["lag"]) + int(group["pending"])

@@ -1,0 +1,36 @@
+"""The tasks that the workers of bench/batches.py run."""
+
+from __future__ import annotations
+
+import asyncio
+
+from relier import rl_task
+
+
+@rl_task(max_resurrections=50)  # killed at random, and not at fault
+async def member(number: int, fails: bool = False) -> int:
+    await asyncio.sleep(0.005)
+    if fails:
+        raise ValueError(f"member {number} fails on purpose")
+    return number
+
+
+@rl_task(max_resurrections=50)  # killed at random, and not at fault
+async def slow(number: int) -> int:
+    await asyncio.sleep(0.05)
+    return number
+
+
+@rl_task(max_resurrections=50)  # killed at random, and not at fault
+async def succeeded(batch: int) -> int:
+    return batch
+
+
+@rl_task(max_resurrections=50)  # killed at random, and not at fault
+async def failed(batch: int) -> int:
+    return batch
+
+
+@rl_task(max_resurrections=50)  # killed at random, and not at fault
+async def completed(batch: int) -> int:
+    return batch

@@ -8,9 +8,9 @@ PYTEST := -m pytest -n $(JOBS) --dist loadgroup
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help walk setup format lint types layers quick check demo example-fastapi clean lock wheel coverage \
+.PHONY: help walk setup format lint types layers quick check demo demo-dashboard ha-demo screenshots example-fastapi example-django clean lock site wheel coverage \
   test test-slow test-databases test-rabbitmq test-celery test-celery-upstream test-celery-matrix test-django-upstream test-matrix test-oldest test-pythons test-flaky check-matrix \
-  prove prove-release bench bench-ledger bench-wire bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards \
+  prove prove-release bench bench-ledger bench-wire bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-schedules bench-batches bench-limits bench-events bench-slo bench-cluster \
   bench-celery bench-celery-chaos bench-celery-outages bench-outbox bench-outbox-chaos
 
 help:                  ## List the targets
@@ -42,7 +42,7 @@ SUITES ?= tests
 test: setup            ## Run the tests, except for the slow ones and for MariaDB, MySQL, PgBouncer and RabbitMQ
 	$(BIN)/python $(PYTEST) -m "not slow and not databases" $(SUITES)
 
-test-slow: setup       ## Run the slow tests: real Celery workers, frozen servers, random kills, every page of the docs
+test-slow: setup       ## Run the slow tests: real Celery workers, frozen servers, random kills, script mutants, every page of the docs, the examples in a browser
 	$(BIN)/python $(PYTEST) -m "slow and not databases" $(SUITES)
 
 test-databases: setup  ## Run the outbox and inbox tests that need MariaDB, MySQL or PgBouncer
@@ -102,7 +102,7 @@ MATRIX_SUITES = $(if $(filter-out tests,$(SUITES)),$(SUITES),tests/ledger tests/
 test-matrix: $(VENV)/.matrix  ## Run the store and ledger tests on every supported server
 	$(BIN)/python $(PYTEST) --matrix $(MATRIX_SUITES)
 
-check: quick test-slow test-databases wheel test-rabbitmq check-matrix prove  ## Run exactly what CI runs
+check: quick site test-slow test-databases wheel test-rabbitmq check-matrix prove  ## Run exactly what CI runs
 quick: lint types layers test  ## Run lint, types, layers and the tests: what you run before each commit
 
 test-rabbitmq: setup   ## Run every engine behaviour on RabbitMQ, where it is installed
@@ -146,8 +146,20 @@ wheel: setup           ## Build the wheel and run a first job from it in an empt
 demo: setup            ## Watch workers being killed and frozen without losing a task (about half a minute)
 	PYTHONPATH=examples $(BIN)/python -m demo
 
+demo-dashboard: setup  ## Watch the same in a browser: worker processes die by kill -9 while the dashboard is open
+	PYTHONPATH=examples $(BIN)/python -m demo.dashboard
+
+screenshots: setup     ## Take the pictures of the dashboard in docs/images with Chromium
+	$(BIN)/python -m tests.dashboard.screens
+
+ha-demo: setup         ## Watch the primary being killed, frozen and cut off: what each durability level keeps (about three minutes)
+	PYTHONPATH=examples $(BIN)/python -m ha_demo
+
 example-fastapi: setup ## Run a small shop with FastAPI: orders, payments, a report with progress
-	$(BIN)/python examples/fastapi_shop/run.py
+	$(BIN)/python examples/start.py examples/fastapi_shop
+
+example-django: setup  ## Run the same shop with Django, and its admin
+	$(BIN)/python examples/start.py examples/django_shop
 
 prove: setup           ## Check 10^4 simulated schedules, 200 differential seeds, the exhaustive search and every mutant
 	$(BIN)/python -m proof ci
@@ -181,11 +193,27 @@ bench-outbox-chaos: setup  ## Kill relays at 200 random moments and check that e
 bench-recovery: setup  ## Measure how soon the tasks of killed workers run again
 	$(BIN)/python -m bench.recovery
 
+bench-schedules: setup  ## Test schedules with wrong clocks, killed and frozen schedulers, a frozen store
+	$(BIN)/python -m bench.schedules
+
 bench-zombies bench-drain bench-delayed: setup  ## Test late commits, drains at random moments, a million delayed tasks
 bench-storms bench-deploy bench-steps: setup    ## Test the guards under kill -9: push storms, a deploy, ten-step tasks
 bench-guards: setup                             ## Measure what each guard costs per task
-bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards:
+bench-batches: setup                            ## Test workflows under kill -9: 10,000 batches, one of 100,000, a cancel
+bench-limits: setup                             ## Kill workers under limits at run time; measure what limits cost
+bench-events: setup                             ## What events cost the store, beside the bare moves
+bench-slo: setup                                ## What counting outcomes costs the store, beside the bare moves
+bench-cluster: setup                            ## Measure 1,000 members with 100,000 tasks; count the keys that are left after kills
+bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-batches bench-limits bench-events bench-slo bench-cluster:
 	$(BIN)/python -m bench.$(@:bench-%=%)
+
+$(VENV)-site/.ready: requirements/site.lock
+	$(PYTHON) -m venv $(VENV)-site
+	$(VENV)-site/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/site.lock
+	@touch $@
+
+site: $(VENV)-site/.ready  ## Build the documentation site into build/site; a broken link or anchor is an error
+	NO_MKDOCS_2_WARNING=1 $(VENV)-site/bin/mkdocs build --quiet --strict
 
 walk: setup            ## List the files and functions that one task passes, from push to done
 	$(BIN)/python tools/walk.py
@@ -196,6 +224,7 @@ lock:                  ## Rewrite the lock files from pyproject.toml
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group matrix -c requirements/dev.lock pyproject.toml -o requirements/matrix.lock
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group types -c requirements/dev.lock pyproject.toml -o requirements/types.lock
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group bench -c requirements/dev.lock pyproject.toml -o requirements/bench.lock
+	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group pyproject.toml:site -o requirements/site.lock
 	set -e; for version in 5.4 5.5 5.6; do \
 	  $(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group celery-$$(echo $$version | tr . -) pyproject.toml -o requirements/celery-$$version.lock; \
 	done
@@ -204,4 +233,4 @@ lock:                  ## Rewrite the lock files from pyproject.toml
 	rm -rf $(VENV)-lock
 
 clean:                 ## Remove everything that make built
-	rm -rf .venvs $(VENV) $(VENV)-bench $(VENV)-wheel $(VENV)-lock dist build .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venvs $(VENV) $(VENV)-bench $(VENV)-site $(VENV)-wheel $(VENV)-lock dist build .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache

@@ -1,7 +1,8 @@
 """`make demo`: workers are killed and frozen while thousands of tasks run, and nothing is lost.
 
-A store of its own in a temporary folder, real `rl worker` processes, a producer that goes on pushing. It ends with what
-the ledger itself says of every task, and exits non-zero unless each is done, and was committed once.
+The demo has its own store in a temporary folder, real `rl worker` processes, and a producer that keeps pushing. At the
+end it prints what the ledger says about every task, and exits with a non-zero code unless each is done, and was
+committed once.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from .watch import Snapshot, Watch
 LEASE_S = 3.0
 SAMPLE_S = 0.1
 QUIET_S = 2.5
-BUSY = 5  # tasks in the hands of a worker that is worth killing
-PATIENCE_S = 20.0  # for any single thing; a busy machine is slow, a broken promise is for ever
+BUSY = 5  # how many tasks a worker must run to be worth killing
+PATIENCE_S = 20.0  # the longest wait for one event: a busy machine is slow
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 QUEUES = ("--queues", "reports,default", "--concurrency", "30")
 
 
 class DemoError(Exception):
-    """Something that had to happen did not."""
+    """An expected event did not happen."""
 
 
 class Demo:
-    """One run of the story."""
+    """One run of the demo."""
 
     def __init__(self, client: Client, crew: Crew, view: View) -> None:
         self.client = client
@@ -143,7 +144,7 @@ class Demo:
             time.sleep(SAMPLE_S)
 
     def _let_work(self) -> None:
-        """A quiet moment, to read what happened."""
+        """Wait a moment, so that people can read what happened."""
         until = time.monotonic() + QUIET_S
         self._wait("a moment", lambda _: time.monotonic() > until)
 
@@ -167,7 +168,7 @@ def environment_of(settings: Settings) -> dict[str, str]:
 
 
 def wait_for_the_store(folder: Path, seconds: float = 5.0) -> None:
-    """Until the embedded server has ended, which it does when its last client has left."""
+    """Wait until the embedded server has ended, which it does after its last client has left."""
     with contextlib.suppress(OSError), (folder / "store" / "server.lock").open() as lock:
         until = time.monotonic() + seconds
         while time.monotonic() < until:

@@ -38,7 +38,7 @@ class Member:
 
 
 class Crew:
-    """Everybody who works, dead or alive."""
+    """All workers, dead or alive."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self._folder = folder
@@ -46,7 +46,7 @@ class Crew:
         self.members: list[Member] = []
 
     def start(self, *options: str) -> Member:
-        """`rl worker demo.tasks …`, out of reach of this terminal's Ctrl-C: who ends it is the demo."""
+        """Start `rl worker demo.tasks …`, out of reach of this terminal's Ctrl-C: only the demo ends it."""
         name = f"worker {len(self.members) + 1}"
         log = self._folder / f"{name.replace(' ', '-')}.log"
         command = [sys.executable, "-m", "relier.cli", "worker", "demo.tasks", *options]
@@ -65,7 +65,8 @@ class Crew:
         return member
 
     def kill(self, *members: Member) -> None:
-        """SIGKILL, children included. The supervisor first: it would return their tasks and start others."""
+        """Kill a worker and its children with SIGKILL, the supervisor first: it would return their tasks and start
+        other children."""
         for member in members:
             member.process.kill()
             for pid in member.children:
@@ -75,7 +76,8 @@ class Crew:
             member.children.clear()
 
     def leave(self) -> dict[str, int]:
-        """SIGTERM to all that run: they finish, and go. Their exit codes; who does not go in time is killed."""
+        """Send SIGTERM to all running workers, so that they finish and end. Return their exit codes. Kill those that
+        take too long."""
         rest = [member for member in self.members if member.running]
         for member in rest:
             self.thaw(member)
@@ -97,7 +99,7 @@ class Crew:
         send(member.pid, signal.SIGCONT)
 
     def end(self) -> None:
-        """Nobody outlives the demo."""
+        """End all workers, so that none outlives the demo."""
         self.kill(*(member for member in self.members if member.running))
 
 

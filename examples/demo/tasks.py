@@ -11,21 +11,21 @@ from relier import rl_task
 
 @rl_task
 async def charge(customer: str, cents: int) -> str:
-    """Waits, as for an answer from a payment provider."""
+    """Wait, as for an answer from a payment provider."""
     await asyncio.sleep(0.1)
     return f"{customer} paid {cents} cents"
 
 
 @rl_task
 def resize(picture: int, width: int) -> str:
-    """Blocks, as old libraries do: a `def` runs in a thread."""
+    """Block, as old libraries do: a `def` runs in a thread."""
     time.sleep(0.1)
     return f"picture {picture} is {width} wide"
 
 
 @rl_task(queue="reports")
 async def report(month: int) -> str:
-    """Takes its time, and does not let itself be cancelled halfway: as a zombie it still tries to commit."""
+    """Take some time, and ignore cancellation: as a zombie, the task still tries to commit."""
     writing = asyncio.ensure_future(asyncio.sleep(1.5))
     with contextlib.suppress(asyncio.CancelledError):
         await asyncio.shield(writing)

@@ -14,7 +14,7 @@ from relier.ledger.records import Task
 
 
 def judge(client: Client, ids: list[str], console: Console) -> int:
-    """Prints the table; the exit code: 0 when every promise was kept."""
+    """Print the table. Return the exit code: 0 if every promise was kept."""
     answers = client.sync_store.run_many(client.ledger.get(task_id) for task_id in ids)
     tasks = [answer for answer in answers if isinstance(answer, Task)]
     states = Counter(task.record.state.value for task in tasks)

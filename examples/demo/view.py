@@ -1,4 +1,4 @@
-"""What a person sees: a live view in a terminal, plain lines elsewhere."""
+"""The output for people: a live view in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LINE_EVERY_S = 2.0
 
 
 def figures(seen: Snapshot) -> list[tuple[str, int, str]]:
-    """Name, number and colour of each counter."""
+    """Return name, number and colour of each counter."""
     return [
         ("pushed", seen.pushed, "bold"),
         ("done", seen.done, "bold green"),
@@ -30,7 +30,7 @@ def figures(seen: Snapshot) -> list[tuple[str, int, str]]:
 
 
 class View:
-    """Counters, workers, and what happened."""
+    """Show counters, workers, and events."""
 
     def __init__(self) -> None:
         self.console = Console(highlight=False)
@@ -50,7 +50,7 @@ class View:
             self._live.stop()
 
     def tell(self, event: str) -> None:
-        """Something happened."""
+        """Show an event."""
         line = f"{time.monotonic() - self._began:5.1f} s  {event}"
         self._events.append(line)
         if self._live is None:
@@ -59,7 +59,7 @@ class View:
             self._draw()
 
     def show(self, seen: Snapshot) -> None:
-        """How things are."""
+        """Show the current state."""
         self._seen = seen
         if self._live is not None:
             self._draw()

@@ -1,4 +1,4 @@
-"""What the ledger says at one moment. `stats` is one script, so its numbers belong together."""
+"""The state of the ledger at one moment. `stats` is one script, so its numbers belong together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .crew import Crew, Member
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One worker as the view shows it: `held` is what the ledger says it runs."""
+    """One worker as the view shows it. `held`: how many tasks it runs, according to the ledger."""
 
     name: str
     pids: tuple[int, ...]
@@ -38,7 +38,7 @@ class Snapshot:
 
 
 class Watch:
-    """Looks into the ledger."""
+    """Read the ledger."""
 
     def __init__(self, client: Client, crew: Crew) -> None:
         self._client = client

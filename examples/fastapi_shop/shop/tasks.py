@@ -1,4 +1,4 @@
-"""What the shop does in the background."""
+"""The shop's background tasks."""
 
 from __future__ import annotations
 

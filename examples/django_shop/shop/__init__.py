@@ -1,0 +1,1 @@
+"""The Django project of a small shop: its settings and its URLs. The application is in `orders`."""

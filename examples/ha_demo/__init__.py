@@ -1,0 +1,1 @@
+"""`make ha-demo`: a primary, two replicas and three Sentinels, and what survives when the primary is lost."""

@@ -1,6 +1,6 @@
-"""Write the reference pages that are generated from the code: settings, errors, the command line.
+"""Write the reference pages that are generated from the code: settings, errors, names, keys, commands, metrics.
 
-python docs/generate.py            write docs/reference/{settings,errors,cli}.md
+python docs/generate.py            write docs/reference/{settings,errors,api,keys,cli,metrics}.md
 python docs/generate.py --check    exit with 1 if a page is out of date
 """
 
@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
-from pydantic import SecretStr
+import msgspec
 
 import relier
 from relier import errors, settings
 from relier.cli.main import rl
-from relier.settings import Settings
+from relier.ledger.keys import SCHEMA
+from relier.monitoring import series
+from relier.monitoring.meter import BOUNDS
+from relier.monitoring.series import MetricSeries
+from relier.outbox.relay.metrics import outbox_series
+from relier.settings import DEFAULTS, TYPES, Settings
+from relier.settings.values import NO_SECRET, Secret, plain_type
 
 REFERENCE = Path(__file__).parent / "reference"
 WIDTH = 100
@@ -46,14 +53,16 @@ Times are in seconds. Workers and producers of one namespace must agree on `RELI
 OUTBOX = f"""
 `{settings.OUTBOX_DATABASE}` is not a setting. It sets the option `--database` of
 [`rl outbox`](cli.md#rl-outbox), and nothing else reads it.
+{", ".join(f"`RELIER_{name}`" for name in settings.BACKUP_OPTIONS)} set the options of
+[`rl backup`](cli.md#rl-backup), which also reads them without `RELIER_`.
 """
 
 
 def settings_page() -> str:
-    texts, schemas = texts_below_fields(Settings), Settings.model_json_schema()["properties"]
+    texts = texts_below_fields(Settings)
     rows = [
-        f"| `RELIER_{name.upper()}` | {default_of(field.default)} | {allowed(schemas[name])} | {texts[name]} |"
-        for name, field in Settings.model_fields.items()
+        f"| `RELIER_{name.upper()}` | {default_of(default)} | {allowed(TYPES[name])} | {texts[name]} |"
+        for name, default in DEFAULTS.items()
     ]
     return SETTINGS + "\n".join(rows) + "\n" + OUTBOX
 
@@ -73,7 +82,7 @@ def texts_below_fields(cls: type) -> dict[str, str]:
 
 
 def default_of(value: Any) -> str:
-    if value in (None, "", SecretStr("")):
+    if value in (None, "", NO_SECRET):
         return "not set"
     if isinstance(value, float):
         value = f"{value:g}" if value < 1e6 else f"{value:.0f}"
@@ -83,11 +92,12 @@ def default_of(value: Any) -> str:
 LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤"}
 
 
-def allowed(schema: dict[str, Any]) -> str:
-    """Return the allowed values of a field of the JSON schema. An optional field has its type under anyOf."""
+def allowed(kind: Any) -> str:
+    """Return the allowed values of a setting. An optional one has its type under anyOf."""
+    schema = {"type": "string"} if kind is Secret else msgspec.json.schema(kind)
     schema = schema.get("anyOf", [schema])[0]
     if "enum" in schema:
-        return ", ".join(f"`{value}`" for value in schema["enum"])
+        return ", ".join(f"`{value}`" for value in get_args(plain_type(kind)))
     if "pattern" in schema:
         return f"`{schema['pattern']}`"
     limits = [f"{sign} {schema[word]:,g}" for word, sign in LIMITS.items() if word in schema]
@@ -172,9 +182,132 @@ def helps(command: click.Command, parent: click.Context | None, name: str) -> It
                 yield from helps(below, ctx, word)
 
 
+# --- public names ------------------------------------------------------------------------------------------------
+
+API = """# Public names
+
+Everything that you can import from `relier`. The options of `rl_task`, the methods of a receipt and the fields of a
+context are described under [tasks](tasks.md), the errors under [errors](errors.md).
+"""
+
+
+def api_page() -> str:
+    names = [
+        name for name in relier.__all__ if not (inspect.isclass(named(name)) and issubclass(named(name), Exception))
+    ]
+    return API + "".join(f"\n## {name}\n\n{about(name)}\n" for name in sorted(names, key=str.lower))
+
+
+def named(name: str) -> Any:
+    return getattr(relier, name)
+
+
+def about(name: str) -> str:
+    """Return the signature of a function or class, its docstring up to the first example, and its public methods."""
+    value = named(name)
+    doc = as_lists((inspect.getdoc(value) or "").partition("\n\n    ")[0]) if callable(value) else ""
+    text = f"```text\n{name}{signature_of(value)}\n```\n\n{doc}" if callable(value) else f"`{value!r:.80}`"
+    methods = [
+        f"- `{each}`: {(inspect.getdoc(member) or '').splitlines()[0]}"
+        for each, member in sorted(vars(value).items() if inspect.isclass(value) else [])
+        if not each.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)) and member.__doc__
+    ]
+    return text.rstrip() + ("\n\n" + "\n".join(methods) if methods else "")
+
+
+def as_lists(doc: str) -> str:
+    """Turn lines of a docstring such as `then    when all have succeeded` into a list."""
+    return re.sub(r"^([a-z_]+(?:, [a-z_]+)*) {2,}(\S)", r"- `\1`: \2", doc, flags=re.MULTILINE)
+
+
+def signature_of(value: Any) -> str:
+    """Return the parameters by name: types are in the source, and their spelling depends on the version of Python."""
+    try:
+        parameters = inspect.signature(value).parameters.values()
+    except (TypeError, ValueError, errors.RelierError):  # the proxy of the running task's context has none here
+        return ""
+    return (
+        "("
+        + ", ".join(
+            {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(one.kind.name, "") + one.name for one in parameters
+        )
+        + ")"
+    )
+
+
+# --- keys --------------------------------------------------------------------------------------------------------
+
+KEYS = """# Keys in the store
+
+All keys of a namespace begin with `<prefix>:{<namespace>}:`, by default `rl:{default}:`, so a namespace lives in one
+slot of a cluster. `rl audit` checks that every key has an owner. Read them with `rl`, and never write them yourself.
+
+| key | type | holds | owner | ends |
+|---|---|---|---|---|
+"""
+
+
+def keys_page() -> str:
+    rows = [
+        (
+            f"`{key.spelled}{f'<{key.per}>' if key.per else ''}`",
+            key.type,
+            key.holds.replace("|", "\\|"),
+            key.owner,
+            key.end,
+        )
+        for key in SCHEMA
+    ]
+    return KEYS + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+# --- metrics -----------------------------------------------------------------------------------------------------
+
+METRICS = """# Metrics
+
+What each process serves on `/metrics` of its port. [How to monitor](../how-to/metrics.md) explains how to use them.
+Histograms have the buckets
+{bounds} seconds.
+"""
+SERVED = {
+    "worker": "Workers, native and Celery's",
+    "every node": "Workers, schedulers, resurrectors",
+    "supervisor": "Supervisors",
+    "relay": "Relays",
+    "exporter": "`rl exporter`",
+}
+NOTES = {
+    "worker": "Schedulers and resurrectors serve those of `rl_task_…` too, for the tasks that they revive.",
+    "every node": "Relays and `rl exporter` serve `rl_ready`, `rl_build_info` and `rl_process_resident_bytes`.",
+}
+
+
+def metrics_page() -> str:
+    every = [one for one in vars(series).values() if isinstance(one, MetricSeries)]
+    every += [MetricSeries(f"rl_outbox_{name}", kind, (), text, "relay") for name, kind, text in outbox_series()]
+    parts = [METRICS.format(bounds=", ".join(f"{bound:g}" for bound in BOUNDS))]
+    for served, title in SERVED.items():
+        rows = [_metric_row(one) for one in every if one.served == served]
+        note = f"{NOTES[served]}\n\n" if served in NOTES else ""
+        parts.append(f"\n## {title}\n\n{note}| metric | kind | labels | meaning |\n|---|---|---|---|\n" + "".join(rows))
+    return "".join(parts)
+
+
+def _metric_row(one: MetricSeries) -> str:
+    name = one.name + ("_total" if one.kind == "counter" else "")
+    return f"| `{name}` | {one.kind} | {', '.join(f'`{label}`' for label in one.labels)} | {one.text} |\n"
+
+
 # --- writing -----------------------------------------------------------------------------------------------------
 
-PAGES = {"settings.md": settings_page, "errors.md": errors_page, "cli.md": cli_page}
+PAGES = {
+    "settings.md": settings_page,
+    "errors.md": errors_page,
+    "api.md": api_page,
+    "keys.md": keys_page,
+    "cli.md": cli_page,
+    "metrics.md": metrics_page,
+}
 
 
 def main() -> int:

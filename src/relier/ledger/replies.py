@@ -60,9 +60,16 @@ def opened(namespace: str, raw: Any) -> str:
     if layout != LAYOUT:
         raise LayoutError(
             f"namespace {namespace!r} has layout {layout}, but this release uses layout {LAYOUT}; nothing was written; "
-            f"run the release that wrote it, or choose another RELIER_NAMESPACE"
+            f"{layout_advice(layout)}, or choose another RELIER_NAMESPACE; see docs/how-to/upgrade.md"
         )
     return born
+
+
+def layout_advice(layout: str) -> str:
+    """Return what to do about a namespace in another layout: it depends on which of the two is newer."""
+    if layout.isdecimal() and int(layout) > int(LAYOUT):
+        return "a newer release wrote it: upgrade Relier here"
+    return "run the release that wrote it until its tasks have ended"
 
 
 def word(raw: Any, *known: str) -> str:

@@ -41,7 +41,7 @@ def check_events(checker: Checker, call: Call[Any], raw: Any) -> tuple[TaskChang
 def forget_events(model: Model, memory: Memory) -> None:
     """Forget what was written, so that two ways to one state lead to the same case. What was told of it stays."""
     model.streams, model.event_numbers = {}, {}
-    memory.events.log, memory.events.trimmed = {}, {}
+    memory.events.log, memory.events.trimmed, memory.events.entries = {}, {}, {}
 
 
 # --- streams --------------------------------------------------------------------------------------------------------
@@ -51,6 +51,9 @@ def _written(checker: Checker, memory: EventMemory, topic: str, script: str) -> 
     """What the call wrote on a topic. The rest of the stream is as it was, but for what is older than it keeps."""
     stream: list[Entry] = checker.world.backend.model.streams.get(topic, [])
     log = memory.log.setdefault(topic, [])
+    entries = memory.entries.setdefault(topic, [])
+    if stream == entries:  # as nearly always: the call wrote nothing on this topic
+        return ()
     known = len(log) - memory.trimmed.get(topic, 0)
     number = log[-1].last if log else 0
     new = [entry for entry in stream if entry.last > number]
@@ -63,8 +66,9 @@ def _written(checker: Checker, memory: EventMemory, topic: str, script: str) -> 
         checker.serial += 1
         log.append(WrittenEntry(entry.id, checker.serial, entry.last, len(entry.rows)))
         number = entry.last
-    if [entry.id for entry in kept] != [each.id for each in log[len(log) - len(new) - len(kept) : len(log) - len(new)]]:
+    if kept != entries[len(entries) - len(kept) :]:
         raise Violation("streams-only-grow", f"{script} changed what {topic} had")
+    memory.entries[topic] = list(stream)
     gone = known - len(kept)
     memory.trimmed[topic] = memory.trimmed.get(topic, 0) + gone
     if gone and log[memory.trimmed[topic] - 1].last > number - EVENTS_KEPT:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from proof.checker.timetable_ghost import GhostTimetable
+from proof.model.state import Entry
 from relier.ledger.defaults import DEAD_TTL_MS, PRIORITY_STEP_US, RESULT_TTL_MS
 from relier.ledger.limit_records import LimitNumbers
 from relier.ledger.records import Submission
@@ -160,6 +161,7 @@ class EventMemory:
 
     log: dict[str, list[WrittenEntry]] = field(default_factory=dict)  # topic -> all entries, trimmed ones as well
     trimmed: dict[str, int] = field(default_factory=dict)
+    entries: dict[str, list[Entry]] = field(default_factory=dict)  # topic -> its stream after the last call
     tasks: dict[str, tuple[str, int, str]] = field(default_factory=dict)  # id -> state, version, owner
     batches: dict[str, tuple[str, bool, bool]] = field(default_factory=dict)  # id -> state, stopped, abandoned
     schedules: dict[str, tuple[str, int]] = field(default_factory=dict)  # name -> state, version

@@ -7,7 +7,7 @@ import asyncio
 from relier import rl_task
 
 
-@rl_task(max_resurrections=50)  # killed at random, and not at fault
+@rl_task(max_resurrections=50)  # the task is not at fault when its worker is killed
 async def member(number: int, fails: bool = False) -> int:
     await asyncio.sleep(0.005)
     if fails:
@@ -15,22 +15,22 @@ async def member(number: int, fails: bool = False) -> int:
     return number
 
 
-@rl_task(max_resurrections=50)  # killed at random, and not at fault
+@rl_task(max_resurrections=50)  # the task is not at fault when its worker is killed
 async def slow(number: int) -> int:
     await asyncio.sleep(0.05)
     return number
 
 
-@rl_task(max_resurrections=50)  # killed at random, and not at fault
+@rl_task(max_resurrections=50)  # the task is not at fault when its worker is killed
 async def succeeded(batch: int) -> int:
     return batch
 
 
-@rl_task(max_resurrections=50)  # killed at random, and not at fault
+@rl_task(max_resurrections=50)  # the task is not at fault when its worker is killed
 async def failed(batch: int) -> int:
     return batch
 
 
-@rl_task(max_resurrections=50)  # killed at random, and not at fault
+@rl_task(max_resurrections=50)  # the task is not at fault when its worker is killed
 async def completed(batch: int) -> int:
     return batch

@@ -1,11 +1,11 @@
-"""Batches whose workers are killed at random: every callback once, no batch stuck, all judged by the ledger.
+"""Batches whose workers are killed at random. The ledger must show each callback once and no stuck batch.
 
     python -m bench.batches [--quick]
 
 many    10,000 batches of 10, some with a member that fails, while 300 worker processes are killed with SIGKILL
 large   one batch of 100,000 members: how long it takes to push, to run, and to call back
-cancel  a batch of 2,000 is cancelled half-way: no member begins any more, and nothing is called but on_complete
-cost    submit, claim and commit of the members of batches of 10, beside tasks without a batch
+cancel  a batch of 2,000 is cancelled half-way: no further member starts, and only on_complete is called
+cost    submit, claim and commit of members of batches of 10, compared with tasks without a batch
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m bench.celery_chaos [--quick] [--broker amqp://…]
 
-Nothing may be lost, nothing committed twice; of each callback, chain step and chord body there is exactly one task. A
-body may run more than once, as its process may die under it; then it runs again under the same id.
+No task may be lost, and none committed twice. Each callback, chain step and chord body must be exactly one task. Its
+function may run more than once, because its process may die; then it runs again under the same id.
 """
 
 from __future__ import annotations
@@ -118,12 +118,12 @@ class Chaos:
 
 
 def number_of(many: dict[str, int]) -> int:
-    """Return the number of tasks in all: a chord also has a body and a join, a linked task its callback."""
+    """Return the total number of tasks. A chord also has a body and a join, and a linked task has a callback."""
     return many["plain"] + 2 * many["linked"] + STEPS * many["chains"] + (PARTS + 2) * many["chords"]
 
 
 def diary(path: Path) -> dict[str, dict[str, set[str]]]:
-    """Return what -> for whom -> under which ids."""
+    """Return kind of task -> argument -> task ids."""
     found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for line in path.read_text().splitlines():
         what, key, task_id = line.split()

@@ -1,4 +1,4 @@
-"""The app of celery_chaos.py. Each body writes one line to a diary: what it is, for whom, and under which id."""
+"""The app of celery_chaos.py. Each task writes one line to a diary: its kind, its argument and its id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Celery engine makes of a dead child, and of a broker that forgets, is away, or freezes.
+"""How the Celery engine handles a dead child process, and a broker that loses its data, is down, or freezes.
 
 python -m bench.celery_outages [--quick]
 

@@ -29,7 +29,7 @@ from tests.support.fleet import Fleet, Member, wait_until
 
 ROUNDS = 15
 CALLS = 100
-FLATNESS = 1.5  # how much more a call may cost in the large cluster: noise of a shared machine included
+FLATNESS = 1.5  # how much more a call may cost in the large cluster, including the noise of a shared machine
 LEASE_S = 2.0
 WORKERS = 3
 RETENTION_S = 2.0

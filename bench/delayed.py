@@ -67,7 +67,8 @@ def main() -> None:
     count = 50_000 if quick() else 1_000_000
     with a_fleet(LEASE_S) as fleet:
         member = fleet.worker()
-        fleet.wait_done([receipt.id for receipt in jobs.quick.push_many([()] * 2_000)], 60)  # it has found its size
+        # the in-memory buffer has its final size
+        fleet.wait_done([receipt.id for receipt in jobs.quick.push_many([()] * 2_000)], 60)
         before = resident_mb(member)
         rate = push_far(count)
         full = resident_mb(member)

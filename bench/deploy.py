@@ -90,7 +90,7 @@ def main() -> None:
         checks: list[Member] = []
         began = time.monotonic()
         while (share := (time.monotonic() - began) / seconds) < 1:
-            staff.share_new = share  # workers are replaced first, then the producers: as it is done
+            staff.share_new = share  # workers are replaced first, then the producers, as in a real deploy
             producers = (
                 ["old"] if share < 0.2 else ["old", "between", "new", "refund"] if share < 0.8 else ["new", "refund"]
             )

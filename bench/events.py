@@ -18,7 +18,7 @@ from relier.store import SyncStore
 
 ROUNDS = 60
 LIFE = ("submit", "claim", "commit")
-TARGETS = {1: 5.0, 100: 2.0}  # µs a task, for `always` to be the default
+TARGETS = {1: 5.0, 100: 2.0}  # µs per task; below this, `always` may be the default
 MODES: tuple[tuple[str, EventMode], ...] = (
     ("never", "never"),
     ("watched, nobody reads", "watched"),

@@ -24,7 +24,7 @@ def quick() -> bool:
 
 @contextlib.contextmanager
 def a_fleet(lease: float, **more: Any) -> Iterator[Fleet]:
-    """Start workers with this lease on their own store. At the end the ledger is audited. `more`: settings."""
+    """Start workers with this lease on their own store. Audit the ledger at the end. `more`: further settings."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         settings = Settings(
             redis_url=f"embedded://{folder}/store", namespace="bench", heartbeat_ttl=lease, admission_limit=0, **more

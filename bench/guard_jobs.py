@@ -35,7 +35,7 @@ async def once(key: int, producer: int, ctx: TaskContext) -> int:
 
 
 async def effect(step: int, ctx: TaskContext) -> int:
-    """Work a little, have an effect that is visible from outside, then return."""
+    """Work a little, cause an effect that is visible from outside, then return."""
     await asyncio.sleep(random.uniform(0, 0.04))
     note("effect", ctx.task_id, step, ctx.attempt, os.getpid())
     await asyncio.sleep(random.uniform(0, 0.02))

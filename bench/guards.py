@@ -1,16 +1,16 @@
-"""What each guard costs per task: µs of CPU of producer, worker and Redis, and round trips, beside the bare task.
+"""The cost of each guard per task, compared with a bare task: CPU of producer, worker and Redis (µs), and round trips.
 
     python -m bench.guards [--quick]
 
-Producer and worker are this process, Redis is an embedded server. In each round every guard pushes some tasks, one by
-one, and a worker runs them; the guards take turns, in another order each time. What counts is the difference to the
-bare task of the same round, and of these the median. Redis is asked itself: its time in scripts (commandstats), and the
-CPU of its whole process, which has reading the request and writing the append-only file in it.
+This process is producer and worker; Redis is an embedded server. In each round every guard pushes some tasks, one by
+one, and a worker runs them. The guards take turns, in a different order each time. A cost is the median difference from
+the bare task of the same round. Redis reports its own time: in scripts (commandstats), and the CPU of its whole
+process, which includes reading requests and writing the append-only file.
 
 One by one, Redis wakes up for each task and finds its caches cold. So the script of a submit is measured under load as
 well, in pipelines of a hundred, as bench/ledger.py does for all moves: there the target of admission applies.
 
-Then a submit that must pass a limit, beside a bare PING: in turns, one by one, over the same kind of connection.
+The last part compares a submit under an admission limit with a bare PING, in turns, over the same kind of connection.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from relier.submit.push import NO_OPTIONS, submission_of
 
 TASKS = 500
 PIPELINE = 100
-AT_A_TIME = 50  # pushes, before it is the next guard's turn
-WAITING = 1  # the same, where each waits for a disk
+AT_A_TIME = 50  # pushes per turn of a guard
+WAITING = 1  # the same, if each push waits for a disk
 LIMIT, WINDOW_S = 100_000, 1.0  # never reached
 BARE, NOISE = "bare", "bare, once more: what is noise"
 ADMISSIONS = "admission, global", "admission, global and by key"
@@ -48,15 +48,16 @@ KEYED = "idempotent, by arguments", "idempotent, by a key"
 SENT = (
     "evalsha",
     "waitaof",
-)  # what a producer or worker sends, bells aside; all else in commandstats is inside scripts
+)  # sent by producers and workers, except doorbells; the rest of commandstats is inside scripts
 CPU = ("used_cpu_user", "used_cpu_sys")
 REDIS_MOST_US, PING_MOST = 5.0, 2.0
 PING, ADMITTED, REFUSED = "a bare PING", "submit that passes a limit", "submit that is refused: the check alone"
 
 
 class Clock:
-    """Take this process's CPU time when 10 % and 90 % of a round's tasks had begun, so that neither start nor end
-    counts."""
+    """Take this process's CPU time when 10 % and when 90 % of a round's tasks have begun, so that neither start nor end
+    counts.
+    """
 
     def __init__(self) -> None:
         self.begun = 0
@@ -222,8 +223,9 @@ def measure(every: list[Guard], rounds: int) -> None:
 
 
 def shuffled(every: list[Guard]) -> list[Guard]:
-    """Return the guards in random order. Each leaves caches and memory as it needs them, so the next one must not
-    always be the same."""
+    """Return the guards in random order. Each guard leaves caches and memory in a different state, so no guard may
+    always run after the same one.
+    """
     return random.sample(every, len(every))
 
 

@@ -1,4 +1,4 @@
-"""The cost of each move for the store: script time, commands, round trips and bytes, each next to its target.
+"""The cost of each move for the store: script time, commands, round trips and bytes, next to their targets.
 
 Script time is Redis' own measure (commandstats of EVALSHA), the minimum of several rounds: the machine may be shared,
 and the minimum is the cost of the code itself. The yardstick lines show how fast this machine runs scripts at all.
@@ -172,7 +172,7 @@ def bytes_per_running_task(n: int = 20_000) -> float:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         store, bench = open_bench(folder)
         with store:
-            bench.run_tasks(1000)  # buffers and tables have reached their size
+            bench.run_tasks(1000)  # by now buffers and tables have reached their size
             before = int(bench.info("memory")["used_memory"])
             bench.run_tasks(n)
             return (int(bench.info("memory")["used_memory"]) - before) / n
@@ -198,8 +198,9 @@ def revival(n: int = 10_000) -> tuple[float, float, int]:
 
 def sweep_costs(running: int) -> tuple[Bench, Bench]:
     """Measure sweeps that find nothing, in a namespace without running tasks and in one with many healthy ones: on one
-    server, and in turns, so that both see the same conditions. Whose turn is first changes: Lua collects its garbage
-    after a fixed number of scripts, and otherwise always in the turn of the same namespace."""
+    server, and in turns, so that both see the same conditions. The first turn alternates. Otherwise Lua, which collects
+    its garbage after a fixed number of scripts, would always do so in the turn of the same namespace.
+    """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         store, calm = open_bench(folder)
         with store:

@@ -12,7 +12,7 @@ HISTORY = "bench:history"
 MOST = 3
 
 
-# A revived task is the first of its lane, so the next kill meets it again: it may die often.
+# A revived task is the first of its lane, so the next kill often hits it again. It must be allowed to die often.
 @rl_task(limits=Limit(concurrency=MOST, per="key:{key}"), max_resurrections=1000)
 async def counted(key: int, ctx: TaskContext) -> None:
     await note(f"+ {key} {ctx.task_id} {ctx.fence} {ctx.worker_id}")

@@ -1,13 +1,13 @@
-"""Limits at run time under fire, and what they cost.
+"""Limits at run time while workers are killed, and their cost.
 
     python -m bench.limits [--quick]
 
 kills      50 keys, at most 3 tasks of each at once, and worker processes that are killed. Every task writes its start
-           and its end into a list of the store. The list is read from its first line to its last, so the most tasks
-           of a key at once are counted, not sampled. A process is stopped before its death is noted, and then killed.
-backlog    a claim beside a key with a million blocked tasks, and beside none: in turns, on one server
-tenants    how long a task waits to start: the only task of a tenant, beside a tenant with a million, and beside nobody
-cost       submit, claim and commit of a task with limits that are never reached, beside a task without
+           and its end into a list in the store. Reading the whole list gives the exact maximum of tasks per key, not a
+           sample. A process is stopped before its death is noted, and then killed.
+backlog    claims in a namespace with a million blocked tasks and in an empty one, in turns, on one server
+tenants    how long a tenant's only task waits to start: next to a tenant with a million tasks, and alone
+cost       submit, claim and commit of a task with limits that are never reached, compared with a task without limits
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def most_at_once(lines: list[str]) -> tuple[int, int, int]:
             continue
         key, task_id, fence, worker_id = words
         if worker_id.split(".")[1] in dead:
-            continue  # it was sent before the process was stopped, and arrived after
+            continue  # sent before the process was stopped, but arrived afterwards
         if what == "+":
             starts += 1
             running.setdefault(key, {})[f"{task_id} {fence}"] = worker_id
@@ -131,7 +131,7 @@ def bench_kills(tasks: int, kills: int) -> Table:
         table.exactly("slots left at the end", slots, 0)
         table.exactly("other traces of limits left at the end", len(left), 0)
         table.exactly("slots that a sweep had to repair", stats.counts.get("slots_freed", 0), 0)
-    table.exactly("findings of rl audit", 0, 0)  # a_fleet has raised otherwise
+    table.exactly("findings of rl audit", 0, 0)  # otherwise a_fleet has raised
     return table
 
 

@@ -8,7 +8,7 @@ In each round all systems do the same work, and take turns within each measure, 
 The figures are ratios within a round, and their medians. Differences under 1.4 × are noise.
 
     no-ops      a producer sends them one by one, another in bulk; then the worker is started and runs all of them
-    sleeps      of 10 ms, sent first, then run by a worker with many slots
+    sleeps      of 10 ms: all are sent first, then a worker with many slots runs them
     latency     100 tasks a second to a worker that is otherwise idle: from before the send to the task's first line
 
 Progress is measured from outside, by reading the queue every 20 ms. All figures of a drain (rate, the worker's CPU,
@@ -34,9 +34,9 @@ from bench.peers import LATENESS_VARIABLE, ORDER, URL_VARIABLE, Kind, Load, Peer
 from bench.peers.processes import BenchError, Worker
 
 LOOK_EVERY = 0.02
-STALLED = 60.0  # seconds without a task done, start of the worker included
-SENDING = 300.0  # seconds a producer may take at the most
-SETTLE = 1.0  # seconds a worker idles before its memory is read
+STALLED = 60.0  # seconds without a done task, including the start of the worker
+SENDING = 300.0  # the most seconds that a producer may take
+SETTLE = 1.0  # seconds that a worker is idle before its memory is read
 OURS = "relier"
 YARDSTICK = "celery"
 
@@ -98,7 +98,7 @@ class Bench:
 
     def latency(self, system: Peer) -> Figures:
         n = 1000 // self.divisor
-        self.produce(system, "one", 1)  # done means: the worker is up
+        self.produce(system, "one", 1)  # once one is done, the worker is up
         with self.worker(system, "latency") as worker:
             self.wait_until_done(system, worker)
             time.sleep(SETTLE)
@@ -277,7 +277,7 @@ class Report:
         ]
         at_most = [
             ("latency p50 at 100/s", "p50", 2, "ms"),
-            # By the clock: on a busy machine this holds the time in which Redis had to wait for a core.
+            # Measured by the clock: on a busy machine, this includes the time in which Redis waited for a core.
             ("Redis per task, time in commands", "redis_us", 60, "µs"),
             ("Redis per task, CPU of its process", "redis_cpu_us", 60, "µs"),
             ("idle worker (RSS)", "rss", 60, "MB"),

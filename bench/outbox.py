@@ -1,10 +1,10 @@
-"""The outbox beside the best of its kind, django-celery-outbox: how soon, how fast, and what an outage or poison costs.
+"""The outbox compared with its closest peer, django-celery-outbox: latency, rate, and the cost of outages and poison.
 
     python -m bench.outbox [--quick] [--database mariadb] [--ordered] [--repeatable-read]
 
-in an environment of requirements/bench.lock and this package. PostgreSQL is the same for both, in turns; on MariaDB
-there is no peer. Latency is from the commit to the moment the record (the peer: the message) is there. Like for like,
-both relays send Celery messages to the same Redis.
+Run it in an environment of requirements/bench.lock and this package. Both use the same PostgreSQL, in turns; on MariaDB
+there is no peer. Latency is the time from the commit until the record exists (for the peer: the message). To compare
+like with like, both relays send Celery messages to the same Redis.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.support.databases import MariaDB, Postgres
 from tests.support.servers import Server, wait_until
 
 PEER = "bench.peers.outbox_django"
-THREADS = 4  # that publish, where there are several
+THREADS = 4  # threads that publish, if there are several
 HOLDER = """
 import sys, time
 from relier.outbox.relay.batch import ClaimedBatch
@@ -165,7 +165,7 @@ def held_by_the_dead(desk: Desk, rounds: int, first: int) -> list[float]:
     relay = desk.relay("--log-level", "warning")
     desk.push(first - 1, 1)
     wait_until(lambda: desk.rows() == 0, 60)
-    relay.send_signal(19)  # SIGSTOP: the holder shall have the rows first
+    relay.send_signal(19)  # SIGSTOP, so that the other relay claims the rows first
     for n in range(rounds):
         desk.push(first + 100 * n, 100)
         command = [sys.executable, "-c", HOLDER, desk.database]
@@ -173,7 +173,7 @@ def held_by_the_dead(desk: Desk, rounds: int, first: int) -> list[float]:
             assert holder.stdout is not None
             assert int(holder.stdout.readline()) == 100
             relay.send_signal(18)
-            time.sleep(1.5)  # it has registered again, and knows the holder
+            time.sleep(1.5)  # it has registered again, and knows which relay holds the rows
             assert desk.rows() == 100
             holder.kill()
             killed = time.perf_counter()
@@ -227,7 +227,7 @@ def outage(databases: Postgres | MariaDB, count: int) -> tuple[int, int]:
             time.sleep(5)
             server.start()
             wait_until(lambda: desk.rows() == 0, 120)
-            reading = Client(desk.settings)  # the breaker of the desk's own client may still be open
+            reading = Client(desk.settings)  # the circuit breaker of this process's own client may still be open
             counts = reading.run(reading.ledger.stats()).counts
             reading.close()
             found = counts.get("submitted", 0), desk.rows()

@@ -1,10 +1,10 @@
-"""kill -9 of relays at random moments: every committed row becomes one record, no rolled-back row any.
+"""Relays are killed with SIGKILL at random moments: each committed row becomes one record, and no rolled-back row does.
 
     python -m bench.outbox_chaos [--quick] [--database mariadb] [--ordered] [--repeatable-read]
 
-Three relays run; one of them is killed every now and then, and replaced. Orders are committed with their tasks all the
-while, and every fifth transaction is rolled back. Batches are small, so that kills meet relays at every point. With
-`--ordered` rows have order keys, and the records of a key must have come in the order of its rows.
+Three relays run; one of them is killed every now and then, and replaced. Meanwhile orders are committed with their
+tasks, and every fifth transaction is rolled back. Batches are small, so that kills hit relays at every point. With
+`--ordered`, rows have order keys, and the records of a key must appear in the order of its rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AT_ONCE = 10
 
 
 class Killer(threading.Thread):
-    """Kills a relay now and then, and starts another."""
+    """Kill a relay at intervals, and start another."""
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(daemon=True)
@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def overtakes(desk: Desk, placed: dict[str, int]) -> int:
-    """Return the records that came before one of the same key whose order was placed earlier."""
+    """Return the records that overtook a record of the same key whose order was placed earlier."""
     records = desk.client.sync_store.run_many(desk.client.ledger.get(one) for one in placed)
     last: dict[str, int] = {}
     found = 0

@@ -32,7 +32,7 @@ def receipt(order: int) -> int:
     return order
 
 
-KEYS = 100  # of orders, where rows are sent in order
+KEYS = 100  # of orders, if rows are sent in order
 REPEATABLE_READ = "REPEATABLE READ"
 
 

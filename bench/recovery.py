@@ -1,5 +1,5 @@
-"""How soon the tasks of killed workers run again: for each task, from the kill -9 to the first line of the next
-attempt.
+"""How soon the tasks of killed workers run again: for each task, the time from the kill -9 to the first line of the
+next attempt.
 
     python -m bench.recovery [--quick]
 

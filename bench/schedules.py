@@ -1,12 +1,12 @@
-"""Schedules under kill -9, frozen schedulers, wrong clocks and a frozen store. The verdict is read from the ledger.
+"""Schedules with killed and frozen schedulers, wrong clocks and a frozen store. The ledger shows the result.
 
     python -m bench.schedules [--quick]
 
-five schedulers  real processes, their own clocks 30 s slow to 30 s fast, on one schedule of every second. Two are
-                 killed and one is frozen for a while. Every occurrence fires once.
+five schedulers  real processes, whose clocks are 30 s slow to 30 s fast, on one schedule that fires every second. Two
+                 are killed and one is frozen for a while. Every occurrence fires once.
 a frozen store   SIGSTOP to the server for 60 s. Each schedule then catches up by its own rule, and nothing fires twice.
-cost             store time of a firing beside a submit of the same task, and of a sweep beside 10,000 schedules that
-                 are not due, and beside none
+cost             store time of a firing, compared with a submit of the same task; store time of a sweep with 10,000
+                 schedules that are not due, compared with none
 """
 
 from __future__ import annotations

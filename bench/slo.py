@@ -1,4 +1,4 @@
-"""What counting outcomes costs the store, beside the bare moves: a task's whole life, alone and a hundred to a script.
+"""The cost of counting outcomes for the store, over a task's whole life: one task per script, and a hundred per script.
 
 Measured as in bench/events.py: on and off run in turns on one server, in many short rounds, and each round compares
 neighbours.

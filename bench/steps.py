@@ -69,7 +69,7 @@ class Run:
                 continue
             victim = random.choice(victims)
             victim.kill_all()
-            what = self._busy().get(victim.pid)  # it may have come to an end meanwhile
+            what = self._busy().get(victim.pid)  # the task may have ended meanwhile
             self.kills += what is not None
             self.inside += what == "effect"
             workers[workers.index(victim)] = self._start()

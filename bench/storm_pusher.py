@@ -18,7 +18,7 @@ from pathlib import Path
 from bench import guard_jobs as jobs
 
 AT_ONCE = 20
-DISTRACTED_S = 0.1  # before it notes an answer: a kill then loses it
+DISTRACTED_S = 0.1  # before the answer is noted, so a kill now loses it
 
 
 def answers(who: int) -> Path:

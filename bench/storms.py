@@ -1,11 +1,12 @@
-"""Idempotent push storms with kills at random moments: each key commits once, and no key is left blocked.
+"""Many producers push the same idempotency keys while processes are killed: each key commits once, and none stays
+blocked.
 
     python -m bench.storms [--quick]
 
-Five producers, a process each, push the same keys at the same moments. Workers and producers are killed (kill -9) all
-the while and replaced; a producer that is back pushes again what it noted no answer for. Every tenth key fails if one
-of two producers wins it: that frees the key for whoever comes next, if anybody does. At the end each key is pushed once
-more: one that was committed must answer with the result of its commit, one that is free must run.
+Five producer processes push the same keys at the same moments. Meanwhile workers and producers are killed (kill -9) and
+replaced. A restarted producer repeats each push for which it noted no answer. Every tenth key fails if one of two
+producers wins it, which frees the key for the next push. At the end each key is pushed once more. A committed key must
+answer with the result of its commit, and a free key must run.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Storm(threading.Thread):
 
     def _all_ended(self) -> bool:
         left = self._fleet.stats().by_state()
-        return not any(left[state] for state in LIVE)  # a suspect that found no room to run alone is scheduled
+        return not any(left[state] for state in LIVE)  # a suspect that found no free isolated process is scheduled
 
     def answers(self) -> list[tuple[int, str, bool]]:
         """Return key, task, and whether the task was another producer's."""
@@ -86,8 +87,9 @@ def runs() -> list[tuple[int, str]]:
 
 
 def done_by_key(fleet: Fleet, ids: dict[int, set[str]]) -> dict[int, list[str]]:
-    """Return key -> its done tasks. A done task has run, so the diary has them all, even if the answer to the push was
-    lost."""
+    """Return key -> its done tasks. The diary lists every task that has run, so also every done task, even if the
+    answer to its push was lost.
+    """
     found = {key: [task for task in some if fleet.get(task).record.state is State.DONE] for key, some in ids.items()}
     return {key: some for key, some in found.items() if some}
 

@@ -6,14 +6,14 @@ Each client takes tasks through their life (submit, claim, commit: EVALSHA of th
 1, 10 or 100 calls to a pipeline, from a thread and on an event loop. "100 callers" is an event loop on which 100
 coroutines make one call each at the same time; Relier's store gathers those in one pipeline by itself.
 
-Client CPU is `time.process_time` of this process, threads of the client included. Server CPU is the server's own
-measure (INFO cpu), with script time in it. The clients take turns within a round, in another order each round. A ratio
-is the peer's CPU per call divided by Relier's in the same round; the figure shown is the median of the rounds.
+Client CPU is `time.process_time` of this process, including the client's threads. Server CPU is the server's own figure
+(INFO cpu), including script time. The clients take turns within a round, in a different order each round. A ratio is
+the peer's CPU per call divided by Relier's in the same round; the figure shown is the median of the rounds.
 
 Two comparisons: whole clients beside `SyncStore` and `AsyncStore`, which also keep deadlines, retry, confirm durability
 and have a circuit breaker; and the bare connection of redis-py, which could replace the connection below Relier's core,
 beside ours. Our own code pays where a peer needs at least 10 % more CPU. docs/decisions/0004 lists the rows where it
-does not, and says what follows.
+does not, and the consequences.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Life = Generator[list[Call[Any]], list[Any], None]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Hold what one call cost in one round: µs of client CPU, of server CPU, and of time."""
+    """What one call cost in one round: µs of client CPU, of server CPU, and of time."""
 
     client: float
     server: float

@@ -2,7 +2,8 @@
 
     python -m bench.zombies [--quick]
 
-All are first attempts that swallow their cancellation: each really tries to commit while the second attempt runs.
+The frozen attempts are first attempts that ignore their cancellation, so each really tries to commit while the second
+attempt runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The proof: a model of the ledger in plain Python, and the checks that run on it. See docs/explanation/proof.md.
+"""The proof: a model of the ledger in plain Python, and the checks that use it. See docs/explanation/proof.md.
 
     model/         the ledger as a data structure: every move, without a server
     simulator/     producers, workers, sweepers and operators around the model, driven by a seeded scheduler that loses

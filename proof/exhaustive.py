@@ -1,20 +1,20 @@
 """Every interleaving of small cases: two tasks, two workers, any number of sweepers, one fault.
 
-The state is explicit: the ledger, and for each worker what it knows. From each state every enabled step is taken;
-states that are alike but for the values of fences, times and versions are visited once. The checker judges every step.
+A state consists of the ledger and of what each worker knows. From each state the search takes every possible step.
+States that differ only in the values of fences, times and versions are visited once. The checker judges every step.
 
     worker    register (one of them twice: it starts again after `gone`), claim, re-send an unanswered claim, beat,
               commit, hand back a task (once in all: A by retry, B by release), and, as a zombie, commit what it handed
               back or held when it was told gone
     sweeper   revive one task a call: any number of sweepers at any moment, and a sweep cut short anywhere
-    time      the lease of any boot runs out at any point (a worker that goes on after it is one that was frozen)
+    time      the lease of any worker id runs out at any point (a worker that continues afterwards was frozen)
     fault     one of: a reply is lost (the call ran); the store returns to any earlier point of the path
 
-A crash needs no step: a worker that stops is one that takes no more steps. For the end of it, every state of the ledger
-is also tried with both workers stopped forever: a sweep and a new worker must bring both tasks to an end from there.
+A crash needs no step of its own: a crashed worker takes no more steps. In addition, each state of the ledger is tried
+with both workers stopped forever. From there, a sweep and a new worker must end both tasks.
 
-Some instances limit both tasks to one at a time. In others both are the members of a batch with a callback for each
-way in which it can end.
+In some instances only one of the tasks may run at a time. In others, both are members of a batch with a callback for
+each of its possible ends.
 
 Not covered: the ledger clock's arithmetic (a lease here runs out by decree), delays, keys, rates, operators, brakes,
 larger workflows, a batch and a rollback, more than one fault on one path, a rollback together with a lost reply. The
@@ -147,8 +147,9 @@ class Search:
         return store
 
     def run(self, call: Call[Any]) -> Any:
-        """Run one call, a microsecond later than any before on any path: fences differ, and the ledger clock stands
-        still."""
+        """Run one call, a microsecond later than all calls before on any path. So fences differ, while the ledger clock
+        stands still.
+        """
         self.transitions += 1
         self.world.last_us += 1
         time_us = self.world.backend.time_us = self.world.last_us
@@ -177,7 +178,9 @@ class Search:
     # --- steps ---------------------------------------------------------------------------------------------------
 
     def steps(self, case: Case) -> Iterator[Case]:
-        """Yield every case one step further. The store loaded now is its own; `store` still holds the one before."""
+        """Yield every case that is one step further. Its state is in the loaded store; its `store` still holds the
+        state before.
+        """
         yield from self._environment(case)
         for i, worker in enumerate(case.workers):
             for after, unanswered in self._acts(case, worker, self.slots[i]):
@@ -256,16 +259,17 @@ class Search:
     # --- when two cases are alike --------------------------------------------------------------------------------
 
     def alike(self, case: Case, model: Model) -> Any:
-        """Return a case without parts that decide nothing: times, versions, history, and the values of fences. A fence
-        is only compared with those that workers hold, and the next one is above all of them. So only one thing about a
-        lease matters: whether it is the current one, here and at the point to which a rollback returns. A late lease
-        that is neither can only be refused."""
+        """Return a case without parts that decide nothing: times, versions, history, and the values of fences. Fences
+        are only compared with those that workers hold, and each new fence is above all of them. So only one thing about
+        a lease matters: whether it is current, now and at the point to which a rollback returns. Any other lease can
+        only be refused.
+        """
         now, saved = facts(model), case.saved_facts or NOTHING
         workers = tuple(self._knows(worker, model, now, saved) for worker in case.workers)
         text = f"{now.text('A')}{workers}{case.faults}{saved.text('A')}"
         if self.hand_back or self.slots[0] != self.slots[1]:
             return text
-        # A and B do the same then: a case and its mirror image are alike.
+        # A and B behave alike then: a case and its mirror image count as one.
         mirrored = f"{now.text('B')}{workers[::-1]}{case.faults}{saved.text('B')}"
         return min(text, mirrored.translate(SWAP))
 
@@ -282,8 +286,7 @@ class Search:
     # --- the end -------------------------------------------------------------------------------------------------
 
     def hope(self, case: Case) -> None:
-        """Check that from here, with everyone stopped forever, leases run out, and a sweep and a new worker end both
-        tasks."""
+        """Check that a sweep and a new worker can end both tasks from here, if all other workers stop forever."""
         ledger, model = self.world.ledger, self.load(case.store)
         shape = facts(model).text("A")
         if shape in self._hopeful:

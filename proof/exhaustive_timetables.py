@@ -1,12 +1,12 @@
 """Every interleaving of a small case of users' schedules: one schedule, two schedulers, one operator.
 
-    scheduler  looks (promote) and later fires what it saw, or never does; its reply may be lost, so it fires again
-    operator   looks at the schedule, and later edits, pauses, resumes or removes what it saw
-    time       moves on by half a period, `ticks` times, at any point
+    scheduler  reads what is due (promote), and later fires it or never does; if the reply is lost, it fires again
+    operator   reads the schedule, and later edits, pauses, resumes or removes that version of it
+    time       advances by half a period, `ticks` times, at any point
     fault      one of: a reply is lost; the store returns to any earlier point of the path; TIME goes back once
 
-The checker judges every call. A case is like another if it differs only in the values of versions: they are only ever
-compared with each other, so what counts is their order.
+The checker judges every call. Cases that differ only in the values of versions count as one: versions are only compared
+with each other, so only their order matters.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ ROOT = Path(sys.modules["relier"].__file__ or "").parent
 SENDS = {method.__code__ for store in (SyncStore, AsyncStore) for method in (store.run, store.run_many)}
 WIRE = SyncConnection._exchange.__code__
 
-MOST_TO_STORE, MOST_TO_DONE = 6, 9  # files: beyond that a reader gets lost
+MOST_TO_STORE, MOST_TO_DONE = 6, 9  # the most files that a reader should have to open
 
 Step = tuple[str, str]  # a file and a function
 

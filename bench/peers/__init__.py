@@ -1,19 +1,19 @@
-"""The systems one could pick instead, and ours, each behind the same small contract, so that one program measures all.
+"""Relier and its alternatives, each behind the same small contract, so that one program measures all of them.
 
 A system is two modules:
 
     <system>.py        a Peer: how to start its worker, and how to see from outside what is left to do
     <system>_tasks.py  its tasks and its own client, imported only by processes of their own: workers and producers
 
-The bench itself never imports a system: every interpreter that runs one is fresh, and one that is not installed, or
-not written yet, costs only its own row. A tasks module offers three names to `produce.py`:
+The bench itself never imports a system. Each system runs in a new interpreter, and a system that is not installed only
+loses its own row. A tasks module offers three names to `produce.py`:
 
     opened()                async context manager: connections open before anything is timed
     one(task, *args)        async: send one task, as a caller of this system would
     many(task, n)           async: send n at once, in the best way the system has
 
-They are async even where the client is not: to await what never suspends costs a fraction of a microsecond, and all
-producers are driven by one loop. The tasks are `noop()`, `sleep()` (10 ms, in the system's usual way of waiting) and
+They are async even if the client is not, so that one loop can run all producers. Awaiting a call that never suspends
+costs a fraction of a microsecond. The tasks are `noop()`, `sleep()` (10 ms, in the system's usual way of waiting) and
 `stamp(sent)`, which calls `lateness.note`.
 """
 

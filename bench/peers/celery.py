@@ -1,4 +1,4 @@
-"""Celery: prefork, late acknowledgement, no results, all else by default. Tasks move from a list to `unacked` and
+"""Celery: prefork, late acknowledgement, no results, otherwise the defaults. Tasks move from a list to `unacked` and
 out."""
 
 from __future__ import annotations

@@ -16,9 +16,10 @@ class Dramatiq(Peer):
     sends = frozenset({"evalsha", "eval", "script|load"})
 
     def worker(self, kind: Kind) -> list[str]:
-        """With 8 threads, the default, no-ops reach about 250 per second and thread, apparently because the two
-        messages that it prefetches per thread run out. 16 threads are faster; 24, 32 and 64 were the same as 16 within
-        the noise."""
+        """With the default of 8 threads, no-ops reach about 250 per second and thread, apparently because only two
+        messages are prefetched per thread. 16 threads are faster. 24, 32 and 64 were no different from 16, within the
+        noise.
+        """
         threads = {"noop": 16, "sleep": self.slots, "latency": 8}[kind]
         return ["-m", "dramatiq", "--processes", "1", "--threads", str(threads), self.tasks]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TICKS = os.sysconf("SC_CLK_TCK")
 OTHERS = re.compile(r"celery|dramatiq|taskiq|relier", re.IGNORECASE)
-PATIENCE = 10.0  # seconds for a worker to leave by itself
+PATIENCE = 10.0  # seconds that a worker has to exit by itself
 ALARMS = re.compile(r"Traceback|\bERROR\b|\bCRITICAL\b|is not found|unregistered task", re.IGNORECASE)
 
 

@@ -1,5 +1,6 @@
-"""taskiq with the stream broker: one process, tasks acked when done. The consumer group knows how many it has not read
-(its lag), and how many are not acked (pending)."""
+"""taskiq with the stream broker: one process, tasks are acknowledged when done. The consumer group knows how many
+messages it has not read (its lag), and how many are not acknowledged (pending).
+"""
 
 from __future__ import annotations
 

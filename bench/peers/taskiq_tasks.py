@@ -12,9 +12,9 @@ from taskiq_redis import RedisStreamBroker
 from bench.peers import SLEEP_SECONDS, URL_VARIABLE
 from bench.peers.lateness import note
 
-AT_ONCE = 100  # it has no bulk call; this many at a time keeps its pool of connections at a sane size
+AT_ONCE = 100  # taskiq has no bulk call; this many at a time keep its pool of connections small
 
-# The group reads from the beginning: by default it would skip what was sent before the first worker came.
+# The group reads from the beginning: by default it would skip tasks sent before the first worker started.
 broker = RedisStreamBroker(os.environ[URL_VARIABLE], consumer_id="0")
 
 

@@ -1,4 +1,4 @@
-"""What a submit may answer: ids, keys, tombstones and limits, as the history knows them."""
+"""Check the answers of submit: ids, keys, tombstones and admission limits, according to the history."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def heard_submit(history: History, raw: Any) -> dict[str, str]:
         elif task_id not in history.exempt:
             _known(history, task_id, [part if isinstance(part, int) else part.decode() for part in answer], said)
     keys = [key for i in said if (key := history.world.subs[i].key)]
-    _admitted(history, limits, len(said) - (len(keys) - len(set(keys))))  # one that replaces its twin costs nothing
+    # a task that replaces the holder of its key costs nothing
+    _admitted(history, limits, len(said) - (len(keys) - len(set(keys))))
     return said
 
 
@@ -68,7 +69,7 @@ def _known(history: History, task_id: str, answer: list[Any], said: dict[str, st
 
 
 def _idle_at(history: History, limit: str, tolerance: int) -> int:
-    """When a limit is idle again. One further ahead than any task could have pushed it (TIME went back) is full now."""
+    """Return when a limit is idle again. A time that no task can have caused (TIME went back) means: full now."""
     tat = history.memory.tat
     if tat.get(limit, 0) > history.time_us + tolerance:
         tat[limit] = history.time_us + tolerance
@@ -97,7 +98,7 @@ def _admitted(history: History, limits: list[Any], n: int) -> None:
         memory.tat[limit] = max(_idle_at(history, limit, tolerance), now) + cost * interval
         rows = memory.admitted.setdefault(limit, [])
         if rows and rows[-1][0] > now:
-            rows.clear()  # TIME went back: windows begin anew, the bucket is as full as it was
+            rows.clear()  # TIME went back: windows start again, and the bucket stays as full as it was
         rows.append((now, cost))
         total = 0
         for at, of in reversed(rows):

@@ -1,10 +1,10 @@
-"""The invariants of batches: what follows from the end of each member, told by calls and the schedule's own plan.
+"""The invariants of batches. What must follow each member's end is derived from calls and from the simulated plan.
 
-links-follow           a link that is done is followed by the next one, unless its batch was cancelled
-callbacks-once         `then`, `on_failure` and `on_complete` enter exactly when they must, and once
+links-follow           after a done link the next one is submitted, unless the batch was cancelled
+callbacks-once         `then`, `on_failure` and `on_complete` are submitted exactly when they must be, and once
 batch-counts           counts, state and results of a batch are those of its members
-no-batch-is-stuck      a batch whose members have all ended has ended; a producer that is gone keeps none open
-closed-takes-nothing   nothing enters a batch that was sealed, but from its own running members
+no-batch-is-stuck      a batch ends when all its members have ended; a lost producer keeps no batch open
+closed-takes-nothing   only its own running members can add to a sealed batch
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FIRED = {"then": "t", "on_failure": "f", "on_complete": "c"}
 
 
 def _ensure(history: History, batch_id: str) -> GhostBatch:
-    """The batch, with those around it."""
+    """Return the ghost of a batch. Create it, and those of the batches around it, if they are missing."""
     flow, batches = history.world.flows.batches[batch_id], history.memory.batches
     if batch_id not in batches:
         batches[batch_id] = GhostBatch(batch_id, flow.opens, history.time_ms + LEASE_MS)
@@ -103,7 +103,7 @@ def _fire(history: History, batch: GhostBatch, callback: str) -> None:
 
 
 def settle_batches(history: History) -> None:
-    """Ends the batches that are complete, inner ones first."""
+    """End the batches that are complete, inner batches first."""
     open_ones = [batch for batch in history.memory.batches.values() if batch.ended is None and not batch.open]
     complete = [batch for batch in open_ones if all(strand.outcome for strand in batch.strands.values())]
     for batch in complete:
@@ -186,7 +186,7 @@ def _running(history: History, batch: GhostBatch) -> list[tuple[str, list[str]]]
 
 
 def heard_reap(history: History, raw: Any) -> dict[str, str]:
-    """The sweep seals open batches whose lease is over, and no others."""
+    """Check that the sweep sealed all open batches whose lease has run out, and no others."""
     model = history.world.backend.model
     for batch in list(history.memory.batches.values()):
         group = model.batches.get(batch.id)
@@ -200,7 +200,7 @@ def heard_reap(history: History, raw: Any) -> dict[str, str]:
 
 
 def heard_member(history: History, task_id: str, entry: str, answer: Any) -> None:
-    """A batch takes what it must take, and nothing else."""
+    """Check that a batch accepted the members that it must accept, and no others."""
     of, how, parent, *adder = entry.split(" ")[1:]
     target = parent if how == "opens" and parent != "-" else of
     batch = history.memory.batches.get(target)
@@ -219,7 +219,7 @@ def heard_member(history: History, task_id: str, entry: str, answer: Any) -> Non
 
 
 def check_batches(history: History, script: str) -> None:
-    """Every batch of the store is as the history says."""
+    """Check that every batch in the store is as the history says."""
     if history.due:
         raise Violation("links-follow", f"{sorted(history.due)} should have entered in {script}")
     model, memory = history.world.backend.model, history.memory
@@ -280,7 +280,7 @@ def kept_ms(batch: GhostBatch) -> int:
 
 
 def check_none_is_stuck(history: History) -> None:
-    """Once every task has ended and sweeps have run, every batch has ended."""
+    """Check that every batch has ended, once every task has ended and sweeps have run."""
     stuck = [batch for batch in history.memory.batches.values() if batch.ended is None]
     if stuck:
         raise Violation("no-batch-is-stuck", f"{stuck}")

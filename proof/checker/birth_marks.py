@@ -1,4 +1,4 @@
-"""What may be said of a namespace's birth mark, as the history knows it."""
+"""Check what replies say about a namespace's birth mark, according to the history."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def heard_open(history: History, raw: Any) -> dict[str, str]:
-    """A mark stands as long as the data. One who remembers another is noted, and nobody else."""
+    """Check that a mark lasts as long as the data, and that the ledger records only callers with a different mark."""
     memory, (_, born), (_, _, remembered) = history.memory, map(bytes.decode, raw), history.args
     if memory.born:
         heard_mark(history, born)
@@ -26,13 +26,13 @@ def heard_open(history: History, raw: Any) -> dict[str, str]:
 
 
 def heard_mark(history: History, born: str) -> None:
-    """The mark that a reply names is the namespace's."""
+    """Check that the mark in a reply is the mark of the namespace."""
     if born != history.memory.born:
         raise Violation("birth-mark-stands", f"told {born!r}, it is {history.memory.born!r}")
 
 
 def heard_get(history: History, raw: Any) -> dict[str, str]:
-    """Where there is no record, the mark says whether the store was emptied."""
+    """Check the mark in a reply without a record. It shows whether the store was emptied."""
     if raw[0] == b"":
         heard_mark(history, raw[6].decode())
     return {}

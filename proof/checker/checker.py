@@ -1,15 +1,15 @@
 """The invariants, checked after every call the store ran.
 
-Two views are compared. The history (history.py) says from calls and replies alone what each task must be by now: who
-holds it under which fence, how often it died, where it stands in its queue. The state (here) is the ledger's own data.
-A call changes the state; every difference must be one that the reply told of, or one that the move makes silently by
-rule (an expired task ends in claim or promote, a replaced one in submit, a reaped one vanishes), and must lead along
-states.MOVES.
+The checker compares two views. The history (history.py) derives the state of each task from calls and replies alone:
+who owns the task under which fence, how often it died, where it stands in its queue. The state (here) is the ledger's
+own data. A call changes the state. Every difference must be a legal move (states.MOVES). The reply must report it,
+unless it is one of the silent ones: an expired task ends in claim or promote, a replaced one in submit, and a reaped
+one is removed.
 
-What a rollback takes from the store it takes from the checker's memory too: that forgives exactly the writes of the
-lost suffix. Facts acknowledged at the level the rollback respects are kept apart and must be there afterwards.
+A rollback of the store also rolls back the checker's memory, so exactly the writes of the lost suffix are forgiven.
+Facts acknowledged at the level that the rollback respects are stored separately, and must still be true.
 
-Records removed underneath are exempt from then on, with everything that stands beside them.
+Records that somebody removed by hand are exempt from then on, with everything that belongs to them.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from relier.store.call import Call, Durability
 if TYPE_CHECKING:
     from proof.simulator.world import World
 
-# All that a full store may refuse, beside a lock outside tasks and a schedule that is to be active.
+# The moves that a full store may refuse, besides a lock outside tasks and the activation of a schedule.
 BRINGS_NEW = frozenset({"submit", "replay", "fire", "open_batch"})
 CHANGING = frozenset(MOVES)
 STEP = "step "
 
 
 class Checker(History):
-    """Safety after every call. Liveness is judged by the schedule (simulate.py)."""
+    """Check safety after every call. The simulation itself (simulate.py) checks liveness."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -54,7 +54,7 @@ class Checker(History):
     # --- what clients were told ----------------------------------------------------------------------------------
 
     def acknowledged(self, call: Call[Any], answer: Any) -> None:
-        """A client was told. From here on it may rely on it."""
+        """Remember the facts that this answer acknowledged. The client may rely on them from now on."""
         if call.script == "submit" and isinstance(answer, list):
             for item in answer:
                 if isinstance(item, Accepted) and item.status in {"new", "exists"}:
@@ -87,7 +87,9 @@ class Checker(History):
         return pickle.dumps((self.memory, self.durable), pickle.HIGHEST_PROTOCOL)
 
     def restore(self, snapshot: bytes, respected: Durability) -> None:
-        """The store fell back. What was acknowledged at the respected level is in what is left."""
+        """Return to an earlier state with the store. Everything acknowledged at the respected level must still be
+        there.
+        """
         kept = {fact: level for fact, level in self.durable.items() if level is respected}
         self.memory, self.durable = pickle.loads(snapshot)  # noqa: S301 - our own
         for (kind, task_id), level in kept.items():
@@ -105,7 +107,7 @@ class Checker(History):
         check_all(self)
 
     def wiped(self) -> None:
-        """The store was emptied: nothing that it acknowledged is left, and the checker remembers nothing of it."""
+        """Forget everything: the store was emptied, and nothing that it acknowledged is left."""
         self.memory, self.durable, self.durable_tables = Memory(), {}, {}
 
     def _tick(self, script: str) -> None:
@@ -116,17 +118,17 @@ class Checker(History):
             memory.ledger_now = clock[0]
 
     def _forget_steps(self, replay: Call[Any]) -> None:
-        """Where it begins afresh, that is on purpose."""
+        """Forget the steps of a task that was replayed from the beginning: they were deleted on purpose."""
         for fact in [fact for fact in self.durable if fact[0].startswith(STEP) and fact[1] == replay.args[0]]:
             if replay.args[5]:
                 del self.durable[fact]
 
     def jumped(self, delta_us: int) -> None:
-        """The store's TIME moved by itself."""
+        """Note that the store's TIME jumped."""
         jumped(self, delta_us)
 
     def wrecked(self, task_id: str) -> None:
-        """Someone removed a record by hand: its id is exempt, and what it counted for is taken out."""
+        """Exempt a task whose record somebody removed by hand, and subtract it from the counters."""
         self.exempt.add(task_id)
         ghost = self.memory.ghosts.pop(task_id, None)
         self.memory.events.tasks.pop(task_id, None)
@@ -162,7 +164,7 @@ class Checker(History):
         self._whole(call, raw, said, len(changed))
 
     def _whole(self, call: Call[Any], raw: Any, said: dict[str, str], changed: int) -> None:
-        """What must hold of the call as a whole."""
+        """Check the rules about the call as a whole."""
         script = call.script
         if script == "claim":
             self.order_kept(said)
@@ -184,7 +186,7 @@ class Checker(History):
             check_batches(self, script)
 
     def _differences(self, script: str, said: dict[str, str]) -> list[str]:
-        """Every record that differs from what we remember, judged; answers their ids."""
+        """Judge every record that differs from the remembered one. Return the ids."""
         tasks, ghosts = self.world.backend.model.tasks, self.memory.ghosts
         changed, new = [], []
         for task_id, rec in tasks.items():
@@ -225,7 +227,7 @@ class Checker(History):
         self.memory.ghosts[task_id] = self.enter_ghost(task_id, rec)
 
     def _followed(self) -> None:
-        """What follows from an end is there, unless its id or key says that it has been."""
+        """Check that every follow-up of an end exists, unless its id or key was used before."""
         memory = self.memory
         for task_id, sub in self.offered.items():
             gone = memory.tombs.get(task_id, 0) > self.time_ms or task_id in self.exempt
@@ -300,7 +302,7 @@ class Checker(History):
 
 
 def _still(kind: str, ghost: Ghost) -> bool:
-    """Whether what a client was told of a task is so. A journal goes with the end of its task."""
+    """Return whether a fact that a client was told still holds. Steps are deleted when their task ends."""
     if kind.startswith(STEP):
         return ghost.state in {"done", "cancelled"} or kind.removeprefix(STEP) in ghost.steps
     return kind != "done" or ghost.state == "done"

@@ -1,8 +1,8 @@
-"""Events tell exactly what a call changed, once and in order; and a reader gets all of them, or is told.
+"""Check that events report exactly the changes of a call, once and in order, and that readers get all or an error.
 
-What a call changed is found by comparing the ledger's state before and after it, without looking at how the call got
-there. Readers are followed by entry: each entry ever written has a serial number of the checker's own, which no
-rollback takes back, so that an entry of a lost history is never taken for the one that has its number now.
+The changes of a call are found by comparing the ledger's state before and after it, without looking at how the call
+works. The checker gives each entry a serial number that no rollback takes back. So an entry of a lost history is never
+confused with the entry that has its number now.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FIRED = frozenset({"fired", "duplicate", "skipped_overlap", "missed"})
 
 
 def check_events(checker: Checker, call: Call[Any], raw: Any) -> tuple[TaskChange, ...]:
-    """After every call. Return the changes of tasks that it told."""
+    """Check the events after a call. Return the changes of tasks that they report."""
     memory = checker.memory.events
     written = {topic: _written(checker, memory, topic, call.script) for topic in ("tasks", "batches")}
     written |= {topic: _written(checker, memory, topic, call.script) for topic in ("schedules", "cluster")}
@@ -39,7 +39,7 @@ def check_events(checker: Checker, call: Call[Any], raw: Any) -> tuple[TaskChang
 
 
 def forget_events(model: Model, memory: Memory) -> None:
-    """Forget what was written, so that two ways to one state lead to the same case. What was told of it stays."""
+    """Forget the entries, so that two paths to one state count as the same case. The reported changes stay."""
     model.streams, model.event_numbers = {}, {}
     memory.events.log, memory.events.trimmed, memory.events.entries = {}, {}, {}
 
@@ -48,11 +48,11 @@ def forget_events(model: Model, memory: Memory) -> None:
 
 
 def _written(checker: Checker, memory: EventMemory, topic: str, script: str) -> tuple[Any, ...]:
-    """What the call wrote on a topic. The rest of the stream is as it was, but for what is older than it keeps."""
+    """Return what the call wrote on a topic. Check that the rest is unchanged, except for trimmed old entries."""
     stream: list[Entry] = checker.world.backend.model.streams.get(topic, [])
     log = memory.log.setdefault(topic, [])
     entries = memory.entries.setdefault(topic, [])
-    if stream == entries:  # as nearly always: the call wrote nothing on this topic
+    if stream == entries:  # the usual case: the call wrote nothing on this topic
         return ()
     known = len(log) - memory.trimmed.get(topic, 0)
     number = log[-1].last if log else 0
@@ -103,7 +103,7 @@ def _check_tasks(checker: Checker, memory: EventMemory, script: str, rows: tuple
 
 
 def _check_words(checker: Checker, row: TaskChange, owner: str) -> None:
-    """The fields of an event are those of the record: the last one of a task in a call has what the record has now."""
+    """Check that the last event of a task in a call has the fields of the record as it is now."""
     rec = checker.world.backend.model.tasks.get(row.id)
     if rec is None or rec.version != row.version:
         return
@@ -183,7 +183,7 @@ def _check_cluster(checker: Checker, memory: EventMemory, script: str, rows: Ite
 
 
 def _check_page(checker: Checker, memory: EventMemory, call: Call[Any], raw: Any) -> None:
-    """A page continues right after the reader's position, or tells that it does not."""
+    """Check that a page continues right after the reader's position, or reports a gap."""
     topic, position = str(call.args[0]), str(call.args[1])
     said, base, ids = raw[0].decode(), raw[2].decode(), [row[0].decode() for row in raw[3:]]
     log, there = memory.log.get(topic, []), {e.id for e in checker.world.backend.model.streams.get(topic, [])}
@@ -206,7 +206,7 @@ def _check_page(checker: Checker, memory: EventMemory, call: Call[Any], raw: Any
 
 
 def _check_base(topic: str, base: str, ids: list[str], log: list[WrittenEntry]) -> None:
-    """Entries follow one another, and a position that is only a number is that before the first of them."""
+    """Check that entries are consecutive, and that a position without an entry stands right before the first one."""
     slots = [i for i, each in enumerate(log) if each.id in ids]
     if slots != list(range(slots[0], slots[0] + len(ids))) if ids else slots:
         raise Violation("contiguous-or-told", f"{ids} of {topic} do not follow one another")

@@ -1,4 +1,4 @@
-"""What the checker remembers of every task and boot, told by calls and replies alone, never by the ledger's state."""
+"""What the checker remembers about every task and node: derived from calls and replies, not from the ledger's state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIVE = frozenset({"scheduled", "queued", "running"})
 
 
 class Violation(AssertionError):
-    """An invariant does not hold. `name` is the invariant's."""
+    """An invariant does not hold. `name` names the invariant."""
 
     def __init__(self, name: str, detail: str) -> None:
         super().__init__(f"{name}: {detail}")
@@ -26,7 +26,7 @@ class Violation(AssertionError):
 
 @dataclass(slots=True)
 class Ghost:
-    """One task as its history says it must be. `fence` is the highest ever issued, `order` its place in its queue."""
+    """A task as the history says it must be. `fence` is the highest ever issued, `order` its place in its queue."""
 
     sub: Submission
     state: str
@@ -52,21 +52,21 @@ class Ghost:
     lost: str = ""  # died with its worker and may not be retried: bury or hold
     reason: str = ""
     replayed: str = ""
-    keeps: bool = False  # its place, while it is scheduled
-    waits_for_rate: bool = False  # or did when it was last scheduled
-    since: dict[str, str] = field(default_factory=dict)  # put back for one reason since then (TIME, ms)
+    keeps: bool = False  # its place in the queue, while it is scheduled
+    waits_for_rate: bool = False  # or waited when it was last scheduled
+    since: dict[str, str] = field(default_factory=dict)  # reason -> since when it was put back for it (TIME, ms)
 
     def line_up(self, at_us: int) -> None:
         self.order = at_us - self.sub.priority * PRIORITY_STEP_US
 
     def goes_on_as(self, other: Submission) -> None:
-        """Another task under the same id: the key stays, with its time, and so does what tells a repeated push."""
+        """Continue as another task under the same id. The key and its time stay, and so does the nonce of the push."""
         old = self.sub
         self.sub = replace(other, key=old.key, key_ttl_ms=old.key_ttl_ms, nonce=old.nonce, limits=old.limits)
         self.payload = other.payload
 
     def end(self, state: str, now: int) -> None:
-        """How long it must be kept now that it ended."""
+        """Compute how long the ended task must be kept."""
         ttl = self.sub.result_ttl_ms
         keep = RESULT_TTL_MS if ttl is None else ttl
         if state == "done" and self.sub.key:
@@ -80,8 +80,9 @@ class Ghost:
 
 @dataclass(slots=True)
 class GhostBoot:
-    """One boot. `seen`: virtual time (µs) of its last accepted sign of life; `credit`: what clock jumps since may have
-    cost it (ms)."""
+    """A node. `seen`: virtual time (µs) of its last accepted sign of life. `credit`: what clock jumps since then may
+    have cost it (ms).
+    """
 
     lease: int
     seen: int
@@ -90,7 +91,7 @@ class GhostBoot:
     ran: int = 0
     lanes: dict[str, tuple[int, dict[str, int]]] = field(default_factory=dict)
     role: str = "worker"
-    order: str = ""  # what it must be told with its next heartbeat
+    order: str = ""  # what the answer to its next heartbeat must say
 
     @property
     def helps(self) -> bool:
@@ -99,7 +100,7 @@ class GhostBoot:
 
 @dataclass(slots=True)
 class GhostClock:
-    """What measures the leases of workers, or of helpers."""
+    """The clock that measures the leases of workers, or the one for helpers."""
 
     last_tick: int | None = None
     clamp: int = 0
@@ -108,7 +109,7 @@ class GhostClock:
 
 @dataclass(slots=True)
 class GhostHold:
-    """Who holds a lock of user code until when (TIME, ms), or what came of it."""
+    """Who holds a lock of user code, and until when (TIME, ms), or the result that was stored."""
 
     token: str
     until: int
@@ -120,7 +121,7 @@ class GhostHold:
 
 @dataclass(slots=True)
 class GhostStrand:
-    """One member of a batch from its first link on: the link it is at, its outcome, and what that link was given."""
+    """One member of a batch, with all its links: the current link, its outcome, and the value that it was given."""
 
     at: int
     outcome: str = ""
@@ -130,7 +131,7 @@ class GhostStrand:
 
 @dataclass(slots=True)
 class GhostBatch:
-    """One batch as its history says it must be. Its strands by their names in the schedule's plan (flows.py)."""
+    """A batch as the history says it must be, with its strands by their names in the simulated plan (flows.py)."""
 
     id: str
     open: bool
@@ -147,7 +148,7 @@ class GhostBatch:
 
 @dataclass(frozen=True, slots=True)
 class WrittenEntry:
-    """One entry of a stream of events, under a number of the checker's own."""
+    """An entry of a stream of events, with the serial number that the checker gave it."""
 
     id: str
     serial: int
@@ -157,9 +158,9 @@ class WrittenEntry:
 
 @dataclass(slots=True)
 class EventMemory:
-    """What events told so far."""
+    """What events have reported so far."""
 
-    log: dict[str, list[WrittenEntry]] = field(default_factory=dict)  # topic -> all entries, trimmed ones as well
+    log: dict[str, list[WrittenEntry]] = field(default_factory=dict)  # topic -> all entries, also trimmed ones
     trimmed: dict[str, int] = field(default_factory=dict)
     entries: dict[str, list[Entry]] = field(default_factory=dict)  # topic -> its stream after the last call
     tasks: dict[str, tuple[str, int, str]] = field(default_factory=dict)  # id -> state, version, owner
@@ -170,7 +171,7 @@ class EventMemory:
 
 @dataclass(slots=True)
 class OutcomeMemory:
-    """What was counted so far."""
+    """What has been counted so far."""
 
     since: dict[str, int] = field(default_factory=dict)  # id -> when it came into its present state (ms)
     hashes: dict[str, dict[str, int]] = field(default_factory=dict)  # as after the last call
@@ -178,7 +179,7 @@ class OutcomeMemory:
 
 @dataclass(slots=True)
 class Memory:
-    """All that a rollback of the store takes back from the checker as well."""
+    """Everything that a rollback of the store also takes back in the checker."""
 
     ghosts: dict[str, Ghost] = field(default_factory=dict)
     boots: dict[str, GhostBoot] = field(default_factory=dict)
@@ -189,11 +190,11 @@ class Memory:
     ended: int = 0
     holds: dict[str, GhostHold] = field(default_factory=dict)
     timetables: dict[str, GhostTimetable] = field(default_factory=dict)  # the schedules of users
-    removed_fired: int = 0  # the latest time that a removed one of these had fired
+    removed_fired: int = 0  # the latest time of a firing of a removed schedule
     occurrences: set[tuple[str, int]] = field(default_factory=set)  # (timetable, intended time) that ran
     tat: dict[str, int] = field(default_factory=dict)  # limit -> when it is idle (µs)
     admitted: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    limit_set: dict[str, tuple[LimitNumbers, int]] = field(default_factory=dict)  # by an operator, and its version
+    limit_set: dict[str, tuple[LimitNumbers, int]] = field(default_factory=dict)  # set by an operator; with its version
     paced: dict[str, int] = field(default_factory=dict)  # limit key -> when its rate is idle (µs)
     ledger_now: int = 0
     workers_clock: tuple[int, int, int, int] | None = None  # as the store kept it after the last call
@@ -202,7 +203,7 @@ class Memory:
     accepted: set[str] = field(default_factory=set)
     born: str = ""  # the birth mark
     batches: dict[str, GhostBatch] = field(default_factory=dict)
-    emptied: bool = False  # somebody came who remembers another mark
+    emptied: bool = False  # a caller remembered another mark
     events: EventMemory = field(default_factory=EventMemory)
     outcomes: OutcomeMemory = field(default_factory=OutcomeMemory)
 
@@ -211,7 +212,9 @@ class Memory:
 
 
 def holds_key(ghost: Ghost, now: int) -> bool:
-    """While it lives, for its time after done, and where it died with its worker and a person must decide."""
+    """Return whether a task holds its key: while it is live, for the key's time after done, or while a person must
+    decide.
+    """
     if ghost.state in LIVE or ghost.lost:
         return True
     return ghost.state == "done" and key_until(ghost) > now

@@ -1,4 +1,4 @@
-"""The history: what every task must be by now, followed from calls and their replies."""
+"""The history: the state that every task must be in by now, derived from calls and their replies."""
 
 # ruff: noqa: ARG001 - every move changes its ghost by the same signature
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 
 class History:
-    """Follows ghosts. `told` reads one reply; the checker then judges each difference with the rest."""
+    """Update the ghosts. `told` reads one reply; then the checker judges all remaining differences."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.memory = Memory()
         self.exempt: set[str] = set()
         self.effects: set[tuple[str, int]] = set()  # id and fence of attempts that did something not yet recorded
-        self.loose = False  # a record was removed underneath: indexes may hold strays
+        self.loose = False  # a record was removed by hand: indexes may hold entries without a record
         self.time_us = 0
         self.time_ms = 0
         self.highest: dict[str, int] = {}  # id -> the highest fence ever issued: no rollback takes it back
         self.latest_us = 0
-        self.marks: set[str] = set()  # all birth marks there ever were
+        self.marks: set[str] = set()  # all birth marks so far
         self.table_versions: dict[str, int] = {}  # timetable -> its highest version: no rollback takes it back
         self.durable_tables: dict[str, tuple[int, Durability]] = {}  # timetable -> version acknowledged, level
-        # of the call being judged
+        # about the call that is being judged
         self.args: tuple[Any, ...] = ()
         self.offered: dict[str, Submission | None] = {}
         self.runs: dict[str, tuple[Any, ...]] = {}
@@ -43,14 +43,14 @@ class History:
         self.repeated_claim = False
         self.handed = 0
         self.paced_before: dict[str, int] = {}  # when each rate was idle before the claim
-        self.named: set[str] = set()  # tasks that some end of this call has a part for, taken or not
-        self.parts: dict[str, list[tuple[int, str, bytes]]] = {}  # of tasks that enter: size, part, value
-        self.joined: set[str] = set()  # tasks that wait no more
-        self.due: set[str] = set()  # tasks that must enter, because a member of a batch ended
-        self.returned: dict[str, bytes] = {}  # what tasks ended with
+        self.named: set[str] = set()  # joins for which an end of this call has a part, accepted or not
+        self.parts: dict[str, list[tuple[int, str, bytes]]] = {}  # of submitted tasks: size, part, value
+        self.joined: set[str] = set()  # joins that no longer wait
+        self.due: set[str] = set()  # tasks that must be submitted, because a member of a batch ended
+        self.returned: dict[str, bytes] = {}  # the values with which tasks ended
 
     def told(self, call: Call[Any], raw: Any) -> dict[str, str]:
-        """What the reply says has changed: id -> its new state. Every verdict is compared with the history's."""
+        """Return the changes that the reply reports: id -> new state. Compare every verdict with the history."""
         self.args = call.args
         self.offered, self.runs, self.claimed, self.fallen = {}, {}, {}, {}
         self.named, self.parts, self.joined = set(), {}, set()
@@ -59,7 +59,9 @@ class History:
         return hear(self, raw) if hear else {}
 
     def outgrows(self, task_id: str, fence: int) -> bool:
-        """A fence is above all that were ever issued, also in a suffix the store lost, where TIME is ahead of it."""
+        """Return whether a fence is above all that were ever issued, also in a lost suffix, if TIME is ahead of that
+        suffix.
+        """
         fits = fence > self.highest.get(task_id, 0) or self.time_us <= self.latest_us
         self.latest_us = max(self.latest_us, self.time_us)
         self.highest[task_id] = max(self.highest.get(task_id, 0), fence)
@@ -72,11 +74,13 @@ class History:
         self.effects.add((lease.task_id, int(lease.fence)))
 
     def excuse(self, lease: Lease) -> None:
-        """It could not record it: the task is not its own any more."""
+        """Excuse an attempt that could not record an effect, because it no longer owns the task."""
         self.effects.discard((lease.task_id, int(lease.fence)))
 
     def recorded_first(self, move: str, task_id: str, fence: int) -> None:
-        """No attempt ends by its own decision before what it did is recorded: a later one would do it again."""
+        """Check that no attempt ends by its own decision before its effect is recorded. A later attempt would repeat
+        the effect.
+        """
         if move == "step":
             self.effects.discard((task_id, fence))
         elif move in {"commit", "retry", "bury"} and (task_id, fence) in self.effects:
@@ -87,7 +91,7 @@ class History:
     # --- what waits ---------------------------------------------------------------------------------------------
 
     def _is_ready(self, task_id: str, ghost: Ghost) -> bool:
-        """Whether it is in its queue, and not behind a limit."""
+        """Return whether a task is in its queue, and not behind a limit."""
         return not ghost.sub.limits or task_id in self.world.backend.model.ready.get(ghost.sub.queue, {})
 
     def _revived_waiting(self, *, limited: bool = True) -> dict[str, int]:
@@ -102,7 +106,7 @@ class History:
     # --- records -------------------------------------------------------------------------------------------------
 
     def enter_ghost(self, task_id: str, rec: Rec) -> Ghost:
-        """A task appeared: what its submission says it must be."""
+        """Create the ghost of a new task from its submission."""
         sub = self.offered[task_id]
         if sub is None or not 0 <= rec.at - self.time_us <= 100:
             raise Violation("legal-moves", f"{task_id} entered at {rec.at}, the call ran at {self.time_us}")
@@ -113,7 +117,7 @@ class History:
         self.memory.entered += 1
         member_entered(self, task_id)
         if rec.state == "cancelled":
-            # Replaced by another one of the same call.
+            # Replaced by another task of the same call.
             self.silent("submit", task_id, ghost, "cancelled")
             ghost.state, ghost.version = rec.state, rec.version
             ghost.end("cancelled", now)
@@ -132,7 +136,7 @@ class History:
         return ghost
 
     def follow_ghost(self, script: str, task_id: str, rec: Rec, ghost: Ghost) -> None:
-        """One legal change: what must be true of the task after it."""
+        """Apply one legal change, and check what must hold of the task afterwards."""
         was, ghost.state, ghost.version = ghost.state, rec.state, rec.version
         follow = _joined if task_id in self.joined else _FOLLOW.get(script)
         if follow is not None:
@@ -169,7 +173,7 @@ class History:
         ghost.line_up(ghost.at - REVIVED_US)
 
     def silent(self, script: str, task_id: str, ghost: Ghost, new: str) -> None:
-        """A change the reply does not tell of must be one that the move makes by rule."""
+        """Check a change that the reply does not report. The move must be allowed to make it silently."""
         expired = ghost.fence == 0 and 0 < ghost.expires <= self.time_ms
         if script == "claim" and new == "cancelled" and expired:
             return
@@ -188,7 +192,7 @@ class History:
     # --- whole calls ---------------------------------------------------------------------------------------------
 
     def order_kept(self, said: dict[str, str]) -> None:
-        """Nothing that waits in a claimed queue stood before what was handed over; nothing was left without need."""
+        """Check that a claim skipped no earlier task of its queues, and left no task behind without a reason."""
         _, lane, seq, want, _, _, *queues = self.args
         if self.repeated_claim:
             return
@@ -207,7 +211,8 @@ class History:
             there = [
                 g
                 for i, g in ghosts.items()
-                if g.state == "queued" and g.sub.queue == queue and i not in self.offered  # not what this claim entered
+                # except tasks that this claim put into the queue
+                if g.state == "queued" and g.sub.queue == queue and i not in self.offered
             ]
             if not full and not self.loose:
                 there = [g for g in there if not (g.sub.limits and limits.may_wait(self, g))]
@@ -224,7 +229,9 @@ class History:
             left_before = left_before or bool(waiting)
 
     def thorough(self, call: Call[Any], raw: Any) -> None:
-        """A sweep leaves nobody behind without a reason, keeps its brake, and removes only boots that own nothing."""
+        """Check that a sweep skips no lost worker without a reason, respects its limits, and removes only nodes that
+        own nothing.
+        """
         most, deepest = int(call.args[0]), int(call.args[1])
         memory = self.memory
         for name in self.fallen:
@@ -235,7 +242,7 @@ class History:
         waiting, plain = self._revived_waiting(), self._revived_waiting(limited=False)
         for outcome in raw[0]:
             ghost = memory.ghosts[outcome.decode().split()[0]]
-            # A slot that gets free may bring limited tasks in addition.
+            # A slot that becomes free may also queue limited tasks.
             if ghost.state == "queued" and not ghost.sub.limits and plain[ghost.sub.queue] > deepest:
                 raise Violation("brake-holds", f"{plain[ghost.sub.queue]} revived wait in {ghost.sub.queue}")
         looked = len(raw[0]) + int(raw[1])
@@ -316,7 +323,7 @@ def _revive(history: History, task_id: str, ghost: Ghost) -> None:
         raise Violation("live-lease-not-stolen", f"{task_id} was taken from {ghost.owner}, which is not lost")
     alone = boot.ran == 1
     if history.loose:
-        # A record removed underneath still counted as running: believe the ledger.
+        # A record that was removed by hand still counted as running: believe the ledger.
         alone = int(history.world.backend.model.tasks[task_id].more.get("deaths", 0)) > ghost.deaths
     history.resurrect(ghost, alone)
 

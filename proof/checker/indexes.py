@@ -1,4 +1,4 @@
-"""The invariants of the state itself: places, expiries, keys, counters."""
+"""The invariants of the stored state: places, expiries, keys, counters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def check_places(checker: Checker, changed: Iterable[str]) -> None:
-    """A live record is in exactly one index and has no expiry, an ended one exactly in that of its state."""
+    """Check that a live record is in exactly one index and does not expire, and an ended one only in the index of its
+    state.
+    """
     model, ghosts = checker.world.backend.model, checker.memory.ghosts
     for task_id in changed:
         rec, ghost = model.tasks.get(task_id), ghosts.get(task_id)
@@ -33,7 +35,7 @@ def check_places(checker: Checker, changed: Iterable[str]) -> None:
 
 
 def _check_expiring(model: Model, ghosts: Mapping[str, Ghost]) -> None:
-    """Whatever may expire stands beside its index under that time, and nothing else does."""
+    """Check that the index of expiry times lists exactly the tasks that may expire, each at its time."""
     waiting = {
         i: ghost.expires
         for i, ghost in ghosts.items()
@@ -44,7 +46,7 @@ def _check_expiring(model: Model, ghosts: Mapping[str, Ghost]) -> None:
 
 
 def check_expired(checker: Checker, most: int, moved: int) -> None:
-    """After a promote that did not move all it may, nothing waits past its time for its first attempt."""
+    """Check that, after a promote with room to spare, no task waits for its first attempt beyond its expiry."""
     late = [
         i
         for i, ghost in checker.memory.ghosts.items()
@@ -81,7 +83,9 @@ def _place(model: Model, task_id: str, rec: Rec, ghost: Ghost) -> tuple[float | 
 
 
 def check_keys(checker: Checker) -> None:
-    """A key belongs to the task that lives under it, for its time to the one that is done, and to nobody else."""
+    """Check that a key belongs to the live task that holds it, or for its time to the task that is done, and to no
+    other.
+    """
     model, ghosts = checker.world.backend.model, checker.memory.ghosts
     held = 0
     for key, (task_id, until) in model.idem.items():
@@ -101,7 +105,7 @@ def check_keys(checker: Checker) -> None:
 
 
 def check_counts(checker: Checker) -> None:
-    """Cumulative counters add up with what is there, and nobody owns who is not a member."""
+    """Check that cumulative counters match the records, and that only members own tasks."""
     model, memory = checker.world.backend.model, checker.memory
     counts = model.counts
     live = held = 0
@@ -128,7 +132,7 @@ def check_counts(checker: Checker) -> None:
 
 
 def check_all(checker: Checker) -> None:
-    """Everything, from scratch: after a rollback and at the end of the faults."""
+    """Check everything from scratch: after a rollback, and when the faults have ended."""
     tasks, ghosts = checker.world.backend.model.tasks, checker.memory.ghosts
     if set(tasks) - checker.exempt != set(ghosts) - checker.exempt:
         raise Violation("accepted-is-kept", f"{sorted(set(tasks) ^ set(ghosts))}")

@@ -1,4 +1,4 @@
-"""Limits at run time, as the history knows them: who may start, who holds a slot, and that nobody waits in vain."""
+"""Check limits at run time against the history: who may start, who holds a slot, and that no task waits in vain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def heard_limit(history: History, raw: Any) -> dict[str, str]:
-    """An operator set the numbers of a limit, and saw what they changed."""
+    """Check an operator's change of a limit, and the numbers in the reply."""
     name, version, *words, _ = history.args
     chosen = history.memory.limit_set
     now = chosen[name][1] if name in chosen else 0
@@ -34,7 +34,7 @@ def heard_limit(history: History, raw: Any) -> dict[str, str]:
 
 
 def _hasten(history: History) -> None:
-    """Whoever waits for a rate waits no longer than the numbers say now."""
+    """Move tasks forward that wait for a rate longer than the new numbers require."""
     for ghost in history.memory.ghosts.values():
         if ghost.state == "scheduled" and ghost.keeps and ghost.waits_for_rate:
             rated = [(limit.key, numbers_of(history, limit)) for limit in ghost.sub.limits]
@@ -63,7 +63,7 @@ def _limited_by(ghost: Ghost, key: str) -> bool:
 
 
 def _start_at(history: History, numbers: LimitNumbers, idle_at: int) -> int:
-    """When the next task may start under a rate that is idle at that time (µs)."""
+    """Return when the next task may start (µs) under a rate that is idle at that time."""
     now = history.time_us
     return max(now, min(idle_at, now + numbers.tolerance_us)) + numbers.interval_us - numbers.tolerance_us
 
@@ -72,11 +72,11 @@ def _start_at(history: History, numbers: LimitNumbers, idle_at: int) -> int:
 
 
 def check_starts(history: History, said: dict[str, str]) -> None:
-    """Every start of a claim, in order, was allowed by all limits of its task."""
+    """Check that all limits of a task allowed each start of a claim, in order."""
     memory = history.memory
     limited = [i for i in said if memory.ghosts[i].sub.limits]
     running: dict[str, int] = {}
-    if history.loose:  # a record that somebody removed may have started: believe the ledger
+    if history.loose:  # a task whose record somebody removed may have started: believe the ledger
         memory.paced = dict(history.world.backend.model.paces)
         return
     history.paced_before = dict(memory.paced)
@@ -99,7 +99,7 @@ def _check_rate(history: History, task_id: str, key: str, numbers: LimitNumbers)
 
 
 def waits_for_a_rate(history: History, task_id: str, ghost: Ghost) -> bool:
-    """A claim scheduled it instead: at the time at which the last of its rates lets it start."""
+    """Check a task that a claim scheduled instead of starting: the time is when the last of its rates allows it."""
     rated = [(limit.key, numbers_of(history, limit)) for limit in ghost.sub.limits]
     rated = [(key, numbers) for key, numbers in rated if numbers.interval_us]
     if not rated:
@@ -115,7 +115,9 @@ def waits_for_a_rate(history: History, task_id: str, ghost: Ghost) -> bool:
 
 
 def may_wait(history: History, ghost: Ghost) -> bool:
-    """Whether a claim may leave it: a limit of its lane is full or has a rate, or the lane's head waits for one."""
+    """Return whether a claim may leave a task: a limit of its lane is full or has a rate, or the lane's head waits for
+    one.
+    """
     lane, mates = lane_of(ghost), history.memory.ghosts.values()
     if any(mate.waits_for_rate and mate.state == "scheduled" and lane_of(mate) == lane for mate in mates):
         return True
@@ -127,13 +129,13 @@ def may_wait(history: History, ghost: Ghost) -> bool:
 
 
 def _all_numbers(history: History, key: str) -> set[LimitNumbers]:
-    """The numbers of a key. Tasks of two releases may have different ones; those of one lane wait for each other."""
+    """Return the numbers of a key. They may differ between two releases, but tasks of one lane wait for each other."""
     live = (ghost for ghost in history.memory.ghosts.values() if ghost.state in LIVE)
     return {numbers_of(history, limit) for ghost in live for limit in ghost.sub.limits if limit.key == key}
 
 
 def check_lane_order(history: History, said: dict[str, str]) -> None:
-    """No task of a lane was handed over before one that stands before it, unless a rate holds up its head."""
+    """Check that no task of a lane was handed over before an earlier one, unless the head waits for a rate."""
     ghosts = history.memory.ghosts
     first: dict[str, int] = {}
     for ghost in ghosts.values():
@@ -156,7 +158,7 @@ def check_lane_order(history: History, said: dict[str, str]) -> None:
 
 
 def check_limits(checker: Checker) -> None:
-    """Slots are those of running tasks, keys are counted, and every lane that waits has a reason to."""
+    """Check that only running tasks hold slots, keys are counted, and every waiting lane has a reason to wait."""
     model, ghosts = checker.world.backend.model, checker.memory.ghosts
     if checker.loose or not (model.limited or model.lanes or model.slots):
         return
@@ -185,7 +187,7 @@ def check_limits(checker: Checker) -> None:
 
 
 def _check_heads(model: Model, ghosts: Mapping[str, Ghost]) -> None:
-    """Of a lane, only its head is in the queue."""
+    """Check that only the head of each lane is in the queue."""
     for queue in model.ready.values():
         for task_id in queue:
             ghost = ghosts.get(task_id)
@@ -209,7 +211,7 @@ def _check_lane(checker: Checker, model: Model, lane: str) -> None:
 
 
 def _may_take(model: Model, key: str, queue: str) -> bool:
-    """Whether a head that needs the key is awake in the queue."""
+    """Return whether a head that needs the key is awake in the queue."""
     ready = model.ready.get(queue, {})
     return any(
         state[0] == "+" and state[1:] in ready and key in lane.partition(" ")[0].split(",")

@@ -1,4 +1,4 @@
-"""What lock, renew, conclude and unlock may answer: who holds a key, and whether anyone does, as the history knows."""
+"""Check the answers of lock, renew, conclude and unlock: who holds a key, according to the history."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _makes_room(history: History, ghost: GhostHold, task_id: str, fence: str) ->
 
 
 def heard_holder(history: History, raw: Any, move: str) -> dict[str, str]:
-    """renew, conclude, unlock: the token decides, whatever the time."""
+    """Check renew, conclude and unlock. The token decides, whatever the time is."""
     key, token = history.args[:2]
     ghost = history.memory.holds.get(key)
     if ghost is None:
@@ -79,7 +79,7 @@ def _follow(history: History, key: str, ghost: GhostHold, move: str) -> None:
 
 
 def _compare(history: History, key: str) -> None:
-    """The mark itself, beside what was told of it."""
+    """Compare the mark with what replies have reported about it."""
     hold, ghost = history.world.backend.model.holds.get(key), history.memory.holds.get(key)
     kept = None if hold is None else (hold.token, hold.until, hold.result if hold.done else None)
     told = None if ghost is None else (ghost.token, ghost.until, ghost.result)
@@ -88,6 +88,6 @@ def _compare(history: History, key: str) -> None:
 
 
 def check_holds(history: History) -> None:
-    """Every key, from scratch."""
+    """Check every key from scratch."""
     for key in history.world.backend.model.holds.keys() | history.memory.holds.keys():
         _compare(history, key)

@@ -1,6 +1,7 @@
-"""The invariants of nodes: who is a member, whose lease ends when, and what they are ordered to do.
+"""The invariants of nodes: which are registered, when each lease ends, and what their orders are.
 
-Workers and helpers (all other roles) have a clock each, by the same rule. No call of a helper moves the workers' clock.
+Workers and helpers (all other roles) each have a clock, with the same rules. No call of a helper moves the workers'
+clock.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ def clock_of(history: History, boot: GhostBoot) -> GhostClock:
 
 
 def tick(history: History, clock: GhostClock, interval: int | None = None) -> None:
-    """A gap too long for a pause between two ticks begins a grace, in which nobody may be declared lost."""
+    """Advance a clock. A gap that is too long for a pause between two ticks starts a grace, in which no node may be
+    lost.
+    """
     gap = 0 if clock.last_tick is None else history.time_ms - clock.last_tick
     if interval is not None and gap > max(clock.clamp, 2 * interval):
         clock.grace = history.world.now + 2 * clock.clamp * 1000
@@ -45,7 +48,7 @@ def reclamp(history: History) -> None:
 
 
 def jumped(history: History, delta_us: int) -> None:
-    """The store's TIME moved by itself. What is too far for a pause costs nothing, the rest a clamp at the most."""
+    """Note a jump of the store's TIME. A jump too long for a pause costs leases nothing, any other at most a clamp."""
     for clock in (history.memory.clock, history.memory.helper_clock):
         cost = min(max(delta_us, 0) // 1000 + 1, clock.clamp)
         if delta_us > 1000 * max(clock.clamp, 2 * history.world.profile.sweep[1]):
@@ -100,7 +103,7 @@ def heard_beat(history: History, raw: Any) -> Said:
 
 
 def heard_order(history: History, raw: Any) -> Said:
-    """An order holds for the version that its operator saw, and only for a node that is there."""
+    """Check that an order is accepted only for the version that its operator saw, and only for a registered node."""
     name, seen, *wanted = map(str, history.args)
     boot = history.memory.boots.get(name)
     verdict, now = raw[0].decode(), raw[1].decode()
@@ -128,7 +131,7 @@ def heard_sweep(history: History) -> None:
 
 
 def check_boots(checker: Checker, call: Call[Any], raw: Any) -> None:
-    """Boots leave by retire with empty hands, or are declared lost by revive; nothing else changes who is a member."""
+    """Check that nodes leave only by a retire with no tasks, or because revive declared them lost."""
     boots, known = checker.world.backend.model.boots, checker.memory.boots
     script = call.script
     _check_workers_clock(checker, call)
@@ -152,7 +155,7 @@ def check_boots(checker: Checker, call: Call[Any], raw: Any) -> None:
 
 
 def _check_workers_clock(checker: Checker, call: Call[Any]) -> None:
-    """Nothing that a helper does moves the clock of workers' leases."""
+    """Check that no call of a helper advances the clock of workers' leases."""
     memory, clock = checker.memory, checker.world.backend.model.clock
     name = str(call.args[0]) if call.script in {"register", "beat", "retire"} else ""
     if name in memory.boots and memory.boots[name].helps and clock != memory.workers_clock:
@@ -163,7 +166,7 @@ def _check_workers_clock(checker: Checker, call: Call[Any]) -> None:
 
 
 def _check_clamps(checker: Checker) -> None:
-    """Each clock's clamp follows the leases that it measures, and no others."""
+    """Check that each clock's clamp follows the leases that the clock measures, and no others."""
     model, memory = checker.world.backend.model, checker.memory
     for clock, ghost in ((model.clock, memory.clock), (model.helper_clock, memory.helper_clock)):
         if clock is not None and clock[2] != ghost.clamp:
@@ -171,7 +174,7 @@ def _check_clamps(checker: Checker) -> None:
 
 
 def _last_of_all(checker: Checker) -> None:
-    """Whoever leaves last leaves its clamp behind, and in which order a sweep removes boots is its own choice."""
+    """Allow either clamp when several nodes leave at once: a sweep may remove them in any order."""
     clock = checker.world.backend.model.clock
     gone = [boot for boot in checker.fallen.values() if not boot.helps]
     if clock is not None and clock[2] in {(boot.lease + 1) // 2 for boot in gone}:
@@ -195,7 +198,7 @@ def _left(checker: Checker, script: str, name: str, named: str, raw: Any, *, rem
 
 
 def _declare(history: History, name: str, named: str) -> None:
-    """A boot was declared lost: was it?"""
+    """Check that a node that was declared lost is lost."""
     boot, world = history.memory.boots[name], history.world
     boot.lost, boot.ran = True, len(history.memory.held(name))
     if name == named:

@@ -1,6 +1,6 @@
-"""Every end and every claim of a task is counted exactly once, in the minute and the hour of the call that made it.
+"""Check that every end and claim of a task is counted once, in the minute and the hour of its call.
 
-What must be counted is derived from the events of the call, which check_events has compared with the ledger's state.
+The expected counts come from the events of the call, which check_events has compared with the ledger's state.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Field = tuple[str, str]  # `<what> <bucket>`, and `<queue>\n<name>`
 
 
 def check_outcomes(checker: Checker, script: str, rows: Iterable[TaskChange]) -> None:
-    """After every call."""
+    """Check the counts after a call."""
     memory, found = checker.memory.outcomes, checker.world.backend.model.outcomes
     expected = Counter(_expected(checker, memory, rows))
     now = {f"m{checker.time_ms // 60_000}", f"h{checker.time_ms // 3_600_000}"} if expected else set()
@@ -37,12 +37,12 @@ def check_outcomes(checker: Checker, script: str, rows: Iterable[TaskChange]) ->
 
 
 def forget_outcomes(model: Model, memory: Memory) -> None:
-    """Forget what was counted, so that two ways to one state lead to the same case."""
+    """Forget what was counted, so that two paths to one state count as the same case."""
     model.outcomes, memory.outcomes.hashes = {}, {}
 
 
 def _expected(checker: Checker, memory: OutcomeMemory, rows: Iterable[TaskChange]) -> Iterable[Field]:
-    """What the changes of a call must count. `since` is when each task came into its present state."""
+    """Return what the changes of a call must add. `since`: when each task entered its present state."""
     for row in rows:
         place = f"{row.queue}\n{row.name}"
         if row.was == row.state:

@@ -1,4 +1,4 @@
-"""Reading replies against the history: every verdict must be the one the history gives."""
+"""Check replies against the history: every verdict must be the one that follows from it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _expected(ghost: Ghost | None, move: str, fence: int, boot: str) -> str:
 
 
 def judge(history: History, task_id: str, move: str, fence: int, boot: str, verdict: str) -> bool:
-    """Compares a verdict; True where the call may change the record."""
+    """Compare a verdict with the history. Return whether the call may change the record."""
     if task_id in history.exempt:
         return False
     expected = _expected(history.memory.ghosts.get(task_id), move, fence, boot)
@@ -84,7 +84,7 @@ def _ends(history: History, task_id: str, verdict: str, mine: bool) -> bool:
 
 
 def _follow(history: History, said: Said, first: int, n: int, value: bytes, *, ok: bool) -> None:
-    """What follows from an end that is `ok`, and from no other."""
+    """Note the follow-ups of an end that was accepted. A refused end has none."""
     for i in range(n):
         task_id, _, _, _, _, _, on_conflict, *_ = history.args[first + ITEM * i : first + ITEM * (i + 1)]
         word, *rest = str(on_conflict).split(" ")

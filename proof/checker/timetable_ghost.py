@@ -1,4 +1,4 @@
-"""What the checker remembers of a user's schedule, told by calls and replies alone."""
+"""What the checker remembers about a user's schedule, derived from calls and replies alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class GhostTimetable:
-    """One schedule as its history says it must be. `next` is None unless it is active."""
+    """A schedule as the history says it must be. `next` is None unless the schedule is active."""
 
     version: int
     state: str

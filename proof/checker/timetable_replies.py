@@ -1,4 +1,4 @@
-"""What schedule, fire, unschedule, schedules and promote may answer about users' schedules, as the history knows."""
+"""Check what schedule, fire, unschedule, schedules and promote answer about users' schedules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relier.store.call import Call, Durability
 if TYPE_CHECKING:
     from proof.checker.history import History
 
-# What is broken if a move goes through that should have got this verdict.
+# The invariant that is violated if a move succeeds that should have got this verdict.
 BROKEN_BY = {
     "taken": "origins-keep-their-own",
     "repeat": "repeat-changes-nothing",
@@ -69,7 +69,7 @@ def _expected(history: History, ghost: GhostTimetable | None, same: bool, state:
 
 
 def _new_version(history: History, name: str, version: int) -> int:
-    """A version is above all that were ever given, also in a suffix the store lost, where TIME is ahead of it."""
+    """Check that a version is above all earlier ones, also those in a lost suffix, if TIME is ahead of that suffix."""
     highest = history.table_versions.get(name, 0)
     if version <= highest and history.time_us > highest:
         raise Violation("versions-outgrow-rollbacks", f"{name} got version {version} after {highest}")
@@ -121,7 +121,7 @@ def _broken_by_fire(ghost: GhostTimetable | None, version: str, expected: str) -
 
 
 def _accounted_for(ghost: GhostTimetable, intended: int, ahead: Any, dealt_with: int) -> None:
-    """Between two intended times, each occurrence ran or is recorded as missed."""
+    """Check that each occurrence between two intended times ran or is recorded as missed."""
     timing = json.loads(ghost.definition).get("timing", {}) if ghost.definition.startswith(b"{") else {}
     if timing.get("kind") == "every" and ahead and (int(ahead) - intended) // timing["period_ms"] != dealt_with:
         raise Violation(
@@ -131,7 +131,7 @@ def _accounted_for(ghost: GhostTimetable, intended: int, ahead: Any, dealt_with:
 
 
 def _runs(history: History, ghost: GhostTimetable, flat: list[bytes], times: list[int]) -> list[str]:
-    """Each run entered, unless the one before it lives, or its id or key is known."""
+    """Check that each run was submitted, unless the run before it is live, or its id or key is known."""
     name, overlap, first = history.args[0], history.args[5], 8
     entered: list[str] = []
     for i, at in enumerate(times):
@@ -192,7 +192,7 @@ def heard_schedules(history: History, raw: Any) -> dict[str, str]:
 
 
 def heard_due(history: History, raw: Any) -> dict[str, str]:
-    """A promote finds what is due, all of it, and nothing else."""
+    """Check that a promote returns all schedules that are due, and no others."""
     tables, now, skip = history.memory.timetables, history.time_ms, int(history.args[1])
     group = str(history.args[2])
     due = sorted((t.next or 0, name) for name, t in tables.items() if t.group == group and t.owes(now))
@@ -209,7 +209,7 @@ def heard_due(history: History, raw: Any) -> dict[str, str]:
 
 
 def _compare(history: History, name: str) -> None:
-    """The record itself, beside what was told of it."""
+    """Compare the record with what replies have reported about it."""
     table, ghost = history.world.backend.model.timetables.get(name), history.memory.timetables.get(name)
     kept = table and (table.version, table.state, table.group, table.origin, table.next, table.last, table.fired)
     told = ghost and (ghost.version, ghost.state, ghost.group, ghost.origin, ghost.next, ghost.last, ghost.fired)
@@ -220,7 +220,7 @@ def _compare(history: History, name: str) -> None:
 
 
 def check_timetables(history: History) -> None:
-    """Every schedule, from scratch."""
+    """Check every schedule from scratch."""
     for name in history.world.backend.model.timetables.keys() | history.memory.timetables.keys():
         _compare(history, name)
 
@@ -233,7 +233,7 @@ def acknowledge_timetable(history: History, call: Call[Any], answer: ScheduleAns
 
 
 def timetables_hold(history: History, respected: Durability) -> None:
-    """What was acknowledged at the level that a rollback respects is there after it."""
+    """Check that everything acknowledged at the level that a rollback respects is still there."""
     for name, (version, level) in list(history.durable_tables.items()):
         ghost = history.memory.timetables.get(name)
         if level is respected and (ghost is None or ghost.version < version):

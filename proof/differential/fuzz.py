@@ -39,7 +39,7 @@ LEASE_MS = 5000
 
 
 class Fuzzer:
-    """One stream of calls. Each method makes one call."""
+    """Make random calls. Each method makes one."""
 
     def __init__(self, rng: random.Random, model: Model) -> None:
         self.rng = rng
@@ -50,7 +50,7 @@ class Fuzzer:
 
     def submission(self, task_id: str = "") -> Submission:
         rng = self.rng
-        if rng.random() < 0.4:  # nothing but what every task has: the scripts' shortcuts
+        if rng.random() < 0.4:  # a task without options: for this the scripts have shortcuts
             plain = rng.randbytes(rng.choice([0, 3, 2000]))
             return Submission(id=task_id or rng.choice(IDS), name="app.plain", payload=plain, queue=rng.choice(QUEUES))
         on_lost: Literal["retry", "bury", "hold"] = rng.choice(["retry", "retry", "retry", "bury", "hold"])
@@ -386,8 +386,8 @@ class PicksBatches(Protocol):
 def calls(
     rng: random.Random, model: Model, steps: int, of_batches: type[PicksBatches] | None = None
 ) -> Iterator[Call[Any] | Damage | None]:
-    """Yield a stream of calls, while the model's time moves between them. None: the store becomes full, or has room
-    again. A damage is done by hand, and the next call repairs it.
+    """Yield a stream of calls. The model's time advances between them. None means that the store becomes full, or has
+    room again. A Damage changes keys by hand; the next call repairs them.
 
     Locks and tasks share only worker ids and leases, so locks are a second stream. The third stream makes enough tasks
     succeed for follow-ups, the fourth takes the scripts' shortcuts, the fifth fills the limits, the sixth is users'

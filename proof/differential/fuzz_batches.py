@@ -19,7 +19,7 @@ TASKS = [f"f{n}" for n in range(60)]
 
 
 class BatchFuzzer(Fuzzer):
-    """One stream of calls on batches."""
+    """Make random calls on batches."""
 
     def pick_batch(self) -> Call[Any]:
         moves = (

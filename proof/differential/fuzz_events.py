@@ -13,7 +13,7 @@ from relier.store.call import Call
 
 
 class EventFuzzer:
-    """One stream of reads. Positions that entries had before they were trimmed are among them."""
+    """Make random reads of events, also from positions of entries that were trimmed."""
 
     def __init__(self, rng: random.Random, model: Model) -> None:
         self.rng = rng

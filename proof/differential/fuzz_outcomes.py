@@ -13,7 +13,7 @@ from relier.store.call import Call
 
 
 class OutcomeFuzzer:
-    """One stream of reads."""
+    """Make random reads of outcomes."""
 
     def __init__(self, rng: random.Random, model: Model) -> None:
         self.rng = rng

@@ -21,7 +21,7 @@ ORIGINS = ["", "", "app", "other"]
 
 
 class TimetableFuzzer:
-    """One stream of calls on few schedules, and now and then on more than one `promote` returns."""
+    """Make random calls on a few schedules, and sometimes on more schedules than one `promote` returns."""
 
     def __init__(self, rng: random.Random, model: Model) -> None:
         self.rng = rng
@@ -106,7 +106,8 @@ class TimetableFuzzer:
     def pick(self) -> Call[Any]:
         moves: list[Callable[[], Call[Any]]] = [self.schedule, self.schedule, self.fire, self.promote, self.again]
         moves += [self.schedule] * 4 if self.crowded else [self.fire, self.fire, self.schedules]
-        if self.model.removed_fired > self.model.now:  # TIME went back: what is made now must not fire that again
+        # TIME went back: a schedule created now must not fire that occurrence again
+        if self.model.removed_fired > self.model.now:
             moves += [self.schedule] * 8
         call = self.unschedule() if self.rng.random() < 0.06 else self.rng.choice(moves)()
         self.kept = [*self.kept[-12:], call]

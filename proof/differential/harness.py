@@ -1,7 +1,7 @@
 """The same calls on the model and on the real scripts: equal replies, call by call, and an equal keyspace at the end.
 
-The scripts run on a real server with one file swapped, lib/time.lua, so that both sides share a virtual clock. Two
-sources of calls: the simulator's schedules, and a fuzzer that mixes valid and senseless calls.
+The scripts run on a real server with one file swapped, lib/time.lua, so that both sides share a virtual clock. The
+calls come from the simulator and from a fuzzer that mixes valid and invalid calls.
 """
 
 from __future__ import annotations

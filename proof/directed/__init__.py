@@ -1,1 +1,1 @@
-"""Schedules written by hand, for corners that random schedules seldom reach."""
+"""Simulated runs written by hand ("schedules"), for cases that random runs rarely reach."""

@@ -1,4 +1,4 @@
-"""Schedules of admission: tombstones and limits."""
+"""Simulated runs of admission: tombstones and limits."""
 
 from __future__ import annotations
 

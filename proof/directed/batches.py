@@ -1,4 +1,4 @@
-"""Schedules of batches: members that end in rare ways, callbacks, replays, producers that die."""
+"""Simulated runs of batches: members that end in rare ways, callbacks, replays, producers that die."""
 
 from __future__ import annotations
 
@@ -75,7 +75,9 @@ def failed_twice(stage: Stage) -> None:
 
 
 def cancelled_batch(stage: Stage) -> None:
-    """A batch is cancelled as a whole while one member runs: no more links, no then, no on_failure, but on_complete."""
+    """A batch is cancelled as a whole while one member runs: no further links, no `then` and no `on_failure` are
+    submitted, only `on_complete`.
+    """
     ledger, flows = stage.ledger, stage.world.flows
     stage.run(ledger.register("A", 2000))
     chain = flows.chain("C", [_task(stage, "a"), _task(stage, "b")])

@@ -1,4 +1,4 @@
-"""Schedules of what follows the end of a task: follow-ups, joins, and tasks that continue as another task."""
+"""Simulated runs of what follows the end of a task: follow-ups, joins, and tasks that continue as another task."""
 
 from __future__ import annotations
 

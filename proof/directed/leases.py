@@ -1,4 +1,4 @@
-"""Schedules of workers, leases and the store: failovers, outages, deaths, zombies, an emptied store."""
+"""Simulated runs of workers, leases and the store: failovers, outages, deaths, zombies, an emptied store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from relier.store.call import Durability
 
 def same_fence_twice(stage: Stage) -> None:
     """A failover loses a claim and moves to a host whose clock is behind by exactly that much: two workers hold the
-    task under the same fence, one of them rightly. Only the worker id tells them apart."""
+    task under the same fence, but only one of them really owns it. Only the worker id tells them apart.
+    """
     world, ledger = stage.world, stage.ledger
     stage.run(ledger.register("A", 2000), ledger.register("B", 2000))
     stage.push(stage.submission("t"))
@@ -55,8 +56,9 @@ def lost_acts(stage: Stage) -> None:
 
 
 def outage(stage: Stage) -> None:
-    """Nobody reaches the store for five leases. The sweeper is back first, the healthy worker within a quarter of a
-    lease: it must still be registered, and hold its task."""
+    """Nobody reaches the store for five leases. The sweeper is back first, and the healthy worker within a quarter of a
+    lease. That worker must still be registered and own its task.
+    """
     ledger = stage.ledger
     stage.run(ledger.register("A", 2000))
     stage.push(stage.submission("t"))
@@ -71,9 +73,10 @@ def outage(stage: Stage) -> None:
 
 
 def rare_sweeps(stage: Stage) -> None:
-    """A worker is dead, and sweeps come every 14 s. Between two sweeps other workers call, which cannot tell an outage
-    from that pause: one with a longer lease sends heartbeats, and one dies at each start. The dead worker is still
-    found."""
+    """A worker is dead, and sweeps come every 14 s. Other workers call in between: one with a longer lease sends
+    heartbeats, and one dies at each start. Their calls cannot distinguish this pause from an outage. The dead worker is
+    still found.
+    """
     ledger, boots = stage.ledger, stage.world.checker.memory.boots
     stage.run(ledger.register("A", 2000), ledger.register("B", 60_000))
     stage.push(stage.submission("t"))
@@ -100,8 +103,9 @@ def _lose_host(stage: Stage, boot: str, *company: str) -> None:
 
 
 def hosts_die(stage: Stage) -> None:
-    """Hosts die under a harmless task, as often as it may be a suspect. Then it fails by itself, which resets the
-    count, and hosts go on dying until it is dead, and may be replayed."""
+    """Hosts die under a harmless task, as often as a suspect may see that. Then the task fails by itself, which resets
+    the count. Hosts continue to die until the task is dead. It can be replayed.
+    """
     ledger, tasks = stage.ledger, ("t", "u")
     stage.run(ledger.register("Z", 60_000))
     stage.push(stage.submission("t", max_resurrections=1), stage.submission("u", max_resurrections=9))
@@ -137,7 +141,7 @@ def suspect_convicts_itself(stage: Stage) -> None:
 
 
 def emptied(stage: Stage) -> None:
-    """The store is emptied while a worker runs a task: its outcome is refused, and the birth mark is another."""
+    """The store is emptied while a worker runs a task: its outcome is refused, and the birth mark has changed."""
     world, ledger = stage.world, stage.ledger
     early = ledger.open()
     mark = stage.run(early)

@@ -1,4 +1,4 @@
-"""Schedules of limits at run time: which task waits for which, and the immediate effect of an operator's change."""
+"""Simulated runs of limits: which task waits for which, and the immediate effect of an operator's change."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def limits_oldest_first(stage: Stage) -> None:
 
 
 def limits_in_two_queues(stage: Stage) -> None:
-    """A limit spans two queues, of which one is paused: its tasks do not hold up those of the other queue."""
+    """A limit spans two queues, and one queue is paused. Its tasks do not hold up those of the other queue."""
     ledger = stage.ledger
     stage.run(ledger.register("A", 20_000))
     stage.push(*(stage.submission(f"a{i}", queue="a", limits=_limits("k")) for i in range(2)))

@@ -1,4 +1,4 @@
-"""Schedules of the locks of user code."""
+"""Simulated runs of the locks of user code."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from relier.store.call import result_or_error
 
 def lock_of_the_lost(stage: Stage) -> None:
     """A worker dies while it holds a lock: the next one gets it at once. If the dead worker wakes up, it can neither
-    take a lock nor end that one."""
+    take a lock nor release the old one.
+    """
     ledger = stage.ledger
     stage.run(ledger.register("A", 2000), ledger.register("B", 2000))
     stage.push(stage.submission("t"), stage.submission("u"), stage.submission("v"))
     first, second, _ = stage.claim("A", 1, want=3)
     stage.run(ledger.lock("k", "one", 60_000, first), ledger.lock("k", "two", 60_000, "web"))
-    stage.run(ledger.revive(1, worker_id="A"))  # declared lost, not yet swept
+    stage.run(ledger.revive(1, worker_id="A"))  # declared lost, but not yet swept
     stage.run(ledger.lock("k", "three", 60_000, "web"), ledger.unlock("k", "one"), ledger.renew("k", "one", 60_000))
     for lease in (first, second):
         call = ledger.lock("l", f"late {lease.task_id}".replace(" ", "."), 60_000, lease)
         result_or_error(call, stage.world.apply(call))
-        stage.run(ledger.revive(worker_id="A"))  # and now swept, gone
+        stage.run(ledger.revive(worker_id="A"))  # now a sweep has removed it
     stage.run(ledger.conclude("k", "three", 1000, b"r"), ledger.lock("k", "four", 60_000, "web"))
     stage.wait(1)
     stage.run(ledger.lock("k", "five", 60_000, "web"))

@@ -1,4 +1,4 @@
-"""Schedules of nodes of several roles: short leases of helpers beside long ones of workers, and orders."""
+"""Simulated runs of nodes with several roles: short leases of helpers, long leases of workers, and orders."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ def _join(stage: Stage, *helpers: str, lease: int = 3000) -> None:
 
 
 def outage_of_helpers(stage: Stage) -> None:
-    """Nobody reaches the store for 20 s: far less than half of the worker's lease, far more than a relay's. Whether a
-    worker or a sweeper is back first, no relay is declared lost."""
+    """Nobody reaches the store for 20 s: far less than half the worker's lease, and far more than a relay's lease.
+    Whether a worker or a sweeper is back first, no relay is declared lost.
+    """
     ledger = stage.ledger
     stage.run(ledger.register("A", 60_000))
     _join(stage, "r1", "r2")
@@ -34,8 +35,9 @@ def outage_of_helpers(stage: Stage) -> None:
 
 
 def slow_sweep_after_an_outage(stage: Stage) -> None:
-    """A sweeper that comes every 14 s cannot tell an outage of 20 s from its own pause: it costs a relay half its
-    lease."""
+    """A sweeper that comes every 14 s cannot distinguish an outage of 20 s from its own pause, so the outage costs a
+    relay half its lease.
+    """
     ledger = stage.ledger
     stage.run(ledger.register("A", 60_000))
     _join(stage, "r")
@@ -106,7 +108,7 @@ def helper_beside_a_worker(stage: Stage) -> None:
 
 
 def role_is_kept(stage: Stage) -> None:
-    """An id keeps its role, and only a worker claims."""
+    """A node id keeps its role, and only workers may claim."""
     ledger = stage.ledger
     _join(stage, "r")
     stage.run(ledger.register("A", 5000))

@@ -1,5 +1,4 @@
-"""All schedules that are written by hand, for cases that random schedules rarely reach. The checker checks them,
-too."""
+"""All simulated runs written by hand, for cases that random runs rarely reach. The checker checks them, too."""
 
 from __future__ import annotations
 

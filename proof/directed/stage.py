@@ -1,4 +1,4 @@
-"""The stage of a schedule written by hand: a world without actors."""
+"""The world of a simulated run that is written by hand: it has no actors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from relier.store.call import Call
 
 
 class Stage:
-    """A world without actors: each call runs when and as the schedule says."""
+    """A world without actors. Each call runs when and how the script of the run says."""
 
     def __init__(self, world: World) -> None:
         self.world = world

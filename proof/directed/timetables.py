@@ -1,4 +1,4 @@
-"""Schedules of users' schedules."""
+"""Simulated runs of users' schedules."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def declared_while_paused(stage: Stage) -> None:
 
 
 def declared_by_others(stage: Stage) -> None:
-    """Code declares a schedule that was created at run time, one of another application, and one of another group."""
+    """Code declares schedules that already exist: created at run time, by another application, or in another group."""
     ledger = stage.ledger
     at = _now(stage) + 9000
     _create(stage, 9000)
@@ -174,7 +174,7 @@ def many_due(stage: Stage) -> None:
 
 
 def pushed_before_it_fires(stage: Stage) -> None:
-    """Somebody has pushed a task under the id of a run, and one with the key of another."""
+    """Somebody has already pushed a task with the id of a run, and a task with the key of another run."""
     ledger = stage.ledger
     version, at = _create(stage)
     stage.push(stage.submission("r"), stage.submission("other", key="k"))

@@ -1,4 +1,4 @@
-"""The model's batches: how members enter, what follows from their ends, and the moves on batches."""
+"""The model's batches: how members are added, what follows their ends, and the moves on batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LETTERS = {"then": "t", "on_failure": "f", "on_complete": "c"}
 
 
 class Batching(Pieces):
-    """What a batch is made of, and its moves."""
+    """Batches and their moves."""
 
     # --- entering --------------------------------------------------------------------------------------------------
 
@@ -36,7 +36,9 @@ class Batching(Pieces):
         return None if enters[how] else [b"closed", task_id.encode(), b"", b"0"]
 
     def takes(self, group: BatchRec, adder: list[str]) -> bool:
-        """Whether a batch takes a member now: an open one from anybody, a sealed one from its own running members."""
+        """Return whether a batch accepts a member now: an open batch from anyone, a sealed one from its own running
+        members.
+        """
         if group.abandoned or group.state == "ended" or self.is_stopped(group):
             return False
         if group.state == "open":
@@ -77,7 +79,7 @@ class Batching(Pieces):
             self.batches[batch_id].plans |= {flat[i].decode(): flat[i + 1] for i in range(0, len(flat), 2)}
 
     def count_in(self, words: str, at: str) -> tuple[BatchRec | None, str]:
-        """Counts a new member: its batch, and its words with its place."""
+        """Count a new member. Store its batch and its place in the record."""
         of, place, next_link, given, tasks = words.split(" ")
         group = self.batches.get(of)
         if group is None:
@@ -104,7 +106,7 @@ class Batching(Pieces):
     # --- what follows from an end ----------------------------------------------------------------------------------
 
     def end_members(self) -> None:
-        """The batches of all members that the running move ended."""
+        """Update the batches of all members that the running move ended."""
         parted, self.parted = self.parted, []
         for task_id, state, value, words in parted:
             named = task_id.encode()
@@ -112,7 +114,7 @@ class Batching(Pieces):
         self.ring_lined_up()
 
     def end_member(self, words: str, member: str, state: str, value: bytes, task: str) -> None:
-        """A member ended, and with it every batch around it that is complete."""
+        """Handle a member's end, and end every batch around it that is now complete."""
         while words:
             around, how = self.end_one(words, member, state, value, task)
             member = "@" + words.split(" ")[0]
@@ -156,7 +158,7 @@ class Batching(Pieces):
         return self.start_plan(plan) is not None
 
     def start_plan(self, packed: bytes) -> str | None:
-        """All tasks of a plan enter, or none: the first one's id."""
+        """Submit all tasks of a plan, or none. Return the id of the first."""
         headers, *rows = unpack(packed)
         items = [Item.read(row, 0) for row in rows]
         if len({item.id for item in items}) < len(items) or any(self.look(item) is not None for item in items):
@@ -176,7 +178,7 @@ class Batching(Pieces):
         group.callbacks[callback] = self.start_plan(plan) or ""
 
     def end_batch(self, group: BatchRec) -> tuple[str, str]:
-        """Ends it if it is complete: what that means to the batch around it."""
+        """End a batch if it is complete. Return its outcome for the batch around it."""
         if group.state != "sealed" or sum(map(group.count, STAGES)) < group.count("size"):
             return "", ""
         stopped = self.is_stopped(group)
@@ -196,7 +198,7 @@ class Batching(Pieces):
         return "", ""
 
     def rejoin(self, task_id: str, rec: Rec) -> None:
-        """A dead member is replayed: its batch, and those around it that had ended, wait again."""
+        """Handle a replay of a dead member: its batch, and those around it that had ended, wait again."""
         words, member = rec.more.get("batch", ""), task_id
         while words:
             group = self.batches.get(words.split(" ")[0])
@@ -263,7 +265,7 @@ class Batching(Pieces):
         self.settle_batch(group)
 
     def settle_batch(self, group: BatchRec) -> None:
-        """It is complete although no member ends: it was sealed, or has none."""
+        """End a batch that is complete although no member ends now: it was just sealed, or has no members."""
         around, how = self.end_batch(group)
         if around:
             self.end_member(around, f"@{group.id}", how, f"@{group.id}".encode(), group.failed or group.id)
@@ -294,7 +296,7 @@ class Batching(Pieces):
             self.stop_task(task_id, rec)
 
     def tidy_batches(self, most: int) -> int:
-        """Seals open batches whose producer is gone, and removes ended ones whose time is over."""
+        """Seal open batches whose producer is gone, and remove ended ones whose retention is over."""
         looked = 0
         due = sorted((at, batch_id) for batch_id, at in self.batch_index.items() if at <= self.now)
         for _, batch_id in due[:most]:
@@ -334,7 +336,7 @@ class Batching(Pieces):
             around, group = group, self.batches[inner[0][1][1:]]
 
     def is_waited_for(self, group: BatchRec) -> bool:
-        """Whether a callback may still ask for its results."""
+        """Return whether a callback may still ask for the results of a batch."""
         rec = self.tasks.get(group.callbacks.get("then", ""))
         return rec is not None and rec.state not in {"done", "cancelled"}
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from proof.model.state import Entry, Namespace, Rec, TaskChange
 
-EVENTS_KEPT = 60  # few, so that schedules see streams trimmed
+EVENTS_KEPT = 60  # a low number, so that simulated runs trim their streams
 EVENTS_STEP = EVENTS_KEPT // 20
 
 
 class Telling(Namespace):
-    """Collects what a call changes, and writes it at the call's end."""
+    """Collect the changes of a call, and write them when it ends."""
 
     def tell(self, task_id: str, rec: Rec, was: str, state: str, why: str = "") -> None:
         worker = rec.owner if "running" in {was, state} else "-"
@@ -20,7 +20,7 @@ class Telling(Namespace):
         self.told.append(TaskChange(task_id, was, state, *what))
 
     def news(self, topic: str, *row: object) -> None:
-        """kind, id, name, state before, state, version, reason."""
+        """Return the fields of a change: kind, id, name, state before, state, version, reason."""
         self.told_news.setdefault(topic, []).append(tuple(str(word) for word in row))
 
     def publish_all(self, script: str) -> None:
@@ -38,7 +38,7 @@ class Telling(Namespace):
             self.trim(topic, last - EVENTS_KEPT)
 
     def trim(self, topic: str, until: int) -> None:
-        """Entries up to this number go."""
+        """Remove the entries up to this number."""
         self.streams[topic] = [entry for entry in self.streams[topic] if entry.last > until]
 
     # --- reading ---------------------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ class Telling(Namespace):
         return self.after_another_history(stream, us, most, number)
 
     def is_there(self, position: str, left: list[Entry], n: int, number: int) -> bool:
-        """Whether the stream continues at a position as if nothing had happened."""
+        """Return whether a reader at this position can continue without a gap."""
         if not position.endswith("-0"):
             return bool(left) and left[0].id == position
         return left[0].first == n + 1 if left else number == n
@@ -85,7 +85,7 @@ def _page(said: str, count: str, position: str, entries: list[Entry]) -> list[An
 
 
 def shown(entry: Entry) -> list[bytes]:
-    """An entry as the store keeps it, though with one block for each task."""
+    """Return an entry as the store keeps it, but with one block for each task."""
     field = f"{entry.move} {len(entry.rows)}".encode()
     if not isinstance(entry.rows[0], TaskChange):
         return [entry.id.encode(), field, json.dumps(entry.rows).encode()]

@@ -11,7 +11,7 @@ from proof.model.state import Rec
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """One limit of one task, as it counts now."""
+    """One limit of one task, with the numbers that apply now."""
 
     name: str
     key: str
@@ -21,12 +21,12 @@ class Limited:
 
 
 def _score(order: int | None) -> bytes:
-    """A score as the store writes it."""
+    """Format a score as the store writes it."""
     return b"" if order is None else f"{order:.17g}".encode()
 
 
 class Lanes(Telling):
-    """Who may run, who waits for whom."""
+    """Limits at run time: which tasks may run, and which wait for which limit."""
 
     def limits_of(self, rec: Rec) -> list[Limited]:
         limits = []
@@ -82,7 +82,7 @@ class Lanes(Telling):
         self.ring(queue)
 
     def awake(self, lane: str) -> None:
-        """The first that waits becomes the head; without one the lane is gone."""
+        """Make the first waiting task the head. Remove the lane if there is none."""
         first = self.first_in(lane)
         if first is None:
             self.lanes.pop(lane, None)
@@ -155,7 +155,7 @@ class Lanes(Telling):
             self.succeed(lane)
 
     def admit(self, task_id: str, rec: Rec, order: int, fence: int) -> bool:
-        """Whether a head that was taken from its queue may run; if not, it waits again."""
+        """Return whether a head that was taken from its queue may run. Otherwise let it wait again."""
         limits, lane, queue = self.limits_of(rec), self.lane_of(rec), rec.queue
         key, due = self.first_full(limits), None
         if key is None:
@@ -241,7 +241,7 @@ class Lanes(Telling):
         return [b"repeat" if same else b"ok", str(now).encode(), b""]
 
     def hasten(self, head: str) -> None:
-        """A head that waits for a rate waits no longer than the numbers say now."""
+        """Move a head forward that waits for a rate longer than the new numbers require."""
         rec = self.tasks.get(head)
         if rec is not None and head in self.due:
             due, _ = self.paced_until(self.limits_of(rec))

@@ -9,7 +9,7 @@ from proof.model.state import Hold
 
 
 class Locks(Pieces):
-    """A key is free, held by one token, or has its result; `holds` keeps also those whose time is over."""
+    """A key is free, held by one token, or has its result. `holds` also keeps marks that have expired."""
 
     def _lock(self, args: list[bytes]) -> Any:
         key, token = args[0].decode(), args[1].decode()
@@ -33,13 +33,13 @@ class Locks(Pieces):
         return boot not in self.boots or self.boots[boot].lease_end == 0
 
     def makes_room(self, hold: Hold, task_id: str, fence: str) -> bool:
-        """Whether a mark whose time is not over holds nobody off: its boot is lost, or a later attempt asks."""
+        """Return whether an unexpired mark blocks nobody: its worker is lost, or a later attempt of its task asks."""
         if hold.task_id == "-":
             return False
         return self.is_lost(hold.owner) or (hold.task_id == task_id and int(hold.fence) < int(fence))
 
     def own(self, args: list[bytes]) -> tuple[bytes, Hold | None]:
-        """What a key looks like to the one who says that he holds it."""
+        """Return the mark of a key if the caller holds it."""
         hold = self.holds.get(args[0].decode())
         if hold is None:
             return b"missing", None

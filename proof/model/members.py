@@ -1,4 +1,4 @@
-"""The model's nodes and clocks: register, beat, retire, order; who is a worker, and who is a helper."""
+"""The model's nodes and clocks: register, beat, retire, order; workers and helpers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BEGINNING = 1
 
 
 class Members(Telling):
-    """Moves of nodes. Workers' leases run on one clock, those of all other roles, the helpers, on another."""
+    """The moves of nodes. One clock measures workers' leases, another those of helpers (all other roles)."""
 
     @property
     def now(self) -> int:
@@ -32,14 +32,16 @@ class Members(Telling):
         return (t + clamp if sweeps else t), grace, clamp
 
     def read_clock(self, interval: int | None = None, *, sweeps: bool = False) -> tuple[int, int, int]:
-        """The ledger clock now: (time, end of grace, clamp)."""
+        """Return the ledger clock: (time, end of grace, clamp)."""
         return self.moved_clock(self.clock, interval, sweeps=sweeps)
 
     def read_helper_clock(self, interval: int | None = None, *, sweeps: bool = False) -> tuple[int, int, int]:
         return self.moved_clock(self.helper_clock, interval, sweeps=sweeps)
 
     def tick(self, interval: int | None = None, *, sweeps: bool = False) -> tuple[int, int]:
-        """The clock, moved on, and up to when a lease that ended is over for sure: in a grace, none is."""
+        """Advance the clock. Return it, and the time before which an ended lease is over for sure. In a grace, no lease
+        is.
+        """
         t, grace, clamp = self.read_clock(interval, sweeps=sweeps)
         self.clock = (t, self.now, clamp, grace)
         return t, 0 if t < grace else t

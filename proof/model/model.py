@@ -1,7 +1,7 @@
-"""The ledger in plain Python: what the scripts must do, written a second time and independently of Redis.
+"""The ledger in plain Python: the behaviour of the scripts, written a second time and independently of Redis.
 
-`Model.run(call)` answers a `Call` with the raw reply its script would give, at the model's own time. The state is plain
-dictionaries, so that a checker can look at all of it, and `copy()` is cheap, so that a store can be rolled back.
+`Model.run(call)` answers a `Call` with the raw reply that its script would give at the model's time. The state is plain
+dictionaries, so that a checker can read all of it. `copy()` is cheap, so that a store can be rolled back.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ MOST_PUT_AWAY = 200
 
 
 class Model(Operate, Repairing, Locks):
-    """The moves. Times in ms; `time_us` is the store's TIME, set from outside."""
+    """The moves. Times are in ms; `time_us` is the store's TIME, set from outside."""
 
     def copy(self) -> Model:
-        """A store to fall back to."""
+        """Return a copy, to which the store can be rolled back."""
         return copy.deepcopy(self)
 
     def empty(self) -> Model:
-        """The same store without its data."""
+        """Return the same store without data."""
         return type(self)(time_us=self.time_us, full=self.full)
 
     def run(self, call: Call[Any]) -> Any:
-        """The raw reply the call's script would give now."""
+        """Return the raw reply that the call's script would give now."""
         self.opening, self.told, self.told_news, self.counted = False, [], {}, []
         answer = getattr(self, f"_{call.script}")([_word(arg) for arg in call.args])
         self.end_members()
@@ -76,11 +76,11 @@ class Model(Operate, Repairing, Locks):
         return [b"ok", born, *answers]
 
     def enters_late(self, item: Item, guarded: bool) -> bool:
-        """An item that must be looked up enters after those that need not be: those of a new id, without any guard."""
+        """Return whether an item enters after those with a new id and no guard, because it must be looked up first."""
         return guarded or item.key != "" or item.id in self.tombs or item.on_conflict.startswith("member")
 
     def sort_out(self, items: list[Item], answers: list[Any]) -> tuple[list[int], list[int]]:
-        """Which items are new, and which come twice; the others get their answer."""
+        """Find out which items are new and which are duplicates. The others are answered at once."""
         fresh: list[int] = []
         twins: list[int] = []
         seen: set[tuple[str, str]] = set()
@@ -130,7 +130,7 @@ class Model(Operate, Repairing, Locks):
     def drain(
         self, boot: str, queue: str, want: int, room: int, taken: list[tuple[str, int]], aside: list[str]
     ) -> tuple[bool, int]:
-        """Takes from one queue until it is empty or the claim is full: (full, room left)."""
+        """Take tasks from one queue until it is empty or the claim is full. Return (full, room left)."""
         while len(taken) < want and len(aside) < MOST_PUT_AWAY:
             index = self.ready.get(queue)
             if not index:
@@ -232,7 +232,7 @@ class Model(Operate, Repairing, Locks):
         return answers
 
     def follow(self, items: list[Item], value: bytes) -> None:
-        """What follows from an end; `value` is what the end has to say to a task that joins several."""
+        """Submit what follows an end. `value` is the part that the end delivers to a join."""
         for nth, item in enumerate(items):
             if self.look(item) is None:
                 self.enter(item, nth, False)
@@ -241,7 +241,7 @@ class Model(Operate, Repairing, Locks):
         self.ring_lined_up()
 
     def settle(self, args: list[bytes], move: str, width: int) -> Iterator[tuple[str, Rec, list[bytes], list[Any]]]:
-        """The frame of the finishing moves: yields what may be settled; the mover appends the state it gave."""
+        """Do what all settling moves share: yield the records to settle. The move appends their new states."""
         boot = args[0].decode()
         for i in range(int(args[1])):
             run = args[2 + width * i : 2 + width * (i + 1)]
@@ -262,7 +262,7 @@ class Model(Operate, Repairing, Locks):
         return answers
 
     def _retry(self, args: list[bytes]) -> Any:
-        for task_id, rec, run, answer in self.settle(args, "retry", 5):  # of one task, if it goes on as another
+        for task_id, rec, run, answer in self.settle(args, "retry", 5):  # of a task that continues as another one
             delay = int(run[2])
             if run[3] != b"quiet":
                 self.log(rec, "retry", run[4].decode())
@@ -283,7 +283,7 @@ class Model(Operate, Repairing, Locks):
         return self.answered()
 
     def put_back(self, rec: Rec, kind: str) -> None:
-        """Since when it is put back for one reason; another reason begins anew."""
+        """Return since when a task has been put back for this reason. A different reason starts a new count."""
         if kind != "quiet":
             mine, other = ("locked_since", "since") if kind == "locked" else ("since", "locked_since")
             rec.more.setdefault(mine, str(self.now))

@@ -1,4 +1,4 @@
-"""The model's moves of people, and its reads."""
+"""The model's moves of operators, and its reads."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Operate(Batching):
         return [rec.text(), more, rec.checkpoint, steps, history, None]
 
     def _steps(self, args: list[bytes]) -> Any:
-        """All of them: the model needs no pages."""
+        """Return all steps at once: the model needs no pages."""
         rec = self.tasks.get(args[0].decode())
         return [[part for name, value in (rec.steps if rec else {}).items() for part in (name.encode(), value)], None]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from proof.model.state import Namespace, Rec
 
-OUTCOME_FIELDS = 6  # few, so that schedules see full hashes
+OUTCOME_FIELDS = 6  # a low number, so that simulated runs fill their hashes
 
 
 def bucket(ms: int) -> int:
@@ -17,14 +17,14 @@ def bucket(ms: int) -> int:
 
 
 class Counting(Namespace):
-    """Collects the outcomes of a call, and counts them at the call's end."""
+    """Collect the outcomes of a call, and count them when it ends."""
 
     def count_outcome(self, rec: Rec, what: str, since: int | None) -> None:
         time = "-" if since is None else str(bucket(self.time_us // 1000 - since))
         self.counted.append((f"{what} {time}", f"{rec.queue}\n{rec.name}"))
 
     def count_end(self, rec: Rec, state: str, reason: str = "") -> None:
-        """Before the record changes."""
+        """Count an end. Call this before the record changes."""
         what = "expired" if reason == "expired" else state
         self.count_outcome(rec, what, rec.moved if rec.state == "running" else None)
 

@@ -1,4 +1,4 @@
-"""Reads what membership.pack writes: lists and raw strings as MessagePack."""
+"""Decode the output of membership.pack: lists and raw strings as MessagePack."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def unpack(raw: bytes) -> Any:
-    """The value: bytes, or a list of values."""
+    """Return the decoded value: bytes, or a list of values."""
     return _value(raw, 0)[0]
 
 

@@ -1,4 +1,4 @@
-"""The model's repair: reconcile, and what it does to each kind of subject."""
+"""The model's repair: reconcile, and how it repairs each kind of subject."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_REPAIRS = 100
 
 
 class Repairing(Sweeping):
-    """Puts right what something else damaged, and leaves the rest as it is."""
+    """Repair damage from outside, and change nothing else."""
 
     def _reconcile(self, args: list[bytes]) -> Any:
         cursor, last = self.repair_turn
@@ -284,7 +284,7 @@ class Repairing(Sweeping):
             self.fixed("bell")
 
     def mend_leftover(self, kind: str, of: str) -> None:
-        """Keys that belong to nothing. What belongs to something is not among `leftovers`."""
+        """Delete a key that belongs to nothing. Only such keys are in `leftovers`."""
         value = self.leftovers.get((kind, of))
         if value is None or (kind == "lock" and int(value.split(" ")[1]) + BACKSTOP_MS >= self.now):
             return

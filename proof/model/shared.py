@@ -1,4 +1,4 @@
-"""The parts that the model's moves share: the ends of a record, requeueing, entering, admission."""
+"""The parts that the model's moves share: ends of records, requeueing, submission, admission."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from relier.ledger.defaults import (
 
 
 class Pieces(Lanes, Members, Counting):
-    """A namespace, and what moves do to it bit by bit."""
+    """A namespace, and the small changes that moves consist of."""
 
     def expired(self, rec: Rec) -> bool:
-        """It is too late for it to begin; one that a worker had goes on, however late."""
+        """Return whether it is too late to start a task. A task that already had an attempt continues, however late."""
         return rec.fence == 0 and rec.expires is not None and rec.expires <= self.now
 
     # --- pieces of moves -----------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ class Pieces(Lanes, Members, Counting):
         rec.mark("h")
 
     def holder(self, key: str) -> str | None:
-        """The id of the task that holds an idempotency key now."""
+        """Return the id of the task that holds an idempotency key now."""
         task_id, until = self.idem.get(key, ("", None))
         if task_id not in self.tasks or (until is not None and until <= self.now):
             return None
@@ -68,7 +68,7 @@ class Pieces(Lanes, Members, Counting):
         return 0
 
     def finish(self, task_id: str, rec: Rec, state: str, value: bytes | None = None, reason: str = "") -> None:
-        """done or cancelled: the payload makes room for the result."""
+        """End a task as done or cancelled. The result replaces the payload."""
         if reason:
             self.note(rec, reason=reason)
         ttl = RESULT_TTL_MS if rec.result_ttl is None else rec.result_ttl
@@ -100,7 +100,7 @@ class Pieces(Lanes, Members, Counting):
         self.waits_no_more(task_id, rec)
 
     def waits_no_more(self, task_id: str, rec: Rec) -> None:
-        """One that no worker had yet begins, or ends."""
+        """Stop watching the expiry of a task that starts for the first time, or ends."""
         if rec.expires is not None and rec.fence == 0:
             self.expiring.pop(task_id, None)
 
@@ -118,7 +118,7 @@ class Pieces(Lanes, Members, Counting):
         self.ready.setdefault(rec.queue, {})[task_id] = at_us - rec.priority * PRIORITY_STEP_US
 
     def place(self, task_id: str, rec: Rec, at_us: int) -> None:
-        """A task goes to its queue, or behind the limits that hold it back."""
+        """Put a task into its queue, or behind the limits that hold it back."""
         if "l" in rec.flags:
             self.enter_lane(task_id, rec, at_us - rec.priority * PRIORITY_STEP_US)
         else:
@@ -126,7 +126,7 @@ class Pieces(Lanes, Members, Counting):
             self.ring(rec.queue)
 
     def displace(self, task_id: str, rec: Rec) -> None:
-        """A waiting task leaves its queue."""
+        """Take a waiting task out of its queue."""
         self.drop(self.ready, rec.queue, task_id)
         self.due.pop(task_id, None)
         self.leave_lane(task_id, rec)
@@ -165,11 +165,13 @@ class Pieces(Lanes, Members, Counting):
         return self.requeue(task_id, rec, rec.at - REVIVED_US)
 
     def most_scares(self, most_deaths: int) -> int:
-        """So many deaths that convict nobody it may see: two that make it a suspect, and two for each of its own."""
+        """Return how many unproven deaths a task may have: two that make it a suspect, and two for each death of its
+        own.
+        """
         return 2 + 2 * most_deaths
 
     def leave(self, task_id: str, rec: Rec) -> None:
-        """An attempt leaves its owner."""
+        """Take an attempt off its owner."""
         self.drop(self.owned, rec.owner, task_id)
         if "c" in rec.flags and rec.owner in self.boots:
             self.boots[rec.owner].asked.discard((task_id, rec.fence))
@@ -177,14 +179,14 @@ class Pieces(Lanes, Members, Counting):
             self.free_slots(task_id, rec)
 
     def drop(self, index: dict[str, dict[str, Any]], of: str, task_id: str) -> None:
-        """Out of an index; an empty index is none."""
+        """Remove a task from an index. Remove the index when it is empty."""
         entries = index.get(of, {})
         entries.pop(task_id, None)
         if not entries:
             index.pop(of, None)
 
     def held(self, task_id: str, boot: str) -> Rec | None:
-        """The record an owner wants to settle. Where there is none any more, the owner holds nothing either."""
+        """Return the record that an owner wants to settle. If it is gone, remove it from the owner, too."""
         rec = self.tasks.get(task_id)
         if rec is None and task_id in self.owned.get(boot, {}):
             self.drop(self.owned, boot, task_id)
@@ -206,7 +208,7 @@ class Pieces(Lanes, Members, Counting):
         return "stale"
 
     def stop_task(self, task_id: str, rec: Rec) -> str:
-        """A waiting task ends, a running one is asked to."""
+        """End a waiting task, or ask a running one to stop."""
         if rec.state == "running":
             rec.mark("c")
             rec.version += 1
@@ -221,7 +223,7 @@ class Pieces(Lanes, Members, Counting):
     # --- 1 enter -------------------------------------------------------------------------------------------------
 
     def look(self, item: Item) -> list[Any] | None:
-        """The answer for an item that is here already, None for a new one."""
+        """Return the answer for an item that already exists, or None for a new one."""
         rec = self.tasks.get(item.id)
         if rec is not None:
             mine = item.nonce != "" and rec.more.get("nonce") == item.nonce
@@ -276,7 +278,7 @@ class Pieces(Lanes, Members, Counting):
         raise NotImplementedError
 
     def bring(self, task_id: str, size: int, part: str, value: bytes) -> None:
-        """A part for a task that waits for so many: with the last of them it is queued."""
+        """Deliver a part to a join. The last part queues it."""
         rec = self.tasks.get(task_id)
         if rec is None or not self.takes_parts(rec):
             return
@@ -289,13 +291,13 @@ class Pieces(Lanes, Members, Counting):
         return rec.state not in {"done", "cancelled"}
 
     def complete(self, task_id: str, rec: Rec) -> None:
-        """All parts are there."""
+        """Queue a join that has all its parts."""
         self.due.pop(task_id, None)
         self.moved(task_id, rec, "queued")
         self.place(task_id, rec, self.time_us)
 
     def replace(self, rec: Rec, tail: bytes) -> None:
-        """The record goes on as another task, under the key it has."""
+        """Continue the record as another task, under the same key."""
         key_ttl = rec.key_ttl
         rec.say(tail)
         rec.key_ttl = key_ttl
@@ -311,7 +313,7 @@ class Pieces(Lanes, Members, Counting):
     def weigh(
         self, items: list[Item], max_depth: int, max_bytes: int, extra: int, limits: list[list[bytes]]
     ) -> tuple[Any, dict[str, int]]:
-        """Admission: a refusal, or the new arrival times."""
+        """Apply the admission limits. Return a refusal, or the new arrival times."""
         depth: dict[str, int] = {}
         for item in items if max_depth else ():
             depth[item.queue] = depth.get(item.queue, self.depth(item.queue)) + 1
@@ -337,6 +339,8 @@ class Pieces(Lanes, Members, Counting):
         return len(self.ready.get(queue, {})) + held_back
 
     def need_memory(self) -> None:
-        """A script whose first write needs memory is refused by a full store, before it changed anything."""
+        """Refuse the call if the store is full. A script whose first write needs memory fails before it changes
+        anything.
+        """
         if self.full:
             raise StoreFullError("the store is full")

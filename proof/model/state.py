@@ -1,4 +1,4 @@
-"""What a namespace holds, as plain Python values: the state that the model's moves change and the checker looks at."""
+"""The contents of a namespace as plain Python values: the model's moves change them, and the checker reads them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ITEM = 11  # arguments per submission
 
 @dataclass(slots=True)
 class Rec:
-    """One record. `expiry`: its keys carry one (a backstop); only ended records may."""
+    """A record. `expiry`: its keys have an expiry in the store (as a backstop). Only ended records may."""
 
     state: str
     queue: str
@@ -50,7 +50,7 @@ class Rec:
         self.flags = self.flags.replace(flag, "")
 
     def say(self, tail: bytes) -> None:
-        """What a submission says of a task, from its priority on."""
+        """Read the part of a submission that describes the task, from the priority on."""
         line, queue, name, self.body = tail.split(b"\n", 3)
         priority, *numbers, on_lost, durability = line.decode().split(" ")
         ttls = [None if word == "-" else int(word) for word in numbers]
@@ -60,13 +60,13 @@ class Rec:
         self.durability = None if durability == "-" else durability
 
     def optional(self) -> bool:
-        """Whether anything is not as it is by default."""
+        """Return whether any option differs from its default."""
         ttls = (self.result_ttl, self.dead_ttl, self.key_ttl, self.tomb_ttl, self.max_resurrections)
         words = (self.expires, self.held, *ttls, self.on_lost, self.durability)
         return any(word is not None for word in words)
 
     def text(self) -> bytes:
-        """The record as the store keeps it."""
+        """Return the record as the store keeps it."""
         core = f"{self.state} {self.version} {self.fence} {self.owner} {self.attempt} {self.flags or '-'} {self.moved}"
         options = (self.result_ttl, self.dead_ttl, self.key_ttl, self.tomb_ttl, self.max_resurrections)
         words = (self.at, self.expires, self.held, self.priority, *options, self.on_lost, self.durability)
@@ -76,7 +76,7 @@ class Rec:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One submission as it travels: a run of ITEM arguments."""
+    """A submission as it is sent: a run of ITEM arguments."""
 
     id: str
     queue: str
@@ -109,12 +109,12 @@ class Item:
 
     @staticmethod
     def absolute(number: int, now: int) -> int:
-        """0 none, above it a time, below it that many ms from now."""
+        """Return a time. Zero means none; a negative number means that many ms from now."""
         return now - number if number < 0 else number
 
     @property
     def join(self) -> tuple[int, str] | None:
-        """How many parts it waits for, and which one this end brings."""
+        """Return how many parts the join waits for, and which one this end delivers."""
         word, *rest = self.on_conflict.split(" ")
         return (int(rest[0]), rest[1]) if word == "join" else None
 
@@ -134,7 +134,7 @@ class Item:
 
 
 def _unpack(extra: bytes) -> tuple[tuple[str, ...], list[list[bytes]]]:
-    """Flags and fields, and apart from them the headers of new batches."""
+    """Return flags and fields, and separately the headers of new batches."""
     words = unpack(extra) if extra else []
     opens = words[-1] if words and isinstance(words[-1], list) else []
     return tuple(word.decode() for word in (words[:-2] if opens else words)), opens
@@ -142,7 +142,7 @@ def _unpack(extra: bytes) -> tuple[tuple[str, ...], list[list[bytes]]]:
 
 @dataclass(slots=True)
 class BatchRec:
-    """One batch, with its members by score, its plans and its results."""
+    """A batch, with its members by score, its plans and its results."""
 
     id: str
     state: str
@@ -172,7 +172,7 @@ class BatchRec:
         self.counts[name] = self.count(name) + n
 
     def fields(self) -> dict[bytes, bytes]:
-        """The hash as the store keeps it."""
+        """Return the hash as the store keeps it."""
         words: dict[str, object] = {
             "state": self.state,
             "collects": self.collects,
@@ -193,7 +193,7 @@ class BatchRec:
 
 @dataclass(slots=True)
 class Sweep:
-    """What one run of revive has done so far."""
+    """What a run of revive has done so far."""
 
     most: int
     deepest: int
@@ -207,7 +207,7 @@ class Sweep:
 
 @dataclass(slots=True)
 class Boot:
-    """One registered start of one node. `lanes`: lane -> (seq, [(id, fence), …]) of a worker's last claim."""
+    """A registered node. `lanes`: lane -> (seq, [(id, fence), …]) of a worker's last claim."""
 
     lease_end: int  # on the ledger clock; 0 = declared lost
     lease: int
@@ -220,7 +220,7 @@ class Boot:
     asked: set[tuple[str, int]] = field(default_factory=set)
     ran: int = 0
     cause: str = ""
-    bare: bool = False  # only known as the owner of a task: not registered, and lost
+    bare: bool = False  # known only as the owner of a task: not registered, therefore lost
 
 
 @dataclass(slots=True)
@@ -236,13 +236,13 @@ class Hold:
     result: bytes = b""
 
     def text(self) -> bytes:
-        """The mark as the store keeps it."""
+        """Return the mark as the store keeps it."""
         state = "done" if self.done else "held"
         return f"{state} {self.until} {self.token} {self.owner} {self.task_id} {self.fence}\n".encode() + self.result
 
 
 class TaskChange(NamedTuple):
-    """One change of a task, as an event tells it. '-': no state, before it enters and after it is removed."""
+    """A change of a task, as an event reports it. '-' means no state: before submission and after removal."""
 
     id: str
     was: str
@@ -258,7 +258,7 @@ class TaskChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of a stream of events. `last` is the number of its last change."""
+    """An entry of a stream of events. `last` is the number of its last change."""
 
     last: int
     us: int
@@ -276,7 +276,7 @@ class Entry:
 
 @dataclass(slots=True)
 class Timetable:
-    """One schedule of a user. `next` is None unless it is active; `fires` are its last firings, newest first."""
+    """A schedule of a user. `next` is None unless it is active; `fires` are its last firings, newest first."""
 
     version: int
     state: str
@@ -290,23 +290,23 @@ class Timetable:
 
     @staticmethod
     def shown(fire: list[str]) -> bytes:
-        """A firing as the store keeps it."""
+        """Return a firing as the store keeps it."""
         return json.dumps(fire, separators=(",", ":")).encode()
 
 
 @dataclass(slots=True)
 class Namespace:
-    """All that a namespace holds. Times in ms; `time_us` is the store's TIME, set from outside."""
+    """Everything in a namespace. Times are in ms; `time_us` is the store's TIME, set from outside."""
 
     time_us: int = 1_700_000_000_000_000
-    full: bool = False  # a full store: writes that need memory are refused as the first write of a script
+    full: bool = False  # a full store refuses a script whose first write needs memory
     layout: str | None = None
     born: str = ""  # the birth mark
-    removed_fired: int = 0  # the latest time that a timetable which is now removed had fired
-    emptied: str = ""  # when somebody came who remembers another mark, and which
+    removed_fired: int = 0  # the latest time of a firing of a removed timetable
+    emptied: str = ""  # when a caller remembered another mark, and which mark
     tasks: dict[str, Rec] = field(default_factory=dict)
     due: dict[str, int] = field(default_factory=dict)
-    expiring: dict[str, int] = field(default_factory=dict)  # id that no worker had -> expires
+    expiring: dict[str, int] = field(default_factory=dict)  # id of a task without an attempt -> expires
     ready: dict[str, dict[str, int]] = field(default_factory=dict)  # queue -> id -> order
     owned: dict[str, dict[str, int]] = field(default_factory=dict)  # boot -> id -> time of claim
     ended: dict[str, dict[str, float]] = field(default_factory=dict)  # state -> id -> end of life
@@ -318,7 +318,7 @@ class Namespace:
     tombs: dict[str, tuple[int, str]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     queues: set[str] = field(default_factory=set)
-    idle: dict[str, int] = field(default_factory=dict)  # queue -> since when it was found empty
+    idle: dict[str, int] = field(default_factory=dict)  # queue -> since when it has been empty
     pauses: dict[str, tuple[bool, int]] = field(default_factory=dict)
     bells: set[str] = field(default_factory=set)
     clock: tuple[int, int, int, int] | None = None  # now, last TIME, clamp, end of grace
@@ -327,11 +327,11 @@ class Namespace:
     lanes: dict[str, str] = field(default_factory=dict)  # lane -> +head or -key
     lane_waits: dict[str, dict[str, int]] = field(default_factory=dict)  # lane -> id -> order
     sleepers: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)  # (key, queue) -> lane -> order
-    pacers: dict[tuple[str, str], str] = field(default_factory=dict)  # (key, queue) -> id that waits in due for a rate
+    pacers: dict[tuple[str, str], str] = field(default_factory=dict)  # (key, queue) -> id that waits for a rate, in due
     slots: dict[str, dict[str, int]] = field(default_factory=dict)  # key -> running id -> fence
     paces: dict[str, int] = field(default_factory=dict)  # key -> when its rate is idle (µs)
     limited: dict[str, int] = field(default_factory=dict)  # key -> live tasks
-    limits: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)  # what an operator set, and its version
+    limits: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)  # set by an operator, with its version
     lined_up: set[str] = field(default_factory=set)  # queues to ring at the end of a script
     batches: dict[str, BatchRec] = field(default_factory=dict)
     batch_index: dict[str, float] = field(default_factory=dict)  # outermost batch -> when a sweep must act
@@ -339,17 +339,17 @@ class Namespace:
     parted: list[tuple[str, str, bytes | None, str]] = field(
         default_factory=list
     )  # members that the running move ended
-    going_on: str = ""  # the place of a member that goes on
+    going_on: str = ""  # the place of a member that continues as another task
     streams: dict[str, list[Entry]] = field(default_factory=dict)  # topic of events -> its entries
     event_numbers: dict[str, int] = field(default_factory=dict)
     watched: bool = False  # a reader of events left its mark
     told: list[TaskChange] = field(default_factory=list)  # changes of tasks in the running call
-    told_news: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)  # of other topics
+    told_news: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)  # changes of other topics
     outcomes: dict[str, dict[str, int]] = field(default_factory=dict)  # minute or hour -> field -> count
     counted: list[tuple[str, str]] = field(default_factory=list)  # outcomes of the running call
-    answers: list[Any] = field(default_factory=list)  # what a settling script has answered so far
+    answers: list[Any] = field(default_factory=list)  # the answers of a settling script so far
     # repair
-    repair_turn: tuple[str, int] = ("0", 0)  # the shared cursor, and when the last turn was
+    repair_turn: tuple[str, int] = ("0", 0)  # the shared cursor, and the time of the last turn
     repaired: dict[str, int] = field(default_factory=dict)  # by the running reconcile
     long_bells: set[str] = field(default_factory=set)  # that somebody rang by hand
     leftovers: dict[tuple[str, str], str] = field(default_factory=dict)  # (kind, of) of keys that belong to nothing

@@ -12,7 +12,7 @@ MOST_BOOTS = 100
 
 
 class Sweeping(Timetables, Batching):
-    """Moves that anyone may make, as often as they like."""
+    """Moves that anyone may make, at any time and as often as they like."""
 
     def _revive(self, args: list[bytes]) -> Any:
         most, deepest, interval, named, cause = (
@@ -40,7 +40,7 @@ class Sweeping(Timetables, Batching):
         return [sweep.outcomes, sweep.deferred, sweep.removed, sweep.pending]
 
     def remove_helpers(self, interval: int, sweep: Sweep) -> None:
-        """Helpers own nothing: one whose lease ran out on their clock only leaves."""
+        """Remove helpers whose lease has run out on their clock. They own nothing, so nothing else follows."""
         if self.helper_clock is None:
             return
         _, till = self.tick_helpers(interval, sweeps=True)
@@ -109,7 +109,7 @@ class Sweeping(Timetables, Batching):
         return [promoted, str(min(times)).encode() if times else b"", self.now, *timetables]
 
     def expire(self, most: int) -> None:
-        """What waits for its first attempt past its time ends, wherever it waits."""
+        """End tasks that waited for their first attempt beyond their expiry, wherever they wait."""
         late = sorted((at, task_id) for task_id, at in self.expiring.items() if at <= self.now)[:most]
         for _, task_id in late:
             rec = self.tasks.get(task_id)
@@ -138,7 +138,7 @@ class Sweeping(Timetables, Batching):
         return removed + self.tidy_batches(most - removed)
 
     def tidy(self, queue: str, unused: int) -> None:
-        """A queue that was empty and not paused for long leaves, with its bell and its pause version."""
+        """Remove a queue that has long been empty and not paused, with its doorbell and its pause version."""
         if self.depth(queue) or self.pauses.get(queue, (False, 0))[0]:
             self.idle.pop(queue, None)
         elif self.now - self.idle.setdefault(queue, self.now) >= unused:

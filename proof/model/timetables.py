@@ -1,5 +1,6 @@
-"""The model's schedules of users: schedule, fire, unschedule, schedules. "Timetable" here: a schedule of the proof is a
-simulated run."""
+"""The model's schedules of users: schedule, fire, unschedule, schedules. In the proof, "timetable" is the word for
+these, and "schedule" means a simulated run.
+"""
 
 from __future__ import annotations
 
@@ -49,19 +50,19 @@ class Timetables(Pieces):
         return self.told_of(b"ok", table, floor)
 
     def is_taken(self, table: Timetable, group: str) -> bool:
-        """Whether code may not declare it: it was made at run time, or another group fires it."""
+        """Return whether code may not declare a timetable: it was created at run time, or another group fires it."""
         return table.origin == "" or table.group != group
 
     def declared(self, table: Timetable, state: str, same: bool) -> str:
-        """What a declaration leaves as it is: a pause, and an end."""
+        """Return the state after a declaration: a pause stays, and so does an end if nothing changed."""
         return table.state if table.state == "paused" or (same and table.state == "ended") else state
 
     def owes(self, table: Timetable) -> bool:
-        """Whether an occurrence is due that nobody has fired yet."""
+        """Return whether an occurrence is due and has not been fired."""
         return table.state == "active" and table.next is not None and table.next <= self.now
 
     def floor(self, table: Timetable | None) -> int:
-        """The next time of an edit, or of a new timetable, is after this."""
+        """Return the time after which the next time of a new or edited timetable must be."""
         return max(self.now, table.fired if table else self.removed_fired)
 
     def next_version(self, table: Timetable | None) -> int:
@@ -164,7 +165,7 @@ class Timetables(Pieces):
         return [*words, str(table.fired).encode(), [table.shown(fire) for fire in table.fires[:fires]]]
 
     def due_timetables(self, group: str, skip: int) -> tuple[list[Any], int | None]:
-        """Those that are due, and when the next one is."""
+        """Return the timetables that are due, and the next time of those that are not."""
         active = [(t.next, name) for name, t in self.timetables.items() if t.group == group and t.next is not None]
         page = sorted(active)[skip : skip + DUE_SCHEDULES + 1]
         due = [(at, name) for at, name in page if at <= self.now][:DUE_SCHEDULES]

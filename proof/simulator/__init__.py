@@ -1,1 +1,3 @@
-"""Producers, workers, sweepers and operators around the model, driven by a seeded scheduler."""
+"""Producers, workers, sweepers and operators around the model, run by a seeded scheduler. In the proof, a "schedule" is
+one such simulated run; schedules of users are called timetables.
+"""

@@ -1,9 +1,10 @@
 """The actors: producers, workers, sweepers, operators. Each is a generator on a node of the world (see world.py).
 
-A worker is two threads: `beats`, which continues whatever the tasks do, and the loop that claims. Each claimed task (or
-pair, committed in one call) runs as its own process. The rules: suspect is not lost; the attempts of a lost worker id
-are dropped, and the worker registers under a new id; a re-sent claim keeps its seq; a task that the ledger says the
-worker owns, but that it does not run, is released by fence once it was seen twice with no claim in flight.
+A worker has two threads: `beats`, which continues whatever the tasks do, and the loop that claims. Each claimed task
+(or pair, committed in one call) runs as its own process. The rules: suspect is not lost; the attempts of a lost worker
+id are dropped, and the worker registers under a new id; a re-sent claim keeps its seq; a task that the worker owns
+according to the ledger, but does not run, is released by its fence after the worker has seen it twice with no claim in
+flight.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Worker:
             tasks.queues if world.rng.random() < 0.7 else tuple(world.rng.sample(tasks.queues, len(tasks.queues)))
         )
         self.boot = ""
-        self.born = ""  # the birth mark it remembers
+        self.born = ""  # the birth mark that the worker remembers
         self.boots = 0
         self.gone = True
         self.draining = False
@@ -95,7 +96,8 @@ class Worker:
             self.boots += 1
             self.boot = f"{self.name}.{self.boots}"
             self.running, self.strangers, self.cancelled = {}, {}, set()
-            if world.profile.wipe:  # other profiles do not draw, so their seeds keep their histories
+            # other profiles must not draw, so that their seeds give the same histories as before
+            if world.profile.wipe:
                 opened = yield from ask(world.ledger.open(self.born, self.boot), 3)
                 self.born = opened if isinstance(opened, str) else self.born
             joined: Any = LOST
@@ -158,7 +160,8 @@ class Worker:
             left = yield from ask(world.ledger.retire(self.boot), 5)
             if left == 0 and left is not LOST:
                 break
-        self.gone = True  # the process ends, and its beats with it; what it could not hand back is swept
+        # the process ends, and its heartbeats stop; a sweep finds the tasks that it could not hand back
+        self.gone = True
 
     # --- the beat ------------------------------------------------------------------------------------------------
 
@@ -254,13 +257,15 @@ class Worker:
             if not self.again(answer):
                 return
             yield 100 * MS
-        checker.excuse(lease)  # it is lost, or handed back: the next attempt finds no record, and repeats the step
+        checker.excuse(lease)  # the task is lost or handed back: the next attempt finds no record and repeats the step
 
     def again(self, answer: Any) -> bool:
         return is_open(answer)
 
     def die(self, claimed: Claimed) -> Steps:
-        """Let a poison task kill its process: a suspect its own process, others and hogs the whole worker."""
+        """Let a poison task kill its process. A suspect kills only its isolated process; other tasks and hogs kill the
+        whole worker.
+        """
         if claimed.alone and claimed.lease.task_id not in self.tasks.hogs:
             yield from self.finish([claimed.lease], self.world.ledger.forfeit(claimed.lease, "exit 139"))
         else:

@@ -1,12 +1,11 @@
-"""Damage by hand: what a person, an eviction or half a backup does to the keys of a namespace, and what a repair makes
-of it.
+"""Damage to the keys of a namespace, as a person, an eviction or an incomplete backup causes it, and its repair.
 
 Each kind of damage changes one thing in the store. A reconcile over all keys must then bring back the state from
 before, apart from what was lost for good (a due time, a place in a queue), and it must change nothing else. Without
 damage it must change nothing at all.
 """
 
-# ruff: noqa: ARG001 - every kind of damage is made by the same signature
+# ruff: noqa: ARG001 - every kind of damage has the same signature
 
 from __future__ import annotations
 
@@ -32,14 +31,16 @@ if TYPE_CHECKING:
 Edit = Callable[[Model], Any]
 MONTH_MS = 30 * 86_400_000
 OLD_LOCK = "held 5 token w - -"
-# Of one call, and of the caller: no part of what a namespace holds.
+# These fields belong to one call or to the caller, not to the namespace.
 PASSING = {"time_us", "full", "opening", "parted", "going_on", "told", "told_news", "answers", "lined_up", "repaired"}
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One change by hand: as raw commands, and on the model. `heal` makes of the state before it the state after its
-    repair; without it, only the invariants are checked. `learn` tells the checker what was lost for good."""
+    """One change by hand: as raw commands, and on the model. `heal` turns the state before the damage into the state
+    expected after the repair; without it, only the invariants are checked. `learn` tells the checker what was lost for
+    good.
+    """
 
     kind: str
     commands: tuple[tuple[str | int, ...], ...]
@@ -154,7 +155,7 @@ def queued_lost(rng: random.Random, model: Model) -> Damage | None:
         ghosts[task_id].line_up(rec.at)
 
     commands = (("ZREM", f"q:{rec.queue}", task_id),)
-    # The head of a lane may have come there out of turn: then only the invariants are compared.
+    # The head of a lane may be there out of turn. Then only the invariants are checked.
     exact = "l" not in rec.flags
     return Damage(
         "queued_lost", commands, lambda m: m.drop(m.ready, rec.queue, task_id), heal if exact else None, learn
@@ -239,7 +240,9 @@ def ended_lost(rng: random.Random, model: Model, *, keyed: bool = False) -> Dama
 
 
 def keyed_ended_lost(rng: random.Random, model: Model) -> Damage | None:
-    """The same for a task with an idempotency key, whose time the checker derives from the lost end of life."""
+    """Do the same to a task with an idempotency key. The checker derives the key's time from the end of life, which is
+    lost.
+    """
     return ended_lost(rng, model, keyed=True)
 
 
@@ -338,7 +341,7 @@ def lane_forgotten(rng: random.Random, model: Model) -> Damage | None:
 
 
 def lane_not_asleep(rng: random.Random, model: Model) -> Damage | None:
-    """A lane is in the list of a limit under another order, or of one on which it does not sleep."""
+    """A lane is in the list of a limit under the wrong order, or in the list of a limit for which it does not wait."""
     asleep = sorted((place, lane) for place, rows in model.sleepers.items() for lane in rows)
     if not asleep:
         return None
@@ -479,7 +482,7 @@ KINDS: tuple[Callable[[random.Random, Model], Damage | None], ...] = (
     *(slot_lost, stray_slot, lane_forgotten, lane_not_asleep, stray_pacer, batch_miscounted, batch_unlisted),
     *(stray_batch, long_bell, queue_forgotten, key_left_over, live_expires),
 )
-# Damage whose consequences the checker does not follow: for the comparison of model and scripts only.
+# Damage whose consequences the checker cannot judge. Only the comparison of model and scripts uses it.
 GRAVE = (owner_lost, inner_batch_lost, keyed_ended_lost)
 
 

@@ -84,7 +84,7 @@ class Flows:
 
 
 class _Made:
-    """A function that makes a submission, and knows which task it makes."""
+    """A function that makes a submission, with the id of that task."""
 
     def __init__(self, make: Callable[[Member | None, Input | None], Submission], task_id: str) -> None:
         self._make = make

@@ -40,7 +40,7 @@ class Helper:
             if joined:
                 self.gone = False
                 yield from self.beats()
-        if not self.gone and world.rng.random() < 0.5:  # else it just dies
+        if not self.gone and world.rng.random() < 0.5:  # otherwise it dies without a call to the ledger
             yield from ask(world.ledger.retire(self.boot), 5)
         self.gone = True
 
@@ -55,7 +55,7 @@ class Helper:
                 return
             if isinstance(answer, Beat):
                 self.orders = answer.orders or self.orders
-                if rng.random() < 0.05:  # it must not: the ledger refuses
+                if rng.random() < 0.05:  # a helper must not claim: the ledger refuses
                     yield world.ledger.claim(self.boot, 1, ("a",), 1)
                 yield self.lease * MS // 4
             else:
@@ -76,6 +76,7 @@ def commander(world: World) -> Steps:
         if rng.random() < 0.3:
             yield rng.randint(1, SECOND)
         before = read_orders(order) or Orders()
-        draining = role != "worker" and rng.random() < 0.5  # nobody would resume a worker that is reborn
+        # nobody would resume a worker that starts again under a new id
+        draining = role != "worker" and rng.random() < 0.5
         wanted = Orders(before.version, draining, False, rng.choice(("", "DEBUG")))
         yield from ask(world.ledger.order(name, wanted), rng.choice((1, 3)))

@@ -1,5 +1,6 @@
-"""User code under locks, inside tasks and outside: it takes a lock, works, renews, ends. It may be late, or be
-interrupted."""
+"""User code under locks, inside tasks and outside: it takes a lock, works, renews and releases it. It may be late, or
+be interrupted.
+"""
 
 from __future__ import annotations
 

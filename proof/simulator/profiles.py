@@ -25,7 +25,7 @@ class Profile:
     unanswered: float = 0.03
     late: float = 0.03
     twice: float = 0.02
-    refused: float = 0.0  # answered "not now": it did not run
+    refused: float = 0.0  # answered with "not now"; the call did not run
     # per tick
     kill: float = 0.06
     freeze: float = 0.04
@@ -37,11 +37,11 @@ class Profile:
     wreck: float = 0.0
     wipe: float = 0.0
     crowd: float = 0.0
-    damage: float = 0.0  # by hand, and repaired at once
-    flap: float = 0.0  # and then no healthy node may be lost
-    downs: Span = (100, 600)  # ms that a flapping store is away
-    ups: Span = (480, 900)  # and is there again: at least a heartbeat that times out, and the next one
-    leaps: tuple[int, ...] = (50, 500, 2000, 20_000)  # of the store's TIME, ms
+    damage: float = 0.0  # keys are damaged by hand, and repaired at once
+    flap: float = 0.0  # the store goes down and up repeatedly; no healthy node may be lost
+    downs: Span = (100, 600)  # how long a flapping store is down (ms)
+    ups: Span = (480, 900)  # and then up: enough for a heartbeat that times out and the next one
+    leaps: tuple[int, ...] = (50, 500, 2000, 20_000)  # jumps of the store's TIME (ms)
     # per task
     keyed: float = 0.25
     delayed: float = 0.2
@@ -52,20 +52,20 @@ class Profile:
     limited: float = 0.1
     strong: float = 0.3
     short: float = 0.1
-    joined: float = 0.0  # brings a part to a task that waits for some
-    held_back: float = 0.0  # is limited at run time
-    replaced: float = 0.0  # goes on as another task when it is retried
+    joined: float = 0.0  # delivers a part to a join
+    held_back: float = 0.0  # has limits at run time
+    replaced: float = 0.0  # continues as another task when it is retried
     flows: Span = (0, 0)  # workflows
-    # of user code's locks: per step of an attempt, and processes outside tasks
+    # locks of user code: the chance per step of an attempt, and the number of processes outside tasks
     locked: float = 0.0
     lockers: Span = (0, 0)
-    # of users' schedules: who fires them, and per tick what happens to one of those
+    # users' schedules: the number of schedulers, and the chance per tick that one is harmed
     keepers: Span = (0, 0)
     harm: float = 0.0
-    # nodes of other roles than worker
+    # nodes with roles other than worker
     helpers: Span = (0, 0)
     helper_leases: tuple[int, ...] = (1600, 2000, 3000)  # ms
-    readers: Span = (0, 0)  # of events
+    readers: Span = (0, 0)  # readers of events
     # the rest
     operators: Span = (0, 1)
     brake: float = 0.15
@@ -180,7 +180,8 @@ PROFILES: tuple[Profile, ...] = (
         tasks=(1, 3),
         poison=0,
     ),
-    # Outages longer than any helper's lease, and far shorter than the workers': all are alive, and none may be lost.
+    # Outages that are longer than any helper's lease and far shorter than the workers': all nodes are alive, and none
+    # may be lost.
     Profile(
         "outages",
         flap=0.5,

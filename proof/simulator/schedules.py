@@ -38,7 +38,8 @@ def simulate(seeds: int, start: int = 0, profile: str | None = None, jobs: int =
         work = partial(_chunk_of, profile)
         for chunk_steps, chunk_bad in pool.imap(work, runs):
             steps += chunk_steps
-            for outcome in chunk_bad[: max(0, SHOWN - len(bad))]:  # at once: a long run may be cut short
+            # printed at once, because a long run may be stopped early
+            for outcome in chunk_bad[: max(0, SHOWN - len(bad))]:
                 say(outcome.report)
             bad += chunk_bad
             done += CHUNK

@@ -17,8 +17,8 @@ from proof.simulator.faults import Faults
 from proof.simulator.world import SECOND, Backend, ModelBackend, World
 from relier.errors import RelierError
 
-# Once the faults stop, everything ends within this time: a lease and its grace, a sweep, the longest delay, and for
-# every death a poison task is allowed the same again.
+# After the faults, everything ends within this time: a lease and its grace, a sweep and the longest delay, and the same
+# again for every death that a poison task may have.
 SETTLE_S = 40
 DRAIN_S = 40
 AGES = 40 * 86_400 * SECOND
@@ -70,7 +70,7 @@ def _live(world: World) -> None:
     world.run_until(world.rng.randint(*world.profile.seconds) * SECOND)
     check_all(world.checker)
     faults.heal()
-    # Delays are on TIME: where TIME was set back they last that much longer.
+    # Delays use TIME, so they last longer if TIME was set back.
     settle_s = SETTLE_S * (4 if world.profile.flows[1] else 1)  # links run one after the other
     until = world.now + settle_s * SECOND + world.foremost - world.skew
     if not world.run_until(until, lambda: _settled(world)):

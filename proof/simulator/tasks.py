@@ -27,9 +27,9 @@ class Tasks:
         self.world = world
         self.queues = QUEUES[: world.rng.randint(*world.profile.queues)]
         self.poison: set[str] = set()
-        self.hogs: set[str] = set()  # poison that kills its worker although it is isolated
+        self.hogs: set[str] = set()  # poison that kills its worker even from an isolated process
         self.n = 0
-        self.parts: dict[str, Submission] = {}  # task -> the join it brings its part to
+        self.parts: dict[str, Submission] = {}  # task -> the join that gets its part
         self.open: list[Submission] = []  # parts of the latest join that no task delivers yet
 
     def make(self, task_id: str = "") -> Submission:
@@ -48,8 +48,7 @@ class Tasks:
         return sub
 
     def _part(self) -> Submission:
-        """Return one part of the latest join, until as many parts as it waits for, or one more or less, are
-        assigned."""
+        """Return a part of the latest join, until as many parts are assigned as it waits for, give or take one."""
         rng = self.world.rng
         if not self.open:
             size = rng.randint(1, 3)

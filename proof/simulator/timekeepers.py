@@ -81,7 +81,8 @@ class Timekeepers:
                 continue
             for due in found.schedules:
                 if rng.random() < 0.2 and not world.healed:
-                    yield int(rng.expovariate(1 / (800 * MS))) + 1  # others may be faster, or change it
+                    # other schedulers may be faster, or somebody may change the schedule
+                    yield int(rng.expovariate(1 / (800 * MS))) + 1
                 call = self.offer(self.context.call(due, found.now_ms))
                 yield from ask(call, rng.choice((1, 3)))
 
@@ -156,7 +157,7 @@ class Timekeepers:
         raw, timing = definition.encoded(), definition.when()
         known = world.backend.model.timetables
         if roll < 0.15:
-            if DECLARED in known and rng.random() < 0.5:  # the same again: a worker that starts
+            if DECLARED in known and rng.random() < 0.5:  # the same declaration again, as by a worker that starts
                 raw = known[DECLARED].definition
                 timing = read_definition(DECLARED, raw).when()
             known_as = DECLARED if rng.random() < 0.8 else name

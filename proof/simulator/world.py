@@ -1,20 +1,20 @@
 """A seeded world around the ledger: virtual time, processes that send calls, and a network and a store that misbehave.
 
-A process is a generator: it yields a `Call` and gets the parsed answer (a RelierError as a value, or LOST where none
-came in time), or a number of microseconds to wait. Processes live on nodes; a node is killed (its processes never run
-again), frozen (they run on later, none the wiser) or cut off from the store. One `random.Random(seed)` decides
-everything, so a seed is a history.
+A process is a generator. It yields a `Call` and gets the parsed answer: a RelierError as a value, or LOST if no answer
+came in time. Or it yields a number of microseconds to wait. Processes live on nodes. A node can be killed (its
+processes never run again), frozen (they continue later and do not notice) or cut off from the store. One
+`random.Random(seed)` decides everything, so a seed always gives the same history.
 
-    per message   lost; answered into the void; late, so that it arrives after its re-send or its sender's death; twice;
+    per message   lost; its answer lost; late, so that it arrives after its repetition or its sender's death; twice;
                   refused with "not now" (LOADING, NOREPLICAS, …): it did not run
-    the store     unreachable; flapping: down, or refusing, and up again, faster than a lease; its TIME jumps; full; a
-                  record removed underneath; emptied; a failover or restart that returns it to an earlier point. While a
-                  rollback is in the making the level that would survive it (replicated for a failover, fsync for a
-                  restart) is not confirmed, so what was acknowledged at that level is never in the lost suffix, and
-                  everything else acknowledged since may be.
+    the store     unreachable; flapping (down or refusing, and up again, faster than a lease); TIME jumps; full; a
+                  record removed by hand; emptied; a failover or restart that returns it to an earlier point. While a
+                  rollback is being prepared, the level that survives it (replicated for a failover, fsync for a
+                  restart) is not confirmed. So the lost suffix contains nothing acknowledged at that level, but it may
+                  contain anything else.
 
 Not covered: two stores that both take writes (split brain at `memory`), reads from a replica, byte limits of a claim.
-That a server forgets its scripts is a refusal to the ledger; what the store layer makes of it is in store/network.py.
+For the ledger, a server that forgot its scripts is a refusal; store/network.py tests how the store layer handles it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Steps = Generator[Any, Any, None]
 
 
 class _Lost:
-    """No answer came in time: the call may have run, may run later, or never."""
+    """No answer came in time: the call may have run, or may run later or never."""
 
     def __repr__(self) -> str:
         return "LOST"
@@ -76,7 +76,7 @@ def ask(call: Call[Any], tries: int, pause_us: int = 100 * MS) -> Generator[Any,
     return answer
 
 
-# A second run of the same call, at once, must change nothing. Not so a sweep: a second one does the next batch.
+# An immediate second run of the same call must change nothing. Sweeps are exempt: the second run does the next part.
 REPEATABLE = frozenset(
     {
         "submit",
@@ -194,10 +194,10 @@ class World:
         self.backend: Backend = backend or ModelBackend()
         self.ledger = ledger(namespace)
         self.faults: Faults
-        self.hires: type[Worker] | None = None  # a worker with a bug instead of the right one
+        self.hires: type[Worker] | None = None  # a worker with a bug, instead of the correct one
         self.subs: dict[str, Submission] = {}
         self.flows = Flows(self.subs)
-        self.others: dict[Arg, Submission] = {}  # what tasks go on as, by how it travels
+        self.others: dict[Arg, Submission] = {}  # the tasks as which others continue, by their encoded form
         self.checker = Checker(self)
         self.now = 0
         self.skew = self.foremost = 0

@@ -1,4 +1,4 @@
-"""Seeded bugs in the store layer and its callers: single names of the code, replaced while a schedule runs."""
+"""Seeded bugs in the store layer and its callers. Each replaces one name of the code while a schedule runs."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 a server that flaps, forgets its scripts and answers "not now" (network.py).
 
 A caller waits until the deadline of its call, and no longer; a step repeats its record until it is answered; heartbeats
-are sent. The names of the violations say what must hold. Mutants are single names of the code, replaced while a
-schedule runs.
+are sent. The name of a violation says what must hold. A mutant replaces one name of the code while a schedule runs.
 """
 
 from __future__ import annotations

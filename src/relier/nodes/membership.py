@@ -1,4 +1,4 @@
-"""Keep a helper registered: a node of another role than worker, such as a relay or a scheduler.
+"""Keep a helper registered: a node with a role other than worker, such as a relay or a scheduler.
 
 A separate thread sends heartbeats, because the helper may wait long for other servers. The helper itself
 decides what to do in an outage of the ledger. The thread keeps trying until the ledger answers again.

@@ -9,7 +9,9 @@ from relier.nodes.log_level import OrderedLogLevel
 
 
 class OrderFollower:
-    """Calls `set_draining` and `stop` when the orders of a node change, and sets its log level. Repeats do nothing."""
+    """Calls `set_draining` and `stop` when the orders of a node change, and sets its log level. Repeated orders have no
+    effect.
+    """
 
     def __init__(self, set_draining: Callable[[bool], None], stop: Callable[[], None]) -> None:
         self._set_draining = set_draining

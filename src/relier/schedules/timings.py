@@ -84,7 +84,7 @@ class Cron:
 
     @property
     def zone(self) -> tzinfo:
-        """The time zone that the expression is read in."""
+        """The time zone of the expression."""
         return self._zone
 
     def __str__(self) -> str:
@@ -247,7 +247,7 @@ def shown_span(ms: int) -> str:
 
 @lru_cache(maxsize=256)
 def _zone_of(name: str) -> tzinfo:
-    if name == "UTC":  # also where the machine has no time zones
+    if name == "UTC":  # also on a machine without time zones
         return UTC
     try:
         return ZoneInfo(name)

@@ -1,4 +1,4 @@
-"""Service level objectives: what was promised, how well it was kept, and how fast the error budget is used up.
+"""Service level objectives: the targets, how well they were met, and how fast the error budget is used up.
 
     history = await read_history(client.arun, client.ledger)
     for each in judge_all(objectives_of(client.settings), history):

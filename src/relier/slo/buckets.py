@@ -1,7 +1,7 @@
 """The buckets in which the ledger counts times: fixed, four to a decade (lua/lib/outcomes.lua).
 
 Bucket n holds the whole milliseconds from EDGES_MS[n] up to, but not including, EDGES_MS[n + 1]. The last one has no
-upper end. A percentile can be told only as a bucket: the true value is inside it.
+upper end. A percentile is known only as a bucket: the true value lies inside it.
 """
 
 from __future__ import annotations

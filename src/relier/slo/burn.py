@@ -1,8 +1,8 @@
 """Burn rates, and the alerts that several windows raise together.
 
 A burn rate says how fast the error budget is used up: 1 uses up exactly what the target allows, 10 ten times as much.
-An alert looks at a long window, so that a short disturbance does not raise it, and at a short one, so that it ends soon
-after the trouble does. The pairs and thresholds are those of Google's SRE Workbook, chapter 5, for a budget of 30 days.
+An alert needs a long window, so that a short disturbance does not raise it, and a short window, so that it ends soon
+after the trouble. The pairs and thresholds are those of Google's SRE Workbook, chapter 5, for a budget of 30 days.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ALERT_RULES = (
 
 @dataclass(frozen=True, slots=True)
 class WindowStatus:
-    """How an objective was kept in one window. `burn_rate` is None if nothing was counted."""
+    """How well an objective was met in one window. `burn_rate` is None if nothing was counted."""
 
     good: int
     total: int
@@ -46,7 +46,7 @@ class WindowStatus:
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveStatus:
-    """How an objective is kept now: per window, and which alerts fire."""
+    """How well an objective is met now, per window, and which alerts fire."""
 
     objective: Objective
     windows: Mapping[str, WindowStatus]
@@ -68,7 +68,7 @@ class ObjectiveStatus:
 
 
 def burn_rate(good: int, total: int, target: float) -> float | None:
-    """Return the part that did not do well, relative to the part that the target allows."""
+    """Return the failed share, divided by the share that the target allows to fail."""
     return None if total == 0 else ((total - good) / total) / (1 - target)
 
 
@@ -83,7 +83,7 @@ def firing_rules(burn_rates: Mapping[str, float | None]) -> tuple[AlertRule, ...
 
 
 def judge(objective: Objective, history: OutcomeHistory) -> ObjectiveStatus:
-    """Return how an objective is kept."""
+    """Return how well an objective is met."""
     windows = {}
     for name, minutes in WINDOWS.items():
         good, total = objective.good_and_total(history.last(minutes))
@@ -93,5 +93,5 @@ def judge(objective: Objective, history: OutcomeHistory) -> ObjectiveStatus:
 
 
 def judge_all(objectives: Iterable[Objective], history: OutcomeHistory) -> tuple[ObjectiveStatus, ...]:
-    """Return how each objective is kept."""
+    """Return how well each objective is met."""
     return tuple(judge(objective, history) for objective in objectives)

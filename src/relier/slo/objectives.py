@@ -1,4 +1,4 @@
-"""Objectives: which part of which tasks must do well, and what "well" means."""
+"""Objectives: which tasks count, what "doing well" means for them, and how many must do well."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ FAILED = frozenset({"dead", "expired"})
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One promise: at least `target` of the tasks do well. Without `queue` and `task`, all tasks of the namespace.
+    """One objective: at least the share `target` of the tasks does well. Without `queue` and `task`, all tasks of the
+    namespace.
 
-    Without a time, a task does well if it ends as done; a dead or expired one does not, and a cancelled one does not
-    count. `start_within` (s): a task does well if a worker claims it that soon after it was queued. An expired one does
-    not, and each attempt counts. `run_within` (s): a done task does well if its last attempt was that fast.
+    Without a time, a task does well if it ends as done; a dead or expired task does not, and a cancelled task does not
+    count. `start_within` (s): a task does well if a worker claims it within that time after it was queued. An expired
+    task does not do well. Each attempt counts. `run_within` (s): a done task does well if its last attempt took at most
+    that time.
     """
 
     target: float
@@ -46,7 +48,7 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def label(self) -> str:
-        """The name, or what the objective says."""
+        """The name of the objective or, without one, a description."""
         if self.name:
             return self.name
         of = [word for word in (self.task, f"queue {self.queue}" if self.queue else "") if word]
@@ -58,7 +60,7 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return self.queue in ("", series.queue) and self.task in ("", series.name)
 
     def good_and_total(self, counts: Mapping[Series, int]) -> tuple[int, int]:
-        """Return how many did well, and how many counted."""
+        """Return how many tasks did well, and how many counted."""
         tally: Counter[bool] = Counter()
         for series, n in counts.items():
             well = self._is_good(series) if self.covers(series) else None
@@ -78,7 +80,7 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class _Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An objective as people write it."""
+    """An objective as written in the settings."""
 
     target: float | None = None
     name: str = ""
@@ -94,7 +96,9 @@ def objectives_of(settings: Settings) -> tuple[Objective, ...]:
 
 
 def parse_objectives(text: str, target: float) -> tuple[Objective, ...]:
-    """Read a JSON list of objectives. `target`: of those that name none. An empty text means one objective: success."""
+    """Read a JSON list of objectives. `target` applies to objectives without their own. An empty text means one
+    objective: success.
+    """
     if not text.strip():
         return (Objective(target=target),)
     variable = name_of_setting("slo_objectives")
@@ -116,7 +120,7 @@ def parse_objectives(text: str, target: float) -> tuple[Objective, ...]:
 
 
 def _trouble(one: Objective) -> str:
-    """Return what is wrong with an objective and how to correct it, or an empty text."""
+    """Return the error in an objective and its correction, or an empty text."""
     if not 0 < one.target < 1:
         return f"has the target {one.target:g}; write a number between 0 and 1, such as 0.999"
     if one.start_within is not None and one.run_within is not None:

@@ -1,4 +1,4 @@
-"""Numbers per task and queue: how many ended how, and percentiles of wait and run times."""
+"""Numbers per task and queue: counts of each kind of end, and percentiles of wait and run times."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TaskNumbers:
 
     @property
     def success(self) -> float | None:
-        """The part that ended as done, of those that were not cancelled."""
+        """The share of tasks that ended as done, not counting cancelled ones."""
         counted = self.ended["done"] + self.ended["dead"] + self.ended["expired"]
         return self.ended["done"] / counted if counted else None
 

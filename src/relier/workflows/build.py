@@ -114,7 +114,7 @@ class Builder:
 
 
 class PreviousResult:
-    """Take the place of a task's first argument, the previous result, which is not known at the push."""
+    """Stand in for a task's first argument, the previous result, which is not known at the push."""
 
     def __format__(self, _: str) -> str:
         raise ValueError("its first argument is the result of the task before it, which is not known at the push")

@@ -7,7 +7,7 @@
 local g = batch_of(ARGV[1])
 if not g then return {'missing', '', {}} end
 if g.state == 'ended' then return {'ended', '', {}} end
-redis.call('HDEL', META, 'full')   -- even a full store accepts this write, and then those after it
+redis.call('HDEL', META, 'full')   -- even a full store accepts this write, and the writes after it
 redis.call('HSET', BATCH .. g.id, 'stopped', '1')
 if telling and not g.stopped then news('batches', 'cancelled', g.id, g.name, g.state, g.state, '', '') end
 g.stopped = true

@@ -15,7 +15,7 @@ if said == 'ok' then
       touch()
     end
   else
-    redis.call('HDEL', META, 'full')   -- even a full store accepts this write, and then those after it
+    redis.call('HDEL', META, 'full')   -- even a full store accepts this write, and the writes after it
     redis.call('SET', CHECKPOINT .. id, ARGV[5])
     mark(r, 'k')
     note(id, r, 'checkpoint', fence .. ':' .. ARGV[4])

@@ -5,6 +5,6 @@
 local g = batch_of(ARGV[1])
 if not g then return {'missing', ''} end
 if g.state ~= 'open' then return {'closed', g.state} end
-redis.call('HDEL', META, 'full')   -- even a full store accepts this write, and then those after it
+redis.call('HDEL', META, 'full')   -- even a full store accepts this write, and the writes after it
 redis.call('ZADD', BATCHES, now + g.lease, g.id)
 return {'ok', g.state}

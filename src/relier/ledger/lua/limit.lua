@@ -4,7 +4,7 @@
 -- ARGV: name or key, version seen ('0' = never set), concurrency ('' = clear), interval (µs), tolerance (µs), cursor ('0' = begin)
 -- returns: {'ok' | 'repeat' | 'conflict', version, next cursor ('' = end)}
 -- use: time tell close lanes pace tidy_lanes
-redis.call('HDEL', META, 'full')   -- even a full store accepts this write, and then those after it
+redis.call('HDEL', META, 'full')   -- even a full store accepts this write, and the writes after it
 local name, cleared = ARGV[1], ARGV[3] == ''
 local stored = redis.call('HGET', LIMITS, name)
 local version = stored and string.match(stored, '(%d+)$') or '0'

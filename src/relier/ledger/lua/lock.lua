@@ -23,7 +23,7 @@ if hold.state and hold.till > now then
     return {'in_flight', hold.till - now, hold.owner, hold.task}
   end
 end
--- Even a full store accepts this write, and then those after it, so that a running task can continue. A lock outside tasks
+-- Even a full store accepts this write, and the writes after it, so that a running task can continue. A lock outside tasks
 -- is refused like a push.
 if task ~= '-' then redis.call('HDEL', META, 'full') end
 write_hold(key, 'held', tonumber(ARGV[3]), token, owner .. ' ' .. task .. ' ' .. fence, '')

@@ -10,7 +10,7 @@ local version, state = string.match(order, '^(%d+) (.+)$')
 local wanted = table.concat({ARGV[3], ARGV[4], ARGV[5]}, ' ')
 if state == wanted then return {'repeat', order} end
 if (version or '0') ~= ARGV[2] then return {'conflict', order} end
-redis.call('HDEL', key, 'order')   -- even a full store accepts this write, and then the next one
+redis.call('HDEL', key, 'order')   -- even a full store accepts this write, and the next one
 order = string.format('%.0f ', (version or 0) + 1) .. wanted
 redis.call('HSET', key, 'order', order)
 return {'ok', order}

@@ -6,7 +6,7 @@ local id = ARGV[2]
 local r = read(id)
 local said = verdict(id, r, 'progress', ARGV[3], ARGV[1])
 if said == 'ok' then
-  redis.call('HDEL', META, 'full')   -- even a full store accepts this write, and then those after it
+  redis.call('HDEL', META, 'full')   -- even a full store accepts this write, and the writes after it
   note(id, r, 'progress', ARGV[4])
   redis.call('SETRANGE', TASK .. id, 0, core(r))
 end

@@ -1,6 +1,7 @@
--- Repairs what something else damaged: looks at some keys and index entries, and puts each damaged one right. What is sound stays as it
--- is. There is no leader: workers share one cursor over the keyspace, and the store paces them.
--- ARGV: cursor that the caller read ('' = it asks for its turn), the cursor after this page, then per subject: kind (see ledger/keys.py),
+-- Repairs what something else damaged: checks some keys and index entries, and repairs the damaged ones. Nothing else changes. There is no
+-- leader: workers share one cursor over the keyspace, and the store paces them.
+-- ARGV: cursor that the caller read ('' = it asks whether it may take a turn), the cursor after this page, then per subject: kind (see
+-- ledger/keys.py),
 --       what the key is per, one member of it ('' = the key itself)
 -- returns: {the shared cursor, pages that the caller may look at now, subjects looked at, kind of damage, how often it was repaired, …}
 --   After MOST_REPAIRS repairs a call ends, so that its work is bounded: the caller sends the other subjects again.

@@ -73,7 +73,7 @@ local function rescue(boot, id, alone, why)
   else
     leave(id, r)
     local state = resurrect(id, r, alone, why)
-    revived[r.queue] = not has(r, 'l') and revived[r.queue] + (state == 'queued' and 1 or 0) or nil   -- a limited one may not be there
+    revived[r.queue] = not has(r, 'l') and revived[r.queue] + (state == 'queued' and 1 or 0) or nil   -- a limited task may not be there
     outcomes[#outcomes + 1] = id .. ' ' .. state
   end
 end

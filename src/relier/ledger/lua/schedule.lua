@@ -1,6 +1,6 @@
--- Writes a schedule: creates, edits, pauses, resumes or disables it. An edit never fires past times: the next intended time must lie in
--- the future and, because TIME may go back, after the latest one that was fired, for a new schedule by any removed one. Nor does an edit
--- drop an occurrence that is already due: the caller fires it first, under the old version.
+-- Writes a schedule: creates, edits, pauses, resumes or disables it. An edit never fires past times: the next intended time must lie in the
+-- future and, because TIME may go back, after the latest one that was fired. For a new schedule, firings of removed schedules count. Nor
+-- does an edit drop an occurrence that is already due: the caller fires it first, under the old version.
 -- ARGV: durable ('1' or ''), name, group (who fires it), origin (the code that declares it; '' = created at run time),
 --       version seen ('0' = it must not exist, '*' = declare: replaces a declaration of other code under this name), state,
 --       next intended time (ms, '' unless active), definition
@@ -27,7 +27,7 @@ local same = s and s.definition == definition and s.group == group and (declares
 if declares and s and (s.state == 'paused' or same and s.state == 'ended') then state = s.state end
 if same and s.state == state then
   if s.origin ~= origin then
-    redis.call('HDEL', META, 'full')   -- even a full store accepts this write, and then those after it
+    redis.call('HDEL', META, 'full')   -- even a full store accepts this write, and the writes after it
     redis.call('HSET', SCHEDULE .. name, 'origin', origin)
     s.origin = origin
   end
@@ -40,7 +40,7 @@ local ahead = state == 'active' and tonumber(ARGV[7]) or nil
 if s and s.state == 'active' and s.next ~= '' and tonumber(s.next) <= now and (ahead or state == 'ended') then return answer('due') end
 if ahead and ahead <= floor then return answer('late') end
 
--- Even a full store accepts this write, and then those after it. So a schedule that fills the store can be paused.
+-- Even a full store accepts this write, and the writes after it. So a schedule that fills the store can be paused.
 if not ahead then redis.call('HDEL', META, 'full') end
 local version = digits(math.max(s and s.version + 1 or 0, now_us))
 redis.call('HSET', SCHEDULE .. name, 'version', version, 'state', state, 'group', group, 'origin', origin, 'definition', definition)

@@ -6,7 +6,7 @@ local g = batch_of(ARGV[1])
 if not g then return {'missing', ''} end
 if g.abandoned and ARGV[2] == '' then return {'abandoned', g.state} end
 if g.state ~= 'open' then return {'repeat', g.state} end
-redis.call('HDEL', META, 'full')   -- even a full store accepts this write, and then those after it
+redis.call('HDEL', META, 'full')   -- even a full store accepts this write, and the writes after it
 seal(g, ARGV[2] == '1')
 close()
 return {'ok', g.state}

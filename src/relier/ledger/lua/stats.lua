@@ -4,9 +4,9 @@
 --             limits}, …},
 --           scheduled, {{node id, lease left (ms), owned, about, beat, polled, registered, role, report, orders}, …}, {done, dead, cancelled},
 --           next cursor of the queues, of the nodes ('' the end)}
--- The oldest arrival is taken from the next tasks in the queue: 32 of them if a page has few queues, 200 in all. It is exact for a
--- queue that uses one priority. A queue or node may appear twice. 100 queues and 100 nodes take about 2 ms. Most of that time
--- goes to the records: with 1,000 of them a page took 9 ms.
+-- The oldest arrival is taken from the next tasks in the queue: 32 of them if a page has few queues, 200 in all. It is exact for a queue
+-- that uses one priority. A queue or node may appear twice. 100 queues and 100 nodes take about 2 ms. Reading the records takes most of
+-- that time: with 1,000 of them a page took 9 ms.
 -- use: time record spec clock
 local ledger_now = read_clock(CLOCK)
 local helpers_now = read_clock(HELPER_CLOCK)

@@ -7,7 +7,7 @@ local r = read(id)
 local said = verdict(id, r, 'step', ARGV[3], ARGV[1])
 close()
 if said ~= 'ok' then return {said, r.state or '', r.fence or '0', false} end
-redis.call('HDEL', META, 'full')   -- even a full store accepts this write, and then those after it: a running task can continue
+redis.call('HDEL', META, 'full')   -- even a full store accepts this write, and the writes after it: a running task can continue
 if beside('HSETNX', STEPS .. id, name, value) == 0 then
   if ARGV[6] == '1' then
     -- here: touch

@@ -14,7 +14,7 @@ local function due_schedules(group, skip)
       redis.call('ZREM', index, name)
       count('strays')
     elseif s.state ~= 'active' then
-      redis.call('HDEL', META, 'full')   -- even a full store accepts this write, and then those after it
+      redis.call('HDEL', META, 'full')   -- even a full store accepts this write, and the writes after it
       redis.call('ZADD', index, '+inf', name)
       count('strays')
     else

@@ -9,8 +9,8 @@ local function verdict(id, r, move, fence, boot)
   elseif has(r, 'm') and ask('HGET', MORE .. id, 'settled') == move .. ':' .. fence then
     return 'repeat'
   end
-  redis.call('HDEL', COUNTS, 'full')   -- even a full store accepts this write, and then those after it: a zombie is always refused
-  if move ~= 'progress' then count('refused') end   -- a late progress report is not a zombie's result
+  redis.call('HDEL', COUNTS, 'full')   -- even a full store accepts this write, and the writes after it: a zombie is always refused
+  if move ~= 'progress' then count('refused') end   -- a late progress report does not count as a zombie's result
   return 'stale'
 end
 

@@ -1,4 +1,4 @@
--- Counts repairs: for the answer of this call, and since the namespace exists (`repaired_<kind>` in COUNTS).
+-- Counts repairs: for the answer of this call, and in total (`repaired_<kind>` in COUNTS).
 -- use: close
 local repaired = {all = 0}
 

@@ -7,7 +7,7 @@ local function mend_member(of, member)
   if inner then
     if batch_of(inner) then return end
     end_member(of .. ' ' .. digits(score - MEMBER_SPAN) .. ' - - -', member, 'dead', member, inner)
-    redis.call('ZREM', MEMBERS .. of, member)   -- counted, and nothing is left to remove with the outer batch
+    redis.call('ZREM', MEMBERS .. of, member)   -- it was counted, and the outer batch has nothing left to remove
     line_up()
     return fixed('batch')
   end

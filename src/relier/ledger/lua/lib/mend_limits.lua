@@ -1,4 +1,5 @@
--- Repairs limits at run time: slots without a run, lanes that no list names, that have lost their head or do not sleep where they say.
+-- Repairs limits at run time: slots without a running task, and lanes that are missing from their list, lost their head, or are listed
+-- under the wrong limit.
 -- use: record lanes tidy_lanes mend mend_tasks
 local function mend_slot(key, id)
   local score, r = redis.call('ZSCORE', SLOTS .. key, id), read(id)
@@ -40,7 +41,7 @@ end
 
 local function mend_listed(_, lane) mend_lane(lane) end
 
--- A lane in the list of a limit on which it does not sleep: a freed slot would wake it in vain.
+-- The lane does not sleep on this limit. A freed slot would wake it in vain.
 local function mend_sleeper(of, lane)
   local key, queue = string.match(of, '^(%S+) (.*)$')
   if not redis.call('ZSCORE', SLEEPERS .. of, lane) or redis.call('HGET', LANES, lane) == '-' .. key then return end
@@ -48,7 +49,7 @@ local function mend_sleeper(of, lane)
   fixed('lane')
 end
 
--- Lanes wait for a rate behind a head that is not in `due`: the next of them takes its place.
+-- Lanes wait for a rate behind a head that is not in `due`. The head of the next lane takes its place.
 local function mend_pacer(_, field)
   local id = redis.call('HGET', PACERS, field)
   if not id or redis.call('ZSCORE', DUE, id) then return end
@@ -57,7 +58,7 @@ local function mend_pacer(_, field)
   fixed('lane')
 end
 
--- The number of tasks that wait in the lanes of a queue. With too many lanes to count in one call, it is left as it is.
+-- The number of tasks that wait in the lanes of a queue. If there are too many lanes to count in one call, it stays unchanged.
 local MOST_LANES = 1000
 local function mend_waiting(_, queue)
   if redis.call('HLEN', LANES) > MOST_LANES then return end

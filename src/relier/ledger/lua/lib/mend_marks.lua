@@ -1,4 +1,4 @@
--- Repairs doorbells, and removes marks and side keys that belong to nothing.
+-- Repairs doorbells, and removes marks and side keys without an owner.
 -- use: time record batch hold mend
 local function mend_queue(queue, _, kind)
   if kind == 'bell' and redis.call('LLEN', BELL .. queue) > 1 then
@@ -13,7 +13,7 @@ local function left_over(key, kind)
   if redis.call('UNLINK', key) == 1 then fixed(kind) end
 end
 
--- A lock's mark has an expiry. One that lost it is removed once its time has long been up.
+-- A lock's mark has an expiry. A mark that lost its expiry is removed well after its time is up.
 local function mend_lock(key)
   local hold = read_hold(redis.call('GETRANGE', LOCK .. key, 0, HEAD_BYTES))
   if redis.call('PTTL', LOCK .. key) == -1 and (hold.till or 0) + BACKSTOP < now then left_over(LOCK .. key, 'lock') end

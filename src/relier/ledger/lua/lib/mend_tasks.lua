@@ -1,5 +1,5 @@
--- Repairs records and their indexes: a record goes back to exactly the index that its state demands, and an entry that leads to no
--- record, or to one that belongs elsewhere, is removed.
+-- Repairs records and their indexes: puts a record into the one index that its state requires, and removes entries without a record and
+-- entries in the wrong index.
 -- use: time record spec tell order notes lanes place corrupt mend
 local ROOTS = {due = DUE, ready = READY, lane = LANE, owned = OWNED}
 
@@ -12,8 +12,8 @@ local function index_of(id, r)
   return lane and redis.call('ZSCORE', lane, id) and lane or READY .. queue
 end
 
--- Declares a worker lost that holds tasks and is not registered: the next sweep returns its tasks. If it still lives, it learns that
--- with its next heartbeat, which was refused already.
+-- Declares an owner of tasks lost if it is not registered. The next sweep returns its tasks. If it is alive, its heartbeats are refused
+-- already, so nothing changes for it.
 local function mend_owner(boot)
   if redis.call('ZSCORE', BOOTS, boot) then return end
   redis.call('ZADD', BOOTS, 0, boot)
@@ -31,7 +31,7 @@ local function mend_slots(id, r)
   end
 end
 
--- Returns how long to keep an ended record whose place in its list is lost: as long as if it ended now.
+-- Returns how long to keep an ended record that is missing from its list: as long as if it had ended now.
 local function end_of_life(id, r)
   with_spec(r)
   if r.state == 'dead' then
@@ -85,7 +85,7 @@ local function drop_entry(kind, of, id)
   end
 end
 
--- A record that cannot be read stays where it is: the script that finds it there buries it.
+-- An unreadable record stays where it is. The script that finds it there buries it.
 local function mend_entry(of, id, kind)
   local index, r = ROOTS[kind] .. of, read(id)
   if r.corrupt or not redis.call('ZSCORE', index, id) or r.state and index_of(id, r) == index then return end

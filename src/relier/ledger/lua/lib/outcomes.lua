@@ -3,9 +3,9 @@
 --   what: done, dead, cancelled or expired: an end, with the bucket of the last attempt's run time ('-': no attempt was running)
 --         wait: a claim, with the bucket of the time since the task entered its queue
 --   bucket: of a time in ms, four to a decade: 0, 1, 2, 3 to 4, 5 to 9, 10 to 19, 20 to 29, … The last one begins at 10^9
--- A hash with OUTCOME_FIELDS fields counts what would be a new one under an empty queue and name.
--- These are statistics. Hashes end by expiry, and a script writes them last and never fails because of them. `counting` is false if
--- RELIER_SLO is `off`. Callers ask for it first, so that the functions exist only where they are needed.
+-- A hash with OUTCOME_FIELDS fields takes no new ones: it counts them under an empty queue and name.
+-- These are statistics. Hashes are removed by their expiry. A script writes them last, and never fails because of them. `counting` is false
+-- if RELIER_SLO is `off`. Callers ask for it first, so that the functions exist only where they are needed.
 -- use: time layout
 local counting = COUNTING and {}
 local count_outcome, count_wait, write_outcomes
@@ -52,7 +52,7 @@ if counting then
     if fields == 1 then
       redis.call('PEXPIRE', key, kept)
     elseif fields == 64 then
-      -- The server keeps up to 512 short fields in one list, which it searches from the beginning. A long field ends that.
+      -- The server keeps up to 512 short fields in one list, which it searches from the beginning. A long field makes it use a real hash.
       local long = string.rep('-', 65)
       redis.call('HSET', key, long, 1)
       redis.call('HDEL', key, long)

@@ -3,7 +3,7 @@
 -- use: time record
 local function idle_at(limit)
   local stored = tonumber(string.match(ask('GET', PACE .. limit.key) or '', '^%d+$')) or 0
-  return math.max(now_us, math.min(stored, now_us + limit.tolerance))   -- a time further ahead means that TIME has gone back
+  return math.max(now_us, math.min(stored, now_us + limit.tolerance))   -- a time even further ahead means that TIME has gone back
 end
 
 -- Returns when a task with these limits may start (ms), and the limit that delays it. Returns nil if the task may start now.

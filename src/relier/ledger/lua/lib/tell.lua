@@ -15,7 +15,7 @@ local telling = TELLING and {}
 local tell, tell_record, news, place_of, publish, publish_all
 
 if telling then
-  local block, tasks, ids = {}, 0, nil   -- the header that the last tasks share, how many changes, their ids
+  local block, tasks, ids = {}, 0, nil   -- the header that the last tasks share, the number of changes, their ids
 
   -- Renumbers an entry after another program wrote to the stream or to its counter.
   local function repair(topic, n)

@@ -3,7 +3,7 @@
 -- cursor for the next call.
 -- use: time
 local function tidy_queues(unused)
-  redis.call('HDEL', META, 'full')   -- even a full store accepts this write, and then those after it
+  redis.call('HDEL', META, 'full')   -- even a full store accepts this write, and the writes after it
   local page = redis.call('SSCAN', QUEUES, redis.call('HGET', META, 'tidied') or '0', 'COUNT', 100)
   redis.call('HSET', META, 'tidied', page[1])
   for _, queue in ipairs(page[2]) do

@@ -25,8 +25,8 @@ def data_folder(settings: Settings, given: str) -> Path:
     target = target_of(settings)
     if not given and target.kind != "embedded":
         raise RestoreRefusedError(
-            f"which folder holds the data of {target.redacted_url} is not known here; name it with --data-dir: it is "
-            f"`dir` in redis.conf, such as /data or /var/lib/redis, on the primary's host"
+            f"the data folder of {target.redacted_url} is not known; name it with --data-dir: it is `dir` in "
+            f"redis.conf, such as /data or /var/lib/redis, on the primary's host"
         )
     folder = Path(given).expanduser().absolute() if given else folder_of(target.folder)
     if not folder.is_dir():
@@ -80,7 +80,7 @@ def refuse_if_it_answers(settings: Settings, target: StoreTarget) -> None:
         clients = None
     except RelierError as error:
         raise RestoreRefusedError(
-            f"whether {target.redacted_url} still runs is not known: {error}; correct the URL"
+            f"it is not known whether {target.redacted_url} still runs: {error}; correct the URL"
         ) from error
     if clients:
         shown = ", ".join(clients[:SHOWN]) + (", …" if len(clients) > SHOWN else "")

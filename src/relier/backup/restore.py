@@ -4,8 +4,8 @@ The snapshot is written twice: as dump.rdb, which a server without an append-onl
 file. A server with `appendonly yes` ignores dump.rdb: without the second copy it would start empty. Every version reads
 an append-only file that begins with a snapshot; Redis 7 and later move it into their appendonlydir.
 
-What was there before is moved to a folder beside it, out of the server's sight, so that a stale append-only file cannot
-undo the restore, and a person can undo it.
+The previous data is moved to a folder next to it, where the server does not look. So a stale append-only file cannot
+undo the restore, but a person can.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ GZIP = b"\x1f\x8b"
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a restore did. `kept`: the folder with the data from before, or None if there was none."""
+    """What a restore did. `kept`: the folder with the previous data, or None if there was none."""
 
     backup: str
     folder: Path
@@ -115,7 +115,7 @@ def refuse_if_full(folder: Path, needed: int) -> None:
 
 
 def replace_data(path: Path, folder: Path, dump: str) -> Path | None:
-    """Move the server's files aside, and put the snapshot in their place. Run again, it does the same once more."""
+    """Move the server's files aside, and put the snapshot in their place. Safe to run again."""
     aof = aof_name(folder)
     kept = folder / f"before-restore-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
     fresh = {name: folder / f"{name}.restored" for name in (dump, aof)}
@@ -133,8 +133,8 @@ def replace_data(path: Path, folder: Path, dump: str) -> Path | None:
         sync_folder(folder)
     except OSError as error:
         raise RestoreRefusedError(
-            f"the data in {folder} cannot be replaced: {error}; what was there is in {folder} or {kept}; do not start "
-            f"the server: correct the problem, then run the command again"
+            f"the data in {folder} cannot be replaced: {error}; the previous data is in {folder} or {kept}; do not "
+            f"start the server: correct the problem, then run the command again"
         ) from error
     finally:
         for file in fresh.values():
@@ -162,13 +162,13 @@ def manifests(folder: Path) -> list[Path]:
 
 
 def aof_name(folder: Path) -> str:
-    """Return what the server calls its append-only file (`appendfilename`), from the files that are there."""
+    """Return the server's name for its append-only file (`appendfilename`), from the files that are there."""
     for manifest in manifests(folder):
         return manifest.name.removesuffix(MANIFEST)
     return next((path.name for path in sorted(folder.glob("*.aof"))), AOF)
 
 
 def aof_files(folder: Path) -> list[Path]:
-    """Return all append-only files and folders of such files, those of a rewrite that was cut short included."""
+    """Return all append-only files and folders of such files, including those of an interrupted rewrite."""
     folders = {manifest.parent for manifest in manifests(folder)} | {folder / "appendonlydir"}
     return sorted(folders | set(folder.glob("*.aof")))

@@ -1,4 +1,4 @@
-"""Let a server write a snapshot, and fetch it: its file where this host can read it, otherwise by replication."""
+"""Let a server write a snapshot, and fetch it: read its file if this host can, otherwise use replication."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 The path of a task:
 
-1. `.delay()` builds Celery's message. The replaced producer makes a record of it (sending/publish.py, messages.py).
+1. `.delay()` builds Celery's message. The replacement producer turns it into a record (sending/publish.py,
+   messages.py).
 2. In a Celery worker, the ledger thread claims the record (working/bootsteps.py starts it, engines/worker.py runs it).
 3. The claimed attempt becomes a job for Celery's main thread (working/runner.py, working/jobs.py).
 4. The main thread wraps the job in a Celery request for the pool (working/strategy.py, working/request.py).

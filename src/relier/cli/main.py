@@ -94,7 +94,7 @@ def rl(ctx: click.Context, /, **_: Any) -> None:
     after its name. With --json it prints one JSON document, with the key "error" on failure.
 
     Commands that take the id of a task also take the beginning of one, if no other task begins with it. Colours are off
-    where the output is not a terminal, or NO_COLOR is set.
+    if the output is not a terminal, or if NO_COLOR is set.
     """
     if os.environ.get("NO_COLOR"):
         ctx.color = False

@@ -1,4 +1,4 @@
-"""What operators did: who, what, when, and how it ended. Kept in a capped stream of the namespace.
+"""The log of operators' actions: who, what, when, and the outcome. It is a capped stream in the namespace.
 
 An action has two entries: one before it is carried out, so that none goes unrecorded if this process dies, and one with
 its outcome. An entry is written by a script whose first write is one that a full store accepts. So operators can still

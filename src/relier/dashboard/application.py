@@ -48,7 +48,7 @@ def app(*, auth: Auth | None = None, settings: Settings | None = None) -> Starle
     """Return the dashboard as an ASGI application, to be mounted under any prefix.
 
     `auth(request)` returns a DashboardUser, or None for somebody who may not see the dashboard. It may be a coroutine
-    function. Without it, the tokens of the settings are asked for. Raises ConfigurationError if there is neither.
+    function. Without it, people sign in with the tokens in the settings. Raises ConfigurationError if there is neither.
     """
     chosen = settings or get_settings()
     tokens = TokenAccess(chosen)
@@ -119,7 +119,7 @@ def _served(page: DashboardPage) -> Answer:
 def _read(
     session: DashboardSession, page: DashboardPage, request: Request
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Read the data of a page and, after an action, what became of it."""
+    """Read the data of a page and, after an action, its outcome."""
     session.reach()
     said = request.query_params.get("said", "")
     data = page.read(session, Query(request.query_params))

@@ -24,7 +24,7 @@ def dashboard(ctx: click.Context, /, host: str, port: int, **_: str) -> None:
     """Serve pages that show queues, tasks, dead letters, schedules, batches, nodes and limits, and change them.
 
     Everybody on this machine may use it. To listen on another address than loopback, set RELIER_DASHBOARD_TOKEN for
-    operators and, if you like, RELIER_DASHBOARD_VIEWER_TOKEN for people who only look.
+    operators and, if you like, RELIER_DASHBOARD_VIEWER_TOKEN for people who may only read.
     """
     settings = settings_for(ctx)
     check_exposure(settings, host)

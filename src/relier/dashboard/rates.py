@@ -1,4 +1,4 @@
-"""Rates of a namespace: what its counters gained between two looks. Kept in the memory of one process."""
+"""Rates of a namespace: how much its counters grew between two reads. Kept in the memory of one process."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ GET  /tasks/{task_id}/result    result
 GET  /tasks/{task_id}/events    progress, as server-sent events
 POST /tasks/{task_id}/cancel    cancellation
 
-`may_use(request, task_id)` decides whose task it is (owners.py). It is required. If the user may not
+`may_use(request, task_id)` decides who may use a task (owners.py). It is required. If the user may not
 use the task, the answer is the same as for a task that does not exist.
 """
 

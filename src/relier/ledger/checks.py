@@ -135,7 +135,7 @@ def check_member(task: Submission) -> None:
 
 
 def check_follow_up(task: Submission, max_payload_bytes: int) -> None:
-    """Check a task that enters with the end of another one, and may wait for parts."""
+    """Check a task that is submitted when another task ends, and that may wait for parts."""
     check_submission(task, max_payload_bytes, joins=True)
     if task.join is None:
         return

@@ -55,7 +55,7 @@ def read_limits(run: Run, ledger: Ledger) -> LimitOverview:
 
 def _version_of(run: Run, ledger: Ledger, name: str) -> int:
     """Return the version of the numbers that an operator set for a name or key, or 0 if there are none."""
-    cursor = " 0"  # skip the keys; read from the beginning what operators set
+    cursor = " 0"  # skip the keys; read operators' numbers from the beginning
     while cursor:
         page = run(ledger.limits(cursor))
         if name in page.set:

@@ -274,7 +274,7 @@ class Claimed(msgspec.Struct, frozen=True):
     revision: int = 0
     locked_since_ms: int = 0
     steps_left: str = ""
-    given: bytes = b""  # its first argument as JSON, if another task of its workflow brought it
+    given: bytes = b""  # its first argument as JSON, if another task of its workflow provides it
 
     @property
     def alone(self) -> bool:

@@ -24,7 +24,7 @@ a task; code outside tasks gets the store's error.
 Not covered: a holder that is alive but cannot renew for longer than that time, because its process is stopped, its
 event loop is blocked or the store is unreachable. Then another caller may run the block too, and the first one gets
 LeaseLostError at its end. If even that must not happen, pass `ctx.fence` to the system that performs the effect. Also
-not covered: what the store loses in a failover, or a jump of its clock in one.
+not covered: data that the store loses in a failover, and a jump of its clock during a failover.
 """
 
 from __future__ import annotations

@@ -11,5 +11,5 @@ series.py     every metric: its name, kind, labels and meaning
 meter.py      the numbers of one process, as text for Prometheus
 
 This package knows neither stores nor tasks. Each role reports its own health and counts its own numbers. A process
-without a port imports none of the HTTP server and none of prometheus-client.
+without a port imports neither the HTTP server nor prometheus-client.
 """

@@ -54,7 +54,7 @@ class PageHandler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815 - http.server calls this name
 
     def log_message(self, *_: Any) -> None:
-        """Log nothing: a probe every few seconds is no news."""
+        """Log nothing: probes come every few seconds."""
 
 
 class Endpoint(ThreadingMixIn, TCPServer):
@@ -94,7 +94,7 @@ class Endpoint(ThreadingMixIn, TCPServer):
             return HttpPage(NOT_FOUND, f"not found; there are {', '.join(self._pages)}\n".encode(), "text/plain")
         try:
             return found()
-        except Exception as error:  # the process must not suffer because it is watched
+        except Exception as error:  # an error in monitoring must not harm the process
             log.exception("monitoring page failed: path=%s", path)
             return HttpPage(FAILED, f"{type(error).__name__}: {error}\n".encode(), "text/plain")
 

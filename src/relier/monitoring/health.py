@@ -1,7 +1,7 @@
 """The health of a process, and the answers to the three probes.
 
-livez      fails if the process is stuck and must be restarted. An outage of the store is no reason: a restart would
-           not end it.
+livez      fails if the process is stuck and must be restarted. An outage of the store does not make it fail: a restart
+           would not end the outage.
 readyz     fails while the process takes no new work, with the reasons: it is starting, draining, or its store is
            unreachable.
 startupz   fails until the process has started.

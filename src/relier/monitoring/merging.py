@@ -1,8 +1,8 @@
 """Merge the metrics of several processes into one page: each sample gets the label `process`.
 
 The label is the number of a place under a supervisor, not a process id: a process that is started again takes the place
-of the one that ended, so the number of series is bounded. Sums would not do: when one process starts again, its
-counters begin at 0, and the sum would seem to count everything anew.
+of the one that ended, so the number of series is bounded. A sum would be wrong: when one process starts again, its
+counters begin at 0, the sum drops, and Prometheus takes that for a restart of all processes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The numbers of one process, and their text for Prometheus.
 
 Code counts into plain dictionaries, without locks: each is written by one thread. A scrape copies them and renders the
-copy with prometheus-client. Its own Counter and Histogram take a lock per number, and are shared with the application
-when PROMETHEUS_MULTIPROC_DIR is set.
+copy with prometheus-client. The Counter and Histogram of prometheus-client take a lock per number, and share files with
+the application when PROMETHEUS_MULTIPROC_DIR is set.
 """
 
 from __future__ import annotations

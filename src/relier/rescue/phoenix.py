@@ -185,7 +185,9 @@ class Phoenix:
             log.warning("cannot remove unneeded checkpoint files: %s", error)
 
     async def _repair(self) -> None:
-        """Look at the pages that the store assigns to this worker. If its user may not scan keys, sweeps continue."""
+        """Check and repair the pages that the store assigns to this worker. If its user may not scan keys, sweeps
+        continue.
+        """
         try:
             await self._repairer.turn()
         except (StoreReplyError, StoreSetupError) as error:

@@ -1,9 +1,9 @@
-"""Repair: workers walk the namespace and put right what something else damaged.
+"""Repair: workers scan the namespace and repair damage from outside.
 
-Scripts are atomic, so nothing of ours leaves a task between two indexes. A person, an eviction, a half restored backup
-or a bug may. `rl audit` finds such damage; the walk here also repairs it (lua/reconcile.lua).
+Scripts are atomic, so Relier itself never leaves a task between two indexes. A person, an eviction, an incomplete
+restore or a bug may. `rl audit` finds such damage; the scan here also repairs it (lua/reconcile.lua).
 
-No index lists all records, so the walk reads the keyspace with SCAN. All workers share one cursor, which the store
+No index lists all records, so this reads the keyspace with SCAN. All workers share one cursor, which the store
 holds together with the pace: a page every eighth of a second, however many workers there are. Members of
 indexes are read in pages too. Each page is judged and repaired by one script.
 """
@@ -42,13 +42,13 @@ class Repairer:
         self.repaired: Counter[str] = Counter()
 
     async def turn(self) -> Counter[str]:
-        """Look at as many pages as the store assigns to this worker now, often none. Return what was repaired."""
+        """Check as many pages as the store assigns to this worker now, often none. Return what was repaired."""
         assigned = await self._store.run(self._ledger.reconcile())
         self._cursor = assigned.cursor
         return await self.pages(assigned.pages)
 
     async def pages(self, n: int) -> Counter[str]:
-        """Look at the next n pages. Pages of keys and pages of members alternate, so that a long index does not delay
+        """Check the next n pages. Pages of keys and pages of members alternate, so that a long index does not delay
         the rest."""
         found: Counter[str] = Counter()
         for _ in range(n):
@@ -86,7 +86,7 @@ class Repairer:
         return await self._reconcile([Subject(kind, of, member) for member in flat[::2]], self._cursor, self._cursor)
 
     async def _reconcile(self, subjects: list[Subject], cursor: str, after: str) -> Counter[str]:
-        """Repair what is damaged among these. A call looks at a bounded number of them; the rest is sent again."""
+        """Repair the damaged ones among these. One call checks a bounded number of them; the rest is sent again."""
         found: Counter[str] = Counter()
         while True:
             last = len(subjects) <= REPAIR_SUBJECTS

@@ -143,7 +143,7 @@ class Settings:
     """Whether this process counts how tasks end and how long they wait and run, for `rl slo`. Set it alike in all
     processes."""
     slo_target: Annotated[float, Meta(gt=0, lt=1)] = 0.999
-    """Target of objectives that name none: the part of tasks that must do well, such as 0.999."""
+    """Target of objectives without their own: the share of tasks that must do well, such as 0.999."""
     slo_objectives: str = ""
     """Objectives as a JSON list, such as `[{"queue": "mail", "start_within": 30, "target": 0.99}]`. Empty: one
     objective, that the tasks of the namespace succeed."""

@@ -2,7 +2,7 @@
 
 decorator.py     `@rl_task` and what it makes of a function
 pushable.py      how the calls of a task are pushed
-other_queues.py  answers methods and options of other task queues with ours
+other_queues.py  names our methods and options in errors about those of other task queues
 """
 
 from relier.task.decorator import AsyncRlTask, Migration, RlTask, SyncRlTask, TaskDecorator, rl_task

@@ -1,4 +1,4 @@
-"""Answer methods and options of other task queues, which people write from habit, with ours."""
+"""Recognise methods and options of other task queues, which people write from habit, and name ours instead."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ override(provider, fake)                another dependency inside a block
 
 plugin.py      the pytest fixtures; it imports nothing until one of them is used
 outbox.py      reads the rows of an outbox as calls, and runs them
-contexts.py, recording.py, inlining.py, overrides.py, virtual/   the above
+contexts.py, recording.py, inlining.py, overrides.py, virtual/   the tools listed above
 declared.py    tasks of Django as their authors wrote them
 memory.py, storeless.py, calling_thread.py   what these share: attempts that record in memory, pushes that reach no
                store, `def` tasks in the thread of the test

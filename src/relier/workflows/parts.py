@@ -140,7 +140,7 @@ class Batch(Workflow[R]):
 
 
 def brings_value(part: Part[Any]) -> bool:
-    """Return whether a part passes a result on to the next one."""
+    """Return whether a part passes a result on to the next part."""
     while isinstance(part, Chain):
         part = part.links[-1]
     return not isinstance(part, Batch) or part.collect

@@ -139,7 +139,7 @@ class BeatScheduler(Scheduler):
         return 0.0
 
     def _pause(self, next_in_s: float | None) -> float:
-        """Return how long to wait. A node that came second last time waits a little longer than the others.
+        """Return how long to wait. A node that lost the race last time waits a little longer than the others.
 
         It is safe if several nodes fire at the same moment, but each of them builds the message and emits Celery's
         signals.

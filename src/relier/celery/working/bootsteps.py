@@ -209,8 +209,8 @@ class LedgerStep(bootsteps.StartStopStep):
     def make_turn(self, parent: Any) -> Callable[[], None]:
         """Return a function that runs one turn of Celery's event loop.
 
-        Celery empties the loop when it loses its broker, and 5.4 and 5.5 whenever they leave it. So the readers of the
-        pool and of our jobs are registered again.
+        Celery empties the loop when it loses its broker; Celery 5.4 and 5.5 also do so whenever they leave the loop. So
+        the readers of the pool and of our jobs are registered again.
         """
         if parent.hub is not None and self.jobs.fileno() not in parent.hub.readers:
             parent.register_with_event_loop(parent.hub)

@@ -1,8 +1,8 @@
-"""Find chords that will never complete: a join waits for parts, and no live task can bring one.
+"""Find chords that will never complete: a join waits for parts, and no live task can deliver one.
 
 Every member of a chord, and every task before it in a chain, carries the chord's group id in its message. A live task
-whose message does not contain the id cannot bring a part. Some messages cannot be searched: compressed or packed ones,
-and those encrypted with a missing key. They may contain any id, so while one is live no chord is reported.
+whose message does not contain the id cannot deliver a part. Some messages cannot be searched: compressed or packed
+ones, and those encrypted with a missing key. They may contain any id, so while one is live no chord is reported.
 
 Not covered: members outside the ledger, on a broker or in an outbox. A join is checked only after an hour, which gives
 such members time to arrive, and the advice mentions them.

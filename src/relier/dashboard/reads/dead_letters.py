@@ -39,7 +39,7 @@ def dead_letters(session: DashboardSession, query: Query) -> dict[str, Any]:
 
 
 def _groups(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return how many died of each reason in each task, and between when, the largest groups first."""
+    """Return, for each task and reason, how many died and the first and last time, the largest groups first."""
     groups: dict[tuple[str, str], dict[str, Any]] = {}
     for one in records:
         group = groups.setdefault(

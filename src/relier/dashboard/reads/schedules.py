@@ -1,4 +1,4 @@
-"""Schedules: when they run next, and what became of their last occurrences."""
+"""Schedules: their next times, and the outcomes of their last occurrences."""
 
 from __future__ import annotations
 

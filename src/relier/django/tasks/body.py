@@ -91,7 +91,7 @@ class RunningCall:
         return default_client().ledger.get(self._ctx.task_id) if self._ctx.attempt > 1 else None
 
     def know(self, found: Any) -> None:
-        """Adopt what the ledger knows about earlier attempts."""
+        """Store what the ledger knows about earlier attempts."""
         if found is not None:
             workers = {entry.attempt: entry.worker_id for entry in found.history}
             earlier = [workers.get(nth, "") for nth in range(1, self._ctx.attempt)]

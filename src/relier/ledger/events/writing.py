@@ -17,7 +17,7 @@ TRIMS = 20  # how often a stream is trimmed while all its entries are replaced o
 
 @dataclass(frozen=True, slots=True)
 class EventWriting:
-    """When a process writes events, and how many changes of each topic stay."""
+    """When a process writes events, and how many changes of each topic are kept."""
 
     mode: EventMode = "watched"
     keep: int = defaults.EVENTS_KEPT

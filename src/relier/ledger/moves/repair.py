@@ -1,4 +1,4 @@
-"""The move that repairs what something else damaged: one page of keys and index entries at a time."""
+"""The move that repairs damage from outside: one page of keys and index entries at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REPAIR_SUBJECTS = 190  # per call: up to 11 commands each, for a running task wi
 
 
 class Subject(NamedTuple):
-    """What to look at: a key, by its kind (see keys.py) and what it is per, or one `member` of it."""
+    """What to check: a key, by its kind (see keys.py) and its subject, or one `member` of it."""
 
     kind: str
     of: bytes
@@ -23,8 +23,9 @@ class Subject(NamedTuple):
 
 
 class Repairs(msgspec.Struct, frozen=True):
-    """One answer. `cursor`: where the namespace is looked at next, by whichever worker. `pages`: how many the caller
-    may look at now. `looked`: how many of its subjects this call looked at. `counts`: repairs by kind of damage."""
+    """One answer. `cursor`: where the next check begins, by whichever worker. `pages`: how many the caller may check
+    now. `looked`: how many of its subjects this call checked. `counts`: repairs by kind of damage.
+    """
 
     cursor: str
     pages: int
@@ -34,7 +35,7 @@ class Repairs(msgspec.Struct, frozen=True):
 
 class RepairMoves(MoveBase):
     def reconcile(self, subjects: Sequence[Subject] = (), cursor: str = "", after: str = "") -> Call[Repairs]:
-        """Look at these subjects and repair the damaged ones. Without `cursor`, only ask for the next turn.
+        """Check these subjects and repair the damaged ones. Without `cursor`, only ask for the next turn.
 
         `cursor`: where the page began. Once all its subjects were looked at, the next page begins at `after`.
         """

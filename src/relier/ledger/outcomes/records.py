@@ -14,9 +14,10 @@ COUNTED: tuple[Counted, ...] = get_args(Counted)
 
 
 class Series(NamedTuple):
-    """What is counted together. `bucket`: of the wait, or of the last run; None if no attempt was running.
+    """A group of outcomes that are counted together. `bucket`: of the wait, or of the last run; None if no attempt was
+    running.
 
-    `queue` and `name` are empty for what a full hash counted without them.
+    `queue` and `name` are empty for outcomes that a full hash counted without them.
     """
 
     what: Counted

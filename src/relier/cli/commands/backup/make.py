@@ -70,8 +70,8 @@ def option(name: str, variable: str, **how: Any) -> Callable[..., Any]:
 def backup(session: Session, *, to: str, every: float | None, keep: int, bucket: str, replica: bool | None) -> None:
     """Write a snapshot of the store to a compressed file with a checksum.
 
-    The server writes the snapshot (BGSAVE) and keeps serving. If its file cannot be read on this host, it is fetched as
-    a replica fetches it. The file is relier-redis-TIMESTAMP.rdb.gz, with its SHA-256 beside it.
+    The server writes the snapshot (BGSAVE) and keeps serving. If this host cannot read the server's file, the command
+    fetches the snapshot as a replica does. The backup is relier-redis-TIMESTAMP.rdb.gz, with its SHA-256 next to it.
 
     A snapshot holds all namespaces and databases of the server, and every payload: protect the files as you protect
     the store.
@@ -116,7 +116,7 @@ def as_dict(made: BackupMade) -> dict[str, Any]:
 
 
 def repeat(session: Session, options: BackupOptions, every: float) -> None:
-    """Make a backup now and then every `every` seconds. One that fails is logged, and the next is tried as planned."""
+    """Make a backup now, and again every `every` seconds. A failure is logged, and the next backup runs as planned."""
     stopped = threading.Event()
     for number in stop_signals():
         signal.signal(number, lambda *_: stopped.set())

@@ -24,9 +24,9 @@ def restore(session: Session, *, backup: str, data_dir: str, dbfilename: str, dr
     BACKUP is a file that `rl backup` or scripts/redis/backup.sh wrote, a folder of such files (the newest is used), an
     fsspec URL, or an RDB file.
 
-    Run it on the primary's host, while workers, producers, Sentinels, replicas and the primary are stopped. It stops
-    nothing itself, and refuses while the store is in use or if the backup is damaged. The data from before is moved to
-    a folder beside it.
+    Run it on the primary's host, while workers, producers, Sentinels, replicas and the primary are stopped. The command
+    stops none of them. It refuses to run while the store is in use, or if the backup is damaged. The previous data is
+    moved to a folder next to it.
     """
     folder = data_folder(session.settings, data_dir)
     done = restore_backup(session.settings, backup, folder, dbfilename, dry_run=dry_run)

@@ -84,10 +84,10 @@ def _print_times(times: Sequence[datetime], now_ms: int) -> None:
 @click.argument("name")
 @with_session
 def history(session: Session, name: str) -> None:
-    """Show the last 20 occurrences of schedule NAME and what became of them.
+    """Show the last 20 occurrences of schedule NAME and their outcomes.
 
-    ID is the task that ran. For a skipped occurrence it is the run that had not ended, for a duplicate the task that
-    existed already.
+    ID is the task that ran. For a skipped occurrence, it is the run that had not ended; for a duplicate, the task that
+    already existed.
     """
     operations, now_ms = operations_of(session)
     info = named(operations, name)

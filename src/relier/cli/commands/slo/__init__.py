@@ -1,4 +1,4 @@
-"""rl slo: how well objectives are kept, and numbers per task."""
+"""rl slo: how well objectives are met, and numbers per task."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from relier.cli.commands.slo.status import status_command
 @click.group(cls=DefaultGroup, default="status", aliases={"show": "status"})
 @store_options
 def slo(**_: Any) -> None:
-    """Show how well objectives are kept, and how tasks end, wait and run.
+    """Show how well objectives are met, and how tasks end, wait and run.
 
     Without a command, shows the objectives.
     """

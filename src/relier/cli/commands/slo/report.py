@@ -29,8 +29,8 @@ OPTIONAL = ("QUEUE", "LATE", "WAIT P50", "RUN P50")
 def report_command(session: Session, window: str, queue: str, name: str, most: int) -> None:
     """Show how the tasks of a window ended, and percentiles of how long they waited and ran. The busiest come first.
 
-    LATE counts expired tasks. OK is the part that ended as done, without cancelled tasks. Waits are counted per claim,
-    run times per ended task. A percentile is the upper end of its bucket: the true value is below it.
+    LATE counts expired tasks. OK is the share that ended as done, not counting cancelled tasks. Waits are counted per
+    claim, run times per ended task. A percentile is the upper end of its bucket: the true value is below it.
     """
     history = read_history_sync(session.run, session.ledger)
     found = report_tasks(history.last(WINDOWS[window]), queue, name)

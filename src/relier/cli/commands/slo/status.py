@@ -21,8 +21,8 @@ COUNTING_IS_OFF = "RELIER_SLO is off for this command: processes with this setti
 def status_command(session: Session) -> Exit:
     """Show the burn rate of each objective over 5 minutes, 1 hour, 6 hours and 3 days, and which alerts fire.
 
-    A burn rate of 1 uses up the error budget exactly, 10 ten times as fast. LEFT is the part of the budget of the last
-    3 days that is left. STATE is `page` or `ticket` if an alert fires; then the exit code is 1.
+    A burn rate of 1 uses up the error budget exactly; a burn rate of 10 uses it up ten times as fast. LEFT is the share
+    of the last 3 days' budget that remains. STATE is `page` or `ticket` if an alert fires; then the exit code is 1.
     """
     objectives = objectives_of(session.settings)
     history = read_history_sync(session.run, session.ledger)

@@ -380,7 +380,7 @@ def test_the_context_is_put_where_the_signature_wants_it(fn: Any) -> None:
         assert fn(*placed, **named) == ("the context", 1, 3 if len(args) + len(kwargs) > 1 else 2)
 
 
-def test_the_context_goes_before_the_rest() -> None:
+def test_the_context_goes_before_variable_arguments() -> None:
     def fn(a: int, ctx: TaskContext, *rest: int, **more: int) -> Any:  # type: ignore[valid-type]
         return a, ctx, rest, more
 
@@ -703,7 +703,7 @@ class Broken:
         raise NameError("name 'Unknown' is not defined")
 
 
-def test_aliases_that_name_themselves_or_nothing_are_no_crash() -> None:
+def test_recursive_and_unresolvable_aliases_do_not_crash() -> None:
     assert Item in classes_in(list[Alias()], set())  # type: ignore[misc]
     assert Arguments.of(taking(Broken())).encode((5,), {}) == b"[[5],{}]"
 

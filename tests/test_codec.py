@@ -400,12 +400,12 @@ def test_a_sqlalchemy_object_is_refused_with_the_line_that_fixes_it() -> None:
         encode([Order(id=1)])
 
 
-def test_a_refusal_says_what_it_was_encoding() -> None:
+def test_a_refusal_names_the_value() -> None:
     with pytest.raises(PayloadEncodingError, match=r"^argument 'order' → items\[3\]: object cannot be encoded"):
         encode({"items": [0, 1, 2, object()]}, "argument 'order'")
 
 
-def test_a_deep_stack_is_no_recursion_error() -> None:
+def test_a_deep_stack_raises_no_recursion_error() -> None:
     def descend(depth: int) -> bytes:
         return descend(depth - 1) if depth else encode(nested(150, lambda inner: {1: inner}))
 

@@ -313,7 +313,7 @@ PARTS = st.tuples(SHORT, SHORT, st.integers(0, 12), st.integers(0, 12), SHORT, S
 @example(("1", "", 0, 0, "", b""), ("", "1", 0, 0, "", b""))
 @example(("", "", 1, 1, "", b""), ("", "", 11, 1, "", b""))
 @example(("", "", 1, 1, "a", b"b"), ("", "", 1, 1, "", b"ab"))
-def test_no_two_envelopes_have_the_same_to_sign(one: Any, other: Any) -> None:
+def test_no_two_envelopes_have_the_same_bytes_to_sign(one: Any, other: Any) -> None:
     assert (_signed(*one) == _signed(*other)) == (one == other)
 
 

@@ -134,12 +134,12 @@ def test_settings_and_keyrings_do_not_show_keys() -> None:
     assert not leaks(shown, key("s1"), key("e1"))
 
 
-def test_a_keyring_does_not_travel() -> None:
+def test_a_keyring_cannot_be_pickled() -> None:
     with pytest.raises(TypeError):
         pickle.dumps(keyring("s1", "e1"))
 
 
-def test_settings_that_do_not_fit_show_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_about_settings_show_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RELIER_SIGNING_KEYS", entry("s1"))
     monkeypatch.setenv("RELIER_CONCURRENCY", "many")
     get_settings.cache_clear()
@@ -284,7 +284,7 @@ def refused_or_itself(keys: Keyring, raw: bytes) -> bool:
         return True
 
 
-def test_no_flipped_bit_passes() -> None:
+def test_no_value_with_a_flipped_bit_passes() -> None:
     keys = keyring(encryption="z1,k1")  # z is one bit from the colon
     raw = keys.wrap(b'{"paid":5000}', ID, "result")
     for bit in range(len(raw) * 8):
@@ -293,7 +293,7 @@ def test_no_flipped_bit_passes() -> None:
         assert refused_or_itself(keys, bytes(flipped)), bit
 
 
-def test_no_cut_passes() -> None:
+def test_no_truncated_value_passes() -> None:
     keys = keyring(encryption="k1")
     raw = keys.wrap(b'{"paid":5000}', ID, "result")
     for length in range(len(raw)):

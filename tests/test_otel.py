@@ -167,7 +167,7 @@ with store():
 """
 
 
-def test_the_api_alone_is_enough() -> None:
+def test_the_api_works_without_an_sdk() -> None:
     done = subprocess.run([sys.executable, "-c", API_ALONE], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("5\n", "")
 

@@ -85,7 +85,7 @@ def test_a_file_of_another_server_is_not_taken(
     assert b"vermilion" in snapshot_in(Path(said["path"]))
 
 
-def test_a_server_that_gives_no_snapshot(boot: Boot, tmp_path: Path, run: Rl) -> None:
+def test_a_server_that_gives_no_snapshot_is_reported(boot: Boot, tmp_path: Path, run: Rl) -> None:
     url = limited(boot(), "+@all -config -sync")
     result = run("backup", "--url", url, "--to", tmp_path)
     assert result.exit_code == 1
@@ -94,7 +94,7 @@ def test_a_server_that_gives_no_snapshot(boot: Boot, tmp_path: Path, run: Rl) ->
     assert list(tmp_path.glob("relier-redis-*")) == [], "nothing looks like a backup"
 
 
-def test_a_snapshot_that_the_server_cannot_write(boot: Boot, tmp_path: Path) -> None:
+def test_a_snapshot_that_the_server_cannot_write_is_reported(boot: Boot, tmp_path: Path) -> None:
     server = boot(config={"dbfilename": "dump.rdb"})
     (server.folder / "dump.rdb").mkdir()  # the server cannot replace a folder by its file
     with (
@@ -104,7 +104,7 @@ def test_a_snapshot_that_the_server_cannot_write(boot: Boot, tmp_path: Path) -> 
         save(one)
 
 
-def test_a_save_that_takes_too_long(boot: Boot, tmp_path: Path) -> None:
+def test_a_save_that_takes_too_long_is_reported(boot: Boot, tmp_path: Path) -> None:
     server = boot(config={"rdb-key-save-delay": "1000000", "rdbcompression": "no"})
     for n in range(50):
         server.command("SET", f"k{n}", "v")
@@ -115,7 +115,7 @@ def test_a_save_that_takes_too_long(boot: Boot, tmp_path: Path) -> None:
         save(one, seconds=2)
 
 
-def test_a_save_under_way_is_not_taken_for_ours(boot: Boot) -> None:
+def test_a_save_that_was_already_running_is_not_taken_for_ours(boot: Boot) -> None:
     """It holds the data from before our save was asked for."""
     server = boot(config={"rdb-key-save-delay": "20000"})
     for n in range(50):
@@ -161,7 +161,7 @@ def test_a_backup_is_copied_to_a_bucket(boot: Boot, tmp_path: Path, run: Rl, mon
     assert "nonsense://vault cannot be used" in failed.stderr
 
 
-def test_a_folder_that_cannot_be_written(boot: Boot, tmp_path: Path, run: Rl) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(boot: Boot, tmp_path: Path, run: Rl) -> None:
     (tmp_path / "file").write_text("")
     result = run("backup", "--url", boot().url, "--to", tmp_path / "file" / "below")
     assert result.exit_code == 1
@@ -228,7 +228,7 @@ def test_the_variables_of_backups_are_known() -> None:
         (b"REDIS0011\xff12345678", "its CRC-64 is wrong"),
     ],
 )
-def test_what_is_no_snapshot(data: bytes, why: str) -> None:
+def test_bytes_that_are_not_a_snapshot_are_refused(data: bytes, why: str) -> None:
     reader = RdbReader(checksum=True)
 
     def read() -> None:

@@ -124,14 +124,14 @@ def stopped(server: Server, backup: Path) -> Server:
     return server
 
 
-def test_a_truncated_backup(stopped: Server, backup: Path, run: Rl) -> None:
+def test_a_truncated_backup_is_refused(stopped: Server, backup: Path, run: Rl) -> None:
     backup.write_bytes(backup.read_bytes()[:-20])
     assert "is damaged: its SHA-256 is" in refused(run, stopped, backup)
     checksum_file(backup).unlink()
     assert "is damaged or truncated" in refused(run, stopped, backup)
 
 
-def test_a_truncated_snapshot(stopped: Server, backup: Path, run: Rl) -> None:
+def test_a_truncated_snapshot_is_refused(stopped: Server, backup: Path, run: Rl) -> None:
     plain = backup.with_name("dump.rdb")
     data = gzip.decompress(backup.read_bytes())
     plain.write_bytes(data[:-12])
@@ -142,7 +142,7 @@ def test_a_truncated_snapshot(stopped: Server, backup: Path, run: Rl) -> None:
     assert run("restore", plain, "--url", stopped.url, "--data-dir", stopped.folder).exit_code == 0
 
 
-def test_a_wrong_file(stopped: Server, backup: Path, run: Rl) -> None:
+def test_a_file_that_is_not_a_backup_is_refused(stopped: Server, backup: Path, run: Rl) -> None:
     other = backup.with_name("notes.txt")
     other.write_text("These are not the tasks that you are looking for.")
     assert "restore a file named relier-redis-….rdb.gz" in refused(run, stopped, other)
@@ -153,14 +153,16 @@ def test_a_wrong_file(stopped: Server, backup: Path, run: Rl) -> None:
     assert "there are no backups in" in refused(run, stopped, stopped.folder)
 
 
-def test_a_checksum_of_another_backup(stopped: Server, backup: Path, run: Rl) -> None:
+def test_a_checksum_of_another_backup_is_refused(stopped: Server, backup: Path, run: Rl) -> None:
     checksum_file(backup).write_text(f"{'0' * 64}  {backup.name}\n")
     assert "copy the backup again, or take an older one" in refused(run, stopped, backup)
     checksum_file(backup).write_text("")
     assert "cannot be read" in refused(run, stopped, backup)
 
 
-def test_a_disk_without_room(stopped: Server, backup: Path, run: Rl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_room_is_refused(
+    stopped: Server, backup: Path, run: Rl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("relier.backup.restore.shutil.disk_usage", lambda _: type("Usage", (), {"free": 10})())
     assert "has 0 MiB of free space" in refused(run, stopped, backup)
 
@@ -176,7 +178,7 @@ def test_a_dry_run_changes_nothing(stopped: Server, backup: Path, run: Rl) -> No
     assert stopped.start().command("GET", "colour") == b"green"
 
 
-def test_a_backup_in_a_bucket(stopped: Server, backup: Path, run: Rl) -> None:
+def test_a_backup_in_a_bucket_is_restored(stopped: Server, backup: Path, run: Rl) -> None:
     files = fsspec.filesystem("memory")
     for file in (backup, checksum_file(backup)):
         files.pipe_file(f"/shelf/{file.name}", file.read_bytes())

@@ -28,7 +28,7 @@ def frozen(broker: Server):
     [("-c", "2"), ("-c", "2", "-E"), ("-c", "2", "-E", "-P", "threads"), ("-E", "-P", "solo")],
     ids=["prefork", "prefork with events", "threads with events", "solo with events"],
 )
-def test_adopted_tasks_run_on_while_the_broker_is_frozen(shop: Shop, frozen, options) -> None:
+def test_adopted_tasks_continue_while_the_broker_is_frozen(shop: Shop, frozen, options) -> None:
     shop.worker(*options)
     producer = shop.fleet.python("-c", SELLS, cwd=shop.here, **shop.env)
     producer.wait_said("sold 3")

@@ -127,7 +127,7 @@ async def test_a_job_in_the_pool_gets_time_to_report_that_it_started() -> None:
     assert await job.future == Done(b"1")
 
 
-async def test_a_lost_broker_costs_only_what_celery_took_and_had_not_begun() -> None:
+async def test_a_lost_broker_costs_only_jobs_that_celery_took_and_had_not_started() -> None:
     jobs, waiting, taken = Jobs(), job_of(), job_of()
     jobs.give(taken)
     jobs.take()

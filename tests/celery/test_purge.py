@@ -54,7 +54,7 @@ def test_purge_cancels_waiting_tasks_due_or_not(app: Any) -> None:
     assert (app.control.discard_all(), waits[0].state) == (0, "PENDING")
 
 
-def test_more_than_a_page_is_cancelled(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_tasks_than_one_page_are_cancelled(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relier.celery.sending.control.PAGE", 3)
     for n in range(10):
         app.tasks["shop.sell"].apply_async((n,), countdown=n % 2 * 600)
@@ -71,7 +71,7 @@ def test_purge_leaves_claimed_tasks_alone(app: Any) -> None:
 
 
 @pytest.mark.parametrize("app", [["shop.*"]], indirect=True)
-def test_messages_of_the_broker_are_removed_as_ever(app: Any) -> None:
+def test_messages_of_the_broker_are_removed_as_before(app: Any) -> None:
     ours = app.tasks["shop.sell"].delay(1)
     app.tasks["stock.count"].delay(1)
     assert app.control.purge() == 2

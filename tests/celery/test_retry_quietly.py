@@ -21,7 +21,7 @@ from tests.celery.conftest import Shop
 from tests.support.fleet import wait_until
 
 
-def test_each_run_calls_back(shop: Shop) -> None:
+def test_callbacks_run_after_each_run(shop: Shop) -> None:
     shop.worker("-P", "solo")
     shop.run("ask_twice.apply_async(link=sell.s())")
     wait_until(lambda: len(shop.printed()) == 4, 20, "two runs and two callbacks")

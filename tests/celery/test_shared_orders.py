@@ -39,7 +39,7 @@ def test_a_second_order_does_not_undo_the_first(board: SharedOrders) -> None:
     assert board.orders_for(77, ("task", "2")) == WARN
 
 
-def test_a_forked_process_sees_what_is_shown_later(board: SharedOrders) -> None:
+def test_a_forked_process_sees_later_changes(board: SharedOrders) -> None:
     read, write = os.pipe()
     with warnings.catch_warnings():  # this process has threads, and the child does nothing that needs them
         warnings.simplefilter("ignore", DeprecationWarning)

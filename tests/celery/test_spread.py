@@ -80,7 +80,7 @@ def test_a_follow_up_too_large_to_pack_is_sent_alone(server: Any) -> None:
     assert spread(OfTest(settings), collected(tasks)) == tuple(tasks)
 
 
-def test_batches_of_batches(server: Any) -> None:
+def test_too_many_batches_are_packed_again(server: Any) -> None:
     settings = Settings(redis_url=server.url, max_payload_bytes=100_000)
     tasks = [task(i, 20_000) for i in range(1200)]  # two in a batch: 600 batches, which do not pack further
     out = spread(OfTest(settings), collected(tasks))

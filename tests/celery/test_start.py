@@ -34,7 +34,7 @@ def start(shop: Shop) -> Member:
     return shop.fleet.python(*WORKER, cwd=HERE, **shop.env, RELIER_REDIS_DEADLINE="0.5")
 
 
-def test_it_waits_for_the_store(shop: Shop, store: Server) -> None:
+def test_a_celery_worker_waits_for_the_store(shop: Shop, store: Server) -> None:
     store.stop()
     worker = start(shop)
     said = worker.wait_said(WAITS, 1, 60)
@@ -46,7 +46,7 @@ def test_it_waits_for_the_store(shop: Shop, store: Server) -> None:
     assert worker.terminate() == 0
 
 
-def test_it_can_be_stopped_while_it_waits(shop: Shop, store: Server) -> None:
+def test_a_celery_worker_that_waits_can_be_stopped(shop: Shop, store: Server) -> None:
     store.stop()
     worker = start(shop)
     worker.wait_said(WAITS, 1, 60)

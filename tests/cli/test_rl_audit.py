@@ -133,7 +133,7 @@ def test_an_audit_writes_nothing(desk: Desk, run: Run) -> None:
     assert desk.command("EVAL", CONTENT, 1, desk.ledger.prefix) == before
 
 
-def test_a_namespace_that_changes_all_the_while(desk: Desk, settings: Settings) -> None:
+def test_a_namespace_that_keeps_changing_is_sound(desk: Desk, settings: Settings) -> None:
     """Meanwhile, a worker pushes, runs, fails, replays and retires as fast as it can."""
     furnish(desk)
     enough, rounds, trouble = threading.Event(), [0], []
@@ -484,7 +484,7 @@ def test_suspects_beyond_the_limit_are_only_counted(desk: Desk, run: Run, monkey
     assert "15 further suspects not checked again" in run("audit").stdout
 
 
-def test_expired_records_that_are_not_reaped_are_a_note(desk: Desk, run: Run) -> None:
+def test_expired_records_that_are_not_reaped_are_only_noted(desk: Desk, run: Run) -> None:
     task, gone = desk.done(), desk.done()
     for one in (task, gone):
         desk.command("ZADD", desk.key("ended", "done"), 1, one)
@@ -494,7 +494,7 @@ def test_expired_records_that_are_not_reaped_are_a_note(desk: Desk, run: Run) ->
     assert "2 ended records should have been removed over a minute ago: no worker sweeps." in result.stdout
 
 
-def test_a_prefix_with_special_characters_of_scan(settings: Settings, scripts: object) -> None:
+def test_a_prefix_with_special_characters_of_scan_is_audited(settings: Settings, scripts: object) -> None:
     odd = settings.replace(key_prefix="a*[b]?\\")
     with SyncStore(odd, load_scripts()) as store:
         desk = Desk(store, odd)
@@ -506,7 +506,7 @@ def test_a_prefix_with_special_characters_of_scan(settings: Settings, scripts: o
             store.command("DEL", key)
 
 
-def test_many_keys(desk: Desk) -> None:
+def test_a_namespace_with_many_keys_is_sound(desk: Desk) -> None:
     for _ in range(20):
         tasks = [Submission(id=new_task_id(), name="n", payload=b"1") for _ in range(100)]
         desk.run(desk.ledger.submit(tasks))

@@ -87,7 +87,7 @@ def test_why_names_the_batch_of_a_member(desk: Desk, run: Run) -> None:
     assert "It belongs to batch g" in run("why", task).output
 
 
-def test_the_audit_knows_batches(desk: Desk) -> None:
+def test_the_audit_accepts_sound_batches(desk: Desk) -> None:
     push(desk)
     assert kinds(desk) == set()
     prefix = desk.ledger.prefix

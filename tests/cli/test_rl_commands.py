@@ -71,7 +71,7 @@ def test_a_group_without_a_command_has_a_usual_one(desk: Desk, run_json: RunJson
     assert answers[0] == answers[1]
 
 
-def test_options_before_and_after_every_name(settings: Settings) -> None:
+def test_options_may_stand_before_and_after_every_name(settings: Settings) -> None:
     where = ["--url", settings.redis_url, "--namespace", settings.namespace, "--json"]
     for words in (["tasks", "list"], ["dlq", "list"], ["workers", "status"], ["admission", "status"]):
         for at in range(len(words) + 1):
@@ -82,7 +82,7 @@ def test_options_before_and_after_every_name(settings: Settings) -> None:
     assert json.loads(told.stdout)["namespace"] == "default"
 
 
-def test_a_misspelt_command_of_a_group(run: Run) -> None:
+def test_a_misspelt_command_of_a_group_gets_a_suggestion(run: Run) -> None:
     result = run("dlq", "repaly")
     assert result.exit_code == 2
     assert "did you mean `rl dlq replay`?" in result.stderr
@@ -132,7 +132,7 @@ def test_retries_deaths_and_resurrections_are_counted(desk: Desk, run_json: RunJ
     assert run_json("tasks", "inspect", lease.task_id)["resurrections"] == 1
 
 
-def test_a_task_that_died_of_its_worker(desk: Desk, run_json: RunJson) -> None:
+def test_a_lost_worker_counts_as_a_death_of_its_task(desk: Desk, run_json: RunJson) -> None:
     lost = desk.start(on_lost="bury").task_id
     desk.run(desk.ledger.revive(worker_id=desk.boot, cause="killed"))
     task = run_json("tasks", "inspect", lost)
@@ -142,7 +142,7 @@ def test_a_task_that_died_of_its_worker(desk: Desk, run_json: RunJson) -> None:
 # --- inspect, top, inflight --------------------------------------------------------------------------------------
 
 
-def test_inspect(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_inspect_shows_everything_about_a_task(desk: Desk, run: Run, run_json: RunJson) -> None:
     lease = desk.start(key="order-1", key_ttl_ms=1000)
     desk.run(desk.ledger.step(lease, "pay", b"1"))
     answer = run_json("tasks", "inspect", lease.task_id)
@@ -155,7 +155,7 @@ def test_inspect(desk: Desk, run: Run, run_json: RunJson) -> None:
     assert run("tasks", "inspect", "nothing").exit_code == 1
 
 
-def test_top(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_top_counts_tasks_by_name_and_state(desk: Desk, run: Run, run_json: RunJson) -> None:
     desk.start(name="shop.busy")
     for queue in ("a", "b"):
         desk.push(name="shop.full", queue=queue)
@@ -170,7 +170,7 @@ def test_top(desk: Desk, run: Run, run_json: RunJson) -> None:
     assert run("tasks", "top").stdout.splitlines()[-1] == "2 of 2 names, 4 tasks read."
 
 
-def test_inflight(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_inflight_lists_running_tasks(desk: Desk, run: Run, run_json: RunJson) -> None:
     assert run("tasks", "inflight").stdout.startswith("No task is running in ")
     mine = desk.start(name="shop.render")
     desk.run(desk.ledger.progress(mine, "40 of 100"))
@@ -218,7 +218,7 @@ def test_following_prints_what_starts_and_ends(
 # --- cancel, dry runs, edit --------------------------------------------------------------------------------------
 
 
-def test_cancel_by_filter(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_cancel_takes_a_filter(desk: Desk, run: Run, run_json: RunJson) -> None:
     waiting = [desk.push(name="shop.mail", queue="mail") for _ in range(2)]
     started = desk.start(name="shop.mail").task_id
     other = desk.push()
@@ -281,7 +281,7 @@ def test_edit_without_a_change_does_nothing(desk: Desk, run: Run, tmp_path: Path
     assert desk.get(task).record.state is State.DEAD
 
 
-def test_what_cannot_be_edited(desk: Desk, run: Run, tmp_path: Path) -> None:
+def test_payloads_that_cannot_be_edited_are_refused(desk: Desk, run: Run, tmp_path: Path) -> None:
     env = editor_that(tmp_path, REPLACE)
     assert "is queued, not dead" in run("dlq", "edit", desk.push(queue="a"), env=env).stderr
     assert "use `rl dlq replay --payload`" in run("dlq", "edit", desk.dead(payload=b"raw"), env=env).stderr
@@ -293,7 +293,7 @@ def test_what_cannot_be_edited(desk: Desk, run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts(shell: str) -> None:
+def test_completion_prints_a_script_for_each_shell(shell: str) -> None:
     told = CliRunner().invoke(rl, ["completion", shell])
     assert told.exit_code == 0
     assert f"_RL_COMPLETE={shell}_complete" in told.stdout
@@ -311,7 +311,7 @@ def test_completion_scripts(shell: str) -> None:
         (["rl", "tasks", "--json", "l"], {"list"}),
     ],
 )
-def test_completion(typed: list[str], offers: set[str]) -> None:
+def test_completion_offers_commands_and_options(typed: list[str], offers: set[str]) -> None:
     env = os.environ | {
         "_RL_COMPLETE": "bash_complete",
         "COMP_WORDS": " ".join(typed),

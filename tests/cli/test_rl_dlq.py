@@ -20,7 +20,7 @@ from tests.support.cli_desk import Desk, Run, RunJson, body, failure
 # --- list and show -----------------------------------------------------------------------------------------------
 
 
-def test_the_list(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_the_list_shows_dead_letters_and_their_total(desk: Desk, run: Run, run_json: RunJson) -> None:
     first = desk.dead()
     second = desk.dead("UnknownTaskError", "no task of that name", name="shop.old", queue="mail")
     for n, task in enumerate((first, second)):  # they may have died in the same millisecond
@@ -39,7 +39,7 @@ def test_the_list(desk: Desk, run: Run, run_json: RunJson) -> None:
     assert run("dlq", "--reason", "Nothing").stdout.startswith("No dead letters with reason 'Nothing' in ")
 
 
-def test_show(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_show_prints_a_dead_letter_and_its_attempts(desk: Desk, run: Run, run_json: RunJson) -> None:
     lease = desk.start(payload=body("cus_9", 5000, note="été"))
     desk.run(desk.ledger.retry(lease, 0, failure("first")))
     desk.run(desk.ledger.forfeit(desk.claim().lease, "killed by signal 9"))
@@ -75,7 +75,7 @@ def test_show(desk: Desk, run: Run, run_json: RunJson) -> None:
 
 
 @pytest.mark.parametrize("payload", [b'["raw", 1]', b"\xff\x1b[2J", b""])
-def test_show_of_a_payload_that_is_no_envelope(desk: Desk, run: Run, run_json: RunJson, payload: bytes) -> None:
+def test_show_prints_a_payload_that_is_not_an_envelope(desk: Desk, run: Run, run_json: RunJson, payload: bytes) -> None:
     task = desk.dead(payload=payload)
     assert "not an envelope" in run_json("dlq", "show", task)["payload"]["problem"]
     text = run("dlq", "show", task)
@@ -83,7 +83,7 @@ def test_show_of_a_payload_that_is_no_envelope(desk: Desk, run: Run, run_json: R
     assert "\x1b" not in text.stdout
 
 
-def test_show_of_what_is_not_dead(desk: Desk, run: Run) -> None:
+def test_show_refuses_a_task_that_is_not_dead(desk: Desk, run: Run) -> None:
     task = desk.push()
     result = run("dlq", "show", task)
     assert result.exit_code == 1
@@ -94,7 +94,7 @@ def test_show_of_what_is_not_dead(desk: Desk, run: Run) -> None:
 # --- which ones --------------------------------------------------------------------------------------------------
 
 
-def test_replay_by_id(desk: Desk, run: Run) -> None:
+def test_a_task_is_replayed_by_its_id(desk: Desk, run: Run) -> None:
     task, other = desk.dead(), desk.dead()
     result = run("dlq", "replay", task)
     assert (result.exit_code, result.stdout) == (0, "1 task replayed.\n")
@@ -113,7 +113,7 @@ def test_replay_by_id(desk: Desk, run: Run) -> None:
     ],
 )
 @pytest.mark.parametrize("verb", ["replay", "discard"])
-def test_replay_and_discard_by_filter(
+def test_tasks_are_replayed_and_discarded_by_filter(
     desk: Desk, run_json: RunJson, verb: str, how: list[str], expected: set[str]
 ) -> None:
     ids = {
@@ -143,7 +143,7 @@ def test_a_selection_is_required(desk: Desk, run: Run, verb: str, how: list[str]
 
 
 @pytest.mark.parametrize("verb", ["replay", "discard"])
-def test_many_are_not_touched_unasked(desk: Desk, run: Run, verb: str) -> None:
+def test_many_tasks_are_not_changed_without_confirmation(desk: Desk, run: Run, verb: str) -> None:
     desk.dead()
     desk.dead("KeyError")
     result = run("dlq", verb, "--all")
@@ -166,12 +166,12 @@ def test_a_terminal_asks_for_confirmation(
     assert desk.run(desk.ledger.stats()).ended["dead"] == left
 
 
-def test_a_filter_that_matches_nothing(desk: Desk, run: Run) -> None:
+def test_a_filter_that_matches_nothing_changes_nothing(desk: Desk, run: Run) -> None:
     result = run("dlq", "replay", "--reason", "Nothing")
     assert (result.exit_code, result.stdout) == (0, "0 tasks replayed.\n")
 
 
-def test_some_tasks_cannot_be_replayed(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_tasks_that_cannot_be_replayed_are_reported_one_by_one(desk: Desk, run: Run, run_json: RunJson) -> None:
     dead, queued = desk.dead(), desk.push()
     answer = run_json("dlq", "replay", "nothing", queued, dead, code=1)
     assert [row["outcome"] for row in answer["tasks"]] == ["refused", "refused", "replayed"]
@@ -186,7 +186,7 @@ def test_only_dead_tasks_are_discarded(desk: Desk, run: Run) -> None:
         assert desk.get(task).record.id == task
 
 
-def test_a_replay_whose_idempotency_key_is_taken(desk: Desk, run: Run) -> None:
+def test_a_replay_whose_idempotency_key_is_taken_is_refused(desk: Desk, run: Run) -> None:
     dead = desk.dead(key="order-1", key_ttl_ms=1000)
     desk.push(key="order-1", key_ttl_ms=1000)
     result = run("dlq", "replay", dead)
@@ -197,7 +197,7 @@ def test_a_replay_whose_idempotency_key_is_taken(desk: Desk, run: Run) -> None:
 # --- with another payload ----------------------------------------------------------------------------------------
 
 
-def test_replay_with_another_payload(desk: Desk, run: Run, tmp_path: Path) -> None:
+def test_a_task_is_replayed_with_another_payload(desk: Desk, run: Run, tmp_path: Path) -> None:
     task = desk.dead(payload=body("cus_9", 5000))
     file = tmp_path / "payload.json"
     file.write_text('[ ["cus_1", 5000],\n {"note": "été", "big": 12345678901234567890} ]')
@@ -217,7 +217,7 @@ def test_a_payload_from_stdin_and_what_show_printed_fits(desk: Desk, run: Run, r
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1, 2]", '{"a": 1}', "[[], {}, 3]", "[[NaN], {}]", '[{"a": 1}, []]'])
-def test_an_invalid_payload(desk: Desk, run: Run, text: str) -> None:
+def test_an_invalid_payload_is_refused(desk: Desk, run: Run, text: str) -> None:
     task = desk.dead()
     result = run("dlq", "replay", task, "--payload", "-", input=text)
     assert result.exit_code == 2
@@ -255,7 +255,7 @@ def test_fresh_forgets_what_earlier_attempts_saved(desk: Desk, run: Run) -> None
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "fast", "5/d", "nan", "inf"])
-def test_invalid_rates(desk: Desk, run: Run, text: str) -> None:
+def test_invalid_rates_are_refused(desk: Desk, run: Run, text: str) -> None:
     result = run("dlq", "replay", "x", "--rate", text)
     assert result.exit_code == 2
     assert "is not a rate; write 50, 50/s or 300/m" in result.stderr

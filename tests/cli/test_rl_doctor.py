@@ -80,14 +80,14 @@ def test_every_problem_comes_with_advice(desk: Desk, run: Run, run_json: RunJson
     assert "! 1 dead letter.\n    List them with `rl dlq`" in result.stdout
 
 
-def test_no_worker(desk: Desk, run_json: RunJson) -> None:
+def test_a_missing_worker_is_reported(desk: Desk, run_json: RunJson) -> None:
     desk.run(desk.ledger.retire(desk.boot))
     assert levels(run_json("doctor"))["workers"] == "warn"
     desk.push()
     assert levels(run_json("doctor", code=1))["workers"] == "bad"
 
 
-def test_a_late_schedule(desk: Desk, run_json: RunJson) -> None:
+def test_a_late_schedule_is_reported(desk: Desk, run_json: RunJson) -> None:
     task = desk.push(delay_ms=3_600_000)
     assert levels(run_json("doctor"))["schedule"] == "ok"
     desk.command("ZADD", desk.key("due"), 1, task)
@@ -101,14 +101,14 @@ def test_an_empty_namespace_is_reported_and_stays_empty(
     assert sync_store.command("KEYS", f"*{{{settings.namespace}}}*") == []  # type: ignore[attr-defined]
 
 
-def test_another_layout(desk: Desk, run_json: RunJson) -> None:
+def test_another_layout_is_reported(desk: Desk, run_json: RunJson) -> None:
     desk.command("HSET", desk.key("meta"), "layout", "99")
     found = levels(run_json("doctor", code=1))
     assert found["namespace"] == "bad"
     assert "workers" not in found
 
 
-def test_a_store_out_of_reach() -> None:
+def test_an_unreachable_store_is_reported() -> None:
     env = {"RELIER_REDIS_DEADLINE": "0.2"}
     how = ["doctor", "--url", "redis://user:secret@127.0.0.1:1"]
     result = CliRunner().invoke(rl, how, env=env)
@@ -120,7 +120,7 @@ def test_a_store_out_of_reach() -> None:
     assert (answer["ok"], answer["checks"][-1]["check"]) == (False, "reach")
 
 
-def test_settings_that_do_not_fit() -> None:
+def test_invalid_settings_are_reported() -> None:
     result = CliRunner().invoke(rl, ["doctor"], env={"RELIER_REDIS_POOL_SIZE": "none"})
     assert result.exit_code == 1
     assert result.stdout.startswith("✗ Invalid settings: RELIER_REDIS_POOL_SIZE: ")
@@ -133,14 +133,14 @@ def test_settings_that_do_not_fit() -> None:
         ([], {"RELIER_REDIS_URL": "http://foo"}, "RELIER_REDIS_URL"),
     ],
 )
-def test_a_url_that_cannot_be_used(args: list[str], env: dict[str, str], correct: str) -> None:
+def test_an_unusable_url_is_reported(args: list[str], env: dict[str, str], correct: str) -> None:
     result = CliRunner().invoke(rl, ["doctor", *args], env=env)
     assert result.exit_code == 1
     assert result.stdout.startswith("✗ The store URL 'http://foo' cannot be used: ")
     assert f"    Correct {correct}.\n" in result.stdout
 
 
-def test_servers_that_lose_tasks(boot: Boot) -> None:
+def test_servers_that_lose_tasks_are_reported(boot: Boot) -> None:
     server = boot(config={"appendonly": "no", "maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"})
     result = CliRunner().invoke(rl, ["doctor", "--url", server.tcp_url])
     assert result.exit_code == 1
@@ -149,7 +149,7 @@ def test_servers_that_lose_tasks(boot: Boot) -> None:
     assert "of 100.0 MiB" in result.stdout
 
 
-def test_a_server_that_reports_little(boot: Boot) -> None:
+def test_a_server_that_hides_its_settings_is_accepted(boot: Boot) -> None:
     server = boot()
     rules = ["on", ">pw", "~*", "&*", "+@all", "-info", "-config", "-role"]
     server.command("ACL", "SETUSER", "shy", *rules)
@@ -188,7 +188,9 @@ def test_settings_are_shown_with_their_source() -> None:
         ("replicated", 2, 2, {}, "ok"),
     ],
 )
-def test_durability(durability: str, replicas: int, pinned: int | None, changed: dict[str, object], level: str) -> None:
+def test_durability_is_compared_with_what_the_server_can_confirm(
+    durability: str, replicas: int, pinned: int | None, changed: dict[str, object], level: str
+) -> None:
     settings = Settings(durability=durability, redis_replicas=pinned)  # type: ignore[arg-type]
     found = dataclasses.replace(SOUND, **changed)  # type: ignore[arg-type]
     info = {"connected_slaves": str(replicas)}
@@ -203,12 +205,12 @@ def test_memory_use_is_judged(used: int, most: int, level: str) -> None:
     assert [v.level for v in server_checks.check_memory(info, SOUND, Settings())] == [level]
 
 
-def test_a_disk_that_fails() -> None:
+def test_a_failing_disk_is_reported() -> None:
     info = {"aof_last_write_status": "err", "rdb_last_bgsave_status": "ok"}
     assert only(list(server_checks.check_persistence(info, SOUND)), "bad") == ["The last write of the AOF failed."]
 
 
-def test_a_replica() -> None:
+def test_a_replica_is_reported() -> None:
     verdicts = list(server_checks.check_server({"redis_version": "7.2.4"}, dataclasses.replace(SOUND, role="slave")))
     assert only(verdicts, "bad") == ["Redis 7.2.4 is a replica."]
 
@@ -239,7 +241,7 @@ def test_a_worker_that_does_not_claim_is_reported(owned: int, told: int) -> None
         )
 
 
-def test_tasks_that_wait_for_long() -> None:
+def test_tasks_that_wait_for_long_are_reported() -> None:
     queue = QueueStats("default", 3, 0, 9_000_000, False, 0)
     stats = stats_of(NodeStats("b", 4000, 0, "{}", 9_999_000, "", 1), queues=(queue,))
     says = only(list(ledger_checks.check_queues(stats, WorkerView(stats, 5.0))), "warn")
@@ -292,7 +294,7 @@ def test_a_user_who_may_write_only_in_scripts_is_fine(boot: Boot) -> None:
     assert "✗" not in result.stdout, result.stdout
 
 
-def test_a_store_that_nobody_chose_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_default_store_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With the default, a producer and a worker in different folders use different stores."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".git").mkdir()
@@ -320,19 +322,19 @@ def test_an_aof_that_is_never_synced_is_a_warning() -> None:
         ({"used_memory": "10", "maxmemory": "500"}, "the store is full before that limit refuses a push"),
     ],
 )
-def test_memory_limits_that_do_not_protect(info: dict[str, str], says: str) -> None:
+def test_memory_limits_that_do_not_protect_are_reported(info: dict[str, str], says: str) -> None:
     found = list(server_checks.check_memory(info, SOUND, Settings(admission_max_bytes=1000)))
     assert [says in one.says for one in found if one.level == "warn"] == [True]
 
 
-def test_a_certificate_that_nobody_verifies() -> None:
+def test_an_unverified_certificate_is_reported() -> None:
     trusting = Settings(redis_url="rediss://host:6380/0?ssl_cert_reqs=none")
     (found,) = settings_checks.check_tls(trusting)
     assert "(ssl_cert_reqs=none)" in found.says
     assert not list(settings_checks.check_tls(Settings(redis_url="rediss://host:6380/0")))
 
 
-def test_a_worker_whose_clock_is_ahead() -> None:
+def test_a_worker_whose_clock_is_ahead_is_reported() -> None:
     ahead = NodeStats("ahead", 4000, 0, '{"host": "a"}', 9_999_000, "10009000", 1)
     right = NodeStats("right", 4000, 0, '{"host": "b"}', 9_999_000, "9998000", 1)
     found = list(ledger_checks.check_worker_clocks(WorkerView(stats_of(ahead, right), 5)))
@@ -341,7 +343,7 @@ def test_a_worker_whose_clock_is_ahead() -> None:
     ]
 
 
-def test_an_embedded_store_that_has_served_for_a_day() -> None:
+def test_an_embedded_store_that_has_served_for_a_day_is_reported() -> None:
     now = 200_000_000
     worker = NodeStats("w", 4000, 0, "{}", now, "", now - 100_000_000)
     stats = msgspec.structs.replace(stats_of(worker), now_ms=now)

@@ -91,7 +91,7 @@ def test_a_gap_is_one_line() -> None:
     assert as_line(event, 0, None).endswith("lost       web1.42.abc  worker")
 
 
-def test_following_shows_what_comes(desk: Desk, settings: Settings) -> None:
+def test_following_shows_new_events(desk: Desk, settings: Settings) -> None:
     """The desk writes events only while somebody reads them, as processes do by default."""
     words = ["events", "--follow", "--json", "--url", settings.redis_url, "--namespace", settings.namespace]
     command = [sys.executable, "-m", "relier.cli", *words]
@@ -105,7 +105,7 @@ def test_following_shows_what_comes(desk: Desk, settings: Settings) -> None:
             following.terminate()
 
 
-def test_the_audit_knows_the_keys_of_events(told: Desk, run_json: RunJson) -> None:
+def test_the_audit_accepts_the_keys_of_events(told: Desk, run_json: RunJson) -> None:
     told.run(told.ledger.watch())
     told.run(told.ledger.commit([(told.start(), None, ())]))
     report = run_json("audit")

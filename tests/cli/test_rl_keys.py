@@ -99,7 +99,7 @@ def test_no_field_of_a_forged_payload_is_signed_again(desk: Desk, run: Run) -> N
 
 
 @pytest.mark.usefixtures("keys")
-def test_schema_check_reads_what_is_encrypted(desk: Desk, run_json: RunJson, tmp_path: Path) -> None:
+def test_schema_check_reads_encrypted_payloads(desk: Desk, run_json: RunJson, tmp_path: Path) -> None:
     module = tmp_path / "rl_keys_jobs.py"
     module.write_text(
         "from relier import rl_task\n"
@@ -129,7 +129,7 @@ def test_payloads_and_failures_pass_through_the_redaction_hook(desk: Desk, run: 
 
 
 @pytest.mark.usefixtures("hook")
-def test_a_hook_that_returns_what_cannot_be_printed_hides(
+def test_a_value_that_the_hook_makes_unprintable_is_hidden(
     desk: Desk, run_json: RunJson, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RELIER_REDACT", "rl_privacy:odd")

@@ -27,7 +27,7 @@ def claim(desk: Desk, want: int = 100) -> list[str]:
 # --- list --------------------------------------------------------------------------------------------------------
 
 
-def test_limits_are_listed_with_what_runs_and_waits(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_limits_are_listed_with_their_running_and_waiting_tasks(desk: Desk, run: Run, run_json: RunJson) -> None:
     for tenant in (1, 1, 1, 2):
         desk.push(limits=per(tenant))
     desk.push(limits=rated())
@@ -50,7 +50,7 @@ def test_a_limit_with_nothing_running_shows_the_numbers_of_a_waiting_task(desk: 
     assert (row["running"], row["waiting"], row["concurrency"], row["known"]) == (0, 1, 7, True)
 
 
-def test_a_scheduled_task_tells_no_numbers_yet(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_a_scheduled_task_does_not_show_its_numbers(desk: Desk, run: Run, run_json: RunJson) -> None:
     desk.push(limits=per(1), delay_ms=60_000)
     (row,) = run_json("limits")["limits"]
     assert (row["waiting"], row["known"], row["concurrency"]) == (1, False, None)
@@ -65,7 +65,7 @@ def test_long_lists_are_cut_and_filtered(desk: Desk, run: Run, run_json: RunJson
     assert [row["key"] for row in run_json("limits", "--name", "tenant:3")["limits"]] == ["tenant:3"]
 
 
-def test_no_limits(run: Run) -> None:
+def test_a_namespace_without_limits_is_reported(run: Run) -> None:
     assert run("limits").stdout.startswith("No limits in ")
 
 
@@ -103,7 +103,7 @@ def test_any_number_of_limits_can_be_set_and_changed(desk: Desk) -> None:
         assert set_limit(desk.run, desk.ledger, name, LimitNumbers(2)).version == 5
 
 
-def test_what_is_not_given_stays(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_omitted_options_keep_their_values(desk: Desk, run: Run, run_json: RunJson) -> None:
     desk.push(limits=rated())
     assert run("limits", "set", "task:shop.call", "--concurrency", "5").stdout.endswith(
         "5 tasks at once and 100/min.\n"

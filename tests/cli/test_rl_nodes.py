@@ -47,7 +47,7 @@ def test_nodes_fit_a_narrow_terminal(desk: Desk, settings: Settings) -> None:
         assert word in screen
 
 
-def test_drain_resume_and_log_level(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_drain_resume_and_log_level_change_the_orders_of_a_node(desk: Desk, run: Run, run_json: RunJson) -> None:
     relay = join_as(desk, Role.RELAY, "relay.7.abc")
     assert run("nodes", "drain", "relay", desk.boot).stdout == (
         f"{relay} was ordered to drain; it runs 0 tasks.\n{desk.boot} was ordered to drain; it runs 0 tasks.\n"
@@ -67,7 +67,7 @@ def test_drain_resume_and_log_level(desk: Desk, run: Run, run_json: RunJson) -> 
     assert orders_of(desk, relay) == Orders(5, stopping=True)
 
 
-def test_a_node_that_cannot_be_ordered(desk: Desk, run: Run) -> None:
+def test_a_node_that_cannot_take_orders_is_refused(desk: Desk, run: Run) -> None:
     assert "no node id begins with 'xyz'; `rl nodes` lists the nodes" in run("nodes", "drain", "xyz").stderr
     desk.command("ZADD", desk.key("boots"), 0, desk.boot)
     result = run("nodes", "drain", desk.boot)

@@ -14,7 +14,7 @@ from tests.support.terminals import in_terminal
 # --- rl workers --------------------------------------------------------------------------------------------------
 
 
-def test_workers_by_health_queue_and_host(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_workers_are_selected_by_health_queue_and_host(desk: Desk, run: Run, run_json: RunJson) -> None:
     mail = desk.join(host="web2", pid=7, queues=["mail"])
     lost = desk.join(host="web3", queues=["mail"])
     desk.command("ZADD", desk.key("boots"), 0, lost)
@@ -48,7 +48,7 @@ def test_a_lost_worker_is_not_told_to_stop(desk: Desk, run: Run) -> None:
     assert result.stderr.startswith(f"rl: {worker} was not drained: it is lost; a sweep returns its tasks")
 
 
-def test_a_worker_of_a_release_without_orders(desk: Desk, run: Run) -> None:
+def test_a_worker_of_a_release_without_orders_is_refused(desk: Desk, run: Run) -> None:
     desk.command("HDEL", desk.key("worker", desk.boot), "role")
     assert "it runs a release that takes no orders" in run("workers", "drain", desk.boot).stderr
 
@@ -61,7 +61,7 @@ def test_a_supervised_worker_is_left_alone(desk: Desk, run: Run) -> None:
     assert run("nodes", "drain", worker).exit_code == 0
 
 
-def test_which_workers_to_drain(desk: Desk, run: Run) -> None:
+def test_drain_needs_ids_or_one_filter(desk: Desk, run: Run) -> None:
     for n in range(2):
         desk.run(desk.ledger.register(f"web9.1.{n}", 600_000, "{}"))
     assert "no workers selected" in run("workers", "drain").stderr
@@ -118,7 +118,7 @@ def test_admission_reset(desk: Desk, run: Run, run_json: RunJson) -> None:
     assert desk.run(desk.ledger.stats()).counts["submitted"] == 40
 
 
-def test_a_limit_that_another_program_wrote_to(desk: Desk, run: Run) -> None:
+def test_a_limit_that_another_program_wrote_to_is_reported(desk: Desk, run: Run) -> None:
     desk.command("SET", desk.key("rate", "key:odd"), "garbage")
     assert "another program wrote to it" in run("admission").stdout
     assert run("admission", "reset", "key:odd").exit_code == 0

@@ -57,7 +57,7 @@ def test_an_id_that_is_the_beginning_of_another_is_itself(desk: Desk, run_json: 
 
 
 @pytest.mark.parametrize("given", ["01a", "*", "????", "01a1dde0", A])
-def test_what_begins_no_id_is_reported_as_it_was_typed(desk: Desk, run: Run, given: str) -> None:
+def test_a_text_that_begins_no_id_is_reported_as_typed(desk: Desk, run: Run, given: str) -> None:
     desk.push(id=B)
     result = run("why", given)
     assert result.exit_code == 1

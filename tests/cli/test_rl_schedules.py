@@ -164,7 +164,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_input(run: Run, run_json: RunJson, desk: Desk, case: str) -> None:
+def test_wrong_input_is_refused(run: Run, run_json: RunJson, desk: Desk, case: str) -> None:
     words, why = WRONG[case]
     result = run("schedules", "add", "s", *words)
     assert result.exit_code == (1 if case == "an unknown module" else 2), result.output

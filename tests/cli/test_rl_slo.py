@@ -18,7 +18,7 @@ def ended(desk: Desk, done: int, dead: int = 0, **fields: Any) -> None:
         desk.dead(**fields)
 
 
-def test_status_is_ok_while_the_target_is_kept(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_status_is_ok_while_the_target_is_met(desk: Desk, run: Run, run_json: RunJson) -> None:
     ended(desk, 3)
     lines = run("slo").stdout.splitlines()
     assert lines[0].split() == ["OBJECTIVE", "STATE", "TARGET", "5M", "1H", "6H", "3D", "LEFT"]
@@ -66,7 +66,7 @@ def test_a_wrong_objective_is_a_usage_error(desk: Desk, run: Run, monkeypatch: p
     assert "RELIER_SLO_OBJECTIVES cannot be read" in found.stderr
 
 
-def test_status_tells_that_counting_is_off(desk: Desk, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_says_that_counting_is_off(desk: Desk, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RELIER_SLO", "off")
     assert "RELIER_SLO is off" in run("slo").stdout
 

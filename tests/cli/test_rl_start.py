@@ -63,7 +63,7 @@ def test_the_help_of_the_installed_package_is_fast() -> None:
     assert done.stderr.split() == []
 
 
-def test_python_m_is_the_same() -> None:
+def test_python_m_runs_the_same_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "relier.cli", "--help"], capture_output=True, text=True, timeout=60, check=False
     )
@@ -137,7 +137,7 @@ def test_unusable_settings_are_reported_in_one_line(args: list[str], code: int, 
         (["tasks", "--limit", "0"], 2, "--limit"),
     ],
 )
-def test_a_program_gets_a_document_of_a_failure_too(settings: Settings, args: list[str], code: int, says: str) -> None:
+def test_json_output_is_one_document_also_on_failure(settings: Settings, args: list[str], code: int, says: str) -> None:
     env = {"RELIER_REDIS_DEADLINE": "0.2", "RELIER_REDIS_URL": settings.redis_url}
     result = CliRunner().invoke(rl, [*args, "--json"], env=env)
     assert result.exit_code == code
@@ -156,7 +156,7 @@ def test_a_full_disk_is_reported_in_one_line(settings: Settings, unbuffered: str
     assert done.stderr.count("\n") == 1
 
 
-def test_settings_of_the_environment_that_do_not_fit() -> None:
+def test_invalid_settings_in_the_environment_are_reported() -> None:
     result = CliRunner().invoke(rl, ["tasks"], env={"RELIER_REDIS_POOL_SIZE": "none"})
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("rl: invalid settings: RELIER_REDIS_POOL_SIZE: ")

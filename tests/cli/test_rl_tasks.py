@@ -29,7 +29,7 @@ def ids_of(answer: dict[str, list[dict[str, str]]]) -> list[str]:
 # --- rl tasks ----------------------------------------------------------------------------------------------------
 
 
-def test_tasks_in_every_state(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_tasks_are_listed_in_every_state(desk: Desk, run: Run, run_json: RunJson) -> None:
     ids = desk.one_of_each()
     answer = run_json("tasks")
     assert {task["state"]: task["id"] for task in answer["tasks"]} == ids
@@ -41,12 +41,12 @@ def test_tasks_in_every_state(desk: Desk, run: Run, run_json: RunJson) -> None:
 
 
 @pytest.mark.parametrize("state", [state.value for state in State])
-def test_tasks_of_one_state(desk: Desk, run_json: RunJson, state: str) -> None:
+def test_tasks_are_listed_by_state(desk: Desk, run_json: RunJson, state: str) -> None:
     ids = desk.one_of_each()
     assert ids_of(run_json("tasks", "--state", state)) == [ids[state]]
 
 
-def test_tasks_by_queue_and_name(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_tasks_are_listed_by_queue_and_name(desk: Desk, run: Run, run_json: RunJson) -> None:
     mine = [desk.push(queue="mail", name="shop.mail"), desk.push(queue="mail", name="shop.mail", delay_ms=9999)]
     desk.push(queue="mail")
     desk.push(name="shop.mail")
@@ -58,7 +58,7 @@ def test_tasks_by_queue_and_name(desk: Desk, run: Run, run_json: RunJson) -> Non
     "how", [[], ["--queue", "default"], ["--name", "odd"], ["--queue", "default", "--name", "odd"]]
 )
 @pytest.mark.parametrize("limit", [1, 3, 7, 100])
-def test_pages_join_to_the_whole(desk: Desk, run_json: RunJson, how: list[str], limit: int) -> None:
+def test_pages_together_list_every_task(desk: Desk, run_json: RunJson, how: list[str], limit: int) -> None:
     for n in range(11):
         desk.push(name="odd" if n % 2 else "even", queue="default" if n % 3 else "other", delay_ms=1000 * (n % 4))
     desk.dead(name="odd", queue="third")
@@ -85,7 +85,7 @@ def test_a_list_ends_with_the_cursor_of_the_next_page(desk: Desk, run: Run) -> N
 
 
 @pytest.mark.parametrize("cursor", ["x", "!!", "e30", "WzEsMiwzXQ"])
-def test_an_invalid_cursor(desk: Desk, run: Run, cursor: str) -> None:
+def test_an_invalid_cursor_is_refused(desk: Desk, run: Run, cursor: str) -> None:
     result = run("tasks", "--cursor", cursor)
     assert result.exit_code == 2
     assert "is not a cursor" in result.stderr
@@ -260,7 +260,7 @@ def test_a_long_message_does_not_widen_other_rows_in_a_pipe() -> None:
     assert len(short) < 200
 
 
-def test_names_cannot_steer_the_terminal(desk: Desk, run: Run) -> None:
+def test_names_cannot_control_the_terminal(desk: Desk, run: Run) -> None:
     desk.push(name="\x1b[2Jevil[red]")
     shown = run("tasks").stdout
     assert "\x1b" not in shown

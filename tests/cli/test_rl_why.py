@@ -80,7 +80,7 @@ def test_a_task_that_runs(desk: Desk, run: Run) -> None:
     has(story(run, task), "Cancellation was requested")
 
 
-def test_a_worker_that_is_not_registered_any_more(desk: Desk, run: Run) -> None:
+def test_a_task_of_an_unregistered_worker(desk: Desk, run: Run) -> None:
     task = desk.start().task_id
     desk.command("ZREM", desk.key("boots"), desk.boot)
     has(story(run, task), "That worker is no longer registered: run `rl audit`.")
@@ -98,7 +98,7 @@ def _timeless(line: str) -> str:
     return re.sub(r"\((just now|\d+ s ago)\)", "(then)", line)
 
 
-def test_a_life_with_everything(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_every_kind_of_history_entry_is_explained(desk: Desk, run: Run, run_json: RunJson) -> None:
     lease = desk.start()
     desk.run(desk.ledger.retry(lease, 0, failure("first"), putback=True))
     desk.run(desk.ledger.retry(desk.claim().lease, 0, failure("second")))
@@ -213,7 +213,7 @@ def test_the_position_of_a_replay_in_the_history(
 # --- no story ----------------------------------------------------------------------------------------------------
 
 
-def test_no_such_task(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_an_unknown_task_is_reported(desk: Desk, run: Run, run_json: RunJson) -> None:
     result = run("why", "nothing")
     assert result.exit_code == 1
     assert result.stdout.startswith("There is no task nothing: it never existed, or its record has expired.\nSearched ")

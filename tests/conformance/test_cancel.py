@@ -69,7 +69,7 @@ async def test_an_awaited_receipt_cancels_in_the_same_way(shared: Stage) -> None
     assert await receipt.state() is TaskState.CANCELLED
 
 
-def test_a_task_that_finishes_all_the_same_is_done(shared: Stage) -> None:
+def test_a_task_that_finishes_despite_a_cancel_is_done(shared: Stage) -> None:
     """A cancellation is a request. If the task returns a result first, the result counts."""
     receipt = tasks.finishes_when_stopped.push(shared.place)
     shared.wait_for_notes("runs")

@@ -10,7 +10,7 @@ from tests.support.conformance.stage import PATIENCE_S, Stage
 
 
 @pytest.mark.core
-def test_a_worker_told_to_stop_lets_running_tasks_finish_and_leaves_clean(stage: Stage) -> None:
+def test_a_worker_told_to_stop_lets_running_tasks_finish_and_exits_cleanly(stage: Stage) -> None:
     stage.needs(at_once=len(tasks.WAITS))
     worker = stage.start_worker()
     receipts = [task.push(stage.place) for task in tasks.WAITS.values()]

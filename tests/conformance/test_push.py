@@ -23,7 +23,7 @@ from tests.support.conformance.stage import PATIENCE_S, Stage
 
 @pytest.mark.core
 @pytest.mark.parametrize("task", [tasks.add, tasks.aadd, tasks.add_alone], ids=lambda task: task.__name__)
-def test_what_a_task_returns_is_the_result_of_its_receipt(shared: Stage, task: RlTask[Any, int]) -> None:
+def test_the_return_value_of_a_task_is_the_result_of_its_receipt(shared: Stage, task: RlTask[Any, int]) -> None:
     receipt = task.push(2, b=3)
     assert receipt.result(PATIENCE_S) == 5
     assert receipt.state() is TaskState.DONE
@@ -136,7 +136,7 @@ def test_a_task_can_push_tasks(shared: Stage, kind: str) -> None:
 
 
 @pytest.mark.parametrize("task", [tasks.parent_that_waits, tasks.parent_that_waits_alone], ids=["async", "isolated"])
-def test_a_task_can_wait_for_what_it_pushed(shared: Stage, task: RlTask[[int], int]) -> None:
+def test_a_task_can_wait_for_tasks_that_it_pushed(shared: Stage, task: RlTask[[int], int]) -> None:
     shared.needs(at_once=2)
     assert task.push(41).result(PATIENCE_S) == 42
 

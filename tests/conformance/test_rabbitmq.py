@@ -54,7 +54,7 @@ def both_wait(stage: Stage, producer: Any) -> list[SyncTaskReceipt[Any]]:
     return [tasks.wait.push(stage.place), receipt_of(sent)]
 
 
-def test_a_worker_runs_ours_and_celerys_and_leaves_clean(stage: Stage, producer: Any) -> None:
+def test_a_worker_runs_our_tasks_and_celerys_and_exits_cleanly(stage: Stage, producer: Any) -> None:
     worker = stage.start_worker()
     assert tasks.add.push(1, 2).result(PATIENCE_S) == 3
     assert (
@@ -93,7 +93,7 @@ def test_a_killed_workers_tasks_run_again(stage: Stage, producer: Any) -> None:
         assert stage.wait_for_end(receipt).record.attempt == 2
 
 
-def test_tasks_go_on_while_the_broker_is_away(stage: Stage, producer: Any, rabbit: Rabbit) -> None:
+def test_tasks_continue_while_the_broker_is_unreachable(stage: Stage, producer: Any, rabbit: Rabbit) -> None:
     if not rabbit.own:
         pytest.skip("this RabbitMQ is not ours to stop")
     worker = stage.start_worker()

@@ -141,7 +141,7 @@ def own_store(engine: Engine, stage: Stage, boot: Boot) -> Iterator[tuple[Stage,
 
 
 @pytest.mark.core
-def test_everything_ends_though_the_store_is_killed_in_the_middle(own_store: tuple[Stage, Server]) -> None:
+def test_all_tasks_end_although_the_store_is_killed_meanwhile(own_store: tuple[Stage, Server]) -> None:
     stage, server = own_store
     stage.needs(at_once=len(tasks.WAITS) + 1)
     stage.start_worker(concurrency=20)
@@ -199,7 +199,7 @@ def test_a_store_that_flaps_makes_no_worker_lost(own_store: tuple[Stage, Server]
 
 @pytest.mark.slow
 @pytest.mark.core
-def test_leaving_takes_ten_seconds_after_the_grace_though_the_store_is_frozen(
+def test_a_shutdown_ends_ten_seconds_after_the_grace_even_if_the_store_is_frozen(
     own_store: tuple[Stage, Server], server: Server
 ) -> None:
     """The broker, if there is one, is on another server: its effects on Celery are not tested here."""

@@ -74,7 +74,7 @@ def test_a_dead_task_is_discarded(web: TestClient, desk: Desk) -> None:
     assert web.get(f"/task?id={task}").status_code == 404
 
 
-def test_a_bulk_shows_what_it_will_do_first(web: TestClient, desk: Desk) -> None:
+def test_a_bulk_action_shows_a_preview_first(web: TestClient, desk: Desk) -> None:
     dead, queued = [desk.dead(), desk.dead()], desk.push()
     shown = web.post(
         "/preview", data={"csrf_token": csrf_of(web), "action": "tasks/replay", "id": [*dead, queued]}

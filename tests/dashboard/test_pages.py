@@ -66,7 +66,7 @@ def test_a_long_list_continues_at_its_cursor(web: TestClient, desk: Desk) -> Non
     assert (len(first["tasks"]), second["cursor"]) == (50, "")
 
 
-def test_a_task_shows_why_it_is_where_it_is(web: TestClient, desk: Desk) -> None:
+def test_a_task_page_explains_its_state(web: TestClient, desk: Desk) -> None:
     ids = desk.one_of_each()
     waits = html.unescape(web.get(f"/task?id={ids['queued']}").text)
     assert "It waits: it is next in its queue." in waits
@@ -95,7 +95,7 @@ def test_a_task_that_does_not_exist_is_a_404(web: TestClient) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/queues", "/tasks", "/dead", "/nodes", "/events", "/limits", "/actions"])
-def test_hostile_names_are_text(web: TestClient, desk: Desk, path: str) -> None:
+def test_hostile_names_are_shown_as_text(web: TestClient, desk: Desk, path: str) -> None:
     evil_queue = EVIL.replace(" ", "")
     desk.join(host=EVIL, pid=EVIL, queues=[evil_queue], version=EVIL)
     desk.push(queue=evil_queue, name=EVIL)
@@ -106,7 +106,7 @@ def test_hostile_names_are_text(web: TestClient, desk: Desk, path: str) -> None:
     assert "<script>" not in text
 
 
-def test_a_hostile_task_is_text(web: TestClient, desk: Desk) -> None:
+def test_a_hostile_task_is_shown_as_text(web: TestClient, desk: Desk) -> None:
     task = f"{EVIL}\"'><img/src=x>"
     desk.dead("boom", detail=failure(EVIL), id=task, name=EVIL, payload=body(EVIL, {EVIL: EVIL}))
     answer = web.get("/task", params={"id": task})
@@ -117,7 +117,7 @@ def test_a_hostile_task_is_text(web: TestClient, desk: Desk) -> None:
     assert "%3Cscript%3E" in web.get("/dead").text
 
 
-def test_hostile_parameters_are_text(web: TestClient, desk: Desk) -> None:
+def test_hostile_parameters_are_shown_as_text(web: TestClient, desk: Desk) -> None:
     desk.one_of_each()
     for page in PAGES:
         answer = web.get(page.path, params=dict.fromkeys((*page.parameters, "said", "cursor"), EVIL))

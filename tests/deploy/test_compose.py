@@ -254,7 +254,7 @@ def test_the_image_has_extras_that_exist() -> None:
     assert set(asked[1].split(",")) <= known.keys()
 
 
-def test_the_healthcheck_knows_a_living_worker(server: Server, tmp_path: Path) -> None:
+def test_the_healthcheck_finds_a_live_worker(server: Server, tmp_path: Path) -> None:
     command = re.search(r'CMD \["sh", "-c", "(.*)"\]', (DEPLOY / "Dockerfile").read_text())
     assert command
     check = command[1].replace('\\"', '"')

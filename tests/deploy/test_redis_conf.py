@@ -49,7 +49,7 @@ def doctor(server: Server) -> str:
     return CliRunner().invoke(rl, ["--url", server.url, "doctor"]).stdout
 
 
-def test_a_server_with_this_file_has_what_we_promise(boot: Boot, tmp_path: Path) -> None:
+def test_a_server_with_this_file_keeps_our_promises(boot: Boot, tmp_path: Path) -> None:
     server = with_file(boot, tmp_path)
     found = {name: server.command("CONFIG", "GET", name)[1].decode() for name in PROMISED}
     assert found == PROMISED
@@ -68,12 +68,12 @@ def test_the_doctor_warns_of_a_weaker_server(boot: Boot, tmp_path: Path, name: s
     assert f"CONFIG SET {name} {STRONG[name]}" in said
 
 
-def test_what_the_doctor_recommends_is_what_the_file_has() -> None:
+def test_the_doctor_recommends_the_values_of_the_file() -> None:
     lines = (SCRIPTS / "redis.conf").read_text().splitlines()
     assert [f"{name} {value}" for name, value in STRONG.items() if f"{name} {value}" not in lines] == []
 
 
-def test_a_sentinel_with_this_file(boot: Boot, tmp_path: Path) -> None:
+def test_a_sentinel_starts_with_this_file(boot: Boot, tmp_path: Path) -> None:
     master = boot()
     sentinel = boot(start=False)
     text = (SCRIPTS / "sentinel.conf").read_text()

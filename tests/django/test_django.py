@@ -190,7 +190,7 @@ def test_async_code_writes_on_the_connection_of_the_surrounding_transaction(shop
     assert shop.ids() == [*made[:2], *made[4:]]
 
 
-def test_strict_refuses_what_would_commit_by_itself(shop: DjangoShop) -> None:
+def test_strict_mode_refuses_a_push_that_would_commit_by_itself(shop: DjangoShop) -> None:
     with pytest.raises(OutsideTransactionError, match=re.escape("transaction.atomic(using='default')")):
         receipt.push_in(None, 1)
     assert shop.ids() == []
@@ -199,7 +199,7 @@ def test_strict_refuses_what_would_commit_by_itself(shop: DjangoShop) -> None:
     assert shop.ids() == [one]
 
 
-def test_strict_refuses_a_push_after_sqlite_has_ended_the_transaction(sqlite: Database, client: Client) -> None:
+def test_strict_mode_refuses_a_push_after_sqlite_has_ended_the_transaction(sqlite: Database, client: Client) -> None:
     """From then on, each statement commits on its own, and the end of `atomic` cannot undo it."""
     with DjangoShop(client, default=sqlite.url) as shop:
         shop.make_tables()
@@ -352,7 +352,7 @@ def test_a_connection_is_kept_between_polls(shop: DjangoShop) -> None:
     assert len(seen) == 1
 
 
-def test_on_mysql_a_relay_reads_what_is_committed(mariadb: Database, client: Client) -> None:
+def test_on_mysql_a_relay_reads_only_committed_rows(mariadb: Database, client: Client) -> None:
     with DjangoShop(client, default=mariadb.url) as shop:
         shop.make_tables()
         connection.close()
@@ -452,7 +452,7 @@ def test_a_celery_task_sent_inside_atomic_is_a_row_of_that_transaction(shop: Dja
     assert sent_to(celery_app) == 1
 
 
-def test_a_message_says_which_transaction_it_is_part_of(sqlite: Database, client: Client) -> None:
+def test_a_message_joins_the_one_open_transaction(sqlite: Database, client: Client) -> None:
     urls = {alias: sqlite.server.fresh().url for alias in ("default", "second", "third")}
     with DjangoShop(client, **urls):
         assert outbox.current() is None
@@ -558,12 +558,14 @@ def test_missing_tables_are_a_warning_until_migrations_have_run(project: DjangoS
     assert found("default", "second") == {}
 
 
-def test_migrate_does_not_ask_for_itself(project: DjangoShop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_migrate_does_not_warn_that_migrations_are_missing(
+    project: DjangoShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "argv", ["manage.py", "migrate"])
     assert found("default") == {}
 
 
-def test_tables_that_do_not_fit_are_explained(shop: DjangoShop) -> None:
+def test_tables_that_do_not_match_are_explained(shop: DjangoShop) -> None:
     with connection.schema_editor() as editor:
         editor.remove_index(OutboxRow, OutboxRow._meta.indexes[0])
         editor.remove_field(InboxMark, InboxMark._meta.get_field("result"))

@@ -77,7 +77,7 @@ def run(tmp_path: Path, settings: Settings) -> Any:
     return lambda code: json.loads(project.feed(code, "site/script.py").splitlines()[-1])
 
 
-def test_rows_run_and_are_kept_up(run: Any) -> None:
+def test_rows_run_and_their_last_run_is_recorded(run: Any) -> None:
     said = run("""
 row("tens", interval=tens, args="[1]", kwargs='{"n": 2}', queue="reports", expire_seconds=60, headers='{"tenant": "a"}')
 cron = CrontabSchedule.objects.create(minute="0", hour="3", timezone="Europe/Paris")

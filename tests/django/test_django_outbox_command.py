@@ -44,7 +44,7 @@ def bury(shop: DjangoShop, *orders: int) -> list[str]:
     return ids
 
 
-def test_stats_dead_replay_and_purge(shop: DjangoShop) -> None:
+def test_stats_dead_replay_and_purge_work_on_an_alias(shop: DjangoShop) -> None:
     first, second, third = bury(shop, 1, 2, 3)
     assert "Waiting: 0.\nDead: 3.\nRelays: none; start one" in run("stats")
     assert document("stats")["dead"] == 3
@@ -62,7 +62,7 @@ def test_stats_dead_replay_and_purge(shop: DjangoShop) -> None:
     assert third
 
 
-def test_rows_that_no_relay_takes(shop: DjangoShop) -> None:
+def test_rows_that_no_relay_takes_are_reported(shop: DjangoShop) -> None:
     shop.client.open()
     bury(shop, 1)
     OutboxRow.objects.update(dead=0, kind="celery", created_at=0)

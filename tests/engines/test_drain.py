@@ -19,7 +19,7 @@ TROUBLE = ("tests.support.jobs.common", "tests.support.jobs.trouble")
 
 
 @pytest.mark.slow
-def test_sigterm_at_20_random_moments(patient: Fleet) -> None:
+def test_sigterm_at_20_random_moments_loses_no_task(patient: Fleet) -> None:
     """This happens under load, with a lease of a minute: a task that is not handed back at once would be missing at the
     end. A task that was handed back runs again with the same attempt number."""
     ids: list[str] = []
@@ -88,7 +88,7 @@ def test_a_worker_stops_in_time_while_the_store_does_not_answer(boot: Boot, flee
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [(), ("--processes", "1")], ids=["alone", "supervised"])
-def test_leaving_has_ten_seconds_after_the_grace_whatever_the_store_does(
+def test_a_shutdown_ends_ten_seconds_after_the_grace_whatever_the_store_does(
     boot: Boot, fleets: NewFleet, arguments: tuple[str, ...]
 ) -> None:
     """A claim, an unconfirmed result, a lock and a task that does not finish all meet a frozen store."""

@@ -43,7 +43,7 @@ def test_isolated_processes_start_where_the_worker_did(patient: Fleet, files: tu
 
 
 @pytest.mark.parametrize("processes", [(), ("--processes", "1")], ids=["one process", "a supervisor"])
-def test_a_worker_that_starts_over(
+def test_a_recycled_worker_starts_in_the_original_folder(
     patient: Fleet, files: tuple[str, ...], elsewhere: str, processes: tuple[str, ...]
 ) -> None:
     member = patient.worker("--max-tasks", "2", "--concurrency", "1", *processes, modules=files)
@@ -63,7 +63,7 @@ def test_a_worker_whose_folder_was_removed_restarts_elsewhere(patient: Fleet, tm
     member.wait_said(" started: queues=", 2)
 
 
-def test_checkpoints_in_a_relative_folder(fleet: Fleet, elsewhere: str) -> None:
+def test_a_relative_checkpoint_folder_stays_the_same(fleet: Fleet, elsewhere: str) -> None:
     member = fleet.worker(
         modules=("tests.support.jobs.harm",), RELIER_CHECKPOINT_DIR="kept", RELIER_CHECKPOINT_MAX_INLINE_BYTES="0"
     )
@@ -79,7 +79,7 @@ def test_checkpoints_in_a_relative_folder(fleet: Fleet, elsewhere: str) -> None:
     assert receipt.result(20) == "so far"
 
 
-def test_the_embedded_store_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_embedded_store_stays_that_of_the_original_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that is opened after the change is still that of the folder in which the client was created."""
     (tmp_path / "shop" / "below").mkdir(parents=True)
     (tmp_path / "shop" / "pyproject.toml").touch()
@@ -94,9 +94,7 @@ def test_the_embedded_store_of_the_project(tmp_path: Path, monkeypatch: pytest.M
     assert named.settings.checkpoint_dir == f"{tmp_path}/shop/below/kept"
 
 
-def test_a_push_that_opens_the_embedded_store_after_the_folder_was_changed(
-    tmp_path: Path, fleet: Fleet, elsewhere: str
-) -> None:
+def test_a_push_after_a_change_of_folder_opens_the_original_store(tmp_path: Path, fleet: Fleet, elsewhere: str) -> None:
     """By then the worker's loop has a connection, but blocking callers have none."""
     project = tmp_path / "shop"
     project.mkdir()
@@ -126,6 +124,8 @@ def test_a_push_that_opens_the_embedded_store_after_the_folder_was_changed(
         ("rediss://h?ssl_certfile=%2Fa%20b&ssl_keyfile=k", "rediss://h?ssl_certfile=/a%20b&ssl_keyfile={here}/k"),
     ],
 )
-def test_the_files_of_a_url(url: str, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_names_in_a_url_become_absolute(
+    url: str, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert absolute(Settings(redis_url=url)).redis_url == found.format(here=tmp_path)

@@ -43,7 +43,7 @@ def test_a_task_that_cancels_a_part_of_itself_has_failed(patient: Fleet) -> None
 
 
 @pytest.mark.parametrize("job", [harm.stop_the_loop, harm.stop_the_loop_alone], ids=["here", "isolated"])
-def test_a_task_that_stops_the_loop(patient: Fleet, job: Any) -> None:
+def test_a_task_that_stops_the_loop_harms_nobody(patient: Fleet, job: Any) -> None:
     member = patient.worker(modules=MODULES)
     beside = jobs.hold.push("go")
     patient.wait_diary("begin", 1)

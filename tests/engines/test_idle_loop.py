@@ -16,7 +16,7 @@ from tests.support.fleet import wait_until
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def test_an_idle_loop_is_told_from_one_that_runs_code(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+def test_an_idle_loop_is_distinguished_from_a_busy_one(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     """The heartbeat thread must distinguish the two: a loop may be late without being blocked."""
     loop, thread_id, go_on = new_loop(), [0], threading.Event()
     running, done = threading.Event(), asyncio.Event()

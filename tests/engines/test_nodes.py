@@ -53,7 +53,7 @@ def relay_of(tmp_path: Path) -> object:
     return start
 
 
-def test_a_relay_beside_a_worker(fleets: NewFleet, relay_of: object) -> None:
+def test_a_relay_is_a_node_next_to_a_worker(fleets: NewFleet, relay_of: object) -> None:
     """The clamp of the workers' clock stays half a worker's lease, and both nodes are listed with their roles."""
     fleet = fleets(5)
     fleet.worker()
@@ -70,7 +70,7 @@ def test_a_relay_beside_a_worker(fleets: NewFleet, relay_of: object) -> None:
     assert [node.role for node in fleet.stats().nodes] == ["worker"]
 
 
-def test_drain_and_resume_a_worker_from_another_process(fleet: Fleet) -> None:
+def test_a_worker_is_drained_and_resumed_from_another_process(fleet: Fleet) -> None:
     member = fleet.worker()
     runs = jobs.hold.push("go")
     fleet.wait_diary("begin", 1)

@@ -295,7 +295,7 @@ def test_dict_with_int_keys(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("loop", ["idle", "turning"])
-def test_a_process_that_stood_still_has_not_blocked_its_loop(patient: Fleet, loop: str) -> None:
+def test_a_paused_process_has_not_blocked_its_loop(patient: Fleet, loop: str) -> None:
     """SIGSTOP, a frozen container, a suspended host: the heartbeat thread may be the first to run again."""
     member = patient.worker()
     if loop == "turning":

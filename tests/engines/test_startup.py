@@ -38,7 +38,7 @@ def said_at_start(fleet: Fleet, code: Path, *options: str, **env: str) -> str:
     return member.said()
 
 
-def test_a_queue_of_a_known_task_that_nobody_serves(patient: Fleet, code: Path) -> None:
+def test_an_unserved_queue_of_a_known_task_is_warned_about(patient: Fleet, code: Path) -> None:
     warning = (
         "WARNING relier.worker neither this worker nor any other live worker serves queue 'mail': tasks pushed to "
         "it wait (office.send_mail, office.send_letter); start this worker with `--queues default,mail`, "
@@ -52,7 +52,7 @@ def test_a_queue_of_a_known_task_that_nobody_serves(patient: Fleet, code: Path) 
     assert other.terminate(20) == 0
 
 
-def test_a_variable_that_no_setting_reads(patient: Fleet, code: Path) -> None:
+def test_a_variable_that_no_setting_reads_is_warned_about(patient: Fleet, code: Path) -> None:
     said = said_at_start(patient, code, RELIER_CONCURENCY="5", RELIER_ZZZ="1")
     told = "is set, but there is no such setting: it has no effect"
     assert f"WARNING relier.worker RELIER_CONCURENCY {told}; did you mean RELIER_CONCURRENCY?" in said
@@ -61,7 +61,7 @@ def test_a_variable_that_no_setting_reads(patient: Fleet, code: Path) -> None:
     assert told not in said_at_start(patient, code, "--processes", "1", RELIER_CONCURRENCY="5")
 
 
-def test_a_queue_that_is_paused(patient: Fleet, code: Path) -> None:
+def test_a_paused_queue_is_warned_about(patient: Fleet, code: Path) -> None:
     patient.store.run(patient.ledger.pause("default", 0))
     warning = (
         "WARNING relier.worker queue 'default' is paused (by `rl queues pause` or `rl celery drain`): its "

@@ -21,7 +21,7 @@ AWAY_S = 13.0
 
 
 @pytest.mark.slow
-def test_a_supervisor_does_not_kill_children_that_only_miss_the_store(boot: Boot, fleets: NewFleet) -> None:
+def test_a_supervisor_does_not_kill_children_during_an_outage_of_the_store(boot: Boot, fleets: NewFleet) -> None:
     """At their last heartbeat, a task with a hard timeout of 1 s was running. It succeeded long ago."""
     server = boot()
     fleet = fleets(2, on=server)
@@ -42,7 +42,7 @@ def test_a_supervisor_does_not_kill_children_that_only_miss_the_store(boot: Boot
     assert [task.result for task in tasks] == [b"1"] * 10
 
 
-def test_a_lone_worker_keeps_its_tasks(boot: Boot, fleets: NewFleet) -> None:
+def test_workers_keep_their_tasks_through_an_outage(boot: Boot, fleets: NewFleet) -> None:
     """The store is away for four leases. Afterwards, no worker is declared dead for one more lease."""
     server = boot()
     fleet = fleets(1, on=server)
@@ -104,7 +104,7 @@ def test_a_store_that_refuses_a_worker_ends_it_at_once(boot: Boot, fleets: NewFl
 
 
 @pytest.mark.slow
-def test_a_host_that_stood_still(fleets: NewFleet) -> None:
+def test_a_pause_of_the_whole_host_counts_against_no_process(fleets: NewFleet) -> None:
     """Supervisor and child are frozen together, until more than ten seconds past a hard timeout. This counts against
     neither."""
     fleet = fleets(60)
@@ -202,7 +202,7 @@ def test_a_store_that_turns_a_worker_away_is_an_outage(boot: Boot, fleets: NewFl
     assert member.terminate() == 0
 
 
-def test_an_outage_is_no_part_of_a_tasks_time(boot: Boot, fleets: NewFleet) -> None:
+def test_an_outage_does_not_count_towards_the_hard_timeout(boot: Boot, fleets: NewFleet) -> None:
     """The effect has happened. Its record waits for the store for longer than the hard timeout."""
     server = boot()
     fleet = fleets(2, on=server)

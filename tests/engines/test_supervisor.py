@@ -132,7 +132,7 @@ def test_a_killed_supervisor_makes_its_children_drain(patient: Fleet) -> None:
     waits.cancel()
 
 
-def test_a_supervisor_killed_while_its_children_import(patient: Fleet) -> None:
+def test_children_end_if_their_supervisor_is_killed_during_their_import(patient: Fleet) -> None:
     """The children have not yet asked the kernel to signal them when their parent dies."""
     member = patient.start("worker", "tests.support.jobs.slow_import", "--processes", "2", FLEET_IMPORT_S="2")
     member.wait_said("worker process pid=", 2)
@@ -154,7 +154,7 @@ def test_a_process_that_a_task_left_behind_does_not_hold_up_the_supervisor(patie
     assert task.result == b"2"
 
 
-def test_sigterm_at_any_moment_of_the_start(patient: Fleet) -> None:
+def test_sigterm_at_any_moment_of_the_start_stops_the_worker(patient: Fleet) -> None:
     """Children that are just being started are told to stop, too."""
     for n in range(12):
         member = patient.start("worker", "tests.support.jobs.common", "--processes", "4")

@@ -85,7 +85,7 @@ def test_a_task_that_exits_its_process_ends_as_a_dead_letter(patient: Fleet) -> 
     assert all("exited with code 0" in entry.detail for entry in task.history)
 
 
-def test_an_isolated_process_that_cannot_be_started(patient: Fleet) -> None:
+def test_a_task_whose_isolated_process_cannot_start_is_reported(patient: Fleet) -> None:
     """There are no file descriptors left: the task is put back, and runs when there are some."""
     member = worker_without_files(patient)
     receipt = surprises.alone.push()

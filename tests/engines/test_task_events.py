@@ -92,7 +92,7 @@ async def test_only_what_ends_an_attempt_for_good_or_counts_as_a_retry_is_an_eve
     assert [(event.kind, event.task_id, event.run_s) for event in heard] == [("succeeded", "a", None)]
 
 
-async def test_a_result_that_cannot_be_kept_is_a_death(desk: Desk, heard: list[TaskEvent]) -> None:
+async def test_a_result_that_cannot_be_stored_is_a_death(desk: Desk, heard: list[TaskEvent]) -> None:
     desk.settler.settle(desk.claimed[0], Done(b"x" * 2000))
     await desk.finish()
     (event,) = heard
@@ -117,7 +117,7 @@ async def test_swept_tasks_are_named_from_their_records(
     assert "task removed was swept, state=queued, but its record cannot be read" in caplog.text
 
 
-async def test_who_listens_is_known_without_a_call(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+async def test_wanted_events_are_known_without_a_call(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "relier.task"):
         desk.events.refresh()
         assert (desk.events.wants_started, desk.events.wants_succeeded) == (False, False)
@@ -129,7 +129,7 @@ async def test_who_listens_is_known_without_a_call(desk: Desk, caplog: pytest.Lo
         assert (desk.events.wants_started, desk.events.wants_succeeded) == (True, True)
 
 
-async def test_of_hooks_that_hang_only_so_many_are_kept(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_limited_number_of_hanging_hooks_is_kept(caplog: pytest.LogCaptureFixture) -> None:
     runner, gate, ran = HookRunner(), asyncio.Event(), 0
 
     async def hang(_: TaskEvent) -> None:

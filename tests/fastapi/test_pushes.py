@@ -87,7 +87,7 @@ async def test_only_tasks_can_be_background_tasks(crew: Crew, web: httpx2.AsyncC
         await web.post("/wrong")
 
 
-async def test_over_a_limit_the_client_hears_when_to_try_again(crew: Crew, web: httpx2.AsyncClient) -> None:
+async def test_over_a_limit_the_client_gets_retry_after(crew: Crew, web: httpx2.AsyncClient) -> None:
     assert (await web.post("/limited")).status_code == 200
     answer = await web.post("/limited")
     assert answer.status_code == 429
@@ -143,7 +143,7 @@ async def test_the_lifespan_opens_and_closes_the_client_around_the_applications_
         assert state == {}
 
 
-async def test_an_application_starts_while_the_store_is_away(
+async def test_an_application_starts_while_the_store_is_unreachable(
     quick_settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     server, settings = quick_settings

@@ -66,7 +66,7 @@ def test_the_limit_that_refuses_leaves_the_others_uncharged(clocked: World) -> N
     assert clocked.command("GET", clocked.key("rate", "wide")) == before
 
 
-def test_weights_and_extra_cost(clocked: World) -> None:
+def test_weights_and_extra_cost_are_charged(clocked: World) -> None:
     heavy = limited(AdmissionLimit.per_window("l", 10, 60_000, weight=3), extra=1)
     assert admitted(clocked, heavy, 2)  # 7
     assert not admitted(clocked, heavy)  # 4
@@ -81,7 +81,7 @@ def test_a_batch_that_never_fits_is_the_callers_mistake(clocked: World) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1, 60_000_001])
-def test_a_limit_must_be_possible(limit: int) -> None:
+def test_a_limit_that_admits_nothing_is_refused(limit: int) -> None:
     with pytest.raises(InvalidSubmissionError):
         AdmissionLimit.per_window("l", limit, 60_000)
 

@@ -310,7 +310,7 @@ def test_a_replica_refuses_the_call_as_a_whole(boot: Boot, worlds: Any, flavour:
     assert world.commit(lease).verdict == "ok"
 
 
-def test_a_silent_server(settings: Settings, scripts: Scripts) -> None:
+def test_a_silent_server_raises_within_the_deadline(settings: Settings, scripts: Scripts) -> None:
     with Puppet(lambda _: None) as silent:
         own = settings.replace(redis_url=silent.url, **SHORT)
         with SyncStore(own, scripts) as store, pytest.raises(RedisConnectionError):
@@ -346,7 +346,7 @@ CALLS: dict[str, Callable[[Ledger], Call[Any]]] = {
     ids=["empty", "nil", "number", "word", "short", "nested"],
 )
 @pytest.mark.parametrize("move", CALLS)
-def test_an_answer_that_makes_no_sense(
+def test_an_answer_that_makes_no_sense_is_reported(
     server: Server, settings: Settings, scripts: Scripts, move: str, reply: bytes
 ) -> None:
     """The reply is valid RESP, but not one that the script returns: the caller gets a typed error."""

@@ -115,7 +115,7 @@ def test_every_way_to_fail_reaches_the_batch(clocked: World, how: str) -> None:
     assert fired(clocked) == {"on_failure", "on_complete"}
 
 
-def test_then_enters_with_the_last_member_and_once(clocked: World) -> None:
+def test_then_is_submitted_once_with_the_last_member(clocked: World) -> None:
     push(clocked, 2)
     first, second = (claimed.lease for claimed in clocked.claim())
     clocked.commit(first)
@@ -148,7 +148,7 @@ def test_a_member_that_was_reaped_does_not_enter_again(clocked: World) -> None:
     assert (read(clocked).size, read(clocked).done) == (1, 1)
 
 
-def test_a_chain_hands_its_value_on(clocked: World) -> None:
+def test_a_chain_passes_its_value_to_the_next_batch(clocked: World) -> None:
     link = clocked.new(id="b", member=Member(batch="g", place=INHERITED, input=">n1", tasks=None, how="stored"))
     header = BatchHeader(id="g", collects=True, plans=(("n1", packed_plan([], [link])),))
     clocked.push(id="a", member=Member(batch="g", place=0, next="n1", tasks=2, how="opens", opens=(header,)))
@@ -170,7 +170,7 @@ def test_members_are_listed_by_stage(clocked: World) -> None:
     assert read(clocked).failed == dead
 
 
-def test_a_replayed_member_makes_the_batch_whole(clocked: World) -> None:
+def test_a_replayed_member_completes_the_batch(clocked: World) -> None:
     (task,) = push(clocked)
     clocked.bury(lease_of(clocked))
     clocked.replay(task)
@@ -191,7 +191,7 @@ def test_a_batch_is_removed_after_its_time(clocked: World) -> None:
     assert clocked.run(clocked.ledger.batches()).batches == ()
 
 
-def test_cancelling_a_batch_spares_what_has_ended(clocked: World) -> None:
+def test_cancelling_a_batch_leaves_ended_members_alone(clocked: World) -> None:
     ids = push(clocked, 5)
     first, running = (claimed.lease for claimed in clocked.claim(want=2))
     clocked.commit(first)

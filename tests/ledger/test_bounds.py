@@ -394,7 +394,7 @@ LONG = re.compile(r"'(HGETALL|HKEYS|HVALS|SMEMBERS|DEL|LRANGE|KEYS|SUNION|SORT)'
 SHORT = {"BATCH", "MORE", "COUNTS", "HISTORY", "LOCK", "IDEM", "TASK", "OUTBOX", "WORKER", "BELL", "FIRES", "OUTCOMES"}
 
 
-def test_no_command_is_as_long_as_the_data() -> None:
+def test_no_command_grows_with_the_data() -> None:
     for path in sorted(LUA.rglob("*.lua")):
         for found in LONG.finditer(re.sub(r"--.*", "", path.read_text())):
             line = path.read_text()[found.start() :].split("\n")[0]

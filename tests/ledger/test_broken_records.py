@@ -64,7 +64,7 @@ def assert_dead_letter(world: World, task: str, text: str | bytes) -> None:
 
 
 @every_text
-def test_a_claim_buries_what_cannot_be_read(clocked: World, text: str) -> None:
+def test_a_claim_buries_an_unreadable_record(clocked: World, text: str) -> None:
     broken, sound = clocked.push(key="k"), clocked.push()
     spoil(clocked, broken, text)
     assert [one.record.id for one in clocked.claim()] == [sound]
@@ -74,7 +74,7 @@ def test_a_claim_buries_what_cannot_be_read(clocked: World, text: str) -> None:
 
 
 @every_text
-def test_promote_buries_what_cannot_be_read(clocked: World, text: str) -> None:
+def test_promote_buries_an_unreadable_record(clocked: World, text: str) -> None:
     broken, sound = clocked.push(delay_ms=1), clocked.push(delay_ms=2)
     spoil(clocked, broken, text)
     clocked.advance(2)
@@ -84,7 +84,7 @@ def test_promote_buries_what_cannot_be_read(clocked: World, text: str) -> None:
 
 
 @every_text
-def test_revive_buries_what_cannot_be_read(clocked: World, text: str) -> None:
+def test_revive_buries_an_unreadable_record(clocked: World, text: str) -> None:
     broken = clocked.start().task_id
     sound = clocked.start().task_id
     spoil(clocked, broken, text)
@@ -139,7 +139,7 @@ def test_a_broken_record_frees_its_key_whatever_is_left_of_it(clocked: World, te
     assert clocked.submit(clocked.new(key="k"))[0].status == "new"
 
 
-def test_all_that_belonged_to_a_broken_record_expires(clocked: World) -> None:
+def test_side_keys_of_a_broken_record_expire(clocked: World) -> None:
     lease = clocked.start(key="k")
     clocked.run(clocked.ledger.step(lease, "pay", b"1"))
     clocked.run(clocked.ledger.checkpoint(lease, 1, b"half"))
@@ -227,7 +227,7 @@ def test_only_the_owner_buries_a_broken_record(clocked: World, move: str) -> Non
 
 
 @every_type
-def test_every_move_on_another_type_of_key_is_refused(clocked: World, kind: str) -> None:
+def test_every_move_on_a_key_of_the_wrong_type_is_refused(clocked: World, kind: str) -> None:
     lease = clocked.start()
     usurp(clocked, lease.task_id, kind)
     calls = moves_on(clocked, lease)
@@ -240,7 +240,7 @@ def test_every_move_on_another_type_of_key_is_refused(clocked: World, kind: str)
 
 
 @pytest.mark.parametrize("how", ["emptied", "deleted"])
-def test_every_move_on_a_record_that_is_gone(clocked: World, how: str) -> None:
+def test_every_move_on_a_missing_record_is_answered(clocked: World, how: str) -> None:
     lease = clocked.start()
     if how == "deleted":
         clocked.delete(lease.task_id)
@@ -356,7 +356,7 @@ def test_a_list_names_unreadable_records(clocked: World) -> None:
     assert clocked.run(clocked.ledger.stats()).queues[0].ready == 2
 
 
-def test_a_garbled_history_still_reads(clocked: World) -> None:
+def test_a_damaged_history_can_still_be_read(clocked: World) -> None:
     lease = clocked.start()
     clocked.retry(lease)
     for garbage in ("not json", "[1]", '{"a": 1}', "\xff"):

@@ -14,7 +14,7 @@ from tests.support.ledger_world import World
 MINUTE = 60_000
 
 
-def test_a_new_task_is_queued_and_rings(clocked: World) -> None:
+def test_a_new_task_is_queued_and_rings_the_doorbell(clocked: World) -> None:
     task = clocked.new()
     (answer,) = clocked.submit(task)
     assert (answer.status, answer.id, answer.state, answer.version) == ("new", task.id, State.QUEUED, 1)
@@ -43,7 +43,7 @@ def test_many_tasks_enter_in_their_order(clocked: World) -> None:
     assert clocked.members("ready", "default") == [task.id for task in tasks]
 
 
-def test_the_same_id_again_gets_the_receipt_it_had(clocked: World) -> None:
+def test_the_same_id_again_gets_the_same_receipt(clocked: World) -> None:
     first = clocked.new(payload=b"1")
     clocked.submit(first)
     with clocked.unchanged():
@@ -85,14 +85,14 @@ def test_one_key_twice_in_a_batch_is_one_task(clocked: World) -> None:
     assert [(answer.status, answer.id) for answer in answers] == [("new", first.id), ("duplicate", first.id)]
 
 
-def test_a_batch_of_known_and_new_ids(clocked: World) -> None:
+def test_a_batch_of_known_and_new_ids_is_answered_per_task(clocked: World) -> None:
     old = clocked.push()
     new = clocked.new(), clocked.new(key="k")
     answers = clocked.submit(new[0], clocked.new(id=old), new[1])
     assert [answer.status for answer in answers] == ["new", "exists", "new"]
 
 
-def test_delay_and_eta_schedule(clocked: World) -> None:
+def test_delay_and_eta_make_a_scheduled_task(clocked: World) -> None:
     later = clocked.push(delay_ms=5000)
     at = clocked.push(eta_ms=clocked.now + 2000)
     past = clocked.push(eta_ms=clocked.now - 1)
@@ -110,7 +110,7 @@ def test_the_same_scheduled_id_again_changes_nothing(clocked: World) -> None:
     assert (answer.status, answer.state) == ("exists", State.SCHEDULED)
 
 
-def test_a_higher_priority_overtakes(clocked: World) -> None:
+def test_a_task_of_higher_priority_overtakes_others(clocked: World) -> None:
     low, normal, high = (clocked.push(priority=priority) for priority in (-1, 0, 9))
     assert [task.record.id for task in clocked.claim()] == [high, normal, low]
 

@@ -31,7 +31,7 @@ def entries(world: World, topic: Topic = "tasks") -> int:
     return len(world.store.run(world.ledger.events(topic, "start", most=1000)).entries)
 
 
-def test_the_life_of_a_task(clocked: World) -> None:
+def test_each_step_in_the_life_of_a_task_is_an_event(clocked: World) -> None:
     task = clocked.push(queue="mail", name="shop.mail")
     lease = clocked.claim(queues=["mail"])[0].lease
     clocked.retry(lease, 1000)
@@ -55,7 +55,7 @@ def test_the_life_of_a_task(clocked: World) -> None:
     assert buried.at.timestamp() == clocked.now / 1000
 
 
-def test_what_people_do(clocked: World) -> None:
+def test_each_action_of_an_operator_is_an_event(clocked: World) -> None:
     dead, waits, runs = clocked.start(), clocked.push(delay_ms=5000), clocked.start()
     clocked.bury(dead)
     clocked.run(clocked.ledger.replay(dead.task_id, clocked.version(dead.task_id), "nonce"))
@@ -85,7 +85,7 @@ def test_a_call_writes_one_entry_however_many_tasks_it_changes(clocked: World) -
     assert [event.number for event in told(clocked)] == list(range(1, 301))
 
 
-def test_a_sweep_tells_of_tasks_and_of_the_lost_worker(clocked: World) -> None:
+def test_a_sweep_writes_events_of_tasks_and_of_the_lost_worker(clocked: World) -> None:
     lease = clocked.start()
     clocked.lose()
     assert changes(clocked, lease.task_id)[-1][:3] == ("revive", "running", "queued")
@@ -94,7 +94,7 @@ def test_a_sweep_tells_of_tasks_and_of_the_lost_worker(clocked: World) -> None:
     assert (lost.kind, lost.id, lost.move) == ("lost", "boot", "revive")
 
 
-def test_a_broken_record_is_told_as_corrupt(clocked: World) -> None:
+def test_a_broken_record_is_reported_as_corrupt(clocked: World) -> None:
     task = clocked.push()
     clocked.command("SET", clocked.key("task", task), "broken")
     clocked.sound = False
@@ -118,7 +118,7 @@ def test_a_reason_cannot_forge_another_event(clocked: World) -> None:
 
 
 @pytest.mark.parametrize("spoil", ["stream", "number", "number of another kind", "number gone", "stream gone"])
-def test_a_spoilt_stream_stops_no_move_and_is_written_again(clocked: World, spoil: str) -> None:
+def test_a_damaged_stream_stops_no_move_and_is_written_again(clocked: World, spoil: str) -> None:
     clocked.push(queue="other")
     stream, number = clocked.key("events", "tasks"), clocked.key("event_numbers", "tasks")
     if spoil == "stream":
@@ -140,7 +140,7 @@ def small(world: World, mode: EventMode, keep: int = 100) -> SyncStore:
     return SyncStore(world.settings, load_scripts(EventWriting(mode, keep), lib__time=TIME_LIBRARY))
 
 
-def test_a_stream_keeps_so_many_changes(clocked: World) -> None:
+def test_a_stream_keeps_a_limited_number_of_changes(clocked: World) -> None:
     with small(clocked, "always") as store:
         for _ in range(60):
             store.run(clocked.ledger.submit([clocked.new() for _ in range(7)]))
@@ -167,7 +167,7 @@ def test_without_readers_nothing_is_written(clocked: World, mode: EventMode) -> 
     clocked.sound = False
 
 
-def test_a_position_that_is_unknown_is_told(clocked: World) -> None:
+def test_a_reader_at_an_unknown_position_gets_missed(clocked: World) -> None:
     for _ in range(3):
         clocked.push()
     for position, count in (("2-7", None), ("9-1", None), ("9-0", None)):

@@ -55,7 +55,7 @@ def test_a_task_expires_before_it_is_due(clocked: World) -> None:
     assert clocked.members("due") == []
 
 
-def test_a_join_that_waits_for_parts(clocked: World) -> None:
+def test_a_join_that_waits_for_parts_expires(clocked: World) -> None:
     join = clocked.new(id="j", delay_ms=DAY, expires_in_ms=1000, join=Join(2, "0"))
     clocked.commit(clocked.start(), b"1", [join])
     clocked.advance(1000)

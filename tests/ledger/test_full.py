@@ -138,7 +138,7 @@ def test_operators_make_room_on_a_full_store(small: FullWorld) -> None:
         assert world.release(running).state == "cancelled"
 
 
-def test_claims_put_away_what_cannot_run_on_a_full_store(small: FullWorld) -> None:
+def test_claims_end_tasks_that_cannot_run_on_a_full_store(small: FullWorld) -> None:
     world = small.world
     expired, broken = world.push(expires_in_ms=1000), world.push()
     world.advance(1000)
@@ -148,7 +148,7 @@ def test_claims_put_away_what_cannot_run_on_a_full_store(small: FullWorld) -> No
     assert (world.state(expired), world.state(broken)) == (State.CANCELLED, State.DEAD)
 
 
-def test_new_data_is_refused_whole_on_a_full_store(small: FullWorld) -> None:
+def test_new_data_is_refused_as_a_whole_on_a_full_store(small: FullWorld) -> None:
     world = small.world
     dead = world.start(queue="other")
     world.bury(dead)
@@ -210,7 +210,7 @@ def test_locks_end_on_a_full_store(small: FullWorld) -> None:
     assert world.pttl("lock", "goes on") > 5000
 
 
-def test_receipts_are_given_again_on_a_full_store(small: FullWorld) -> None:
+def test_repeated_pushes_get_their_receipts_on_a_full_store(small: FullWorld) -> None:
     task = small.world.new(key="k", nonce="n")
     small.world.submit(task)
     with small.full() as world:

@@ -26,7 +26,7 @@ def test_follow_ups_enter_once_with_the_burial(clocked: World) -> None:
     assert clocked.counts()["submitted"] == 4
 
 
-def test_a_repeated_burial_does_not_enter_what_has_been_reaped(clocked: World) -> None:
+def test_a_repeated_burial_does_not_submit_a_reaped_follow_up_again(clocked: World) -> None:
     lease = clocked.start()
     after = clocked.new(result_ttl_ms=10)
     clocked.bury(lease, "failed", [after])
@@ -46,7 +46,7 @@ def test_follow_ups_of_a_stale_burial_do_not_enter(clocked: World) -> None:
     assert clocked.counts()["submitted"] == 1
 
 
-def test_a_burial_leaves_alone_what_is_here_already(clocked: World) -> None:
+def test_a_burial_leaves_existing_follow_ups_alone(clocked: World) -> None:
     lease = clocked.start()
     here = clocked.push(payload=b"old", key="k")
     after = [clocked.new(id=here, payload=b"new"), clocked.new(key="k"), clocked.new(id=lease.task_id)]
@@ -55,14 +55,14 @@ def test_a_burial_leaves_alone_what_is_here_already(clocked: World) -> None:
     assert clocked.state(after[1].id) is None
 
 
-def test_the_key_of_a_buried_task_is_free_for_what_follows(clocked: World) -> None:
+def test_the_key_of_a_buried_task_is_free_for_its_follow_up(clocked: World) -> None:
     lease = clocked.start(key="k", key_ttl_ms=HOUR)
     after = clocked.new(key="k")
     clocked.bury(lease, "failed", [after])
     assert clocked.state(after.id) is State.QUEUED
 
 
-def test_follow_ups_of_a_burial_pass_no_admission(clocked: World) -> None:
+def test_admission_does_not_apply_to_follow_ups_of_a_burial(clocked: World) -> None:
     clocked.submit(clocked.new(), admission=Admission(max_bytes=100))
     (claimed,) = clocked.claim()
     clocked.bury(claimed.lease, "failed", [clocked.new(payload=b"x" * 500)])
@@ -191,7 +191,7 @@ def test_a_revived_replacement_waits_in_its_new_queue(clocked: World) -> None:
     assert clocked.members("ready", "there") == [lease.task_id]
 
 
-def test_notes_stay_with_the_record(clocked: World) -> None:
+def test_optional_fields_stay_with_the_record(clocked: World) -> None:
     lease = clocked.start()
     clocked.run(clocked.ledger.checkpoint(lease, 1, b"half"))
     clocked.run(clocked.ledger.step(lease, "pay", b"1"))

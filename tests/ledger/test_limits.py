@@ -41,13 +41,13 @@ def test_at_most_so_many_tasks_of_a_key_run_at_once(clocked: World) -> None:
     assert clocked.state(fourth) is State.QUEUED
 
 
-def test_keys_are_limited_by_themselves(clocked: World) -> None:
+def test_each_key_is_limited_separately(clocked: World) -> None:
     pushed(clocked, 3, per("tenant:1", 1))
     (other,) = pushed(clocked, 1, per("tenant:2", 1))
     assert other in claimed(clocked)
 
 
-def test_tasks_without_limits_pass_those_that_wait(clocked: World) -> None:
+def test_tasks_without_limits_overtake_those_that_wait(clocked: World) -> None:
     pushed(clocked, 3, per("tenant:1", 1))
     plain = clocked.push()
     assert plain in claimed(clocked)
@@ -195,7 +195,7 @@ def test_a_lifted_rate_lets_the_waiting_task_go(clocked: World) -> None:
     assert list(claimed(clocked)) == [second]
 
 
-def test_an_operator_sees_what_they_change(clocked: World) -> None:
+def test_an_operator_changes_only_the_version_that_they_saw(clocked: World) -> None:
     assert clocked.run(clocked.ledger.limit("a", 0, LimitNumbers(1))).verdict == "ok"
     assert clocked.run(clocked.ledger.limit("a", 0, LimitNumbers(1))).verdict == "repeat"
     with pytest.raises(VersionConflictError, match="limit a was not changed"):
@@ -224,7 +224,7 @@ def test_bad_limits_are_refused(clocked: World) -> None:
 # --- damage ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_slot_of_a_record_that_vanished_is_freed_by_the_reaper(clocked: World) -> None:
+def test_the_reaper_frees_the_slot_of_a_missing_record(clocked: World) -> None:
     first, second = pushed(clocked, 2, per("a", 1))
     claimed(clocked)
     clocked.delete(first)
@@ -235,7 +235,7 @@ def test_the_slot_of_a_record_that_vanished_is_freed_by_the_reaper(clocked: Worl
     assert clocked.counts()["slots_freed"] == 1
 
 
-def test_a_lane_whose_head_vanished_gets_another_by_the_reaper(clocked: World) -> None:
+def test_the_reaper_gives_a_lane_a_new_head_if_the_old_one_is_missing(clocked: World) -> None:
     first, second = pushed(clocked, 2, per("a", 1))
     clocked.delete(first)
     assert claimed(clocked) == {}
@@ -244,7 +244,7 @@ def test_a_lane_whose_head_vanished_gets_another_by_the_reaper(clocked: World) -
     assert clocked.counts()["lanes_woken"] == 1
 
 
-def test_a_lane_behind_a_vanished_head_that_waited_for_a_rate_goes_on(clocked: World) -> None:
+def test_a_lane_continues_if_its_head_that_waited_for_a_rate_is_missing(clocked: World) -> None:
     _, second, third = pushed(clocked, 3, per("api", interval_ms=1000))
     (other,) = pushed(clocked, 1, per("api", interval_ms=1000), per("b", 1))
     claimed(clocked)

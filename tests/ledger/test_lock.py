@@ -28,7 +28,7 @@ def unlock(world: World, token: str) -> Verdict:
     return world.run(world.ledger.unlock("k", token))  # type: ignore[no-any-return]
 
 
-def test_the_life_of_a_lock(clocked: World) -> None:
+def test_a_lock_is_taken_renewed_and_concluded(clocked: World) -> None:
     assert take(clocked, "one") == CLAIMED
     assert take(clocked, "two") == Locked(LockState.IN_FLIGHT, HOLD, "web.1")
     assert conclude(clocked, "one") == "ok"

@@ -86,7 +86,7 @@ def test_orders_reach_a_node_with_its_heartbeat(clocked: World) -> None:
         clocked.ledger.order("boot", Orders(log_level="LOUD"))
 
 
-def test_a_reborn_node_stays_drained_and_does_not_stop(clocked: World) -> None:
+def test_a_node_under_a_new_id_stays_drained_and_does_not_stop(clocked: World) -> None:
     """An order to stop is not carried over to the new id, because a node that was told to stop should not get the order
     again."""
     clocked.run(clocked.ledger.register("again", 60_000, orders=Orders(7, True, True, "DEBUG")))
@@ -95,7 +95,7 @@ def test_a_reborn_node_stays_drained_and_does_not_stop(clocked: World) -> None:
     assert clocked.run(clocked.ledger.beat("fresh", 60_000)).orders is None
 
 
-def test_nodes_of_a_release_without_roles(clocked: World) -> None:
+def test_nodes_of_a_release_without_roles_are_workers_or_relays(clocked: World) -> None:
     old = NodeStats("a", 1, 0, '{"engine": "relay"}', 0, "", 0)
     assert (old.role, NodeStats("b", 1, 0, "{}", 0, "", 0).role) == ("relay", "worker")
     clocked.store.command("HDEL", clocked.key("worker", "boot"), "role")

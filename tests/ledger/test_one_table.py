@@ -141,7 +141,7 @@ def test_states_are_live_or_ended() -> None:
     assert not LIVE & ENDED
 
 
-def test_done_and_cancelled_absorb_and_the_dead_leave_by_replay_alone() -> None:
+def test_done_and_cancelled_are_final_and_dead_tasks_leave_only_by_replay() -> None:
     for name, move in MOVES.items():
         for before, after in move.pairs:
             if before in {State.DONE, State.CANCELLED}:
@@ -338,13 +338,13 @@ MAKES: dict[tuple[str, State | None, State | None], Do] = {
 }
 
 
-def test_the_table_below_is_the_table_of_states() -> None:
+def test_the_table_in_this_test_equals_the_table_of_states() -> None:
     table = {(name, before, after) for name, move in MOVES.items() for before, after in move.pairs}
     assert MAKES.keys() == table
 
 
 @pytest.mark.parametrize("pair", MAKES, ids=lambda pair: "-".join(str(word) for word in pair))
-def test_every_pair_of_the_table_happens(clocked: World, pair: tuple[str, State | None, State | None]) -> None:
+def test_every_move_in_the_table_can_happen(clocked: World, pair: tuple[str, State | None, State | None]) -> None:
     """World.run fails on any change that is not in the table. This test makes every change that is in it."""
     MAKES[pair](clocked)
     assert pair in clocked.seen

@@ -39,7 +39,7 @@ def test_a_replayed_task_starts_over_and_keeps_its_history(clocked: World) -> No
     assert [entry.move for entry in clocked.get(task).history] == ["retry", "bury"]
 
 
-def test_a_replay_again_changes_nothing(clocked: World) -> None:
+def test_a_repeated_replay_changes_nothing(clocked: World) -> None:
     task = dead(clocked)
     version = clocked.version(task)
     clocked.run(clocked.ledger.replay(task, version, "n"))
@@ -50,7 +50,7 @@ def test_a_replay_again_changes_nothing(clocked: World) -> None:
         assert clocked.run(clocked.ledger.replay(task, version, "n")).verdict == "repeat"
 
 
-def test_a_replay_with_another_payload(clocked: World) -> None:
+def test_a_replay_can_have_another_payload(clocked: World) -> None:
     task = dead(clocked, payload=b"in")
     clocked.replay(task, payload=b"\x00edited\n")
     (claimed,) = clocked.claim()
@@ -91,7 +91,7 @@ def test_only_the_dead_are_replayed(clocked: World) -> None:
             clocked.replay(task)
 
 
-def test_a_replay_of_an_unknown_task(clocked: World) -> None:
+def test_a_replay_of_an_unknown_task_is_refused(clocked: World) -> None:
     with pytest.raises(TaskNotFoundError):
         clocked.run(clocked.ledger.replay("nothing", 1, "n"))
 
@@ -122,7 +122,7 @@ def test_a_replay_is_refused_while_another_task_has_its_key(clocked: World) -> N
     assert clocked.replay(task).verdict == "ok"
 
 
-def test_a_replayed_task_waits_behind_what_is_there(clocked: World) -> None:
+def test_a_replayed_task_waits_behind_queued_tasks(clocked: World) -> None:
     task = dead(clocked)
     there = clocked.push()
     clocked.advance(1)
@@ -145,7 +145,7 @@ def test_a_waiting_task_is_cancelled_at_once(clocked: World, delay: int) -> None
     assert clocked.claim() == ()
 
 
-def test_a_running_task_is_asked(clocked: World) -> None:
+def test_a_running_task_is_asked_to_stop(clocked: World) -> None:
     lease = clocked.start()
     version = clocked.version(lease.task_id)
     assert clocked.cancel(lease.task_id).verdict == "asked"
@@ -183,7 +183,7 @@ def test_an_ended_task_cannot_be_cancelled(clocked: World, end: object) -> None:
         clocked.cancel(lease.task_id)
 
 
-def test_a_cancel_of_an_unknown_task(clocked: World) -> None:
+def test_a_cancel_of_an_unknown_task_is_refused(clocked: World) -> None:
     with pytest.raises(TaskNotFoundError):
         clocked.run(clocked.ledger.cancel("nothing", 1))
 
@@ -245,7 +245,7 @@ def test_pause_and_resume_count_versions(clocked: World) -> None:
     assert clocked.run(ledger.pause("default", 2)).version == 3
 
 
-def test_a_resumed_queue_rings(clocked: World) -> None:
+def test_a_resumed_queue_rings_its_doorbell(clocked: World) -> None:
     clocked.push()
     clocked.run(clocked.ledger.pause("default", 0))
     clocked.command("DEL", clocked.ledger.bell("default"))

@@ -63,7 +63,7 @@ def test_workers_may_take_a_lease_to_come_back_after_an_outage(worlds: Any) -> N
     assert all(world.beat(boot, LEASE).alive for boot in boots)
 
 
-def test_several_outages_in_a_row(worlds: Any) -> None:
+def test_several_outages_in_a_row_cost_no_lease(worlds: Any) -> None:
     world: World = worlds()
     boots = crew(world)
     for _ in range(10):
@@ -219,7 +219,7 @@ def test_a_clock_jump_does_not_shorten_a_long_lease_beside_a_short_one(worlds: A
     assert world.beat("long", 3000).alive
 
 
-def test_a_frozen_store_for_real(boot: Boot, worlds: Any, flavour: str) -> None:
+def test_a_really_frozen_store_costs_no_lease(boot: Boot, worlds: Any, flavour: str) -> None:
     """Leases last 300 ms on the server's own TIME. The server is frozen for a second: 0 revivals. Then one worker
     really stops."""
     server = boot(flavour=flavour)

@@ -61,7 +61,7 @@ def test_a_commit_is_counted_with_its_run_time(clocked: World, named: str) -> No
 
 
 @pytest.mark.parametrize("ms", sorted({edge + step for edge in EDGES_MS[:-1] for step in (-1, 0)} - {-1}))
-def test_every_edge_of_a_bucket(clocked: World, named: str, ms: int) -> None:
+def test_times_at_the_edges_fall_into_the_right_bucket(clocked: World, named: str, ms: int) -> None:
     lease = clocked.start()
     clocked.run(clocked.ledger.beat("boot", 5000))
     clocked.advance(ms)
@@ -142,7 +142,7 @@ def test_an_unreadable_record_is_counted_without_a_name(clocked: World) -> None:
     assert counted(clocked) == {ended("dead", None, "?", "?"): 1}
 
 
-def test_a_batch_is_added_up(clocked: World, named: str) -> None:
+def test_the_outcomes_of_a_batch_are_added_up(clocked: World, named: str) -> None:
     for nth in range(10):
         clocked.push(queue=f"q{nth % 2}")
     leases = [one.lease for one in clocked.claim(queues=["q0", "q1"], want=10)]
@@ -197,7 +197,7 @@ def test_many_series_are_read_in_pages(clocked: World) -> None:
     assert all_counted(clocked, "minute", 30).total() == 20 * 400
 
 
-def test_what_another_program_wrote_is_left_out(clocked: World, named: str) -> None:
+def test_fields_of_another_program_are_left_out(clocked: World, named: str) -> None:
     clocked.commit(clocked.start())
     minute = clocked.key("outcomes", f"m{clocked.now // MINUTE}")
     for field, value in (("x", 1), ("done x\nq\nn", 1), ("odd 1\nq\nn", 1), ("done 1\nq\nn", "x"), (b"\xff\n\n", 1)):
@@ -215,7 +215,7 @@ def test_a_key_of_another_type_does_not_stop_a_commit(clocked: World) -> None:
     assert counted(clocked, "hour").total() == 1
 
 
-def test_nothing_is_counted_where_that_is_off(clocked: World) -> None:
+def test_nothing_is_counted_while_counting_is_off(clocked: World) -> None:
     off = load_scripts(None, OutcomeCounting(on=False), lib__time=store_clock.TIME_LIBRARY)
     with SyncStore(clocked.settings, off) as store:
         own = World(store, clocked.settings)

@@ -26,7 +26,7 @@ def pages(world: World, index: str, of: str = "", most: int = 2, **how: Any) -> 
             return found
 
 
-def test_get_of_nothing(clocked: World) -> None:
+def test_get_of_a_missing_task_raises(clocked: World) -> None:
     with pytest.raises(TaskNotFoundError, match="there is no task nothing"):
         clocked.get("nothing")
 
@@ -67,7 +67,7 @@ def test_every_index_can_be_listed(clocked: World) -> None:
     assert pages(clocked, "ended", "dead") == pages(clocked, "ready", "nowhere") == []
 
 
-def test_a_list_has_no_payloads_but_reasons(clocked: World) -> None:
+def test_a_list_has_reasons_and_no_payloads(clocked: World) -> None:
     lease = clocked.start(payload=b"x" * 5000)
     clocked.bury(lease, "unknown_task")
     (record,) = clocked.run(clocked.ledger.list("ended", "dead")).records
@@ -75,7 +75,7 @@ def test_a_list_has_no_payloads_but_reasons(clocked: World) -> None:
     assert record == clocked.get(lease.task_id).record
 
 
-def test_a_list_by_name(clocked: World) -> None:
+def test_a_list_can_be_filtered_by_name(clocked: World) -> None:
     tasks = [clocked.push(name=f"app.{n % 3}") for n in range(12)]
     assert pages(clocked, "ready", "default", name="app.1") == tasks[1::3]
     assert pages(clocked, "ready", "default", name="app.9") == []
@@ -165,7 +165,7 @@ def test_stats_add_up(clocked: World) -> None:
     assert (stats.counts["done"], stats.counts["dead"], stats.counts["cancelled"]) == (1, 1, 1)
 
 
-def test_stats_of_workers(clocked: World) -> None:
+def test_stats_show_what_workers_report(clocked: World) -> None:
     clocked.start()
     clocked.join("other", 60_000)
     clocked.advance(1000)
@@ -180,7 +180,7 @@ def test_stats_of_workers(clocked: World) -> None:
     assert stats["boot"].registered_ms == clocked.now - 1000
 
 
-def test_the_oldest_waiting_task(clocked: World) -> None:
+def test_stats_show_the_oldest_waiting_task(clocked: World) -> None:
     assert clocked.run(clocked.ledger.stats()).queues == ()
     old = clocked.now
     clocked.push(priority=-9)

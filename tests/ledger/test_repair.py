@@ -149,7 +149,7 @@ def test_damage_is_repaired_within_fifteen_seconds(clocked: World, clocked_scrip
     assert not repaired(clocked, clocked_scripts)
 
 
-def test_a_sound_namespace_stays_as_it_is(clocked: World, clocked_scripts: Scripts) -> None:
+def test_a_sound_namespace_is_not_changed(clocked: World, clocked_scripts: Scripts) -> None:
     busy(clocked)
     before = clocked.dump()
     assert not repaired(clocked, clocked_scripts)

@@ -92,7 +92,7 @@ def test_promote_corrects_an_index_that_does_not_fit(clocked: World) -> None:
         assert due(clocked) == ["sound"]
 
 
-def test_a_page_names_what_cannot_be_read(clocked: World) -> None:
+def test_a_page_names_unreadable_schedules(clocked: World) -> None:
     create(clocked, "sound")
     create(clocked, "broken")
     clocked.command("HDEL", clocked.key("schedule", "broken"), "definition")
@@ -103,7 +103,7 @@ def test_a_page_names_what_cannot_be_read(clocked: World) -> None:
     assert clocked.run(clocked.ledger.schedules("none")).unreadable == ()
 
 
-def test_more_are_due_than_one_call_returns(clocked: World) -> None:
+def test_all_due_schedules_are_found_in_several_calls(clocked: World) -> None:
     for n in range(DUE_SCHEDULES + 3):
         create(clocked, f"s{n:02}", 1000 + n)
     clocked.advance(5000)
@@ -134,7 +134,7 @@ def test_each_group_finds_its_own_due_schedules(clocked: World) -> None:
     assert due(clocked) == ["s"]
 
 
-def test_a_new_schedule_does_not_repeat_what_a_removed_one_fired(clocked: World) -> None:
+def test_a_new_schedule_does_not_repeat_firings_of_a_removed_one(clocked: World) -> None:
     version, at = create(clocked)
     clocked.advance(1500)
     clocked.run(clocked.ledger.fire("s", version, at, at + 1000, [(at, clocked.new())]))

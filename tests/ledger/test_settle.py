@@ -36,7 +36,7 @@ every_move = pytest.mark.parametrize("move", MOVES)
 
 
 @every_move
-def test_the_owner_settles(clocked: World, move: str) -> None:
+def test_the_owner_can_settle_its_attempt(clocked: World, move: str) -> None:
     lease = clocked.start()
     assert MOVES[move](clocked, lease) == Settled("ok", BECOMES[move], lease.fence)
     assert clocked.state(lease.task_id) is BECOMES[move]
@@ -133,7 +133,7 @@ def test_follow_ups_of_a_stale_commit_do_not_enter(clocked: World) -> None:
     assert clocked.counts()["submitted"] == 1
 
 
-def test_a_follow_up_that_is_here_already_is_left_alone(clocked: World) -> None:
+def test_an_existing_follow_up_is_left_alone(clocked: World) -> None:
     lease = clocked.start()
     here = clocked.push(payload=b"old", key="k")
     after = [clocked.new(id=here, payload=b"new"), clocked.new(key="k")]
@@ -191,7 +191,7 @@ def test_a_retry_waits_behind_earlier_tasks(clocked: World) -> None:
     assert clocked.members("ready", "default") == [second, first]
 
 
-def test_a_failure_ends_a_row_of_put_backs(clocked: World) -> None:
+def test_a_failure_ends_a_series_of_put_backs(clocked: World) -> None:
     lease = clocked.start()
     clocked.retry(lease, putback=True)
     (claimed,) = clocked.claim()
@@ -221,7 +221,7 @@ def test_a_batch_is_released_one_by_one(clocked: World) -> None:
     assert [answer.verdict for answer in answers] == ["ok", "stale", "missing"]
 
 
-def test_a_dead_task_keeps_all_it_needs(clocked: World) -> None:
+def test_a_dead_task_keeps_everything_for_a_replay(clocked: World) -> None:
     lease = clocked.start(payload=b"bytes")
     clocked.run(clocked.ledger.checkpoint(lease, 1, b"half"))
     clocked.run(clocked.ledger.step(lease, "pay", b"1"))
@@ -232,7 +232,7 @@ def test_a_dead_task_keeps_all_it_needs(clocked: World) -> None:
     assert (found.history[0].move, found.history[0].detail) == ("bury", "Traceback")
 
 
-def test_history_keeps_the_last_fifty(clocked: World) -> None:
+def test_the_history_keeps_the_last_fifty_entries(clocked: World) -> None:
     lease = clocked.start()
     for _ in range(55):
         clocked.retry(lease)
@@ -261,7 +261,7 @@ def test_a_forfeited_task_that_may_not_be_retried_is_dead(clocked: World, on_los
     assert (clocked.pttl("task", lease.task_id) == -1) is hold
 
 
-def test_settling_a_cancelled_request(clocked: World) -> None:
+def test_a_task_that_was_asked_to_cancel_ends_when_it_is_settled(clocked: World) -> None:
     """An attempt that was asked to cancel may still end its task itself. A task that would run again is cancelled
     instead."""
     ends = {"commit": "done", "bury": "dead"}
@@ -285,7 +285,7 @@ def claimed_ids(world: World) -> list[str]:
     return [claimed.record.id for claimed in world.claim()]
 
 
-def test_a_task_for_which_there_was_no_room_keeps_its_place(clocked: World) -> None:
+def test_a_task_without_a_free_process_keeps_its_place(clocked: World) -> None:
     """However often it is refused, tasks that were pushed later do not overtake it."""
     lease = clocked.start()
     for _ in range(3):

@@ -36,7 +36,7 @@ def test_a_live_lease_is_never_stolen(clocked: World) -> None:
     assert (swept.outcomes, swept.removed, swept.pending) == ((), 0, 0)
 
 
-def test_tasks_come_back_when_the_lease_ran_out(clocked: World) -> None:
+def test_tasks_return_to_their_queue_when_the_lease_has_run_out(clocked: World) -> None:
     tasks = running(clocked, "boot", 2)
     let_run_out(clocked)
     swept = clocked.revive()
@@ -216,7 +216,7 @@ def test_a_split_sweep_judges_all_by_what_the_process_ran(clocked: World) -> Non
 
 
 @pytest.mark.parametrize("most", [0, 1, 3])
-def test_max_resurrections(clocked: World, most: int) -> None:
+def test_a_task_dies_after_max_resurrections(clocked: World, most: int) -> None:
     clocked.push(id="poison", max_resurrections=most)
     for death in range(most + 1):
         boot = clocked.join(f"b{death}")
@@ -226,7 +226,7 @@ def test_max_resurrections(clocked: World, most: int) -> None:
     assert clocked.get("poison").record.reason == "max_resurrections_exceeded"
 
 
-def test_five_resurrections_by_default(clocked: World) -> None:
+def test_five_resurrections_are_the_default(clocked: World) -> None:
     clocked.push()
     states = []
     for death in range(6):
@@ -280,7 +280,7 @@ def test_due_tasks_enter_their_queue(clocked: World) -> None:
     assert clocked.members("ready", "default") == [soon, later]
 
 
-def test_a_late_promotion_gives_the_place_of_the_time_due(clocked: World) -> None:
+def test_a_task_promoted_late_gets_the_place_of_its_due_time(clocked: World) -> None:
     due = clocked.push(delay_ms=1000)
     clocked.advance(2000)
     pushed = clocked.push()
@@ -299,7 +299,7 @@ def test_promote_takes_no_more_than_its_batch(clocked: World) -> None:
 # --- reap -------------------------------------------------------------------------------------------------------------
 
 
-def test_ended_records_go_when_their_time_is_over(clocked: World) -> None:
+def test_ended_records_are_removed_after_their_retention(clocked: World) -> None:
     done, dead = clocked.start(result_ttl_ms=1000), clocked.start(dead_ttl_ms=2000)
     clocked.commit(done)
     clocked.bury(dead)
@@ -317,7 +317,7 @@ def test_ended_records_go_when_their_time_is_over(clocked: World) -> None:
     assert clocked.counts()["reaped"] == 2
 
 
-def test_default_times_to_keep(clocked: World) -> None:
+def test_default_retention_times_apply(clocked: World) -> None:
     done, dead = clocked.start(), clocked.start()
     clocked.commit(done)
     clocked.bury(dead)

@@ -212,7 +212,7 @@ def test_a_late_pause_is_refused_by_version(clocked: World) -> None:
 # --- ends that must be defined ----------------------------------------------------------------------------------------
 
 
-def test_hold_is_dead_and_never_expires(clocked: World) -> None:
+def test_a_held_task_is_dead_and_never_expires(clocked: World) -> None:
     lease = clocked.start(on_lost="hold", dead_ttl_ms=1)
     clocked.run(clocked.ledger.step(lease, "pay", b"1"))
     clocked.lose()
@@ -223,7 +223,7 @@ def test_hold_is_dead_and_never_expires(clocked: World) -> None:
 
 
 @pytest.mark.parametrize("where", ["claim", "promote"])
-def test_past_expires_is_cancelled(clocked: World, where: str) -> None:
+def test_a_task_past_its_expiry_is_cancelled(clocked: World, where: str) -> None:
     task = clocked.push(expires_in_ms=1000, delay_ms=500 if where == "promote" else 0)
     clocked.advance(1000)
     if where == "promote":
@@ -272,7 +272,7 @@ def test_expired_tasks_do_not_delay_those_behind_them(clocked: World) -> None:
     assert claimed.record.id == live
 
 
-def test_thousands_of_expired_tasks_end_in_good_order(clocked: World) -> None:
+def test_thousands_of_expired_tasks_end_in_bounded_calls(clocked: World) -> None:
     clocked.submit(*[clocked.new(expires_in_ms=1000) for _ in range(100)])
     for _ in range(49):
         clocked.store.run(clocked.ledger.submit([clocked.new(expires_in_ms=1000) for _ in range(100)]))
@@ -328,7 +328,7 @@ def test_each_put_back_limit_has_its_own_start_time(clocked: World) -> None:
 
 @pytest.mark.parametrize("how", ["putback", "locked"])
 @pytest.mark.parametrize("death", ["revive", "forfeit"])
-def test_an_attempt_that_really_ran_ends_a_row_of_put_backs(clocked: World, death: str, how: str) -> None:
+def test_an_attempt_that_really_ran_ends_a_series_of_put_backs(clocked: World, death: str, how: str) -> None:
     lease = clocked.start()
     clocked.retry(lease, **{how: True})
     (claimed,) = clocked.claim()
@@ -382,7 +382,7 @@ def test_an_id_that_left_a_tombstone_does_not_run_again(clocked: World, how: str
     assert clocked.submit(clocked.new(id=lease.task_id, **again))[0].status == "new"
 
 
-def test_a_tombstone_is_no_record(clocked: World) -> None:
+def test_a_tombstone_is_not_a_record(clocked: World) -> None:
     lease = clocked.start(tomb_ttl_ms=DAY)
     clocked.bury(lease)
     version = clocked.version(lease.task_id)

@@ -97,7 +97,7 @@ def test_queues_are_emptied_in_the_order_given(clocked: World) -> None:
     assert [one.record.id for one in clocked.claim(queues=["c", "a"])] == [*tasks["c"], tasks["a"][1]]
 
 
-def test_a_claim_that_leaves_work_rings_on(clocked: World) -> None:
+def test_a_claim_that_leaves_work_rings_the_doorbell_again(clocked: World) -> None:
     clocked.push()
     clocked.push()
     clocked.push(queue="other")
@@ -159,7 +159,7 @@ def test_a_resent_claim_leaves_out_what_was_settled_since(clocked: World) -> Non
     assert [task.lease for task in again.tasks] == [two.lease]
 
 
-def test_lanes_count_on_their_own(clocked: World) -> None:
+def test_each_lane_has_its_own_sequence(clocked: World) -> None:
     clocked.push()
     clocked.push()
     claims = [clocked.run(clocked.ledger.claim("boot", 1, ["default"], 1, lane=lane)) for lane in ("0", "1")]
@@ -167,7 +167,7 @@ def test_lanes_count_on_their_own(clocked: World) -> None:
     assert clocked.run(clocked.ledger.claim("boot", 1, ["default"], 1, lane="0")) == claims[0]
 
 
-def test_fences_grow_also_when_time_does_not(clocked: World) -> None:
+def test_fences_grow_even_if_time_does_not(clocked: World) -> None:
     fences = []
     lease = clocked.start()
     for jump in (0, 0, -3_600_000, 1000, 3_700_000):
@@ -182,7 +182,7 @@ def test_fences_grow_also_when_time_does_not(clocked: World) -> None:
     assert fences[5] == clocked.now_us
 
 
-def test_a_checkpoint_is_kept_and_its_repeat_changes_nothing(clocked: World) -> None:
+def test_a_checkpoint_is_stored_and_a_repeat_changes_nothing(clocked: World) -> None:
     lease = clocked.start()
     assert clocked.run(clocked.ledger.checkpoint(lease, 1, b"one")).verdict == "ok"
     with clocked.unchanged():

@@ -126,7 +126,7 @@ async def test_sync_and_async_locks_exclude_each_other(client: Client) -> None:
     ],
     ids=lambda value: f"{value!r:.20}",
 )
-async def test_a_result_comes_back_as_what_it_was(enter: Enter, result: Any) -> None:
+async def test_a_result_is_decoded_to_an_equal_value(enter: Enter, result: Any) -> None:
     await run_once(enter, result=result)
     executed, found = await run_once(enter)
     assert executed
@@ -342,7 +342,7 @@ async def test_an_invalid_key_is_refused(key: Any) -> None:
         idempotency_lock(key)
 
 
-async def test_keys_of_ten_kilobytes(client: Client, enter: Enter) -> None:
+async def test_a_key_may_have_ten_kilobytes(client: Client, enter: Enter) -> None:
     long = "ü" * 5_000
     assert await run_once(enter, long + "1") == (False, "done")
     assert await run_once(enter, long + "2") == (False, "done"), "told apart by their last letter"

@@ -146,7 +146,7 @@ def test_a_locked_task_is_buried_after_fifty_seconds(settings: Settings, waited:
     assert (call.script, call.args[4]) == ("bury", "IdempotencyInFlightError")
 
 
-def test_ten_times_at_the_most(settings: Settings) -> None:
+def test_a_task_is_put_back_ten_times_at_most(settings: Settings) -> None:
     """Each run comes at least five seconds after the one before."""
     for late in (0, 1, 700, 20_000):
         waited, times = None, 0

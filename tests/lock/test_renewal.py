@@ -153,7 +153,7 @@ async def cut(server: Server, client: Client, monkeypatch: pytest.MonkeyPatch) -
         await own.aclose()
 
 
-async def test_renewals_outlast_a_store_out_of_reach(
+async def test_renewals_continue_after_the_store_was_unreachable(
     client: Client, enter: Enter, cut: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with enter() as lock:

@@ -77,7 +77,7 @@ class Unshown:
         raise RuntimeError("no text")
 
 
-def test_whatever_was_passed_as_extra_is_one_line_of_json() -> None:
+def test_any_extra_value_is_one_line_of_json() -> None:
     loop: list[Any] = []
     loop.append(loop)
     odd = {"nan": float("nan"), "tuple keys": {(1, 2): 3}, "loop": loop, "object": Unshown(), "set": {1}}

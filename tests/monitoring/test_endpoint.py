@@ -57,7 +57,7 @@ def test_each_probe_answers_its_own_question(health: Health, live: bool, ready: 
     assert (health.live, health.ready) == (live, ready)
 
 
-def test_pages_and_paths(serve: Serve) -> None:
+def test_each_path_has_its_page(serve: Serve) -> None:
     def fail() -> HttpPage:
         raise ValueError("no numbers today")
 
@@ -101,7 +101,7 @@ def test_a_forked_process_does_not_keep_the_port(serve: Serve) -> None:
         os.close(reading)
 
 
-def test_health_travels_whole(serve: Serve) -> None:
+def test_health_is_transferred_completely(serve: Serve) -> None:
     told = Health("relay", True, ("a",), ("b", "c"))
     with closing(start_monitor(MonitoringAddress(port=(port := free_port())), lambda: told)):
         assert fetch_health(LOOPBACK, port, 5) == told

@@ -76,7 +76,7 @@ def test_tasks_of_dead_workers_are_shown_until_they_are_revived(fleet: Fleet) ->
     wait_until(lambda: value(samples(metrics_of(port)), "rl_lost_tasks") == 0)
 
 
-def test_a_store_that_is_away_is_a_number_too(boot: Boot, fleets: NewFleet) -> None:
+def test_an_unreachable_store_is_shown_as_a_metric(boot: Boot, fleets: NewFleet) -> None:
     server = boot()
     one, port = fleets(1, on=server), free_port()
     member = one.start("exporter", "--metrics-port", str(port), RELIER_REDIS_DEADLINE="0.5")

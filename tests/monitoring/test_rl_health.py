@@ -18,7 +18,7 @@ from tests.support.fleet import Fleet
 from tests.support.servers import free_port
 
 
-def test_each_probe_of_a_port() -> None:
+def test_each_probe_can_be_asked_through_a_port() -> None:
     now = [Health("worker", True)]
     port = free_port()
     with closing(start_monitor(MonitoringAddress(port=port), lambda: now[0])):
@@ -37,7 +37,7 @@ def test_each_probe_of_a_port() -> None:
 
 
 @pytest.mark.parametrize("probe", ["live", "ready", "startup"])
-def test_a_port_that_nobody_serves(probe: str) -> None:
+def test_a_port_that_nobody_serves_fails(probe: str) -> None:
     port = free_port()
     told = CliRunner().invoke(rl, ["health", "--port", str(port), "--probe", probe])
     assert told.exit_code == 1

@@ -135,7 +135,7 @@ async def run_until_ended(client: Client, observer: Client, task_id: str) -> Any
 
 @pytest.mark.parametrize("place", ["step", "checkpoint", "lock", "conclude", "settle"])
 @pytest.mark.parametrize("code", PASSING)
-async def test_a_running_task_outlives_what_passes(
+async def test_a_running_task_survives_temporary_errors(
     client: Client, observer: Client, refusing: Refusing, repeats: Repeats, code: str, place: str
 ) -> None:
     """Heartbeats, claims and sweeps are refused as well, for longer than a call's deadline."""
@@ -245,7 +245,7 @@ async def last_beat(observer: Client) -> int:
 
 
 @pytest.mark.parametrize("code", PASSING)
-def test_a_relay_charges_no_row_for_what_passes(
+def test_a_relay_charges_no_row_for_temporary_errors(
     through: Settings, settings: Settings, refusing: Refusing, tmp_path: Path, code: str
 ) -> None:
     metadata = MetaData()

@@ -126,9 +126,7 @@ def test_prepared_statements_behind_a_pooler_cause_a_warning(
     ],
 )
 @pytest.mark.parametrize("command", ["relay", "stats"])
-def test_an_option_that_no_driver_takes_is_no_database_that_is_away(
-    pg_shop: Shop, more: str, says: str, command: str
-) -> None:
+def test_an_option_that_no_driver_takes_is_not_an_outage(pg_shop: Shop, more: str, says: str, command: str) -> None:
     driver, _, options = more.partition("?")
     url = pg_shop.engine.url.set(drivername=f"postgresql+{driver}").render_as_string(hide_password=False)
     told = CliRunner().invoke(rl, ["outbox", command, "--database", f"{url}?{options}"])
@@ -184,7 +182,7 @@ def _given(ear: NotifyListener, _: Any) -> NotifyListener:
 # --- producers -------------------------------------------------------------------------------------------------------
 
 
-def test_sessions_push_what_commits(pg_shop: Shop, bounced: Database) -> None:
+def test_sessions_push_exactly_the_committed_rows(pg_shop: Shop, bounced: Database) -> None:
     engines = [create_engine(bounced.url, connect_args=PSYCOPG) for _ in range(2)]
     for order in range(20):
         with Session(engines[order % 2]) as session, session.begin():
@@ -202,7 +200,7 @@ def test_sessions_push_what_commits(pg_shop: Shop, bounced: Database) -> None:
 
 
 @pytest.mark.anyio
-async def test_async_sessions_push_what_commits(pg_shop: Shop, bounced: Database) -> None:
+async def test_async_sessions_push_exactly_the_committed_rows(pg_shop: Shop, bounced: Database) -> None:
     engines = [create_async_engine(bounced.asyncpg_url, connect_args=ASYNCPG) for _ in range(2)]
     for order in range(20):
         async with AsyncSession(engines[order % 2]) as session, session.begin():

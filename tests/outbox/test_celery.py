@@ -159,7 +159,7 @@ def test_rolled_back_messages_are_never_sent_and_others_go_at_once(pg_shop: Shop
     assert len(received(app)) == 1
 
 
-def test_canvas_in_a_transaction(pg_shop: Shop, app: Celery) -> None:
+def test_a_canvas_can_be_sent_in_a_transaction(pg_shop: Shop, app: Celery) -> None:
     send_through(app, pg_shop.outbox)
     task = app.tasks["shop.plain"]
     with Session(pg_shop.engine) as session, session.begin(), pg_shop.outbox.using(session):
@@ -210,7 +210,7 @@ def test_the_next_run_of_a_task_does_not_depend_on_the_transaction_it_ends(pg_sh
     assert [row.name for row in pg_shop.rows()] == ["shop.note"]  # of the run that came to its end
 
 
-def test_a_broker_that_is_away_is_an_outage_and_a_bad_row_is_not(pg_shop: Shop, boot: Boot, namespace: str) -> None:
+def test_an_unreachable_broker_is_an_outage_and_a_bad_row_is_not(pg_shop: Shop, boot: Boot, namespace: str) -> None:
     server = boot()
     app = plain_app(server, f"celery{namespace}")
     app.conf.broker_transport_options |= {"socket_timeout": 1.0, "socket_connect_timeout": 1.0}

@@ -18,7 +18,7 @@ from tests.support.databases import Database
 ZONE = "Europe/Berlin"
 
 
-def test_the_databases_clock_is_a_clock(database: Database) -> None:
+def test_the_databases_clock_advances(database: Database) -> None:
     engine = create_engine(database.url)
     before = time.time_ns() // 1_000_000
     with engine.connect() as connection:

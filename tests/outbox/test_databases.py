@@ -47,7 +47,7 @@ def test_a_committed_row_is_kept_and_a_rolled_back_one_is_not(database: Database
         assert reading.execute(select(rows)).all() == [(1, "ünïcødé 🐇")]
 
 
-def test_a_second_connection_sees_what_is_committed_only(database: Database, engine: Engine) -> None:
+def test_a_second_connection_sees_only_committed_rows(database: Database, engine: Engine) -> None:
     with engine.connect() as one, engine.connect() as other:
         one.execute(insert(rows), [{"id": 1, "word": "one"}])
         assert other.execute(select(rows)).all() == []
@@ -100,7 +100,7 @@ async def _insert_async(url: str) -> None:
     await made.dispose()
 
 
-def test_killed_connections_lose_what_was_not_committed(served: Database, engine: Engine) -> None:
+def test_killed_connections_lose_uncommitted_rows(served: Database, engine: Engine) -> None:
     with engine.connect() as doomed:
         doomed.execute(insert(rows), [{"id": 1, "word": "never"}])
         assert served.kill_connections() == 1

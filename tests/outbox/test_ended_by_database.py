@@ -52,7 +52,7 @@ def touch(where: Any, row: int) -> None:
 
 
 @pytest.mark.parametrize("inside", [True, False])
-def test_a_deadlock_that_is_caught(database: Database, engine: Engine, inside: bool) -> None:
+def test_a_caught_deadlock_fails_the_attempt(database: Database, engine: Engine, inside: bool) -> None:
     """MySQL rolls back the whole smaller transaction, including the mark. The rest would be committed without it."""
     if database.kind != "mysql":
         pytest.skip("SQLite has one writer at a time, PostgreSQL takes no statement after it")

@@ -110,7 +110,7 @@ def scrape(port: int) -> str:
         return str(answer.read().decode())
 
 
-def test_schemas_of_tenants(postgres: Database, client: Client) -> None:
+def test_one_process_serves_the_schemas_of_several_tenants(postgres: Database, client: Client) -> None:
     client.open()
     engine = create_engine(postgres.url)
     tenants = {}
@@ -154,7 +154,7 @@ def test_schemas_of_tenants(postgres: Database, client: Client) -> None:
         (["--table", "a", "--table", "b"], "no such table: a"),
     ],
 )
-def test_places_that_cannot_be(options: list[str], says: str) -> None:
+def test_tables_that_cannot_exist_are_refused(options: list[str], says: str) -> None:
     told = CliRunner().invoke(rl, ["outbox", "relay", "--database", "sqlite://", *options])
     assert told.exit_code == 2, told.output
     assert says in told.stderr
@@ -168,7 +168,7 @@ def test_a_table_that_is_given_with_and_without_its_schema(shop: Shop, database:
     assert f"is given twice, as relier_outbox and as {schema}.relier_outbox" in told.stderr
 
 
-def test_databases_whose_urls_differ_only_in_what_is_hidden(postgres: Database, client: Client) -> None:
+def test_databases_whose_urls_look_the_same_are_numbered(postgres: Database, client: Client) -> None:
     client.open()
     other = postgres.server.fresh()
     port = postgres.server.port
@@ -217,7 +217,9 @@ def test_a_database_that_does_not_answer_at_the_start(
     assert f"database ({url}, table relier_outbox) is unreachable: error=no answer for 0.1 s" in caplog.text
 
 
-def test_a_database_that_no_longer_answers_is_away(silent: tuple[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_database_that_no_longer_answers_is_unreachable(
+    silent: tuple[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     now = 100.0
     connecting = threading.Event()
     database = silent[1]

@@ -54,7 +54,7 @@ def far_off(shop: Shop, database: Database) -> None:
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_a_relay_neither_waits_for_nor_locks_what_is_not_committed(
+def test_a_relay_neither_waits_for_nor_locks_uncommitted_rows(
     maria_shop: Shop, mariadb: Database, ordered: bool
 ) -> None:
     """This holds even if MariaDB believes that the table is small, in which case it would scan the whole table."""
@@ -281,7 +281,7 @@ def test_rows_that_a_limit_would_accept_now_are_released_when_a_relay_stops(shop
     assert [one.leased_by for one in shop.rows()] == [""]
 
 
-def test_leases_of_what_a_limit_refused_are_renewed(shop: Shop) -> None:
+def test_leases_of_rows_that_a_limit_refused_are_renewed(shop: Shop) -> None:
     shop.place(1)
     clock = Clock()
     relay = shop.relay(Scripted(Deferred(1000)), clock=clock)
@@ -329,7 +329,7 @@ class PagesRead:
 
 
 @pytest.mark.slow
-def test_a_claim_does_not_read_what_was_deleted_before_an_old_snapshot(postgres: Database, client: Client) -> None:
+def test_a_claim_skips_rows_that_an_old_snapshot_keeps_in_the_index(postgres: Database, client: Client) -> None:
     """A report or a dump prevents PostgreSQL from removing deleted rows, which stand where a claim begins."""
     with Shop(postgres.url, client) as shop, shop.engine.connect() as report:
         report = report.execution_options(isolation_level="REPEATABLE READ")

@@ -43,7 +43,7 @@ def nested(callers: bool, ctx: TaskContext) -> str:
 
 
 @pytest.mark.parametrize("callers", [True, False])
-async def test_a_block_inside_a_block_is_refused(desk: Desk, callers: bool) -> None:
+async def test_a_second_nested_block_is_refused(desk: Desk, callers: bool) -> None:
     """The inner block would find the mark of the outer one, and end the task as if an earlier attempt had committed."""
     desk.push(nested, callers)
     outcome = await desk.run(desk.claim())
@@ -63,7 +63,7 @@ async def beside(ctx: TaskContext) -> str:
     return "paid twice"
 
 
-async def test_a_block_beside_a_block_is_refused(desk: Desk, async_engine: AsyncEngine) -> None:
+async def test_a_second_concurrent_block_is_refused(desk: Desk, async_engine: AsyncEngine) -> None:
     """The second block would wait for the mark of the first, and then end the task without its own effect."""
     desk.push(beside)
     outcome = await desk.run(desk.claim())
@@ -232,7 +232,7 @@ def rolls_back(is_connection: bool, ctx: TaskContext) -> str:
 
 
 @pytest.mark.parametrize("is_connection", [True, False])
-async def test_sqlite_without_listeners(desk: Desk, database: Database, is_connection: bool) -> None:
+async def test_a_block_works_on_sqlite_without_listeners(desk: Desk, database: Database, is_connection: bool) -> None:
     """Python's driver does not begin a transaction for a savepoint, so the release of the savepoint would be a
     commit."""
     if database.kind != "sqlite":
@@ -247,7 +247,9 @@ async def test_sqlite_without_listeners(desk: Desk, database: Database, is_conne
 
 @pytest.mark.parametrize("callers", [True, False])
 @pytest.mark.parametrize("is_connection", [True, False])
-async def test_a_savepoint_that_the_block_leaves_open(desk: Desk, callers: bool, is_connection: bool) -> None:
+async def test_a_savepoint_that_the_block_leaves_open_is_released(
+    desk: Desk, callers: bool, is_connection: bool
+) -> None:
     """A commit releases it."""
 
     @rl_task(name=f"promises.open_savepoint.{callers}.{is_connection}")
@@ -268,7 +270,7 @@ async def test_a_savepoint_that_the_block_leaves_open(desk: Desk, callers: bool,
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="Python's driver of SQLite has the option since 3.12")
-async def test_a_driver_of_sqlite_that_commits_by_itself(desk: Desk, database: Database) -> None:
+async def test_a_driver_of_sqlite_that_commits_by_itself_is_refused(desk: Desk, database: Database) -> None:
     if database.kind != "sqlite":
         pytest.skip("SQLite's driver alone")
     engine = create_engine(database.url, connect_args={"autocommit": True})

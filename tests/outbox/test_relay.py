@@ -193,7 +193,7 @@ def test_a_row_that_alone_fails_in_outages_is_poison(shop: Shop) -> None:
     assert relay.breakers["ledger"].state == "closed"
 
 
-def test_a_store_that_is_away_is_an_outage(pg_shop: Shop, settings: Settings) -> None:
+def test_an_unreachable_store_is_an_outage(pg_shop: Shop, settings: Settings) -> None:
     ids = pg_shop.place(*range(150))
     dead = settings.replace(redis_url="redis://127.0.0.1:1", redis_deadline=0.2)
     away = pg_shop.relay(LedgerTarget(Client(dead)))
@@ -221,7 +221,7 @@ def test_a_lease_that_was_lost_closes_nothing(shop: Shop) -> None:
     assert [row.retries for row in shop.rows()] == [1, 1]
 
 
-def test_rows_of_a_relay_that_is_gone_are_free(shop: Shop) -> None:
+def test_rows_of_a_dead_relay_are_free(shop: Shop) -> None:
     """The ledger's members show that it is gone. Without them, the stale timeout decides, which the tests above use."""
     shop.place(1)
     gone = shop.relay(Scripted(SENT))
@@ -346,7 +346,7 @@ def test_an_outage_of_the_ledger_and_its_end_are_reported_once(
     one.end()
 
 
-def test_a_member_is_back_with_the_store_whatever_breaker_there_is(
+def test_a_relay_registers_again_with_the_store_despite_an_open_breaker(
     boot: Boot, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A breaker that stays open after an outage would cost a relay its lease."""
@@ -522,7 +522,7 @@ def test_postgresql_wakes_a_relay_itself(postgres: Database, client: Client) -> 
 
 
 @pytest.mark.anyio
-async def test_a_relay_inside_an_application(shop: Shop, database: Database) -> None:
+async def test_a_relay_runs_inside_an_application(shop: Shop, database: Database) -> None:
     ids = shop.place(*range(5))
     shop.client.open()
     target = Scripted(SENT, expect=5)

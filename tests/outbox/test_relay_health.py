@@ -28,7 +28,7 @@ def test_relays_that_send_are_ready(relays: Fleet) -> None:
     assert (health.role, health.started, health.stuck, health.unready) == ("relay", True, (), ())
 
 
-def test_a_database_that_is_away_is_no_reason_to_restart(relays: Fleet) -> None:
+def test_an_unreachable_database_is_not_a_reason_to_restart(relays: Fleet) -> None:
     first, second = relays.relays
     first.passed_at -= 2 * STUCK_S
     first.health.state = DatabaseState.AWAY

@@ -46,7 +46,7 @@ def test_a_time_that_no_clock_or_column_can_hold_is_refused(name: str) -> None:
     "command",
     [["worker", "m", "--max-rss-mb"], ["dlq", "replay", "--all", "--rate"], ["outbox", "relay", "--idle-time"]],
 )
-def test_no_command_takes_what_is_no_number(command: list[str], given: str) -> None:
+def test_every_command_refuses_values_that_are_not_numbers(command: list[str], given: str) -> None:
     told = CliRunner().invoke(rl, [*command, given], env={"RELIER_OUTBOX_DATABASE_URL": "sqlite://"})
     assert told.exit_code == 2
     assert "Traceback" not in told.output

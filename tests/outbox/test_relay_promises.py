@@ -181,7 +181,7 @@ def test_one_row_tries_whether_the_target_is_back(shop: Shop, only_refused: bool
     assert shop.count() == 0
 
 
-def test_a_relay_sleeps_while_its_target_is_away(shop: Shop) -> None:
+def test_a_relay_sleeps_while_its_target_is_unreachable(shop: Shop) -> None:
     """This holds although the limit would admit the refused rows by now."""
     away = Away(shop)
     away.now += 6

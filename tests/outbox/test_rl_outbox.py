@@ -44,7 +44,7 @@ def bury(shop: Shop, *orders: int) -> list[str]:
     return ids
 
 
-def test_stats(shop: Shop) -> None:
+def test_stats_show_waiting_rows_dead_rows_and_relays(shop: Shop) -> None:
     shop.client.open()
     bury(shop, 1)
     shop.place(2, 3)
@@ -58,7 +58,7 @@ def test_stats(shop: Shop) -> None:
 
 
 @pytest.mark.slow
-def test_stats_show_rows_while_the_store_is_away(pg_shop: Shop) -> None:
+def test_stats_show_rows_while_the_store_is_unreachable(pg_shop: Shop) -> None:
     pg_shop.place(1, 2)
     where = pg_shop.engine.url.render_as_string(hide_password=False)
     away = ["--url", f"redis://127.0.0.1:{free_port()}", "outbox", "stats", "--database", where]
@@ -203,7 +203,7 @@ def test_a_relay_stores_and_logs_redacted_errors(pg_shop: Shop, caplog: pytest.L
     relay.close()
 
 
-def test_a_relay_as_a_process(shop: Shop, tmp_path: Path) -> None:
+def test_a_relay_process_sends_rows_until_it_is_stopped(shop: Shop, tmp_path: Path) -> None:
     shop.client.open()
     ids = shop.place(*range(1, 251))
     sign, port = tmp_path / "alive", free_port()

@@ -43,7 +43,7 @@ def retries_of(shop: Shop, kind: str) -> list[tuple[int, int]]:
     return [(row.retries, row.dead) for row in shop.rows() if row.kind == kind]
 
 
-def test_rows_for_a_target_that_is_away_use_up_no_retries_while_others_are_sent(shop: Shop) -> None:
+def test_rows_for_an_unreachable_target_use_up_no_retries_while_others_are_sent(shop: Shop) -> None:
     clock = Clock()
     relay = shop.relay(Scripted(SENT), broker(AWAY), clock=clock, max_retries=1)
     send_mail(shop)
@@ -57,7 +57,7 @@ def test_rows_for_a_target_that_is_away_use_up_no_retries_while_others_are_sent(
     assert retries_of(shop, "celery") == [(0, 0)]
 
 
-def test_a_target_that_is_away_does_not_hold_up_the_others(shop: Shop) -> None:
+def test_an_unreachable_target_does_not_hold_up_the_others(shop: Shop) -> None:
     clock = Clock()
     mails = broker(AWAY)
     relay = shop.relay(Scripted(SENT), mails, clock=clock)

@@ -174,7 +174,7 @@ def test_a_rollback_that_was_asked_for_is_not_reported(shop: Shop, caplog: pytes
     assert told(caplog) == []
 
 
-def test_thousands_of_pushes_in_one_transaction(shop: Shop) -> None:
+def test_one_transaction_may_have_thousands_of_pushes(shop: Shop) -> None:
     with shop.session() as session, session.begin():
         ids = [shop.outbox.add(session, receipt, order).id for order in range(6_000)]
     assert [row.task_id for row in shop.rows()] == ids
@@ -241,7 +241,7 @@ def test_using_raises_if_the_code_inside_did_not_see_the_session(shop: Shop) -> 
         assert shop.outbox.current() is None
 
 
-def test_scoped_sessions(shop: Shop) -> None:
+def test_scoped_sessions_work(shop: Shop) -> None:
     session = scoped_session(sessionmaker(shop.engine))
     receipt.push_in(session, 1)
     session.commit()
@@ -250,7 +250,7 @@ def test_scoped_sessions(shop: Shop) -> None:
 
 
 @pytest.mark.anyio
-async def test_async_sessions_and_connections(shop: Shop, database: Database) -> None:
+async def test_async_sessions_and_connections_work(shop: Shop, database: Database) -> None:
     engine = create_async_engine(database.async_url)
     async with AsyncSession(engine) as session, session.begin():
         first = await receipt.apush_in(session, 1)
@@ -279,7 +279,7 @@ def test_a_receipt_waits_for_a_task_that_no_relay_has_sent(shop: Shop) -> None:
     assert pushed.state() is TaskState.QUEUED
 
 
-def test_strict_refuses_what_would_commit_by_itself(pg_shop: Shop) -> None:
+def test_strict_mode_refuses_a_push_that_would_commit_by_itself(pg_shop: Shop) -> None:
     with pg_shop.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         with pytest.raises(OutsideTransactionError, match="AUTOCOMMIT"):
             receipt.push_in(connection, 1)
@@ -292,7 +292,7 @@ def test_strict_refuses_what_would_commit_by_itself(pg_shop: Shop) -> None:
 
 
 @pytest.mark.anyio
-async def test_strict_sees_an_engine_that_commits_by_itself(shop: Shop, database: Database) -> None:
+async def test_strict_mode_detects_an_engine_that_commits_by_itself(shop: Shop, database: Database) -> None:
     engine = create_engine(database.url, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.begin()
@@ -356,7 +356,7 @@ async def test_autocommit_known_only_to_an_async_connection_is_refused(shop: Sho
     assert shop.count() == 0
 
 
-def test_strict_accepts_the_drivers_own_transactions(shop: Shop, database: Database) -> None:
+def test_strict_mode_accepts_the_drivers_own_transactions(shop: Shop, database: Database) -> None:
     """SQLite's transaction begins at the first write. A connection without a transaction begins one by itself, and
     waits for a commit."""
     engine = create_engine(database.url)
@@ -405,7 +405,7 @@ def test_values_too_long_for_the_table_are_refused_at_the_push(shop: Shop, optio
     assert {name: getattr(shop.outbox.table.c[name].type, "length", None) for name in LONGEST} == LONGEST
 
 
-def test_the_schema_is_explained(shop: Shop) -> None:
+def test_a_wrong_schema_is_explained(shop: Shop) -> None:
     shop.outbox.validate_schema(shop.engine)
     with shop.engine.begin() as connection:
         shop.outbox.table.drop(connection)
@@ -423,7 +423,7 @@ def test_the_schema_is_explained(shop: Shop) -> None:
     assert "index on (dead, due_at, id)" in str(told.value)
 
 
-def test_a_schema_of_its_own(pg_shop: Shop) -> None:
+def test_a_table_may_have_its_own_schema(pg_shop: Shop) -> None:
     other = Outbox(MetaData(schema="other"), wake=False)
     with pg_shop.engine.begin() as connection:
         connection.exec_driver_sql("CREATE SCHEMA other")

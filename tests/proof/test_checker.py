@@ -85,13 +85,13 @@ def test_each_tampering_is_reported_by_its_kind(stage: Stage, name: str) -> None
     assert raised.value.name == name
 
 
-def test_a_change_without_a_notification(stage: Stage) -> None:
+def test_a_change_that_no_reply_reports_is_reported(stage: Stage) -> None:
     model(stage).tasks["u"].state = "done"
     with pytest.raises(Violation, match="legal-moves"):
         stage.run(stage.ledger.promote())
 
 
-def test_a_fence_that_shrinks() -> None:
+def test_a_fence_that_shrinks_is_reported() -> None:
     stage = Stage(World(0, "calm", ModelBackend(FenceIsTime())))
     stage.run(stage.ledger.register("A", 2000))
     stage.push(stage.submission("t"))
@@ -101,7 +101,7 @@ def test_a_fence_that_shrinks() -> None:
         stage.claim("A", 2)
 
 
-def test_a_commit_that_is_answered_stale(stage: Stage) -> None:
+def test_a_commit_that_is_answered_stale_is_reported(stage: Stage) -> None:
     commit = stage.ledger.commit([(lease(stage), b"r", ())])
     stage.run(commit)
     model(stage).tasks["t"].fence += 1
@@ -109,7 +109,7 @@ def test_a_commit_that_is_answered_stale(stage: Stage) -> None:
         stage.run(commit)
 
 
-def test_a_live_lease_stolen(stage: Stage) -> None:
+def test_a_stolen_live_lease_is_reported(stage: Stage) -> None:
     model(stage).boots["A"].lease_end = 1
     with pytest.raises(Violation, match="live-lease-not-stolen"):
         stage.run(stage.ledger.revive())

@@ -8,14 +8,14 @@ from proof.mutants.batches import EndsTooEarly, SweptUncounted, ThenDespiteFailu
 from proof.mutants.timetables import EditDropsDue, FiresAgain
 
 
-def test_every_interleaving_of_two_workers() -> None:
+def test_every_interleaving_of_two_workers_holds() -> None:
     search = Search(hand_back=False)
     assert search.explore() is None
     assert search.states > 500
     assert search.settled > 100
 
 
-def test_the_beginning_of_those_with_a_fault() -> None:
+def test_the_first_interleavings_with_a_fault_hold() -> None:
     for fault in ("rollback", "lost reply"):
         search = Search(fault=fault)
         assert search.explore(1200) is None

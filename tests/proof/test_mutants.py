@@ -20,7 +20,7 @@ def test_every_mutant_is_caught(index: int) -> None:
     assert caught.by, f"{MUTANTS[index].name} survived: {MUTANTS[index].about}"
 
 
-def test_mutants_are_well_declared() -> None:
+def test_every_mutant_is_declared_correctly() -> None:
     assert len(MUTANTS) >= 35
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
     assert all(set(mutant.profiles) <= BY_NAME.keys() | SCHEDULES.keys() for mutant in MUTANTS)
@@ -30,10 +30,10 @@ NAMES = load_scripts().names()
 
 
 @pytest.mark.parametrize("mutant", LUA_MUTANTS, ids=[mutant.name for mutant in LUA_MUTANTS])
-def test_lua_mutants_still_fit(mutant: LuaMutant) -> None:
+def test_every_lua_mutant_still_matches_its_script(mutant: LuaMutant) -> None:
     assert load_scripts(**{mutant.keyword: mutant.text_of()}).names() == NAMES
 
 
 @pytest.mark.parametrize("model", [FenceNotChecked, FenceAtMost, BootRemovedEarly, LostBootClaims])
-def test_the_exhaustive_search_catches_them_too(model: type) -> None:
+def test_the_exhaustive_search_catches_mutants_too(model: type) -> None:
     assert Search(model, slots=(2, 1)).explore(4000) is not None

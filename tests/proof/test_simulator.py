@@ -25,7 +25,7 @@ def test_two_workers_that_leave_in_one_sweep() -> None:
     assert not run_schedule(962486, "failover").violation
 
 
-def test_a_follow_up_of_a_join_is_no_part_of_it() -> None:
+def test_a_follow_up_of_a_join_is_not_a_part_of_it() -> None:
     """One schedule in half a million had such a pair. Once forgotten, the two started each other again and again."""
     assert not run_schedule(50528803, "joins").violation
 
@@ -41,13 +41,13 @@ def test_a_batch_that_enters_again_after_a_rollback_has_no_added_members() -> No
     assert not run_schedule(16672, "workflows").violation
 
 
-def test_a_schedule_made_anew_after_time_went_back() -> None:
+def test_a_schedule_created_again_after_time_went_back_fires_nothing_twice() -> None:
     """In one schedule of 31,000, an occurrence fired again that a removed schedule of the same name had fired."""
     assert not run_schedule(30823, "timetables").violation
 
 
 @pytest.mark.parametrize("profile", [profile.name for profile in PROFILES])
-def test_a_seed_is_a_history(profile: str) -> None:
+def test_a_seed_always_gives_the_same_history(profile: str) -> None:
     first, second = World(7, profile, trace=True), World(7, profile, trace=True)
     assert run_world(first) == run_world(second)
     assert first.history() == second.history()

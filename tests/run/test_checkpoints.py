@@ -201,7 +201,7 @@ async def test_an_impossible_url_is_reported_at_start(crew: Crew) -> None:
 
 
 @pytest.mark.parametrize("place", ["under a file", "/proc/1/nowhere"])
-async def test_a_folder_that_cannot_be_written(crew: Crew, tmp_path: Path, place: str) -> None:
+async def test_a_folder_that_cannot_be_written_is_reported(crew: Crew, tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()
     crew.with_settings(checkpoint_dir=str(tmp_path / "file" / "kept") if place == "under a file" else place)
 
@@ -215,7 +215,7 @@ async def test_a_folder_that_cannot_be_written(crew: Crew, tmp_path: Path, place
     assert await run(crew, keep) == Done(b'"fine"')
 
 
-def test_a_folder_that_is_full(tmp_path: Path) -> None:
+def test_a_full_folder_is_reported(tmp_path: Path) -> None:
     """The test runs in its own process, whose files may not grow beyond a limit: a write fails halfway, as on a full
     disk."""
     done = subprocess.run(
@@ -234,7 +234,7 @@ LocalFolder(pathlib.Path(sys.argv[1])).write("t-1-1.checkpoint", b"x" * 5000)
 """
 
 
-async def test_a_task_id_is_no_path(filed: Crew, tmp_path: Path) -> None:
+async def test_a_task_id_is_not_used_as_a_path(filed: Crew, tmp_path: Path) -> None:
     async def keep(ctx: TaskContext) -> Any:
         await ctx.set_partial(noise(LARGE))
         return len(ctx.partial_result)
@@ -336,7 +336,7 @@ async def test_checkpoints_work_in_an_isolated_process(crew: Crew, tmp_path: Pat
 
 
 @pytest.mark.parametrize("damage", ["changed", "gone", "no folder"])
-async def test_a_file_that_is_not_what_was_written(filed: Crew, damage: str) -> None:
+async def test_a_changed_file_is_refused(filed: Crew, damage: str) -> None:
     async def keep(ctx: TaskContext) -> Any:
         await ctx.set_partial(noise(LARGE))
         raise OSError
@@ -362,7 +362,7 @@ async def test_a_file_that_is_not_what_was_written(filed: Crew, damage: str) -> 
 
 
 @pytest.mark.parametrize("bytes_", [b"z!", b"f{}", b"f", b"j{", b"x"])
-async def test_bytes_that_are_no_checkpoint(crew: Crew, bytes_: bytes) -> None:
+async def test_bytes_that_are_not_a_checkpoint_are_refused(crew: Crew, bytes_: bytes) -> None:
     async def resume(ctx: TaskContext) -> Any:
         with pytest.raises((CheckpointStoreError, PayloadEncodingError), match="checkpoint cannot be read"):
             _ = ctx.partial_result
@@ -441,7 +441,7 @@ async def test_a_checkpoint_whose_answer_was_lost_keeps_its_file(filed: Crew, se
     assert filed.begin().ctx.partial_result[0] == 1
 
 
-async def test_an_attempt_that_is_suspect_hands_back(crew: Crew) -> None:
+async def test_an_attempt_whose_lease_is_in_doubt_hands_its_task_back(crew: Crew) -> None:
     """An outage is not a failure: no attempt is used up, and the next attempt does the work."""
 
     async def careful(ctx: TaskContext) -> Any:
@@ -462,7 +462,7 @@ async def test_a_lease_lost_error_of_another_attempt_is_a_failure(crew: Crew) ->
     assert isinstance(await run(crew, fails), Failed)
 
 
-async def test_several_at_once_end_with_the_last(filed: Crew) -> None:
+async def test_of_several_checkpoints_at_once_the_last_one_counts(filed: Crew) -> None:
     async def keep(ctx: TaskContext) -> Any:
         for _ in range(5):
             await asyncio.gather(*(ctx.set_partial([n, noise(LARGE)]) for n in range(4)))

@@ -54,7 +54,7 @@ async def test_without_a_declaration_there_is_no_state() -> None:
 
 
 @pytest.mark.parametrize(("function", "state"), [(one, "state"), (managed, "managed")])
-async def test_it_is_entered_and_left_from_different_tasks(function: Any, state: str) -> None:
+async def test_a_lifespan_may_be_entered_and_left_from_different_tasks(function: Any, state: str) -> None:
     lifespan(function)
     running, found = await asyncio.create_task(entered())
     assert (found, running.entered, seen) == (state, True, [])
@@ -69,7 +69,7 @@ async def test_a_setting_overrides_the_declaration() -> None:
     await running.leave()
 
 
-async def test_what_fails_at_the_start_is_said() -> None:
+async def test_a_failure_at_the_start_is_reported() -> None:
     async def broken() -> AsyncIterator[None]:
         raise OSError("away")
         yield
@@ -79,7 +79,7 @@ async def test_what_fails_at_the_start_is_said() -> None:
         await entered()
 
 
-async def test_what_fails_or_hangs_at_the_end_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_or_a_hang_at_the_end_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def breaks() -> AsyncIterator[None]:
         yield
         raise OSError("cannot close")

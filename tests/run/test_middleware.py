@@ -98,7 +98,7 @@ async def test_an_error_of_a_middleware_fails_the_attempt(crew: Crew) -> None:
     assert seen == []
 
 
-async def test_call_next_takes_the_same_context(crew: Crew) -> None:
+async def test_call_next_accepts_only_the_same_context(crew: Crew) -> None:
     async def forgetful(call_next: Any, ctx: TaskContext) -> Any:
         return await call_next(None)
 
@@ -109,7 +109,7 @@ async def test_call_next_takes_the_same_context(crew: Crew) -> None:
     assert "passed None to call_next; pass the ctx that it got" in str(outcome.error)
 
 
-def test_middleware_is_an_async_function() -> None:
+def test_middleware_must_be_an_async_function() -> None:
     class Counted:
         async def __call__(self, call_next: Any, ctx: TaskContext) -> Any:
             return await call_next(ctx)

@@ -219,7 +219,7 @@ async def test_a_body_that_is_not_a_call_becomes_a_dead_letter(crew: Crew, body:
 
 
 @pytest.mark.parametrize("version", [0, -1, -(10**12)])
-async def test_versions_that_never_were(crew: Crew, version: int) -> None:
+async def test_versions_that_never_existed_are_refused(crew: Crew, version: int) -> None:
     task_id = new_task_id()
     payload = seal(b'[["ann",1],{"currency":"EUR"}]', schema_version=version, pushed_ms=1)
     crew.run(crew.ledger.submit([Submission(id=task_id, name=charge.name, payload=payload)]))

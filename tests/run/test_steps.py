@@ -142,7 +142,7 @@ async def test_a_recorded_step_is_not_called_again(crew: Crew, task: Any, way: s
     assert called == ["a", "b", "c"]
 
 
-async def test_async_steps_and_several_at_once(crew: Crew) -> None:
+async def test_async_steps_may_run_at_once(crew: Crew) -> None:
     called: list[str] = []
     ended = asyncio.Event()
 
@@ -229,7 +229,7 @@ async def test_models_come_back_by_annotation(crew: Crew, task: Any) -> None:
 
 @both
 @pytest.mark.parametrize("value", [None, False, 0, "", [], {"a": {1, 2}}, (1, None)])
-async def test_any_value_is_a_result(crew: Crew, task: Any, value: Any) -> None:
+async def test_any_value_may_be_a_result(crew: Crew, task: Any, value: Any) -> None:
     def make() -> Any:
         made.append(1)
         return value
@@ -249,7 +249,7 @@ async def test_any_value_is_a_result(crew: Crew, task: Any, value: Any) -> None:
 
 
 @both
-async def test_results_that_cannot_be_stored(crew: Crew, task: Any) -> None:
+async def test_results_that_cannot_be_stored_are_refused(crew: Crew, task: Any) -> None:
     async def do(step: Steps) -> Any:
         with pytest.raises(PayloadEncodingError, match="the result"):
             await step("object", object)
@@ -266,7 +266,7 @@ async def test_results_that_cannot_be_stored(crew: Crew, task: Any) -> None:
 
 @both
 @pytest.mark.parametrize("name", ["", "a\nb", "x" * 513, "\0", None, 5, "\ud800"])
-async def test_a_name_that_cannot_be_is_refused_before_the_effect(crew: Crew, task: Any, name: Any) -> None:
+async def test_an_invalid_name_is_refused_before_the_effect(crew: Crew, task: Any, name: Any) -> None:
     called, fn = calls("effect")
 
     async def do(step: Steps) -> Any:
@@ -490,7 +490,7 @@ async def test_steps_after_one_that_raised_keep_their_place(crew: Crew, task: An
     assert called == ["first choice", "fallback", "first choice", "next"]
 
 
-async def test_a_journal_that_cannot_be_read(crew: Crew) -> None:
+async def test_an_unreadable_journal_is_reported(crew: Crew) -> None:
     async def do(step: Steps) -> Any:
         await step("a", lambda: 1)
 

@@ -32,7 +32,7 @@ def test_latest_runs_only_the_newest_occurrence() -> None:
     assert plans(CatchUpRule(), 5 * MINUTE + 1) == FirePlan(minutes(5), 5, BASE + 6 * MINUTE)
 
 
-def test_latest_within_grace() -> None:
+def test_latest_runs_nothing_later_than_its_grace() -> None:
     rule = CatchUpRule("latest", grace_ms=10_000)
     assert plans(rule, 5 * MINUTE + 10_000) == FirePlan(minutes(5), 5, BASE + 6 * MINUTE)
     assert plans(rule, 5 * MINUTE + 10_001) == FirePlan((), 6, BASE + 6 * MINUTE)
@@ -57,7 +57,7 @@ def test_all_runs_the_newest_up_to_its_limit() -> None:
     assert plans(rule, 9 * MINUTE) == FirePlan(minutes(7, 8, 9), 7, BASE + 10 * MINUTE)
 
 
-def test_all_within_grace() -> None:
+def test_all_runs_nothing_later_than_its_grace() -> None:
     rule = CatchUpRule("all", grace_ms=2 * MINUTE)
     assert plans(rule, 9 * MINUTE) == FirePlan(minutes(7, 8, 9), 7, BASE + 10 * MINUTE)
 

@@ -90,11 +90,11 @@ TWICE = ms(2026, 10, 25, 0, tz=PARIS) - 1  # at 3:00, clocks go back to 2:00
         ("0 30 2 * * *", TWICE, ["25 02:30 +0200", "25 02:30 +0100", "26 02:30 +0100"]),
     ],
 )
-def test_a_time_that_the_clocks_skip_or_repeat(expression: str, start: int, expected: list[str]) -> None:
+def test_times_that_the_clocks_skip_or_repeat_run_once(expression: str, start: int, expected: list[str]) -> None:
     assert in_paris(following(Cron(expression, "Europe/Paris"), start, len(expected))) == expected
 
 
-def test_in_the_second_pass_of_an_hour_a_daily_time_is_over() -> None:
+def test_a_daily_time_does_not_run_in_the_second_pass_of_an_hour() -> None:
     """It is 2:15 for the second time: the run of 2:30 was 45 minutes ago."""
     second = ms(2026, 10, 25, 0, 15) + 3_600_000  # 2:15 +0100
     assert in_paris([second]) == ["25 02:15 +0100"]
@@ -118,7 +118,7 @@ ZONES = ("UTC", "Europe/Paris", "America/New_York", "Australia/Lord_Howe")
 
 
 @pytest.mark.parametrize("zone", ZONES)
-def test_the_newest_times_are_those_that_going_forward_gives(zone: str) -> None:
+def test_the_newest_times_equal_those_found_by_iterating_forward(zone: str) -> None:
     rng = random.Random(zone)
     for _ in range(150):
         cron, keep = Cron(rng.choice(EXPRESSIONS), zone), rng.choice((1, 3, 100))
@@ -237,6 +237,6 @@ def test_a_stored_timing_is_read_back(timing: Timing) -> None:
 
 
 @pytest.mark.parametrize("stored", [{}, {"kind": "lunar"}, {"kind": "cron"}, {"kind": "every", "period_ms": "x"}])
-def test_a_timing_that_this_process_cannot_read(stored: dict[str, Any]) -> None:
+def test_an_unknown_kind_of_timing_is_refused(stored: dict[str, Any]) -> None:
     with pytest.raises(ScheduleDefinitionError):
         read_timing(stored)

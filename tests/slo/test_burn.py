@@ -48,7 +48,7 @@ def test_nothing_counted_has_no_burn_rate() -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.floats(0.01, 0.9999))
-def test_a_burn_rate_is_the_part_that_failed_over_the_part_allowed(done: int, dead: int, target: float) -> None:
+def test_a_burn_rate_is_the_failed_share_over_the_allowed_share(done: int, dead: int, target: float) -> None:
     rate = burn_rate(done, done + dead, target)
     if done + dead == 0:
         assert rate is None
@@ -99,7 +99,7 @@ def test_a_slow_burn_makes_a_ticket() -> None:
     assert status.budget_left == pytest.approx(-1)
 
 
-def test_what_the_target_allows_is_no_alert() -> None:
+def test_failures_within_the_target_raise_no_alert() -> None:
     status = judge(SUCCESS, history(dict.fromkeys(range(361), (1998, 1)), dict.fromkeys(range(73), (119_880, 60))))
     assert (status.state, status.firing) == ("ok", ())
 

@@ -42,17 +42,17 @@ COUNTS = {
         ({"start_within": 1}, (1060, 1100)),
     ],
 )
-def test_who_did_well(given: dict[str, Any], expected: tuple[int, int]) -> None:
+def test_tasks_that_did_well_are_counted(given: dict[str, Any], expected: tuple[int, int]) -> None:
     (objective,) = parse_objectives(json.dumps([given]), 0.999)
     assert objective.good_and_total(COUNTS) == expected
 
 
-def test_without_any_the_objective_is_success() -> None:
+def test_the_default_objective_is_success() -> None:
     (objective,) = objectives_of(Settings(slo_target=0.95))
     assert (objective.kind, objective.target, objective.label) == ("success", 0.95, "all tasks: succeed")
 
 
-def test_objectives_of_the_settings() -> None:
+def test_objectives_are_read_from_the_settings() -> None:
     text = """[{"queue": "mail", "start_within": 30, "target": 0.99},
                {"task": "shop.charge", "run_within": 60}, {"name": "everything"}]"""
     first, second, third = objectives_of(Settings(slo_objectives=text))
@@ -79,7 +79,7 @@ def test_wrong_objectives_are_explained(text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
-def test_a_label_says_what_it_is_about() -> None:
+def test_a_label_describes_the_objective() -> None:
     both = Objective(target=0.9, queue="mail", task="shop.send", start_within=0.5)
     assert both.label == "shop.send, queue mail: start within 0.5 s"
 

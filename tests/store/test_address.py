@@ -33,12 +33,12 @@ from relier.store.connect.address import Address, Tls, parse_url, redact, target
         ("unix://ann:pw@/run/v.sock?db=2", Address(path="/run/v.sock", user="ann", password="pw", db=2)),
     ],
 )
-def test_a_fixed_address(url: str, address: Address) -> None:
+def test_a_fixed_address_is_parsed(url: str, address: Address) -> None:
     target = parse_url(url)
     assert (target.kind, target.nodes) == ("fixed", (address,))
 
 
-def test_sentinel() -> None:
+def test_a_sentinel_url_is_parsed() -> None:
     target = parse_url("sentinel://ann:pw@a:1,b,[::1]:3/main/2?sentinel_password=other")
     assert target.kind == "sentinel"
     assert target.master_name == "main"
@@ -63,7 +63,7 @@ def test_sentinel_by_settings_needs_nodes() -> None:
         target_of(Settings(redis_use_sentinel=True))
 
 
-def test_cluster() -> None:
+def test_a_cluster_url_is_parsed() -> None:
     target = parse_url("redis+cluster://:pw@a:1,b:2?ssl=true")
     assert target.kind == "cluster"
     assert [(str(node), node.password, node.tls) for node in target.nodes] == [
@@ -73,7 +73,7 @@ def test_cluster() -> None:
 
 
 @pytest.mark.parametrize(("url", "folder"), [("embedded://", ""), ("embedded:///a/b", "/a/b"), ("embedded://a", "a")])
-def test_embedded(url: str, folder: str) -> None:
+def test_an_embedded_url_is_parsed(url: str, folder: str) -> None:
     target = parse_url(url)
     assert (target.kind, target.folder) == ("embedded", folder)
 
@@ -107,7 +107,7 @@ KNOWN = "embedded://, redis://, valkey://, rediss://, valkeys://, unix://, senti
         ("embedded://me@x", "embedded:// takes only a folder, as in embedded:///var/lib/app or embedded://data"),
     ],
 )
-def test_an_invalid_url(url: str, why: str) -> None:
+def test_an_invalid_url_is_refused(url: str, why: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_url(url)
     assert str(caught.value) == f"the store URL {redact(url)!r} cannot be used: {why}; correct RELIER_REDIS_URL"

@@ -34,7 +34,7 @@ async def test_a_call_reaches_the_cluster_node_of_its_slot(
     assert (await store.probe()).streams
 
 
-async def test_a_slot_that_moved(open_store: OpenStore, boot: Boot, flavour: str, namespace: str) -> None:
+async def test_a_moved_slot_is_found(open_store: OpenStore, boot: Boot, flavour: str, namespace: str) -> None:
     """The first node believes that it owns every slot, until it is asked for a key."""
     server = node(boot, flavour)
     key = f"rl:{{{namespace}}}:k"
@@ -67,7 +67,7 @@ async def test_one_node_that_refuses_us_is_skipped(
         await open_store(f"redis+cluster://:pw@127.0.0.1:{other.port}").run(put("k", "v"))
 
 
-async def test_nodes_that_are_gone_are_asked_last(open_store: OpenStore, boot: Boot, namespace: str) -> None:
+async def test_unreachable_nodes_are_asked_last(open_store: OpenStore, boot: Boot, namespace: str) -> None:
     server = node(boot, "valkey-9.1")
     call = put(f"rl:{{{namespace}}}:k", "v")
     with contextlib.ExitStack() as stack:
@@ -112,6 +112,6 @@ async def test_a_slot_that_stays_elsewhere_is_an_error_not_a_loop(open_store: Op
             await store.run(put("x", "v"))
 
 
-async def test_no_node_answers(open_store: OpenStore) -> None:
+async def test_an_error_is_raised_if_no_node_answers(open_store: OpenStore) -> None:
     with pytest.raises(RedisConnectionError, match="no node named the master of slot"):
         await open_store("redis+cluster://127.0.0.1:1", redis_deadline=0.5).run(put("x", "v"))

@@ -97,7 +97,7 @@ async def test_replicated_needs_a_number_of_replicas(open_store: OpenStore, serv
         await open_store(server.url, redis_replicas=0).run(echo("x", REPLICATED))
 
 
-async def test_fsync(open_store: OpenStore, boot: Boot, flavour: str) -> None:
+async def test_fsync_is_confirmed_by_the_disk(open_store: OpenStore, boot: Boot, flavour: str) -> None:
     server = boot(flavour=flavour)
     store = open_store(server.url)
     found = await store.probe()
@@ -121,7 +121,9 @@ async def test_fsync_without_an_append_only_file_is_refused(open_store: OpenStor
 
 
 @pytest.mark.parametrize("answer", [b"*2\r\n:0\r\n:0\r\n", b"-ERR WAITAOF cannot be used\r\n"])
-async def test_a_disk_that_does_not_confirm(open_store: OpenStore, boot: Boot, answer: bytes) -> None:
+async def test_a_disk_that_does_not_confirm_makes_the_push_indeterminate(
+    open_store: OpenStore, boot: Boot, answer: bytes
+) -> None:
     server = boot()
     with Proxy(server.port) as proxy:
         store = open_store(proxy.url)

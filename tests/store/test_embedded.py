@@ -39,7 +39,7 @@ def test_one_server_serves_all_processes_until_the_last_exits(folder: Path, new_
     assert third.ask("pid") != server
 
 
-def test_many_start_at_once(new_client: NewClient) -> None:
+def test_many_processes_may_start_at_once(new_client: NewClient) -> None:
     clients = [new_client() for _ in range(6)]
     for number, client in enumerate(clients):
         client.tell(f"count k {number}")
@@ -170,7 +170,9 @@ async def test_the_embedded_server_works_from_an_event_loop(folder: Path, script
 
 
 @pytest.mark.anyio
-async def test_a_server_that_cannot_start(folder: Path, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_cannot_start_is_reported(
+    folder: Path, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(embedded_module, "binary", lambda: "/bin/false")
     store = open_store(f"embedded://{folder}", redis_deadline=0.5, redis_retries=0)
     with pytest.raises(RedisConnectionError, match=r"did not start within .*valkey.log"):
@@ -193,7 +195,7 @@ async def test_a_server_whose_data_is_damaged_says_so(folder: Path, open_store: 
 
 
 @pytest.mark.anyio
-async def test_a_server_that_runs_and_does_not_answer(
+async def test_a_server_that_does_not_answer_is_reported(
     folder: Path, open_store: OpenStore, new_client: NewClient
 ) -> None:
     server = new_client().ask("pid")
@@ -205,7 +207,7 @@ async def test_a_server_that_runs_and_does_not_answer(
     await store.close()
 
 
-def test_no_thread_for_the_start(folder: Path, scripts: Scripts) -> None:
+def test_a_start_needs_no_thread(folder: Path, scripts: Scripts) -> None:
     settings = Settings(redis_url=f"embedded://{folder}", redis_deadline=0.2, redis_retries=0)
     busy = threading.Event()
 
@@ -220,7 +222,7 @@ def test_no_thread_for_the_start(folder: Path, scripts: Scripts) -> None:
     asyncio.run(start())
 
 
-def test_a_missing_wheel(folder: Path, scripts: Scripts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_wheel_is_reported(folder: Path, scripts: Scripts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with (
         SyncStore(Settings(redis_url=f"embedded://{folder}"), scripts) as store,
@@ -229,7 +231,7 @@ def test_a_missing_wheel(folder: Path, scripts: Scripts, monkeypatch: pytest.Mon
         store.run(echo())
 
 
-def test_threads_of_one_process(folder: Path, scripts: Scripts) -> None:
+def test_threads_of_one_process_share_a_server(folder: Path, scripts: Scripts) -> None:
     with SyncStore(Settings(redis_url=f"embedded://{folder}"), scripts) as store:
         answers: list[int] = []
         threads = [

@@ -18,7 +18,7 @@ from tests.support.servers import wait_until
 from tests.support.toy_scripts import count, echo
 
 
-def test_a_long_path(tmp_path: Path, scripts: Scripts) -> None:
+def test_a_long_path_works(tmp_path: Path, scripts: Scripts) -> None:
     folder = tmp_path / ("long" * 30)
     with SyncStore(Settings(redis_url=f"embedded://{folder}"), scripts) as one:
         assert one.run(echo()) == b"hello"
@@ -86,7 +86,7 @@ def test_the_folder_is_private(folder: Path, scripts: Scripts) -> None:
     assert (folder / ".gitignore").read_text() == "*\n"
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path, scripts: Scripts) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path, scripts: Scripts) -> None:
     (tmp_path / "file").write_text("")
     settings = Settings(redis_url=f"embedded://{tmp_path}/file/x")
     refused = pytest.raises(ConfigurationError, match=r"cannot use the folder .* name a writable folder")
@@ -96,7 +96,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, scripts: Scripts) -> None:
 
 @pytest.mark.parametrize("name", ["clients.lock", "keeper.lock", "socket.new"])
 @pytest.mark.anyio
-async def test_a_folder_that_cannot_be_used(folder: Path, open_store: OpenStore, name: str) -> None:
+async def test_an_unusable_folder_is_reported(folder: Path, open_store: OpenStore, name: str) -> None:
     """As with a folder of another user, or on a read-only disk."""
     (folder / name).mkdir(parents=True)
     store = open_store(f"embedded://{folder}")
@@ -141,7 +141,7 @@ def test_a_client_that_leaves_a_removed_folder_does_not_stop_the_new_server(
     wait_until(lambda: not alive(new), what="the end of the new server")
 
 
-def test_a_removed_folder_is_a_fresh_start_for_those_still_up(folder: Path, new_client: NewClient) -> None:
+def test_clients_of_a_removed_folder_start_again_with_an_empty_one(folder: Path, new_client: NewClient) -> None:
     first = new_client()
     assert first.ask("count k 1") == 1
     old = first.ask("pid")

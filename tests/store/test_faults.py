@@ -59,7 +59,7 @@ def only_calls(what: Any, times: int = 1000) -> Callable[[bytes], Any]:
     return disturb
 
 
-async def test_no_server_at_the_address(open_store: OpenStore) -> None:
+async def test_an_address_without_a_server_is_reported(open_store: OpenStore) -> None:
     store = open_store(f"redis://:hunter2@127.0.0.1:{free_port()}", redis_retries=0, redis_deadline=0.5)
     with pytest.raises(RedisConnectionError) as caught:
         await store.run(echo())
@@ -72,7 +72,7 @@ async def test_no_server_at_the_address(open_store: OpenStore) -> None:
 
 
 @pytest.mark.parametrize("url", ["redis://db..internal:6379", "rediss://.example.com:6379"])
-async def test_a_name_that_cannot_be_looked_up(open_store: OpenStore, url: str) -> None:
+async def test_a_host_name_that_cannot_be_resolved_is_reported(open_store: OpenStore, url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"the address is not valid \(.*\); correct RELIER_REDIS_URL"):
         await open_store(url).run(echo())
 
@@ -100,7 +100,7 @@ async def test_a_silent_server_costs_no_more_than_the_deadline(open_store: OpenS
         assert time.monotonic() - began < 1.0
 
 
-async def test_a_server_that_falls_silent(open_store: OpenStore, proxy: Proxy) -> None:
+async def test_a_server_that_stops_answering_is_reported(open_store: OpenStore, proxy: Proxy) -> None:
     store = open_store(proxy.url, **SHORT)
     await store.run(echo())
     proxy.disturb = only_calls("silent", times=1)
@@ -112,7 +112,7 @@ async def test_a_server_that_falls_silent(open_store: OpenStore, proxy: Proxy) -
     assert time.monotonic() - began < 1.0
 
 
-async def test_a_frozen_server(open_store: OpenStore, boot: Boot, flavour: str) -> None:
+async def test_a_frozen_server_costs_no_more_than_the_deadline(open_store: OpenStore, boot: Boot, flavour: str) -> None:
     server = boot(flavour=flavour)
     store = open_store(server.url, **SHORT)
     await store.run(echo())
@@ -206,7 +206,7 @@ async def test_more_replies_than_asked_for_are_not_handed_to_the_next(open_store
 
 
 @pytest.mark.parametrize("what", ["lose", 1, 5])
-async def test_a_lost_reply_is_asked_for_again(
+async def test_a_call_whose_reply_was_lost_is_sent_again(
     open_store: OpenStore, proxy: Proxy, namespace: str, server: Server, what: Any
 ) -> None:
     store = open_store(proxy.url)
@@ -275,7 +275,7 @@ async def test_a_dead_store_fails_fast_and_heals(open_store: OpenStore, proxy: P
         (b"-NOREPLICAS Not enough good replicas to write.\r\n", StoreNotReadyError),
     ],
 )
-async def test_temporary_errors_are_waited_out(
+async def test_calls_wait_until_temporary_errors_end(
     open_store: OpenStore, proxy: Proxy, reply: bytes, error: type[RelierError]
 ) -> None:
     store = open_store(proxy.url, redis_retries=0, redis_deadline=1)
@@ -348,7 +348,7 @@ async def test_a_replica_is_read_only(open_store: OpenStore, boot: Boot, flavour
     assert await store.run(put("k", "v")) == b"OK", "promoted: the same store goes on"
 
 
-async def test_a_full_store(open_store: OpenStore, boot: Boot, flavour: str) -> None:
+async def test_a_full_store_raises_its_own_error(open_store: OpenStore, boot: Boot, flavour: str) -> None:
     server = boot(flavour=flavour)
     store = open_store(server.url)
     await store.run(put("k", "v"))
@@ -358,7 +358,7 @@ async def test_a_full_store(open_store: OpenStore, boot: Boot, flavour: str) -> 
     assert await store.run(echo("still there")) == b"still there"
 
 
-async def test_a_store_that_cannot_save(open_store: OpenStore, boot: Boot, flavour: str) -> None:
+async def test_a_store_that_cannot_save_raises_its_own_error(open_store: OpenStore, boot: Boot, flavour: str) -> None:
     server = boot(flavour=flavour, config={"appendonly": "no", "save": "3600 1000000"})
     store = open_store(server.url)
     await store.run(put("k", "v"))
@@ -369,7 +369,9 @@ async def test_a_store_that_cannot_save(open_store: OpenStore, boot: Boot, flavo
         await store.run(put("k", "w"))
 
 
-async def test_passwords_and_permissions(open_store: OpenStore, boot: Boot, flavour: str) -> None:
+async def test_wrong_passwords_and_missing_permissions_are_reported(
+    open_store: OpenStore, boot: Boot, flavour: str
+) -> None:
     server = boot(flavour=flavour, config={"requirepass": "hunter2"})
     admin = open_store(f"redis://:hunter2@127.0.0.1:{server.port}")
     await admin.command("ACL", "SETUSER", "ann", "on", ">pw", "~*", "+@all", "-set")
@@ -388,7 +390,7 @@ async def test_passwords_and_permissions(open_store: OpenStore, boot: Boot, flav
         await open_store(f"redis://:hunter2@{host}/999").run(echo())
 
 
-async def test_a_password_where_none_is_set(open_store: OpenStore, server: Server) -> None:
+async def test_an_unneeded_password_is_reported(open_store: OpenStore, server: Server) -> None:
     with pytest.raises(ConfigurationError, match="refused AUTH: ") as caught:
         await open_store(f"redis://ann:hunter2@127.0.0.1:{server.port}").run(echo())
     assert "hunter2" not in str(caught.value)
@@ -432,7 +434,7 @@ def tls_proxy(server: Server, certificate: Path) -> Iterator[Proxy]:
         yield running
 
 
-async def test_tls(open_store: OpenStore, tls_proxy: Proxy, certificate: Path) -> None:
+async def test_certificates_are_verified(open_store: OpenStore, tls_proxy: Proxy, certificate: Path) -> None:
     url = f"rediss://127.0.0.1:{tls_proxy.port}"
     assert await open_store(f"{url}?ssl_ca_certs={certificate}").run(echo("x" * 100_000)) == b"x" * 100_000
     assert await open_store(f"{url}?ssl_cert_reqs=none").run(echo()) == b"hello"
@@ -444,7 +446,7 @@ async def test_tls(open_store: OpenStore, tls_proxy: Proxy, certificate: Path) -
     assert await open_store(f"{named}&ssl_check_hostname=false").run(echo()) == b"hello"
 
 
-async def test_tls_spoken_to_a_plain_server(open_store: OpenStore, server: Server) -> None:
+async def test_tls_to_a_plain_server_is_reported(open_store: OpenStore, server: Server) -> None:
     with pytest.raises(RedisConnectionError):
         await open_store(f"rediss://127.0.0.1:{server.port}", **SHORT).run(echo())
 

@@ -89,7 +89,7 @@ asyncio.run(main())
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("program", [SYNC, NEW_LOOP, FORKED_INSIDE], ids=["sync", "new-loop", "inside-a-loop"])
-def test_fork(server: Server, program: str) -> None:
+def test_a_forked_child_opens_its_own_connections(server: Server, program: str) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", PROLOGUE + program, server.url],
         capture_output=True,

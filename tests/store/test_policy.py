@@ -66,7 +66,7 @@ def test_a_lost_probe_blocks_callers_for_at_most_one_cooldown() -> None:
     assert breaker.refuses() == 0
 
 
-def test_a_success_forgets_failures() -> None:
+def test_a_success_resets_the_count_of_failures() -> None:
     breaker = CircuitBreaker(Hands(), failures=2, cooldown=2)
     breaker.failed()
     breaker.succeeded()
@@ -124,7 +124,7 @@ def test_loading_a_script_is_free() -> None:
     assert attempts.pause(missing, 0) is None
 
 
-def test_an_attempt_cut_short_by_the_deadline_hides_nothing() -> None:
+def test_an_attempt_cut_short_by_the_deadline_does_not_hide_the_cause() -> None:
     garbage, late, missing = AttemptError("garbage"), AttemptError("late"), AttemptError("NOSCRIPT", load_script=True)
     assert more_informative(None, late, 0) is late
     assert more_informative(garbage, late, 1) is late
@@ -173,7 +173,9 @@ def test_an_attempt_cut_short_by_the_deadline_hides_nothing() -> None:
         ),
     ],
 )
-def test_what_an_error_reply_means(reply: str, error: type[RelierError], retry: bool, new_lookup: bool) -> None:
+def test_every_error_reply_is_judged_by_the_table(
+    reply: str, error: type[RelierError], retry: bool, new_lookup: bool
+) -> None:
     failure = failure_of(ReplyError(reply))
     assert (failure.error, failure.retry, failure.new_lookup) == (error, retry, new_lookup)
     final = final_error(failure, "redis://***@host", 2)

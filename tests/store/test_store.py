@@ -40,7 +40,7 @@ async def test_a_call_is_run_and_parsed(open_store: OpenStore, server: Server) -
     assert await store.command("PING") == b"PONG"
 
 
-async def test_a_call_over_tcp(open_store: OpenStore, server: Server) -> None:
+async def test_a_call_works_over_tcp(open_store: OpenStore, server: Server) -> None:
     assert await open_store(server.tcp_url).run(echo()) == b"hello"
 
 
@@ -120,7 +120,7 @@ async def test_only_the_missing_script_of_a_pipeline_is_sent_again(
             assert b"LOAD" in proxy.requests[1]
 
 
-async def test_a_cancelled_caller_does_not_disturb_others(store: AsyncStore, server: Server, namespace: str) -> None:
+async def test_a_cancelled_caller_does_not_affect_others(store: AsyncStore, server: Server, namespace: str) -> None:
     await store.run(echo())
     key = f"rl:{{{namespace}}}:n"
     tasks = [asyncio.create_task(store.run(count(key, str(number)))) for number in range(3)]
@@ -198,7 +198,7 @@ async def test_a_closed_store_raises(open_store: OpenStore, server: Server) -> N
         await store.run(echo())
 
 
-def test_a_loop_that_ends_in_the_middle_of_a_call(settings: Settings, scripts: Scripts) -> None:
+def test_a_loop_may_end_in_the_middle_of_a_call(settings: Settings, scripts: Scripts) -> None:
     store = AsyncStore(settings, scripts)
 
     async def leave_early() -> None:

@@ -222,7 +222,7 @@ async def test_a_bulk_whose_first_chunks_are_known_is_still_charged(clocked: Cre
 # --- depth and bytes ---------------------------------------------------------------------------------------------
 
 
-async def test_the_depth_of_a_queue(clocked: Crew) -> None:
+async def test_the_depth_of_a_queue_is_limited(clocked: Crew) -> None:
     clocked.with_settings(admission_max_depth=5)
     assert admitted(plain, 9) == 5
     error = refused(plain.push)
@@ -233,7 +233,7 @@ async def test_the_depth_of_a_queue(clocked: Crew) -> None:
     plain.push()
 
 
-async def test_a_bulk_and_the_depth_of_a_queue(clocked: Crew) -> None:
+async def test_a_bulk_counts_towards_the_depth_of_a_queue(clocked: Crew) -> None:
     """This also holds for several chunks: the first one is checked for all of them."""
     clocked.with_settings(admission_max_depth=250)
     plain.push_many([()] * 60)
@@ -244,7 +244,7 @@ async def test_a_bulk_and_the_depth_of_a_queue(clocked: Crew) -> None:
         plain.push_many([()] * 251)
 
 
-async def test_bytes_held_by_live_tasks(clocked: Crew) -> None:
+async def test_bytes_held_by_live_tasks_are_limited(clocked: Crew) -> None:
     @rl_task
     def blob(text: str) -> None: ...
 
@@ -319,7 +319,7 @@ async def test_failing_open_is_not_for_limits_that_can_be_read(crew: Crew) -> No
 
 
 @pytest.mark.parametrize("tenant", ["x" * 10_000, "a\nb", "\0", "ü" * 300, "{braces}", "", "\ud800"])
-async def test_any_key_will_do(clocked: Crew, tenant: str) -> None:
+async def test_a_key_may_be_any_text(clocked: Crew, tenant: str) -> None:
     @rl_task(admission=Admit("tenant:{tenant}", limit=2, window=60))
     def of(tenant: str) -> None: ...
 
@@ -388,7 +388,7 @@ async def test_an_impossible_limit_is_refused_at_definition(given: dict[str, Any
 
 
 @pytest.mark.parametrize("weight", [0, -1, 1.5, True, "2"])
-async def test_an_impossible_weight(weight: Any) -> None:
+async def test_an_impossible_weight_is_refused(weight: Any) -> None:
     with pytest.raises(ConfigurationError, match="admission_weight"):
         TaskOptions("t", admission_weight=weight)
 
@@ -402,7 +402,7 @@ async def test_a_weight_above_the_limit_could_never_be_pushed(clocked: Crew) -> 
 
 
 @pytest.mark.parametrize("given", [5, ["x", 5], object()])
-async def test_invalid_limits(given: Any) -> None:
+async def test_invalid_limits_are_refused(given: Any) -> None:
     with pytest.raises(ConfigurationError, match="admission"):
         TaskOptions("t", admission=given)
 

@@ -43,7 +43,7 @@ async def keeps(ctx: TaskContext) -> int:
 # --- who says it -------------------------------------------------------------------------------------------------
 
 
-async def test_the_push_the_task_the_setting_in_this_order(crew: Crew) -> None:
+async def test_the_push_then_the_task_then_the_setting_decides(crew: Crew) -> None:
     assert [plain.push().durability, synced.push().durability] == [MEMORY, FSYNC]
     assert (await plain.with_options(durability="fsync").apush()).durability is FSYNC
     assert synced.with_options(durability=MEMORY).push().durability is MEMORY
@@ -76,7 +76,7 @@ async def test_a_commit_is_at_the_level_of_the_push(crew: Crew, server: Server) 
     assert server.calls_of("waitaof") == before + 5, "a push alone"
 
 
-async def test_steps_and_checkpoints_too(crew: Crew, server: Server) -> None:
+async def test_steps_and_checkpoints_are_at_the_level_of_the_push(crew: Crew, server: Server) -> None:
     async with crew.working():
         assert await (await keeps.apush()).result(10) == 3  # load the scripts into the server
         before = server.calls_of("waitaof")
@@ -100,7 +100,7 @@ async def pair(boot: Boot, settings: Settings) -> AsyncIterator[tuple[Crew, Serv
     await crew.aclose()
 
 
-async def test_accepted_is_on_the_replica(pair: tuple[Crew, Server, Server]) -> None:
+async def test_an_accepted_task_is_on_the_replica(pair: tuple[Crew, Server, Server]) -> None:
     crew, _, replica = pair
     receipt = await plain.apush()
     assert receipt.durability is REPLICATED
@@ -171,7 +171,7 @@ async def test_the_doctor_refuses_replicated_if_it_cannot_be_confirmed(
     assert "RELIER_REDIS_REPLICAS to 2" in uncounted["advice"]
 
 
-async def test_the_doctor_asks_sentinel_how_many_there_are(boot: Boot, settings: Settings) -> None:
+async def test_the_doctor_asks_sentinel_for_the_number_of_replicas(boot: Boot, settings: Settings) -> None:
     master = boot()
     boot(config={"replicaof": f"127.0.0.1 {master.port}"})
     wait_until(lambda: "state=online" in master.info("replication").get("slave0", ""))

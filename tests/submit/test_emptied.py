@@ -101,7 +101,9 @@ def test_another_process_gave_the_emptied_store_its_mark(
     assert len(errors(caplog)) == 1, "and not of the other, which remembers nothing"
 
 
-def test_a_restart_is_no_change(client: Client, own: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_restart_does_not_change_the_birth_mark(
+    client: Client, own: Server, caplog: pytest.LogCaptureFixture
+) -> None:
     receipt = note.push("a")
     own.stop()
     own.start()

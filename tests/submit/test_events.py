@@ -66,7 +66,7 @@ async def test_a_reader_gets_every_change_in_order(client: Client) -> None:
     await client.aclose()
 
 
-async def test_a_reader_that_begins_now_gets_what_comes(client: Client) -> None:
+async def test_a_reader_that_begins_now_gets_later_events(client: Client) -> None:
     push(client)
     reader = client.events(["tasks"])
     waiting = asyncio.ensure_future(anext(reader))
@@ -89,7 +89,7 @@ async def test_a_cursor_continues_after_any_event(client: Client, read: int) -> 
     await client.aclose()
 
 
-def test_threads_read_the_same(client: Client) -> None:
+def test_threads_read_the_same_events(client: Client) -> None:
     ids = push(client, 3)
     found = list(islice(client.events_sync("tasks", since="start"), 3))
     assert [event.id for event in found if isinstance(event, Event)] == ids
@@ -140,7 +140,7 @@ def follower_is_idle(follower: EventFollower) -> bool:
     return run_sync(follower.read()) == []
 
 
-async def test_a_reader_that_was_away_for_longer_than_the_stream_is_told(client: Client) -> None:
+async def test_a_reader_that_fell_behind_the_stream_gets_missed(client: Client) -> None:
     push(client)
     (event,) = await events_of(client.events(since="start"), 1)
     for _ in range(400):
@@ -159,7 +159,7 @@ async def test_a_reader_that_was_away_for_longer_than_the_stream_is_told(client:
     await client.aclose()
 
 
-async def test_a_reader_is_told_that_the_store_was_emptied(client: Client) -> None:
+async def test_a_reader_of_an_emptied_store_gets_missed(client: Client) -> None:
     push(client, 5)
     reader = client.events("tasks", since="start")
     await events_of(reader, 5)
@@ -172,7 +172,7 @@ async def test_a_reader_is_told_that_the_store_was_emptied(client: Client) -> No
     await client.aclose()
 
 
-async def test_a_reader_is_told_that_the_store_was_rolled_back(client: Client) -> None:
+async def test_a_reader_of_a_rolled_back_store_gets_missed(client: Client) -> None:
     """A failover to a replica that lacked the last writes: new events reuse the numbers of those that were lost."""
     push(client, 3)
     names = client.sync_store.command("KEYS", f"{client.ledger.prefix}ev*")
@@ -216,7 +216,7 @@ async def test_an_outage_is_waited_through(boot: Boot, settings: Settings) -> No
     await client.aclose()
 
 
-async def test_the_first_call_reports_a_store_that_is_away(settings: Settings) -> None:
+async def test_the_first_call_reports_an_unreachable_store(settings: Settings) -> None:
     client = Client(settings.replace(redis_url="redis://127.0.0.1:1", redis_deadline=0.3))
     with pytest.raises(RedisConnectionError):
         await anext(client.events())
@@ -227,7 +227,7 @@ async def test_the_first_call_reports_a_store_that_is_away(settings: Settings) -
 
 
 @pytest.mark.parametrize("mode", ["watched", "always"])
-def test_a_reader_whose_mark_ran_out_is_told_if_events_depend_on_it(settings: Settings, mode: EventMode) -> None:
+def test_a_reader_whose_mark_ran_out_gets_missed_if_events_depend_on_it(settings: Settings, mode: EventMode) -> None:
     client = Client(settings.replace(events=mode))
     now = [0.0]
     access = client.blocking

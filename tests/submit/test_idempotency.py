@@ -137,7 +137,7 @@ async def test_arguments_that_cannot_be_encoded_are_refused_before_any_key(crew:
         charge.push()
 
 
-async def test_same_name_in_two_modules(crew: Crew) -> None:
+async def test_functions_of_one_name_in_two_modules_have_separate_keys(crew: Crew) -> None:
     assert shop.where.name != store.where.name
     async with crew.working():
         receipts = [await module.where.apush(1) for module in (shop, store, shop)]
@@ -200,7 +200,7 @@ async def test_any_text_is_a_key(crew: Crew, key: str) -> None:
 
 
 @pytest.mark.parametrize("made", [None, 5, b"k", "", "\ud800"])
-async def test_a_function_that_makes_no_key(crew: Crew, made: Any) -> None:
+async def test_a_function_that_returns_no_key_is_refused(crew: Crew, made: Any) -> None:
     @rl_task(idempotency_key=lambda: made)
     def keyed() -> None: ...
 
@@ -209,7 +209,7 @@ async def test_a_function_that_makes_no_key(crew: Crew, made: Any) -> None:
     assert crew.count("submitted") == 0
 
 
-async def test_a_function_that_raises(crew: Crew) -> None:
+async def test_a_key_function_that_raises_fails_the_push(crew: Crew) -> None:
     @rl_task(idempotency_key=lambda order: order["id"])
     def keyed(order: dict[str, str]) -> None: ...
 
@@ -225,7 +225,7 @@ async def test_an_invalid_key_is_refused_at_definition(key: Any) -> None:
         rl_task(idempotency_key=key)(keyed)
 
 
-async def test_a_key_cannot_be_awaited() -> None:
+async def test_an_async_key_function_is_refused() -> None:
     async def make(order: str) -> str:
         return order
 

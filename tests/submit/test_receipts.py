@@ -140,7 +140,7 @@ def dead(reason: str, *details: str) -> Task:
     return Task(record, b"", None, None, {}, tuple(HistoryEntry("bury", 1, 1, "boot", "17", each) for each in details))
 
 
-def test_a_death_of_an_exception_is_that_exception() -> None:
+def test_the_result_of_a_task_that_died_of_an_exception_raises_it() -> None:
     cause = cause_of_death(dead("KeyError", write_failure(failure_of(KeyError("a")))))
     assert isinstance(cause, KeyError)
     assert cause.args == ("a",)

@@ -67,7 +67,7 @@ def test_a_template_that_cannot_be_filled_in_is_an_error_of_the_push() -> None:
         limits_of(build, {"tenant": 1})
 
 
-def test_what_shares_a_limit() -> None:
+def test_per_decides_which_tasks_share_a_limit() -> None:
     @rl_task(name="limits.build", queue="builds", limits=[Limit(concurrency=3), Limit(rate="1/s", per="queue")])
     def build(tenant: int = 7) -> None:
         """Never run."""
@@ -89,7 +89,7 @@ def test_what_shares_a_limit() -> None:
 
 
 @pytest.mark.parametrize("value", ["big shop", "a,b", "ü", "x" * 500, "%", "new\nline"])
-def test_every_value_makes_a_key(value: str, settings: Settings) -> None:
+def test_every_value_makes_a_valid_key(value: str, settings: Settings) -> None:
     @rl_task(name="limits.any", limits=Limit(concurrency=1, per="tenant:{tenant}"))
     def build(tenant: str) -> None:
         """Never run."""

@@ -178,7 +178,9 @@ def passes(project: pytest.Pytester, passed: int, *options: str) -> str:
 
 @pytest.mark.skipif(find_spec("pytest_asyncio") is None and "CI" not in os.environ, reason="pytest-asyncio is missing")
 @pytest.mark.parametrize("mode", ["auto", "strict"])
-def test_pytest_asyncio(project: pytest.Pytester, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kit_works_with_pytest_asyncio(
+    project: pytest.Pytester, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("PYTEST_ADDOPTS")
     marked = "import pytest\npytestmark = pytest.mark.asyncio\n" if mode == "strict" else ""
     project.makepyfile(test_shop=marked + ASYNC)
@@ -186,14 +188,14 @@ def test_pytest_asyncio(project: pytest.Pytester, mode: str, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("uvloop", [False, True], ids=["asyncio", "uvloop"])
-def test_anyio(project: pytest.Pytester, uvloop: bool) -> None:
+def test_the_kit_works_with_anyio(project: pytest.Pytester, uvloop: bool) -> None:
     backend = f'("asyncio", {{"use_uvloop": {uvloop}}})'
     marked = f"import pytest\npytestmark = pytest.mark.anyio\n@pytest.fixture\ndef anyio_backend(): return {backend}\n"
     project.makepyfile(test_shop=marked + ASYNC)
     passes(project, 4)
 
 
-def test_unittest(project: pytest.Pytester) -> None:
+def test_the_kit_works_with_unittest(project: pytest.Pytester) -> None:
     project.makepyfile(test_shop=UNITTEST)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "unittest", "test_shop"],

@@ -151,7 +151,7 @@ def test_a_duplicate_does_not_run_again() -> None:
     assert ran == [1]
 
 
-async def test_locks_work() -> None:
+async def test_locks_work_in_inline_tasks() -> None:
     @rl_task(name="inl.locked")
     async def locked() -> str:
         async with idempotency_lock("key", ttl=60) as lock:

@@ -165,7 +165,7 @@ def test_sent_calls_are_listed_drained_and_run(project: pytest.Pytester) -> None
     )
 
 
-def test_a_session_sees_what_is_not_committed(project: pytest.Pytester) -> None:
+def test_a_session_sees_uncommitted_rows(project: pytest.Pytester) -> None:
     passes(
         project,
         """
@@ -201,7 +201,7 @@ def relier_outbox_bind(session):
     )
 
 
-def test_async_engines_and_tests(project: pytest.Pytester) -> None:
+def test_the_kit_works_with_async_engines_and_tests(project: pytest.Pytester) -> None:
     passes(
         project,
         """
@@ -236,7 +236,7 @@ async def relier_outbox_bind(anyio_backend):
     )
 
 
-def test_django(project: pytest.Pytester) -> None:
+def test_the_kit_works_with_django(project: pytest.Pytester) -> None:
     project.makeconftest(
         """
 import django

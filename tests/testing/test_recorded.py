@@ -102,7 +102,7 @@ def test_push_in_is_recorded_and_writes_no_row() -> None:
     engine.dispose()
 
 
-def test_what_middleware_changed_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_by_middleware_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def rename(call_next: Any, push: Any) -> Any:
         from dataclasses import replace
 

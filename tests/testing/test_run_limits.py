@@ -51,7 +51,7 @@ def test_run_pending_runs_no_more_at_once_than_a_limit_allows(relier_store: Virt
     assert ran.index(("begins", 2)) < 5, "the other tenant did not wait"
 
 
-def test_what_has_not_started_within_the_time_waits_on(relier_store: VirtualStore) -> None:
+def test_tasks_that_have_not_started_within_the_time_keep_waiting(relier_store: VirtualStore) -> None:
     for number in range(3):
         call.push(number)
     assert len(run_pending(within=1.5 * MINUTE)) == 2

@@ -214,7 +214,7 @@ async def test_only_the_tasks_see_the_virtual_clock(relier_store: VirtualStore) 
     assert "time" not in vars(loop)
 
 
-async def test_tasks_use_what_the_test_opened_on_its_loop(relier_store: VirtualStore) -> None:
+async def test_tasks_can_use_resources_of_the_tests_loop(relier_store: VirtualStore) -> None:
     event = asyncio.Event()
 
     @rl_task(name="rp.setting")
@@ -316,7 +316,7 @@ def _hear(event: TaskEvent) -> None:
     ran.append(event.kind)
 
 
-def test_nothing_is_left_of_a_worker(relier_store: VirtualStore) -> None:
+def test_no_trace_of_a_worker_is_left(relier_store: VirtualStore) -> None:
     fulfil.push(1)
     run_pending(kill_after_step("charge"))
     client = relier_store.client

@@ -31,7 +31,7 @@ def refusals(fleet: Fleet, layout: str, **env: str) -> list[str]:
         ("0", "run the release that wrote it until its tasks have ended"),
     ],
 )
-def test_this_release_refuses_and_says_how_to_upgrade(fleet: Fleet, layout: str, advice: str) -> None:
+def test_this_release_refuses_a_newer_layout_and_says_how_to_upgrade(fleet: Fleet, layout: str, advice: str) -> None:
     for said in refusals(fleet, layout):
         assert f"has layout {layout}, but this release uses layout {keys.LAYOUT}; nothing was written; {advice}" in said
         assert "docs/how-to/upgrade.md" in said

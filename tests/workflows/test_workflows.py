@@ -101,7 +101,7 @@ def test_a_chain_passes_results_on(relier_store: VirtualStore) -> None:
     assert (progress.done, progress.total, progress.ended, progress.succeeded) == (4, 4, True, True)
 
 
-def test_models_pass_as_models(relier_store: VirtualStore) -> None:
+def test_models_are_passed_on_as_models(relier_store: VirtualStore) -> None:
     receipt = chain(order.s(7), price.s(), price.s(each=9)).push()
     relier_store.run_pending()
     assert receipt.result(1) == Order(id=7, total=9)
@@ -172,7 +172,7 @@ def test_a_failure_names_the_task_and_calls_back_once(relier_store: VirtualStore
     assert receipt.progress().failed == 2
 
 
-def test_a_broken_chain_goes_on_after_a_replay(relier_store: VirtualStore) -> None:
+def test_a_broken_chain_continues_after_a_replay(relier_store: VirtualStore) -> None:
     broken = chain(note.s("a"), fail.s(), note.si("c"))
     receipt = batch([broken], then=note.si("then")).push()
     relier_store.run_pending()
@@ -319,7 +319,7 @@ def test_a_task_outside_a_workflow_has_no_batch(relier_store: VirtualStore) -> N
 
 
 @pytest.mark.anyio
-async def test_async_callers_do_the_same(relier_store: VirtualStore) -> None:
+async def test_async_callers_can_do_the_same(relier_store: VirtualStore) -> None:
     receipt = await chain(add.s(1, 2), group(add.s(1), add.s(2)), total.s()).apush()
     async with batch(then=note.si("then")).open() as filling:
         await filling.aadd(note.s("in"))

@@ -118,7 +118,7 @@ def _pause(server: OneServer, until: float, seconds: float) -> None:
 
 
 def save_failed(server: OneServer) -> bool:
-    """Return whether the last snapshot failed and no other is under way or waits for a rewrite of the AOF."""
+    """Return whether the last snapshot failed, and no other is being written or waits for a rewrite of the AOF."""
     info = server.info("persistence")
     busy = info.get("rdb_bgsave_in_progress") == "1" or info.get("aof_rewrite_in_progress") == "1"
     return info.get("rdb_last_bgsave_status") == "err" and not busy

@@ -48,7 +48,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "limits": CommandEntry(
         "relier.cli.commands.limits:limits", "Show what limits running tasks, and change it at run time."
     ),
-    "slo": CommandEntry("relier.cli.commands.slo:slo", "Show how well objectives are kept, and how tasks end."),
+    "slo": CommandEntry("relier.cli.commands.slo:slo", "Show how well objectives are met, and how tasks end."),
     "admission": CommandEntry(
         "relier.cli.commands.admission:admission", "Show how full the admission limits are; reset them."
     ),

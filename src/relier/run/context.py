@@ -45,7 +45,7 @@ class TaskContext:
     not.
     """
 
-    is_task_context = True  # how code below this layer knows one
+    is_task_context = True  # how code below this layer recognises a TaskContext
 
     __slots__ = (
         "_batch",

@@ -38,7 +38,7 @@ def percentile_bucket(counts: Mapping[int, int], percent: float) -> int | None:
         seen += counts[bucket]
         if seen >= rank:
             return bucket
-    raise AssertionError("the counts of all buckets are the total")
+    raise AssertionError("the counts of the buckets do not add up to the total")
 
 
 def percentile_ms(counts: Mapping[int, int], percent: float) -> int | None:

@@ -79,7 +79,7 @@ def test_three_nodes_send_each_occurrence_once_while_nodes_die_and_freeze(shop: 
     assert len(set(seen.values())) == len(seen)
 
 
-def test_what_was_missed_while_no_node_ran_runs_once(shop: Shop) -> None:
+def test_an_occurrence_missed_while_no_node_ran_runs_once(shop: Shop) -> None:
     node = beat(shop, SECOND)
     watch(shop, SECOND, {}, 1)
     node.kill_all()

@@ -78,7 +78,7 @@ def test_a_node_that_was_frozen_before_it_fired_sends_nothing(desk: Desk, monkey
     assert desk.crew.count("submitted") == 1
 
 
-def test_a_node_that_came_second_lets_the_other_go_first(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_lost_the_race_lets_the_other_go_first(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     node = desk.beat({"tens": {"task": "shop.count", "schedule": 3.0}})
     node.context.verdicts.append(ScheduleVerdict.STALE)
     assert 3.0 < node.tick() <= 3.0 + module.LAG_S[1]
@@ -107,7 +107,7 @@ def test_an_entry_with_a_countdown_waits_in_the_ledger(desk: Desk) -> None:
     assert desk.sent("e").record.state is State.SCHEDULED
 
 
-def test_a_task_that_only_its_name_is_known_of_is_sent(desk: Desk) -> None:
+def test_a_task_known_only_by_its_name_is_sent(desk: Desk) -> None:
     node = desk.beat({"e": {"task": "elsewhere.work", "schedule": 10}})
     desk.advance(10)
     node.tick()
@@ -152,7 +152,7 @@ def test_a_crontab_past_its_starting_deadline_does_not_run(desk: Desk) -> None:
     assert [fire.outcome for fire in desk.fires("e")] == ["fired", "missed"]
 
 
-def test_an_entry_that_is_gone_is_disabled_and_named(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_removed_entry_is_disabled_and_named(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     desk.beat(EVERY_TEN | {"old": {"task": "shop.count", "schedule": 10}})
     with caplog.at_level(logging.WARNING, "relier"):
         node = desk.beat(EVERY_TEN)
@@ -287,7 +287,9 @@ def test_a_task_for_a_broadcast_queue_is_sent_to_the_broker_once(desk: Desk) -> 
     assert published == ["shop.count"]
 
 
-def test_the_store_may_be_away_for_a_while(desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+def test_beat_continues_after_the_store_was_unreachable(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
     node = Beat(desk.app(EVERY_TEN))
 
     def away(*_: Any, **__: Any) -> Any:
@@ -326,7 +328,7 @@ def test_an_app_without_relier_is_refused(desk: Desk) -> None:
         Beat(desk.app(EVERY_TEN, adopt=None))
 
 
-def test_a_schedule_file_is_not_used_and_said_so(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_schedule_file_is_ignored_with_a_warning(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     app = desk.app(EVERY_TEN)
     Beat(app, schedule_filename="celerybeat-schedule")
     assert "schedule file" not in caplog.text

@@ -81,12 +81,12 @@ def test_a_crontab_runs_when_celery_would_run_it_while_clocks_change(
     assert in_paris(times(timing(given, PARIS), *span)) == in_paris(due_times_of_celery(given, *span, PARIS))
 
 
-def test_a_crontab_that_the_clocks_skip_runs_on_the_new_clock() -> None:
+def test_a_crontab_time_that_the_clocks_skip_runs_on_the_new_clock() -> None:
     found = times(timing(crontab(hour=2, minute=30), PARIS), ms(2026, 3, 28), ms(2026, 3, 30, 12))
     assert in_paris(found) == ["28 02:30 +0100", "29 03:30 +0200", "30 02:30 +0200"]
 
 
-def test_a_crontab_that_comes_twice_runs_once() -> None:
+def test_a_crontab_time_that_comes_twice_runs_once() -> None:
     found = times(timing(crontab(hour=2, minute=30), PARIS), ms(2026, 10, 24), ms(2026, 10, 26, 12))
     assert in_paris(found) == ["24 02:30 +0200", "25 02:30 +0200", "26 02:30 +0100"]
 
@@ -119,7 +119,7 @@ def test_after_downtime_only_the_newest_time_runs(given: Any) -> None:
     assert plan.missed == (60 if isinstance(made, Interval) else 5)
 
 
-def test_a_long_downtime_does_not_cost_a_look_at_every_time() -> None:
+def test_a_long_downtime_does_not_enumerate_every_time() -> None:
     every_minute, first, now = timing(crontab()), ms(2020, 1, 1), ms(2026, 1, 1, 0, 0, 30)
     plan = plan_fire(every_minute, CatchUpRule(), first, now)
     assert plan.runs == (ms(2026, 1, 1),)
@@ -153,7 +153,7 @@ def test_solar_events_come_once_a_day() -> None:
         crontab(day_of_month="1-7", month_of_year="*/3", hour=0, minute=5),
     ],
 )
-def test_what_is_stored_gives_the_same_times(given: Any) -> None:
+def test_a_stored_timing_gives_the_same_times(given: Any) -> None:
     made = timing(given, PARIS)
     again: Any = read_timing(made.stored())
     start = ms(2026, 3, 1)

@@ -146,7 +146,7 @@ def partly(server: Server, sides: Any, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_some_are_adopted(name: str, sides: Any, partly: Any) -> None:
+def test_an_app_with_some_adopted_tasks_behaves_like_plain(name: str, sides: Any, partly: Any) -> None:
     before, told = of_all((sides[0], partly), name)
     assert told["value"] == before["value"]
 

@@ -180,7 +180,7 @@ bench-native: $(VENV)-bench/.ready  ## Compare our worker with Celery, dramatiq 
 bench-celery: $(VENV)-bench/.ready  ## Compare Celery with Relier to plain Celery in one run
 	$(VENV)-bench/bin/python -m bench.celery_engine
 
-bench-celery-chaos bench-celery-outages: setup  ## Kill Celery workers at random under canvas; kill pool processes, freeze and empty brokers
+bench-celery-chaos bench-celery-outages: setup  ## Kill Celery workers at random while canvases run; kill pool processes, freeze and empty brokers
 	$(BIN)/python -m bench.$(subst -,_,$(@:bench-%=%))
 
 # MODE="--database mariadb --ordered --repeatable-read --quick", any of them
@@ -201,8 +201,8 @@ bench-storms bench-deploy bench-steps: setup    ## Test the guards under kill -9
 bench-guards: setup                             ## Measure what each guard costs per task
 bench-batches: setup                            ## Test workflows under kill -9: 10,000 batches, one of 100,000, a cancel
 bench-limits: setup                             ## Kill workers under limits at run time; measure what limits cost
-bench-events: setup                             ## What events cost the store, beside the bare moves
-bench-slo: setup                                ## What counting outcomes costs the store, beside the bare moves
+bench-events: setup                             ## Measure what events cost the store, compared with the bare moves
+bench-slo: setup                                ## Measure what counting outcomes costs the store, compared with the bare moves
 bench-cluster: setup                            ## Measure 1,000 members with 100,000 tasks; count the keys that are left after kills
 bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-batches bench-limits bench-events bench-slo bench-cluster:
 	$(BIN)/python -m bench.$(@:bench-%=%)

@@ -1,4 +1,4 @@
-"""The tasks of the demo: three kinds of work, none of which knows that its worker is about to die."""
+"""The tasks of the demo: three kinds of work. Their workers may die at any time."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ console = Console()
 
 
 def strike(loss: str, cluster: Cluster) -> Callable[[], object]:
-    """Take the primary away. Return what brings the old server back."""
+    """Make the primary fail. Return a function that brings the old server back."""
     if loss == "killed":
         cluster.master.signal(signal.SIGKILL)
         return cluster.master.start

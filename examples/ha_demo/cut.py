@@ -1,4 +1,4 @@
-"""A network cable that can be cut: a proxy before the primary.
+"""A network cable that can be cut: a proxy in front of the primary.
 
 While it is cut, nothing passes between the primary and its replicas and Sentinels. Clients still reach it, as in a
 network that has split between the two: this is the case in which an old primary keeps acknowledging writes. Connections
@@ -68,7 +68,7 @@ class Cable:
                 end.shutdown(socket.SHUT_RDWR)
 
     def _pass(self, client: bool) -> None:
-        """Let bytes of clients pass at once, and those of replicas and Sentinels once the cable is whole."""
+        """Let bytes of clients pass at once, and those of replicas and Sentinels only while the cable is not cut."""
         if not client:
             self._whole.wait()
         if self._closed:

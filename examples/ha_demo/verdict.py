@@ -20,7 +20,7 @@ KEEPS_ALL = {"replicated"}  # a failover may cost the other levels what the repl
 
 @dataclass(frozen=True)
 class Row:
-    """What became of the tasks that one producer pushed while the primary was lost."""
+    """The outcome of the tasks that one producer pushed while the primary was lost."""
 
     loss: str
     level: str

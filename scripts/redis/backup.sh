@@ -1,5 +1,5 @@
 #!/bin/sh
-# Back up a Redis or Valkey server from a container without Python: what `rl backup --every` does, with redis-cli.
+# Back up a Redis or Valkey server from a container without Python: like `rl backup --every`, but with redis-cli.
 #
 #   REDIS_HOST, REDIS_PORT        the server to back up: a replica, if there is one (relier-redis-replica-1, 6379)
 #   REDISCLI_AUTH                 its password; redis-cli reads this variable itself
@@ -45,7 +45,7 @@ last_save() {
 
 save() {
     before=$(last_save) || return 1
-    sleep 1 # LASTSAVE counts whole seconds: two saves within one could not be told apart
+    sleep 1 # LASTSAVE counts whole seconds: two saves within one could not be distinguished
     answer=$(cli BGSAVE SCHEDULE) || return 1
     case $answer in
     *started* | *scheduled* | *"already in progress"*) ;;

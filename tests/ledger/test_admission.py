@@ -221,7 +221,7 @@ def test_no_window_ever_sees_more_than_limit_and_burst(
 
 
 def test_a_limit_is_kept_until_it_is_idle_and_half_a_minute_longer(worlds: Any) -> None:
-    """Single submits update the limit in place, and extend its expiry only now and then. The expiry is never too
+    """Single submits update the limit in place, and extend its expiry only sometimes. The expiry is never too
     early."""
     world: World = worlds()
     admission = limited(AdmissionLimit.per_window("l", 720, 3_600_000))

@@ -40,7 +40,7 @@ SCHEMA: tuple[Key, ...] = (
         None,
         "hash",
         "layout version; `born`: the birth mark; `emptied`: `<when (ms)> <earlier mark>`; `touched`, to confirm; "
-        "`fired`: the latest intended time (ms) that a schedule which is now removed had fired; `repair`: where the "
+        "`fired`: the latest intended time (ms) fired by a schedule that was removed since; `repair`: where the "
         "repair of damaged keys goes on, and when its last turn was (ms)",
         "namespace",
         "never",
@@ -57,7 +57,7 @@ SCHEMA: tuple[Key, ...] = (
     ),
     Key("counts", "counts", None, "hash", "cumulative counters, one field per kind of event", "namespace", "never"),
     Key("queues", "queues", None, "set", "queues that hold a task, or did recently", "namespace", "when empty"),
-    Key("idle", "idle", None, "zset", "empty queues, by since when (TIME, ms)", "namespace", "when empty"),
+    Key("idle", "idle", None, "zset", "empty queues, by the time since which they have been empty (TIME, ms)", "namespace", "when empty"),
     Key("pauses", "pauses", None, "hash", "queue -> `<1|0> <version>`: paused or not", "namespace", "when empty"),
     # the task
     Key(
@@ -235,7 +235,7 @@ SCHEMA: tuple[Key, ...] = (
     ),
     Key("batch", "g:", "batch id", "hash", "state, counts and options; see lua/lib/batch.lua", "batch", "reap"),
     Key("members", "gm:", "batch id", "zset", "member ids by stage and place; see lua/lib/batch.lua", "batch", "reap"),
-    Key("plans", "gp:", "batch id", "hash", "name -> packed tasks that enter later: links, callbacks", "batch", "reap"),
+    Key("plans", "gp:", "batch id", "hash", "name -> packed tasks to submit later: links, callbacks", "batch", "reap"),
     Key("results", "gr:", "batch id", "hash", "place -> result of a member; `><plan>` -> its input", "batch", "reap"),
     # events; see lua/lib/tell.lua
     Key("events", "ev:", "topic", "stream", "what changed, one entry per script call", "namespace", "trimmed"),
@@ -246,7 +246,7 @@ SCHEMA: tuple[Key, ...] = (
         "actions",
         None,
         "stream",
-        "what operators did in the dashboard: who, what, and how it ended",
+        "what operators did in the dashboard: who, what, and the outcome",
         "namespace",
         "trimmed",
     ),

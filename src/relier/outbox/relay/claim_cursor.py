@@ -2,8 +2,8 @@
 
 A deleted row stays in PostgreSQL's index as long as any transaction, such as a report or a dump, might still see it.
 Such rows are at the start of the order, and every claim from the start would read them again. But rows that commit
-late, or that are released, are there too. So a claim starts from the beginning now and then, and the longer that takes,
-the less often.
+late, or that are released, are there too. So some claims start from the beginning: the longer such a claim takes, the
+less often.
 """
 
 from __future__ import annotations

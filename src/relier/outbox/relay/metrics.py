@@ -30,7 +30,7 @@ BREAKER = {"closed": 0, "half-open": 1, "open": 2}
 
 
 STATES = (
-    ("database_state", "0 answers, 1 away, 2 refuses this relay."),
+    ("database_state", "0: answers, 1: unreachable, 2: refuses this relay."),
     ("lag_seconds", "The age of the last row that was sent."),
     ("breaker_state", "0 closed, 1 half-open, 2 open. By the kind of rows."),
 )

@@ -32,7 +32,7 @@ provider.add_span_processor(SimpleSpanProcessor(exporter))
 async def charge(ctx: TaskContext, order: int) -> int:
     await ctx.step("card", _double, order)
     if not ctx.metadata["retries"]:
-        raise ConnectionError("the bank is away")
+        raise ConnectionError("the bank is unreachable")
     return await ctx.step("book", _double, order)
 
 
@@ -122,7 +122,7 @@ def test_an_error_is_recorded_in_the_span_of_its_attempt(virtual: VirtualStore) 
     charge.push(5)
     run_pending(within=timedelta(milliseconds=1))
     (attempt,) = spans("process otel.charge")
-    assert attempt.status.description == "ConnectionError: the bank is away"
+    assert attempt.status.description == "ConnectionError: the bank is unreachable"
     assert [event.name for event in attempt.events] == ["exception"]
 
 

@@ -116,7 +116,7 @@ def test_a_save_that_takes_too_long_is_reported(boot: Boot, tmp_path: Path) -> N
 
 
 def test_a_save_that_was_already_running_is_not_taken_for_ours(boot: Boot) -> None:
-    """It holds the data from before our save was asked for."""
+    """The earlier save holds data from before the second request."""
     server = boot(config={"rdb-key-save-delay": "20000"})
     for n in range(50):
         server.command("SET", f"k{n}", "v")

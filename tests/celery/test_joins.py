@@ -1,4 +1,4 @@
-"""How a chord's join handles its parts, with a result backend that has counters, is away, or has lost its data."""
+"""How a chord's join handles its parts, with a result backend that counts parts, is down, or has lost its data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Celery worker that starts while the ledger's store is away."""
+"""A Celery worker that starts while the ledger's store is unreachable."""
 
 from __future__ import annotations
 

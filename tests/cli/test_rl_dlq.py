@@ -293,11 +293,11 @@ def test_an_outage_midway_stops_the_command_and_is_reported_once(
     def failing(self: Session, batch: Any) -> Any:
         batch = list(batch)
         calls.append(len(batch))
-        return real(self, batch) if len(calls) < 2 else [RedisConnectionError("the store is away") for _ in batch]
+        return real(self, batch) if len(calls) < 2 else [RedisConnectionError("the store is down") for _ in batch]
 
     monkeypatch.setattr(Session, "run_many", failing)
     result = run("dlq", "replay", "--all", "--yes")
     assert result.exit_code == 3
     assert calls == [100, 100]
-    assert result.stderr == "rl: the store is away\n"
+    assert result.stderr == "rl: the store is down\n"
     assert result.stdout == "100 tasks replayed of 250.\n"

@@ -1,7 +1,7 @@
 """The failures of a public post-mortem of a cluster that was coordinated through Redis. None is possible here.
 
 Its other lines have tests elsewhere: queued work that is never reconciled (tests/ledger/test_reconcile.py), nodes
-believed alive while the store is away (tests/ledger/test_outage.py), missed messages (tests/submit/test_events.py),
+believed alive while the store is down (tests/ledger/test_outage.py), missed messages (tests/submit/test_events.py),
 calls without a timeout (tests/store), keys that leak (bench/cluster.py).
 """
 

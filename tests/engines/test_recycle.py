@@ -89,7 +89,7 @@ def test_sigterm_during_recycling_stops_the_worker(patient: Fleet) -> None:
 def test_a_worker_does_not_restart_before_the_store_has_its_results(
     boot: Boot, fleets: NewFleet, processes: tuple[str, ...]
 ) -> None:
-    """The store is away for longer than a worker that shuts down would wait."""
+    """The store is unreachable for longer than a worker that shuts down would wait."""
     server = boot()
     fleet = fleets(60, on=server)
     member = fleet.worker("--max-tasks", "1", *processes, RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="0")

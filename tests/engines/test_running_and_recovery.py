@@ -1,5 +1,5 @@
-"""FACTS.md, "What happens to a task today": every row about running and recovery, with real processes and signals. Each
-test is named after its row and says what other systems do; Relier must not lose the task."""
+"""The known ways in which task systems lose a running task, with real processes and signals. Each test is named after
+one of them and says what other systems do. Relier must not lose the task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store is away for a while: healthy workers keep their processes, their worker ids and their tasks."""
+"""The store is unreachable for a while: healthy workers keep their processes, their worker ids and their tasks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_supervisor_does_not_kill_children_during_an_outage_of_the_store(boot:
 
 
 def test_workers_keep_their_tasks_through_an_outage(boot: Boot, fleets: NewFleet) -> None:
-    """The store is away for four leases. Afterwards, no worker is declared dead for one more lease."""
+    """The store is unreachable for four leases. Afterwards, no worker is declared dead for one more lease."""
     server = boot()
     fleet = fleets(1, on=server)
     member = fleet.worker()

@@ -1,5 +1,5 @@
-"""`--processes N`: a parent that notices the death of a child, returns its tasks at once, and can tell a busy child
-from a dead one."""
+"""`--processes N`: a parent that notices the death of a child, returns its tasks at once, and distinguishes a busy
+child from a dead one."""
 
 from __future__ import annotations
 

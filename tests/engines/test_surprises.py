@@ -97,7 +97,7 @@ def test_a_task_whose_isolated_process_cannot_start_is_reported(patient: Fleet) 
 
 
 def test_a_task_is_cancelled_while_its_process_starts(fleet: Fleet) -> None:
-    """The process hangs in an import, because a server that a module connects to is away."""
+    """The process hangs in an import, because a server that a module connects to is unreachable."""
     member = fleet.worker(
         modules=("tests.support.jobs.common", "tests.support.jobs.slow_import"), FLEET_ISOLATED_IMPORT_S="3600"
     )

@@ -1,4 +1,4 @@
-"""Workers repair keys that something else damaged, and leave sound ones alone. Store time is virtual: 15 s pass in
+"""Workers repair damaged keys and leave sound ones alone. Store time is virtual: 15 s pass in
 120 turns."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TURN_MS = REPAIR_EVERY_MS
 
 @pytest.fixture(scope="module")
 def own_server(flavour: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server without keys of other tests. The walk reads the keys of the whole server, so others would delay it."""
+    """A server without keys of other tests. The scan reads the keys of the whole server, so others would delay it."""
     server = Server(tmp_path_factory.mktemp("repair"), flavour).start()
     yield server
     server.stop()

@@ -1,4 +1,4 @@
-"""The HTTP server of a process, the reports to systemd, and what a supervisor makes of its children's pages."""
+"""The HTTP server of a process, the reports to systemd, and how a supervisor merges its children's pages."""
 
 from __future__ import annotations
 

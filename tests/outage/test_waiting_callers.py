@@ -50,7 +50,7 @@ def wait(request: pytest.FixtureRequest) -> Wait:
 
 
 class Noticed(logging.Handler):
-    """An event that is set once a waiting caller has logged that the store is away."""
+    """An event that is set once a waiting caller has logged that the store is unreachable."""
 
     def __init__(self) -> None:
         super().__init__()

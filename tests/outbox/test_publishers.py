@@ -95,8 +95,8 @@ def test_send_timeout_holds_for_the_ledger_too(sqlite: Database, boot: Boot, set
 def test_a_row_is_charged_only_if_the_store_answers_everything_but_that_row(
     sqlite: Database, boot: Boot, settings: Settings, stays_silent: bool
 ) -> None:
-    """If the store comes back between a call without a reply and the PING that follows, it was away. The row is not at
-    fault, and a retry would delay it for minutes."""
+    """If the store comes back between a call without a reply and the PING that follows, the store was down.
+    The row is not at fault, and a retry would delay it for minutes."""
     with Proxy(boot().port) as proxy:
         client = Client(settings.replace(redis_url=proxy.url))
         with Shop(sqlite.url, client) as shop:

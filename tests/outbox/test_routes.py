@@ -1,5 +1,5 @@
-"""Several targets of one relay: a target that is away charges no retries to its own rows, and does not delay other
-rows."""
+"""One relay with several targets: a target that is down charges no retries to its own rows, and does not delay the
+rows of other targets."""
 
 from __future__ import annotations
 

@@ -476,7 +476,7 @@ async def test_of_several_checkpoints_at_once_the_last_one_counts(filed: Crew) -
 
 
 async def test_an_outage_is_waited_out(boot: Boot, settings: Settings) -> None:
-    """The task neither fails nor loses its checkpoint because the store was away."""
+    """The task neither fails nor loses its checkpoint because the store was unreachable."""
     server = boot()
     patience = {"redis_deadline": 0.3, "redis_read_timeout": 0.2, "redis_breaker_cooldown": 0.1}
     crew = Crew(settings.replace(**QUICK | patience | {"redis_url": server.url}))

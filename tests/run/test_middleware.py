@@ -88,7 +88,7 @@ async def test_middleware_sees_the_error_of_the_task(crew: Crew) -> None:
 
 async def test_an_error_of_a_middleware_fails_the_attempt(crew: Crew) -> None:
     async def broken(call_next: Any, ctx: TaskContext) -> Any:
-        raise OSError("the tracer is away")
+        raise OSError("the tracer is unreachable")
 
     use_middleware(run=[broken])
     greet.push("Ada")

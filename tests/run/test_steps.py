@@ -534,7 +534,7 @@ async def test_a_zombie_cannot_record_and_begins_nothing_more(crew: Crew, task: 
 
 
 async def test_an_outage_is_waited_out(boot: Boot, settings: Settings) -> None:
-    """The effect has happened. Its record must not be lost because the store was away."""
+    """The effect has happened. Its record must not be lost because the store was unreachable."""
     server = boot()
     patience = {"redis_deadline": 0.3, "redis_read_timeout": 0.2, "redis_breaker_cooldown": 0.1}
     crew = Crew(settings.replace(**QUICK | patience | {"redis_url": server.url}))

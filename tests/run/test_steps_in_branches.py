@@ -302,7 +302,7 @@ async def test_a_name_too_long_to_be_numbered_is_refused_before_the_effect(crew:
 
 
 async def test_a_step_whose_record_was_not_awaited_is_not_called_again(boot: Boot, settings: Settings) -> None:
-    """A timeout hits after the effect, while the store is away. The second call waits for the same record."""
+    """A timeout hits after the effect, while the store is unreachable. The second call waits for the same record."""
     server = boot()
     patience = {"redis_deadline": 0.3, "redis_read_timeout": 0.2, "redis_breaker_cooldown": 0.1}
     crew = Crew(settings.replace(**QUICK | patience | {"redis_url": server.url}))

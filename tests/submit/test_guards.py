@@ -1,5 +1,5 @@
-"""FACTS.md, "What happens to a task today": every row about the guards. Each test is named after its row and says what
-other systems do; Relier must keep or refuse what they lose or let pass."""
+"""Values and calls that other task systems lose or let pass. Each test is named after one of them and says what other
+systems do. Relier must keep the value, or refuse the call."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def _fresh() -> None:
 async def fulfil(ctx: TaskContext, order: int, failures: int = 0) -> str:
     paid = await ctx.step("charge", _effect, "charge", order)
     if ctx.metadata["retries"] < failures:
-        raise ConnectionError("the mail server is away")
+        raise ConnectionError("the mail server is unreachable")
     await ctx.step("mail", _effect, "mail", order)
     return paid
 

@@ -1,4 +1,4 @@
-"""What becomes of tasks that use features the previous release does not know, if one of its workers takes them.
+"""What happens to tasks that use features the previous release does not know, if one of its workers takes them.
 
 No task may be lost. What such a worker leaves undone, workers of this release repair (decision 15).
 """

@@ -41,7 +41,7 @@ SCHEMA: tuple[Key, ...] = (
         "hash",
         "layout version; `born`: the birth mark; `emptied`: `<when (ms)> <earlier mark>`; `touched`, to confirm; "
         "`fired`: the latest intended time (ms) fired by a schedule that was removed since; `repair`: where the "
-        "repair of damaged keys goes on, and when its last turn was (ms)",
+        "repair of damaged keys continues, and the time of its last turn (ms)",
         "namespace",
         "never",
     ),
@@ -57,7 +57,7 @@ SCHEMA: tuple[Key, ...] = (
     ),
     Key("counts", "counts", None, "hash", "cumulative counters, one field per kind of event", "namespace", "never"),
     Key("queues", "queues", None, "set", "queues that hold a task, or did recently", "namespace", "when empty"),
-    Key("idle", "idle", None, "zset", "empty queues, by the time since which they have been empty (TIME, ms)", "namespace", "when empty"),
+    Key("idle", "idle", None, "zset", "empty queues, by when they became empty (TIME, ms)", "namespace", "when empty"),
     Key("pauses", "pauses", None, "hash", "queue -> `<1|0> <version>`: paused or not", "namespace", "when empty"),
     # the task
     Key(

@@ -34,7 +34,10 @@ REVIVED = MetricSeries(
     "rl_task_resurrections", "counter", PER_TASK, "Tasks returned to their queue after a process died."
 )
 EXHAUSTED = MetricSeries(
-    "rl_task_resurrections_exhausted", "counter", PER_TASK, "Tasks that are dead because the processes that ran them kept dying."
+    "rl_task_resurrections_exhausted",
+    "counter",
+    PER_TASK,
+    "Tasks that are dead because the processes that ran them kept dying.",
 )
 
 RUNNING = MetricSeries("rl_worker_running", "gauge", (), "Tasks that run now.")

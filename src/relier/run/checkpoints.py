@@ -125,7 +125,8 @@ class Checkpoints:
         folder = self.folder
         if folder is None:
             raise CheckpointStoreError(
-                f"the checkpoint is the file {reference.name}, but RELIER_CHECKPOINT_DIR is not set on this worker"
+                f"the checkpoint is the file {reference.name}, but RELIER_CHECKPOINT_DIR is not set on this "
+                "worker; set it to the folder that the other workers use"
             )
         packed = folder.read(reference.name)
         if hashlib.sha256(packed).hexdigest() != reference.sha256:

@@ -21,7 +21,7 @@ async def shared() -> AsyncIterator[dict[str, Any]]:
 
 
 async def failing() -> AsyncIterator[None]:
-    raise OSError("the database is away")
+    raise OSError("the database is unreachable")
     yield
 
 

@@ -1,4 +1,4 @@
-"""Tasks with a hard timeout that need the store while it is away."""
+"""Tasks with a hard timeout that need the store while it is unreachable."""
 
 from __future__ import annotations
 

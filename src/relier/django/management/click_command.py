@@ -82,7 +82,9 @@ def several(given: Any) -> list[Any]:
 def hand_down_project() -> None:
     """Set the environment variables that child processes need to import the project."""
     if not os.environ.get(SETTINGS_MODULE):
-        raise CommandError(f"{SETTINGS_MODULE} is not set, so child processes cannot find the settings", returncode=2)
+        raise CommandError(
+            f"{SETTINGS_MODULE} is not set; set it so that child processes find the settings", returncode=2
+        )
     os.environ["PYTHONPATH"] = os.pathsep.join(own_import_paths(sys.path))
 
 

@@ -13,7 +13,7 @@ batches in moves/batch.py; events in moves/event.py; outcomes in moves/outcome.p
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 from relier.errors import InvalidSubmissionError, PushIndeterminate
@@ -50,10 +50,16 @@ def load_scripts(
     writing: EventWriting | None = None, counting: OutcomeCounting | None = None, /, **replaced: str
 ) -> Scripts:
     """Load all scripts of the ledger. `writing`: which events they write. `counting`: whether they count outcomes.
-    `replaced` substitutes some scripts: the proof runs them with its own clock."""
-    swaps = {name.replace("__", "/"): source for name, source in replaced.items()}
-    chosen = (writing or EventWriting()).spelled() | (counting or OutcomeCounting()).spelled()
-    return Scripts(LUA, keys.SPELLED | defaults.SPELLED | chosen, replace=swaps)
+    `replaced` substitutes some scripts: the proof runs them with its own clock. Clients of a process share what was
+    loaded with the same options."""
+    swaps = tuple((name.replace("__", "/"), source) for name, source in sorted(replaced.items()))
+    return _loaded(writing or EventWriting(), counting or OutcomeCounting(), swaps)
+
+
+@lru_cache(maxsize=8)
+def _loaded(writing: EventWriting, counting: OutcomeCounting, swaps: tuple[tuple[str, str], ...]) -> Scripts:
+    chosen = writing.spelled() | counting.spelled()
+    return Scripts(LUA, keys.SPELLED | defaults.SPELLED | chosen, replace=dict(swaps))
 
 
 def scripts_of(settings: Settings) -> Scripts:

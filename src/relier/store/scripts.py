@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 DIRECTIVE = re.compile(r"^( *)-- (use|here): (.+)\n", re.MULTILINE)
+CAPITALS = re.compile(r"\b[A-Z][A-Z0-9_]*\b")
+SCRIPT = re.compile(r"SCRIPT(?<!\wSCRIPT)\b")  # begins with a plain word, which is searched for ten times faster
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Scripts:
         self._folder = folder
         self._replace = dict(replace or {})
         self._spelled = dict(spelled or {})
-        self._names = re.compile(rf"\b({'|'.join([*self._spelled, 'SCRIPT'])})\b") if self._spelled else None
+        self._files: dict[str, list[str]] = {}
         self._scripts = {path.stem: self._assemble(path.stem) for path in sorted(folder.glob("*.lua"))}
 
     def __getitem__(self, name: str) -> Script:
@@ -56,10 +58,16 @@ class Scripts:
 
     def _assemble(self, name: str) -> Script:
         text = "local P = KEYS[1]\n" + self._expand(name, set())
-        if self._names:
-            spelled = self._spelled | {"SCRIPT": f"'{name}'"}
-            text = self._names.sub(lambda match: spelled[match[1]], text)
-        return Script(name, text)
+        return Script(name, SCRIPT.sub(f"'{name}'", text) if self._spelled else text)
+
+    def _parts(self, name: str) -> list[str]:
+        """Return a file with its words in capitals replaced: a text, then for each directive its indent, kind and words
+        and the text up to the next one. Many scripts use the same library, so each file is read and split once."""
+        if name not in self._files:
+            text = self._replace.get(name) or (self._folder / f"{name}.lua").read_text(encoding="utf-8")
+            text = CAPITALS.sub(lambda word: self._spelled.get(word[0], word[0]), text)
+            self._files[name] = DIRECTIVE.split(text)
+        return self._files[name]
 
     def _expand(self, name: str, known: set[str]) -> str:
         """Return the text of a file with its directives resolved. `known`: libraries that are already in scope.
@@ -67,16 +75,17 @@ class Scripts:
         A library is in scope from the beginning of its own text on, so two libraries may use each other if one of them
         does so inside a function.
         """
-        source = self._replace.get(name) or (self._folder / f"{name}.lua").read_text(encoding="utf-8")
-        top = "".join(self._libraries(words, known) for _, kind, words in DIRECTIVE.findall(source) if kind == "use")
+        first, *parts = self._parts(name)
+        directives = list(zip(parts[::4], parts[1::4], parts[2::4], parts[3::4], strict=True))
+        texts = [self._libraries(words, known) for _, kind, words, _ in directives if kind == "use"]
         if name.startswith("lib/"):
             known.add(name.removeprefix("lib/"))
-
-        def resolve(match: re.Match[str]) -> str:
-            indent, kind, words = match.groups()
-            return "" if kind == "use" else self._libraries(words, set(known) if indent else known)
-
-        return top + DIRECTIVE.sub(resolve, source)
+        texts.append(first)
+        for indent, kind, words, following in directives:
+            if kind == "here":
+                texts.append(self._libraries(words, set(known) if indent else known))
+            texts.append(following)
+        return "".join(texts)
 
     def _libraries(self, words: str, known: set[str]) -> str:
         text = ""

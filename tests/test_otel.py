@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -16,8 +17,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from relier import Client, Retries, TaskContext, chain, rl_task
-from relier.otel import use_tracing
+from relier.otel import span_id_of, use_tracing
+from relier.outbox.publish.target import LedgerTarget
 from relier.outbox.relay.batch import ClaimedBatch
+from relier.submit import push_middleware
 from relier.testing import VirtualStore, kill_after_step, run_pending, store
 from tests.support.outbox_shop import Shop, client, receipt
 
@@ -34,6 +37,19 @@ async def charge(ctx: TaskContext, order: int) -> int:
     if not ctx.metadata["retries"]:
         raise ConnectionError("the bank is unreachable")
     return await ctx.step("book", _double, order)
+
+
+@rl_task(name="otel.double")
+def double(amount: int) -> int:
+    return 2 * amount
+
+
+@rl_task(name="otel.fulfil", retries=Retries(attempts=1, backoff=1, jitter=0))
+def fulfil(ctx: TaskContext, order: int) -> str:
+    ctx.step_sync("reserve", _double, order)
+    if not ctx.metadata["retries"]:
+        raise ConnectionError("the bank is away")
+    return chain(double.s(order), mail.s()).push().id
 
 
 @rl_task(name="otel.mail")
@@ -72,25 +88,67 @@ def request() -> Any:
     return trace.get_tracer("shop").start_as_current_span("GET /checkout")
 
 
-def test_a_request_a_killed_attempt_a_retry_and_the_next_task_are_one_trace(virtual: VirtualStore) -> None:
+def links_of(span: Any) -> list[int]:
+    return [link.context.span_id for link in span.links]
+
+
+def test_a_request_its_outbox_a_killed_attempt_a_retry_and_a_chain_are_one_trace(
+    virtual: VirtualStore, tmp_path: Path
+) -> None:
     token = context.attach(baggage.set_baggage("tenant", "acme"))
-    with request():
-        result = chain(charge.s(5), mail.s()).push()
-    context.detach(token)
-    outcomes = [each.outcome for each in run_pending(kill_after_step("card"))]
-    assert outcomes == ["killed", "retried", "done", "done"]
-    assert result.result() == "10 for acme"
-    (root,) = spans("GET /checkout")
-    assert {span.context.trace_id for span in spans()} == {root.context.trace_id}
-    attempts = spans("process otel.charge")
-    assert [(each.attributes["relier.deaths"], each.attributes["relier.retries"]) for each in attempts] == [
-        (0, 0),
-        (1, 0),
-        (1, 1),
+    with Shop(f"sqlite:///{tmp_path}/shop.db", virtual.client) as shop:
+        with request(), shop.session() as session, session.begin():
+            shop.outbox.add(session, fulfil, 5)
+        context.detach(token)
+        relay = shop.relay(LedgerTarget(virtual.client))
+        relay.turn(relay.turn(ClaimedBatch(relay.relay_id)))
+        ran = run_pending(kill_after_step("reserve"))
+    assert ran[-1].result == "10 for acme"
+    assert [(each.name, each.outcome) for each in ran] == [
+        ("otel.fulfil", "killed"),
+        ("otel.fulfil", "retried"),
+        ("otel.fulfil", "done"),
+        ("otel.double", "done"),
+        ("otel.mail", "done"),
     ]
-    assert [len(each.links) for each in attempts] == [0, 1, 2]
-    assert len(spans("step card")) == len(spans("step book")) == 1  # a recorded step has no second span
-    assert [each.kind for each in spans("process otel.mail")] == [trace.SpanKind.CONSUMER]
+    (root,), (push,), (relayed,) = spans("GET /checkout"), spans("push otel.fulfil"), spans("relay ledger")
+    killed, retried, done = spans("process otel.fulfil")
+    assert {span.context.trace_id for span in spans()} == {root.context.trace_id}
+    parents = [span.parent.span_id for span in (push, relayed, killed, retried, done)]
+    assert parents == [root.context.span_id, *[push.context.span_id] * 4]
+    assert [links_of(each) for each in (killed, retried, done)] == [
+        [],
+        [killed.context.span_id],
+        [retried.context.span_id],
+    ]
+    assert [each.attributes["relier.attempt"] for each in (killed, retried, done)] == [1, 2, 3]
+    (reserved,) = spans("step reserve")  # a recorded step has no second span
+    assert reserved.parent.span_id == killed.context.span_id
+    chained = [*spans("process otel.double"), *spans("process otel.mail")]
+    assert [span.parent.span_id for span in chained] == [done.context.span_id] * 2  # the attempt that pushed the chain
+    assert {span.kind for span in chained} == {trace.SpanKind.CONSUMER}
+
+
+def test_attempts_of_a_task_that_was_pushed_without_a_trace_share_one(
+    virtual: VirtualStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as producer:
+        producer.setattr(push_middleware, "_for_all_tasks", [])  # a producer that records no spans
+        charge.push(5)
+    run_pending()
+    first, second = spans("process otel.charge")
+    assert first.parent is second.parent is None
+    assert first.context.trace_id == second.context.trace_id
+    assert links_of(second) == [first.context.span_id]
+    assert abs((first.context.trace_id >> 96) - time.time()) < 3600, "it begins with the time of the push"
+
+
+def test_the_ids_of_other_spans_are_those_of_the_application(virtual: VirtualStore) -> None:
+    receipt = charge.push(5)
+    run_pending()
+    (attempt, _), (step,) = spans("process otel.charge"), spans("step book")
+    assert attempt.context.span_id == span_id_of(receipt.id, 1)
+    assert step.context.span_id not in {span_id_of(receipt.id, n) for n in range(4)}
 
 
 def test_a_push_is_the_parent_of_its_attempt(virtual: VirtualStore) -> None:

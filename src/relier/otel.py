@@ -6,12 +6,17 @@
 
 push <task>      the push, or the write into an outbox. Its context travels with the task
 relay <target>   a relay sends rows of an outbox
-process <task>   one attempt, in the trace of its push. Later attempts also have a link that says why they run
+process <task>   one attempt, in the trace of its push. Each later attempt has a link to the attempt before it
 step <name>      a durable step that runs. A step that an earlier attempt recorded has no span
 
-The API of OpenTelemetry is enough: without an SDK, no span is recorded, but traces still pass from task to task. Not
-covered: the span of an attempt whose process is killed never ends, so it is never exported; `relier.deaths` of the next
-attempt counts it.
+The API of OpenTelemetry is enough: without an SDK, no span is recorded, but traces still pass from task to task.
+
+The span id of an attempt is computed from the task's id and the number of the attempt. So the next attempt can link to
+it, wherever that runs, and although a killed process leaves nothing behind. Attempts of a task that was pushed without
+a trace share one that is computed from the task's id.
+
+Not covered: the span of an attempt whose process is killed never ends, so it is never exported. Its steps are, and the
+link of the next attempt names it; `relier.deaths` counts it.
 """
 
 from __future__ import annotations
@@ -19,7 +24,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from contextvars import ContextVar
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, cast
 
 from relier import trace as traces
 from relier.errors import ConfigurationError
@@ -32,16 +40,18 @@ try:
     from opentelemetry import trace
     from opentelemetry.baggage.propagation import W3CBaggagePropagator
     from opentelemetry.context import Context, attach, detach
-    from opentelemetry.trace import Link, Span, SpanKind, Tracer
+    from opentelemetry.trace import Link, Span, SpanContext, SpanKind, TraceFlags, Tracer, TracerProvider
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError as error:
     raise ConfigurationError(
         f"relier.otel needs the API of OpenTelemetry, which is not installed ({error}); {how_to_install('otel')}"
     ) from error
 
-TRACEPARENT = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+# In the JSON of a row: the traceparent and, behind an escaped newline, the tracestate.
+CARRIED = re.compile(rb'(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})(?:\\n([^\\"]*))?')
 SEARCHED_BYTES = 2048  # of a row's body, for its traceparent
 MOST_LINKS = 100
+_wanted: ContextVar[tuple[int, int] | None] = ContextVar("relier_attempt_span", default=None)  # trace id and span id
 
 
 def use_tracing() -> None:
@@ -74,17 +84,68 @@ async def attempt_span(call_next: Callable[[TaskContext], Coroutine[Any, Any, An
     parent = _context_of(traces.headers_of(traces.inherited.get()))
     attributes = _about("process", "process", ctx.task_name, about["queue"]) | {
         "messaging.message.id": ctx.task_id,
+        "relier.attempt": ctx.attempt,
         "relier.retries": about["retries"],
         "relier.deaths": about["deaths"],
     }
     token = attach(parent)
     try:
-        with _tracer().start_as_current_span(
-            f"process {ctx.task_name}", kind=SpanKind.CONSUMER, attributes=attributes, links=_repeats(parent, about)
-        ):
+        with trace.use_span(_start_attempt(ctx, parent, attributes), end_on_exit=True):
             return await call_next(ctx)
     finally:
         detach(token)
+
+
+def _start_attempt(ctx: TaskContext, parent: Context, attributes: dict[str, Any]) -> Span:
+    """Start the span of an attempt, under the ids that its next attempt links to."""
+    tracer, links = _tracer(), []
+    pushed = trace.get_current_span(parent).get_span_context()
+    trace_id = pushed.trace_id if pushed.is_valid else trace_id_of(ctx.task_id, ctx.metadata["pushed_at_ms"])
+    if ctx.attempt > 1 and isinstance(getattr(tracer, "id_generator", None), AttemptIds):
+        flags = pushed.trace_flags if pushed.is_valid else TraceFlags(TraceFlags.SAMPLED)
+        earlier = span_id_of(ctx.task_id, ctx.attempt - 1)
+        links = [Link(SpanContext(trace_id, earlier, True, flags, pushed.trace_state))]
+    wanted = _wanted.set((trace_id, span_id_of(ctx.task_id, ctx.attempt)))
+    try:
+        return tracer.start_span(
+            f"process {ctx.task_name}", kind=SpanKind.CONSUMER, attributes=attributes, links=links, context=parent
+        )
+    finally:
+        _wanted.reset(wanted)
+
+
+def span_id_of(task_id: str, attempt: int) -> int:
+    """Return the span id of an attempt."""
+    return int.from_bytes(blake2b(f"{task_id} {attempt}".encode(), digest_size=8).digest()) or 1
+
+
+def trace_id_of(task_id: str, pushed_ms: int) -> int:
+    """Return the trace id for attempts of a task that was pushed without a trace.
+
+    It begins with the time of the push in seconds, as AWS X-Ray expects. The rest is as good as random for samplers.
+    """
+    rest = int.from_bytes(blake2b(task_id.encode(), digest_size=12).digest())
+    return (pushed_ms // 1000 & 0xFFFFFFFF) << 96 | (rest or 1)
+
+
+class AttemptIds:
+    """Generate the ids that an attempt asks for, and leave all others to the generator of the application."""
+
+    def __init__(self, generator: Any) -> None:
+        self._generator = generator
+
+    def generate_trace_id(self) -> int:
+        wanted = _wanted.get()
+        found: int = self._generator.generate_trace_id() if wanted is None else wanted[0]
+        return found
+
+    def generate_span_id(self) -> int:
+        wanted = _wanted.get()
+        found: int = self._generator.generate_span_id() if wanted is None else wanted[1]
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._generator, name)
 
 
 class OpenTelemetrySpans:
@@ -95,9 +156,12 @@ class OpenTelemetrySpans:
 
     def relay(self, kind: str, bodies: Sequence[bytes]) -> AbstractContextManager[Span]:
         """Return a span in the trace of the rows if they share one; otherwise it links to the trace of each."""
-        found = dict.fromkeys(match.group() for body in bodies if (match := TRACEPARENT.search(body[:SEARCHED_BYTES])))
-        pushes = [_context_of({"traceparent": parent.decode()}) for parent in list(found)[:MOST_LINKS]]
-        shared = len({parent.split(b"-")[1] for parent in found}) == 1
+        matches = (CARRIED.search(body[:SEARCHED_BYTES]) for body in bodies)
+        found = dict.fromkeys((match[1].decode(), (match[2] or b"").decode()) for match in matches if match)
+        pushes = [
+            _context_of({"traceparent": parent, "tracestate": state}) for parent, state in list(found)[:MOST_LINKS]
+        ]
+        shared = len({parent.split("-")[1] for parent, _ in found}) == 1
         attributes = _about("send", "relay", "", kind) | {"messaging.batch.message_count": len(bodies)}
         return _tracer().start_as_current_span(
             f"relay {kind}",
@@ -109,7 +173,20 @@ class OpenTelemetrySpans:
 
 
 def _tracer() -> Tracer:
-    return trace.get_tracer("relier", __version__)
+    return _tracer_of(trace.get_tracer_provider())
+
+
+@lru_cache(maxsize=4)
+def _tracer_of(provider: TracerProvider) -> Tracer:
+    """Return Relier's tracer of a provider. To ask the SDK for it costs more than a span that is not recorded.
+
+    Only OpenTelemetry's own SDK has a generator of ids. With another one, attempts have no links.
+    """
+    tracer: Any = provider.get_tracer("relier", __version__)
+    generator = getattr(tracer, "id_generator", None)
+    if generator is not None and not isinstance(generator, AttemptIds):
+        tracer.id_generator = AttemptIds(generator)
+    return cast(Tracer, tracer)
 
 
 def _about(kind: str, operation: str, task_name: str, destination: str) -> dict[str, Any]:
@@ -124,9 +201,3 @@ def _about(kind: str, operation: str, task_name: str, destination: str) -> dict[
 
 def _context_of(headers: dict[str, str]) -> Context:
     return W3CBaggagePropagator().extract(headers, TraceContextTextMapPropagator().extract(headers))
-
-
-def _repeats(parent: Context, about: dict[str, Any]) -> list[Link]:
-    """Return a link to the push for every reason why this is not the first attempt."""
-    pushed = trace.get_current_span(parent).get_span_context()
-    return [Link(pushed, {"relier.repeats_after": reason}) for reason in ("retries", "deaths") if about[reason]]

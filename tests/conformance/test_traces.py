@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from relier import SyncTaskReceipt, rl_task, trace
+from tests.support import PYTHONPATH
+from tests.support.conformance.engine import environment_of
 from tests.support.conformance.stage import PATIENCE_S, Stage
 from tests.support.otlp import OtlpReceiver, otlp_receiver
 from tests.support.servers import wait_until
@@ -40,6 +45,50 @@ def push_traced(name: str) -> Any:
         trace.inherited.reset(before)
 
 
+def links_of(span: Any) -> list[bytes]:
+    return [link.span_id for link in span.links]
+
+
+def order(stage: Stage, receiver: OtlpReceiver) -> str:
+    """Send an HTTP request to an application, and let a relay send what it wrote into its outbox. Return the id."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.conformance.traced_shop", stage.place, *CALLER.split("\n")],
+        env=os.environ | environment_of(stage.settings) | {"CONFORMANCE_OTLP": receiver.url, "PYTHONPATH": PYTHONPATH},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.core
+def test_a_request_an_outbox_a_killed_attempt_its_revival_a_retry_and_a_chain_are_one_trace(
+    stage: Stage, receiver: OtlpReceiver
+) -> None:
+    env = {"CONFORMANCE_OTLP": receiver.url}
+    victim = stage.start_worker(MODULE, env=env, heartbeat_ttl=1.0)
+    receipt = SyncTaskReceipt[str](order(stage, receiver))
+    stage.wait_for_notes("runs")
+    stage.start_worker(MODULE, env=env)
+    victim.kill()
+    receipt.result(PATIENCE_S)
+    wait_until(lambda: receiver.named(f"process {MODULE}.mail"), PATIENCE_S, "all spans have arrived")
+
+    (request,), (push,), (relay,) = map(receiver.named, ("checkout", f"push {MODULE}.fulfil", "relay ledger"))
+    revived, retried = receiver.named(f"process {MODULE}.fulfil")
+    (reserve,) = receiver.named("step reserve")
+    chained = [*receiver.named(f"process {MODULE}.invoice"), *receiver.named(f"process {MODULE}.mail")]
+    assert {span.trace_id.hex() for span in receiver.spans} == {TRACE_ID}
+    assert {span.trace_state for span in receiver.spans} == {"vendor=7"}
+    assert push.parent_span_id == request.span_id
+    assert {span.parent_span_id for span in (relay, revived, retried)} == {push.span_id}
+    killed = reserve.parent_span_id  # its own span ended with its process
+    assert [links_of(span) for span in (revived, retried)] == [[killed], [revived.span_id]]
+    assert [span.parent_span_id for span in chained] == [retried.span_id] * 2
+
+
 @pytest.mark.core
 def test_attempts_steps_and_pushes_of_a_task_are_one_trace(stage: Stage, receiver: OtlpReceiver) -> None:
     stage.start_worker(MODULE, env={"CONFORMANCE_OTLP": receiver.url})
@@ -60,7 +109,7 @@ def test_attempts_steps_and_pushes_of_a_task_are_one_trace(stage: Stage, receive
     )
     assert {span.trace_state for span in (first, last)} == {"vendor=7"}
     assert first.status.message == "ConnectionError: not yet"
-    assert [len(span.links) for span in (first, second)] == [0, 1]
+    assert [links_of(span) for span in (first, second)] == [[], [first.span_id]]
 
 
 @pytest.mark.core

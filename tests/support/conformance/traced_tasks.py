@@ -10,17 +10,23 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
-from relier import Retries, TaskContext, lifespan, rl_task
+from relier import Retries, TaskContext, chain, lifespan, rl_task
 from relier.otel import use_tracing
+from tests.support.conformance.signals import block_until_noted, note
 
 use_tracing()
 
 
-@lifespan
-async def exporting() -> AsyncIterator[None]:
+def provide_tracer() -> TracerProvider:
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(os.environ["CONFORMANCE_OTLP"])))
     trace.set_tracer_provider(provider)
+    return provider
+
+
+@lifespan
+async def exporting() -> AsyncIterator[None]:
+    provider = provide_tracer()
     yield
     provider.shutdown()
 
@@ -41,3 +47,25 @@ async def shipped() -> str:
 @rl_task(isolate=True)
 async def alone() -> str:
     return str(baggage.get_baggage("tenant"))
+
+
+@rl_task(retries=Retries(attempts=1, backoff=0.01))
+def fulfil(ctx: TaskContext, folder: str) -> str:
+    """Wait in the first attempt, fail in the second, and push a chain in the third."""
+    ctx.step_sync("reserve", int, "5")
+    if ctx.attempt == 1:
+        note(folder, "runs", ctx.worker_id)
+        block_until_noted(folder, "go")
+    if not ctx.metadata["retries"]:
+        raise ConnectionError("not yet")
+    return chain(invoice.s(5), mail.s()).push().id
+
+
+@rl_task
+def invoice(amount: int) -> int:
+    return 2 * amount
+
+
+@rl_task(isolate=True)
+async def mail(amount: int) -> str:
+    return f"{amount} for {baggage.get_baggage('tenant')}"

@@ -21,6 +21,12 @@ if os.environ.get("SHOP_BROADCAST"):
     app.conf.task_queues = (Queue("celery"), Broadcast("everyone"))
 if not os.environ.get("SHOP_PLAIN"):
     install(app, adopt=True)
+if os.environ.get("SHOP_SENTRY"):
+    from sentry_sdk.integrations.celery import CeleryIntegration
+
+    from tests.support.sentry_file import report_to
+
+    report_to(Path(os.environ["SHOP_SENTRY"]), [CeleryIntegration()])
 
 
 def write(text: str) -> None:
@@ -40,6 +46,11 @@ def wait_for_customer():
     while not (Path(os.environ["SHOP_FOLDER"]) / "gate-customer").exists():
         threading.Event().wait(0.01)
     write("served")
+
+
+@app.task
+def spill(what):
+    raise LookupError(what)
 
 
 @app.task

@@ -11,8 +11,10 @@ from relier.ledger.records import new_task_id
 from relier.outbox.publish.target import HELD, SENT, Deferred, Outage, Outcome, SendFailed
 from relier.outbox.relay.batch import ClaimedBatch
 from relier.outbox.relay.claim_cursor import ClaimCursor
+from relier.outbox.relay.options import RelayOptions
+from relier.outbox.relay.relay import Relay
 from relier.outbox.row import NewRow, Row
-from relier.outbox.sqlalchemy.engines import EngineDatabase
+from relier.outbox.sqlalchemy.engines import EngineDatabase, database_of
 from relier.outbox.table.statements import DeadRowFilter, OutboxTable
 from tests.support.databases import Database
 from tests.support.outbox_shop import Shop, Takes, receipt, row
@@ -43,6 +45,42 @@ def test_an_error_that_the_tables_character_set_does_not_have(
         target = Takes(lambda one: SendFailed(ValueError("Соединение" * 900)) if one.task_id == poison else SENT)
         assert shop.relay(target).drain() == 1
         (left,) = shop.rows()
+        assert "\\u0421" in left.error
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
+def test_an_error_that_the_database_cannot_encode(postgres: Database, client: Client, driver: str) -> None:
+    """PostgreSQL accepts no further statement in the transaction after it has refused the text."""
+    name = f"{postgres.name}_latin1"
+    postgres.server.execute(f"CREATE DATABASE {name} ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'")
+    latin1 = postgres.server.database(name)
+    try:
+        sends_behind_an_error(latin1.url, client, latin1.url if driver == "psycopg" else latin1.asyncpg_url)
+    finally:
+        latin1.drop()
+
+
+@pytest.mark.parametrize("kind", ["mariadb", "mysql"])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_error_that_the_connection_cannot_encode(
+    request: pytest.FixtureRequest, client: Client, kind: str, is_async: bool
+) -> None:
+    """The driver raises before the server sees the text."""
+    database: Database = request.getfixturevalue(kind)
+    url = (database.async_url if is_async else database.url).replace("charset=utf8mb4", "charset=latin1")
+    sends_behind_an_error(database.url, client, url)
+
+
+def sends_behind_an_error(url: str, client: Client, relay_url: str) -> None:
+    with Shop(url, client) as shop:
+        shop.write(row(), row())
+        poison = shop.rows()[0].task_id
+        target = Takes(lambda one: SendFailed(ValueError("Соединение")) if one.task_id == poison else SENT)
+        relay = Relay(database_of(relay_url), [target], RelayOptions())
+        assert relay.drain() == 1
+        relay.close()
+        (left,) = shop.rows()
+        assert (left.task_id, left.leased_by, left.retries) == (poison, "", 1)
         assert "\\u0421" in left.error
 
 

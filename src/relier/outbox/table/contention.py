@@ -12,7 +12,6 @@ SQLITE_BUSY = {5, 6}
 UNDONE = {1213, 1020}  # MySQL and MariaDB roll back the whole transaction; the next statement begins another
 TIMED_OUT = 1205  # MySQL and MariaDB: the same, if the server is set to innodb_rollback_on_timeout
 UNKNOWN_SAVEPOINT = 1305  # MySQL and MariaDB
-UNKNOWN_CHARACTER = {1366, 3988, 1977}  # MySQL and MariaDB: not in the column's character set
 ABORTED = "25P02"  # PostgreSQL
 
 
@@ -28,11 +27,6 @@ def is_unknown_savepoint(error: BaseException) -> bool:
     """Return whether the savepoint no longer exists, which means that its transaction has ended."""
     driver = _of_driver(error)
     return driver.args[:1] == (UNKNOWN_SAVEPOINT,) or "no such savepoint" in str(driver)
-
-
-def is_unknown_character(error: BaseException) -> bool:
-    """Return whether a column of MySQL or MariaDB cannot hold a text, in an older character set."""
-    return _of_driver(error).args[:1] in {(code,) for code in UNKNOWN_CHARACTER}
 
 
 def is_undone(error: BaseException) -> bool:

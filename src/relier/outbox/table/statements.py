@@ -15,7 +15,6 @@ from typing import Any, Protocol
 from relier.errors import ConfigurationError
 from relier.outbox.row import CELERY, LEDGER, LIMITS_BYTES, Row, limit_in_body, storable
 from relier.outbox.table.claims import CLAIMED, FORCED, RowClaims, among_values, exact, id_chunks, row_of
-from relier.outbox.table.contention import is_unknown_character
 from relier.outbox.table.names import quoted
 
 NOW_MS = {
@@ -36,6 +35,7 @@ HAS_LIMIT = {
 KINDS = (LEDGER, CELERY)
 COUNT_MOST = 10_000  # the limit of a relay's count for its metrics; commands may count further
 ERROR_CHARS = 8_000
+BEFORE_ERROR = "relier_error"  # the savepoint before an error is stored
 # PostgreSQL: a prepared statement is missing, or exists already, because it was prepared on another connection.
 OTHERS_STATEMENT = {"26000", "42P05"}
 TURN_OFF = (
@@ -231,15 +231,23 @@ class OutboxTable:
         self._with_error(tx, relay_id, row, change, error)
 
     def _with_error(self, tx: Transaction, relay_id: str, row: int, change: str, error: str, **values: Any) -> None:
-        """Store an error with any text: if the database refused the text, all rows behind this one would be delayed."""
+        """Store an error with any text: if the database or its driver refused the text, all rows behind this one would
+        be delayed.
+
+        The savepoint keeps the transaction usable on PostgreSQL. SQLite stores any text.
+        """
         message = storable(error)[:ERROR_CHARS]
+        if message.isascii() or self._dialect == "sqlite":
+            self._own(tx, relay_id, [row], change, error=message, **values)
+            return
+        tx.change(f"SAVEPOINT {BEFORE_ERROR}", {})
         try:
             self._own(tx, relay_id, [row], change, error=message, **values)
-        except Exception as refused:
-            if not is_unknown_character(refused):
-                raise
+        except Exception:  # noqa: BLE001 - an encoding that the server or the driver does not have, by many names
+            tx.change(f"ROLLBACK TO SAVEPOINT {BEFORE_ERROR}", {})
             plain = message.encode("ascii", "backslashreplace").decode()[:ERROR_CHARS]
             self._own(tx, relay_id, [row], change, error=plain, **values)
+        tx.change(f"RELEASE SAVEPOINT {BEFORE_ERROR}", {})
 
     def _own(self, tx: Transaction, relay_id: str, ids: Sequence[int], change: str, **values: Any) -> int:
         return self._by_id(tx, ids, f"UPDATE SET {change}", "leased_by = :relay_id", {**values, "relay_id": relay_id})

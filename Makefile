@@ -8,7 +8,7 @@ PYTEST := -m pytest -n $(JOBS) --dist loadgroup
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help walk setup format lint types layers quick check demo demo-dashboard ha-demo screenshots example-fastapi example-django clean lock site wheel coverage \
+.PHONY: help walk setup format lint types layers quick check demo demo-dashboard ha-demo screenshots example-fastapi example-django clean lock site wheel release coverage \
   test test-slow test-databases test-rabbitmq test-celery test-celery-upstream test-celery-matrix test-django-upstream test-matrix test-oldest test-pythons test-flaky check-matrix \
   prove prove-release bench bench-ledger bench-wire bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-schedules bench-batches bench-limits bench-events bench-slo bench-cluster \
   bench-celery bench-celery-chaos bench-celery-outages bench-outbox bench-outbox-chaos
@@ -102,7 +102,7 @@ MATRIX_SUITES = $(if $(filter-out tests,$(SUITES)),$(SUITES),tests/ledger tests/
 test-matrix: $(VENV)/.matrix  ## Run the store and ledger tests on every supported server
 	$(BIN)/python $(PYTEST) --matrix $(MATRIX_SUITES)
 
-check: quick site test-slow test-databases wheel test-rabbitmq check-matrix prove  ## Run exactly what CI runs
+check: quick site wheel test-slow test-databases test-rabbitmq check-matrix prove  ## Run exactly what CI runs
 quick: lint types layers test  ## Run lint, types, layers and the tests: what you run before each commit
 
 test-rabbitmq: setup   ## Run every engine behaviour on RabbitMQ, where it is installed
@@ -136,12 +136,22 @@ types: $(VENV)/.types  ## Check types with mypy (src strictly, tests and bench l
 layers: setup          ## Check which package imports which
 	$(BIN)/lint-imports
 
-wheel: setup           ## Build the wheel and run a first job from it in an empty environment
+# What builds and checks a release, locked like everything else.
+$(VENV)-release/.ready: requirements/release.lock
+	$(PYTHON) -m venv $(VENV)-release
+	$(VENV)-release/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/release.lock
+	@touch $@
+
+wheel: $(VENV)-release/.ready  ## Build the wheel and run a first job from it in an empty environment
 	rm -rf dist $(VENV)-wheel
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	$(VENV)-release/bin/python -m build --no-isolation --wheel --outdir dist . >/dev/null
 	$(PYTHON) -m venv $(VENV)-wheel
 	$(VENV)-wheel/bin/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt dist/*.whl
 	cd dist && ../$(VENV)-wheel/bin/python ../tests/wheel_smoke.py
+
+# DATE=2026-11-30 instead of today; PYTHONS="3.11 3.13" instead of all.
+release: $(VENV)-release/.ready  ## Build a release twice, check it, run it on each Python; publishes and tags nothing
+	PYTHON=$(PYTHON) $(VENV)-release/bin/python -m tools.release $(DATE:%=--date %) --pythons "$(PYTHONS)"
 
 demo: setup            ## Watch workers being killed and frozen without losing a task (about half a minute)
 	PYTHONPATH=examples $(BIN)/python -m demo
@@ -225,6 +235,7 @@ lock:                  ## Rewrite the lock files from pyproject.toml
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group types -c requirements/dev.lock pyproject.toml -o requirements/types.lock
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group bench -c requirements/dev.lock pyproject.toml -o requirements/bench.lock
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group pyproject.toml:site -o requirements/site.lock
+	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group pyproject.toml:release -o requirements/release.lock
 	set -e; for version in 5.4 5.5 5.6; do \
 	  $(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --generate-hashes --group celery-$$(echo $$version | tr . -) pyproject.toml -o requirements/celery-$$version.lock; \
 	done
@@ -233,4 +244,4 @@ lock:                  ## Rewrite the lock files from pyproject.toml
 	rm -rf $(VENV)-lock
 
 clean:                 ## Remove everything that make built
-	rm -rf .venvs $(VENV) $(VENV)-bench $(VENV)-site $(VENV)-wheel $(VENV)-lock dist build .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venvs $(VENV) $(VENV)-bench $(VENV)-site $(VENV)-wheel $(VENV)-release $(VENV)-lock dist build .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache

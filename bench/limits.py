@@ -172,7 +172,8 @@ def bench_backlog(blocked: int) -> tuple[Table, Table]:
 
 
 def bench_claims(busy: Fleet, calm: Fleet, blocked: int) -> Table:
-    """Measure claims of tasks without limits, and of another key, in turns."""
+    """Compare claims in a namespace with blocked tasks to claims in one without: tasks without limits, tasks of another
+    key, and no task."""
     table = Table(f"a claim beside {blocked:,} tasks that wait for one key, and beside none: store time")
     sides = {fleet.settings.namespace: Bench(fleet.store, fleet.settings) for fleet in (busy, calm)}
     first = sides["busy"].store.run(sides["busy"].claims(1, 100)[0])

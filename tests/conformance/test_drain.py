@@ -97,7 +97,7 @@ def test_a_hook_that_was_called_is_not_called_again_at_a_drain(stage: Stage) -> 
 
 
 @pytest.mark.core
-def test_a_second_interrupt_leaves_now_and_still_hands_back(stage: Stage) -> None:
+def test_a_second_interrupt_ends_the_worker_at_once_and_still_hands_back(stage: Stage) -> None:
     stage.needs(at_once=2)
     worker = stage.start_worker(graceful_shutdown_timeout=3600)
     receipts = [tasks.wait.push(stage.place), tasks.wait_def.push(stage.place)]

@@ -16,7 +16,7 @@ from relier.store import AsyncStore
 from tests.support.ledger_world import HOUR, World
 
 
-def test_two_claims_of_one_task(clocked: World) -> None:
+def test_only_one_of_two_claims_gets_the_task(clocked: World) -> None:
     clocked.join("other")
     clocked.push()
     assert len(clocked.claim("boot")) == 1

@@ -152,7 +152,7 @@ def test_adjacent_fences_are_distinguished(clocked: World, move: str) -> None:
     assert verdict(old) == "stale" if move != "release" else "repeat"
 
 
-def test_adjacent_fences_in_lists_and_requests(clocked: World) -> None:
+def test_adjacent_fences_are_kept_apart_in_lists_and_requests(clocked: World) -> None:
     old, new = neighbours(clocked)
     assert clocked.run(clocked.ledger.owned("boot")) == {new.task_id: new.fence}
     again = clocked.run(clocked.ledger.claim("boot", 2, ["default"], 1)).tasks

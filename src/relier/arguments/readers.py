@@ -67,7 +67,7 @@ def _is_number(kind: type) -> bool:
 
 
 def _numbered(value: Any, kinds: frozenset[type]) -> Any:
-    """Replace the members of these enums by their numbers, at any depth."""
+    """Replace the members of these enums with their numbers, at any depth."""
     kind = type(value)
     if kind in kinds:
         return value.value

@@ -1,4 +1,4 @@
-"""Make one backup: fetch a snapshot, compress and check it on the way, name it only when it is complete."""
+"""Make one backup: fetch a snapshot, compress and check it on the way, and rename it when it is complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replace the data of a stopped server by a backup.
+"""Replace the data of a stopped server with a backup.
 
 The snapshot is written twice: as dump.rdb, which a server without an append-only file loads, and as a new append-only
 file. A server with `appendonly yes` ignores dump.rdb: without the second copy it would start empty. Every version reads
@@ -47,7 +47,7 @@ class Restored:
 
 
 def restore(settings: Settings, backup: str, folder: Path, dump: str = DUMP, *, dry_run: bool = False) -> Restored:
-    """Check a backup, then replace the server's data by it. Raise RestoreRefusedError if that is not safe."""
+    """Check a backup, then replace the server's data with its data. Raise RestoreRefusedError if that is not safe."""
     with ExitStack() as stack:
         path = _local_copy(backup, stack)
         with_checksum = archive.has_checksum(path)
@@ -110,7 +110,7 @@ def refuse_if_full(folder: Path, needed: int) -> None:
     if free < needed:
         raise RestoreRefusedError(
             f"{folder} has {free / 2**20:,.0f} MiB of free space, but the restore needs {needed / 2**20:,.0f} MiB "
-            f"(the snapshot twice); make room: folders before-restore-… there may be deleted"
+            f"(the snapshot twice); make room: you may delete its folders before-restore-…"
         )
 
 

@@ -44,9 +44,9 @@ COMMANDS: dict[str, CommandEntry] = {
     "workers": CommandEntry(
         "relier.cli.commands.workers:workers", "List workers and whether they are alive; drain them."
     ),
-    "events": CommandEntry("relier.cli.commands.events:events", "Show what changed last; follow what changes now."),
+    "events": CommandEntry("relier.cli.commands.events:events", "Show the last changes; follow new ones."),
     "limits": CommandEntry(
-        "relier.cli.commands.limits:limits", "Show what limits running tasks, and change it at run time."
+        "relier.cli.commands.limits:limits", "Show the limits of running tasks; change them at run time."
     ),
     "slo": CommandEntry("relier.cli.commands.slo:slo", "Show how well objectives are met, and how tasks end."),
     "admission": CommandEntry(
@@ -65,9 +65,9 @@ COMMANDS: dict[str, CommandEntry] = {
     ),
     "doctor": CommandEntry("relier.cli.commands.doctor:doctor", "Check settings, store, workers and queues."),
     "backup": CommandEntry(
-        "relier.cli.commands.backup:backup", "Write a snapshot of the store to a file, once or often."
+        "relier.cli.commands.backup:backup", "Write a snapshot of the store to a file, once or at intervals."
     ),
-    "restore": CommandEntry("relier.cli.commands.backup:restore", "Replace the data of a stopped store by a backup."),
+    "restore": CommandEntry("relier.cli.commands.backup:restore", "Replace the data of a stopped store with a backup."),
     "completion": CommandEntry(
         "relier.cli.commands.completion:completion", "Print a shell completion script for bash, zsh or fish."
     ),

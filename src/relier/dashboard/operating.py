@@ -1,4 +1,4 @@
-"""Carry out actions: the preview of a bulk, the role and CSRF checks, the record of who did what."""
+"""Carry out actions: the preview of a bulk action, the role and CSRF checks, the record of who did what."""
 
 from __future__ import annotations
 

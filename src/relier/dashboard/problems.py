@@ -23,7 +23,7 @@ from relier.errors import (
 
 
 class NotAllowedError(Exception):
-    """A request that may not change anything: of a viewer, of another site, or without a CSRF token."""
+    """A request without permission to change anything: it comes from a viewer or another site, or has no CSRF token."""
 
 
 STATUS: tuple[tuple[type[Exception], int], ...] = (

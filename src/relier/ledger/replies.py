@@ -66,7 +66,7 @@ def opened(namespace: str, raw: Any) -> str:
 
 
 def layout_advice(layout: str) -> str:
-    """Return what to do about a namespace in another layout: it depends on which of the two is newer."""
+    """Return what to do if a namespace has another layout than this release: upgrade, or run the older release."""
     if layout.isdecimal() and int(layout) > int(LAYOUT):
         return "a newer release wrote it: upgrade Relier here"
     return "run the release that wrote it until its tasks have ended"

@@ -43,7 +43,7 @@ def _own_signals() -> None:
 def end_copies_of_the_loop() -> None:
     """Make a process that an `async def` forked end before it returns control to the worker's event loop.
 
-    On the loop it would run all tasks a second time, and read their answers from connections it shares with the worker.
+    On that loop, the copy would run all tasks a second time, and read their answers from the worker's connections.
     """
     os.register_at_fork(after_in_child=_never_back_to_the_loop)
 

@@ -36,7 +36,7 @@ def store_values(app: Any, group_id: str, values: list[Any]) -> dict[str, str]:
 
 
 def fetch_stored_values(app: Any, collector: Collector, request: dict[str, Any]) -> Any:
-    """Return the arguments of a task, and replace a reference to stored values by the values.
+    """Return the arguments of a task, and replace a reference to stored values with the values.
 
     If the backend is unreachable, the task is put back and runs again later.
     """

@@ -23,7 +23,7 @@ from relier.celery.compat import task_stack
 
 
 class ContextStack:
-    """Replace Celery's LocalStack by a stack that is local to a context: a coroutine sees what its caller pushed."""
+    """Replace Celery's LocalStack with a stack that is local to a context: a coroutine sees what its caller pushed."""
 
     def __init__(self) -> None:
         self._items: ContextVar[tuple[Any, ...]] = ContextVar("relier_celery_requests", default=())

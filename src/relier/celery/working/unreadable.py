@@ -207,7 +207,7 @@ def _move_to_garbage_queue(app: Any, message: Any) -> None:
 
 
 def guard_redis_channels(bury: Bury) -> None:
-    """Replace kombu's Redis channels in this process by channels whose poll survives an unreadable message."""
+    """Replace kombu's Redis channels in this process with channels whose poll survives an unreadable message."""
     try:
         from kombu.transport import redis as transport
     except ImportError:

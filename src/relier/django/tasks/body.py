@@ -26,7 +26,7 @@ STOPPED = (CancelledError, LeaseLostError, StopThread)  # such an attempt has no
 
 
 def body_of(task: Any, backend: type, retries: Retries | None) -> Callable[..., Any]:
-    """Return the function that a worker calls, for a Relier task with the name of Django's function."""
+    """Return the function that a worker calls to run a Django task. It has the name of Django's function."""
 
     def run(args: list[Any], kwargs: dict[str, Any], about: dict[str, Any]) -> dict[str, Any]:
         call = RunningCall(task, retries, args, kwargs, about)

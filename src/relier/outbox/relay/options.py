@@ -142,9 +142,9 @@ OPTION_HELP = {
     "backoff_time": "First wait of such a row (s); it doubles each time.",
     "max_backoff": "Longest such wait (s).",
     "stale_timeout_seconds": "Without the ledger, rows of a dead relay are free after this time (s).",
-    "liveness_file": "Touched in every pass, even an idle one, but not while the database refuses the relay.",
+    "liveness_file": "File to touch in every pass, even an idle one, but not while the database refuses the relay.",
     "dead_retention": "Remove dead rows this long after they died (s); 2592000 is 30 days. 0 keeps them.",
     "queue_snapshot_refresh_seconds": "Interval between counts of the table, for the metrics (s).",
     "ordered": "Send rows with the same order key in order.",
-    "no_wake": "Only poll, do not wait for commits: if the processes that push cannot reach the store.",
+    "no_wake": "Only poll, and do not wait for commits. For processes that push but cannot reach the store.",
 }

@@ -88,7 +88,7 @@ def detach(folder: str) -> None:
 
 
 def end_with_server(server_lock: int) -> None:
-    """Exit when the server dies, which frees its lock."""
+    """Wait for the server's lock, which is free once the server is dead, and exit."""
     fcntl.flock(server_lock, fcntl.LOCK_EX)
     os._exit(0)
 

@@ -1,4 +1,4 @@
-"""rl restore: replace the data of a stopped store by a backup."""
+"""rl restore: replace the data of a stopped store with a backup."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from relier.store.connect.address import target_of
 @DRY_RUN
 @with_session
 def restore(session: Session, *, backup: str, data_dir: str, dbfilename: str, dry_run: bool) -> None:
-    """Replace the data of a stopped store by a backup.
+    """Replace the data of a stopped store with a backup.
 
     BACKUP is a file that `rl backup` or scripts/redis/backup.sh wrote, a folder of such files (the newest is used), an
     fsspec URL, or an RDB file.

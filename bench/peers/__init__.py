@@ -35,8 +35,8 @@ LATENESS_VARIABLE = "BENCH_LATENESS_FILE"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The number of tasks, chosen per system so that every drain takes at least a second: shorter ones measure the
-    start."""
+    """The number of tasks, chosen per system so that every drain takes at least a second. A shorter drain
+    would mostly measure the start of the processes."""
 
     one: int
     bulk: int

@@ -12,7 +12,7 @@ LUA = Path(relier.ledger.ledger.__file__).parent / "lua"
 
 @dataclass(frozen=True, slots=True)
 class LuaMutant:
-    """One bug. `file` is the script's name without its ending, `lib/<name>` for a library."""
+    """One bug to put into a Lua script. `file` is the script's name without its ending, `lib/<name>` for a library."""
 
     name: str
     file: str

@@ -101,7 +101,7 @@ class Faults:
         self.sweepers.append(node)
         self.world.spawn(node, sweeper(self.world))
 
-    # --- what happens to it --------------------------------------------------------------------------------------
+    # --- injecting faults -----------------------------------------------------------------------------------------
 
     def tick(self) -> None:
         """Perhaps inject a fault. Called about twice a second."""

@@ -319,7 +319,7 @@ def test_a_task_outside_a_workflow_has_no_batch(relier_store: VirtualStore) -> N
 
 
 @pytest.mark.anyio
-async def test_async_callers_can_do_the_same(relier_store: VirtualStore) -> None:
+async def test_async_callers_can_push_fill_and_read_workflows(relier_store: VirtualStore) -> None:
     receipt = await chain(add.s(1, 2), group(add.s(1), add.s(2)), total.s()).apush()
     async with batch(then=note.si("then")).open() as filling:
         await filling.aadd(note.s("in"))

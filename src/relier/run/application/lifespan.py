@@ -73,7 +73,7 @@ class RunningLifespan:
 
     @property
     def entered(self) -> bool:
-        """Return whether this process has a lifespan, which was entered."""
+        """Return whether this process has entered a lifespan."""
         return self._task is not None
 
     async def leave(self, seconds: float = LEAVE_S) -> None:

@@ -51,7 +51,7 @@ class Timekeepers:
         self.world.spawn(self.nodes[-1], self.scheduler())
 
     def harm_one(self) -> None:
-        """Kill one of them, freeze it, or cut it off from the store. Start another if it was killed."""
+        """Kill one timekeeper, freeze it, or cut it off from the store. Start another if it was killed."""
         world, rng = self.world, self.world.rng
         node, until = rng.choice(self.nodes), world.now + rng.randint(100, 6000) * MS
         kind = rng.choice(("KILL", "FREEZE", "CUT"))

@@ -28,7 +28,7 @@ ENCODER = msgspec.json.Encoder()
 _STR = frozenset({str})
 _COPIED = frozenset({str, int, float, bytes, list, dict, tuple, set, frozenset})  # calling the class copies a value
 _TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep, or contains itself: flatten it, or pass an id instead"
-# Types inside models that pydantic writes as text and reads back. Only these: it would also consume generators.
+# Types inside models that pydantic writes as text and reads back. No others: pydantic would also consume generators.
 _TEXTUAL = frozenset({"pydantic", "pydantic_core", "pathlib", "ipaddress"})
 
 

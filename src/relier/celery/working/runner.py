@@ -232,7 +232,7 @@ class PoolRunner:
             self._local.on_beat(beat)
 
     def report_buried(self, ids: Sequence[str]) -> None:
-        """Report to Celery the tasks that a sweep has buried, as far as that is possible without the workers that ran them.
+        """Report to Celery the tasks that a sweep has buried, as far as is possible without the workers that ran them.
 
         Tasks whose failure a chord or an error callback needs are handled elsewhere: a sweep hands them to a worker
         (options.py).

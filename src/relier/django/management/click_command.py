@@ -1,6 +1,6 @@
 """Offer a command of `rl` as a command of manage.py: the same options, the same code, in this project.
 
-Child processes import the project by themselves. They get its settings module and import path by the environment.
+Child processes import the project by themselves. Environment variables tell them its settings module and import path.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ def test_a_broken_record_accepts_no_part(clocked: World, broken: str) -> None:
     assert clocked.command("HLEN", clocked.key("steps", "j")) == 1
 
 
-def test_steps_of_another_type_make_room(clocked: World) -> None:
+def test_a_steps_key_of_another_type_is_replaced(clocked: World) -> None:
     bring(clocked, "0")
     clocked.command("DEL", clocked.key("steps", "j"))
     clocked.command("SET", clocked.key("steps", "j"), "broken")

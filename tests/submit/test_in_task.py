@@ -61,7 +61,7 @@ def test_a_task_waits_for_temporary_errors(error: RelierError) -> None:
 
 
 @pytest.mark.parametrize("error", [*(kind("away") for kind in TEMPORARY), PushIndeterminate("id")])
-def test_temporary_errors_of_a_bulk_are_raised_inside_a_task_alone(
+def test_temporary_errors_of_a_bulk_are_raised_only_inside_a_task(
     request: pytest.FixtureRequest, error: RelierError
 ) -> None:
     answers = [["accepted"], error]

@@ -133,8 +133,8 @@ def confirm_before_flush(pool: Any, make_turn: Callable[[], Callable[[], None]],
     """Make `pool.flush` wait until every process has confirmed whether it started the task it was given.
 
     Celery forgets a task that no process has confirmed, though a process may have started it. Such a task would run on
-    unobserved, and shutdown would wait for it. Celery 5.4 and 5.5 also forget running tasks and busy processes: those
-    are kept. `make_turn` returns a function that runs one turn of Celery's event loop.
+    unobserved, and shutdown would wait for it. Celery 5.4 and 5.5 also forget running tasks and busy processes; with
+    this, they keep them. `make_turn` returns a function that runs one turn of Celery's event loop.
     """
     flush = pool.flush
 

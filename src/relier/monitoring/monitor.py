@@ -36,7 +36,7 @@ class MonitoringAddress(NamedTuple):
 
 
 class Monitor:
-    """What watches one process. `close` ends it."""
+    """The HTTP endpoint and the systemd reports of one process. `close` ends both."""
 
     def __init__(self, endpoint: Endpoint | None = None, notifier: SystemdNotifier | None = None) -> None:
         self._endpoint = endpoint

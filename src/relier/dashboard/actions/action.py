@@ -1,4 +1,4 @@
-"""What an action is, what it is given, and what it returns."""
+"""Define an action, its input and its result."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 -- Ends a task as done or cancelled: the result replaces the payload. The caller has already removed the record from its index.
 -- Ended records are kept for a while. As a backstop they also have a later expiry. If the id must be remembered, the record
--- expires only when its tombstone would, because possibly no sweep runs then, which would write the tombstone.
+-- expires only when its tombstone would, because there may be no sweep to write the tombstone.
 -- use: time record tell outcomes close
 local function finish(id, r, state, value)
   local ttl = RESULT_TTL

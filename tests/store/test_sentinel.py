@@ -111,7 +111,7 @@ async def test_sentinels_that_fall_silent_do_not_stop_a_healthy_master(open_stor
 async def test_no_sentinel_knows_the_master(open_store: OpenStore, boot: Boot) -> None:
     with Puppet(lambda _: b"-ERR No such master with that name\r\n") as sentinel:
         store = open_store(url_of(sentinel.port), redis_retries=1)
-        with pytest.raises(RedisConnectionError, match=r"no Sentinel returned the address of the master 'main' \(127.0.0.1:\d+ replied"):
+        with pytest.raises(RedisConnectionError, match=r"no Sentinel located the master 'main' \(127.0.0.1:\d+ replied"):
             await store.run(echo())
 
 
@@ -162,5 +162,5 @@ async def test_one_sentinel_that_refuses_us_is_skipped(open_store: OpenStore, bo
         refuses[0] = True
         clock.now += 10
         assert await store.run(echo("none")) == b"none", "the master that is known stays so"
-        with pytest.raises(ConfigurationError, match=r"no Sentinel returned the address of the master 'main': .* refused AUTH"):
+        with pytest.raises(ConfigurationError, match=r"no Sentinel located the master 'main': .* refused AUTH"):
             await open_store(url).run(echo())

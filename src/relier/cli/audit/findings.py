@@ -8,7 +8,7 @@ from typing import Any
 
 from relier.ledger import keys
 
-Subject = tuple[str, bytes, bytes]  # kind of key (or `entry`, `boot`), the id it belongs to, key (for an entry: its index)
+Subject = tuple[str, bytes, bytes]  # kind of key (or `entry`, `boot`), id it belongs to, key (for an entry: its index)
 
 # Kinds of findings that running workers repair (ledger/lua/reconcile.lua).
 REPAIRED_BY_WORKERS = frozenset(

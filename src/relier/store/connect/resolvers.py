@@ -97,7 +97,7 @@ class SentinelResolver(FixedResolver):
                 else:
                     known.append(self._read(reply))
         if not known:
-            raise master_not_found(f"no Sentinel returned the address of the master {self._name!r}", problems)
+            raise master_not_found(f"no Sentinel located the master {self._name!r}", problems)
         _, host, port = max(known)
         return replace(self._address, host=host, port=port)
 

@@ -16,7 +16,7 @@ from tests.support.fleet import Fleet
 
 
 def quick() -> bool:
-    """Parse the one option that each of them takes."""
+    """Parse `--quick`, the only option of these benches."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="fewer rounds: does it run at all")
     return bool(parser.parse_args().quick)

@@ -246,7 +246,7 @@ def test_djangos_command_has_all_options_of_rl() -> None:
     assert "--queue-snapshot-refresh-seconds" in theirs
 
 
-def test_a_process_for_several_aliases(tmp_path: Path, client: Client) -> None:
+def test_one_process_sends_the_rows_of_several_aliases(tmp_path: Path, client: Client) -> None:
     files = SQLite(tmp_path)
     urls = {"default": files.fresh().url, "second": files.fresh().url}
     with DjangoShop(client, **urls) as shop:
@@ -316,7 +316,7 @@ def test_listening_takes_no_connection_of_a_pool(pooled: DjangoShop) -> None:
     assert pooled.ids() == []
 
 
-def test_listening_is_for_postgresql(sqlite: Database, client: Client) -> None:
+def test_listening_needs_postgresql(sqlite: Database, client: Client) -> None:
     with DjangoShop(client, default=sqlite.url) as shop:
         shop.make_tables()
         with pytest.raises(CommandError, match="--listen is for PostgreSQL, not for SQLite"):

@@ -111,7 +111,9 @@ async def test_sentinels_that_fall_silent_do_not_stop_a_healthy_master(open_stor
 async def test_no_sentinel_knows_the_master(open_store: OpenStore, boot: Boot) -> None:
     with Puppet(lambda _: b"-ERR No such master with that name\r\n") as sentinel:
         store = open_store(url_of(sentinel.port), redis_retries=1)
-        with pytest.raises(RedisConnectionError, match=r"no Sentinel located the master 'main' \(127.0.0.1:\d+ replied"):
+        with pytest.raises(
+            RedisConnectionError, match=r"no Sentinel located the master 'main' \(127.0.0.1:\d+ replied"
+        ):
             await store.run(echo())
 
 

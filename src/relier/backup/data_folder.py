@@ -54,7 +54,7 @@ def embedded_locks(folder: Path) -> Iterator[None]:
     handles: list[int] = []
     until = time.monotonic() + PATIENCE
     try:
-        for name in ("server.lock", "clients.lock"):  # in this order: the keeper needs the second to stop the server
+        for name in ("server.lock", "clients.lock"):  # in this order: the keeper needs clients.lock to stop the server
             while (handle := exclusive_lock(folder / name)) is None:
                 if time.monotonic() >= until:
                     raise RestoreRefusedError(

@@ -133,7 +133,7 @@ class ClusterResolver(FixedResolver):
                 return owner
             said = repr(str(reply)) if isinstance(reply, ReplyError) else "without an owner of the slot"
             problems.append(f"{seed} replied {said}")
-        raise master_not_found(f"no node named the master of slot {self._slot}", problems)
+        raise master_not_found(f"no node located the master of slot {self._slot}", problems)
 
     def _owner(self, ranges: list[Any], seed: Address) -> Address | None:
         """Return the slot's master. If found, ask this node first next time, then those it knows, then the URL's."""

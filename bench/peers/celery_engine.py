@@ -16,7 +16,7 @@ class Plain(Celery):
 
 
 class Adopted(RelierNative):
-    """The same app, pool and concurrency with `install(app, adopt=True)`."""
+    """Celery with `install(app, adopt=True)`: the same app, pool and concurrency as plain Celery."""
 
     name = "adopted"
     tasks = "bench.peers.adopted_tasks"

@@ -105,7 +105,7 @@ def replayed_member(stage: Stage) -> None:
 
 
 def replayed_inner_member(stage: Stage) -> None:
-    """The same in an inner batch: the outer one waits again, and its chain continues."""
+    """A member of an inner batch is replayed: the outer batch waits again, and its chain continues."""
     ledger, flows = stage.ledger, stage.world.flows
     stage.run(ledger.register("A", 9000))
     inner = _batch(stage, "I", _task(stage, "t"), _task(stage, "u"), callbacks=False)

@@ -240,8 +240,8 @@ def ended_lost(rng: random.Random, model: Model, *, keyed: bool = False) -> Dama
 
 
 def keyed_ended_lost(rng: random.Random, model: Model) -> Damage | None:
-    """Do the same to a task with an idempotency key. The checker derives the key's time from the end of life, which is
-    lost.
+    """Remove an ended task with an idempotency key from its list. The checker derives the key's time from the end of
+    life, which is lost.
     """
     return ended_lost(rng, model, keyed=True)
 

@@ -29,7 +29,7 @@ def test_status_is_ok_while_the_target_is_met(desk: Desk, run: Run, run_json: Ru
     assert (objective["state"], objective["alerts"], objective["budget_left"]) == ("ok", [], 1.0)
 
 
-def test_status_without_tasks(desk: Desk, run: Run) -> None:
+def test_status_works_without_tasks(desk: Desk, run: Run) -> None:
     _, row = run("slo", "status").stdout.splitlines()
     assert row.split()[3:] == ["no", "data", "99.9%", "-", "-", "-", "-"]
 

@@ -282,11 +282,11 @@ def test_names_cannot_control_the_terminal(desk: Desk, run: Run) -> None:
         (8_640_000_000, "100 d"),
     ],
 )
-def test_spans(ms: int, text: str) -> None:
+def test_spans_have_at_most_two_units(ms: int, text: str) -> None:
     assert output.span(ms) == text
 
 
-def test_ages() -> None:
+def test_ages_have_one_unit() -> None:
     assert output.ago(1_000_000, 1_000_500) == "just now"
     assert output.ago(1_000_000, 1_205_000) == "3 min ago"
     assert output.ago(1_205_000, 1_000_000) == "in 3 min"

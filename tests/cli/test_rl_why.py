@@ -27,7 +27,7 @@ def has(lines: list[str], *parts: str) -> str:
     return found[0]
 
 
-def test_a_task_that_waits(desk: Desk, run: Run) -> None:
+def test_a_waiting_task_is_explained(desk: Desk, run: Run) -> None:
     desk.push()
     desk.push()
     lines = story(run, desk.push(priority=-2))
@@ -37,7 +37,7 @@ def test_a_task_that_waits(desk: Desk, run: Run) -> None:
     has(lines, "1 worker serves the queue.")
 
 
-def test_the_next_in_line_of_a_paused_queue(desk: Desk, run: Run) -> None:
+def test_the_next_in_line_of_a_paused_queue_is_explained(desk: Desk, run: Run) -> None:
     task = desk.push()
     run("queues", "pause", "default")
     lines = story(run, task)
@@ -45,33 +45,33 @@ def test_the_next_in_line_of_a_paused_queue(desk: Desk, run: Run) -> None:
     has(lines, "rl queues resume default")
 
 
-def test_no_worker_serves_the_queue(desk: Desk, run: Run) -> None:
+def test_a_queue_without_workers_is_named(desk: Desk, run: Run) -> None:
     lines = story(run, desk.push(queue="mail"))
     has(lines, "No worker serves this queue: 1 is alive, for default. Start a worker for queue mail.")
     desk.run(desk.ledger.register("quiet", 600_000, "{}"))
     has(story(run, desk.push(queue="mail")), "unknown whether a worker serves the queue: not all")
 
 
-def test_no_worker_is_alive(desk: Desk, run: Run) -> None:
+def test_a_fleet_without_live_workers_is_named(desk: Desk, run: Run) -> None:
     task = desk.push()
     desk.run(desk.ledger.retire(desk.boot))
     has(story(run, task), "No worker is alive. Start one with `rl worker`.")
 
 
-def test_all_slots_are_taken(desk: Desk, run: Run) -> None:
+def test_workers_without_a_free_slot_are_counted(desk: Desk, run: Run) -> None:
     for _ in range(4):
         desk.start()
     has(story(run, desk.push()), "1 worker serves the queue, and all 4 slots are busy.")
 
 
-def test_a_scheduled_task(desk: Desk, run: Run) -> None:
+def test_a_scheduled_task_is_explained(desk: Desk, run: Run) -> None:
     lines = story(run, desk.push(delay_ms=3_660_000, expires_in_ms=7_260_000, key="order-1", key_ttl_ms=1))
     has(lines, "It is scheduled, due at ", "(in 1 h)")
     has(lines, "It is cancelled if it has not started by ", "(in 2 h)")
     has(lines, "It holds idempotency key 'order-1'.")
 
 
-def test_a_task_that_runs(desk: Desk, run: Run) -> None:
+def test_a_running_task_is_explained(desk: Desk, run: Run) -> None:
     task = desk.start().task_id
     lines = story(run, task)
     has(lines, "Attempt 1 started ", f"on worker {desk.boot} (host web1, process 4242) and is running.")
@@ -80,13 +80,13 @@ def test_a_task_that_runs(desk: Desk, run: Run) -> None:
     has(story(run, task), "Cancellation was requested")
 
 
-def test_a_task_of_an_unregistered_worker(desk: Desk, run: Run) -> None:
+def test_a_task_of_an_unregistered_worker_is_explained(desk: Desk, run: Run) -> None:
     task = desk.start().task_id
     desk.command("ZREM", desk.key("boots"), desk.boot)
     has(story(run, task), "That worker is no longer registered: run `rl audit`.")
 
 
-def test_a_done_task(desk: Desk, run: Run) -> None:
+def test_a_done_task_is_explained(desk: Desk, run: Run) -> None:
     lines = story(run, desk.done(b"12345"))
     has(lines, "It was done at ", f"attempt 1 on worker {desk.boot}, with a result of 5 bytes.")
     has(lines, "Its record is kept until ", "(in 59 min)")
@@ -128,7 +128,7 @@ def test_every_kind_of_history_entry_is_explained(desk: Desk, run: Run, run_json
     assert times == sorted(times)
 
 
-def test_a_revived_task_that_was_not_to_run_again(desk: Desk, run: Run) -> None:
+def test_a_revived_task_that_was_not_to_run_again_is_explained(desk: Desk, run: Run) -> None:
     lease = desk.start(on_lost="bury")
     desk.run(desk.ledger.revive(worker_id=desk.boot, cause="killed"))
     lines = story(run, lease.task_id)
@@ -140,7 +140,7 @@ def test_a_revived_task_that_was_not_to_run_again(desk: Desk, run: Run) -> None:
     ("fields", "says"),
     [({}, "It was cancelled on request, "), ({"expires_at_ms": 1}, "It expired before a worker started it")],
 )
-def test_a_cancelled_task(desk: Desk, run: Run, fields: dict[str, int], says: str) -> None:
+def test_a_cancelled_task_is_explained(desk: Desk, run: Run, fields: dict[str, int], says: str) -> None:
     task = desk.push(**fields)
     if fields:
         desk.run(desk.ledger.claim(desk.boot, 1, ["default"], 1))
@@ -149,7 +149,7 @@ def test_a_cancelled_task(desk: Desk, run: Run, fields: dict[str, int], says: st
     has(story(run, task), says)
 
 
-def test_code_may_have_cancelled_it(desk: Desk, run: Run) -> None:
+def test_a_cancel_by_code_is_explained(desk: Desk, run: Run) -> None:
     """`receipt.cancel()` makes the same move as `rl tasks cancel`, so it is unknown whether a person cancelled the
     task."""
     told = "\n".join(story(run, desk.cancelled()))
@@ -157,13 +157,13 @@ def test_code_may_have_cancelled_it(desk: Desk, run: Run) -> None:
     assert "person" not in told
 
 
-def test_a_replaced_task(desk: Desk, run: Run) -> None:
+def test_a_replaced_task_is_explained(desk: Desk, run: Run) -> None:
     task = desk.push(key="k", key_ttl_ms=1)
     desk.push(key="k", key_ttl_ms=1, on_conflict="replace")
     has(story(run, task), "A later push with the same idempotency key replaced it")
 
 
-def test_a_suspect_runs_alone(desk: Desk, run: Run) -> None:
+def test_a_suspect_is_explained(desk: Desk, run: Run) -> None:
     lease = desk.start()
     for n in range(2):
         boot = desk.join(queues=["default"])
@@ -200,7 +200,7 @@ def entry(move: str, attempt: int) -> HistoryEntry:
         ([], "queued", 0, 0),
     ],
 )
-def test_the_position_of_a_replay_in_the_history(
+def test_a_replay_has_its_place_in_the_history(
     history: list[tuple[str, int]], state: str, attempt: int, place: int
 ) -> None:
     """All entries fall into the same millisecond."""
@@ -221,7 +221,7 @@ def test_an_unknown_task_is_reported(desk: Desk, run: Run, run_json: RunJson) ->
     assert (answer["found"], answer["corrupt"], answer["task"]) == (False, False, None)
 
 
-def test_a_tombstone(desk: Desk, run: Run) -> None:
+def test_a_tombstone_is_explained(desk: Desk, run: Run) -> None:
     task = desk.cancelled(tomb_ttl_ms=60_000)
     desk.run(desk.ledger.discard(task, desk.version(task)))
     result = run("why", task)
@@ -230,7 +230,9 @@ def test_a_tombstone(desk: Desk, run: Run) -> None:
 
 
 @pytest.mark.parametrize(("command", "kind"), [(("SET", "garbage"), "string"), (("LPUSH", "x"), "list")])
-def test_a_corrupt_record(desk: Desk, run: Run, run_json: RunJson, command: tuple[str, str], kind: str) -> None:
+def test_a_corrupt_record_is_reported(
+    desk: Desk, run: Run, run_json: RunJson, command: tuple[str, str], kind: str
+) -> None:
     key = desk.key("task", "broken")
     desk.command(command[0], key, command[1])
     result = run("why", "broken")
@@ -240,14 +242,14 @@ def test_a_corrupt_record(desk: Desk, run: Run, run_json: RunJson, command: tupl
 
 
 @pytest.mark.parametrize("line", ["{}", "[1]", "no JSON", json.dumps(["bury", "1", "1", "b", "1", '{"type": 5}', "0"])])
-def test_a_history_that_cannot_be_read(desk: Desk, run: Run, line: str) -> None:
+def test_a_history_that_cannot_be_read_is_reported(desk: Desk, run: Run, line: str) -> None:
     task = desk.dead()
     desk.command("RPUSH", desk.key("history", task), line)
     for command in (("why", task), ("dlq",), ("dlq", "show", task)):
         assert run(*command).exit_code == 0
 
 
-def test_the_time_in_an_id() -> None:
+def test_the_time_in_an_id_is_read() -> None:
     before = time_of_id(new_task_id())
     assert before is not None
     assert abs(before - (time_of_id(new_task_id()) or 0)) < 60_000

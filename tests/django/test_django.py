@@ -723,7 +723,7 @@ def test_rows_cannot_be_edited_and_replay_needs_a_permission(project: DjangoShop
     assert [one.dead for one in project.rows()] == [0]
 
 
-def test_many_large_rows_at_once(shop: DjangoShop) -> None:
+def test_many_large_rows_are_written_at_once(shop: DjangoShop) -> None:
     """MySQL accepts statements of up to 64 MiB, MariaDB of up to 16 MiB."""
     rows = [NewRow(f"{number:032x}", "ledger", "n", "q", "", b"x" * 1_000_000) for number in range(40)]
     with transaction.atomic():

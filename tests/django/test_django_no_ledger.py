@@ -39,7 +39,7 @@ def sent() -> int:
         return int(queue.qsize())
 
 
-def test_a_relay_without_a_ledger(shop: DjangoShop) -> None:
+def test_a_relay_works_without_a_ledger(shop: DjangoShop) -> None:
     with transaction.atomic():
         mail.delay("ann")
     said = io.StringIO()

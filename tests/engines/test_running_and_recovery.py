@@ -82,7 +82,7 @@ def test_child_oom_killed(fleet: Fleet) -> None:
 
 
 def test_isolated_child_oom_killed(fleet: Fleet) -> None:
-    """The same in an isolated process, which the worker survives: one run, and max_resurrections (5) more."""
+    """The worker survives the death of the isolated process: one run, and max_resurrections (5) more."""
     member = fleet.worker()
     (task,) = fleet.wait_ended([jobs.suicide_isolated.push().id], 60)
     assert (task.record.state, task.record.reason) == (State.DEAD, "max_resurrections_exceeded")

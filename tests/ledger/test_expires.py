@@ -118,7 +118,7 @@ def test_a_task_that_no_longer_waits_leaves_the_expiry_index(clocked: World, how
     assert expiring(clocked) == []
 
 
-def test_entries_of_an_older_release(clocked: World) -> None:
+def test_entries_of_an_older_release_are_read(clocked: World) -> None:
     """Older workers claim, and older clients push, without the index. Stale entries are removed in time, and a task
     without an entry expires when it is claimed or becomes due."""
     lease, unlisted = clocked.start(), clocked.push(queue="other", expires_in_ms=1000)

@@ -266,7 +266,7 @@ def test_a_repeated_push_after_its_record_was_reaped(clocked: World) -> None:
 
 @pytest.mark.anyio
 async def test_one_task_for_many_tasks_of_one_loop(store: AsyncStore, ledger: Ledger) -> None:
-    """The same over the async store, which sends the calls of one turn of the loop in one pipeline."""
+    """Pushes with one key over the async store, which sends the calls of one turn of the loop in one pipeline."""
     await store.run(ledger.register("boot", 5000))
     pushes = [ledger.submit([Submission(id=f"t{n}", name="n", payload=b"", key="k")]) for n in range(20)]
     answers = await asyncio.gather(*(store.run(push) for push in pushes))

@@ -116,7 +116,7 @@ async def test_a_block_that_is_not_committed_fails_the_attempt(desk: Desk, body:
     assert desk.payments() == 0
 
 
-async def test_async_sessions_that_read_first(desk: Desk, database: Database) -> None:
+async def test_async_sessions_may_read_first(desk: Desk, database: Database) -> None:
     engine = create_async_engine(database.async_url)
     listen_to_sqlite(engine.sync_engine)
 

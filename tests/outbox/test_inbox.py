@@ -56,7 +56,7 @@ async def test_a_second_attempt_returns_the_first_ones_result(desk: Desk) -> Non
     assert desk.payments() == 1
 
 
-async def test_async_sessions(desk: Desk, database: Database) -> None:
+async def test_a_body_with_an_async_session_takes_effect_once(desk: Desk, database: Database) -> None:
     where["async"] = create_async_engine(database.async_url)
     desk.push(apay, 7)
     claimed = desk.claim()

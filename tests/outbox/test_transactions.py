@@ -194,7 +194,7 @@ JOINED_ENDS = st.tuples(
 ).flatmap(st.permutations)
 
 
-def test_rows_of_sessions_that_joined_a_transaction(shop: Shop, world: Callable[[], None]) -> None:
+def test_rows_of_sessions_that_joined_a_transaction_commit_or_vanish_too(shop: Shop, world: Callable[[], None]) -> None:
     @examples(200)
     @given(*JOINS, JOINED_ENDS)
     def holds(mode: Any, nested: bool, steps: list[str], ends: list[str]) -> None:
@@ -208,8 +208,8 @@ def test_rows_of_sessions_that_joined_a_transaction(shop: Shop, world: Callable[
     holds()
 
 
-def test_rows_of_async_sessions(shop: Shop, database: Database, world: Callable[[], None]) -> None:
-    """The same programs, with an async driver."""
+def test_rows_of_async_sessions_commit_or_vanish_too(shop: Shop, database: Database, world: Callable[[], None]) -> None:
+    """The programs of the test above, with an async driver."""
     engine = create_async_engine(database.async_url)
     listen_to_sqlite(engine.sync_engine)
 

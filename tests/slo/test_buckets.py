@@ -48,7 +48,7 @@ def test_a_percentile_is_in_the_bucket_of_the_true_one(times: list[int], percent
     assert bound >= EDGES_MS[bucket_of(true)]
 
 
-def test_percentiles_by_hand() -> None:
+def test_percentiles_equal_those_computed_by_hand() -> None:
     counts = Counter({4: 50, 8: 45, 12: 5})  # 5 to 9 ms, 50 to 99 ms, 500 to 999 ms
     assert [percentile_bucket(counts, percent) for percent in (1, 50, 51, 95, 96, 100)] == [4, 4, 8, 8, 12, 12]
     assert [percentile_ms(counts, percent) for percent in (50, 95, 99)] == [10, 100, 1000]

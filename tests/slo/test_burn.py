@@ -37,7 +37,7 @@ def history(minutes: dict[int, tuple[int, int]], hours: dict[int, tuple[int, int
         (50, 100, 0.5, 1.0),
     ],
 )
-def test_burn_rates_by_hand(good: int, total: int, target: float, rate: float) -> None:
+def test_burn_rates_equal_those_computed_by_hand(good: int, total: int, target: float, rate: float) -> None:
     assert burn_rate(good, total, target) == pytest.approx(rate)
 
 

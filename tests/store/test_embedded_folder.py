@@ -106,7 +106,7 @@ async def test_an_unusable_folder_is_reported(folder: Path, open_store: OpenStor
     (folder / name).rmdir()
 
 
-def test_the_project_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_store_is_in_the_project_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inside = tmp_path / "app" / "deep" / "er"
     inside.mkdir(parents=True)
     assert project_folder(inside) == inside

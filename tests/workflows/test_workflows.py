@@ -122,7 +122,7 @@ def test_a_group_inside_a_chain_joins(relier_store: VirtualStore) -> None:
     assert ("total", [2, 3, 4]) in ran
 
 
-def test_two_groups_in_a_row(relier_store: VirtualStore) -> None:
+def test_two_groups_may_follow_each_other(relier_store: VirtualStore) -> None:
     receipt = chain(group(add.s(1, 1), add.s(2, 2)), group(total.s(), total.s()), total.s()).push()
     relier_store.run_pending()
     assert receipt.result(1) == 12

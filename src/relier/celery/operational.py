@@ -30,7 +30,7 @@ globals().update({kind.__name__: combined for kind, combined in _AS_OPERATIONAL.
 
 @contextmanager
 def as_operational_errors() -> Iterator[None]:
-    """Make errors that are raised inside the block, because the ledger is unavailable, `OperationalError`s as well."""
+    """Let code catch errors about an unavailable ledger as Celery's `OperationalError`, if the block raises them."""
     try:
         yield
     except UNAVAILABLE as error:

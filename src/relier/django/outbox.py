@@ -53,7 +53,7 @@ class DjangoOutbox:
         return task.write_to(self, where, args, kwargs)
 
     async def aadd(self, where: Any, task: Pushable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> TaskReceipt[R]:
-        """Do the same from async code."""
+        """Push a call of a task from async code, as `add` does."""
         return await task.awrite_to(self, where, args, kwargs)
 
     def write(self, where: Any, rows: Sequence[NewRow]) -> None:

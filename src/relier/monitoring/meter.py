@@ -58,7 +58,7 @@ class HistogramNumbers:
 
 
 class Meter:
-    """The numbers of one process."""
+    """All metrics of one process."""
 
     def __init__(self) -> None:
         self._counted: list[tuple[MetricSeries, CountNumbers | HistogramNumbers]] = []

@@ -14,7 +14,7 @@ PERCENTS = (50, 95, 99)
 
 @dataclass(slots=True)
 class TaskNumbers:
-    """One task in one queue. Both names are empty for the rest of a minute that has too many series to count apart."""
+    """One task in one queue. Both names are empty for tasks that were counted together: there were too many."""
 
     queue: str
     name: str

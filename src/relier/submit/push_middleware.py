@@ -84,7 +84,7 @@ async def send_through(middleware: Sequence[PushMiddleware], push: Push, send: S
 
 
 def send_through_sync(middleware: Sequence[PushMiddleware], push: Push, send: Send) -> list[Any]:
-    """Do the same in blocking code, where `send` never suspends."""
+    """Send a push through its middleware in blocking code, where `send` never suspends."""
     sending: Coroutine[Any, Any, list[Any]] = send_through(middleware, push, send)
     try:
         sending.send(None)

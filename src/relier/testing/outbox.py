@@ -59,7 +59,7 @@ class SentTask:
         return copy_context().run(self._run)
 
     async def arun(self) -> Any:
-        """Do the same on the running event loop."""
+        """Call the task's function on the running event loop."""
         task = self._task
         if not task.is_async:
             return copy_context().run(self._run)

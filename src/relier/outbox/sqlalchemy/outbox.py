@@ -91,7 +91,7 @@ class Outbox:
         return task.write_to(self, where, args, kwargs)
 
     async def aadd(self, where: Any, task: Pushable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> TaskReceipt[R]:
-        """Do the same from async code. An AsyncConnection requires this method."""
+        """Push a call of a task from async code, as `add` does. An AsyncConnection requires this method."""
         return await task.awrite_to(self, where, args, kwargs)
 
     def write(self, where: Any, rows: Sequence[NewRow]) -> None:

@@ -139,7 +139,7 @@ class RowClaims:
         return [(number, key, predecessors.get(number, NOT_YET) if key else None) for number, key in found]
 
     def _first_of_keys(self, tx: Transaction, keys: Sequence[tuple[str, list[int]]]) -> dict[int, int | None]:
-        """MySQL: return the first rows of each key, as many as were found of it, each with its predecessor."""
+        """Return the predecessor of each row, on MySQL: read as many first rows of each key as were found."""
         parts: list[str] = []
         values: dict[str, Any] = {}
         for i, (key, ids) in enumerate(keys):

@@ -181,7 +181,7 @@ class VirtualStore:
         queues: Sequence[str] | None = None,
         concurrency: int = 1,
     ) -> Coroutine[Any, Any, list[RanAttempt]]:
-        """Do the same on the running event loop, so that tasks can use objects that the test created there.
+        """Do what `run_pending` does, on the running event loop: tasks can use objects that the test created there.
 
         A `def` runs in its own thread, as in a worker.
         """

@@ -233,11 +233,12 @@ def check_batches(history: History, script: str) -> None:
     for batch_id, batch in memory.batches.items():
         group, flow = model.batches[batch_id], history.world.flows.batches[batch_id]
         state = "ended" if batch.ended is not None else "open" if batch.open else "sealed"
-        expected = (state, len(batch.strands), *map(batch.count, ("done", "dead", "cancelled")))
-        found = (group.state, *map(group.count, ("size", "done", "dead", "cancelled")))
+        ends = [strand.outcome for strand in batch.strands.values()]
+        expected = (state, len(ends), ends.count("done"), ends.count("dead"), ends.count("cancelled"))
+        found = (group.state, group.count("size"), *map(group.count, ("done", "dead", "cancelled")))
         if found != expected:
             raise Violation("batch-counts", f"{batch_id} after {script}: {found}, not {expected}")
-        if {*group.fired} != {FIRED[name] for name in batch.fired}:
+        if (group.fired or batch.fired) and {*group.fired} != {FIRED[name] for name in batch.fired}:
             raise Violation("callbacks-once", f"{batch_id} after {script}: fired {group.fired}, not {batch.fired}")
         if (group.stopped, group.abandoned) != (batch.stopped, batch.abandoned):
             raise Violation("batch-counts", f"{batch_id} after {script}: stopped, abandoned differ from {batch}")
@@ -248,6 +249,8 @@ def _check_results(batch: GhostBatch, flow: Flow, results: dict[str, bytes]) -> 
     strands = batch.strands.values()
     given = [strand.given for strand in strands if strand.given is not None]
     kept = [strand.value for strand in strands if strand.outcome == "done"] if flow.collects else []
+    if not results and not given and not kept:
+        return
     found = sorted(value for name, value in results.items() if name.startswith(">"))
     if found != sorted(given):
         raise Violation("results-stand", f"{batch.id} holds {found} for its links, not {given}")

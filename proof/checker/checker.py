@@ -203,14 +203,14 @@ class Checker(History):
             ):
                 self._moved(script, task_id, rec, ghost, said)
                 changed.append(task_id)
-            elif said.get(task_id, rec.state) != rec.state:
+            elif said and said.get(task_id, rec.state) != rec.state:
                 raise Violation("said-is-done", f"{script} said {task_id} is {said[task_id]}, it is {rec.state}")
         if self.memory.batches:
             settle_batches(self)
         for task_id, rec in new:
             self._entered(script, task_id, rec, said)
             changed.append(task_id)
-        if len(ghosts) > len(tasks) or any(task_id not in tasks for task_id in ghosts):
+        if not ghosts.keys() <= tasks.keys():
             changed += [task_id for task_id in list(ghosts) if task_id not in tasks and self._vanished(script, task_id)]
         return changed
 

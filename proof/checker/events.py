@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from proof.checker.ghost import EventMemory, Memory, Violation, WrittenEntry
 from proof.model.events import EVENTS_KEPT, EVENTS_STEP
-from proof.model.state import Entry, TaskChange
+from proof.model.state import Entry, Rec, TaskChange
 from relier.states import BY_WORD, MOVES
 from relier.store.call import Call
 
@@ -20,19 +20,25 @@ if TYPE_CHECKING:
     from proof.checker.checker import Checker
     from proof.model.model import Model
 
+TOPICS = ("tasks", "batches", "schedules", "cluster")
+NOTHING: dict[str, tuple[Any, ...]] = dict.fromkeys(TOPICS, ())
 NEW = ("-", 0, "-")
 FIRED = frozenset({"fired", "duplicate", "skipped_overlap", "missed"})
 
 
 def check_events(checker: Checker, call: Call[Any], raw: Any) -> tuple[TaskChange, ...]:
     """Check the events after a call. Return the changes of tasks that they report."""
-    memory = checker.memory.events
-    written = {topic: _written(checker, memory, topic, call.script) for topic in ("tasks", "batches")}
-    written |= {topic: _written(checker, memory, topic, call.script) for topic in ("schedules", "cluster")}
+    memory, model = checker.memory.events, checker.world.backend.model
+    written: dict[str, tuple[Any, ...]] = NOTHING
+    if model.streams != memory.entries:  # most calls write nothing
+        written = {topic: _written(checker, memory, topic, call.script) for topic in TOPICS}
     _check_tasks(checker, memory, call.script, written["tasks"])
-    _check_batches(checker, memory, written["batches"])
-    _check_schedules(checker, memory, call, written["schedules"])
-    _check_cluster(checker, memory, call.script, written["cluster"])
+    if written["batches"] or model.batches or memory.batches:
+        _check_batches(checker, memory, written["batches"])
+    if written["schedules"] or model.timetables or memory.schedules:
+        _check_schedules(checker, memory, call, written["schedules"])
+    if written["cluster"] or not _is_same_cluster(model, memory):
+        _check_cluster(checker, memory, call.script, written["cluster"])
     if call.script == "events":
         _check_page(checker, memory, call, raw)
     return written["tasks"]
@@ -51,7 +57,7 @@ def _written(checker: Checker, memory: EventMemory, topic: str, script: str) -> 
     """Return what the call wrote on a topic. Check that the rest is unchanged, except for trimmed old entries."""
     stream: list[Entry] = checker.world.backend.model.streams.get(topic, [])
     log = memory.log.setdefault(topic, [])
-    entries = memory.entries.setdefault(topic, [])
+    entries = memory.entries.get(topic, [])
     if stream == entries:  # the usual case: the call wrote nothing on this topic
         return ()
     known = len(log) - memory.trimmed.get(topic, 0)
@@ -95,11 +101,20 @@ def _check_tasks(checker: Checker, memory: EventMemory, script: str, rows: tuple
             del seen[row.id]
         else:
             seen[row.id] = (row.state, row.version, row.worker if row.state == "running" else "-")
-    differ = {i for i, rec in tasks.items() if seen.get(i, NEW)[:2] != (rec.state, rec.version)}
-    differ |= {i for i in seen if i not in tasks}
-    if differ:
+    if not _is_seen(tasks, seen):
+        differ = {i for i, rec in tasks.items() if seen.get(i, NEW)[:2] != (rec.state, rec.version)}
+        differ |= {i for i in seen if i not in tasks}
         told = {i: (seen.get(i), tasks.get(i)) for i in differ}
         raise Violation("changes-are-told", f"{script} changed {told}, and told {rows}")
+
+
+def _is_seen(tasks: dict[str, Rec], seen: dict[str, tuple[str, int, str]]) -> bool:
+    """Whether what was told of all tasks is what they are now. Every record is compared, after every call."""
+    for task_id, rec in tasks.items():
+        state, version, _ = seen.get(task_id, NEW)
+        if state != rec.state or version != rec.version:
+            return False
+    return len(seen) == len(tasks)
 
 
 def _check_words(checker: Checker, row: TaskChange, owner: str) -> None:
@@ -157,6 +172,12 @@ def _check_schedules(checker: Checker, memory: EventMemory, call: Call[Any], row
             raise Violation("changes-are-told", f"{fires} were told as firings, there are {told}")
 
 
+def _is_same_cluster(model: Model, memory: EventMemory) -> bool:
+    """Whether nodes, pauses and limits are as they were when all of them were last compared with what was told."""
+    nodes = [*model.boots], [name for name, boot in model.boots.items() if boot.lease_end == 0]
+    return memory.compared == (*nodes, model.pauses, model.limits)
+
+
 def _check_cluster(checker: Checker, memory: EventMemory, script: str, rows: Iterable[tuple[str, ...]]) -> None:
     model = checker.world.backend.model
     now = {("worker", name): "lost" if boot.lease_end == 0 else "registered" for name, boot in model.boots.items()}
@@ -177,6 +198,8 @@ def _check_cluster(checker: Checker, memory: EventMemory, script: str, rows: Ite
     if seen != now:
         raise Violation("changes-are-told", f"{script}: the cluster was {before}, is {now}, told {seen}")
     memory.cluster = now
+    lost = [name for name, boot in model.boots.items() if boot.lease_end == 0]
+    memory.compared = ([*model.boots], lost, dict(model.pauses), dict(model.limits))
 
 
 # --- readers --------------------------------------------------------------------------------------------------------

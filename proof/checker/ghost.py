@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -146,8 +147,7 @@ class GhostBatch:
         return sum(1 for strand in self.strands.values() if strand.outcome == outcome)
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenEntry:
+class WrittenEntry(NamedTuple):
     """An entry of a stream of events, with the serial number that the checker gave it."""
 
     id: str
@@ -167,6 +167,7 @@ class EventMemory:
     batches: dict[str, tuple[str, bool, bool]] = field(default_factory=dict)  # id -> state, stopped, abandoned
     schedules: dict[str, tuple[str, int]] = field(default_factory=dict)  # name -> state, version
     cluster: dict[tuple[str, str], str] = field(default_factory=dict)
+    compared: tuple[Any, ...] = ()  # nodes, lost ones, pauses, limits when `cluster` was last compared with them
 
 
 @dataclass(slots=True)

@@ -52,9 +52,11 @@ class History:
     def told(self, call: Call[Any], raw: Any) -> dict[str, str]:
         """Return the changes that the reply reports: id -> new state. Compare every verdict with the history."""
         self.args = call.args
-        self.offered, self.runs, self.claimed, self.fallen = {}, {}, {}, {}
-        self.named, self.parts, self.joined = set(), {}, set()
-        self.due, self.returned = set(), {}
+        if self.offered or self.runs or self.claimed or self.fallen:
+            self.offered, self.runs, self.claimed, self.fallen = {}, {}, {}, {}
+        if self.named or self.parts or self.joined or self.due or self.returned:
+            self.named, self.parts, self.joined = set(), {}, set()
+            self.due, self.returned = set(), {}
         hear = replies.OF.get(call.script)
         return hear(self, raw) if hear else {}
 

@@ -136,6 +136,8 @@ def _all_numbers(history: History, key: str) -> set[LimitNumbers]:
 
 def check_lane_order(history: History, said: dict[str, str]) -> None:
     """Check that no task of a lane was handed over before an earlier one, unless the head waits for a rate."""
+    if not said:
+        return
     ghosts = history.memory.ghosts
     first: dict[str, int] = {}
     for ghost in ghosts.values():

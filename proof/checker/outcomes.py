@@ -25,6 +25,8 @@ Field = tuple[str, str]  # `<what> <bucket>`, and `<queue>\n<name>`
 def check_outcomes(checker: Checker, script: str, rows: Iterable[TaskChange]) -> None:
     """Check the counts after a call."""
     memory, found = checker.memory.outcomes, checker.world.backend.model.outcomes
+    if not rows and found == memory.hashes:
+        return
     expected = Counter(_expected(checker, memory, rows))
     now = {f"m{checker.time_ms // 60_000}", f"h{checker.time_ms // 3_600_000}"} if expected else set()
     for period in found.keys() | memory.hashes.keys() | now:
@@ -60,17 +62,16 @@ def _expected(checker: Checker, memory: OutcomeMemory, rows: Iterable[TaskChange
 
 
 def _check_hash(where: str, before: dict[str, int], after: dict[str, int], expected: Counter[Field]) -> None:
-    added = Counter(after)
-    added.subtract(before)
-    added = Counter({field: n for field, n in added.items() if n})
-    spilled: Counter[str] = Counter()
+    added = {field: n - before.get(field, 0) for field, n in after.items() if n != before.get(field)}
+    added |= {field: -n for field, n in before.items() if field not in after}
+    spilled: dict[str, int] = {}
     for (head, place), n in expected.items():
         field = f"{head}\n{place}"
         if field not in after and len(after) >= OUTCOME_FIELDS:
-            spilled[f"{head}\n\n"] += n
+            spilled[f"{head}\n\n"] = spilled.get(f"{head}\n\n", 0) + n
         elif added.pop(field, 0) != n:
             raise Violation("outcomes-are-counted-once", f"{where}: {field!r} from {before} to {after}, not {n} more")
     if added != spilled:
-        raise Violation("outcomes-are-counted-once", f"{where}: {dict(added)} was added beside what ended: {expected}")
-    if sum(1 for field in after if not field.endswith("\n\n")) > OUTCOME_FIELDS:
+        raise Violation("outcomes-are-counted-once", f"{where}: {added} was added beside what ended: {expected}")
+    if len(after) > OUTCOME_FIELDS and sum(1 for field in after if not field.endswith("\n\n")) > OUTCOME_FIELDS:
         raise Violation("outcomes-are-bounded", f"{where}: {len(after)} fields")

@@ -107,6 +107,8 @@ class Batching(Pieces):
 
     def end_members(self) -> None:
         """Update the batches of all members that the running move ended."""
+        if not self.parted and not self.lined_up:
+            return
         parted, self.parted = self.parted, []
         for task_id, state, value, words in parted:
             named = task_id.encode()

@@ -24,6 +24,8 @@ class Telling(Namespace):
         self.told_news.setdefault(topic, []).append(tuple(str(word) for word in row))
 
     def publish_all(self, script: str) -> None:
+        if not self.told and not self.told_news:
+            return
         changes: dict[str, list[Any]] = {"tasks": self.told, **self.told_news}
         self.told, self.told_news = [], {}
         for topic in ("tasks", "batches", "schedules", "cluster"):

@@ -35,7 +35,10 @@ class Model(Operate, Repairing, Locks):
     def run(self, call: Call[Any]) -> Any:
         """Return the raw reply that the call's script would give now."""
         self.opening, self.told, self.told_news, self.counted = False, [], {}, []
-        answer = getattr(self, f"_{call.script}")([_word(arg) for arg in call.args])
+        words = [
+            arg if arg.__class__ is bytes else (arg if arg.__class__ is str else str(arg)).encode() for arg in call.args
+        ]
+        answer = getattr(self, f"_{call.script}")(words)
         self.end_members()
         self.write_outcomes()
         self.publish_all(call.script)
@@ -317,10 +320,6 @@ class Model(Operate, Repairing, Locks):
         for task_id, rec, run, answer in self.settle(args, "forfeit", 3):
             answer.append(self.resurrect(task_id, rec, True, run[2].decode()))
         return self.answered()
-
-
-def _word(arg: bytes | str | int) -> bytes:
-    return arg if isinstance(arg, bytes) else str(arg).encode()
 
 
 def _items(args: list[bytes], first: int, n: int) -> list[Item]:

@@ -32,6 +32,8 @@ class Counting(Namespace):
         self.count_outcome(rec, "wait", rec.moved or rec.at // 1000)
 
     def write_outcomes(self) -> None:
+        if not self.counted:
+            return
         counted, self.counted = self.counted, []
         ms = self.time_us // 1000
         for period in (f"m{ms // 60_000}", f"h{ms // 3_600_000}"):

@@ -256,8 +256,7 @@ class TaskChange(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """An entry of a stream of events. `last` is the number of its last change."""
 
     last: int

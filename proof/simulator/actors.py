@@ -15,7 +15,7 @@ from typing import Any
 from proof.simulator.lock_users import under_lock
 from proof.simulator.tasks import Tasks
 from proof.simulator.workflow_users import add_members
-from proof.simulator.world import LOST, MS, SECOND, Node, Steps, World, ask, is_open
+from proof.simulator.world import LOST, MS, SECOND, Node, Steps, World, ask, built, is_open
 from relier.errors import RelierError
 from relier.ledger.limit_records import LimitNumbers
 from relier.ledger.nodes import Orders
@@ -170,7 +170,7 @@ class Worker:
         n = 0
         while self.boot == boot and not self.gone:
             sent = world.now
-            answer = yield world.ledger.beat(boot, self.lease)
+            answer = yield built(world.ledger.beat, boot, self.lease)
             if self.boot != boot or self.gone:
                 return
             if isinstance(answer, Beat) and not answer.alive:
@@ -195,7 +195,7 @@ class Worker:
     def compare(self, boot: str) -> Steps:
         """Compare the tasks that the ledger says this worker owns with those that it runs."""
         claiming = self.claiming
-        held = yield self.world.ledger.owned(boot)
+        held = yield built(self.world.ledger.owned, boot)
         if not isinstance(held, dict) or self.boot != boot or claiming or self.claiming:
             return
         strangers = {i: fence for i, fence in held.items() if i not in self.running}
@@ -326,11 +326,11 @@ def sweeper(world: World) -> Steps:
         yield int(interval * MS * rng.uniform(0.6, 1.4))
         tight = braked and not world.healed
         most, deepest = (rng.randint(1, 3), rng.randint(1, 2)) if tight else (200, 1 if braked else 10_000)
-        yield world.ledger.revive(most, deepest, interval_ms=interval)
+        yield built(world.ledger.revive, most, deepest, interval_ms=interval)
         if rng.random() < 0.4:
-            yield world.ledger.promote(rng.choice((1, 200)))
+            yield built(world.ledger.promote, rng.choice((1, 200)))
         if rng.random() < 0.12:
-            yield world.ledger.reap(rng.choice((1, 200)), unused_ms=2000)
+            yield built(world.ledger.reap, rng.choice((1, 200)), unused_ms=2000)
 
 
 def operator(world: World, tasks: Tasks, name: str) -> Steps:

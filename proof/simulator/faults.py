@@ -201,14 +201,15 @@ class Faults:
         if world.stalled is not None:
             return
         world.stalled = rng.choice((Durability.REPLICATED, Durability.FSYNC))
-        images = world.backend.snapshot(), world.checker.snapshot(), world.skew
         world.note("STALL", world.stalled)
-        world.after(rng.randint(10, 2500) * MS, self._fall_back, images, rng.random() < 0.75)
+        delay_us, falls = rng.randint(10, 2500) * MS, rng.random() < 0.75
+        images = (world.backend.snapshot(), world.checker.snapshot(), world.skew) if falls else None
+        world.after(delay_us, self._fall_back, images)
 
-    def _fall_back(self, images: tuple[object, bytes, int], happens: bool) -> None:
+    def _fall_back(self, images: tuple[object, bytes, int] | None) -> None:
         world, rng = self.world, self.world.rng
         level, world.stalled = world.stalled, None
-        if not happens or world.healed or level is None:
+        if images is None or world.healed or level is None:
             return
         world.note("ROLLBACK", level)
         full = world.backend.full

@@ -84,9 +84,13 @@ def _live(world: World) -> None:
 
 
 def _settled(world: World) -> bool:
-    busy, memory = world.in_flight or world.pushing, world.checker.memory
-    ended = all(ghost.state not in LIVE for ghost in memory.ghosts.values())
-    return not busy and ended and all(batch.ended is not None for batch in memory.batches.values())
+    if world.in_flight or world.pushing:
+        return False
+    memory = world.checker.memory
+    for ghost in memory.ghosts.values():
+        if ghost.state in LIVE:
+            return False
+    return all(batch.ended is not None for batch in memory.batches.values())
 
 
 def _unsettled(world: World) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from proof.checker.ghost import Violation
 from proof.model.state import ITEM
-from proof.simulator.world import LOST, MS, SECOND, Node, Steps, World, ask
+from proof.simulator.world import LOST, MS, SECOND, Node, Steps, World, ask, built
 from relier.codec.keyring import NO_KEYS
 from relier.envelope import seal
 from relier.errors import RedisConnectionError, RelierError
@@ -76,7 +76,7 @@ class Timekeepers:
         world, rng = self.world, self.world.rng
         while True:
             yield rng.randint(100, 700) * MS
-            found = yield world.ledger.promote(rng.choice((1, 200)))
+            found = yield built(world.ledger.promote, rng.choice((1, 200)))
             if not isinstance(found, Promoted):
                 continue
             for due in found.schedules:

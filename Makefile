@@ -174,8 +174,9 @@ example-django: setup  ## Run the same shop with Django, and its admin
 prove: setup           ## Check 10^4 simulated schedules, 200 differential seeds, the exhaustive search and every mutant
 	$(BIN)/python -m proof ci
 
-prove-release: setup   ## Check 10^6 simulated schedules, which takes hours
-	$(BIN)/python -m proof release
+# A run continues where the record (proof/record.toml) ends, and stops after MINUTES. JOBS: processes; START: first seed.
+prove-release: setup   ## Check 10^6 simulated schedules (MINUTES=30 of them), and record which ones
+	$(BIN)/python -m proof release $(if $(MINUTES),--minutes $(MINUTES)) $(if $(JOBS),--jobs $(JOBS)) $(if $(START),--start $(START))
 
 bench: bench-ledger bench-recovery bench-native  ## Run the three most important benchmarks
 bench-ledger: setup    ## Measure Redis CPU, commands, round trips and bytes per move against their targets

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from proof import exhaustive
 from proof.mutants import hunt
+from proof.release.run import Release
 from proof.simulator.profiles import BY_NAME
 from proof.simulator.schedules import say, simulate
 from proof.simulator.simulate import run_world
@@ -16,7 +17,6 @@ from proof.store import mutants as store_mutants
 from proof.store import schedules as store_schedules
 
 CI_SCHEDULES = 10_000
-RELEASE_SCHEDULES = 1_000_000
 STORE_SCHEDULES = 1_000
 
 
@@ -68,7 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser(
         "ci", help="10^4 schedules, 10^3 of the store, the exhaustive search, the mutants, 200 differential seeds"
     )
-    commands.add_parser("release", help="10^6 schedules; go on with --start")
+    release = commands.add_parser("release", help="continue the 10^6 schedules of a release, and record them")
+    release.add_argument("--minutes", type=float, help="how long; by default until all are done")
     for name in ("simulate", "release", "differential", "store"):
         commands.choices[name].add_argument("--start", type=int, default=0)
     for name in ("simulate", "replay"):
@@ -89,7 +90,7 @@ def main(argv: list[str] | None = None) -> int:
         "mutants": lambda: hunt.main(args.jobs),
         "differential": lambda: differential(args.seeds, args.start),
         "ci": lambda: ci(args.jobs),
-        "release": lambda: simulate(RELEASE_SCHEDULES - args.start, args.start, jobs=args.jobs),
+        "release": lambda: Release(args.jobs).go_on(args.minutes, args.start),
     }
     return 1 if commands[args.command]() else 0
 

@@ -18,7 +18,7 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _chunk(profile: str | None, start: int, n: int) -> tuple[int, list[Outcome]]:
+def chunk_of(profile: str | None, start: int, n: int) -> tuple[int, list[Outcome]]:
     """Run some consecutive schedules. Return how many calls they made, and those with a violation."""
     steps, bad = 0, []
     for seed in range(start, start + n):
@@ -35,7 +35,7 @@ def simulate(seeds: int, start: int = 0, profile: str | None = None, jobs: int =
     runs = [(first, min(CHUNK, start + seeds - first)) for first in range(start, start + seeds, CHUNK)]
     steps, bad, done = 0, list[Outcome](), 0
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        work = partial(_chunk_of, profile)
+        work = partial(_numbered, profile)
         for chunk_steps, chunk_bad in pool.imap(work, runs):
             steps += chunk_steps
             # printed at once, because a long run may be stopped early
@@ -51,5 +51,5 @@ def simulate(seeds: int, start: int = 0, profile: str | None = None, jobs: int =
     return len(bad)
 
 
-def _chunk_of(profile: str | None, run: tuple[int, int]) -> tuple[int, list[Outcome]]:
-    return _chunk(profile, *run)
+def _numbered(profile: str | None, run: tuple[int, int]) -> tuple[int, list[Outcome]]:
+    return chunk_of(profile, *run)

@@ -42,6 +42,7 @@ def paths_of(ids: dict[str, str]) -> dict[str, str]:
         "batch": f"/batch?id={ids['batch']}",
         "nodes": "/nodes",
         "limits": "/limits",
+        "outbox": "/outbox",
         "events": "/events",
         "actions": "/actions",
     }

@@ -27,7 +27,7 @@ def test_the_overview_counts_tasks_and_lists_what_needs_attention(web: TestClien
     desk.one_of_each()
     desk.push(queue="mail")
     text = web.get("/").text
-    assert "1 dead letter." in text
+    assert "1 task died in the last 5 minutes" in text
     assert "no worker serves it" in html.unescape(text)
     assert '<span class="count">2</span><span class="state queued">queued</span>' in text
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import relier.ledger.ledger
 from relier.ledger import defaults, keys
+from relier.ledger.events.writing import EventWriting
+from relier.ledger.outcomes.writing import OutcomeCounting
 from relier.ledger.records import Record
 from relier.ledger.replies import pairs, read_record, text
 from relier.store.scripts import Scripts
@@ -31,7 +33,8 @@ SCAN_COUNT = 500
 def load_read_scripts() -> Scripts:
     own, theirs = Path(__file__).parent / "lua", Path(relier.ledger.ledger.__file__).parent / "lua"
     libraries = {f"lib/{path.stem}": path.read_text(encoding="utf-8") for path in (theirs / "lib").glob("*.lua")}
-    return Scripts(own, keys.SPELLED | defaults.SPELLED, replace=libraries)
+    silent = EventWriting("never").spelled() | OutcomeCounting(on=False).spelled()
+    return Scripts(own, keys.SPELLED | defaults.SPELLED | silent, replace=libraries)
 
 
 class Place(NamedTuple):
@@ -103,9 +106,7 @@ class NamespaceReads:
 
     def page(self, index: str, of: str, cursor: str, most: int, name: str, *, newest_first: bool) -> IndexPage:
         """Return one page of an index (see lua/page.lua). With `name`, only tasks of this name."""
-        begin = cursor.encode("utf-8", "surrogateescape")
-        after, *rows = self.script("page", index, of, begin, most, name, "down" if newest_first else "up")
-        return IndexPage(tuple(map(_entry, rows)), after.decode("utf-8", "surrogateescape"))
+        return index_page(self.script("page", *page_args(index, of, cursor, most, name, newest_first=newest_first)))
 
     def keys(self, asked: Sequence[tuple[str, bytes, bytes]]) -> list[list[Any]]:
         """Return type, time to live and facts (see lua/keys.lua) for each (kind, per, key)."""
@@ -163,6 +164,17 @@ def merge_newest_first(indexes: Sequence[IndexReader]) -> Iterator[IndexEntry]:
 
 
 # --- small helpers -----------------------------------------------------------------------------------------------
+
+
+def page_args(index: str, of: str, cursor: str, most: int, name: str, *, newest_first: bool) -> tuple[Any, ...]:
+    """Return the arguments of lua/page.lua."""
+    return index, of, cursor.encode("utf-8", "surrogateescape"), most, name, "down" if newest_first else "up"
+
+
+def index_page(raw: Any) -> IndexPage:
+    """Read the reply of lua/page.lua."""
+    after, *rows = raw
+    return IndexPage(tuple(map(_entry, rows)), after.decode("utf-8", "surrogateescape"))
 
 
 def _entry(row: Sequence[Any]) -> IndexEntry:

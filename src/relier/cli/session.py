@@ -120,13 +120,14 @@ class Session:
         try:
             return self.store.run(call)
         except TaskNotFoundError as error:
-            raise self._not_here(error) from error
+            raise self.not_here(error) from error
 
     def run_many(self, calls: Iterable[Call[T]]) -> list[T | RelierError]:
         answers = self.store.run_many(calls)
-        return [self._not_here(one) if isinstance(one, TaskNotFoundError) else one for one in answers]
+        return [self.not_here(one) if isinstance(one, TaskNotFoundError) else one for one in answers]
 
-    def _not_here(self, error: TaskNotFoundError) -> TaskNotFoundError:
+    def not_here(self, error: TaskNotFoundError) -> TaskNotFoundError:
+        """Return the error for a task that does not exist, with where it was searched."""
         meta = keys.spell(self.ledger.prefix, "meta")
         emptied = self.store.command("HEXISTS", meta, "emptied", retry=True)
         why = "; the store was emptied or replaced, see `rl doctor`" if emptied else ""

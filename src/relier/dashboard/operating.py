@@ -19,7 +19,8 @@ from relier.dashboard.actions.tasks import MOST
 from relier.dashboard.api import is_api, json_response
 from relier.dashboard.forms import body_of, form_of
 from relier.dashboard.problems import NotAllowedError, problem_of
-from relier.dashboard.reads.tasks import read_some
+from relier.dashboard.reads.query import Query
+from relier.dashboard.reads.tasks import RecordFilter, read_some, records_of
 from relier.dashboard.rendering import render
 from relier.dashboard.security.access import DashboardUser
 from relier.dashboard.security.protection import trouble_with
@@ -65,7 +66,8 @@ def _selected(
     elif form.text("name") or form.text("reason"):
         reads = NamespaceReads(session.store, session.ledger)
         page = reads.page("ended", State.DEAD.value, "", MOST, form.text("name"), newest_first=True)
-        found = [entry.record for entry in page.entries if entry.record is not None]
+        wanted = RecordFilter.of(Query({name: form.text(name) for name in ("since", "until")}))
+        found = [one for one in records_of(page) if wanted.matches(one)]
         records = [one for one in found if one.reason == form.text("reason") and one.name == form.text("name")]
         more = bool(page.cursor)
     else:

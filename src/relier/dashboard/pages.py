@@ -12,6 +12,7 @@ from relier.dashboard.reads.dead_letters import dead_letters
 from relier.dashboard.reads.events import events
 from relier.dashboard.reads.limits import limits
 from relier.dashboard.reads.nodes import nodes
+from relier.dashboard.reads.outbox import outbox
 from relier.dashboard.reads.overview import overview
 from relier.dashboard.reads.query import Query
 from relier.dashboard.reads.queues import queues
@@ -43,6 +44,10 @@ class DashboardPage:
 
 FILTER = {"q": "Only those whose name contains this text"}
 CURSOR = {"cursor": "Continue a list at this cursor"}
+TIMES = {
+    "since": "Only tasks that changed at this time or later, such as 2026-11-19T14:05Z",
+    "until": "Only tasks that changed at this time or earlier",
+}
 TASK_FILTER = {
     "state": "running, queued, scheduled, dead, cancelled or done",
     "queue": "Only tasks in this queue",
@@ -54,14 +59,14 @@ TASK_FILTER = {
 PAGES = (
     DashboardPage("/", "overview", "Overview", overview, {}),
     DashboardPage("/queues", "queues", "Queues", queues, FILTER, topics="tasks,cluster"),
-    DashboardPage("/tasks", "tasks", "Tasks", tasks, TASK_FILTER | CURSOR, topics="tasks"),
+    DashboardPage("/tasks", "tasks", "Tasks", tasks, TASK_FILTER | TIMES | CURSOR, topics="tasks"),
     DashboardPage("/task", "task", "Task", task, {"id": "Id of the task"}, "tasks", topics="tasks"),
     DashboardPage(
         "/dead",
         "dead_letters",
         "Dead letters",
         dead_letters,
-        {"reason": TASK_FILTER["reason"], "name": TASK_FILTER["name"]} | CURSOR,
+        {"reason": TASK_FILTER["reason"], "name": TASK_FILTER["name"]} | TIMES | CURSOR,
         topics="tasks",
     ),
     DashboardPage("/schedules", "schedules", "Schedules", schedules, FILTER, topics="schedules"),
@@ -70,6 +75,7 @@ PAGES = (
     DashboardPage("/batch", "batch", "Batch", batch, {"id": "Id of the batch"}, "batches", topics="batches,tasks"),
     DashboardPage("/nodes", "nodes", "Nodes", nodes, FILTER, topics="cluster,tasks"),
     DashboardPage("/limits", "limits", "Limits", limits, FILTER, topics="tasks,cluster"),
+    DashboardPage("/outbox", "outbox", "Outbox", outbox, {}, topics="cluster"),
     DashboardPage(
         "/events",
         "events",

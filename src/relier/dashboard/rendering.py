@@ -40,6 +40,12 @@ def environment() -> Environment:
         "pretty": pretty,
         "share": share,
         "with_times": with_times,
+        "at_most": at_most,
+        "burn": burn,
+        "rate": rate,
+        "exact_share": exact_share,
+        "utc_time": utc_time,
+        "field_time": field_time,
     }
     made.globals |= {"plural": plural, "ago": ago, "chart": chart, "url": url}
     return made
@@ -92,6 +98,34 @@ def number(value: float) -> str:
 
 def share(value: float) -> str:
     return f"{100 * value:.1f} %"
+
+
+def exact_share(value: float) -> str:
+    """Return a target such as 99.95 %, with as many digits as it has."""
+    return f"{100 * value:.4f}".rstrip("0").rstrip(".") + " %"
+
+
+def at_most(ms: int | None) -> str:
+    """Return an upper bound of a time: percentiles are known only as buckets."""
+    return "–" if ms is None else f"≤ {span(ms)}"
+
+
+def burn(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}"
+
+
+def rate(value: float | None) -> str:
+    return "–" if value is None else number(value) if value else "0"
+
+
+def utc_time(ms: int | None) -> str:
+    """Return a time as a parameter of a link, or nothing."""
+    return "" if ms is None else f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%dT%H:%M:%S}Z"
+
+
+def field_time(ms: int | None) -> str:
+    """Return a time as the value of a field. The browser turns it into the viewer's zone."""
+    return utc_time(ms).removesuffix("Z")
 
 
 def pretty(value: Any) -> str:

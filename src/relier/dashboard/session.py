@@ -7,11 +7,15 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
+from relier.cli.pipelined.stats import stats_reading
+from relier.cli.pipelined.steps import Reading, read_all
 from relier.cli.session import Session
-from relier.dashboard.rates import CountHistory
-from relier.ledger.pages import read_stats
+from relier.dashboard.figures.depths import DepthHistory
+from relier.dashboard.figures.outcomes import OutcomeMemory
+from relier.dashboard.figures.rates import CountHistory
 from relier.ledger.stats import Stats
 from relier.settings import Settings
+from relier.slo import objectives_of
 from relier.submit.client import Client, absolute
 
 
@@ -22,6 +26,7 @@ class DashboardSession(Session):
         super().__init__()
         vars(self)["settings"] = absolute(settings)
         self.counts = CountHistory()
+        self.depths = DepthHistory()
         self.kept: dict[str, tuple[float, Any]] = {}  # what is read rarely: name -> (until, value)
         self.feeds = 0  # live pages that are open now
         self._opening = threading.Lock()
@@ -30,6 +35,11 @@ class DashboardSession(Session):
     def client(self) -> Client:
         """The client of the live feed, which runs on an event loop."""
         return Client(self.settings)
+
+    @cached_property
+    def outcomes(self) -> OutcomeMemory:
+        """The outcomes that this process has read."""
+        return OutcomeMemory(objectives_of(self.settings))
 
     async def aclose(self) -> None:
         """Close what was opened. A mounted application, whose host does not call this, is closed with its process."""
@@ -44,9 +54,14 @@ class DashboardSession(Session):
             with self._opening:
                 self.store  # noqa: B018 - opened by reading it
 
+    def read(self, *readings: Reading[Any]) -> list[Any]:
+        """Run readings together: they share their round trips. Every page reads the store with this."""
+        return read_all(self.store, self.ledger, *readings)
+
     def stats(self) -> Stats:
-        """Read all queues and nodes, and the counters. Every page that needs them reads them here."""
-        return read_stats(self.run, self.ledger)
+        """Read all queues and nodes, and the counters."""
+        found: Stats = self.read(stats_reading(self.ledger))[0]
+        return found
 
     def remembered(self, name: str, until: float, now: float, read: Callable[[], Any]) -> Any:
         """Return a value that may be some seconds old, or read it."""

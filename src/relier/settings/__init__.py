@@ -168,6 +168,10 @@ class Settings:
     dashboard_viewer_token: Secret = NO_SECRET
     """Token with which viewers sign in to the dashboard: they see everything, and change nothing."""
 
+    dashboard_trace_url: Annotated[str, Meta(pattern=r"^(https?://[^\s]+)?$")] = ""
+    """Address of a trace in your tracing system, such as `https://jaeger.example.com/trace/{trace_id}`: the dashboard
+    links tasks to it. `{trace_id}` and `{span_id}` are replaced."""
+
     signing_keys: Secret = NO_SECRET
     """Sign payloads and run only signed ones: `id:base64,id2:base64`, the key in use first; each ≥ 16 bytes."""
     encryption_keys: Secret = NO_SECRET

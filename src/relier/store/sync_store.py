@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from relier.errors import RedisConnectionError, RelierError
 from relier.settings import Settings
-from relier.store.batch import bounded_parts, pipelines_of, request_of
+from relier.store.batch import Request, bounded_parts, pipelines_of, request_of
 from relier.store.call import Call, result_or_error
 from relier.store.connect.address import target_of
 from relier.store.connect.probe import Capabilities
@@ -21,6 +21,7 @@ from relier.store.master_lookup import MasterLookup
 from relier.store.policy import Clock
 from relier.store.scripts import Scripts
 from relier.store.sync_wire import SyncWire, run_sync
+from relier.store.wire import pack
 
 T = TypeVar("T")
 
@@ -66,6 +67,16 @@ class SyncStore:
                 run_sync(core.run_batch(core.batch(pipeline)))
             answers += [result_or_error(call, request.answer) for call, request in window]
         return answers
+
+    def read_together(self, reads: Sequence[Call[Any] | tuple[Any, ...]]) -> list[Any]:
+        """Run calls and raw commands that only read, in one round trip. Return an answer or a RelierError for each."""
+        if not reads:
+            return []
+        requests = [request_of(one, self._scripts) if isinstance(one, Call) else Request(pack(one)) for one in reads]
+        core = self._core()
+        run_sync(core.run_batch(core.batch(requests)))
+        pairs = zip(reads, requests, strict=True)
+        return [result_or_error(one, sent.answer) if isinstance(one, Call) else sent.answer for one, sent in pairs]
 
     def command(self, *args: Any, retry: bool = False) -> Any:
         """Run a raw command, for probes, reads and tests. Once sent, it is repeated only if `retry` is true."""

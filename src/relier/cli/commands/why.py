@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from relier.cli.find.task_ids import full_id
 from relier.cli.node_view import WorkerView
 from relier.cli.output import print_json, print_sentences
 from relier.cli.payload_view import with_redacted_failures
+from relier.cli.pipelined.stats import stats_reading
+from relier.cli.pipelined.steps import RawRead, Reading, raw, read_all, together
 from relier.cli.session import Exit, Session, with_session
 from relier.cli.task_list import as_dict
 from relier.cli.task_timeline import BehindLimits, LimitedBy, Surroundings, TimelineEntry, timeline
 from relier.errors import CorruptRecordError, TaskNotFoundError
 from relier.ledger import keys
+from relier.ledger.ledger import Ledger
 from relier.ledger.limit_records import LimitNumbers
-from relier.ledger.pages import read_stats
 from relier.ledger.records import Record, Task
 from relier.states import State
 
@@ -45,57 +45,81 @@ def why(session: Session, task_id: str) -> Exit:
 def look(session: Session, task_id: str) -> tuple[Task, Surroundings]:
     """Read a task and its position. This takes several reads, repeated if the task changed in between."""
     for left in reversed(range(TRIES)):
-        task = session.run(session.ledger.get(task_id))
-        stats = read_stats(session.run, session.ledger)
-        workers = WorkerView(stats, session.settings.heartbeat_ttl)
-        around = Surroundings(stats, workers, *_place(session, task.record), _held_back(session, task.record))
-        again = session.run(session.ledger.get(task_id)) if left else task
-        if again.record.version == task.record.version:
+        try:
+            (found,) = read_all(session.store, session.ledger, _looking(session, task_id))
+        except TaskNotFoundError as error:
+            raise session.not_here(error) from error
+        task, around, version = found
+        if version == task.record.version or not left:
             return task, around
     raise AssertionError("unreachable")
 
 
-def _place(session: Session, record: Record) -> tuple[int | None, int | None, int | None]:
+def _looking(session: Session, task_id: str) -> Reading[tuple[Task, Surroundings, int]]:
+    """Read a task, then the workers and its place, and the task's version after that."""
+    (task,) = yield [session.ledger.get(task_id)]
+    stats, (before, due_ms, kept_until_ms), held_back = yield from together(
+        stats_reading(session.ledger, queues=[task.record.queue]),
+        _place(session.ledger, task.record),
+        _held_back(session.ledger, task.record),
+    )
+    (again,) = yield [session.ledger.get(task_id)]
+    workers = WorkerView(stats, session.settings.heartbeat_ttl)
+    around = Surroundings(stats, workers, before, due_ms, kept_until_ms, held_back)
+    return task, around, again.record.version
+
+
+def _place(ledger: Ledger, record: Record) -> Reading[tuple[int | None, int | None, int | None]]:
     """Return the number of tasks ahead, the due time, and the end of retention: whichever applies in this state."""
-    prefix, task_id = session.ledger.prefix, record.id
-
-    def score(name: str, of: str = "") -> int | None:
-        found = session.store.command("ZSCORE", keys.spell(prefix, name, of), task_id, retry=True)
-        return None if found in (None, b"inf") else int(float(found))
-
+    prefix, task_id = ledger.prefix, record.id
     match record.state:
-        case State.QUEUED:
-            rank = session.store.command("ZRANK", keys.spell(prefix, "ready", record.queue), task_id, retry=True)
-            return rank, None, None
-        case State.SCHEDULED:
-            return None, score("due"), None
         case State.RUNNING:
             return None, None, None
-    return None, None, score("ended", record.state.value)
+        case State.QUEUED:
+            (rank,) = yield [raw("ZRANK", keys.spell(prefix, "ready", record.queue), task_id)]
+            return rank, None, None
+        case State.SCHEDULED:
+            (found,) = yield [raw("ZSCORE", keys.spell(prefix, "due"), task_id)]
+            return None, _time(found), None
+    (found,) = yield [raw("ZSCORE", keys.spell(prefix, "ended", record.state.value), task_id)]
+    return None, None, _time(found)
 
 
-def _held_back(session: Session, record: Record) -> BehindLimits | None:
+def _time(score: bytes | None) -> int | None:
+    return None if score in (None, b"inf") else int(float(score))
+
+
+def _held_back(ledger: Ledger, record: Record) -> Reading[BehindLimits | None]:
     """Read how limits hold back a waiting task. Return None if the task has no limits or does not wait."""
     lines = record.more.get("limits", "").splitlines() if "l" in record.flags else []
     if not lines or record.state not in {State.QUEUED, State.SCHEDULED}:
         return None
 
-    def read(command: str, name: str, *args: str, of: str = "") -> Any:
-        return session.store.command(command, keys.spell(session.ledger.prefix, name, of), *args, retry=True)
+    def read(command: str, name: str, *args: str, of: str = "") -> RawRead:
+        return raw(command, keys.spell(ledger.prefix, name, of), *args)
 
-    uses = []
-    for line in lines:
-        name, key, *words = line.split()
-        chosen = next((found for found in read("HMGET", "limits", key, name) if found), None)
-        numbers = LimitNumbers(*map(int, chosen.split()[:3] if chosen else words))
-        first = read("HGET", "pacers", f"{key} {record.queue}")
-        uses.append(LimitedBy(key, numbers, read("ZCARD", "slots", of=key), first.decode() if first else ""))
-    lane = f"{','.join(use.key for use in uses)} {record.queue}"
-    state = (read("HGET", "lanes", lane) or b"").decode()
+    said = [line.split() for line in lines]
+    lane = f"{','.join(key for _, key, *_ in said)} {record.queue}"
+    lane_state, before, *found = yield [
+        read("HGET", "lanes", lane),
+        read("ZRANK", "lane", record.id, of=lane),
+        *(read("HMGET", "limits", key, name) for name, key, *_ in said),
+        *(read("HGET", "pacers", f"{key} {record.queue}") for _, key, *_ in said),
+        *(read("ZCARD", "slots", of=key) for _, key, *_ in said),
+    ]
+    size, uses = len(said), []
+    for nth, (_, key, *words) in enumerate(said):
+        chosen, first, running = found[nth], found[size + nth], found[2 * size + nth]
+        by_operator = next((numbers for numbers in chosen if numbers), None)
+        numbers = LimitNumbers(*map(int, by_operator.split()[:3] if by_operator else words))
+        uses.append(LimitedBy(key, numbers, running, first.decode() if first else ""))
+    state = (lane_state or b"").decode()
     asleep_on = state[1:] if state[:1] == "-" else ""
     head = state[1:] if state[:1] == "+" else ""
-    others = read("ZRANK", "sleepers", lane, of=f"{asleep_on} {record.queue}") if asleep_on else 0
-    return BehindLimits(tuple(uses), read("ZRANK", "lane", record.id, of=lane), head, asleep_on, others or 0)
+    others = 0
+    if asleep_on:
+        (others,) = yield [read("ZRANK", "sleepers", lane, of=f"{asleep_on} {record.queue}")]
+    return BehindLimits(tuple(uses), before, head, asleep_on, others or 0)
 
 
 def report_unreadable(session: Session, task_id: str, error: TaskNotFoundError | CorruptRecordError) -> Exit:

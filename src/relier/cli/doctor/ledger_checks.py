@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from relier.cli.doctor.check_result import CheckResult, bad, ok, warn
@@ -11,6 +11,7 @@ from relier.cli.output import ago, plural, span
 from relier.cli.session import Session
 from relier.errors import RelierError
 from relier.ledger import keys
+from relier.ledger.ledger import Ledger
 from relier.ledger.stats import Stats
 from relier.settings import Settings
 from relier.store.connect.address import target_of
@@ -43,7 +44,15 @@ def check_namespace(session: Session, store: SyncStore) -> Iterator[CheckResult]
 
 def check_birth(session: Session, store: SyncStore, stats: Stats) -> Iterator[CheckResult]:
     """Report an emptied or replaced store, as noted by processes that were running at the time."""
-    note = store.command("HGET", keys.spell(session.ledger.prefix, "meta"), "emptied", retry=True)
+    yield from judge_birth(store.command("HGET", *birth_note(session.ledger), retry=True), stats)
+
+
+def birth_note(ledger: Ledger) -> tuple[str, str]:
+    """Return the key and the field of the note that a store was emptied."""
+    return keys.spell(ledger.prefix, "meta"), "emptied"
+
+
+def judge_birth(note: bytes | None, stats: Stats) -> Iterator[CheckResult]:
     if note is None:
         return
     at_ms, mark = note.decode().split()
@@ -162,7 +171,11 @@ def check_queues(stats: Stats, workers: WorkerView) -> Iterator[CheckResult]:
 
 def check_schedule(session: Session, store: SyncStore, stats: Stats) -> Iterator[CheckResult]:
     due = keys.spell(session.ledger.prefix, "due")
-    first: Any = store.command("ZRANGE", due, 0, 0, "WITHSCORES", retry=True)
+    yield from judge_schedule(store.command("ZRANGE", due, 0, 0, "WITHSCORES", retry=True), stats)
+
+
+def judge_schedule(first: Sequence[Any], stats: Stats) -> Iterator[CheckResult]:
+    """Check whether scheduled tasks enter their queues. `first`: the one that is due first, and its score."""
     late = stats.now_ms - float(first[1]) if first else 0
     if late > LATE_MS:
         yield bad(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from relier.cli.doctor.check_result import CheckResult, bad, ok, warn
@@ -30,6 +30,11 @@ def info_of(store: SyncStore) -> dict[str, str]:
         if "NOPERM" in str(error):
             return {}
         raise
+    return info_fields(raw)
+
+
+def info_fields(raw: Any) -> dict[str, str]:
+    """Return the fields in the reply to INFO."""
     lines = raw.decode("utf-8", "replace").splitlines() if isinstance(raw, bytes) else []
     return dict(line.split(":", 1) for line in lines if ":" in line)
 
@@ -50,8 +55,13 @@ def check_reach(store: SyncStore) -> Iterator[CheckResult]:
 
 def check_clock(store: SyncStore) -> Iterator[CheckResult]:
     before = time.time()
-    seconds, micros = store.command("TIME", retry=True)
-    after = time.time()
+    reply = store.command("TIME", retry=True)
+    yield from judge_clock(reply, before, time.time())
+
+
+def judge_clock(reply: Sequence[bytes], before: float, after: float) -> Iterator[CheckResult]:
+    """Compare the reply to TIME with the local clock before and after the question."""
+    seconds, micros = reply
     apart = (int(seconds) + int(micros) / 1e6 - (before + after) / 2) * 1000
     if abs(apart) <= max(CLOCKS_APART_MS, (after - before) * 1000):
         yield ok("clock", f"The store's clock and the local clock differ by {span(abs(apart))}.")

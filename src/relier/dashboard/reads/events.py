@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from relier.cli.commands.events import EventFilter, as_dict
+from relier.cli.pipelined.steps import answers_to, raw
 from relier.dashboard.reads.query import Query
 from relier.dashboard.session import DashboardSession
 from relier.ledger.events.records import TOPICS, Event, Topic
@@ -17,7 +19,11 @@ MOST_SHOWN = 100
 def events(session: DashboardSession, query: Query) -> dict[str, Any]:
     topic = query.one_of("topic", TOPICS)
     wanted = EventFilter(query.text("name"), query.text("queue"), query.text("id"))
-    found = [event for one in TOPICS if topic in ("", one) for event in _last(session, one) if wanted.matches(event)]
+    topics = [one for one in TOPICS if topic in ("", one)]
+    streams = [session.ledger.event_stream(one) for one in topics]
+    (answers,) = session.read(answers_to(*(raw("XREVRANGE", one, "+", "-", "COUNT", MOST_ENTRIES) for one in streams)))
+    every = [event for one, rows in zip(topics, answers, strict=True) for event in _changes(one, rows)]
+    found = [event for event in every if wanted.matches(event)]
     found.sort(key=lambda event: -event.at_us)
     return {
         "topic": topic,
@@ -29,10 +35,8 @@ def events(session: DashboardSession, query: Query) -> dict[str, Any]:
     }
 
 
-def _last(session: DashboardSession, topic: Topic) -> list[Event]:
+def _changes(topic: Topic, rows: Sequence[Any]) -> list[Event]:
     """Return the changes in the last entries of one stream. No mark of a reader is left."""
-    stream = session.ledger.event_stream(topic)
-    rows = session.store.command("XREVRANGE", stream, "+", "-", "COUNT", MOST_ENTRIES, retry=True)
     return [
         event for entry_id, (field, text) in rows for event in reversed(entry(topic, entry_id, field, text).changes)
     ]

@@ -6,6 +6,7 @@ from typing import Any
 
 from relier.cli.commands.nodes import CannotOrderError, check_order, state_of
 from relier.cli.node_view import NodeStatus, node_statuses
+from relier.cli.pipelined.stats import stats_reading
 from relier.dashboard.reads.query import Query
 from relier.dashboard.session import DashboardSession
 
@@ -14,7 +15,7 @@ MOST_SHOWN = 200
 
 def nodes(session: DashboardSession, query: Query) -> dict[str, Any]:
     part = query.text("q")
-    stats = session.stats()
+    (stats,) = session.read(stats_reading(session.ledger, queues=()))
     every = node_statuses(stats, session.settings.heartbeat_ttl)
     found = [node for node in every if part in node.node_id or part in node.host or part in node.role]
     found.sort(key=lambda node: (node.health == "alive", node.role, node.host, node.node_id))
@@ -23,6 +24,7 @@ def nodes(session: DashboardSession, query: Query) -> dict[str, Any]:
         "q": part,
         "total": len(found),
         "nodes": [_row(node) for node in found[:MOST_SHOWN]],
+        "complete": not stats.cursor,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from relier.errors import InvalidSubmissionError
 
@@ -41,3 +42,15 @@ class Query:
         if value and not PLACE.fullmatch(value):
             raise InvalidSubmissionError(f"{value!r:.60} is not a cursor; follow the link to the next page instead")
         return value
+
+    def moment(self, name: str) -> int | None:
+        """Return a time (ms), or None if it is not given. A time without a zone is in UTC."""
+        value = self.text(name)
+        if not value:
+            return None
+        try:
+            at = datetime.fromisoformat(value)
+            return round(1000 * (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp())
+        except (ValueError, OverflowError) as error:
+            says = f"{name} must be a time such as 2026-11-19T14:05Z, not {value!r:.40}"
+            raise InvalidSubmissionError(says) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from relier.cli.commands.why import look
@@ -14,7 +15,6 @@ from relier.cli.task_timeline import Surroundings, timeline
 from relier.dashboard.reads.query import Query
 from relier.dashboard.session import DashboardSession
 from relier.errors import RelierError
-from relier.ledger.pages import read_steps
 from relier.ledger.records import Task
 from relier.redact import shown
 from relier.states import LIVE, State
@@ -25,7 +25,7 @@ LONGEST_VALUE = 20_000
 def task(session: DashboardSession, query: Query) -> dict[str, Any]:
     found, around = look(session, query.needed("id"))
     found = with_redacted_failures(session, found)
-    record = found.record
+    record, payload = found.record, describe(session, found)
     return as_dict(record) | {
         "now_ms": around.now_ms,
         "fence": record.fence or None,
@@ -35,13 +35,23 @@ def task(session: DashboardSession, query: Query) -> dict[str, Any]:
         "progress": _shown(session, found, record.progress) if record.progress else None,
         "why": _why(found, around),
         "attempts": [history_dict(entry) | {"fence": entry.fence} for entry in found.history],
-        "payload": describe(session, found),
+        "payload": payload,
+        "trace_url": _trace_url(session.settings.dashboard_trace_url, payload.get("trace")),
         "result": _value(session, found, found.result, "result"),
         "checkpoint": _value(session, found, found.checkpoint, "checkpoint"),
-        "steps": _steps(session, found),
+        "steps": _steps(found),
+        "more_steps": bool(found.steps_left),
         "may": allowed_actions(found),
         "edit": _editable(session, found),
     }
+
+
+def _trace_url(template: str, trace: str | None) -> str | None:
+    """Return the address of a trace, or None without a template or a valid trace. `trace`: a W3C traceparent."""
+    known = re.fullmatch(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}", trace or "")
+    if not template or known is None:
+        return None
+    return template.replace("{trace_id}", known[1]).replace("{span_id}", known[2])
 
 
 def _why(found: Task, around: Surroundings) -> list[dict[str, Any]]:
@@ -71,9 +81,8 @@ def _editable(session: DashboardSession, found: Task) -> str | None:
         return None
 
 
-def _steps(session: DashboardSession, found: Task) -> list[dict[str, Any]]:
-    steps = read_steps(session.run, session.ledger, found)
-    return [{"name": name, "bytes": len(raw)} for name, raw in sorted(steps.items())]
+def _steps(found: Task) -> list[dict[str, Any]]:
+    return [{"name": name, "bytes": len(raw)} for name, raw in sorted(found.steps.items())]
 
 
 def _value(session: DashboardSession, found: Task, raw: bytes | None, what: str) -> dict[str, Any] | None:

@@ -22,6 +22,24 @@
     }
   }
 
+  // Fields for times hold UTC as the server writes them. They show the viewer's zone, and are sent in UTC.
+  function localFields(root) {
+    for (const one of root.querySelectorAll("input.utc:not([data-local])")) {
+      one.dataset.local = "";
+      if (!one.value) continue;
+      const at = new Date(`${one.value}Z`);
+      at.setMinutes(at.getMinutes() - at.getTimezoneOffset());
+      one.value = at.toISOString().slice(0, 19);
+    }
+  }
+
+  document.addEventListener("formdata", (event) => {
+    for (const one of event.target.querySelectorAll("input.utc")) {
+      if (one.value) event.formData.set(one.name, `${new Date(one.value).toISOString().slice(0, 19)}Z`);
+      else event.formData.delete(one.name);
+    }
+  });
+
   // --- theme and keyboard -------------------------------------------------------------------------------------
 
   const theme = document.getElementById("theme");
@@ -78,6 +96,18 @@
       || (shown.contains(active) && active.matches("input, textarea, select"));
   }
 
+  // A search by the beginning of an id goes on by itself until it has found something.
+  async function searchFurther() {
+    for (let link = document.querySelector("a[data-follow]"); link; link = document.querySelector("a[data-follow]")) {
+      const answer = await fetch(link.href, { redirect: "error" }).catch(() => null);
+      if (!answer || !answer.ok) return;
+      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("refreshed");
+      if (!fresh || isBusy()) return;
+      history.replaceState(null, "", link.href);
+      replace(fresh);
+    }
+  }
+
   async function refresh() {
     due = null;
     if (reading || document.hidden) return;
@@ -96,6 +126,7 @@
     const open = new Map([...shown.querySelectorAll("details[id]")].map((one) => [one.id, one.open]));
     const scrolled = [...shown.querySelectorAll(".wide")].map((one) => one.scrollLeft);
     localTimes(fresh);
+    localFields(fresh);
     for (const one of fresh.querySelectorAll("details[id]")) if (open.has(one.id)) one.open = open.get(one.id);
     shown.replaceChildren(...fresh.childNodes);
     [...shown.querySelectorAll(".wide")].forEach((one, n) => { one.scrollLeft = scrolled[n] || 0; });
@@ -117,6 +148,8 @@
 
   document.addEventListener("toggle", (event) => { event.target.dataset.touched = ""; }, true);
   localTimes(document);
+  localFields(document);
+  searchFurther();
   const here = document.querySelector(".menu [aria-current]");
   if (here) here.parentElement.scrollLeft = here.offsetLeft - 60; // on a phone the menu is wider than the screen
   if (live && body.dataset.topics) {

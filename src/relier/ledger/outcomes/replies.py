@@ -11,11 +11,12 @@ from relier.ledger.outcomes.records import COUNTED, UNIT_MS, OutcomePage, Period
 def outcome_page(unit: Unit, raw: Any) -> OutcomePage:
     """Read a page. Fields that another program wrote are left out."""
     now_ms, cursor, *rows = raw
-    periods = tuple(PeriodCounts(int(period) * UNIT_MS[unit], dict(_counts(flat))) for period, flat in rows)
+    periods = tuple(PeriodCounts(int(period) * UNIT_MS[unit], dict(counts_in(flat))) for period, flat in rows)
     return OutcomePage(int(now_ms), cursor.decode(), periods)
 
 
-def _counts(flat: Sequence[bytes]) -> Iterator[tuple[Series, int]]:
+def counts_in(flat: Sequence[bytes]) -> Iterator[tuple[Series, int]]:
+    """Yield the counts of one minute or hour, from the fields and values of its hash."""
     for field, n in zip(flat[::2], flat[1::2], strict=True):
         first, *place = field.decode("utf-8", "replace").split("\n")
         what, _, bucket = first.partition(" ")

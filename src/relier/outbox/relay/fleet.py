@@ -13,9 +13,9 @@ from typing import Any
 
 from relier.errors import ConfigurationError, OutboxDatabaseError
 from relier.outbox.publish.target import PublishTarget
-from relier.outbox.relay.batch import reported_counts
 from relier.outbox.relay.database_health import ask_within
 from relier.outbox.relay.membership import Membership
+from relier.outbox.relay.metrics import reported
 from relier.outbox.relay.options import RelayOptions
 from relier.outbox.relay.process import run_relays
 from relier.outbox.relay.relay import Relay
@@ -89,7 +89,7 @@ class Fleet:
         return self._membership is not None and self._membership.is_draining
 
     def _report(self) -> dict[str, Any]:
-        return reported_counts([relay.counts for relay in self.relays])
+        return reported(self.relays)
 
     def _relay(self, relay_table: RelayTable, options: RelayOptions, client: Client | None) -> Relay:
         wakes = relay_table.listener or (self._doorbell.listener_for if self._doorbell.listener is not None else None)

@@ -5,11 +5,12 @@ Each is also served under its former name, `relier_outbox_…`, in this release 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from typing import Any, Literal
 
-from relier.outbox.relay.batch import RelayCounts
+from relier.outbox.relay.batch import RelayCounts, reported_counts
+from relier.outbox.relay.database_health import DatabaseState
 from relier.outbox.relay.relay import Relay
 from relier.outbox.table.statements import Depth
 
@@ -29,6 +30,9 @@ PREFIX, FORMER_PREFIX = "rl_outbox_", "relier_outbox_"
 BREAKER = {"closed": 0, "half-open": 1, "open": 2}
 
 
+DATABASE = {DatabaseState.ANSWERS: "answers", DatabaseState.AWAY: "away", DatabaseState.REFUSES: "refuses"}
+
+
 STATES = (
     ("database_state", "0: answers, 1: unreachable, 2: refuses this relay."),
     ("lag_seconds", "The age of the last row that was sent."),
@@ -44,6 +48,27 @@ def outbox_series() -> Iterator[tuple[str, Literal["counter", "gauge"], str]]:
         yield name, "gauge", text
     for name, text in STATES:
         yield name, "gauge", text
+
+
+def reported(relays: Sequence[Relay]) -> dict[str, Any]:
+    """Return what the relays of one process report with each heartbeat, for `rl nodes` and the dashboard."""
+    return {**reported_counts([relay.counts for relay in relays]), "outbox": [_table_report(one) for one in relays]}
+
+
+def _table_report(relay: Relay) -> dict[str, Any]:
+    """Return what a relay knows about its table. The first call makes it count the rows."""
+    depth = relay.depth()
+    return {
+        "database": relay.labels.get("database", ""),
+        "table": relay.options.table,
+        "state": DATABASE[relay.health.state],
+        "waiting": None if depth is None else depth.waiting,
+        "exact": depth is not None and depth.exact,
+        "oldest_age_ms": None if depth is None else depth.oldest_age_ms,
+        "dead_rows": None if depth is None else depth.dead,
+        "lag_ms": relay.counts.lag_ms,
+        "breakers": {kind: breaker.state for kind, breaker in relay.breakers.items()},
+    }
 
 
 class RelayCollector:

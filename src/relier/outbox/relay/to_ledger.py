@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from relier.outbox.publish.target import LedgerTarget, PublishTarget
-from relier.outbox.relay.batch import reported_counts
 from relier.outbox.relay.membership import Membership
+from relier.outbox.relay.metrics import reported
 from relier.outbox.relay.options import RelayOptions
 from relier.outbox.relay.relay import Relay
 from relier.outbox.row import LEDGER
@@ -37,7 +37,7 @@ def relay_to_ledger(
         settings,
         client.scripts,
         lambda: {"tables": [options.table], "kinds": [LEDGER, *(other.kind for other in others)]},
-        lambda: reported_counts([relay.counts]),
+        lambda: reported([relay]),
         lambda: relay.stop(),
     )
 

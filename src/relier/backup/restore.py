@@ -28,6 +28,7 @@ from relier.backup.make import sync_folder
 from relier.backup.rdb import NotAnRdbError, RdbReader
 from relier.errors import RestoreRefusedError
 from relier.settings import Settings
+from relier.stop_signals import refuse_on_windows
 
 DUMP = "dump.rdb"
 AOF = "appendonly.aof"
@@ -48,6 +49,7 @@ class Restored:
 
 def restore(settings: Settings, backup: str, folder: Path, dump: str = DUMP, *, dry_run: bool = False) -> Restored:
     """Check a backup, then replace the server's data with its data. Raise RestoreRefusedError if that is not safe."""
+    refuse_on_windows("a restore")
     with ExitStack() as stack:
         path = _local_copy(backup, stack)
         with_checksum = archive.has_checksum(path)
@@ -152,7 +154,7 @@ def write_snapshot(path: Path, file: Path) -> None:
         os.fsync(out.fileno())
     file.chmod(0o600)
     owner = file.parent.stat()
-    if os.geteuid() == 0:
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
         os.chown(file, owner.st_uid, owner.st_gid)
 
 

@@ -27,7 +27,7 @@ from relier.logs.setup import start_logging
 from relier.run.forks import let_forks_be_ended
 from relier.run.isolated.origin import Origin
 from relier.settings import Settings
-from relier.stop_signals import stop_signals
+from relier.stop_signals import refuse_on_windows, stop_signals
 from relier.submit.client import Client, use_client
 
 log = logging.getLogger("relier.worker")
@@ -42,6 +42,7 @@ def run_worker(settings: Settings, options: WorkerOptions) -> NoReturn:
 
     This never returns, so that a thread that does not end cannot delay the exit.
     """
+    refuse_on_windows("a worker")
     for number in stop_signals():  # until the worker installs its own: no task has begun yet
         signal.signal(number, lambda *_: leave(EXIT_CLEAN))
     let_forks_be_ended()

@@ -28,7 +28,7 @@ from relier.errors import RelierError
 from relier.failure import how_it_ended
 from relier.ledger.ledger import Ledger, scripts_of
 from relier.settings import Settings
-from relier.stop_signals import stop_signals
+from relier.stop_signals import refuse_on_windows, stop_signals
 from relier.store import SyncStore
 from relier.store.connect.heartbeat import heartbeat_settings, retry_pause
 
@@ -96,6 +96,7 @@ class Supervisor:
     def __init__(
         self, settings: Settings, command: Sequence[str], processes: int, changed: Callable[[], bool] | None = None
     ) -> None:
+        refuse_on_windows("a worker")
         self._settings = settings
         self._command = list(command)
         self._count = processes

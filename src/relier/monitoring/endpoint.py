@@ -112,4 +112,5 @@ def _close_copies() -> None:
             endpoint.socket.close()
 
 
-os.register_at_fork(after_in_child=_close_copies)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_close_copies)

@@ -49,7 +49,7 @@ PR_SET_PDEATHSIG = 1
 ORPHAN_CHECK_S = 1.0
 # One of these modules is on the stack while a task runs.
 TASK_RUNNING_MODULES = ("celery.app.trace", "relier.celery.pool.rl_child")
-CHECK_ORDERS_SIGNAL = signal.SIGUSR2  # the worker sends it with an order; Celery uses SIGUSR1
+CHECK_ORDERS_SIGNAL = getattr(signal, "SIGUSR2", 0)  # the worker sends it with an order; Celery uses SIGUSR1
 _order_handler: Callable[[], Any] | None = None  # set while an attempt runs
 
 

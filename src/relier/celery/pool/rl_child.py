@@ -34,7 +34,7 @@ from relier.run.isolated.messages import report_of
 from relier.run.outcome import Failed, Outcome, PutBack
 from relier.submit.client import default_client
 
-SOFT_LIMIT = signal.SIGUSR1  # Celery's soft time limit, which raises at any line of code
+SOFT_LIMIT = getattr(signal, "SIGUSR1", 0)  # Celery's soft time limit, which raises at any line of code; 0 on Windows
 
 
 class PoolProcess:

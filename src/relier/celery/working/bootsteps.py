@@ -39,6 +39,7 @@ from relier.engines.worker import EXIT_FORCED, Worker
 from relier.monitoring.health import STUCK_S
 from relier.run.forks import end_copies_of_the_loop
 from relier.run.outcome import PutBack
+from relier.stop_signals import refuse_on_windows
 
 log = logging.getLogger("relier.celery")
 
@@ -54,6 +55,7 @@ class LedgerStep(bootsteps.StartStopStep):
     requires = (Pool,)
 
     def __init__(self, parent: Any, **kwargs: Any) -> None:
+        refuse_on_windows("a Celery worker with Relier")
         super().__init__(parent, **kwargs)
         self.adoption = adoption_of(parent.app)
         self.jobs = Jobs()

@@ -30,7 +30,7 @@ from relier.nodes.membership import NodeMembership
 from relier.rescue.phoenix import Phoenix
 from relier.run.isolated.origin import Origin
 from relier.settings import IMPORT_PATH, MOST_AT_ONCE, Settings
-from relier.stop_signals import stop_signals
+from relier.stop_signals import refuse_on_windows, stop_signals
 from relier.submit.client import Client, place_of
 
 lifespan_option = click.option(
@@ -147,6 +147,7 @@ def resurrector(ctx: click.Context, /, **_: Any) -> None:
     Workers do this themselves. Use it to recover tasks while no worker runs.
     """
     start_logging_for(ctx)
+    refuse_on_windows("a resurrector")
     asyncio_run(sweep_until_stopped(settings_for(ctx), Role.RESURRECTOR))
 
 
@@ -161,6 +162,7 @@ def scheduler(ctx: click.Context, /, **_: Any) -> None:
     recovers tasks of dead workers.
     """
     start_logging_for(ctx)
+    refuse_on_windows("a scheduler")
     asyncio_run(sweep_until_stopped(settings_for(ctx), Role.SCHEDULER))
 
 

@@ -24,6 +24,7 @@ from relier.outbox.table.names import quoted, table_parts
 from relier.outbox.table.statements import Database, said_by
 from relier.outbox.wake.doorbell import DoorbellListener, WakeListener
 from relier.redact import shown
+from relier.stop_signals import refuse_on_windows
 from relier.submit.client import Client
 
 log = logging.getLogger("relier.outbox")
@@ -60,6 +61,7 @@ class Fleet:
         targets: Sequence[PublishTarget],
         client: Client | None,
     ) -> None:
+        refuse_on_windows("an outbox relay")
         self._relay_tables = relay_tables
         self._targets = [*([] if client is None else [ledger_target(client, options)]), *targets]
         self._membership: Membership | None = None

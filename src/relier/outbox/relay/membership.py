@@ -151,7 +151,7 @@ def tag_of(settings: Settings) -> str:
 
 def _machine() -> tuple[str, str]:
     try:
-        return socket.gethostname(), Path("/etc/machine-id").read_text()
+        return socket.gethostname(), Path("/etc/machine-id").read_text(encoding="ascii")
     except OSError:
         return socket.gethostname(), ""
 

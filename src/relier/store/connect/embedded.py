@@ -22,7 +22,6 @@ then the server may outlive its last client. flock must work, so the folder must
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib.util
 import os
 import secrets
@@ -37,6 +36,9 @@ from pathlib import Path
 
 from relier.errors import ConfigurationError
 from relier.store.policy import AttemptError
+
+if sys.platform != "win32":
+    import fcntl
 
 KEEPER = Path(__file__).with_name("keeper.py")
 PROJECT_MARKS = (".relier", "pyproject.toml", "setup.py", "setup.cfg", "manage.py", ".git")
@@ -54,6 +56,11 @@ class EmbeddedServer:
     """Make this process a client of the server in a folder."""
 
     def __init__(self, folder: str) -> None:
+        if sys.platform == "win32":
+            raise ConfigurationError(
+                "the embedded server, which is the default store, cannot run on Windows; set RELIER_REDIS_URL to a "
+                "Redis or Valkey on another machine, in a container or in WSL 2, such as redis://localhost:6379/0"
+            )
         self._folder = folder_of(folder)
         self._clients_lock = -1  # our descriptor of clients.lock
         self._leave: weakref.finalize[[int], EmbeddedServer] | None = None
@@ -225,7 +232,10 @@ def _reset_in_child() -> None:
     _launch_lock.release()
 
 
-os.register_at_fork(before=_launch_lock.acquire, after_in_parent=_launch_lock.release, after_in_child=_reset_in_child)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(
+        before=_launch_lock.acquire, after_in_parent=_launch_lock.release, after_in_child=_reset_in_child
+    )
 
 
 def folder_of(named: str) -> Path:

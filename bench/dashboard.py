@@ -72,15 +72,17 @@ def measure(web: TestClient, desk: Desk, trips: RoundTrips, path: str) -> PageCo
     return cost
 
 
+def shown(cost: PageCost) -> PageCost:
+    mark = "" if cost.fits else "  MISSED"
+    print(
+        f"{cost.path[:57]:<58}{max(cost.trips):>6}{cost.slowest:>9.2f}{sum(cost.best):>8.1f}"
+        f"{min(cost.whole):>8.0f}{cost.first:>8.0f}{mark}",
+        flush=True,
+    )
+    return cost
+
+
 def report(costs: list[PageCost]) -> None:
-    print(f"\n{'page':<58}{'trips':>6}{'slowest':>9}{'store':>8}{'page':>8}{'first':>8}")
-    print(f"{'':<58}{'':>6}{'ms':>9}{'ms':>8}{'ms':>8}{'ms':>8}")
-    for cost in costs:
-        mark = "" if cost.fits else "  MISSED"
-        print(
-            f"{cost.path[:57]:<58}{max(cost.trips):>6}{cost.slowest:>9.2f}{sum(cost.best):>8.1f}"
-            f"{min(cost.whole):>8.0f}{cost.first:>8.0f}{mark}"
-        )
     print(
         f"\nmost round trips {max(max(cost.trips) for cost in costs)} (target {TRIPS}), "
         f"slowest command {max(cost.slowest for cost in costs):.2f} ms (target {BLOCKING_MS:g}), "
@@ -104,7 +106,9 @@ def main() -> None:
                 TestClient(local_app(settings), base_url="http://localhost", follow_redirects=False) as web,
             ):
                 web.get("/actions")
-                costs = [measure(web, desk, trips, path) for path in pages_of(ids)]
+                print(f"\n{'page':<58}{'trips':>6}{'slowest':>9}{'store':>8}{'page':>8}{'first':>8}")
+                print(f"{'':<58}{'':>6}{'ms':>9}{'ms':>8}{'ms':>8}{'ms':>8}", flush=True)
+                costs = [shown(measure(web, desk, trips, path)) for path in pages_of(ids)]
             report(costs)
     sys.exit(0 if all(cost.fits for cost in costs) else 1)
 

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 import pytest
+import websocket
 from starlette.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
 
 from relier.dashboard import app
 from relier.dashboard.application import local_app
@@ -75,3 +77,47 @@ def test_the_feed_needs_a_user_too(settings: Settings) -> None:
 def test_an_unknown_topic_is_refused(web: TestClient) -> None:
     answer = web.get("/api/events?topics=none", headers={"Accept": "text/event-stream"})
     assert answer.status_code == 400
+
+
+# --- the same as a WebSocket -------------------------------------------------------------------------------------
+
+
+def test_a_websocket_gets_the_same_events(web: TestClient, desk: Desk) -> None:
+    with web.websocket_connect("ws://localhost/events?topics=tasks", headers={"Origin": "http://localhost"}) as feed:
+        assert feed.receive_json() == {"event": "following"}
+        desk.run(desk.ledger.watch())
+        task = desk.push()
+        message = feed.receive_json()
+        assert (message["event"], message["data"]["id"], message["data"]["kind"]) == ("change", task, "queued")
+        desk.claim()
+    with web.websocket_connect(f"ws://localhost/api/events?topics=tasks&since={message['id']}") as feed:
+        assert feed.receive_json() == {"event": "following"}
+        assert feed.receive_json()["data"]["kind"] == "running", "it continues after the cursor"
+
+
+def test_a_websocket_of_another_site_is_refused(web: TestClient) -> None:
+    for headers in ({"Origin": "https://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"}):
+        with pytest.raises(WebSocketDisconnect), web.websocket_connect("ws://localhost/events", headers=headers):
+            raise AssertionError("it was accepted")
+
+
+def test_a_websocket_needs_a_user_too(settings: Settings) -> None:
+    chosen = settings.replace(dashboard_viewer_token="viewer-token-012345")
+    with TestClient(app(settings=chosen), base_url="http://localhost") as web:
+        with pytest.raises(WebSocketDisconnect), web.websocket_connect("ws://localhost/events"):
+            raise AssertionError("it was accepted")
+        bearer = {"Authorization": "Bearer viewer-token-012345"}
+        with web.websocket_connect("ws://localhost/events", headers=bearer) as feed:
+            assert feed.receive_json() == {"event": "following"}
+
+
+def test_a_websocket_is_served_by_the_command(address: str, desk: Desk) -> None:
+    """uvicorn needs a library for WebSockets, which comes with the extra."""
+    feed = websocket.create_connection(f"{address.replace('http', 'ws')}/events", timeout=30)
+    try:
+        assert json.loads(feed.recv()) == {"event": "following"}
+        desk.run(desk.ledger.watch())
+        task = desk.push()
+        assert json.loads(feed.recv())["data"]["id"] == task
+    finally:
+        feed.close()

@@ -12,12 +12,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 
 from relier.dashboard import action_log
 from relier.dashboard.api import api_path, is_api, json_response
-from relier.dashboard.live import feed, wants_feed
+from relier.dashboard.live import feed, socket, wants_feed
 from relier.dashboard.openapi import description
 from relier.dashboard.operating import operate, preview
 from relier.dashboard.pages import PAGES, DashboardPage
@@ -77,6 +77,8 @@ def build(settings: Settings, auth: Auth, tokens: TokenAccess) -> Starlette:
         Route("/do/{action:path}", _guarded(operate), methods=["POST"]),
         Route("/api/openapi.json", _guarded(_described)),
         Route("/api/do/{action:path}", _guarded(operate), methods=["POST"]),
+        WebSocketRoute("/events", socket),
+        WebSocketRoute("/api/events", socket),
     ]
     routes += sign_in_routes(tokens)
     routes.append(Mount("/static", StaticFiles(packages=[("relier.dashboard", "static")]), name="static"))

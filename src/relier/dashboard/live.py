@@ -1,4 +1,4 @@
-"""The live feed: events of the namespace as server-sent events.
+"""The live feed: events of the namespace as server-sent events, or over a WebSocket.
 
 Each event is `change`, with the cursor as its id, so a browser that reconnects continues where it was. `missed` says
 that some could not be delivered. A comment every few seconds keeps proxies from closing the connection, and shows this
@@ -7,18 +7,22 @@ process that the browser is gone. At most MOST_FEEDS run at once in a process: e
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.websockets import WebSocket
 
 from relier.cli.commands.events import EventFilter, as_dict
 from relier.dashboard.reads.query import Query
-from relier.dashboard.security.access import DashboardUser
+from relier.dashboard.security.access import DashboardUser, user_of
+from relier.dashboard.security.protection import origin_trouble
 from relier.dashboard.session import DashboardSession
-from relier.errors import InvalidSubmissionError, StoreError
+from relier.errors import InvalidSubmissionError, RelierError, StoreError
 from relier.event_stream.cursor import places_of, topics_of
 from relier.event_stream.follower import EventFollower
 from relier.ledger.events.records import Event, Missed
@@ -26,6 +30,8 @@ from relier.ledger.events.records import Event, Missed
 MOST_FEEDS = 200
 QUIET_S = 10.0
 RETRY_MS = 3_000
+REFUSED, BROKEN = 4403, 1011  # codes of closed WebSockets
+LONGEST_REASON = 120  # bytes of a reason are limited to 123
 HEADERS = {"X-Accel-Buffering": "no"}  # proxies must not collect events
 
 
@@ -37,6 +43,12 @@ def wants_feed(request: Request) -> bool:
 async def feed(request: Request, user: DashboardUser) -> Response:  # noqa: ARG001 - viewers may read everything
     """Answer with events from now on, or after the one that a browser has seen last."""
     session: DashboardSession = request.app.state.dashboard.session
+    follower, wanted = _follower(session, request)
+    return StreamingResponse(_sent(session, follower, wanted), media_type="text/event-stream", headers=HEADERS)
+
+
+def _follower(session: DashboardSession, request: Request) -> tuple[EventFollower, EventFilter]:
+    """Return a reader of the topics and from the cursor of a request, and which of its events are wanted."""
     query = Query(request.query_params)
     topics = topics_of([topic for topic in query.text("topics").split(",") if topic] or None)
     since = request.headers.get("last-event-id", "") or query.text("since") or "now"
@@ -46,31 +58,96 @@ async def feed(request: Request, user: DashboardUser) -> Response:  # noqa: ARG0
         since = "now"
     if session.feeds >= MOST_FEEDS:
         raise StoreError(f"{MOST_FEEDS} live pages are open on this dashboard; close some, or start another one")
-    wanted = EventFilter(query.text("name"), query.text("queue"), query.text("id"))
     client = session.client
     follower = EventFollower(client.ledger, client.settings, client.awaiting, places_of(since, topics))
-    return StreamingResponse(_sent(session, follower, wanted), media_type="text/event-stream", headers=HEADERS)
+    return follower, EventFilter(query.text("name"), query.text("queue"), query.text("id"))
 
 
-async def _sent(session: DashboardSession, follower: EventFollower, wanted: EventFilter) -> AsyncIterator[str]:
-    """Yield events. The first line is sent once the follower has its place: what happens from then on arrives."""
+async def _found(
+    session: DashboardSession, follower: EventFollower, wanted: EventFilter
+) -> AsyncGenerator[list[Event | Missed]]:
+    """Yield what happens, and nothing from time to time. The first is yielded once the follower has its place."""
     session.feeds += 1
     try:
         found: Sequence[Event | Missed] = [*await follower.watch(), *await follower.read()]
-        yield f"retry: {RETRY_MS}\n: following\n\n"
-        spoke = time.monotonic()
         while True:
-            if messages := [_message(event) for event in found if wanted.matches(event)]:
-                yield "".join(messages)
-                spoke = time.monotonic()
-            elif time.monotonic() - spoke >= QUIET_S:
-                yield ": still here\n\n"
-                spoke = time.monotonic()
+            yield [event for event in found if wanted.matches(event)]
             found = await follower.more()
     finally:
         session.feeds -= 1
 
 
+async def _sent(session: DashboardSession, follower: EventFollower, wanted: EventFilter) -> AsyncIterator[str]:
+    """Yield events as server-sent ones. What happens after the first line arrives."""
+    spoke = 0.0
+    async with aclosing(_found(session, follower, wanted)) as arriving:
+        async for events in arriving:
+            if not spoke:
+                yield f"retry: {RETRY_MS}\n: following\n\n"
+            elif not events and time.monotonic() - spoke < QUIET_S:
+                continue
+            elif not events:
+                yield ": still here\n\n"
+            if events:
+                yield "".join(map(_message, events))
+            spoke = time.monotonic()
+
+
 def _message(event: Event | Missed) -> str:
-    kind = "change" if isinstance(event, Event) else "missed"
-    return f"event: {kind}\nid: {event.cursor}\ndata: {json.dumps(as_dict(event), ensure_ascii=False)}\n\n"
+    return f"event: {_kind(event)}\nid: {event.cursor}\ndata: {json.dumps(as_dict(event), ensure_ascii=False)}\n\n"
+
+
+def _kind(event: Event | Missed) -> str:
+    return "change" if isinstance(event, Event) else "missed"
+
+
+# --- the same as a WebSocket -------------------------------------------------------------------------------------
+
+
+async def socket(connection: WebSocket) -> None:
+    """Send events as JSON texts: {"event": "following"} first, then "change" and "missed", with "id" and "data".
+
+    Browsers let pages of any site open WebSockets, with the cookies of this one. So the origin must be the same, as for
+    a change. A refused connection gets the status 403.
+    """
+    dashboard = connection.app.state.dashboard
+    request = Request({**connection.scope, "type": "http", "method": "GET"})
+    user = await user_of(dashboard.auth, request)
+    try:
+        if user is None or origin_trouble(request):
+            await connection.close(REFUSED)
+            return
+        follower, wanted = _follower(dashboard.session, request)
+    except RelierError as error:
+        await connection.accept()
+        await connection.close(BROKEN, str(error)[:LONGEST_REASON])
+        return
+    await connection.accept()
+    sending = asyncio.create_task(_send_all(connection, _found(dashboard.session, follower, wanted)))
+    leaving = asyncio.create_task(_wait_for_end(connection))
+    try:
+        await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if sending.done() and isinstance(error := sending.exception(), RelierError):
+            await connection.close(BROKEN, str(error)[:LONGEST_REASON])
+    finally:
+        for one in (sending, leaving):
+            one.cancel()
+        await asyncio.wait({sending, leaving})
+
+
+async def _send_all(connection: WebSocket, arriving: AsyncGenerator[list[Event | Missed]]) -> None:
+    began = False
+    async with aclosing(arriving):
+        async for events in arriving:
+            if not began:
+                began = True
+                await connection.send_text('{"event": "following"}')
+            for event in events:
+                message = {"event": _kind(event), "id": event.cursor, "data": as_dict(event)}
+                await connection.send_text(json.dumps(message, ensure_ascii=False))
+
+
+async def _wait_for_end(connection: WebSocket) -> None:
+    """Wait until the other side has gone. What it sends is ignored."""
+    while (await connection.receive())["type"] != "websocket.disconnect":
+        pass

@@ -14,6 +14,7 @@ ABOUT = (
     "The data of every page, and every action of the dashboard. Send `Authorization: Bearer <token>`. With a cookie, "
     "actions also need the header `X-CSRF-Token`. With the header `Accept: text/event-stream`, `/events` is a feed of "
     "server-sent events: `change` and `missed`, each with a cursor as its id; `Last-Event-ID` or `since` continues one."
+    " A WebSocket to the same address gets the same events as JSON texts with `event`, `id` and `data`."
 )
 LISTS = ("id", "pick")
 ERRORS = {

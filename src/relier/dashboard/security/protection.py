@@ -80,15 +80,22 @@ def set_cookie(request: Request, response: Response, name: str, value: str, seco
     )
 
 
-def trouble_with(request: Request, form: dict[str, Any]) -> str:
-    """Return why a request that changes something must be refused, or an empty text."""
-    if request.headers.get("authorization", "").lower().startswith("bearer "):
-        return ""
+def origin_trouble(request: Request) -> str:
+    """Return why a request must be refused because of the page that sends it, or an empty text."""
     if request.headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
         return "the request comes from another site"
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
         return "the request comes from another origin"
+    return ""
+
+
+def trouble_with(request: Request, form: dict[str, Any]) -> str:
+    """Return why a request that changes something must be refused, or an empty text."""
+    if request.headers.get("authorization", "").lower().startswith("bearer "):
+        return ""
+    if trouble := origin_trouble(request):
+        return trouble
     known = request.cookies.get(CSRF_COOKIE, "")
     given = request.headers.get(CSRF_HEADER) or str(form.get(CSRF_FIELD, ""))
     if not known or not hmac.compare_digest(known.encode(), given.encode()):

@@ -93,15 +93,15 @@ async def test_an_unexpected_error_reaches_every_caller(scripts: Scripts, monkey
 
 async def test_a_silent_server_costs_no_more_than_the_deadline(open_store: OpenStore) -> None:
     with Puppet(lambda _: None) as silent:
-        store = open_store(silent.url, **SHORT)
+        store = open_store(silent.url, redis_retries=100, **SHORT)
         began = time.monotonic()
         with pytest.raises(RedisConnectionError, match="timed out"):
             await store.run(echo())
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 5, "all attempts together would take 20 s"
 
 
 async def test_a_server_that_stops_answering_is_reported(open_store: OpenStore, proxy: Proxy) -> None:
-    store = open_store(proxy.url, **SHORT)
+    store = open_store(proxy.url, redis_retries=100, **SHORT)
     await store.run(echo())
     proxy.disturb = only_calls("silent", times=1)
     assert await store.run(echo("again")) == b"again", "one silent connection is left for another"
@@ -109,7 +109,7 @@ async def test_a_server_that_stops_answering_is_reported(open_store: OpenStore, 
     began = time.monotonic()
     with pytest.raises(RedisConnectionError, match="timed out"):
         await store.run(echo())
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 5, "all attempts together would take 20 s"
 
 
 async def test_a_frozen_server_costs_no_more_than_the_deadline(open_store: OpenStore, boot: Boot, flavour: str) -> None:
@@ -158,22 +158,38 @@ def full_listener(stack: contextlib.ExitStack, host: str) -> tuple[str, int]:
 
 def test_sending_and_waiting_share_the_time() -> None:
     mine, theirs = socket.socketpair()
+    sender = LimitedSocket(fileno=mine.detach())
     request = b"x" * 4_000_000
-    began = time.monotonic()
 
     def read_late() -> None:
-        wait_until(lambda: time.monotonic() > began + 0.8)
+        wait_until(lambda: sender.limits)
+        began = time.monotonic()
+        wait_until(lambda: time.monotonic() > began + 0.3)
         left = len(request)
         while left > 0:
             left -= len(theirs.recv(1 << 20))
+        theirs.close()
 
     reader = threading.Thread(target=read_late)
     reader.start()
-    with pytest.raises(AttemptError, match="timed out"):
-        run_sync(SyncConnection(mine).exchange(request, 1, 1.0))
-    assert time.monotonic() - began < 1.6
+    with pytest.raises(AttemptError, match="closed by the server"):
+        run_sync(SyncConnection(sender).exchange(request, 1, 20.0))
     reader.join()
-    theirs.close()
+    assert sender.limits[0] == 20.0
+    assert sender.limits[-1] <= 19.7
+
+
+class LimitedSocket(socket.socket):
+    """A socket that remembers the time limits that it was given."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.limits: list[float] = []
+
+    def settimeout(self, value: float | None) -> None:
+        super().settimeout(value)
+        if value is not None:
+            self.limits.append(value)
 
 
 async def test_connections_that_are_refused_use_up_no_retries(open_store: OpenStore, boot: Boot) -> None:

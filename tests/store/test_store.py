@@ -181,7 +181,7 @@ async def test_a_call_without_a_free_connection_waits(open_store: OpenStore, boo
 
 
 async def test_waiting_for_a_connection_ends_at_the_deadline(open_store: OpenStore, server: Server) -> None:
-    store = open_store(server.url, redis_pool_size=1, redis_deadline=0.2)
+    store = open_store(server.url, redis_pool_size=1, redis_deadline=1.0)
     pool = (await store.core())._pool
     taken = await pool.take(Deadline(time.monotonic, 5))
     with pytest.raises(RedisConnectionError, match=r"all 1 connections stayed in use \(RELIER_REDIS_POOL_SIZE\)"):

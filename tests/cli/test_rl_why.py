@@ -87,7 +87,7 @@ def test_a_task_of_an_unregistered_worker_is_explained(desk: Desk, run: Run) -> 
 
 
 def test_a_done_task_is_explained(desk: Desk, run: Run) -> None:
-    lines = story(run, desk.done(b"12345"))
+    lines = story(run, desk.done(b"12345", result_ttl_ms=3_599_000))
     has(lines, "It was done at ", f"attempt 1 on worker {desk.boot}, with a result of 5 bytes.")
     has(lines, "Its record is kept until ", "(in 59 min)")
     has(story(run, desk.done(None)), "with no result.")

@@ -47,11 +47,16 @@ class Crew:
 
     def with_settings(self, **changed: Any) -> Client:
         """Create a client with other settings. From now on, tasks are pushed through it."""
-        self.client = Client(self._settings.replace(**changed))
-        self.client.__dict__["scripts"] = self._scripts
-        self._clients.append(self.client)
+        self.client = self.another(**changed)
         use_client(self.client)
         return self.client
+
+    def another(self, **changed: Any) -> Client:
+        """Create a client with other settings, which is used only where a test says so."""
+        client = Client(self._settings.replace(**changed))
+        client.__dict__["scripts"] = self._scripts
+        self._clients.append(client)
+        return client
 
     @property
     def ledger(self) -> Ledger:
@@ -106,9 +111,10 @@ class Crew:
         """Declare the worker's process dead."""
         self.run(self.ledger.revive(worker_id=boot, cause="killed"))
 
-    def begin(self, boot: str = "", **ready: Any) -> Attempt:
-        """Claim the waiting tasks, and open them as a worker would."""
-        self.channel = LedgerChannel(self.client)
+    def begin(self, boot: str = "", through: Client | None = None, **ready: Any) -> Attempt:
+        """Claim the waiting tasks, and open them as a worker would. `through`: the client of the attempt, if it is not
+        that of the crew."""
+        self.channel = LedgerChannel(through or self.client)
         attempt = open_attempt(self.claim(boot or self.join()), self.channel, **ready)
         assert isinstance(attempt, Attempt)
         return attempt

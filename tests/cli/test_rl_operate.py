@@ -86,7 +86,7 @@ def take(desk: Desk, name: str, *, tasks: int = 1) -> None:
     desk.run(desk.ledger.submit(pushed, limit))
 
 
-def test_admission_status(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_admission_status_shows_the_limits(desk: Desk, run: Run, run_json: RunJson) -> None:
     assert run("admission").stdout.startswith("No admission limit is in use in ")
     take(desk, "all", tasks=3)
     take(desk, "key:tenant:acme")
@@ -161,7 +161,7 @@ def test_keys_are_not_shown(settings: Settings) -> None:
         ({"RELIER_REDACT": "no.such:hook"}, 1, "no.such"),
     ],
 )
-def test_config_validate(env: dict[str, str], code: int, says: str) -> None:
+def test_config_validate_reports_mistakes(env: dict[str, str], code: int, says: str) -> None:
     told = CliRunner().invoke(rl, ["config", "validate"], env=env)
     assert told.exit_code == code, told.output
     assert says in told.output

@@ -92,7 +92,7 @@ def test_run_pushes_the_task_once(run: Run, run_json: RunJson, book: Schedules, 
     assert "was pushed to queue 'mail' as" in run("schedules", "run", "s").stdout
 
 
-def test_history(run: Run, run_json: RunJson, book: Schedules, desk: Desk) -> None:
+def test_history_shows_the_last_occurrences(run: Run, run_json: RunJson, book: Schedules, desk: Desk) -> None:
     book.create("s", quick, every=60)
     assert run("schedules", "history", "s").stdout == "Schedule 's' has not fired yet.\n"
     stored = desk.run(desk.ledger.schedules("s")).schedules[0]

@@ -170,7 +170,7 @@ def test_pausing_an_unknown_queue_is_reported(desk: Desk, run: Run) -> None:
 # --- rl workers --------------------------------------------------------------------------------------------------
 
 
-def test_workers(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_workers_are_listed(desk: Desk, run: Run, run_json: RunJson) -> None:
     desk.start()
     silent = desk.join()
     desk.run(desk.ledger.register("odd", 1000, "no JSON"))

@@ -67,7 +67,7 @@ def test_what_a_list_shows_can_be_typed(busy_desk: dict[str, str], where: list[s
     assert {run_json("dlq", "show", prefix)["id"] for prefix in shown} == {busy_desk["long"], busy_desk["dead"]}
 
 
-def test_colours(busy_desk: dict[str, str], where: list[str], run: Run) -> None:
+def test_colours_need_a_terminal(busy_desk: dict[str, str], where: list[str], run: Run) -> None:
     assert "\x1b[31mdead" in in_terminal(["tasks", *where])
     assert "\x1b[31m" not in in_terminal(["tasks", *where], NO_COLOR="1")
     assert "\x1b[32m✓" in in_terminal(["config", "validate", *where])

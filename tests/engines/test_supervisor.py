@@ -99,7 +99,7 @@ def test_no_heartbeats_for_a_child_that_holds_the_gil_without_computing(fleet: F
     assert task.result == b"2"
 
 
-def test_no_heartbeats_for_a_stopped_child(fleet: Fleet) -> None:
+def test_a_supervisor_sends_no_heartbeats_for_a_stopped_child(fleet: Fleet) -> None:
     member = fleet.worker("--processes", "1")
     task_id = jobs.hold.push("go").id
     (line,) = fleet.wait_diary("begin", 1)

@@ -69,7 +69,7 @@ async def web(request: pytest.FixtureRequest) -> Any:
         yield client
 
 
-async def test_status_and_result_of_a_task(crew: Crew, web: httpx2.AsyncClient) -> None:
+async def test_the_status_and_the_result_of_a_task_are_served(crew: Crew, web: httpx2.AsyncClient) -> None:
     receipt = await report.with_options(task_id=new_owned_id("ann")).apush(3)
     waiting = await web.get(f"/tasks/{receipt.id}")
     assert (waiting.status_code, waiting.headers["retry-after"]) == (202, "1")

@@ -126,7 +126,7 @@ def test_a_replay_counts_its_bytes_again(clocked: World) -> None:
     assert clocked.counts()["bytes"] == 0
 
 
-def test_id_then_idempotency_then_admission(clocked: World) -> None:
+def test_ids_and_keys_are_checked_before_admission(clocked: World) -> None:
     one = limited(AdmissionLimit.per_window("l", 1, 60_000))
     first = clocked.new(key="k")
     clocked.submit(first, admission=one)

@@ -35,7 +35,7 @@ def rest_of(world: World, task: str, steps: dict[str, bytes], left: str) -> tupl
 
 
 @pytest.mark.parametrize("size", [1, 5000], ids=["many", "large"])
-def test_all_steps_of_a_claimed_task_arrive(clocked: World, size: int) -> None:
+def test_all_steps_of_a_claimed_task_are_delivered(clocked: World, size: int) -> None:
     parts = PARTS if size == 1 else 600
     task = clocked.push()
     fill(clocked, task, parts, size)

@@ -185,7 +185,7 @@ def test_every_limit_has_an_expiry_from_its_first_use(clocked: World) -> None:
         assert clocked.pttl("rate", limit.name) > 0
 
 
-def test_a_late_claim_of_a_worker_declared_lost(clocked: World) -> None:
+def test_a_late_claim_of_a_worker_declared_lost_is_refused(clocked: World) -> None:
     clocked.push()
     clocked.push(queue="other")
     clocked.claim()
@@ -197,14 +197,14 @@ def test_a_late_claim_of_a_worker_declared_lost(clocked: World) -> None:
         assert clocked.run(clocked.ledger.claim("boot", 3, ["other"], 1)).status is ClaimStatus.GONE
 
 
-def test_a_resent_claim_of_a_worker_declared_lost(clocked: World) -> None:
+def test_a_resent_claim_of_a_worker_declared_lost_is_refused(clocked: World) -> None:
     clocked.start()
     clocked.lose()
     with clocked.unchanged():
         assert clocked.run(clocked.ledger.claim("boot", 1, ["default"], 1)).status is ClaimStatus.GONE
 
 
-def test_a_claim_that_arrives_after_a_newer_one(clocked: World) -> None:
+def test_a_claim_that_arrives_after_a_newer_one_gets_nothing(clocked: World) -> None:
     for _ in range(3):
         clocked.push()
     clocked.run(clocked.ledger.claim("boot", 1, ["default"], 1))
@@ -247,14 +247,14 @@ def test_a_duplicate_register_after_the_lost_worker_was_removed(clocked: World) 
     assert clocked.pttl("worker", "boot") == -2
 
 
-def test_a_heartbeat_of_a_worker_declared_lost(clocked: World) -> None:
+def test_a_heartbeat_of_a_worker_declared_lost_renews_nothing(clocked: World) -> None:
     clocked.start()
     clocked.revive(worker_id="boot", deepest=0)
     assert not clocked.beat().alive
     assert len(clocked.revive().outcomes) == 1, "the beat renewed nothing"
 
 
-def test_a_repeated_push_after_its_record_was_reaped(clocked: World) -> None:
+def test_a_tombstone_refuses_a_repeated_push_of_a_removed_id(clocked: World) -> None:
     """Without a tombstone, an id may be used again once its record is gone; with a tombstone it may not."""
     for tomb, status in ((None, "new"), (100 * HOUR, "ended")):
         lease = clocked.start(tomb_ttl_ms=tomb)
@@ -265,7 +265,7 @@ def test_a_repeated_push_after_its_record_was_reaped(clocked: World) -> None:
 
 
 @pytest.mark.anyio
-async def test_one_task_for_many_tasks_of_one_loop(store: AsyncStore, ledger: Ledger) -> None:
+async def test_pushes_of_one_loop_with_one_key_make_one_task(store: AsyncStore, ledger: Ledger) -> None:
     """Pushes with one key over the async store, which sends the calls of one turn of the loop in one pipeline."""
     await store.run(ledger.register("boot", 5000))
     pushes = [ledger.submit([Submission(id=f"t{n}", name="n", payload=b"", key="k")]) for n in range(20)]

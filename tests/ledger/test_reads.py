@@ -130,7 +130,7 @@ def test_cursors_hold_while_entries_come_and_go(
     assert [task for task in found if task in stayed] == order
 
 
-def test_a_cursor_far_inside_one_score(clocked: World) -> None:
+def test_a_cursor_continues_inside_many_equal_scores(clocked: World) -> None:
     ids = [f"t{n:04}" for n in range(500)]
     for part in range(0, 500, 100):
         clocked.submit(*[clocked.new(id=task, eta_ms=clocked.now + 1000) for task in ids[part : part + 100]])

@@ -52,7 +52,7 @@ def test_the_fast_path_of_claim_equals_the_full_one(worlds: Any, tasks: int) -> 
 @pytest.mark.parametrize(
     "fields", [{"key": "k"}, {"nonce": "n"}, {"on_lost": "hold"}, {"expires_in_ms": 1}, {"expires_in_ms": 10_000}]
 )
-def test_the_fast_path_of_claim_with_unusual_fields(worlds: Any, fields: dict[str, Any]) -> None:
+def test_the_fast_claim_handles_unusual_fields(worlds: Any, fields: dict[str, Any]) -> None:
     def claim(world: World, rung: bool) -> None:
         world.push(**fields)
         world.advance(5)
@@ -107,7 +107,7 @@ def test_the_fast_claim_keeps_all_its_checks(clocked: World) -> None:
 
 
 @pytest.mark.parametrize("removed", [False, True])
-def test_the_fast_claim_of_a_lost_worker(clocked: World, removed: bool) -> None:
+def test_the_fast_claim_refuses_a_lost_worker(clocked: World, removed: bool) -> None:
     clocked.start()
     clocked.push()
     clocked.revive(worker_id="boot", deepest=10 if removed else 0)

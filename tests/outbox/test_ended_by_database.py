@@ -140,7 +140,7 @@ def test_an_error_that_is_caught_on_postgresql(postgres: Database, inside: bool,
 
 
 @pytest.mark.parametrize("how", ["ROLLBACK", "COMMIT"])
-def test_a_callers_transaction_that_ended_without_the_driver(engine: Engine, how: str) -> None:
+def test_a_callers_transaction_that_ended_without_the_driver_is_noticed(engine: Engine, how: str) -> None:
     blocks = Blocks()
     with Session(engine) as session:
         session.execute(select(1))
@@ -155,7 +155,7 @@ def test_a_callers_transaction_that_ended_without_the_driver(engine: Engine, how
 
 
 @pytest.mark.parametrize("how", ["ROLLBACK", "COMMIT"])
-def test_a_transaction_that_ended_without_the_driver(engine: Engine, how: str) -> None:
+def test_a_transaction_that_ended_without_the_driver_is_an_error(engine: Engine, how: str) -> None:
     def pay() -> None:
         with Session(engine) as session, once(session):
             session.execute(insert(paid).values(order_no=8))
@@ -172,7 +172,7 @@ def test_a_transaction_that_ended_without_the_driver(engine: Engine, how: str) -
             pass
 
 
-def test_a_transaction_rolled_back_by_raw_sql_in_django(database: Database, client: Client) -> None:
+def test_a_transaction_rolled_back_by_raw_sql_in_django_is_an_error(database: Database, client: Client) -> None:
     def pay() -> None:
         with once("default"):
             Order.objects.create(id=1)
@@ -189,7 +189,7 @@ def test_a_transaction_rolled_back_by_raw_sql_in_django(database: Database, clie
         assert shop.orders() == ([2, 3] if database.kind == "sqlite" else [3])
 
 
-def test_a_deadlock_that_djangos_caller_catches(database: Database, client: Client) -> None:
+def test_a_deadlock_that_djangos_caller_catches_is_noticed(database: Database, client: Client) -> None:
     """MySQL rolls back the whole transaction, and Django does not notice."""
     blocks = Blocks()
     with DjangoShop(client, default=database.url) as shop:

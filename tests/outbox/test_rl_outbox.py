@@ -237,7 +237,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 @pytest.mark.parametrize("ignored", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-def test_a_relay_that_inherits_an_ignored_signal(shop: Shop, ignored: signal.Signals) -> None:
+def test_an_ignored_sigint_stays_ignored_and_sigterm_works(shop: Shop, ignored: signal.Signals) -> None:
     """SIGINT stays ignored, as for commands that a script starts with `&`. SIGTERM always works."""
     shop.client.open()
     command = [sys.executable, "-c", IGNORING, str(int(ignored)), sys.executable, "-m", "relier.cli", "outbox", "relay"]

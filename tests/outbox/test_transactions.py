@@ -251,7 +251,7 @@ def test_a_connection_that_commits_while_its_session_is_open(shop: Shop) -> None
 
 
 @pytest.mark.anyio
-async def test_an_async_session_that_joined_a_transaction(shop: Shop, database: Database) -> None:
+async def test_an_async_session_may_join_a_transaction(shop: Shop, database: Database) -> None:
     """With `await`, rows are inserted at once. Without it, they wait for the commit of the session or the
     connection."""
     engine = create_async_engine(database.async_url)

@@ -95,7 +95,7 @@ def test_a_block_commits_in_two_phases(engine: Engine, callers: bool) -> None:
 
 
 @pytest.mark.parametrize("prepares", [False, True])
-def test_a_transaction_that_ended_without_the_driver(engine: Engine, prepares: bool) -> None:
+def test_a_transaction_that_ended_without_the_driver_is_noticed(engine: Engine, prepares: bool) -> None:
     """The prepared transaction is another one, without the mark."""
     if engine.dialect.name != "postgresql":
         pytest.skip("MySQL and MariaDB accept no such statement inside an XA transaction")

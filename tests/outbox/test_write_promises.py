@@ -62,7 +62,9 @@ def test_rolling_back_a_savepoint_of_the_connection_keeps_rows_added_before_it(s
 
 
 @pytest.mark.anyio
-async def test_a_savepoint_of_an_async_sessions_connection(shop: Shop, database: Database) -> None:
+async def test_a_rolled_back_savepoint_of_an_async_sessions_connection_removes_its_rows(
+    shop: Shop, database: Database
+) -> None:
     if database.kind == "sqlite":
         pytest.skip("it needs the listeners for savepoints")
     engine = create_async_engine(database.async_url)

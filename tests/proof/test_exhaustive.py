@@ -22,7 +22,7 @@ def test_the_first_interleavings_with_a_fault_hold() -> None:
         assert search.states == 1200
 
 
-def test_every_interleaving_of_two_members_of_a_batch() -> None:
+def test_every_interleaving_of_two_members_of_a_batch_holds() -> None:
     search = Search(hand_back=False, batched=True)
     assert search.explore() is None
     assert search.states > 3000
@@ -34,7 +34,7 @@ def test_the_exhaustive_search_finds_bugs_of_batches() -> None:
         assert Search(model, hand_back=False, batched=True).explore() is not None, model.__name__
 
 
-def test_every_interleaving_of_two_schedulers_and_an_operator() -> None:
+def test_every_interleaving_of_two_schedulers_and_an_operator_holds() -> None:
     search = TableSearch(overlap="skip")
     assert search.explore() is None
     assert search.states > 500

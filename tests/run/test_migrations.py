@@ -239,7 +239,7 @@ async def test_only_one_migration_from_a_version_is_allowed() -> None:
         charge.migration(from_version=1)(lambda payload: payload)
 
 
-async def test_two_decorators_made_before_either_is_used() -> None:
+async def test_a_second_migration_from_one_version_is_refused_even_if_prepared_early() -> None:
     @rl_task(name="twice", schema_version=2)
     def twice() -> None: ...
 

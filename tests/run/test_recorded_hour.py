@@ -71,7 +71,7 @@ def let_in(times: list[int], weights: list[int], bucket: AdmissionLimit) -> list
     weights=st.lists(st.integers(1, 4), min_size=1, max_size=3),
     seed=st.integers(0, 2**32),
 )
-def test_any_window_of_a_recorded_hour(
+def test_no_window_of_a_recorded_hour_exceeds_the_limit(
     settings: Settings, limit: int, pressure: float, shape: str, weights: list[int], seed: int
 ) -> None:
     rng = random.Random(seed)

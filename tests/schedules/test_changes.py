@@ -195,7 +195,7 @@ async def test_a_schedule_that_code_declares_is_not_edited_at_run_time(clocked: 
     ],
     ids=str,
 )
-async def test_catch_up_after_an_outage_of_five_and_a_half_minutes(
+async def test_occurrences_missed_in_an_outage_are_caught_up(
     clocked: Crew, options: dict[str, Any], runs: int, history: list[str]
 ) -> None:
     Schedules().create("s", report, every=60, **options)

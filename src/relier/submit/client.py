@@ -149,7 +149,7 @@ class Client:
         return self._follower(self.awaiting, topics, since).follow()
 
     def events_sync(self, topics: str | Iterable[str] | None = None, since: str = "now") -> Iterator[Event | Missed]:
-        """Yield what changes, as `events` does. The thread blocks while nothing changes."""
+        """Yield events, as `events` does. The thread blocks while nothing changes."""
         return self._follower(self.blocking, topics, since).follow_sync()
 
     def _follower(self, access: EventAccess, topics: str | Iterable[str] | None, since: str) -> EventFollower:

@@ -9,7 +9,7 @@ from relier.submit.client import default_client
 
 
 def events(topics: str | Iterable[str] | None = None, since: str = "now") -> AsyncIterator[Event | Missed]:
-    """Yield what changes in the namespace: tasks, batches, schedules, the cluster.
+    """Yield the changes in the namespace: of tasks, batches, schedules and the cluster.
 
         async for event in relier.events("tasks"):
             ...

@@ -24,7 +24,7 @@ def _mark(*names: str) -> bytes:
 
 
 class SharedOrders:
-    """Hold the shared memory. The worker opens it before the pool forks, and alone writes to it."""
+    """Hold the shared memory. The worker opens it before the pool forks. Only the worker writes to it."""
 
     def __init__(self) -> None:
         self._memory: mmap.mmap | None = None

@@ -216,7 +216,7 @@ def _replay(
 @click.option("--dry-run", is_flag=True, help="Show the new arguments; change nothing.")
 @with_session
 def edit(session: Session, task_id: str, fresh: bool, dry_run: bool) -> Exit:
-    """Edit the arguments of a dead task in $EDITOR, and replay it with them.
+    """Edit the arguments of a dead task in $EDITOR, then replay the task.
 
     Nothing happens if you leave the text as it is. In scripts use `rl dlq replay ID --payload FILE`.
     """

@@ -205,7 +205,9 @@ class EmbeddedServer:
 
     def _record_socket(self) -> str:
         """Choose a socket path short enough for the kernel, and record it together with the folder it belongs to."""
-        name = f"valkey-{secrets.token_hex(3)}.sock"  # unique: a server that ends must not remove a later one's socket
+        name = (
+            f"valkey-{secrets.token_hex(3)}.sock"  # unique: a server that ends must not remove a later server's socket
+        )
         path = str(self._folder / name)
         fresh = self._folder / "socket.new"
         try:

@@ -39,7 +39,7 @@ def test_a_task_that_forks_and_returns_in_both_processes(stage: Stage, job: Any)
     assert worker.exit_code() == stage.engine.clean
 
 
-def test_a_task_that_changes_the_folder(stage: Stage) -> None:
+def test_a_task_that_changes_the_folder_harms_nobody(stage: Stage) -> None:
     """Isolated processes start in the folder in which the worker was started."""
     stage.start_worker()
     receipts = [tasks.change_folder.push(stage.place) for _ in range(5)]

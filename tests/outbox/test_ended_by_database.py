@@ -109,7 +109,7 @@ def test_a_caught_deadlock_fails_the_attempt(database: Database, engine: Engine,
 
 @pytest.mark.parametrize("inside", [True, False])
 @pytest.mark.parametrize("kind", [Session, Engine.connect])
-def test_an_error_that_is_caught_on_postgresql(postgres: Database, inside: bool, kind: Any) -> None:
+def test_an_error_that_is_caught_on_postgresql_is_noticed(postgres: Database, inside: bool, kind: Any) -> None:
     """PostgreSQL accepts no further statement, and a commit becomes a rollback without an error."""
     engine, blocks = engine_of(postgres.url), Blocks()
     metadata.create_all(engine)
@@ -205,7 +205,7 @@ def test_a_deadlock_that_djangos_caller_catches_is_noticed(database: Database, c
         assert shop.orders() == [2]
 
 
-def test_an_error_that_is_caught_in_django_on_postgresql(postgres: Database, client: Client) -> None:
+def test_an_error_that_is_caught_in_django_on_postgresql_is_noticed(postgres: Database, client: Client) -> None:
     blocks = Blocks()
 
     def pay() -> None:

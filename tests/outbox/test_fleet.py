@@ -160,7 +160,7 @@ def test_tables_that_cannot_exist_are_refused(options: list[str], says: str) -> 
     assert says in told.stderr
 
 
-def test_a_table_that_is_given_with_and_without_its_schema(shop: Shop, database: Database) -> None:
+def test_a_table_given_with_and_without_its_schema_is_refused(shop: Shop, database: Database) -> None:
     schema = {"postgresql": "public", "mysql": database.name, "sqlite": "main"}[database.kind]
     tables = ["--table", "relier_outbox", "--table", f"{schema}.relier_outbox"]
     told = CliRunner().invoke(rl, ["outbox", "relay", "--database", database.url, *tables])

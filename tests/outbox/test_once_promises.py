@@ -212,7 +212,7 @@ def has_a_careless_listener(ctx: TaskContext) -> str:
 
 
 @pytest.mark.usefixtures("postgres_only")
-async def test_an_error_that_a_listener_of_the_commit_catches(desk: Desk) -> None:
+async def test_an_error_that_a_listener_of_the_commit_catches_is_noticed(desk: Desk) -> None:
     """PostgreSQL then turns the commit into a rollback, without an error."""
     desk.push(has_a_careless_listener)
     outcome = await desk.run(desk.claim())

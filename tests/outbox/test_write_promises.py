@@ -122,7 +122,7 @@ def undone_in(caplog: pytest.LogCaptureFixture) -> str:
 
 
 @pytest.mark.parametrize("savepoints", ["none", "released", "rolled back"])
-def test_rows_of_a_transaction_that_mysql_has_undone(
+def test_rows_of_a_transaction_that_mysql_has_undone_vanish(
     shop: Shop, database: Database, caplog: pytest.LogCaptureFixture, savepoints: str
 ) -> None:
     """After a deadlock, the next statement begins another transaction. Code that catches the error commits that one.
@@ -169,7 +169,9 @@ def test_rows_of_a_transaction_that_mysql_has_undone(
 
 
 @pytest.mark.databases
-def test_rows_of_a_transaction_that_a_timeout_has_undone(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_rows_of_a_transaction_that_a_timeout_has_undone_vanish(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
     """MySQL and MariaDB roll back only the statement, unless they are configured to roll back everything."""
 
     class Strict(MariaDB):
@@ -195,7 +197,7 @@ def test_rows_of_a_transaction_that_a_timeout_has_undone(client: Client, caplog:
 
 @pytest.mark.parametrize("listeners", [True, False])
 @pytest.mark.parametrize("savepoint", [True, False])
-def test_rows_of_a_transaction_that_sqlite_has_undone(
+def test_rows_of_a_transaction_that_sqlite_has_undone_vanish(
     sqlite: Database, client: Client, caplog: pytest.LogCaptureFixture, listeners: bool, savepoint: bool
 ) -> None:
     with Shop(sqlite.url, client) as shop:

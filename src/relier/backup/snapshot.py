@@ -101,7 +101,7 @@ def save(server: OneServer, seconds: float = SAVE_TIMEOUT) -> None:
     failed = 0
     while int(server.command("LASTSAVE")) <= last:
         failed = failed + 1 if save_failed(server) else 0
-        if failed == 2:  # once may be an older failure, seen between a rewrite of the AOF and our own save
+        if failed == 2:  # a single failure may be an older one, seen between a rewrite of the AOF and our own save
             raise BackupError(
                 f"BGSAVE failed on {server.address}; free disk space or memory there, and see its log; then try again"
             )

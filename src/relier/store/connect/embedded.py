@@ -89,7 +89,7 @@ class EmbeddedServer:
         raise AttemptError(self._describe_failure(state, f"within {seconds:.3g} s", log) + launched, sent=False)
 
     def _describe_failure(self, state: str, within: str, log: int) -> str:
-        """Return why the server did not answer. `log`: the size of the log before."""
+        """Return why the server did not answer. `log`: the size of the log before the start."""
         file = self._folder / LOG
         if not state:
             problem = _last_problem(file, log)

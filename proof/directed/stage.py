@@ -30,7 +30,7 @@ class Stage:
         return [replace(sub, join=Join(size, part)) for part in parts]
 
     def other(self, task_id: str, **more: Any) -> Submission:
-        """Return the task as which another one continues."""
+        """Return the task that another task continues as."""
         sub = Submission(id=task_id, **{"name": "other", "payload": b"o", **more})
         self.world.others[sub.tail()] = sub
         return sub

@@ -21,7 +21,7 @@ def test_a_task_has_its_own_number_of_resurrections(shop: Shop) -> None:
     assert shop.fleet.get(task_id).record.reason == "max_resurrections_exceeded"
 
 
-def test_the_fleet_has_a_number_of_resurrections(shop: Shop) -> None:
+def test_a_setting_limits_resurrections_in_the_whole_fleet(shop: Shop) -> None:
     shop.env["RELIER_MAX_RESURRECTIONS"] = "2"
     shop.run("sell.delay('tea')")
     assert [die(shop, 1), die(shop, 1), die(shop, 1)] == [["queued"], ["queued"], ["dead"]]

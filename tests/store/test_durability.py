@@ -62,7 +62,7 @@ async def test_a_frozen_replica_makes_the_push_indeterminate(open_store: OpenSto
     assert await store.run(put("k", "v3", REPLICATED)) == b"OK"
 
 
-async def test_the_call_chooses_its_error(open_store: OpenStore, server: Server) -> None:
+async def test_a_call_chooses_the_error_of_an_unconfirmed_write(open_store: OpenStore, server: Server) -> None:
     store = open_store(server.url, redis_replicas=1, redis_durability_timeout=0.05)
 
     class MineError(IndeterminateError):

@@ -39,7 +39,7 @@ NOTIFY = "RELIER_OUTBOX_NOTIFY"  # False. True: on PostgreSQL, commits also wake
 
 
 class DjangoOutbox:
-    """The outbox of a Django project: one table in each database that has one.
+    """The outbox of a Django project: at most one table in each database.
 
     `where`: the alias of a database, its connection, or None for the default database.
     """

@@ -36,8 +36,8 @@ T = TypeVar("T")
 class KeptValue(Generic[T]):
     """Make a value at first use and keep it. Threads that ask at the same time get the same value.
 
-    `functools.cached_property` has no lock since Python 3.12: there, each of these threads would get a store of its
-    own, and only the one that is kept would ever be closed. A lock of ours could be held while another thread forks.
+    `functools.cached_property` has no lock since Python 3.12: each of these threads would get its own store, and only
+    the last store would ever be closed. Nor does this class use a lock: another thread might fork while it is held.
     """
 
     def __init__(self, make: Callable[[Any], T]) -> None:

@@ -263,7 +263,7 @@ class LimitedBench(Bench):
 
 
 class TwiceLimitedBench(LimitedBench):
-    """Measure the same, with a rate as well."""
+    """Measure tasks with two limits: a concurrency per tenant, and a rate for all."""
 
     limits = ("tenant", "rate")
 

@@ -1,4 +1,4 @@
-"""The tasks of a schedule: submissions of every kind, what follows each, and the task as which it continues."""
+"""The tasks of a schedule: submissions of every kind, what follows each, and the task that it continues as."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Tasks:
         return self.open.pop()
 
     def other(self, task_id: str) -> Submission | None:
-        """Perhaps return another task as which a task continues."""
+        """Perhaps return another task that a task continues as."""
         rng, p = self.world.rng, self.world.profile
         if not p.replaced or rng.random() >= p.replaced:
             return None

@@ -204,7 +204,7 @@ class World:
         self.hires: type[Worker] | None = None  # a worker with a bug, instead of the correct one
         self.subs: dict[str, Submission] = {}
         self.flows = Flows(self.subs)
-        self.others: dict[Arg, Submission] = {}  # the tasks as which others continue, by their encoded form
+        self.others: dict[Arg, Submission] = {}  # the tasks that others continue as, by their encoded form
         self.checker = Checker(self)
         self.now = 0
         self.skew = self.foremost = 0

@@ -1,6 +1,6 @@
 """Tasks: functions that can be pushed.
 
-decorator.py     `@rl_task` and what it makes of a function
+decorator.py     `@rl_task`, and the tasks that it creates
 pushable.py      how the calls of a task are pushed
 other_queues.py  names our methods and options in errors about those of other task queues
 """

@@ -21,7 +21,7 @@ from relier.submit.client import Client
 class WorkerWatch:
     """Watches one worker. `descriptor`: the socket on which a supervisor asks this process, which then serves no port.
 
-    Without either, nothing is counted.
+    Without a port and a descriptor, nothing is counted.
     """
 
     def __init__(self, client: Client, descriptor: int | None = None) -> None:

@@ -125,7 +125,7 @@ def hosts_die(stage: Stage) -> None:
 
 def suspect_convicts_itself(stage: Stage) -> None:
     """Two suspects run in one worker, each in its own process. The worker reports the death of one process, which
-    counts. Then the worker dies, which does not count. The death of a worker that ran nothing else does."""
+    counts. Then the worker dies, which does not count. The death of a worker that ran only one task counts."""
     ledger = stage.ledger
     stage.run(ledger.register("Z", 60_000))
     stage.push(stage.submission("t", max_resurrections=1), stage.submission("u"))

@@ -77,7 +77,7 @@ async def test_pushing_none_at_all_gives_no_receipts(stage: Stage) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_call_stays_a_call(stage: Stage) -> None:
+async def test_a_direct_call_runs_the_function_and_pushes_nothing(stage: Stage) -> None:
     assert tasks.add(2, 3) == 5
     assert await tasks.aadd(2, b=3) == 5
     with pytest.raises(tasks.DeclinedError):

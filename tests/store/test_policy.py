@@ -116,7 +116,7 @@ def test_the_last_attempts_are_made_close_to_the_deadline() -> None:
     assert left < 0.02
 
 
-def test_loading_a_script_is_free() -> None:
+def test_loading_a_script_uses_up_no_attempt() -> None:
     missing = failure_of(ReplyError("NOSCRIPT No matching script"))
     attempts = attempts_after(*[missing] * 1000, retries=0)
     assert attempts.made == 0

@@ -73,7 +73,7 @@ class Repairer:
         return await self._reconcile(subjects, begin, after.decode())
 
     async def _members_page(self) -> Counter[str]:
-        """Read the next page of one key's members: the key that has waited longest for its turn."""
+        """Read the next page of members of the key that has waited longest for its turn."""
         key = next(iter(self._walks))
         cursor = self._walks.pop(key)
         kind, of = keys.kind_of(self._prefix, key)

@@ -109,7 +109,7 @@ def _check_tasks(checker: Checker, memory: EventMemory, script: str, rows: tuple
 
 
 def _is_seen(tasks: dict[str, Rec], seen: dict[str, tuple[str, int, str]]) -> bool:
-    """Whether what was told of all tasks is what they are now. Every record is compared, after every call."""
+    """Return whether events told of all tasks what they are now. Every record is compared, after every call."""
     for task_id, rec in tasks.items():
         state, version, _ = seen.get(task_id, NEW)
         if state != rec.state or version != rec.version:
@@ -173,7 +173,7 @@ def _check_schedules(checker: Checker, memory: EventMemory, call: Call[Any], row
 
 
 def _is_same_cluster(model: Model, memory: EventMemory) -> bool:
-    """Whether nodes, pauses and limits are as they were when all of them were last compared with what was told."""
+    """Return whether nodes, pauses and limits are as they were when they were last compared with the events."""
     nodes = [*model.boots], [name for name, boot in model.boots.items() if boot.lease_end == 0]
     return memory.compared == (*nodes, model.pauses, model.limits)
 

@@ -5,6 +5,7 @@ Mark async tests with `anyio`. Tests of other packages override `scripts`.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import signal
@@ -36,6 +37,15 @@ def hear_signals() -> None:
 
 
 hear_signals()
+gc.disable()  # until all tests are collected
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Keep the collected tests, some 10,000, out of every garbage collection. That nearly halves what collecting them
+    costs each test process, and each collection of a test afterwards looks at that test's own objects only."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

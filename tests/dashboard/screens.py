@@ -40,6 +40,7 @@ def paths_of(ids: dict[str, str]) -> dict[str, str]:
         "schedule": "/schedule?name=nightly-report",
         "batches": "/batches",
         "batch": f"/batch?id={ids['batch']}",
+        "workflow": f"/batch?id={ids['workflow']}",
         "nodes": "/nodes",
         "limits": "/limits",
         "outbox": "/outbox",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 
-from relier import rl_task
+from relier import batch, chain, rl_task
 from relier.failure import failure_of, write_failure
 from relier.ledger.batches.membership import BatchHeader, Member
 from relier.ledger.limit_records import LimitNumbers, RunLimit
 from relier.ledger.nodes import Role
 from relier.schedules.api import Schedules
+from relier.store.sync_wire import run_sync
 from relier.submit.client import Client
+from relier.workflows import push
 from tests.support.cli_desk import LEASE_MS, Desk, body
 
 
@@ -22,8 +24,30 @@ def nightly() -> None: ...
 def refresh() -> None: ...
 
 
+@rl_task(name="shop.catalogue.import_page", queue="catalogue")
+def import_page(page: int) -> int:
+    return page
+
+
+@rl_task(name="shop.catalogue.check", queue="catalogue")
+def check(page: int) -> int:
+    return page
+
+
+@rl_task(name="shop.catalogue.index", queue="catalogue")
+def index(page: int) -> None: ...
+
+
+@rl_task(name="shop.catalogue.announce", queue="catalogue")
+def announce() -> None: ...
+
+
+@rl_task(name="shop.catalogue.alert", queue="catalogue")
+def alert() -> None: ...
+
+
 def fill(desk: Desk) -> dict[str, str]:
-    """Create everything, and return some ids: of a dead, a running and a queued task, and of a batch."""
+    """Create everything, and return some ids: of a dead, a running and a queued task, of a batch and a workflow."""
     desk.run(desk.ledger.watch())
     second = desk.join(host="web2", pid=5151, queues=["mail", "default"], concurrency=8, version="1.0.0")
     desk.run(desk.ledger.register("cron.77", LEASE_MS, json.dumps({"host": "cron1", "pid": 77}), Role.SCHEDULER))
@@ -35,7 +59,8 @@ def fill(desk: Desk) -> dict[str, str]:
     for n in range(9):
         desk.done(json.dumps({"sent": n}).encode(), name="shop.mail.send", payload=body(f"customer-{n}@example.com"))
     desk.cancelled(name="shop.reports.monthly")
-    batch = _batch(desk)
+    parts, workflow = _batch(desk), _workflow(desk)
+    _relays(desk)
     _limited(desk)
     running = _running(desk, second)
     for n in range(12):
@@ -43,7 +68,7 @@ def fill(desk: Desk) -> dict[str, str]:
     queued = desk.push(queue="imports", name="shop.stock.import", payload=body("warehouse-7"))
     desk.push(delay_ms=3_600_000, name="shop.reports.monthly")
     _schedules(desk)
-    return {"dead": dead, "running": running, "queued": queued, "batch": batch}
+    return {"dead": dead, "running": running, "queued": queued, "batch": parts, "workflow": workflow}
 
 
 def _failure(message: str) -> str:
@@ -75,6 +100,42 @@ def _batch(desk: Desk) -> str:
         else:
             desk.run(desk.ledger.commit([(lease, b"1", ())]))
     return "import-2026-11"
+
+
+def _workflow(desk: Desk) -> str:
+    """Push pages that are imported, checked and indexed one after the other, side by side. Some links are done."""
+    client = Client(desk.settings)
+    try:
+        pages = [chain(import_page.s(n), check.s(), index.s()) for n in range(1, 6)]
+        whole = batch(pages, name="catalogue", then=announce.si(), on_failure=alert.si())
+        workflow, _ = run_sync(push._push(whole, "catalogue-2026-11", client, client.blocking))
+    finally:
+        client.close()
+    for n in range(7):
+        lease = desk.claim("catalogue").lease
+        if n == 3:
+            desk.run(desk.ledger.bury(lease, "ValueError", _failure("page 4 has no title")))
+        else:
+            desk.run(desk.ledger.commit([(lease, b"1", ())]))
+    desk.claim("catalogue")
+    return workflow
+
+
+def _relays(desk: Desk) -> None:
+    """Register two relays, as they report their tables. The second one cannot reach its broker."""
+    for n, (table, waiting, age, broker) in enumerate(
+        (("relier_outbox", 3, 240, "closed"), ("legacy_outbox", 1_284, 412_000, "open"))
+    ):
+        relay = f"relay.{300 + n}.shop"
+        about = {"host": "db1", "pid": 300 + n, "version": "1.0.0", "tables": [table], "kinds": ["ledger", "celery"]}
+        desk.run(desk.ledger.register(relay, LEASE_MS, json.dumps(about), Role.RELAY))
+        depth = {"waiting": waiting, "exact": True, "oldest_age_ms": age, "dead_rows": 2 * n, "lag_ms": age}
+        breakers = {"ledger": "closed", "celery": broker}
+        report = {"outbox": [{"database": "orders", "table": table, "state": "answers", **depth, "breakers": breakers}]}
+        counts = {"published": 18_204 - 9_000 * n, "failed": n, "dead": 2 * n, "deferred": 0, "outages": 31 * n}
+        desk.run(
+            desk.ledger.beat(relay, LEASE_MS, report=json.dumps({"rss_mb": 41, "draining": False, **counts, **report}))
+        )
 
 
 def _limited(desk: Desk) -> None:

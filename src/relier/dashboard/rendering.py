@@ -115,7 +115,9 @@ def burn(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    return "–" if value is None else number(value) if value else "0"
+    if value is None:
+        return "–"
+    return number(value) if value >= 10 else f"{value:.2f}" if value else "0"
 
 
 def utc_time(ms: int | None) -> str:

@@ -303,7 +303,7 @@ def test_completion_prints_a_script_for_each_shell(shell: str) -> None:
     ("typed", "offers"),
     [
         (["rl", "ta"], {"tasks"}),
-        (["rl", "tasks", ""], {"list", "inspect", "inflight", "top", "cancel"}),
+        (["rl", "tasks", ""], {"list", "inspect", "inflight", "top", "cancel", "forget"}),
         (["rl", "dlq", "re"], {"replay"}),
         (["rl", "tasks", "list", "--sta"], {"--state"}),
         (["rl", "tasks", "list", "--state", "de"], {"dead"}),

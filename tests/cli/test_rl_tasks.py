@@ -134,6 +134,22 @@ def test_cancel_continues_after_tasks_that_cannot_be_cancelled(desk: Desk, run: 
 # --- rl queues ---------------------------------------------------------------------------------------------------
 
 
+def test_forget_deletes_what_is_done_and_nothing_else(desk: Desk, run: Run, run_json: RunJson) -> None:
+    ids = desk.one_of_each()
+    assert run("tasks", "forget", ids["done"]).stdout == "1 task forgotten.\n"
+    assert ids_of(run_json("tasks", "--state", "done")) == []
+    refused = run("tasks", "forget", ids["dead"], ids["running"])
+    assert refused.exit_code == 1
+    assert f"task {ids['dead']} is dead, not done or cancelled; it was left unchanged" in refused.stderr
+    assert len(run_json("tasks")["tasks"]) == len(ids) - 1
+
+
+def test_forget_by_name_asks_first(desk: Desk, run: Run) -> None:
+    desk.one_of_each()
+    assert "stdin is not a terminal; add --yes" in run("tasks", "forget", "--all").stderr
+    assert run("tasks", "forget", "--all", "--yes").stdout == "2 tasks forgotten.\n"
+
+
 def test_queues(desk: Desk, run: Run, run_json: RunJson) -> None:
     desk.push()
     desk.push(queue="mail")

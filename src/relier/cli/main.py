@@ -30,7 +30,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "exporter": CommandEntry(
         "relier.cli.commands.monitoring.exporter:exporter", "Serve metrics of the whole namespace for Prometheus."
     ),
-    "tasks": CommandEntry("relier.cli.commands.tasks:tasks", "List, inspect, watch, count and cancel tasks."),
+    "tasks": CommandEntry("relier.cli.commands.tasks:tasks", "List, inspect, watch, count, cancel and forget tasks."),
     "why": CommandEntry("relier.cli.commands.why:why", "Explain what happened to a task, and what it waits for."),
     "dlq": CommandEntry("relier.cli.commands.dlq:dlq", "List, show, replay, edit and discard dead letters."),
     "queues": CommandEntry("relier.cli.commands.queues:queues", "List, pause and resume queues."),

@@ -23,6 +23,7 @@ from relier.states import State
 from relier.store.call import Call
 
 AT_ONCE = 100
+KINDS = {State.DEAD: "dead tasks", State.DONE: "tasks that are done or cancelled"}
 SLOWEST = 1e-6  # tasks per second; slower rates exceed what sleep() accepts
 
 
@@ -75,7 +76,7 @@ def read_rate(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 
 def selection_options(*states: State) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add ID…, --reason (for ended tasks), --name, --queue, --all, --dry-run and --yes, passed on as one Selection."""
-    kind = "dead tasks" if State.DEAD in states else "tasks that have not ended"
+    kind = KINDS.get(states[0], "tasks that have not ended")
     reason = click.option("--reason", default="", metavar="REASON", help="Select tasks with this reason.")
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:

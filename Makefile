@@ -224,8 +224,12 @@ $(VENV)-site/.ready: requirements/site.lock
 	$(VENV)-site/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/site.lock
 	@touch $@
 
-site: $(VENV)-site/.ready  ## Build the documentation site into build/site; a broken link or anchor is an error
-	NO_MKDOCS_2_WARNING=1 $(VENV)-site/bin/mkdocs build --quiet --strict
+# VERSION=1.1.0 instead of the version in src/relier/version.py; SITE_URL=https://… where it will be served. Versions that
+# were built before stay beside it.
+VERSION ?= $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/relier/version.py)
+site: $(VENV)-site/.ready  ## Build the documentation site into build/site/VERSION; a broken link or anchor is an error
+	NO_MKDOCS_2_WARNING=1 SITE_URL=$(SITE_URL:%=%/$(VERSION)/) $(VENV)-site/bin/mkdocs build --quiet --strict --site-dir build/site/$(VERSION)
+	$(VENV)-site/bin/python tools/site_versions.py build/site
 
 walk: setup            ## List the files and functions that one task passes, from push to done
 	$(BIN)/python tools/walk.py

@@ -150,7 +150,7 @@ def check_sbom(sbom: dict, this: str) -> None:
     """The list names the wheel as its subject, and every package that its metadata and extras install."""
     assert (sbom["bomFormat"], sbom["metadata"]["component"]["name"]) == ("CycloneDX", "relier")
     assert sbom["metadata"]["component"]["version"] == this
-    listed = {f"{one['name'].lower()}=={one['version']}" for one in sbom["components"]}
+    listed = {f"{one['name'].lower().replace('_', '-')}=={one['version']}" for one in sbom["components"]}
     locked = {line.split(" ;")[0] for line in (ROOT / "requirements/constraints.txt").read_text().splitlines()}
     assert {"hiredis", "msgspec", "celery", "django", "sqlalchemy"} <= {one.partition("==")[0] for one in listed}
     assert listed <= locked

@@ -48,6 +48,8 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Page, files: Files, **_: Any) -> str:
     """Rewrite the links of a page to what lies outside docs/, and keep its first paragraph."""
     here = page.file.src_uri
+    if here.startswith("how-to/"):
+        page.meta["search"] = {"boost": 3}  # a reader who searches has something to do
     source = {f"project/{name}": root for root, name in PROJECT.items()}.get(here, f"docs/{here}")
 
     def rewritten(match: re.Match[str]) -> str:

@@ -119,7 +119,7 @@ def body_of(row: Row) -> RowBody:
     """Decode the body of a row. A row whose body cannot be decoded is dead."""
     try:
         return msgspec.msgpack.decode(row.body, type=RowBody)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise PayloadIntegrityError(
             f"row {row.id} of the outbox cannot be read: {error}; it was written by another version of Relier, or "
             f"by another program; nothing was sent; replay it with the release that wrote it, or purge it"

@@ -20,10 +20,15 @@ from relier.outbox.row import Row
 if TYPE_CHECKING:
     from relier.outbox.table.statements import Transaction
 
+# Ages are computed in Python, and claims are counted up to a limit: an overflow in one row would fail the whole claim.
 CLAIMED = (
-    "r.id, r.task_id, r.kind, r.name, r.queue, r.body, {now} - r.created_at, r.claims, r.retries, r.due_at, r.order_key"
+    "r.id, r.task_id, r.kind, r.name, r.queue, r.body, {now}, r.created_at, r.claims, r.retries, r.due_at, r.order_key"
 )
-TAKE = "leased_by = :relay_id, leased_at = {now}, claims = claims + 1"
+MOST_CLAIMS = 1_000_000_000
+TAKE = (
+    f"leased_by = :relay_id, leased_at = {{now}}, claims = CASE WHEN claims < {MOST_CLAIMS} THEN claims + 1 "
+    f"ELSE {MOST_CLAIMS} END"
+)
 # PostgreSQL's statistics of a table that fills and empties all the time are usually wrong, and the planner would sort
 # all rows to find the first. The index already has them in order.
 IN_ORDER = (
@@ -96,7 +101,7 @@ class RowClaims:
         waiting: set[str] = set()  # keys
         for look in range(MAX_PASSES):
             among, chosen = among_values("r.order_key", sorted(waiting), "key", self._exact)
-            others = f"{where} AND NOT {among}" if waiting else where
+            others = f"{where} AND NOT ({among})" if waiting else where
             if look == MAX_PASSES - 1:
                 first = FIRST.replace("{key}", self._exact("r.order_key"))
                 others += f" AND {first.replace('{same}', self._has_key('r.order_key'))}"
@@ -249,9 +254,36 @@ def exact(dialect: str, text: str) -> str:
 
 
 def row_of(found: Sequence[Any], more_claims: int = 0) -> Row:
-    """Build a row from the columns of `CLAIMED`."""
-    number, task_id, kind, name, queue, body, age, claims, retries, due_at, order_key = found
-    counted = int(claims) + more_claims
+    """Build a row from the columns of `CLAIMED`.
+
+    SQLite stores any type in any column. A row with a wrong type must not fail the claim of the others.
+    """
+    number, task_id, kind, name, queue, body, now, created_at, claims, retries, due_at, order_key = found
     return Row(
-        int(number), task_id, kind, name, queue, bytes(body), int(age), counted, int(retries), int(due_at), order_key
+        int(number),
+        as_text(task_id),
+        as_text(kind),
+        as_text(name),
+        as_text(queue),
+        _as_bytes(body),
+        int(now) - as_number(created_at),
+        as_number(claims) + more_claims,
+        as_number(retries),
+        as_number(due_at),
+        as_text(order_key),
     )
+
+
+def as_number(found: Any) -> int:
+    try:
+        return int(found)
+    except (TypeError, ValueError, OverflowError):
+        return 0
+
+
+def as_text(found: Any) -> str:
+    return found.decode(errors="replace") if isinstance(found, bytes) else str(found)
+
+
+def _as_bytes(found: Any) -> bytes:
+    return bytes(found) if isinstance(found, bytes | bytearray | memoryview) else str(found).encode()

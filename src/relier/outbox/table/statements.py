@@ -14,7 +14,17 @@ from typing import Any, Protocol
 
 from relier.errors import ConfigurationError
 from relier.outbox.row import CELERY, LEDGER, LIMITS_BYTES, Row, limit_in_body, storable
-from relier.outbox.table.claims import CLAIMED, FORCED, RowClaims, among_values, exact, id_chunks, row_of
+from relier.outbox.table.claims import (
+    CLAIMED,
+    FORCED,
+    RowClaims,
+    among_values,
+    as_number,
+    as_text,
+    exact,
+    id_chunks,
+    row_of,
+)
 from relier.outbox.table.names import quoted
 
 NOW_MS = {
@@ -23,7 +33,7 @@ NOW_MS = {
     "mysql": "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000",
     "sqlite": "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
 }
-SEEN = "r.id, r.task_id, r.kind, r.name, r.queue, {now} - r.created_at, r.claims, r.retries, r.error, r.died_at"
+SEEN = "r.id, r.task_id, r.kind, r.name, r.queue, {now}, r.created_at, r.claims, r.retries, r.error, r.died_at"
 # MySQL does not use the index for a comparison of pairs; the others do.
 AFTER = dict.fromkeys(("postgresql", "sqlite"), " AND (r.due_at, r.id) > (:after_due, :after_id)")
 AFTER["mysql"] = " AND (r.due_at > :after_due OR (r.due_at = :after_due AND r.id > :after_id))"
@@ -193,11 +203,11 @@ class OutboxTable:
         """Return the condition for rows that are not dead, due, and free: never leased, leased too long ago, or leased
         by a relay that is dead."""
         free = "r.leased_by IN ('', :relay_id) OR r.leased_at <= {now} - :stale"
-        among_kinds, values = among_values("r.kind", kinds, "kind")
+        among_kinds, values = among_values("r.kind", kinds, "kind", self._exact)
         values["stale"] = stale_ms
         if members is not None:
             among, chosen = among_values("r.leased_by", sorted(members.ids | {relay_id}), "live")
-            free += f" OR (r.leased_at < {{now}} - :unseen AND r.leased_by LIKE :known AND NOT {among})"
+            free += f" OR (r.leased_at < {{now}} - :unseen AND r.leased_by LIKE :known AND NOT ({among}))"
             values |= {**chosen, "unseen": members.age_ms, "known": members.known}
         where = f"r.dead = 0 AND r.due_at <= {{now}} AND ({free}) AND {among_kinds}"
         return where, values
@@ -284,14 +294,16 @@ class OutboxTable:
             return int(tx.run(self._sql(sql), {"dead": dead})[0][0])
 
         waiting = count(0)
-        oldest = tx.run(self._sql("SELECT {now} - created_at FROM {t} WHERE dead = 0 ORDER BY id LIMIT 1"), {})
-        return Depth(waiting, waiting < most, int(oldest[0][0]) if oldest else 0, count(1))
+        oldest = tx.run(self._sql("SELECT {now}, created_at FROM {t} WHERE dead = 0 ORDER BY id LIMIT 1"), {})
+        return Depth(waiting, waiting < most, _age(*oldest[0]) if oldest else 0, count(1))
 
     def kinds(self, tx: Transaction, most: int = COUNT_MOST) -> list[KindBacklog]:
         """Count the rows to be sent by kind, among the `most` rows that are due first."""
         first = f"SELECT kind, created_at FROM {{t}} WHERE dead = 0 ORDER BY due_at, id LIMIT {most}"
-        sql = f"SELECT kind, count(*), {{now}} - min(created_at) FROM ({first}) found GROUP BY kind ORDER BY kind"
-        return [KindBacklog(kind, int(rows), int(age)) for kind, rows, age in tx.run(self._sql(sql), {})]
+        exactly = f"kind, {self._exact('kind')}" if self._dialect == "mysql" else "kind"
+        sql = f"SELECT min(kind), count(*), {{now}}, min(created_at) FROM ({first}) found GROUP BY {exactly} ORDER BY 1"
+        found = tx.run(self._sql(sql), {})
+        return [KindBacklog(as_text(kind), int(rows), _age(now, oldest)) for kind, rows, now, oldest in found]
 
     def dead(self, tx: Transaction, wanted: DeadRowFilter, most: int) -> list[DeadRow]:
         where, values = wanted.sql(self._dialect)
@@ -344,6 +356,21 @@ def said_by(error: BaseException) -> str:
     return f"{message}; {TURN_OFF}" if getattr(driver, "sqlstate", None) in OTHERS_STATEMENT else message
 
 
+def _age(now: Any, created_at: Any) -> int:
+    return int(now) - as_number(created_at)
+
+
 def _seen(found: Sequence[Any]) -> DeadRow:
-    number, task_id, kind, name, queue, age, claims, retries, error, died = found
-    return DeadRow(int(number), task_id, kind, name, queue, int(age), int(claims), int(retries), error or "", int(died))
+    number, task_id, kind, name, queue, now, created_at, claims, retries, error, died_at = found
+    return DeadRow(
+        int(number),
+        as_text(task_id),
+        as_text(kind),
+        as_text(name),
+        as_text(queue),
+        _age(now, created_at),
+        as_number(claims),
+        as_number(retries),
+        as_text(error or ""),
+        as_number(died_at),
+    )

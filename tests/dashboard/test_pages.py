@@ -9,8 +9,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from relier.dashboard.pages import PAGES
+from relier.ledger.batches.membership import BatchHeader, Member
+from relier.ledger.nodes import Role
 from relier.settings import Settings
-from tests.support.cli_desk import Desk, body, failure
+from tests.support.cli_desk import LEASE_MS, Desk, body, failure
 
 EVIL = "<script>alert(1)</script>"
 
@@ -94,13 +96,33 @@ def test_a_task_that_does_not_exist_is_a_404(web: TestClient) -> None:
     assert "Not found" in answer.text
 
 
-@pytest.mark.parametrize("path", ["/", "/queues", "/tasks", "/dead", "/nodes", "/events", "/limits", "/actions"])
+PATHS = (
+    "/",
+    "/queues",
+    "/tasks",
+    "/dead",
+    "/batches",
+    "/batch?id=b1",
+    "/nodes",
+    "/events",
+    "/limits",
+    "/outbox",
+    "/actions",
+)
+
+
+@pytest.mark.parametrize("path", PATHS)
 def test_hostile_names_are_shown_as_text(web: TestClient, desk: Desk, path: str) -> None:
     evil_queue = EVIL.replace(" ", "")
     desk.join(host=EVIL, pid=EVIL, queues=[evil_queue], version=EVIL)
     desk.push(queue=evil_queue, name=EVIL)
     desk.run(desk.ledger.pause(evil_queue, 0))
     desk.dead(EVIL, detail=failure(EVIL), name=EVIL, payload=body(EVIL))
+    report = {"outbox": [{"table": EVIL, "database": EVIL, "state": EVIL, "breakers": {EVIL: EVIL}}]}
+    desk.run(desk.ledger.register("relay.1.x", LEASE_MS, json.dumps({"host": EVIL, "kinds": [EVIL]}), Role.RELAY))
+    desk.run(desk.ledger.beat("relay.1.x", LEASE_MS, report=json.dumps(report)))
+    desk.run(desk.ledger.open_batch(BatchHeader(id="b1", name=EVIL, open=True, lease_ms=LEASE_MS)))
+    desk.push(id=f"{EVIL}\"'", name=EVIL, member=Member(batch="b1"))
     text = web.get(path).text
     assert EVIL not in text
     assert "<script>" not in text

@@ -82,13 +82,17 @@ class WorkerView:
         self.alive = tuple(worker for worker in self.all if worker.health == "alive")
         self.some_queues_unknown = any(worker.queues is None for worker in self.alive)
         self._by_id = {worker.node_id: worker for worker in self.all}
+        self._by_queue: dict[str, list[NodeStatus]] = {}
+        for worker in self.alive:
+            for queue in dict.fromkeys(worker.queues or ()):
+                self._by_queue.setdefault(queue, []).append(worker)
 
     def get(self, worker_id: str) -> NodeStatus | None:
         return self._by_id.get(worker_id)
 
     def listening(self, queue: str) -> tuple[NodeStatus, ...]:
         """Return the live workers that report this queue."""
-        return tuple(worker for worker in self.alive if worker.listens_to(queue))
+        return tuple(self._by_queue.get(queue, ()))
 
     def unattended(self, queue: str) -> bool:
         """Return True if certainly no live worker serves the queue: all reported their queues, and none has it."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
 from relier import Limit, rl_task
 from relier.monitoring import series
 from tests.engines.conftest import NewFleet
@@ -51,6 +55,33 @@ def test_the_exporter_shows_the_whole_namespace(fleet: Fleet) -> None:
     assert value(page, "rl_lost_tasks") == value(page, "rl_due_late_seconds") == 0
     fleet.open_gate("go")
     assert exporter.terminate() == 0
+
+
+def test_the_exporter_shows_objectives_and_events(fleet: Fleet) -> None:
+    port = free_port()
+    objectives = json.dumps([{"target": 0.9}, {"task": jobs.echo.name, "run_within": 5, "name": "fast"}])
+    fleet.worker(modules=BOTH, RELIER_EVENTS="always")
+    done, dead = jobs.echo.push(1), counted.fails.push()
+    fleet.wait_ended([done.id, dead.id])
+    fleet.start("exporter", "--metrics-port", str(port), RELIER_SLO_OBJECTIVES=objectives)
+    wait_until(lambda: reasons(port) == [])
+    page = samples(metrics_of(port))
+    success = {"objective": "all tasks: succeed"}
+    assert value(page, "rl_slo_target", **success) == 0.9
+    assert value(page, "rl_slo_burn_rate", window="5m", **success) == pytest.approx(5)
+    assert value(page, "rl_slo_budget_left", **success) == pytest.approx(-4)
+    assert value(page, "rl_slo_alert", severity="ticket", **success) == 1
+    assert value(page, "rl_slo_alert", severity="page", **success) == 0
+    assert value(page, "rl_slo_burn_rate", objective="fast", window="1h") == 0
+    assert value(page, "rl_events_total", topic="tasks") >= 4
+    assert 0 < value(page, "rl_event_history_seconds", topic="tasks") < 60
+    assert value(page, "rl_event_history_seconds", topic="batches") == 0
+
+
+def test_an_exporter_needs_objectives_that_it_can_read(fleet: Fleet) -> None:
+    member = fleet.start("exporter", "--metrics-port", str(free_port()), RELIER_SLO_OBJECTIVES="[{}, {}]")
+    assert member.wait() == 2
+    assert "RELIER_SLO_OBJECTIVES has the objective 'all tasks: succeed' twice" in member.said()
 
 
 def test_the_exporter_serves_every_series_of_the_table(fleet: Fleet) -> None:

@@ -93,7 +93,8 @@ def test_every_series_has_one_name_and_known_labels() -> None:
     every = [one for one in vars(series).values() if isinstance(one, series.MetricSeries)]
     assert len({one.name for one in every}) == len(every)
     assert all(one.name.startswith("rl_") and not one.name.endswith("_total") for one in every)
-    known = {"task", "queue", "outcome", "role", "reason", "kind", "state", "version", "health", "limit"}
+    known = {"task", "queue", "outcome", "role", "reason", "kind", "state", "version", "health", "limit", "topic"}
+    known |= {"objective", "window", "severity"}
     assert {label for one in every for label in one.labels} <= known, "an id is no label"
 
 

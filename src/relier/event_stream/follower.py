@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import Literal, Protocol, TypeVar
 
@@ -19,6 +20,7 @@ from relier.errors import RelierError, StoreUnavailableError
 from relier.event_stream.cursor import NOW, START, StreamPlace, cursor_of
 from relier.ledger.events.records import Event, EventPage, Missed, Topic
 from relier.ledger.ledger import Ledger
+from relier.monitoring import event_readers
 from relier.settings import Settings
 from relier.store.call import Call
 from relier.store.sync_wire import run_sync
@@ -56,23 +58,45 @@ class EventFollower:
         self._renewed: float | None = None
         self._began = any(place.position not in {NOW, START} for place in places.values())  # after a cursor
         self._worked = False
+        self.unread_us = 0  # for the metrics
+        event_readers.readers.add(self)
 
     async def follow(self) -> AsyncIterator[Event | Missed]:
         """Yield events on an event loop."""
-        while True:
-            for event in await self.more():
-                yield event
+        with self._counted():
+            while True:
+                for event in await self.more():
+                    self._hand_out(event)
+                    yield event
 
     def follow_sync(self) -> Iterator[Event | Missed]:
         """Yield events in a thread, which blocks while there are none."""
-        while True:
-            yield from run_sync(self.more())
+        with self._counted():
+            while True:
+                for event in run_sync(self.more()):
+                    self._hand_out(event)
+                    yield event
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """A reader that has stopped is not behind."""
+        try:
+            yield
+        finally:
+            self.unread_us = 0
+
+    def _hand_out(self, event: Event | Missed) -> None:
+        if isinstance(event, Event):
+            self.unread_us = event.at_us
+        else:
+            event_readers.missed[event.topic, event.why] += 1
 
     async def more(self, wait: float = WAIT_S) -> list[Event | Missed]:
         """Return the next events, or none if nothing happens for `wait` seconds."""
         unwatched = await self.watch()
         found = await self.read()
         if not unwatched and not found:
+            self.unread_us = 0
             await self._wait(wait)
             found = await self.read()
         return [*unwatched, *found]

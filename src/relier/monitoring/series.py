@@ -52,6 +52,12 @@ ORPHANS = MetricSeries(
     "rl_orphans_repaired", "counter", ("kind",), "Tasks handed back: the answer to their claim was lost."
 )
 REFUSED = MetricSeries("rl_admission_refused", "counter", ("reason",), "Pushes of this process refused: rate or full.")
+EVENT_LAG = MetricSeries(
+    "rl_event_lag_seconds", "gauge", (), "How far the slowest reader of events in this process is behind."
+)
+EVENTS_MISSED = MetricSeries(
+    "rl_events_missed", "counter", ("topic", "reason"), "Gaps that readers in this process were told of."
+)
 
 BEAT_AGE = MetricSeries(
     "rl_heartbeat_age_seconds", "gauge", (), "Time since the last heartbeat that the store answered."
@@ -113,10 +119,44 @@ SCHEDULES = MetricSeries("rl_schedules", "gauge", ("state",), "Schedules.", "exp
 SCHEDULE_LATE = MetricSeries(
     "rl_schedule_late_seconds", "gauge", (), "How late the most overdue schedule is.", "exporter"
 )
+EVENTS = MetricSeries("rl_events", "counter", ("topic",), "Changes that were written as events.", "exporter")
+EVENT_HISTORY = MetricSeries(
+    "rl_event_history_seconds",
+    "gauge",
+    ("topic",),
+    "Age of the oldest event that is kept. A reader further behind misses some.",
+    "exporter",
+)
+SLO_TARGET = MetricSeries("rl_slo_target", "gauge", ("objective",), "The part of tasks that must do well.", "exporter")
+SLO_BURN = MetricSeries(
+    "rl_slo_burn_rate",
+    "gauge",
+    ("objective", "window"),
+    "How fast the error budget is used up: 1 uses up what the target allows. Windows without tasks are left out.",
+    "exporter",
+)
+SLO_BUDGET = MetricSeries(
+    "rl_slo_budget_left", "gauge", ("objective",), "Part of the error budget of 3 days that is left.", "exporter"
+)
+SLO_ALERT = MetricSeries(
+    "rl_slo_alert", "gauge", ("objective", "severity"), "1 if `rl slo` says `page` or `ticket`.", "exporter"
+)
 
 NODE_SERIES = (LOOP_LAG, STORE_TIME, STORE_ERRORS, BREAKER, READY, BUILD, MEMORY)
 TASK_SERIES = (TASKS, RUN_TIME, QUEUE_TIME, RETRIES, DEATHS, REVIVED, EXHAUSTED)
-WORKER_SERIES = (RUNNING, SLOTS, UNSETTLED, CLAIMS, CLAIMED, STALE, ORPHANS, REFUSED, BEAT_AGE)
+WORKER_SERIES = (
+    RUNNING,
+    SLOTS,
+    UNSETTLED,
+    CLAIMS,
+    CLAIMED,
+    STALE,
+    ORPHANS,
+    REFUSED,
+    EVENT_LAG,
+    EVENTS_MISSED,
+    BEAT_AGE,
+)
 SUPERVISOR_SERIES = (SHUTDOWNS, SHUTDOWN_TIME, PROCESSES)
 LEDGER_SERIES = tuple(
     one for one in vars().copy().values() if isinstance(one, MetricSeries) and one.served == "exporter"

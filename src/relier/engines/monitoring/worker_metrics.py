@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 
 from relier.engines.worker import Worker
-from relier.monitoring import series
+from relier.monitoring import event_readers, series
 from relier.monitoring.admission import refusals
 from relier.monitoring.meter import Labels, Meter
 
@@ -29,4 +29,6 @@ def count_worker(meter: Meter, worker: Worker, slots: int, lease: float) -> None
     meter.read(series.STALE, lambda: worker.settler.refused if worker.ready else 0)
     meter.read(series.ORPHANS, lambda: {("claim",): worker.orphans.repaired} if worker.ready else {("claim",): 0})
     meter.read(series.REFUSED, lambda: {(limit,): n for limit, n in dict(refusals).items()})
+    meter.read(series.EVENT_LAG, event_readers.event_lag)
+    meter.read(series.EVENTS_MISSED, lambda: {labels: float(n) for labels, n in dict(event_readers.missed).items()})
     meter.read(series.BEAT_AGE, beat_age)

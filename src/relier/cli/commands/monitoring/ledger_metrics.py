@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from relier.cli.commands.monitoring.event_metrics import event_rows
+from relier.cli.commands.monitoring.objective_metrics import ObjectiveMetrics
 from relier.cli.node_view import NodeStatus, node_statuses
 from relier.cli.session import Session
 from relier.errors import RelierError
@@ -44,10 +46,14 @@ Rows = Mapping[Labels, float]
 
 
 class LedgerCollector:
-    """Collects the metrics of a namespace, as prometheus-client expects. Concurrent scrapes take turns."""
+    """Collects the metrics of a namespace, as prometheus-client expects. Concurrent scrapes take turns.
+
+    Creating one raises ConfigurationError if the objectives of the settings cannot be read.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._objectives = ObjectiveMetrics(session)
         self._turn = threading.Lock()
         self.error = ""  # why the last scrape failed
 
@@ -76,6 +82,8 @@ class LedgerCollector:
             **self._limits(),
             series.BATCHES: self._batches(),
             **self._schedules(stats.now_ms),
+            **event_rows(session, stats.now_ms),
+            **self._objectives.rows(),
         }
 
     def _due_late(self, now_ms: int) -> float:

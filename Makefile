@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .PHONY: help walk setup format lint types layers quick check demo demo-dashboard ha-demo screenshots example-fastapi example-django clean lock site wheel release coverage \
   test test-slow test-databases test-rabbitmq test-celery test-celery-upstream test-celery-matrix test-django-upstream test-matrix test-oldest test-pythons test-flaky check-matrix \
-  prove prove-release bench bench-ledger bench-wire bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-schedules bench-batches bench-limits bench-events bench-slo bench-dashboard bench-cluster \
+  prove prove-release bench bench-ledger bench-wire bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-schedules bench-batches bench-limits bench-events bench-observability bench-slo bench-dashboard bench-cluster \
   bench-celery bench-celery-chaos bench-celery-outages bench-outbox bench-outbox-chaos
 
 help:                  ## List the targets
@@ -185,8 +185,9 @@ bench-ledger: setup    ## Measure Redis CPU, commands, round trips and bytes per
 bench-wire: $(VENV)-bench/.ready  ## Compare our path to the store with redis-py, valkey-py, coredis and valkey-glide
 	$(VENV)-bench/bin/python -m bench.wire $(MODE)
 
-bench-native: $(VENV)-bench/.ready  ## Compare our worker with Celery, dramatiq and taskiq in one run
+bench-native: $(VENV)-bench/.ready setup  ## Compare our worker with Celery, dramatiq and taskiq in one run, then observed with unobserved
 	$(VENV)-bench/bin/python -m bench.native
+	$(BIN)/python -m bench.observability
 
 bench-celery: $(VENV)-bench/.ready  ## Compare Celery with Relier to plain Celery in one run
 	$(VENV)-bench/bin/python -m bench.celery_engine
@@ -213,10 +214,11 @@ bench-guards: setup                             ## Measure what each guard costs
 bench-batches: setup                            ## Test workflows under kill -9: 10,000 batches, one of 100,000, a cancel
 bench-limits: setup                             ## Kill workers under limits at run time; measure what limits cost
 bench-events: setup                             ## Measure what events cost the store, compared with the bare moves
+bench-observability: setup                      ## Measure what metrics, objectives, events and traces cost a worker, all on and all off
 bench-slo: setup                                ## Measure what counting outcomes costs the store, compared with the bare moves
 bench-dashboard: setup                          ## Measure every page of the dashboard with 1,000,000 tasks in 5,000 queues
 bench-cluster: setup                            ## Measure 1,000 members with 100,000 tasks; count the keys that are left after kills
-bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-batches bench-limits bench-events bench-slo bench-dashboard bench-cluster:
+bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-batches bench-limits bench-events bench-observability bench-slo bench-dashboard bench-cluster:
 	$(BIN)/python -m bench.$(@:bench-%=%)
 
 $(VENV)-site/.ready: requirements/site.lock

@@ -288,13 +288,13 @@ class Report:
             tell(what, self.each(OURS, figure), f"≤ {limit:g} {unit}", lambda found, limit=limit: found <= limit)
 
 
-def tell(what: str, rounds: list[float], target: str, met: Callable[[float], bool]) -> None:
+def tell(what: str, rounds: list[float], target: str, met: Callable[[float], bool], digits: int = 1) -> None:
     """Print a ratio. The median decides; the range next to it shows how reliable it is."""
     if not rounds:
         print(f"  {what:<44}{'–':>8}{'':>18}   target {target:<10}not measured")
         return
-    median, spread = statistics.median(rounds), f"({min(rounds):.1f} – {max(rounds):.1f})"
-    print(f"  {what:<44}{median:>8.1f}{spread:>18}   target {target:<10}{'met' if met(median) else 'MISSED'}")
+    median, spread = statistics.median(rounds), f"({min(rounds):.{digits}f} – {max(rounds):.{digits}f})"
+    print(f"  {what:<44}{median:>8.{digits}f}{spread:>18}   target {target:<10}{'met' if met(median) else 'MISSED'}")
 
 
 def arguments() -> argparse.Namespace:

@@ -15,13 +15,15 @@ from opentelemetry import baggage, context, trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, TraceIdRatioBased
 
-from relier import Client, Retries, TaskContext, chain, rl_task
-from relier.otel import span_id_of, use_tracing
+from relier import Client, Retries, SyncTaskReceipt, TaskContext, chain, rl_task
+from relier.otel import _drops_unsampled, span_id_of, use_tracing
 from relier.outbox.publish.target import LedgerTarget
 from relier.outbox.relay.batch import ClaimedBatch
 from relier.submit import push_middleware
 from relier.testing import VirtualStore, kill_after_step, run_pending, store
+from relier.trace import current_trace
 from tests.support.outbox_shop import Shop, client, receipt
 
 __all__ = ["client"]  # a fixture
@@ -50,6 +52,12 @@ def fulfil(ctx: TaskContext, order: int) -> str:
     if not ctx.metadata["retries"]:
         raise ConnectionError("the bank is away")
     return chain(double.s(order), mail.s()).push().id
+
+
+@rl_task(name="otel.outer")
+def outer() -> tuple[str, str]:
+    with trace.get_tracer("shop").start_as_current_span("own"):
+        return current_trace(), mail.push(5).id
 
 
 @rl_task(name="otel.mail")
@@ -149,6 +157,30 @@ def test_the_ids_of_other_spans_are_those_of_the_application(virtual: VirtualSto
     (attempt, _), (step,) = spans("process otel.charge"), spans("step book")
     assert attempt.context.span_id == span_id_of(receipt.id, 1)
     assert step.context.span_id not in {span_id_of(receipt.id, n) for n in range(4)}
+
+
+@pytest.mark.parametrize("flags", [0, 2], ids=["plain", "random"])
+def test_a_trace_that_was_sampled_out_passes_without_spans(virtual: VirtualStore, flags: int) -> None:
+    parent = trace.SpanContext(0x5AFE, 0x7, True, trace.TraceFlags(flags), trace.TraceState([("vendor", "7")]))
+    token = context.attach(baggage.set_baggage("tenant", "acme"))
+    with trace.use_span(trace.NonRecordingSpan(parent)):
+        receipt = outer.push()
+    context.detach(token)
+    run_pending()
+    assert spans() == []
+    pushed, inner = receipt.result()
+    assert SyncTaskReceipt[str](inner).result() == "5 for acme"
+    traceparent, state, tenant = pushed.split("\n")
+    assert (traceparent[:36], state, tenant) == (f"00-{0x5AFE:032x}-", "vendor=7", "tenant=acme")
+    assert not int(traceparent[-2:], 16) & 1
+
+
+def test_a_sampler_that_ignores_the_parent_is_asked() -> None:
+    assert _drops_unsampled(TracerProvider())
+    assert _drops_unsampled(TracerProvider(sampler=ALWAYS_OFF))
+    assert not _drops_unsampled(TracerProvider(sampler=ALWAYS_ON))
+    assert not _drops_unsampled(TracerProvider(sampler=TraceIdRatioBased(0.5)))
+    assert not _drops_unsampled(TracerProvider(sampler=ParentBased(ALWAYS_OFF, remote_parent_not_sampled=ALWAYS_ON)))
 
 
 def test_a_push_is_the_parent_of_its_attempt(virtual: VirtualStore) -> None:

@@ -51,6 +51,8 @@ except ImportError as error:
 CARRIED = re.compile(rb'(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})(?:\\n([^\\"]*))?')
 SEARCHED_BYTES = 2048  # of a row's body, for its traceparent
 MOST_LINKS = 100
+SAMPLED_AT, LATER = 54, 55  # where a traceparent ends in a digit that says whether the trace is sampled
+UNSAMPLED = frozenset("02468ace")
 _wanted: ContextVar[tuple[int, int] | None] = ContextVar("relier_attempt_span", default=None)  # trace id and span id
 
 
@@ -80,27 +82,54 @@ async def push_span(call_next: Callable[[Push], Coroutine[Any, Any, list[Any]]],
 
 async def attempt_span(call_next: Callable[[TaskContext], Coroutine[Any, Any, Any]], ctx: TaskContext) -> Any:
     """Wrap an attempt in a span whose parent is the push."""
-    about = ctx.metadata
-    parent = _context_of(traces.headers_of(traces.inherited.get()))
+    carried = traces.inherited.get()
+    if carried[SAMPLED_AT:LATER] in UNSAMPLED and _drops_unsampled(trace.get_tracer_provider()):
+        token = attach(_unsampled(carried))
+        try:
+            return await call_next(ctx)
+        finally:
+            detach(token)
+    parent = _context_of(traces.headers_of(carried))
+    token = attach(parent)
+    try:
+        with trace.use_span(_start_attempt(ctx, parent), end_on_exit=True):
+            return await call_next(ctx)
+    finally:
+        detach(token)
+
+
+@lru_cache(maxsize=4)
+def _drops_unsampled(provider: TracerProvider) -> bool:
+    """Return whether the sampler drops every span whose parent was dropped, as samplers based on the parent do.
+
+    The specification defines how these samplers describe themselves.
+    """
+    describe = getattr(getattr(_tracer_of(provider), "sampler", None), "get_description", None)
+    description = str(describe()) if describe is not None else ""
+    by_parent = description.startswith("ParentBased{") and "remoteParentNotSampled:AlwaysOffSampler" in description
+    return by_parent or description == "AlwaysOffSampler"
+
+
+@lru_cache(maxsize=64)
+def _unsampled(carried: str) -> Context:
+    """Return the context of a trace that was sampled out.
+
+    Most traces of a busy application are: their spans need not be made to be dropped. Tasks of a bulk share a trace.
+    """
+    return _context_of(traces.headers_of(carried))
+
+
+def _start_attempt(ctx: TaskContext, parent: Context) -> Span:
+    """Start the span of an attempt, under the ids that its next attempt links to."""
+    tracer, links, about = _tracer(), [], ctx.metadata
     attributes = _about("process", "process", ctx.task_name, about["queue"]) | {
         "messaging.message.id": ctx.task_id,
         "relier.attempt": ctx.attempt,
         "relier.retries": about["retries"],
         "relier.deaths": about["deaths"],
     }
-    token = attach(parent)
-    try:
-        with trace.use_span(_start_attempt(ctx, parent, attributes), end_on_exit=True):
-            return await call_next(ctx)
-    finally:
-        detach(token)
-
-
-def _start_attempt(ctx: TaskContext, parent: Context, attributes: dict[str, Any]) -> Span:
-    """Start the span of an attempt, under the ids that its next attempt links to."""
-    tracer, links = _tracer(), []
     pushed = trace.get_current_span(parent).get_span_context()
-    trace_id = pushed.trace_id if pushed.is_valid else trace_id_of(ctx.task_id, ctx.metadata["pushed_at_ms"])
+    trace_id = pushed.trace_id if pushed.is_valid else trace_id_of(ctx.task_id, about["pushed_at_ms"])
     if ctx.attempt > 1 and isinstance(getattr(tracer, "id_generator", None), AttemptIds):
         flags = pushed.trace_flags if pushed.is_valid else TraceFlags(TraceFlags.SAMPLED)
         earlier = span_id_of(ctx.task_id, ctx.attempt - 1)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from relier import background
-from relier.engines.task_events import Draft, TaskEvents, run_time
+from relier.engines.task_events import Draft, FinishedTask, TaskEvents, run_time
 from relier.errors import IndeterminateError, RelierError, StoreError
 from relier.failure import failure_of, write_failure
 from relier.ledger.ledger import Ledger
@@ -44,6 +44,7 @@ class Settler:
         self._redact = redact
         self._events = events or TaskEvents(store, ledger, redact)
         self._drafts: dict[tuple[str, str], Draft] = {}  # events to emit once the store has confirmed the move
+        self._counted: dict[tuple[str, str], FinishedTask] = {}  # successes that are only counted, then
         self._loop = asyncio.get_running_loop()
         self._done: dict[tuple[str, Durability], list[tuple[Lease, bytes | None, tuple[Submission, ...]]]] = {}
         self._moves: set[asyncio.Task[None]] = set()
@@ -58,9 +59,10 @@ class Settler:
         options = None if attempt is None else attempt.task.options
         if isinstance(outcome, Done):
             self.unsettled[lease.task_id, lease.fence] = lease
-            hooked = options is not None and options.on_success is not None
-            if hooked or self._events.wants_succeeded:
-                self._drafts[lease.task_id, lease.fence] = Draft(lease, claimed, run_time(attempt), None, hooked)
+            if self._events.wants_succeeded or (options is not None and options.on_success is not None):
+                self._drafts[lease.task_id, lease.fence] = Draft(lease, claimed, run_time(attempt))
+            elif self._events.counts_succeeded:
+                self._counted[lease.task_id, lease.fence] = claimed, run_time(attempt)
             if not self._done:
                 self._loop.call_soon(self._commit_all)
             level = claimed.record.spec.durability
@@ -132,14 +134,18 @@ class Settler:
             return
         finally:
             drafts = [self._drafts.pop((lease.task_id, lease.fence), None) for lease in leases] if self._drafts else []
+            counted = self._counted and [self._counted.pop((lease.task_id, lease.fence), None) for lease in leases]
             for lease in leases:
                 self.unsettled.pop((lease.task_id, lease.fence), None)
-        for lease, settled in zip(leases, answer if isinstance(answer, list) else [answer], strict=True):
+        answers = answer if isinstance(answer, list) else [answer]
+        for lease, settled in zip(leases, answers, strict=True):
             self._check(lease, settled)
             self.counts[COUNTED[call.script]] += settled.ok
-        for draft, settled in zip(drafts, answer if isinstance(answer, list) else [answer], strict=False):
+        for draft, settled in zip(drafts, answers, strict=False):
             if draft is not None and settled.ok:
                 self._events.confirmed(draft, settled)
+        if counted:
+            self._events.succeeded([one for one, settled in zip(counted, answers, strict=True) if one and settled.ok])
 
     async def _until_answered(self, call: Call[Any]) -> Any:
         def again(error: RelierError) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -73,19 +73,32 @@ class TaskEvent:
 class Draft(NamedTuple):
     """What an event will report once the ledger has confirmed the move.
 
-    `plan` is None for a result. `claimed` is None if only the record knows what to report. `hooked`: the task has its
-    own hook for the event.
+    `plan` is None for a result. `claimed` is None if only the record knows what to report.
     """
 
     lease: Lease
     claimed: Claimed | None
     run_s: float | None = None
     plan: Plan | None = None
-    hooked: bool = True
+
+
+FinishedTask = tuple[Claimed, float | None]  # a task that succeeded, and how long its attempt ran (s)
 
 
 class TaskCounter(Protocol):
-    """Counts events, for metrics. It gets plain values: most events are counted only, and building them costs more."""
+    """Counts events, for metrics.
+
+    Most events are counted only. Those of every task have methods that get what the worker has at hand, because to
+    build an event costs more than to count it.
+    """
+
+    def started(self, task: str, queue: str, waited_s: float) -> None:
+        """Count how long a task waited in its queue."""
+        ...
+
+    def succeeded(self, finished: Iterable[FinishedTask]) -> None:
+        """Count tasks whose results the ledger confirmed together."""
+        ...
 
     def __call__(
         self, kind: str, task: str, queue: str, run_s: float | None, waited_s: float | None, reason: str
@@ -96,8 +109,9 @@ class TaskEvents:
     """Emit the events of one worker.
 
     `wants_started`, `wants_succeeded`: whether the log, or a hook for all tasks, wants the two events that every task
-    causes. They are plain values because they are read once per task; `refresh` updates them. `audience` decides by
-    the name of a task where its events go: Celery itself logs adopted tasks. `observe` counts every event.
+    causes. They are plain values because they are read once per task; `refresh` updates them. `counts_succeeded`: they
+    are wanted for the metrics alone. `audience` decides by the name of a task where its events go: Celery itself logs
+    adopted tasks. `observe` counts every event.
     """
 
     def __init__(
@@ -105,7 +119,7 @@ class TaskEvents:
         store: AsyncStore,
         ledger: Ledger,
         redact: str = "",
-        audience: Callable[[str], Audience] = lambda _: "all",
+        audience: Callable[[str], Audience] | None = None,
         observe: TaskCounter | None = None,
     ) -> None:
         self._store = store
@@ -121,22 +135,25 @@ class TaskEvents:
         """Check again which events are wanted: log levels and hooks may change while the worker runs."""
         logs, counts = log.isEnabledFor(logging.INFO), self._observe is not None
         self._emits_started = logs or has_global_hook("started")
-        self._emits_succeeded = logs or has_global_hook("succeeded")
         self.wants_started = counts or self._emits_started
-        self.wants_succeeded = counts or self._emits_succeeded
+        self.wants_succeeded = logs or has_global_hook("succeeded")
+        self.counts_succeeded = counts and not self.wants_succeeded
 
     def started(self, attempt: Attempt) -> None:
-        claimed, waited_s = attempt.claimed, waiting_time(attempt.claimed)
+        waited_s = waiting_time(attempt.claimed)
         if self._emits_started or attempt.task.options.on_start is not None:
-            self.emit(_event("started", claimed, waited_s=waited_s))
-        else:
-            self._count("started", claimed, None, waited_s)
+            self.emit(_event("started", attempt.claimed, waited_s=waited_s))
+        elif waited_s is not None and self._observe is not None:
+            record = attempt.claimed.record
+            if self._audience is None or self._audience(record.name) != "nobody":
+                self._observe.started(record.name, record.queue, waited_s)
 
-    def _count(self, kind: str, claimed: Claimed, run_s: float | None, waited_s: float | None) -> None:
-        """Count an event that neither the log nor a hook wants."""
-        record = claimed.record
-        if self._observe is not None and self._audience(record.name) != "nobody":
-            self._observe(kind, record.name, record.queue, run_s, waited_s, "")
+    def succeeded(self, finished: list[FinishedTask]) -> None:
+        """Count tasks whose event neither the log nor a hook wants. The ledger has confirmed their results."""
+        if self._audience is not None:
+            finished = [one for one in finished if self._audience(one[0].record.name) != "nobody"]
+        if self._observe is not None:
+            self._observe.succeeded(finished)
 
     def confirmed(self, draft: Draft, settled: Settled) -> None:
         """Emit the event of a move that the ledger has confirmed."""
@@ -145,8 +162,6 @@ class TaskEvents:
             return
         if draft.claimed is None or (plan is not None and plan.again == "revived"):
             self.swept([(draft.lease.task_id, settled.state)])
-        elif plan is None and not self._emits_succeeded and not draft.hooked:
-            self._count(kind, draft.claimed, draft.run_s, None)
         elif plan is None or kind == "cancelled":
             self.emit(_event(kind, draft.claimed, draft.run_s))
         else:
@@ -178,7 +193,7 @@ class TaskEvents:
                 self._unread -= 1
 
     def emit(self, event: TaskEvent, traceback: str = "") -> None:
-        audience = self._audience(event.task_name)
+        audience = "all" if self._audience is None else self._audience(event.task_name)
         if audience == "all" or (audience == "hooks" and event.kind == "revived"):  # Celery does not log revivals
             log_event(event, traceback)
         if audience != "nobody":
@@ -240,7 +255,10 @@ def waiting_time(claimed: Claimed) -> float | None:
     """
     record = claimed.record
     direct = record.attempt == 1 and record.version == 2
-    return max(0.0, record.moved_ms / 1000 - record.spec.at_us / 1e6) if direct else None
+    if not direct:
+        return None
+    waited_s = record.moved_ms / 1000 - record.spec.at_us / 1e6
+    return waited_s if waited_s > 0 else 0.0
 
 
 def _line_of(event: TaskEvent) -> str:

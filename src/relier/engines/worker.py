@@ -96,7 +96,7 @@ class WorkerOptions:
     stop_requested: Callable[[], bool] = field(default=lambda: False, compare=False)
     on_ready: Callable[[], None] = field(default=lambda: None, compare=False)
     on_buried: Callable[[Sequence[str]], None] = field(default=lambda _: None, compare=False)
-    audience: Callable[[str], Audience] = field(default=lambda _: "all", compare=False)
+    audience: Callable[[str], Audience] | None = field(default=None, compare=False)
     observe: TaskCounter | None = field(default=None, compare=False)
     on_beat: Callable[[Liveness], None] | None = field(default=None, compare=False)
     give_up: Callable[[], None] = field(default=lambda: os._exit(EXIT_RECYCLE), compare=False)

@@ -36,9 +36,12 @@ class CountNumbers:
 
     def add(self, *labels: str, n: float = 1) -> None:
         rows = self.rows
-        if labels not in rows and len(rows) >= MOST_LABELS:
-            labels = (OTHER,) * len(labels)
-        rows[labels] = rows.get(labels, 0) + n
+        try:
+            rows[labels] += n
+        except KeyError:
+            if len(rows) >= MOST_LABELS:
+                labels = (OTHER,) * len(labels)
+            rows[labels] = rows.get(labels, 0) + n
 
 
 class HistogramNumbers:
@@ -48,8 +51,9 @@ class HistogramNumbers:
         self.rows: dict[Labels, list[float]] = {}
 
     def observe(self, value: float, *labels: str) -> None:
-        row = self.rows.get(labels)
-        if row is None:
+        try:
+            row = self.rows[labels]
+        except KeyError:
             if len(self.rows) >= MOST_LABELS:
                 labels = (OTHER,) * len(labels)
             row = self.rows.setdefault(labels, [0.0] * (len(BOUNDS) + 2))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from relier.engines.task_events import FinishedTask
 from relier.monitoring import series
 from relier.monitoring.meter import Meter
 
@@ -20,6 +23,16 @@ class TaskMetrics:
         self._died = meter.counts(series.DEATHS)
         self._revived = meter.counts(series.REVIVED)
         self._exhausted = meter.counts(series.EXHAUSTED)
+
+    def started(self, task: str, queue: str, waited_s: float) -> None:
+        self._waited.observe(waited_s, task, queue)
+
+    def succeeded(self, finished: Iterable[FinishedTask]) -> None:
+        for claimed, run_s in finished:
+            record = claimed.record
+            self._ended.add(record.name, record.queue, "succeeded")
+            if run_s is not None:
+                self._ran.observe(run_s, record.name, record.queue)
 
     def __call__(
         self, kind: str, task: str, queue: str, run_s: float | None, waited_s: float | None, reason: str

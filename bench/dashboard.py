@@ -93,7 +93,9 @@ def report(costs: list[PageCost]) -> None:
 def main() -> None:
     size = SMALL if quick() else BIG
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        settings = Settings(redis_url=f"embedded://{folder}/store", namespace="bench", redis_read_timeout=30.0, redis_deadline=60.0)
+        settings = Settings(
+            redis_url=f"embedded://{folder}/store", namespace="bench", redis_read_timeout=30.0, redis_deadline=60.0
+        )
         with SyncStore(settings, load_scripts()) as store:
             desk = Desk(store, settings)
             began = time.perf_counter()

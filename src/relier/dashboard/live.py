@@ -127,8 +127,8 @@ async def socket(connection: WebSocket) -> None:
     leaving = asyncio.create_task(_wait_for_end(connection))
     try:
         await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if sending.done() and isinstance(error := sending.exception(), RelierError):
-            await connection.close(BROKEN, str(error)[:LONGEST_REASON])
+        if sending.done() and isinstance(failed := sending.exception(), RelierError):
+            await connection.close(BROKEN, str(failed)[:LONGEST_REASON])
     finally:
         for one in (sending, leaving):
             one.cancel()

@@ -48,6 +48,13 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    """Show the collected tests to the garbage collector again: Hypothesis, whose pytest plugin may import it only now,
+    asks the collector who refers to an object."""
+    gc.unfreeze()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--matrix", action="store_true", help="run on every supported server, not only the embedded one")
     parser.addoption("--engines", action="store_true", help="run every behaviour on every engine, not only the core")

@@ -121,3 +121,13 @@ def test_a_websocket_is_served_by_the_command(address: str, desk: Desk) -> None:
         assert json.loads(feed.recv())["data"]["id"] == task
     finally:
         feed.close()
+
+
+def test_the_reason_of_a_refused_websocket_fits_into_its_frame(web: TestClient) -> None:
+    with (
+        web.websocket_connect(f"ws://localhost/events?topics={'é' * 200}") as feed,
+        pytest.raises(WebSocketDisconnect) as refused,
+    ):
+        feed.receive_json()
+    assert refused.value.reason
+    assert len(refused.value.reason.encode()) <= 123

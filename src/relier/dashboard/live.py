@@ -31,7 +31,7 @@ MOST_FEEDS = 200
 QUIET_S = 10.0
 RETRY_MS = 3_000
 REFUSED, BROKEN = 4403, 1011  # codes of closed WebSockets
-LONGEST_REASON = 120  # bytes of a reason are limited to 123
+LONGEST_REASON = 123  # bytes, by RFC 6455
 HEADERS = {"X-Accel-Buffering": "no"}  # proxies must not collect events
 
 
@@ -120,7 +120,7 @@ async def socket(connection: WebSocket) -> None:
         follower, wanted = _follower(dashboard.session, request)
     except RelierError as error:
         await connection.accept()
-        await connection.close(BROKEN, str(error)[:LONGEST_REASON])
+        await connection.close(BROKEN, _reason(error))
         return
     await connection.accept()
     sending = asyncio.create_task(_send_all(connection, _found(dashboard.session, follower, wanted)))
@@ -128,11 +128,15 @@ async def socket(connection: WebSocket) -> None:
     try:
         await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if sending.done() and isinstance(failed := sending.exception(), RelierError):
-            await connection.close(BROKEN, str(failed)[:LONGEST_REASON])
+            await connection.close(BROKEN, _reason(failed))
     finally:
         for one in (sending, leaving):
             one.cancel()
         await asyncio.wait({sending, leaving})
+
+
+def _reason(error: RelierError) -> str:
+    return str(error).encode()[:LONGEST_REASON].decode(errors="ignore")
 
 
 async def _send_all(connection: WebSocket, arriving: AsyncGenerator[list[Event | Missed]]) -> None:

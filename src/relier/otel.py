@@ -17,6 +17,8 @@ a trace share one that is computed from the task's id.
 
 Not covered: the span of an attempt whose process is killed never ends, so it is never exported. Its steps are, and the
 link of the next attempt names it; `relier.deaths` counts it.
+An attempt that a worker hands back when it shuts down is not counted, so the next attempt has its number, and the two
+spans have the same id.
 """
 
 from __future__ import annotations

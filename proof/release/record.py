@@ -104,7 +104,7 @@ def save(proof: Proof, path: Path = RECORD, page: Path = PAGE) -> None:
     others = [each for each in read(path) if each.digest != proof.digest]
     proofs = [proof, *others[:KEPT]]
     _replace(path, HEAD + "".join(map(_written, proofs)))
-    _replace(page, quoted(page.read_text(encoding="utf-8"), proofs))
+    requote(path, page)
 
 
 def _written(proof: Proof) -> str:
@@ -121,6 +121,14 @@ def _replace(path: Path, text: str) -> None:
 
 
 # --- the page ------------------------------------------------------------------------------------------------------
+
+
+def requote(path: Path = RECORD, page: Path = PAGE) -> None:
+    """Bring the page up to date with the record."""
+    before = page.read_text(encoding="utf-8")
+    after = quoted(before, read(path))
+    if after != before:
+        _replace(page, after)
 
 
 def quoted(page: str, proofs: list[Proof]) -> str:

@@ -14,7 +14,7 @@ from multiprocessing.pool import AsyncResult, Pool
 from pathlib import Path
 
 from proof.release.digest import digest_of
-from proof.release.record import GOAL, PAGE, RECORD, Proof, SeedRange, of_digest, read, save
+from proof.release.record import GOAL, PAGE, RECORD, Proof, SeedRange, of_digest, read, requote, save
 from proof.simulator.schedules import CHUNK, chunk_of, say
 from proof.simulator.simulate import Outcome
 
@@ -44,6 +44,7 @@ class Release:
     def go_on(self, minutes: float | None = None, start: int = 0) -> int:
         """Continue where the record ends. Return the number of violations."""
         proof = of_digest(read(self.record), self.digest or digest_of())
+        requote(self.record, self.page)
         say(self._shown(proof))
         until = float("inf") if minutes is None else time.monotonic() + 60 * minutes
         while time.monotonic() < until and (gap := proof.gap(start, self.goal)):
@@ -51,7 +52,7 @@ class Release:
                 proof, violations = self.prove(proof, _run(pool, gap, until, 2 * self.jobs))
             if violations:
                 return violations
-        say(self._shown(proof))
+            say(self._shown(proof))
         return 0
 
     def prove(self, known: Proof, runs: Iterable[Ran]) -> tuple[Proof, int]:

@@ -9,6 +9,7 @@
     mutants/       seeded bugs in the model and its workers, each of which some check must catch
     differential/  the same calls on the real scripts: equal replies, equal keyspace; seeded bugs in the scripts
     store/         the real store layer over a simulated server, on virtual time; seeded bugs in it
+    release/       the million schedules before a release, in pieces, and the record of them in record.toml
 
 Run `python -m proof --help` from the root of the repository. A failure prints its seed and the command that replays it.
 The proof may import relier; relier never imports the proof, and the wheel does not contain it.

@@ -1,6 +1,6 @@
-"""Write the reference pages that are generated from the code: settings, errors, names, keys, commands, metrics.
+"""Write the reference pages that are generated from the code: settings, errors, names, keys, commands, metrics, events.
 
-python docs/generate.py            write docs/reference/{settings,errors,api,keys,cli,metrics}.md
+python docs/generate.py            write docs/reference/{settings,errors,api,keys,cli,metrics,events}.md
 python docs/generate.py --check    exit with 1 if a page is out of date
 """
 
@@ -16,10 +16,12 @@ from typing import Any, get_args
 
 import click
 import msgspec
+from draw_states import states_svg
 
 import relier
 from relier import errors, settings
 from relier.cli.main import rl
+from relier.ledger.events.records import KINDS
 from relier.ledger.keys import SCHEMA
 from relier.monitoring import series
 from relier.monitoring.meter import BOUNDS
@@ -298,6 +300,45 @@ def _metric_row(one: MetricSeries) -> str:
     return f"| `{name}` | {one.kind} | {', '.join(f'`{label}`' for label in one.labels)} | {one.text} |\n"
 
 
+# --- events ------------------------------------------------------------------------------------------------------
+
+EVENTS = """# Events
+
+Every topic, every kind of event, and every field that a reader of [`events()`](../how-to/events.md) gets.
+No event carries a payload or a result.
+
+## Fields
+
+An event is a `relier.Event`. Fields that do not apply are empty.
+
+```text
+{fields}
+```
+
+{event}
+
+Instead of events that cannot be delivered, a reader gets a `relier.Missed` with `topic`, `why`, `count` and `cursor`.
+
+{missed}
+"""
+
+
+def events_page() -> str:
+    source = inspect.getsource(relier.Event).partition('"""')[2].partition('"""')[2]
+    fields = "\n".join(line[4:] for line in source.splitlines() if re.match(r"    [a-z_]+: ", line))
+    docs = [as_paragraphs(inspect.getdoc(cls) or "") for cls in (relier.Event, relier.Missed)]
+    page = EVENTS.format(fields=fields, event=docs[0], missed=docs[1])
+    for topic, kinds in KINDS.items():
+        rows = "".join(f"| `{kind}` | {text} |\n" for kind, text in kinds.items())
+        page += f"\n## Topic `{topic}`\n\n| kind | what happened |\n|---|---|\n{rows}"
+    return page
+
+
+def as_paragraphs(doc: str) -> str:
+    """Return a docstring without its first sentence, which says what the reader knows by then."""
+    return doc.partition("\n\n")[2]
+
+
 # --- writing -----------------------------------------------------------------------------------------------------
 
 PAGES = {
@@ -307,6 +348,8 @@ PAGES = {
     "keys.md": keys_page,
     "cli.md": cli_page,
     "metrics.md": metrics_page,
+    "events.md": events_page,
+    "../images/states.svg": states_svg,
 }
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import relier
 from relier.errors import InvalidSubmissionError
-from relier.ledger.events.records import Event, Topic
+from relier.ledger.events.records import KINDS, Event, Topic
 from relier.ledger.events.writing import EventWriting
 from relier.ledger.ledger import load_scripts
+from relier.ledger.schedule_records import ScheduleState
 from relier.settings import EventMode
+from relier.states import State
 from relier.store import SyncStore
 from relier.testing.virtual.store_clock import TIME_LIBRARY
 from tests.support.ledger_world import World
@@ -181,3 +186,16 @@ def test_a_reader_at_an_unknown_position_gets_missed(clocked: World) -> None:
 def test_an_unknown_topic_is_refused(clocked: World, arguments: Any) -> None:
     with pytest.raises(InvalidSubmissionError, match="unknown topic"):
         clocked.ledger.events(*arguments)
+
+
+def test_every_kind_of_event_that_a_script_writes_is_described() -> None:
+    """Kinds of tasks are states. The others are words of the scripts, or states of batches and schedules."""
+    scripts = "\n".join(file.read_text() for file in (Path(relier.__file__).parent / "ledger" / "lua").rglob("*.lua"))
+    written: dict[str, set[str]] = {topic: set() for topic in KINDS}
+    for topic, kind in re.findall(r"news\('(\w+)', ([^,]+),", scripts):
+        written[topic] |= set(re.findall(r"'(\w+)'", kind))
+    written["schedules"] |= {"created", "changed", "resumed", "fired", "skipped_overlap", "duplicate", "missed"}
+    written["schedules"] |= set(map(str, ScheduleState)) - {"active"}
+    written["batches"] |= {"open", "sealed"}
+    written["tasks"] |= {*map(str, State), "cancel_requested", "removed"}
+    assert {topic: set(kinds) for topic, kinds in KINDS.items()} == written

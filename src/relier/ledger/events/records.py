@@ -9,6 +9,49 @@ import msgspec
 
 Topic = Literal["tasks", "batches", "schedules", "cluster"]
 TOPICS: tuple[Topic, ...] = get_args(Topic)
+# Every kind of event, by topic. For a task, its new state is a kind.
+KINDS: dict[Topic, dict[str, str]] = {
+    "tasks": {
+        "scheduled": "The task waits until it is due.",
+        "queued": "The task waits in its queue after a push, a retry, a release, a revival or a replay, or because it is due.",
+        "running": "A worker has claimed it.",
+        "done": "The result of the task is stored.",
+        "dead": "The task is a dead letter; `reason` says why.",
+        "cancelled": "The task will not run; `reason` says why.",
+        "cancel_requested": "The worker was asked to stop the task.",
+        "removed": "The record is gone: its retention is over, or an operator deleted it.",
+    },
+    "batches": {
+        "open": "The batch was created, and takes more tasks.",
+        "sealed": "The batch takes no more tasks; with the reason `replay`, a dead member runs again.",
+        "cancelled": "Tasks of the batch that wait are cancelled. Workers are asked to stop the others.",
+        "abandoned": "The producer stopped before it had added all tasks.",
+        "ended": "All members have ended; `reason` is how.",
+        "removed": "The record of the batch is gone.",
+    },
+    "schedules": {
+        "created": "The schedule exists now.",
+        "changed": "The definition of the schedule changed.",
+        "paused": "The schedule does not fire until it is resumed.",
+        "disabled": "The code that declared it no longer does.",
+        "resumed": "The schedule fires again.",
+        "ended": "The schedule has no further times.",
+        "removed": "The schedule is gone.",
+        "fired": "The schedule pushed a task, whose id is in `name`; `reason` is the intended time.",
+        "duplicate": "The task of this time exists already.",
+        "skipped_overlap": "The task before it, whose id is in `name`, has not ended.",
+        "missed": "The schedule skipped times that had passed; `reason` is how many.",
+    },
+    "cluster": {
+        "registered": "A worker or another node has started.",
+        "retired": "A node has shut down.",
+        "lost": "The lease of a node ran out, or its parent saw it die.",
+        "paused": "Workers claim no tasks from this queue.",
+        "resumed": "Workers claim tasks from this queue again.",
+        "limit_set": "An operator changed a limit; `reason` has the numbers.",
+        "limit_cleared": "The numbers of the tasks hold again.",
+    },
+}
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
